@@ -25,7 +25,7 @@ from groundwork.service.errors import Misconfigured
 from groundwork.telemetry.settings import TelemetrySettings
 from schemas import catalog
 from schemas.catalog import Approve, ToolOffer
-from schemas.fields import ToolName, flaws_of
+from schemas.fields import ToolName, validation_flaws
 from schemas.values import replace
 
 SECTION = "agent"
@@ -124,7 +124,7 @@ class ToolsSettings(Section):
             try:
                 ToolOffer.model_validate(tool, extra="forbid")
             except ValidationError as error:
-                raise ValueError(f"{tool.get('name', 'a tool without a name')}: {flaws_of(error)}") from None
+                raise ValueError(f"{tool.get('name', 'a tool without a name')}: {validation_flaws(error)}") from None
         return declared
 
 
@@ -184,7 +184,7 @@ class AgentSettings(Section):
         return Oversight(approve=self.approve, untrusted=frozenset(self.untrusted), trusted=frozenset(self.trusted))
 
     def own_tools(self) -> tuple[ToolOffer, ...]:
-        return (catalog.offer(),) if self.limits.max_depth else ()
+        return (catalog.agent_tool(),) if self.limits.max_depth else ()
 
 
 def load(path: Path | None, environ: Mapping[str, str] = os.environ) -> AgentSettings:

@@ -11,7 +11,7 @@ import httpx2
 
 from agentic_client.calls import SILENT_AT_MOST_S, Json, Path, Query, filled
 from agentic_client.errors import Broken, Invalid, NotAllowed, Unreachable, refused
-from schemas.bounded import LARGEST_FILE, LARGEST_JSON, Bounded, TooLong, json_of
+from schemas.bounded import LARGEST_FILE, LARGEST_JSON, Bounded, TooLong, parse_json
 from schemas.operations import Operation
 
 CONNECT_WITHIN_S = 5.0
@@ -66,7 +66,7 @@ class OverHttp:
         await self._http.aclose()
 
     def _object(self, answer: httpx2.Response, content: bytes) -> Json:
-        found = json_of(content)
+        found = parse_json(content)
         if not isinstance(found, dict):
             raise self._no_agent(answer)
         return found
@@ -79,7 +79,7 @@ class OverHttp:
                 if answer.headers.get("content-encoding", PLAIN) != PLAIN:
                     raise self._no_agent(answer)
                 if not answer.is_success:
-                    told = json_of(await _content(answer, LARGEST_JSON))
+                    told = parse_json(await _content(answer, LARGEST_JSON))
                     raise refused(answer.status_code, told, retry_after=answer.headers.get("retry-after"))
                 yield answer
             finally:

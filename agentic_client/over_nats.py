@@ -13,7 +13,7 @@ from nats.micro.request import ERROR_CODE_HEADER
 
 from agentic_client.calls import SILENT_AT_MOST_S, Json, Path, Query
 from agentic_client.errors import Broken, NotAllowed, Unreachable, refused
-from schemas.bounded import json_of
+from schemas.bounded import parse_json
 from schemas.operations import Operation
 
 CONNECT_WITHIN_S = 5.0
@@ -84,7 +84,7 @@ class OverNats:
 
 
 def _told(answer: Msg) -> Json:
-    found = json_of(answer.data)
+    found = parse_json(answer.data)
     if code := (answer.headers or {}).get(ERROR_CODE_HEADER):
         raise refused(int(code) if code.isdecimal() else 500, found)
     if not isinstance(found, dict):

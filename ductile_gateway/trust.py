@@ -98,9 +98,9 @@ class Trust:
 
     async def check(self, subject: str, body: bytes, header: str | None, *, again: bool = False) -> None:
         """Return if the agent said it. `again`: this put the message off before. Raises NotTheAgents or TryAgain."""
-        key_id, signature = signing.read_header(header) or ("", "")
+        key_id, signature = signing.parse_header(header) or ("", "")
         trusted = self.given or await self._trusted(key_id, again=again)
-        message = signing.signed(subject, body)
+        message = signing.signed_content(subject, body)
         if signature and any(verifies(public, signature, message) for public in trusted):
             return
         if not signature:
@@ -192,4 +192,4 @@ def _is_endorsed(key: AgentKey, known: Mapping[str, str]) -> bool:
     by = key.endorsed_by
     if by is None or by.id not in known:
         return False
-    return verifies(known[by.id], by.signature, signing.endorsed(key.id, key.public))
+    return verifies(known[by.id], by.signature, signing.endorsed_content(key.id, key.public))

@@ -35,7 +35,7 @@ class Bounded(bytearray):
         self._searched = len(self)
 
 
-def json_of(content: bytes) -> object:
+def parse_json(content: bytes) -> object:
     try:
         found: object = json.loads(content)
     except (ValueError, RecursionError):

@@ -104,7 +104,7 @@ class ChildUsage(Wire):
     steps: Annotated[int, Field(ge=0)] = 0
 
 
-def offer() -> ToolOffer:
+def agent_tool() -> ToolOffer:
     """As runs get it that may start others. The child asks by itself for what a person must allow."""
     command = ToolCommand(
         name=COMMAND,

@@ -3,9 +3,9 @@
 
 def clipped(text: str, length: int, rest: str = "") -> str:
     """At most `length` characters of `text`, and a marker if there are more. `rest`: where these are."""
-    return text if len(text) <= length else marked(text[:length], len(text), rest)
+    return text if len(text) <= length else with_cut_marker(text[:length], len(text), rest)
 
 
-def marked(head: str, length: int, rest: str = "") -> str:
+def with_cut_marker(head: str, length: int, rest: str = "") -> str:
     """The beginning of a text that has `length` characters in all."""
     return f"{head}\n[cut: {len(head)} of {length} characters are shown{rest}]"

@@ -28,8 +28,8 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from schemas.events import ToolOutput
-from schemas.fields import JsonObject, Text, ToolName, listed, rule_of
-from schemas.markdown_form import form_in, is_form
+from schemas.fields import JsonObject, Text, ToolName, join_flaws, plain_rule
+from schemas.markdown_form import is_form, read_form
 from schemas.values import dataclass
 
 AGAIN = "again"
@@ -208,12 +208,12 @@ CONTINUATION: TypeAdapter[Continuation] = TypeAdapter(
 )
 
 
-def read(result: ToolOutput | None) -> Continuation:
+def read_continuation(result: ToolOutput | None) -> Continuation:
     """What a tool result of status `continuation` asks for: the object in `continuation`, or else the markdown form in
     `summary`, `markdown` or `excerpt`. Raises ContinuationInvalid."""
     told = result.model_dump() if result else {}
     if told.get("continuation") is not None:
-        return of_object(told["continuation"])
+        return parse_continuation(told["continuation"])
     is_whole = told.get("artifact_path") is None  # else the excerpt may be cut between two tasks
     texts = (told.get(name) for name in ("summary", "markdown", *(("excerpt",) if is_whole else ())))
     form = next((text for text in texts if isinstance(text, str) and is_form(text)), None)
@@ -228,13 +228,13 @@ def read(result: ToolOutput | None) -> Continuation:
     return said.continuation
 
 
-def of_object(value: object) -> Continuation:
+def parse_continuation(value: object) -> Continuation:
     """The JSON form. Raises ContinuationInvalid, which names each field as `tasks.2.query`, counted from 0."""
     try:
         return CONTINUATION.validate_python(value)
     except ValidationError as error:
         found = [f"{'.'.join(map(str, place)) or 'continuation'} {rule}" for place, rule in _broken(error)]
-        raise ContinuationInvalid(listed(found)) from None
+        raise ContinuationInvalid(join_flaws(found)) from None
 
 
 def _broken(error: ValidationError) -> Iterator[tuple[tuple[int | str, ...], str]]:
@@ -243,7 +243,7 @@ def _broken(error: ValidationError) -> Iterator[tuple[tuple[int | str, ...], str
         place = _without_tags(flaw["loc"])
         if flaw["type"].startswith("union_tag"):
             place = (*place, "action")
-        yield place, rule.format(**flaw.get("ctx", {})) if rule else rule_of(flaw["msg"])
+        yield place, rule.format(**flaw.get("ctx", {})) if rule else plain_rule(flaw["msg"])
 
 
 def _without_tags(place: tuple[int | str, ...]) -> tuple[int | str, ...]:
@@ -267,10 +267,10 @@ class PluginResult:
 
 
 def read_plugin_result(text: str) -> PluginResult:
-    """Reads a text that `schemas.markdown_form.is_form`. Raises ValueError with the line, or as `of_object`."""
-    form = form_in(text)
-    status, continuation = cast("Status", form.status), None  # form_in takes no other
+    """Reads a text that `is_form`. Raises ValueError with the line, or as `parse_continuation` does."""
+    form = read_form(text)
+    status, continuation = cast("Status", form.status), None  # read_form takes no other
     if form.request is not None:
         confidence = {} if form.confidence is None else {"confidence": form.confidence}
-        continuation = of_object({**form.request, **confidence})
+        continuation = parse_continuation({**form.request, **confidence})
     return PluginResult(status, form.plugin, form.confidence, continuation, form.text)

@@ -32,7 +32,7 @@ HEAD = "Agentic-Head"
 RETRIED_BY = "Agentic-Retried-By"
 
 
-def of_event(
+def event_headers(
     event_type: str,
     *,
     dedupe_key: str,
@@ -51,10 +51,10 @@ def of_event(
     """
     span_id = span_id or hashlib.sha256(dedupe_key.encode()).hexdigest()[:16]
     correlation = {TRACEPARENT: f"00-{trace_id}-{span_id}-{sampled:02d}", RUN_ID: run_id}
-    return correlation | of_cloud_event(event_type, dedupe_key=dedupe_key, source=source, at=at)
+    return correlation | cloud_event_headers(event_type, dedupe_key=dedupe_key, source=source, at=at)
 
 
-def of_cloud_event(event_type: str, *, dedupe_key: str, source: str, at: str) -> dict[str, str]:
+def cloud_event_headers(event_type: str, *, dedupe_key: str, source: str, at: str) -> dict[str, str]:
     return {
         "ce-specversion": "1.0",
         "ce-id": dedupe_key,
@@ -81,11 +81,11 @@ class Misshapen(ValueError):
     """A CloudEvent that carries no event of this contract; the text says why, and quotes nothing of it."""
 
 
-def enveloped(subject: str, body: bytes, headers: Mapping[str, str]) -> bytes:
+def to_envelope(subject: str, body: bytes, headers: Mapping[str, str]) -> bytes:
     """`body` in the envelope. Raises Misshapen."""
     if body.startswith(f'{{"type":"{subject}","payload":'.encode()):
         return body  # as our own services write it: read once, by the model
-    message = object_in(body)
+    message = json_object(body)
     if message is None or "payload" in message:
         return body
     if "specversion" in message:
@@ -106,11 +106,11 @@ def without_capability(body: bytes) -> bytes:
     return _CAPABILITY.sub(b'"payload":{', body, count=1)
 
 
-def expected(subject: str) -> str:
+def expected_form(subject: str) -> str:
     return f'expected {{"type": "{subject}", "payload": {_SHAPES[subject]}}}, that payload alone, or a CloudEvent of it'
 
 
-def object_in(body: bytes) -> Json | None:
+def json_object(body: bytes) -> Json | None:
     try:
         found = json.loads(body)
     except (ValueError, RecursionError):
@@ -143,7 +143,7 @@ def _data(event: Json) -> Json:
     data = event.get("data")
     if "data_base64" in event:
         try:
-            data = object_in(base64.b64decode(event["data_base64"], validate=True))
+            data = json_object(base64.b64decode(event["data_base64"], validate=True))
         except (TypeError, ValueError):  # not base64, also by what is beyond ASCII
             data = None
     if not isinstance(data, dict):
@@ -189,7 +189,7 @@ def rejection(
     event = Envelope[Rejected](
         type=subjects.REJECTED,
         payload=_told(refused, reason),
-        dedupe_key=keys.of(subjects.REJECTED, stream=stream, stream_seq=refused.seq),
+        dedupe_key=keys.dedupe_key(subjects.REJECTED, stream=stream, stream_seq=refused.seq),
     )
     return event, _headers(event, refused.headers.get(TRACEPARENT, ""), source=source, at=at)
 
@@ -201,7 +201,7 @@ def next_id(msg_id: str) -> str:
 
 
 def _told(refused: RejectedMessage, reason: str) -> Rejected:
-    message = object_in(refused.body) or {}
+    message = json_object(refused.body) or {}
     payload: Json = next(
         (message[name] for name in ("payload", "data") if isinstance(message.get(name), dict)), message
     )
@@ -220,7 +220,7 @@ def _told(refused: RejectedMessage, reason: str) -> Rejected:
 
 def _headers(event: Envelope[Rejected], trace: str, *, source: str, at: datetime) -> dict[str, str]:
     instant = f"{at.replace(tzinfo=None).isoformat()}Z"
-    described = of_cloud_event(event.type, dedupe_key=event.dedupe_key or "", source=source, at=instant)
+    described = cloud_event_headers(event.type, dedupe_key=event.dedupe_key or "", source=source, at=instant)
     if _TRACEPARENT.fullmatch(trace):
         described[TRACEPARENT] = trace
     return described | ({RUN_ID: event.payload.run_id} if event.payload.run_id else {})

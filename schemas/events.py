@@ -19,16 +19,16 @@ from schemas.fields import (
     Context,
     Count,
     DoneItem,
-    FromUs,
     Goal,
     Id,
     Instant,
     Json,
     JsonObject,
+    Lenient,
+    OutboundModel,
     Round,
     Task,
     Text,
-    Told,
     ToolName,
     Wire,
 )
@@ -79,7 +79,7 @@ class AgenticStart(Wire):
     """How many agents called each other to get here. Never believed where it is less than the parent's and one."""
 
 
-class ToolRequest(FromUs):
+class ToolRequest(OutboundModel):
     """The agent asks for one attempt of one step. The subject's last token is the route that serves the tool.
 
     `executor` is who offered the tool, if it said its name: any other leaves the request alone.
@@ -107,11 +107,11 @@ class Execution(Wire):
     """How an executor carried out a call: its own id of it, how often it ran the tool for it, and the tool's last
     words. `last_error`: of the run before."""
 
-    job_id: Annotated[Text | None, Told] = None
-    attempts: Annotated[Count | None, Told] = None
-    exit_code: Annotated[int | None, Told] = None
-    stderr: Annotated[Text | None, Told] = None
-    last_error: Annotated[Text | None, Told] = None
+    job_id: Annotated[Text | None, Lenient] = None
+    attempts: Annotated[Count | None, Lenient] = None
+    exit_code: Annotated[int | None, Lenient] = None
+    stderr: Annotated[Text | None, Lenient] = None
+    last_error: Annotated[Text | None, Lenient] = None
 
     def __str__(self) -> str:
         told = (
@@ -214,7 +214,7 @@ class Signal(Wire):
     by: By = None
 
 
-class WakeAccepted(FromUs):
+class WakeAccepted(OutboundModel):
     """The run is durable. Accepted is not completed."""
 
     run_id: Id
@@ -222,12 +222,12 @@ class WakeAccepted(FromUs):
     accepted_at: Instant
 
 
-class Tally(FromUs):
+class Tally(OutboundModel):
     done: int
     total: int
 
 
-class Progress(FromUs):
+class Progress(OutboundModel):
     """One committed phase or step. `seq` is the journal's; it can be published again from the journal.
 
     A reply that serves several phases commits them as one entry: each is told, in their order, with the same `seq`.
@@ -245,13 +245,13 @@ class Progress(FromUs):
     """Where the run's trace is shown."""
 
 
-class _Lifecycle(FromUs):
+class _Lifecycle(OutboundModel):
     run_id: Id
     has_callback: bool = False
     """Whether the run asked for its ending to be sent somewhere. Where that is the gateway asks of the agent."""
 
 
-class Usage(FromUs):
+class Usage(OutboundModel):
     tokens: int
     cost_usd: float | None
 
@@ -329,7 +329,7 @@ class Reopened(_Lifecycle):
     message: Text | None = None
 
 
-class Rejected(FromUs):
+class Rejected(OutboundModel):
     """A message was refused and is a dead letter now. What is told of it was read leniently, and may be missing."""
 
     subject: Text
@@ -337,7 +337,7 @@ class Rejected(FromUs):
     msg_id: Text | None = None
     dedupe_key: Text | None = None
     run_id: Id | None = None
-    step: Annotated[Count | None, Told] = None
+    step: Annotated[Count | None, Lenient] = None
     reason: Text
     repeat_as: Text | None = None
     """The Nats-Msg-Id for a corrected message: under the one it had, JetStream would still drop it as a duplicate."""

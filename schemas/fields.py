@@ -59,20 +59,20 @@ _WORDS = tuple(
 """What pydantic says, and what a person is told: it names what only Python knows."""
 
 
-def flaws_of(error: ValidationError, *, whole: str = "body", most: int | None = 3) -> str:
+def validation_flaws(error: ValidationError, *, whole: str = "body", most: int | None = 3) -> str:
     found = error.errors(include_url=False, include_input=False, include_context=False)[:most]
     # clipped, because a name that is not ours may be of any length
     places = (".".join(map(str, flaw["loc"]))[:LONGEST_PLACE] for flaw in found)
-    return "; ".join(f"{place or whole}: {rule_of(flaw['msg'])}" for place, flaw in zip(places, found, strict=True))
+    return "; ".join(f"{place or whole}: {plain_rule(flaw['msg'])}" for place, flaw in zip(places, found, strict=True))
 
 
-def rule_of(message: str) -> str:
+def plain_rule(message: str) -> str:
     """The words of a rule, as they follow the name of a field."""
     found = ((pattern.match(message), pattern, said) for pattern, said in _WORDS)
     return next((pattern.sub(said, message, count=1) for match, pattern, said in found if match), message)
 
 
-def listed(flaws: Sequence[str], *, most: int = 12) -> str:
+def join_flaws(flaws: Sequence[str], *, most: int = 12) -> str:
     more = f"; and {len(flaws) - most} more" if len(flaws) > most else ""
     return "; ".join(flaws[:most]) + more
 
@@ -163,13 +163,13 @@ def _if_fit(value: object, fit: ValidatorFunctionWrapHandler) -> object:
         return None
 
 
-Told = WrapValidator(_if_fit)
+Lenient = WrapValidator(_if_fit)
 """A fact told besides: one that does not fit is left out, and the result that it came with is kept."""
-By = Annotated[Text | None, Told, Field(exclude_if=lambda by: by is None)]
+By = Annotated[Text | None, Lenient, Field(exclude_if=lambda by: by is None)]
 """Who a message is from, in its sender's own word: recorded beside the known sender, and never trusted."""
 
 
-class FromUs(BaseModel):
+class OutboundModel(BaseModel):
     """What we say: nothing is in it that has no name here."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, populate_by_name=True, defer_build=True)
@@ -179,7 +179,7 @@ Task = Annotated[TaskId | None, Field(exclude_if=operator.not_)]
 Round = Annotated[Count | None, Field(exclude_if=operator.not_)]
 
 
-class BudgetUse(FromUs):
+class BudgetUse(OutboundModel):
     """What the run has spent and may spend; a limit that is not set is null."""
 
     steps: int
@@ -196,7 +196,7 @@ class BudgetUse(FromUs):
     deadline_at: Instant
 
 
-class DoneItem(FromUs):
+class DoneItem(OutboundModel):
     """`quotes`: the words that show it, one for each `evidence`; absent where there are none."""
 
     id: Text

@@ -48,13 +48,13 @@ def _attempt(attempt: int) -> str:
     return "" if attempt == 1 else f":attempt:{attempt}"
 
 
-def of(event: str, run_id: str = "", seq: int = 0, **names: str | int) -> str:
+def dedupe_key(event: str, run_id: str = "", seq: int = 0, **names: str | int) -> str:
     """The key of an event, or of the first attempt of one, by the names that DEDUPE_KEYS has for it."""
     return DEDUPE_KEYS[event].format(run_id=run_id, seq=seq, **names)
 
 
 def start(external_id: str) -> str:
-    return of(subjects.START, external_id=external_id)
+    return dedupe_key(subjects.START, external_id=external_id)
 
 
 def _of(run_id: str, step: int, task: str | None, asked_in: int | None) -> str:
@@ -73,7 +73,7 @@ def late_result(run_id: str, step: int, attempt: int, task: str | None = None, a
     return f"{result(run_id, step, attempt, task, asked_in)}{LATE_SUFFIX}"
 
 
-def answers(dedupe_key: str, run_id: str, step: int) -> tuple[str | None, int | None] | None:
+def task_of_result(dedupe_key: str, run_id: str, step: int) -> tuple[str | None, int | None] | None:
     """The task and round of the result with that key, each None for the step's own; None for another key."""
     of_step = f"{_of(run_id, step, None, None)}:"
     named = _RESULT.fullmatch(dedupe_key.removeprefix(of_step)) if dedupe_key.startswith(of_step) else None
@@ -85,13 +85,13 @@ def call(run_id: str, step: int, tool: str, attempt: int, task: str | None = Non
     return f"{run_id}:{step}{which}:{tool}:{attempt}"
 
 
-def proven(
+def capability_fields(
     run_id: str, step: int, attempt: int, tool: str, task: str | None = None, asked_in: int | None = None
 ) -> tuple[str, ...]:
     return run_id, str(step), str(attempt), tool, task or "", str(asked_in or 0)
 
 
-def called(call_key: str, run_id: str, step: int, tool: str) -> tuple[str | None, int | None] | None:
+def task_of_call(call_key: str, run_id: str, step: int, tool: str) -> tuple[str | None, int | None] | None:
     """The task and round of the call of that step and tool, each None for the step's own; None for another."""
     of_step = f"{run_id}:{step}:"
     named = _CALL.fullmatch(call_key.removeprefix(of_step)) if call_key.startswith(of_step) else None

@@ -54,7 +54,7 @@ def is_form(text: str) -> bool:
     return _BEGINS.match(text) is not None
 
 
-def form_in(text: str) -> Form:
+def read_form(text: str) -> Form:
     """Raises ValueError for the first line that does not fit: `line 7: …`."""
     lines = _LineReader(text)
     lines.heading(RESULT)

@@ -151,6 +151,6 @@ OPERATIONS = (
 BY_NAME = {operation.name: operation for operation in OPERATIONS}
 
 
-def asked_by(role: Asker, operations: Iterable[Operation] = OPERATIONS) -> tuple[str, ...]:
+def endpoint_subjects(role: Asker, operations: Iterable[Operation] = OPERATIONS) -> tuple[str, ...]:
     """The subjects of the endpoints that a role may ask."""
     return tuple(operation.subject for operation in operations if role in operation.roles)

@@ -12,7 +12,7 @@ from itertools import product
 from typing import Literal
 
 from schemas import subjects
-from schemas.operations import Asker, asked_by
+from schemas.operations import Asker, endpoint_subjects
 from schemas.values import dataclass
 
 RoleName = Literal["setup", "agent", "gateway", "executor", "publisher", "approver", "operator", "observer"]
@@ -22,8 +22,8 @@ ANSWERS = (f"{INBOX}.>", "_R_.>")
 STREAMS = tuple(subjects.STREAMS)
 SHARED_STREAMS = (subjects.STREAM_RUNS, subjects.STREAM_LEDGER, subjects.STREAM_TURNS)
 BUCKETS = (f"OBJ_{subjects.ARTIFACT_BUCKET}", f"KV_{subjects.LEASE_BUCKET}")
-AGENTS = subjects.member(subjects.LEASE_AGENT, "*")
-GATEWAYS = subjects.member(subjects.LEASE_GATEWAY, "*")
+AGENTS = subjects.lease_key(subjects.LEASE_AGENT, "*")
+GATEWAYS = subjects.lease_key(subjects.LEASE_GATEWAY, "*")
 IN_FLIGHT = f"{subjects.IN_FLIGHT}.*"
 AGENT_CONSUMERS, GATEWAY_CONSUMERS = (
     tuple((stream, name) for name, (stream, _) in consumers.items())
@@ -73,7 +73,7 @@ def _agent(login: str) -> Permissions:
         publish=(
             *ORDERS,
             subjects.ALL_TOOL_REQUESTS,
-            *subjects.TOLD,
+            *subjects.RUN_EVENTS,
             subjects.REJECTED,
             subjects.TURN,
             subjects.DEAD_LETTERS_LOOP,
@@ -84,7 +84,7 @@ def _agent(login: str) -> Permissions:
             subjects.CALLBACK,
             subjects.PRUNE,
             *ANSWERS,
-            *_leases(subjects.LEASE_AGENT, subjects.HALT_KEY, AGENTS, subjects.member(subjects.LIMIT, "*")),
+            *_leases(subjects.LEASE_AGENT, subjects.HALT_KEY, AGENTS, subjects.lease_key(subjects.LIMIT, "*")),
             *_storing(subjects.STORE, subjects.STREAM_RUNS),
             f"$JS.API.DIRECT.GET.{subjects.STREAM_RUNS}",
             *_artifacts(),
@@ -117,7 +117,7 @@ def _gateway(login: str) -> Permissions:
             subjects.REJECTED,
             subjects.DEAD_LETTERS_TOOLS,
             subjects.DEAD_LETTERS_OUTBOUND,
-            *asked_by("gateway"),
+            *endpoint_subjects("gateway"),
             *ANSWERS,
             *_leases(subjects.LEASE_GATEWAY, GATEWAYS, IN_FLIGHT),
             *_storing(subjects.LEDGER, subjects.STREAM_LEDGER),
@@ -160,7 +160,7 @@ def _operator(login: str) -> Permissions:
 
 
 def _asker(role: Asker, login: str, *, says: tuple[str, ...] = (), hears: tuple[str, ...] = ()) -> Permissions:
-    return Permissions(publish=(*says, *asked_by(role)), subscribe=(_inbox(login), *hears))
+    return Permissions(publish=(*says, *endpoint_subjects(role)), subscribe=(_inbox(login), *hears))
 
 
 _ROLES: Mapping[RoleName, Callable[[str], Permissions]] = {

@@ -21,7 +21,7 @@ PublicKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{43}$")]
 
 
 class Endorsement(Wire):
-    """The signature of `endorsed`, by the key of that id."""
+    """The signature of `endorsed_content`, by the key of that id."""
 
     id: KeyId
     signature: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{86}$")]
@@ -42,28 +42,28 @@ class AgentKeys(Wire):
     keys: Annotated[tuple[AgentKey, ...], Field(max_length=64)]
 
 
-class KeysWanted(Wire):
+class KeysQuery(Wire):
     """The question. `progress`: the asker sends progress on, which is signed from then on, too."""
 
     progress: bool = False
 
 
-def signed(subject: str, body: bytes) -> bytes:
+def signed_content(subject: str, body: bytes) -> bytes:
     """What the signature of a message is of."""
     return b"%b\n%b" % (subject.encode(), body)
 
 
-def endorsed(key_id: str, public: str) -> bytes:
+def endorsed_content(key_id: str, public: str) -> bytes:
     """What the signature of an endorsement is of."""
     return f"{subjects.AGENT_KEYS}\n{key_id}\n{public}".encode()
 
 
-def header(key_id: str, signature: str) -> str:
+def header_value(key_id: str, signature: str) -> str:
     """The value of the header."""
     return f"{key_id}.{signature}"
 
 
-def read_header(value: str | None) -> tuple[str, str] | None:
+def parse_header(value: str | None) -> tuple[str, str] | None:
     """The id of the key and the signature; None where there is no such header, or it is not of this form."""
     found = _SIGNED.fullmatch(value) if value else None
     return (found[1], found[2]) if found else None

@@ -52,7 +52,7 @@ class GatewayStatus(Wire):
     """How many there are, as far as it knows."""
 
 
-class PruneAsked(Wire):
+class GatewayPruneRequest(Wire):
     """What a gateway is asked on `ductile-gateway.prune`: to have go what it keeps no longer, or only to say what."""
 
     dry_run: bool = False

@@ -23,7 +23,7 @@ REJECTED = "agent.rejected"
 
 ENDINGS = (COMPLETED, ESCALATED, FAILED, CANCELLED)
 LIFECYCLE = (*ENDINGS, WAITING, REOPENED)
-TOLD = (WAKE_ACCEPTED, PROGRESS, *LIFECYCLE)
+RUN_EVENTS = (WAKE_ACCEPTED, PROGRESS, *LIFECYCLE)
 
 EVENTS = "agent."
 LOG = "log"
@@ -169,5 +169,5 @@ def stored_bare(run_id: str) -> str:
     return f"{STORE}.bare.{run_id}"
 
 
-def member(role: str, holder: str) -> str:
+def lease_key(role: str, holder: str) -> str:
     return f"{role}.{holder}"

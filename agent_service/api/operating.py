@@ -18,7 +18,7 @@ from agent_service.trust.identity import by as told_by
 from agent_service.trust.proofs import Signing
 from groundwork.service.machine import utc_now
 from schemas.fields import Instant
-from schemas.signing import AgentKeys, KeysWanted
+from schemas.signing import AgentKeys, KeysQuery
 from schemas.status import GatewayPruned, Halt
 from schemas.values import dataclass
 
@@ -155,7 +155,7 @@ class SwitchCalls:
         """Everything goes on from where it was. The time that has passed counts against no run."""
         return _view(await self._halting.go_on(by=told_by(caller.by, says=request.by)))
 
-    async def keys(self, request: KeysWanted) -> AgentKeys:
+    async def keys(self, request: KeysQuery) -> AgentKeys:
         if request.progress:
             self._signing.want_progress()
         return self._signing.public_keys()

@@ -14,7 +14,7 @@ from agent_service.views.run import RunView
 from groundwork.service import strict
 from groundwork.service.machine import new_uuid
 from schemas.events import AgenticStart, Cancel, Constraints, Outcome, Signal, SignalKind
-from schemas.fields import Context, Count, Goal, Id, Text, rule_of
+from schemas.fields import Context, Count, Goal, Id, Text, plain_rule
 from schemas.operations import Scope
 from schemas.values import dataclass
 
@@ -291,7 +291,7 @@ _FORMS = {
 def _field_error(place: Sequence[str | int], flaw: str, code: str) -> FieldError:
     named = (str(part) if isinstance(part, int) or _NAME.fullmatch(part) else "…" for part in place)
     path = one_line(".".join(named), LONGEST_FIELD) or "body"
-    message = "must be an object" if code == "model_type" else rule_of(flaw)
+    message = "must be an object" if code == "model_type" else plain_rule(flaw)
     if code == "string_pattern_mismatch":
         message = _FORMS.get(path, message)
     return FieldError(field=path, message=message, code=code)

@@ -134,4 +134,4 @@ _AMOUNTS = TypeAdapter(dict[str, float], config=ConfigDict(defer_build=True))
 
 
 def _key_of(limit: str) -> str:
-    return subjects.member(subjects.LIMIT, hashlib.sha256(limit.encode()).hexdigest()[:16])
+    return subjects.lease_key(subjects.LIMIT, hashlib.sha256(limit.encode()).hexdigest()[:16])

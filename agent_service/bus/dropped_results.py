@@ -15,7 +15,7 @@ from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import StoredMessage
 from groundwork.nats.settling import Delivery
 from schemas import subjects
-from schemas.envelope import MSG_ID, object_in
+from schemas.envelope import MSG_ID, json_object
 
 REMEMBERED = 10_000
 MOST_WAITING = 1000
@@ -87,6 +87,6 @@ class DroppedResults:
 
 
 def _names_attempt(body: bytes) -> bool:
-    said = object_in(body) or {}
+    said = json_object(body) or {}
     payload = said.get("payload", said)
     return isinstance(payload, dict) and payload.get("attempt") is not None

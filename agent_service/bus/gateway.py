@@ -12,7 +12,7 @@ from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Failure, TryAgain
 from groundwork.service.machine import monotonic
 from schemas import subjects
-from schemas.status import Finding, GatewayPruned, GatewayStatus, PruneAsked
+from schemas.status import Finding, GatewayPruned, GatewayPruneRequest, GatewayStatus
 
 FRESH_S = 10.0
 FLAW_WITHIN_S = 3.0
@@ -37,7 +37,7 @@ class NatsCallbacks:
 
 async def prune_rows(link: NatsLink, *, dry_run: bool) -> GatewayPruned:
     """Has the gateway delete expired rows of its ledger. `trouble` of the result says why no gateway did."""
-    question = PruneAsked(dry_run=dry_run).model_dump_json().encode()
+    question = GatewayPruneRequest(dry_run=dry_run).model_dump_json().encode()
     try:
         answer = await link.request(subjects.PRUNE, question, timeout_s=PRUNED_WITHIN_S)
         return GatewayPruned.model_validate_json(answer)

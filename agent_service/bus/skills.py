@@ -24,7 +24,7 @@ from groundwork.service.machine import monotonic
 from schemas import subjects
 from schemas.argument_schemas import schema_flaw
 from schemas.catalog import UNNAMED, Catalog, ToolOffer
-from schemas.fields import ToolName, Wire, flaws_of
+from schemas.fields import ToolName, Wire, validation_flaws
 from schemas.values import dataclass
 
 LONGEST_FLAW = 200
@@ -54,7 +54,7 @@ def read_answer(body: bytes) -> ExecutorOffers:
         answer = _CatalogAnswer.model_validate_json(body)
     except ValidationError as error:
         return ExecutorOffers(
-            UNREADABLE, (), (f"an answer is not a catalog of tools: {flaws_of(error)[:LONGEST_FLAW]}",)
+            UNREADABLE, (), (f"an answer is not a catalog of tools: {validation_flaws(error)[:LONGEST_FLAW]}",)
         )
     return told_by(answer.executor or UNNAMED, answer.tools)
 
@@ -106,7 +106,7 @@ def _offer(tool: JsonValue, executor: str) -> ToolOffer:
     try:
         offer = ToolOffer.model_validate(tool)
     except ValidationError as error:
-        raise ValueError(flaws_of(error)[:LONGEST_FLAW]) from None
+        raise ValueError(validation_flaws(error)[:LONGEST_FLAW]) from None
     for command in offer.commands:
         if flaw := schema_flaw(command.input_schema):
             raise ValueError(f"the input_schema of command {command.name}: {flaw[:LONGEST_FLAW]}")

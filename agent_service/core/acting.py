@@ -36,7 +36,7 @@ StepStatus = Literal["ok", "error", "budget"]
 _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
 
 
-def flaws_of_action(brief: Brief, action: Action) -> tuple[Text, ...]:
+def action_flaws(brief: Brief, action: Action) -> tuple[Text, ...]:
     skill = brief.skill(action.tool)
     if skill is None:
         offered = ", ".join([s.name for s in brief.skills]) or "none"
@@ -49,7 +49,7 @@ def flaws_of_action(brief: Brief, action: Action) -> tuple[Text, ...]:
     return ()
 
 
-def unknown_artifacts(state: RunState, action: Action) -> list[Text]:
+def artifact_flaws(state: RunState, action: Action) -> list[Text]:
     command, flaws = state.brief.command(action), list[Text]()
     properties = command.input_schema.get("properties") if command else None
     for name, schema in properties.items() if isinstance(properties, dict) else ():
@@ -65,16 +65,18 @@ def unknown_artifacts(state: RunState, action: Action) -> list[Text]:
 
 def dispatch(state: RunState, plan: Plan) -> RunState:
     allowed = [one.by for one in state.rulings if (one.step, one.verdict) == (state.step + 1, "approved")]
-    requests = [a_request(state, step, action) for step, action in enumerate(plan.actions, start=state.step + 1)]
+    requests = [new_request(state, step, action) for step, action in enumerate(plan.actions, start=state.step + 1)]
     state = replace(state, step=requests[-1].step, waiting=Acting(requests=tuple(requests)))
     for one in requests:
         state = send(state, one, by=allowed[0] if allowed else "")
     if not plan.also:
         return state
-    return replace(state, summary=say("acts", actions=tuple([say("act", **told_of(one)) for one in state.requests])))
+    return replace(
+        state, summary=say("acts", actions=tuple([say("act", **sentence_fields(one)) for one in state.requests]))
+    )
 
 
-def a_request(state: RunState, step: int, action: Action, **of_a_task: Any) -> Pending:
+def new_request(state: RunState, step: int, action: Action, **of_a_task: Any) -> Pending:
     skill, at = state.brief.skill(action.tool), state.updated_at
     route = skill.route if skill else ""  # one that is not on offer is refused before anything is sent
     return Pending(step=step, action=action, route=route, requested_at=at, deadline_at=at, until=at, **of_a_task)
@@ -97,8 +99,8 @@ def send(state: RunState, request: Pending, *, by: str = "") -> RunState:
     )
     children = state.children
     if limits.needs_grant(brief, sent.action.tool):
-        sent = limits.granted(state, sent)
-        children = (*children, Child(run_id=limits.run_id_of(state.run_id, sent), **sent.named))
+        sent = limits.with_grant(state, sent)
+        children = (*children, Child(run_id=limits.child_run_id(state.run_id, sent), **sent.named))
     return with_facts(
         state,
         RequestSent(pending=sent, approved_by=by),
@@ -106,11 +108,11 @@ def send(state: RunState, request: Pending, *, by: str = "") -> RunState:
         # first attempts of tasks have limits of their own
         attempts=state.attempts + (not sent.task or sent.attempt > 1),
         children=children,
-        summary=say("acts", actions=(say("act", **told_of(sent)),)),
+        summary=say("acts", actions=(say("act", **sentence_fields(sent)),)),
     )
 
 
-def told_of(pending: Pending) -> dict[str, Any]:
+def sentence_fields(pending: Pending) -> dict[str, Any]:
     """What sentences tell of a request. `again`: the attempt, but for the first."""
     action, attempt = pending.action, pending.attempt
     again = attempt if attempt > 1 else 0
@@ -122,7 +124,7 @@ def told_of(pending: Pending) -> dict[str, Any]:
 
 def retry(state: RunState, pending: Pending, error: ToolError) -> RunState | None:
     granted = state.brief.limits
-    if not could_be_retried(state, pending, error) or pending.attempt >= granted.max_attempts:
+    if not is_retryable(state, pending, error) or pending.attempt >= granted.max_attempts:
         return None
     if attempts_left(state) <= 0:
         return None
@@ -132,7 +134,7 @@ def retry(state: RunState, pending: Pending, error: ToolError) -> RunState | Non
     delay_s = min(MAX_BACKOFF_S, granted.retry_base_s * float(2 ** (pending.attempt - 1))) * (1 + spread / 4)
     retry_at = state.updated_at + timedelta(seconds=delay_s)
     following = replace(pending, attempt=pending.attempt + 1, retry_at=retry_at)
-    summary = say("retries", **told_of(following), error_class=error.error_class)
+    summary = say("retries", **sentence_fields(following), error_class=error.error_class)
     waiting = with_requests(state.waiting, following)
     return with_facts(state, RetrySet(pending=following), waiting=waiting, summary=summary)
 
@@ -142,7 +144,7 @@ def attempts_left(state: RunState) -> int:
     return state.brief.limits.max_attempts_of_run - state.attempts - taken
 
 
-def could_be_retried(state: RunState, pending: Pending, error: ToolError) -> bool:
+def is_retryable(state: RunState, pending: Pending, error: ToolError) -> bool:
     return error.retryable and pending.grant is None and is_repeatable(state, pending)
 
 
@@ -161,7 +163,7 @@ def repetitions(state: RunState) -> int:
 
 def is_stuck(state: RunState, action: Action) -> bool:
     many = len(state.completed) >= SAME_RESULT_LIMIT
-    return many and _times(state, name_of_call(action)) >= SAME_RESULT_LIMIT
+    return many and _times(state, call_hash(action)) >= SAME_RESULT_LIMIT
 
 
 def _times(state: RunState, call: str) -> int:
@@ -170,7 +172,7 @@ def _times(state: RunState, call: str) -> int:
     return outcomes.count(outcomes[-1]) if outcomes else 0
 
 
-def name_of_call(action: Action) -> str:
+def call_hash(action: Action) -> str:
     return digest([action.tool, action.command, action.payload])
 
 
@@ -185,7 +187,7 @@ def finish_step(
     state: RunState, pending: Pending, result: ToolResult, *, told: dict[str, JsonValue] | None = None
 ) -> RunState:
     """`told`: what the model is told in the place of the result, where the step may gather no more."""
-    state, output = limits.settled(state, pending, result), output_of(result) if told is None else told
+    state, output = limits.charge_child(state, pending, result), result_output(result) if told is None else told
     status: StepStatus = "ok" if result.status == "ok" else "error" if told is None else "budget"
     action, writes = pending.action, state.brief.writes(pending.action)
     sent = {name: v[:MAX_SENT] if isinstance(v, str) else v for name, v in action.arguments.items()}
@@ -195,8 +197,8 @@ def finish_step(
         command=action.command,
         attempt=pending.attempt,
         status=status,
-        summary=summary_of_output(output),
-        call=name_of_call(action),
+        summary=output_summary(output),
+        call=call_hash(action),
         outcome=digest([result.status == "ok", _comparable(output)]),
         seconds=max(0.0, (state.updated_at - pending.requested_at).total_seconds()),
         sent=sent if writes and status == "ok" else None,
@@ -205,7 +207,7 @@ def finish_step(
     left, looked = acting_of(waiting), status == "ok" and not writes
     return with_facts(
         notes.with_step(state, pending, record, output),
-        finished((record.step, "", 0), action, status, output),
+        request_finished((record.step, "", 0), action, status, output),
         waits=0,
         waiting=waiting,
         evidence=state.evidence if left.graphs else (),
@@ -218,7 +220,9 @@ def finish_step(
     )
 
 
-def finished(name: RequestName, action: Action, status: StepStatus, output: dict[str, JsonValue]) -> RequestFinished:
+def request_finished(
+    name: RequestName, action: Action, status: StepStatus, output: dict[str, JsonValue]
+) -> RequestFinished:
     step, task, asked_in = name
     return RequestFinished(
         step=step,
@@ -227,17 +231,17 @@ def finished(name: RequestName, action: Action, status: StepStatus, output: dict
         tool=action.tool,
         command=action.command,
         status=status,
-        summary=summary_of_output(output),
+        summary=output_summary(output),
         error_class="" if status == "ok" else str(output.get("class", "")),
     )
 
 
-def answer(pending: Pending, status: AnswerStatus, error: ToolError | None = None) -> AttemptAnswered:
+def attempt_answered(pending: Pending, status: AnswerStatus, error: ToolError | None = None) -> AttemptAnswered:
     tool, attempt = pending.action.tool, pending.attempt
     return AttemptAnswered(**pending.named, attempt=attempt, tool=tool, status=status, error=error)
 
 
-def in_place_of(
+def substitute_result(
     state: RunState,
     pending: Pending,
     error: ToolError | None = None,
@@ -270,13 +274,13 @@ def _comparable(output: dict[str, JsonValue]) -> object:
     return [digests, {key: value for key, value in output.items() if key not in named}]
 
 
-def output_of(result: ToolResult) -> dict[str, JsonValue]:
+def result_output(result: ToolResult) -> dict[str, JsonValue]:
     if result.error is not None and result.status != "ok":
         return {"class": result.error.error_class, "message": result.error.message}
     return result.result.model_dump(mode="json", exclude_none=True) if result.result else {}
 
 
-def summary_of_output(output: dict[str, JsonValue]) -> str:
+def output_summary(output: dict[str, JsonValue]) -> str:
     text = output.get("summary") or output.get("message") or output.get("excerpt") or json.dumps(output)
     return str(text)[:MAX_SUMMARY]
 
@@ -312,18 +316,18 @@ _RAN = re.compile(r"(?:yes\W+)?it (?:did run|ran)(?:[.:;!](?:\s.*)?)?", re.DOTAL
 """The choices that a question about it has, as whole sentences: `it ran, I think` is none."""
 
 
-def outcome_of(signal: Signal) -> Outcome:
+def stated_outcome(signal: Signal) -> Outcome:
     if signal.outcome is not None or signal.untrusted:
         return signal.outcome or "look"
     words = (signal.message or "").strip().casefold().replace("\u2019", "'")
     return "did_not_run" if _DID_NOT.fullmatch(words) else "ran" if _RAN.fullmatch(words) else "look"
 
 
-def doubt_of(pending: Pending) -> Doubt:
-    return Doubt(step=pending.step, tool=pending.action.tool, call=name_of_call(pending.action))
+def new_doubt(pending: Pending) -> Doubt:
+    return Doubt(step=pending.step, tool=pending.action.tool, call=call_hash(pending.action))
 
 
-def flaws_of_doubt(state: RunState, action: Action) -> list[Text]:
+def doubt_flaws(state: RunState, action: Action) -> list[Text]:
     doubts, skill = [doubt for doubt in state.doubts if doubt.tool == action.tool], state.brief.skill(action.tool)
     if not doubts or not state.brief.writes(action) or skill is None:
         return []

@@ -36,11 +36,11 @@ MOST_REFUSED = 5
 
 
 def is_allowed(state: RunState, plan: Plan) -> bool:
-    named = (hash_of(plan), "approved", state.step + 1, state.words)
+    named = (proposal_hash(plan), "approved", state.step + 1, state.words)
     return named in [(one.subject_hash, one.verdict, one.step, one.words) for one in state.rulings]
 
 
-def why_needed(state: RunState, action: Action) -> Text:
+def approval_reason(state: RunState, action: Action) -> Text:
     command, named = state.brief.command(action), {"tool": action.tool, "command": action.command}
     if command is None:
         return ""
@@ -60,26 +60,26 @@ def refused_in_a_row(state: RunState) -> int:
     return sum(1 for _ in takewhile(lambda ruling: ruling.verdict != "approved", reversed(state.rulings)))
 
 
-def flaws_of(state: RunState, action: Action) -> tuple[Text, ...]:
+def ruling_flaws(state: RunState, action: Action) -> tuple[Text, ...]:
     if not state.rulings:
         return ()
     what = say("these_arguments", tool=action.tool, command=action.command)
-    return refusals_of(state, acting.name_of_call(action), what)
+    return earlier_refusals(state, acting.call_hash(action), what)
 
 
-def refusals_of(state: RunState, subject_hash: str, what: Text) -> tuple[Text, ...]:
+def earlier_refusals(state: RunState, subject_hash: str, what: Text) -> tuple[Text, ...]:
     newest = [ruling for ruling in state.rulings if ruling.subject_hash == subject_hash][-1:]
     refused = [ruling for ruling in newest if ruling.verdict != "approved" and ruling.words >= state.words]
-    return tuple([refusal(what, ruling) for ruling in refused])
+    return tuple([refusal_text(what, ruling) for ruling in refused])
 
 
-def refusal(what: Text, ruling: Ruling) -> Text:
+def refusal_text(what: Text, ruling: Ruling) -> Text:
     return say("not_approved", what=what, verdict=ruling.verdict, why=ruling.reason)
 
 
-def hash_of(proposal: Plan | Framing) -> str:
+def proposal_hash(proposal: Plan | Framing) -> str:
     if isinstance(proposal, Plan):
-        return acting.name_of_call(proposal.action)
+        return acting.call_hash(proposal.action)
     return acting.digest([proposal.goal_statement, proposal.definition_of_done, proposal.constraints])
 
 
@@ -87,7 +87,7 @@ def ask_approval(
     state: RunState, proposal: Plan | Framing, why: Text, *, held: Acting | None = None, of: Pending | None = None
 ) -> RunState:
     """`held`: what goes on then. `of`: the sub-request that it is about."""
-    subject, named = hash_of(proposal), of.named if of else {}
+    subject, named = proposal_hash(proposal), of.named if of else {}
     subject = acting.digest([subject, of.task, of.round]) if of and of.task else subject
     ask = Approval(proposal=proposal, subject_hash=subject, reason=why, **named)
     summary = say("waits_for_approval", why=why)
@@ -131,7 +131,7 @@ def _why_read(state: RunState, command: ToolCommand, action: Action) -> Text:
     return ""
 
 
-def handed_on(state: RunState, texts: Sequence[str]) -> tuple[str, ...]:
+def child_addresses(state: RunState, texts: Sequence[str]) -> tuple[str, ...]:
     """What a child may read whose request these texts are: hosts, and links that stand somewhere."""
     found = (link.rstrip(".,;:!?") for text in texts for link in _LINK.findall(text))
     links = dict.fromkeys(link for link in found if _stands_in_full(state, link))
@@ -154,7 +154,7 @@ def addresses_in(arguments: JsonValue, schema: JsonValue, field: str = "") -> It
 
 
 def _hosts_in(text: str) -> frozenset[str]:
-    names = (name.rpartition("@")[2] for name in addressees_in(text))
+    names = (name.rpartition("@")[2] for name in destinations_in(text))
     return frozenset(name for name in names if "/" not in name)
 
 
@@ -163,23 +163,23 @@ def _split(address: str) -> tuple[str, str]:
     return (found[1], found[2]) if found else ("", address)
 
 
-def request_of(state: RunState) -> tuple[str, str]:
+def request_texts(state: RunState) -> tuple[str, str]:
     return state.brief.goal, json.dumps(state.brief.context, ensure_ascii=False)
 
 
-def words_of_people(state: RunState) -> tuple[str, ...]:
+def trusted_texts(state: RunState) -> tuple[str, ...]:
     """The request, unless strangers wrote it, and what people said since."""
-    return (*(() if state.brief.untrusted else request_of(state)), *state.messages)
+    return (*(() if state.brief.untrusted else request_texts(state)), *state.messages)
 
 
 def _hosts_named(state: RunState) -> frozenset[str]:
     handed = (name for name in state.brief.named if not _URL.match(name))
-    return frozenset(handed).union(*map(_hosts_in, words_of_people(state)))
+    return frozenset(handed).union(*map(_hosts_in, trusted_texts(state)))
 
 
 def _stands_in_full(state: RunState, address: str) -> bool:
-    asked = request_of(state) if state.brief.untrusted and state.brief.parent is None else ()
-    texts = (*words_of_people(state), *asked, *(_text(one.output) for one in state.evidence))
+    asked = request_texts(state) if state.brief.untrusted and state.brief.parent is None else ()
+    texts = (*trusted_texts(state), *asked, *(_text(one.output) for one in state.evidence))
     if address in state.brief.named or any(_stands_in(address, text) for text in texts):
         return True
     for own, told in map(_said, state.notes):
@@ -201,7 +201,7 @@ def _stands_in(address: str, text: str) -> bool:
 def _carries(state: RunState, action: Action, address: str, hosts: frozenset[str]) -> bool:
     """Whether path or query hold a value of the run, or an unknown code, that the host does not know."""
     brief, tail = state.brief, _DATE.sub(" ", unquote_plus(unquote_plus(_split(address)[1])))
-    request = () if brief.untrusted else (brief.goal, *_LINK.findall(request_of(state)[1]))
+    request = () if brief.untrusted else (brief.goal, *_LINK.findall(request_texts(state)[1]))
     known, others = [*request, *state.messages], list[str]()
     house = [*_leaves(brief.context), *((brief.goal,) if brief.untrusted else ())]
     for note in state.notes:
@@ -289,14 +289,14 @@ _SUFFIX = re.compile(r"\.\w{1,8}$")
 _OURS = "artifacts/"
 
 
-def new_addressees(texts: Iterable[str], known: Iterable[str]) -> tuple[str, ...]:
-    before = {name for text in known for name in addressees_in(text)}
+def new_destinations(texts: Iterable[str], known: Iterable[str]) -> tuple[str, ...]:
+    before = {name for text in known for name in destinations_in(text)}
     hosts = before | {name.rpartition("@")[2] for name in before}
-    found = (name for text in texts for name in addressees_in(text))
+    found = (name for text in texts for name in destinations_in(text))
     return tuple(dict.fromkeys(name for name in found if name not in hosts and not _below(name, before)))
 
 
-def addressees_in(text: str) -> Iterator[str]:
+def destinations_in(text: str) -> Iterator[str]:
     """Hosts and mail addresses in small letters and without `www.`, paths without detours."""
     for match in _ADDRESSES.finditer(unicodedata.normalize("NFKC", text)):
         kind = str(match.lastgroup)

@@ -11,7 +11,7 @@ from agent_service.core import acting, limits, notes
 from agent_service.core.events import ModelUnavailable
 from agent_service.core.facts import CallAsked, CallLost, CallPostponed, CallReserved, PersonAsked, RunEnded
 from agent_service.core.phases import Phase, Plan, Reflection, Unusable
-from agent_service.core.state import RunState, became, with_facts
+from agent_service.core.state import RunState, with_decision_status, with_facts
 from agent_service.core.waiting import (
     Acting,
     Approval,
@@ -27,7 +27,7 @@ from agent_service.core.waiting import (
     Status,
     Stop,
     Thinking,
-    then,
+    next_waiting,
 )
 from agent_service.sentences import Text, say
 from schemas.values import replace
@@ -41,10 +41,10 @@ MAX_REJECTED = 4000
 
 def ask(state: RunState, phase: Phase, *, feedback: tuple[Text, ...] = ()) -> RunState:
     """A paused run keeps the question for later."""
-    return put(state, OpenCall(call=state.calls + 1, phase=phase, feedback=feedback))
+    return begin_call(state, OpenCall(call=state.calls + 1, phase=phase, feedback=feedback))
 
 
-def put(state: RunState, asking: OpenCall) -> RunState:
+def begin_call(state: RunState, asking: OpenCall) -> RunState:
     if asking.phase is Phase.VERIFY and not (state.claim or state.proposed):  # a person said something since
         asking = replace(asking, phase=Phase.REFLECT)
     if state.refusals and asking.phase is not Phase.VERIFY:
@@ -57,41 +57,44 @@ def put(state: RunState, asking: OpenCall) -> RunState:
     if reached and not paused:
         return out_of_budget(state, reached, question=asking)
     told = () if paused else (CallAsked(call=asking.call, phase=asking.phase, told=asking.told),)
-    return with_facts(state, *told, waiting=then(state.waiting, Thinking(asking=asking)), calls=asking.call)
+    return with_facts(state, *told, waiting=next_waiting(state.waiting, Thinking(asking=asking)), calls=asking.call)
 
 
-def think_anew(state: RunState, *, feedback: tuple[Text, ...] = ()) -> RunState:
-    return ask(state, phase_anew(state), feedback=feedback)
+def restart(state: RunState, *, feedback: tuple[Text, ...] = ()) -> RunState:
+    return ask(state, restart_phase(state), feedback=feedback)
 
 
-def phase_anew(state: RunState) -> Phase:
+def restart_phase(state: RunState) -> Phase:
     return Phase.REFLECT if state.framing else Phase.FRAME
 
 
-def phase_of_next(state: RunState) -> Phase:
+def next_phase(state: RunState) -> Phase:
     return Phase.REFLECT if limits.reached_before_a_step(state) else Phase.PLAN
 
 
 def reflect(state: RunState) -> RunState:
     """Once notes that are too long are compacted: without a call where facts suffice, or few calls are left."""
     if not notes.overfull(state):
-        return ask_to_reflect(state)
+        return ask_reflection(state)
     by_facts = notes.facts_suffice(state) or limits.nearly_spent(state)
     short = notes.compacted(state, state.facts) if by_facts else state
-    return ask(short, Phase.COMPACT) if notes.overfull(short) else ask_to_reflect(short)
+    return ask(short, Phase.COMPACT) if notes.overfull(short) else ask_reflection(short)
 
 
-def ask_to_reflect(state: RunState) -> RunState:
+def ask_reflection(state: RunState) -> RunState:
     again = acting.repetitions(state) >= acting.SAME_RESULT_LIMIT
     return ask(state, Phase.REFLECT, feedback=(say("same_result"),) if again else ())
 
 
 def ask_again(state: RunState, asking: OpenCall, flaws: tuple[Text, ...], *, reply: Unusable | None = None) -> RunState:
     """What was decided cannot be taken up; `reply` where it was no decision."""
-    state, repairs = became(state, "unusable" if reply else "refused", "invalid_decision", flaws), asking.repairs + 1
+    state, repairs = (
+        with_decision_status(state, "unusable" if reply else "refused", "invalid_decision", flaws),
+        asking.repairs + 1,
+    )
     if repairs > state.brief.limits.max_repairs:
         if asking.phase is Phase.COMPACT:
-            return ask_to_reflect(notes.compacted(state, state.facts))
+            return ask_reflection(notes.compacted(state, state.facts))
         reason = say("no_usable_decision", phase=asking.phase, tries=repairs, flaws=flaws)
         if asking.phase is Phase.VERIFY:
             return unverified(state, reason)
@@ -105,7 +108,7 @@ def ask_again(state: RunState, asking: OpenCall, flaws: tuple[Text, ...], *, rep
         longer=asking.longer or (reply is not None and reply.cut),
         repairs=repairs,
     )
-    return put(state, repaired)
+    return begin_call(state, repaired)
 
 
 def unverified(state: RunState, why: Text) -> RunState:
@@ -170,12 +173,12 @@ def _put_off(state: RunState, waiting: Thinking, delay_s: float, why: Text) -> R
 
 
 def _shrunk(state: RunState, asking: OpenCall, event: ModelUnavailable) -> RunState:
-    smaller = notes.shrunk(state)
+    smaller = notes.halved(state)
     if smaller is None:
         return end(state, Status.FAILED, event.error_class, event.message)
     if asking.phase is Phase.COMPACT:
-        return ask_to_reflect(replace(smaller, waiting=Deciding()))
-    return put(smaller, replace(asking, call=state.calls + 1))
+        return ask_reflection(replace(smaller, waiting=Deciding()))
+    return begin_call(smaller, replace(asking, call=state.calls + 1))
 
 
 # A question to a person, and the end
@@ -263,5 +266,5 @@ def _kept(state: RunState) -> Acting | Planned | None:
 
 
 def _stop(state: RunState, ending_class: str, reason: Text) -> Stop:
-    spent = limits.with_set_aside(state)
+    spent = limits.spent_with_grants(state)
     return Stop(ending_class=ending_class, reason=reason, entry=state.version, spent=spent)

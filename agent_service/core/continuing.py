@@ -25,7 +25,7 @@ from agent_service.core.waiting import (
     RequestRef,
     Status,
     TaskResult,
-    asker_of,
+    asker_id,
     graph_of,
     with_requests,
     without_requests,
@@ -33,7 +33,14 @@ from agent_service.core.waiting import (
 from agent_service.sentences import Text, say
 from schemas.catalog import ToolCommand
 from schemas.clipping import clipped
-from schemas.continuation import Continuation, ContinuationInvalid, MultiStep, PluginTask, RetrieveTask, read
+from schemas.continuation import (
+    Continuation,
+    ContinuationInvalid,
+    MultiStep,
+    PluginTask,
+    RetrieveTask,
+    read_continuation,
+)
 from schemas.events import MAX_MESSAGE_BYTES, ToolError, ToolResult
 from schemas.values import replace
 
@@ -58,30 +65,30 @@ def take_continuation(state: RunState, pending: Pending, result: ToolResult) -> 
     if not isinstance(asked, tuple):
         error = ToolError(error_class="bad_continuation", message=str(asked)[:MAX_REASON])
         refused = result.model_copy(update={"status": "error", "error": error, "result": None})
-        return take_answer(with_facts(state, acting.answer(pending, "error", error)), pending, refused)
+        return take_answer(with_facts(state, acting.attempt_answered(pending, "error", error)), pending, refused)
     wish, tasks = asked
     waits = replace(pending, asks=number)
     if number > most:
         why = say("continuations_used", most=most, tool=tool, wish=wish)
-        answered = acting.answer(pending, "budget", ToolError(error_class="budget", message=str(why)))
+        answered = acting.attempt_answered(pending, "budget", ToolError(error_class="budget", message=str(why)))
         rest = with_facts(state, answered, waiting=with_requests(state.waiting, waits, graph=graph))
         return _stop(rest, graph, why)
     larger = with_requests(state.waiting, waits, *tasks, graph=replace(graph, round=number))
-    told = acting.answer(pending, "continuation"), TasksAsked(step=pending.step, tasks=tasks)
+    told = acting.attempt_answered(pending, "continuation"), TasksAsked(step=pending.step, tasks=tasks)
     news = say("asks_for_more", step=pending.step, tool=tool, wish=wish)
-    return launch(with_facts(state, *told, waiting=larger), news=news)
+    return send_ready(with_facts(state, *told, waiting=larger), news=news)
 
 
 def take_answer(state: RunState, pending: Pending, result: ToolResult) -> RunState:
     """`pending` may also be a step's own request, answered at once."""
-    after = settled(state, pending, result)
+    after = finish_request(state, pending, result)
     if not after.requests:
         return asking.reflect(after)
     news = say("task_came", step=pending.step, task=pending.task, status=result.status)
-    return launch(after, news=news if pending.id else "")
+    return send_ready(after, news=news if pending.id else "")
 
 
-def settled(state: RunState, pending: Pending, result: ToolResult) -> RunState:
+def finish_request(state: RunState, pending: Pending, result: ToolResult) -> RunState:
     """With the end of a step, or of a task of it."""
     if not pending.id:
         return acting.finish_step(state, pending, result)
@@ -98,20 +105,20 @@ def settled(state: RunState, pending: Pending, result: ToolResult) -> RunState:
         tool=pending.action.tool,
         command=pending.action.command,
         status="ok" if result.status == "ok" else "error",
-        output=kept(acting.output_of(result)),
+        output=bounded_output(acting.result_output(result)),
         query=pending.query,
         profile=pending.profile,
     )
     return with_facts(
-        limits.settled(state, pending, result),
-        acting.finished(evidence.name, pending.action, evidence.status, evidence.output),
+        limits.charge_child(state, pending, result),
+        acting.request_finished(evidence.name, pending.action, evidence.status, evidence.output),
         waiting=waiting,
         evidence=(*state.evidence, evidence),
         artifacts=acting.with_artifacts(state, result),
     )
 
 
-def kept(output: dict[str, JsonValue]) -> dict[str, JsonValue]:
+def bounded_output(output: dict[str, JsonValue]) -> dict[str, JsonValue]:
     return notes.bounded(output, MAX_KEPT).value
 
 
@@ -128,7 +135,7 @@ def _stop(state: RunState, graph: Graph, why: Text) -> RunState:
     stopped = replace(state, waiting=with_requests(waiting, *own, graph=replace(graph, stopped=why)))
     told = [RequestDropped(**one.named) for one in dropped]
     name = "gathering_waits" if len(dropped) < len(out) else "gathering_stopped"
-    return launch(with_facts(stopped, *told), news=say(name, step=graph.step, why=why))
+    return send_ready(with_facts(stopped, *told), news=say(name, step=graph.step, why=why))
 
 
 def _over(state: RunState, graph: Graph) -> RunState:
@@ -136,14 +143,14 @@ def _over(state: RunState, graph: Graph) -> RunState:
     gathered = [_item(one, MAX_TOLD) for one in _in_order(one for one in state.evidence if one.step == graph.step)]
     own = next(one for one in state.requests if one.step == graph.step and not one.id)
     told: dict[str, JsonValue] = {"class": "budget", "message": message, "gathered": [*gathered]}
-    result = acting.in_place_of(state, own, error=ToolError(error_class="budget", message=message))
+    result = acting.substitute_result(state, own, error=ToolError(error_class="budget", message=message))
     return acting.finish_step(state, own, result, told=told)
 
 
 # What is sent when
 
 
-def launch(state: RunState, *, news: Text = "") -> RunState:
+def send_ready(state: RunState, *, news: Text = "") -> RunState:
     """Send what may be sent, or ask for the first approval; nothing after the run's deadline. The model reflects once
     nothing is out.
     """
@@ -155,7 +162,7 @@ def launch(state: RunState, *, news: Text = "") -> RunState:
         passed.add((ready.step, ready.id))
         if flaw := _flaw(state, ready):
             state = _failed(state, ready, *flaw)
-        elif why := approving.why_needed(state, as_sent(state, ready)):
+        elif why := approving.approval_reason(state, action_as_sent(state, ready)):
             barred.append((ready, why))
         else:
             state = acting.send(state, ready)
@@ -174,7 +181,7 @@ def _next(state: RunState, passed: set[tuple[int, str]]) -> Pending | None:
     """
     begins = state.status is not Status.PAUSED and state.updated_at < state.brief.limits.deadline_at
     rounds = {graph.step: graph.round for graph in state.graphs if not graph.stopped}
-    askers = {(one.step, asker_of(one.id)) for one in state.requests if one.id}
+    askers = {(one.step, asker_id(one.id)) for one in state.requests if one.id}
     came, busy = {one.name: one.status for one in state.evidence}, [one.action.tool for one in state.pendings]
     for one in state.requests:
         if one.is_out or one.step not in rounds or (one.step, one.id) in passed:
@@ -210,12 +217,12 @@ def _flaw(state: RunState, ready: Pending) -> tuple[str, Text] | None:
     failed = [one.task for one in state.evidence if one.status == "error" and _is_needed(one, ready)]
     if failed and ready.task == ready.id:
         return "dependency", say("dependency_failed", tasks=", ".join(failed))
-    action = as_sent(state, ready)
-    if limits.needs_grant(brief, action.tool) and (why := limits.lacking(state, limits.unsent(state))):
+    action = action_as_sent(state, ready)
+    if limits.needs_grant(brief, action.tool) and (why := limits.grant_shortfall(state, limits.unsent_children(state))):
         return "budget", why
     if (size := size_of(action.payload)) > MAX_SENT:
         return "too_large", say("request_too_large", size=size, most=MAX_SENT)
-    if flaws := (*approving.flaws_of(state, action), *acting.flaws_of_doubt(state, action)):
+    if flaws := (*approving.ruling_flaws(state, action), *acting.doubt_flaws(state, action)):
         return "not_approved", say("all_of", flaws=flaws)
     return OVERRULED if brief.writes(action) and state.words > state.shown else None
 
@@ -226,7 +233,7 @@ def _is_needed(one: TaskResult, by: Pending) -> bool:
 
 def _failed(state: RunState, ready: Pending, error_class: str, why: Text) -> RunState:
     error = ToolError(error_class=error_class, message=str(why))
-    return settled(state, ready, acting.in_place_of(state, ready, error=error))
+    return finish_request(state, ready, acting.substitute_result(state, ready, error=error))
 
 
 def _ask(state: RunState, ready: Pending, why: Text) -> RunState:
@@ -234,17 +241,17 @@ def _ask(state: RunState, ready: Pending, why: Text) -> RunState:
     assert isinstance(held, Acting), "a paused run asks no executor"
     asked = say("asked_again", tool=ready.action.tool)
     if ready.task == ready.id:
-        asker = next(one for one in held.requests if (one.step, one.id) == (ready.step, asker_of(ready.id)))
+        asker = next(one for one in held.requests if (one.step, one.id) == (ready.step, asker_id(ready.id)))
         asked = say("tool_asks", tool=asker.action.tool, why=" ".join(ready.reason.split()))
-    proposal = Plan(action=as_sent(state, ready), rationale=str(asked))
+    proposal = Plan(action=action_as_sent(state, ready), rationale=str(asked))
     return approving.ask_approval(state, proposal, say("asked_because", why=why, asked=asked), held=held, of=ready)
 
 
-def ruled(state: RunState, of: RequestRef, *, by: str = "", refused: tuple[str, Text] | None = None) -> RunState:
+def on_ruling(state: RunState, of: RequestRef, *, by: str = "", refused: tuple[str, Text] | None = None) -> RunState:
     """A task that waited for an approval is sent, or fails, and the gathering goes on."""
     ready = next(one for one in state.requests if (one.step, one.id) == (of.step, of.id))
     ready = _again(ready, of.round) if ready.asks else ready
-    return launch(_failed(state, ready, *refused) if refused else acting.send(state, ready, by=by))
+    return send_ready(_failed(state, ready, *refused) if refused else acting.send(state, ready, by=by))
 
 
 # What is asked for
@@ -258,7 +265,7 @@ def _asked(state: RunState, asker: Pending, result: ToolResult, number: int) -> 
     if offer is not None and not offer.continues:
         return say("never_continues", tool=offer.name)
     try:
-        continuation = read(result.result)
+        continuation = read_continuation(result.result)
     except ContinuationInvalid as error:
         return say("continuation_unread", why=str(error))
     if len(continuation.tasks) > most:
@@ -268,10 +275,10 @@ def _asked(state: RunState, asker: Pending, result: ToolResult, number: int) -> 
     tasks = tuple([_task(state, asker, one, (number, place)) for place, one in numbered])
     both = zip(continuation.tasks, tasks, strict=True)
     flaws = [say("flaw_of_task", task=one.id, flaw=flaw) for one, task in both for flaw in _flaws(state.brief, task)]
-    return say("continuation_flawed", flaws=tuple(flaws)) if flaws else (wish_of(continuation), tasks)
+    return say("continuation_flawed", flaws=tuple(flaws)) if flaws else (continuation_summary(continuation), tasks)
 
 
-def wish_of(continuation: Continuation) -> str:
+def continuation_summary(continuation: Continuation) -> str:
     if isinstance(continuation, MultiStep):
         names = ", ".join([task.id for task in continuation.tasks])
         return str(say("wishes_tasks", count=len(continuation.tasks), tasks=names))[:MAX_WISH]
@@ -288,7 +295,7 @@ def _task(state: RunState, asker: Pending, asked: RetrieveTask | PluginTask, pla
             action = _retrieval(brief, told)
         case PluginTask():
             action = _call(brief, asker.action, asked)
-    return acting.a_request(
+    return acting.new_request(
         state,
         asker.step,
         action,
@@ -309,7 +316,7 @@ def _flaws(brief: Brief, task: Pending) -> tuple[Text, ...]:
     if not task.action.command:
         has = ", ".join([command.name for command in skill.commands]) if skill else ""
         return (say("no_command", tool=tool, commands=has),)
-    return acting.flaws_of_action(brief, task.action)
+    return acting.action_flaws(brief, task.action)
 
 
 def _retrieval(brief: Brief, told: dict[str, str]) -> Action:
@@ -347,7 +354,7 @@ def _arguments(command: ToolCommand | None, given: str | dict[str, JsonValue]) -
 # What is handed on
 
 
-def as_sent(state: RunState, pending: Pending) -> Action:
+def action_as_sent(state: RunState, pending: Pending) -> Action:
     """The action of a task, or of asking again, with what is given along."""
     if not pending.task:
         return pending.action
@@ -359,7 +366,7 @@ def given(evidence: Sequence[TaskResult], asked: Pending, granted: Continuations
     """Results of its tasks, where it is asked again, or of what it needs."""
     if asked.task == asked.id:
         return {"evidence": _handed([one for one in evidence if _is_needed(one, asked)])} if asked.needs else {}
-    mine = [one for one in evidence if one.step == asked.step and asker_of(one.task) == asked.id]
+    mine = [one for one in evidence if one.step == asked.step and asker_id(one.task) == asked.id]
     came = _handed([one for one in mine if asked.place[0] < one.round < asked.round])
     left = max(0, granted.max_plugin_continuations - asked.round + 1)
     return {"evidence": came, "continuations": asked.round - 1, "continuations_left": left}

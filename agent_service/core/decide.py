@@ -125,12 +125,12 @@ def _on_timer(state: RunState, event: TimerFired) -> RunState | Text:
         case NeedsPerson():
             return people.on_expiry(state)
         case Thinking() if not is_over:
-            return asking.put(limits.extend_deadline(state, waiting.still_since), waiting.asking)
+            return asking.begin_call(limits.extend_deadline(state, waiting.still_since), waiting.asking)
         case Sleeping() if not is_over:
             return planning.wake_up(state)
         case Acting() if not is_over:
             return results.on_due(state)
-    past = limits.past_deadline(state.brief.limits)
+    past = limits.deadline_reached(state.brief.limits)
     if isinstance(waiting, Queued):  # there is nothing yet that could be resumed
         return asking.escalate(state, *past)
     question = state.asking or OpenCall(call=state.calls + 1, phase=Phase.PLAN)
@@ -147,7 +147,7 @@ DECIDERS: Mapping[type[Event], Decider] = {
     ModelReplied: _of_its_call(thinking.on_reply),
     ModelUnavailable: _of_its_call(asking.on_unavailable),
     ToolReturned: results.on_result,
-    SignalReceived: people.hear,
+    SignalReceived: people.on_signal,
     TimerFired: _on_timer,
     StoodStill: limits.on_stood_still,
     CancelRequested: _ends(Status.CANCELLED, "cancelled"),

@@ -16,8 +16,8 @@ from itertools import zip_longest
 from pydantic import JsonValue
 
 from agent_service.core import asking
-from agent_service.core.approving import ask_approval, hash_of, new_addressees, refusals_of, words_of_people
-from agent_service.core.asking import ask, phase_of_next
+from agent_service.core.approving import ask_approval, earlier_refusals, new_destinations, proposal_hash, trusted_texts
+from agent_service.core.asking import ask, next_phase
 from agent_service.core.brief import Brief
 from agent_service.core.events import QuoteCheck
 from agent_service.core.limits import reached_before_a_call
@@ -28,7 +28,7 @@ from agent_service.sentences import Text, say
 from schemas.values import replace
 
 
-def flaws_of_framing(brief: Brief, framing: Framing) -> tuple[Text, ...]:
+def framing_flaws(brief: Brief, framing: Framing) -> tuple[Text, ...]:
     offered = ", ".join([skill.name for skill in brief.skills]) or "none"
     tools = dict.fromkeys([proof.tool for proof in _proofs(framing)])
     unknown = [tool for tool in tools if tool and not brief.skill(tool)]
@@ -46,7 +46,7 @@ def adopt(state: RunState, framing: Framing, plan: Next | Unusable | None) -> Ru
         done_items=_items(state, framing),
         summary=say("framed", goal=framing.goal_statement),
     )
-    phase = phase_of_next(framed)
+    phase = next_phase(framed)
     return take_along(framed, plan) if plan and phase is Phase.PLAN else ask(framed, phase)
 
 
@@ -67,7 +67,7 @@ def _proofs(framing: Framing) -> list[Proof]:
 # What a verifier looks at
 
 
-def look_at_done(state: RunState, claim: Reflection) -> RunState:
+def verify_done(state: RunState, claim: Reflection) -> RunState:
     looks = not state.unverified and _is_affordable(state)
     return ask(replace(state, claim=claim), Phase.VERIFY) if looks else asking.complete(state, claim)
 
@@ -91,7 +91,7 @@ def take_verification(state: RunState, found: Verification) -> RunState:
 def _of_done(state: RunState, claim: Reflection, found: Verification) -> RunState:
     if found.holds:
         return asking.complete(state, claim)
-    items = tuple(without_tick(item) if item.id in found.doubted else item for item in state.done_items)
+    items = tuple(unticked(item) if item.id in found.doubted else item for item in state.done_items)
     summary = say("done_doubted", why=found.reason)
     doubted = replace(state, done_items=items, unverified=state.unverified + 1, summary=summary)
     still_open = (say("item_reopened", item=item.id, text=item.text) for item in items if not item.done)
@@ -110,17 +110,21 @@ def take_framing(state: RunState, framing: Framing, plan: Next | Unusable | None
     return adopt(state, within, plan)
 
 
-def flaws_of_reframing(state: RunState, framing: Framing) -> tuple[Text, ...]:
-    return refusals_of(state, hash_of(_within_the_first(state, framing)), say("this_framing")) if state.rulings else ()
+def reframing_flaws(state: RunState, framing: Framing) -> tuple[Text, ...]:
+    return (
+        earlier_refusals(state, proposal_hash(_within_the_first(state, framing)), say("this_framing"))
+        if state.rulings
+        else ()
+    )
 
 
 def _why_a_person_is_needed(state: RunState, framing: Framing) -> Text:
     """In a tainted run: it names an addressee, or a tool that writes out of the house, which was not named before."""
     if not state.tainted_by:
         return ""
-    known, texts = (*words_of_people(state), *(_texts(state.framing) if state.framing else ())), tuple(_texts(framing))
+    known, texts = (*trusted_texts(state), *(_texts(state.framing) if state.framing else ())), tuple(_texts(framing))
     commands = (f"{skill.name}.{command.name}" for skill in state.brief.skills for command in skill.commands)
-    new: list[Text] = [*new_addressees(texts, (*known, *commands))]
+    new: list[Text] = [*new_destinations(texts, (*known, *commands))]
     for skill in state.brief.skills:
         reaches_out = any(command.tier == "write" and command.effect != "local" for command in skill.commands)
         if reaches_out and _names(texts, skill.name) and not _names(known, skill.name):
@@ -159,7 +163,7 @@ _REMARK = re.compile(r"\s*\([^()]*\)$")
 _MARKS = "`'\"<>[]. "
 
 
-def judged(
+def judge_claims(
     state: RunState, reflection: Reflection, seen: Iterable[QuoteCheck]
 ) -> tuple[tuple[ChecklistItem, ...], tuple[ItemClaim, ...], tuple[Text, ...]]:
     """The items, the accepted claims, and why others are refused.
@@ -173,11 +177,11 @@ def judged(
     items = {item.id: item for item in state.done_items}
     named = dict.fromkeys([*[unmet.item for unmet in reflection.unmet], *[met.item for met in reflection.met]])
     unknown = [say("item_unknown", item=name) for name in named if name not in items]
-    items |= {one.item: without_tick(items[one.item]) for one in reflection.unmet if one.item in items}
+    items |= {one.item: unticked(items[one.item]) for one in reflection.unmet if one.item in items}
     accepted, refused = list[ItemClaim](), list[tuple[str, Text]]()
     for claim in [met for met in reflection.met if met.item in items]:
         item = items[claim.item]
-        flaws = {place: _flaw(state, item, place, claim, looked_up) for place in places_of(state, item, claim)}
+        flaws = {place: _flaw(state, item, place, claim, looked_up) for place in evidence_places(state, item, claim)}
         shown = tuple([place for place, flaw in flaws.items() if not flaw])
         if shown:
             items[item.id] = _ticked(item, shown, claim.quote)
@@ -188,19 +192,19 @@ def judged(
     return tuple(items.values()), tuple(accepted), (*unknown, *refusals)
 
 
-def to_look_up(state: RunState, claim: ItemClaim) -> tuple[str, ...]:
+def places_to_check(state: RunState, claim: ItemClaim) -> tuple[str, ...]:
     item = next((item for item in state.done_items if item.id == claim.item), None)
     if item is None or item.proof is None or not _says_something(claim.quote):
         return ()
-    places = [(place, _step_at(state, place)) for place in places_of(state, item, claim)]
+    places = [(place, _step_at(state, place)) for place in evidence_places(state, item, claim)]
     return tuple([place for place, step in places if not _unfit(state, item, place, claim, step)])
 
 
-def places_of(state: RunState, item: ChecklistItem, claim: ItemClaim) -> tuple[str, ...]:
-    return (claim.evidence,) if item.proof is None else places_in(claim.evidence, state.artifacts)
+def evidence_places(state: RunState, item: ChecklistItem, claim: ItemClaim) -> tuple[str, ...]:
+    return (claim.evidence,) if item.proof is None else parse_places(claim.evidence, state.artifacts)
 
 
-def places_in(evidence: str, artifacts: Iterable[str]) -> tuple[str, ...]:
+def parse_places(evidence: str, artifacts: Iterable[str]) -> tuple[str, ...]:
     known, places = frozenset(artifacts), list[str]()
     for part in _APART.split(" ".join(evidence[:LONGEST].split())):
         bare = _REMARK.sub("", part.strip(_MARKS)).strip(_MARKS)
@@ -214,7 +218,7 @@ def places_in(evidence: str, artifacts: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(places))
 
 
-def without_tick(item: ChecklistItem) -> ChecklistItem:
+def unticked(item: ChecklistItem) -> ChecklistItem:
     return replace(item, evidence=(), quotes=())
 
 
@@ -240,7 +244,7 @@ def _flaw(
     return say(name, item=item.id, place=place, why=look.why if look else "")
 
 
-def sent_with(state: RunState, place: str) -> dict[str, JsonValue] | None:
+def sent_arguments(state: RunState, place: str) -> dict[str, JsonValue] | None:
     step = _step_at(state, place)
     return step.sent if step else None
 
@@ -255,10 +259,10 @@ def _unfit(state: RunState, item: ChecklistItem, place: str, claim: ItemClaim, s
     if item.proof is None or _fits(item.proof, place, step):
         return ""
     tool = step.tool if step else ""
-    return say("evidence_unfit", item=item.id, proof=shown_by(item.proof), place=place, tool=tool)
+    return say("evidence_unfit", item=item.id, proof=proof_text(item.proof), place=place, tool=tool)
 
 
-def shown_by(proof: Proof) -> Text:
+def proof_text(proof: Proof) -> Text:
     return say(f"shown_by_{proof.kind}", tool=proof.tool)
 
 

@@ -50,10 +50,10 @@ def reached_before_a_call(state: RunState, reserve: CallReserve | None = None) -
     """By now, or by a call that takes all of its `reserve`."""
     limits = state.brief.limits
     if state.updated_at >= limits.deadline_at:
-        return past_deadline(limits)
+        return deadline_reached(limits)
     if limits.max_tokens is None and limits.max_cost_usd is None:
         return None
-    taken, (tokens, cost) = with_set_aside(state), (reserve.tokens, reserve.cost_usd) if reserve else (0, 0.0)
+    taken, (tokens, cost) = spent_with_grants(state), (reserve.tokens, reserve.cost_usd) if reserve else (0, 0.0)
     by_tokens = _reached(("budget_tokens", "tokens_spent", "tokens_too_few"), taken.used, tokens, limits.max_tokens)
     return by_tokens or _reached(("budget_cost", "cost_spent", "cost_too_high"), taken.paid, cost, limits.max_cost_usd)
 
@@ -74,7 +74,7 @@ def _reached(
 def reached_before_a_step(state: RunState) -> Reached | None:
     limits = state.brief.limits
     if state.updated_at >= limits.deadline_at:
-        return past_deadline(limits)
+        return deadline_reached(limits)
     if steps_taken(state) >= limits.max_steps:
         return "budget_steps", say("steps_used", most=limits.max_steps)
     if state.attempts >= limits.max_attempts_of_run:
@@ -83,10 +83,10 @@ def reached_before_a_step(state: RunState) -> Reached | None:
 
 
 def steps_taken(state: RunState) -> int:
-    return state.step + with_set_aside(state).child_steps
+    return state.step + spent_with_grants(state).child_steps
 
 
-def past_deadline(limits: Limits) -> Reached:
+def deadline_reached(limits: Limits) -> Reached:
     return "budget_time", say("deadline_passed", deadline=instant(limits.deadline_at))
 
 
@@ -113,7 +113,7 @@ def budget_use(state: RunState) -> dict[str, Any]:
     }
 
 
-def with_reply(spent: Spent, usage: ModelUsage) -> Spent:
+def plus_reply(spent: Spent, usage: ModelUsage) -> Spent:
     return spent.plus(
         calls=1,
         input_tokens=usage.input_tokens,
@@ -141,16 +141,16 @@ def with_limits(state: RunState, **changed: Any) -> RunState:
 
 
 def with_more_attempts(state: RunState) -> RunState:
-    granted = state.brief.limits
-    most = max(granted.max_attempts_of_run, state.attempts + granted.max_attempts)
+    limits = state.brief.limits
+    most = max(limits.max_attempts_of_run, state.attempts + limits.max_attempts)
     return with_limits(state, max_attempts_of_run=most)
 
 
 def extend_deadline(state: RunState, since: datetime | None) -> RunState:
-    granted = state.brief.limits
-    if since is None or granted.deadline_named:
+    limits = state.brief.limits
+    if since is None or limits.deadline_named:
         return state
-    return with_limits(state, deadline_at=granted.deadline_at + (state.updated_at - since))
+    return with_limits(state, deadline_at=limits.deadline_at + (state.updated_at - since))
 
 
 def on_stood_still(state: RunState, event: StoodStill) -> RunState | Text:
@@ -187,7 +187,7 @@ FIRST_REPLY, SHORTEST_REPLY = 3000, 1000
 """Tokens enough for a decision: while no reply is known, and at least."""
 
 
-def measured(state: RunState, reply: ModelReplied) -> RunState:
+def with_measures(state: RunState, reply: ModelReplied) -> RunState:
     usage, known = reply.usage, dict(state.measured)
     if not reply.prompt_bytes:
         return state
@@ -202,7 +202,7 @@ def measured(state: RunState, reply: ModelReplied) -> RunState:
     )
 
 
-def most_prompt(state: RunState, model: str, size: int) -> int:
+def max_prompt_tokens(state: RunState, model: str, size: int) -> int:
     known = [measure for name, measure in state.measured.items() if name.startswith(model)]
     longest, tokens = max(known, default=(0, 0))
     if not longest or size > longest:
@@ -210,16 +210,16 @@ def most_prompt(state: RunState, model: str, size: int) -> int:
     return min(size // BYTES_PER_TOKEN, round(size * tokens / longest * MARGIN))
 
 
-def likely_prompt(state: RunState, size: int) -> int:
+def likely_prompt_tokens(state: RunState, size: int) -> int:
     longest, tokens = max(state.measured.values(), default=(USUAL_BYTES_PER_TOKEN, 1))
     return round(size * tokens / longest)
 
 
-def lost_prompt(state: RunState, model: str, size: int) -> int:
-    return min(most_prompt(state, model, size), round(likely_prompt(state, size) * PRUDENCE))
+def lost_prompt_tokens(state: RunState, model: str, size: int) -> int:
+    return min(max_prompt_tokens(state, model, size), round(likely_prompt_tokens(state, size) * PRUDENCE))
 
 
-def least_reply(state: RunState) -> int:
+def min_reply_tokens(state: RunState) -> int:
     longest = state.longest_reply
     return max(SHORTEST_REPLY, longest + longest // 2) if longest else FIRST_REPLY
 
@@ -236,15 +236,15 @@ def needs_grant(brief: Brief, tool: str) -> bool:
     return skill is not None and skill.route == subjects.SERVICE_AGENT
 
 
-def flaws_of_children(state: RunState, actions: Sequence[Action]) -> list[Text]:
+def child_flaws(state: RunState, actions: Sequence[Action]) -> list[Text]:
     asked, most = sum([needs_grant(state.brief, action.tool) for action in actions]), state.brief.limits.max_children
     if asked > most:
         return [say("too_many_agents", asked=asked, most=most)]
-    why = lacking(replace(state, step=state.step + len(actions)), asked, at_once=asked) if asked else ""
+    why = grant_shortfall(replace(state, step=state.step + len(actions)), asked, at_once=asked) if asked else ""
     return [say("do_it_yourself", why=why)] if why else []
 
 
-def lacking(state: RunState, among: int, *, at_once: int = 1) -> Text:
+def grant_shortfall(state: RunState, among: int, *, at_once: int = 1) -> Text:
     """Why a share of so many would be too small, for as many as are sent at once; empty where none is."""
     pool = _pool(state)
     if pool.steps < at_once:
@@ -253,9 +253,9 @@ def lacking(state: RunState, among: int, *, at_once: int = 1) -> Text:
     return say("too_little_money") if too_little else ""
 
 
-def granted(state: RunState, pending: Pending) -> Pending:
+def with_grant(state: RunState, pending: Pending) -> Pending:
     """With its share of what is left, of those that are not sent."""
-    pool, among, end = _pool(state), max(1, unsent(state)), state.brief.limits.deadline_at
+    pool, among, end = _pool(state), max(1, unsent_children(state)), state.brief.limits.deadline_at
     try:
         asked = Constraints.model_validate(pending.action.arguments.get("constraints") or {})
     except ValidationError:  # its executor says what is wrong
@@ -269,14 +269,14 @@ def granted(state: RunState, pending: Pending) -> Pending:
     return replace(pending, grant=grant, until=until, deadline_at=silent)
 
 
-def unsent(state: RunState) -> int:
+def unsent_children(state: RunState) -> int:
     """Requests that are still to share what is left."""
     return sum([needs_grant(state.brief, one.action.tool) for one in state.requests if not one.attempt])
 
 
 def _pool(state: RunState) -> Grant:
     """Three quarters of what is not spent, without what other requests have of it."""
-    limits, spent, out = state.brief.limits, state.spent, set_aside(state)
+    limits, spent, out = state.brief.limits, state.spent, outstanding_grants(state)
     steps = limits.max_steps - state.step - spent.child_steps
     tokens, cost = limits.max_tokens, limits.max_cost_usd
     return Grant(
@@ -290,7 +290,7 @@ def _least(share: N | None, asked: N | None) -> N | None:
     return min([most for most in (share, asked) if most is not None], default=None)
 
 
-def set_aside(state: RunState) -> Grant:
+def outstanding_grants(state: RunState) -> Grant:
     out = state.waiting.out if isinstance(state.waiting, Ended) else state.pendings
     grants = [one.grant for one in out if one.grant] if state.brief.may_have_children else []
     return Grant(
@@ -300,34 +300,34 @@ def set_aside(state: RunState) -> Grant:
     )
 
 
-def with_set_aside(state: RunState) -> Spent:
+def spent_with_grants(state: RunState) -> Spent:
     """What was spent, with all that children may spend who have not told yet."""
     if not state.brief.may_have_children:
         return state.spent
-    aside = set_aside(state)
+    aside = outstanding_grants(state)
     return state.spent.plus(child_steps=aside.steps, lost_tokens=aside.tokens, lost_cost_usd=aside.cost_usd)
 
 
-def run_id_of(run_id: str, pending: Pending) -> str:
+def child_run_id(run_id: str, pending: Pending) -> str:
     """The run that a granted request of `run_id` wakes: an id that follows from the call, so that it is one run."""
     name = f"{run_id}:{pending.step}:{pending.task}:{pending.round}:{pending.attempt}"
     instant = int(pending.requested_at.timestamp() * 1000).to_bytes(6, "big")
     return f"run_{ULID.from_bytes(instant + hashlib.sha256(name.encode()).digest()[:10])}"
 
 
-def wanted(state: RunState) -> tuple[Pending, ...]:
+def awaited_children(state: RunState) -> tuple[Pending, ...]:
     """Granted requests whose results the run can use."""
     stopped = {graph.step for graph in state.graphs if graph.stopped}
     return tuple([p for p in state.pendings if p.grant and p.step not in stopped])
 
 
-def withdrawn(state: RunState) -> tuple[Pending, ...]:
+def withdrawn_children(state: RunState) -> tuple[Pending, ...]:
     """Granted requests that were given up, whose spending is still to be told."""
-    out, kept = state.waiting.out if isinstance(state.waiting, Ended) else state.pendings, wanted(state)
+    out, kept = state.waiting.out if isinstance(state.waiting, Ended) else state.pendings, awaited_children(state)
     return tuple(pending for pending in out if pending.grant and pending not in kept)
 
 
-def settled(state: RunState, pending: Pending, result: ToolResult) -> RunState:
+def charge_child(state: RunState, pending: Pending, result: ToolResult) -> RunState:
     """With what the request of `pending` has spent, its writes in doubt, and the time in which it waited for people."""
     grant, told = pending.grant, (result.result.model_extra or {}) if result.result else {}
     if grant is None:

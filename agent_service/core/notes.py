@@ -51,7 +51,7 @@ _STEPS_NAMED = re.compile(r"\bsteps?\W{0,2}(\d+)(?:\s*(-|,|and|to)\s*(\d+))?", r
 _as_json = json.JSONEncoder(ensure_ascii=False, default=vars).encode
 
 
-def short(text: str, length: int) -> str:
+def shorten(text: str, length: int) -> str:
     return text if len(text) <= length else f"{text[:length]}…"
 
 
@@ -94,9 +94,9 @@ def with_step(state: RunState, pending: Pending, record: StepRecord, output: dic
         arguments=bounded(pending.action.arguments, MAX_ARGUMENTS),
         output=bounded(output, MAX_RESULT),
         asked=_asked_first(state, record),
-        reflection=in_short(reflection) if reflection else None,
-        rationale=short(plan.rationale, MAX_THOUGHT) if plan else "",
-        expected=short(plan.expected_outcome, MAX_THOUGHT) if plan else "",
+        reflection=shorten_reflection(reflection) if reflection else None,
+        rationale=shorten(plan.rationale, MAX_THOUGHT) if plan else "",
+        expected=shorten(plan.expected_outcome, MAX_THOUGHT) if plan else "",
     )
     newest = len([*takewhile(_is_of_people, reversed(state.notes))])
     known = len(state.notes) - min(newest, max(0, state.words - state.shown))
@@ -110,19 +110,19 @@ def _is_of_people(note: Note) -> bool:
 
 def with_message(state: RunState, message: str, *, answers: str = "", untrusted: bool = False) -> RunState:
     """`answers`: the question, which is not the person's word. `untrusted`: the words are a stranger's."""
-    missing, answers = max(0, len(message) - MAX_MESSAGE), short(answers, MAX_THOUGHT)
+    missing, answers = max(0, len(message) - MAX_MESSAGE), shorten(answers, MAX_THOUGHT)
     note = MessageNote(said=message[:MAX_MESSAGE], missing=missing, answers=answers, untrusted=untrusted)
     return _with_word(state, note)
 
 
 def with_ruling(state: RunState, proposal: Plan | Framing, ruling: Ruling, *, task: str) -> RunState:
-    note = RulingNote(verdict=ruling.verdict, reason=short(str(ruling.reason), MAX_MESSAGE), task=task)
+    note = RulingNote(verdict=ruling.verdict, reason=shorten(str(ruling.reason), MAX_MESSAGE), task=task)
     match proposal:
         case Plan(action=action):
             arguments = bounded(action.payload, MAX_ARGUMENTS)
             return _with_word(state, replace(note, call=f"{action.tool}.{action.command}", arguments=arguments))
         case Framing(goal_statement=goal):
-            return _with_word(state, replace(note, framing=short(goal, MAX_ARGUMENTS)))
+            return _with_word(state, replace(note, framing=shorten(goal, MAX_ARGUMENTS)))
 
 
 def _with_word(state: RunState, note: Note) -> RunState:
@@ -171,7 +171,7 @@ def compacted(state: RunState, memory: Sequence[str], *, kept_steps: int | None 
             tool=one.tool,
             command=one.command,
             status=one.status,
-            summary=short(" ".join(one.summary.split()), MAX_REMEMBERED),
+            summary=shorten(" ".join(one.summary.split()), MAX_REMEMBERED),
         )
         for one in _older(state, kept)[-REMEMBERED_STEPS:]
     ]
@@ -182,7 +182,7 @@ def _older(state: RunState, kept_steps: int) -> tuple[StepRecord, ...]:
     return state.completed[: len(state.completed) - min(len(_steps(state)), kept_steps)]
 
 
-def shrunk(state: RunState) -> RunState | None:
+def halved(state: RunState) -> RunState | None:
     """Without a model: its older half is given up. None where there is nothing to give up."""
     steps = len(_steps(state))
     return compacted(state, state.facts, kept_steps=steps // 2) if steps > 1 else None
@@ -198,16 +198,16 @@ def _asked_first(state: RunState, record: StepRecord) -> tuple[TaskSummary, ...]
     asked = [one for one in state.evidence if one.step == record.step][:MOST_ASKED]
     length = MAX_THOUGHT // max(1, len(asked))
     return tuple(
-        TaskSummary(task=one.task, what=short(one.query or f"{one.tool} {one.command}", length), status=one.status)
+        TaskSummary(task=one.task, what=shorten(one.query or f"{one.tool} {one.command}", length), status=one.status)
         for one in asked
     )
 
 
-def in_short(reflection: Reflection) -> Reflection:
+def shorten_reflection(reflection: Reflection) -> Reflection:
     """What is noted of it. Quotes and the outcome are told elsewhere."""
     return replace(
         reflection,
-        summary=short(reflection.summary, MAX_THOUGHT),
+        summary=shorten(reflection.summary, MAX_THOUGHT),
         met=tuple(replace(met, quote="") for met in reflection.met[:MOST_CLAIMS]),
         unmet=reflection.unmet[:MOST_CLAIMS],
         facts=tuple(fact[:MAX_FACT] for fact in reflection.facts[:MOST_LEARNED]),
@@ -219,7 +219,7 @@ MOST = 100
 _SOURCE = re.compile(r"\(\s*steps?\b[^()]*\)", re.IGNORECASE)
 
 
-def with_new(known: tuple[str, ...], learned: tuple[str, ...]) -> tuple[str, ...]:
+def merge_facts(known: tuple[str, ...], learned: tuple[str, ...]) -> tuple[str, ...]:
     if not learned:
         return known
     facts = {_said(fact): fact for fact in known}

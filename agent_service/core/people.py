@@ -46,7 +46,7 @@ ASKED_FOR = RULINGS | {"answer"}
 VOID = say("plan_void")
 
 
-def hear(state: RunState, event: SignalReceived) -> RunState | Text:
+def on_signal(state: RunState, event: SignalReceived) -> RunState | Text:
     signal, waiting = event.signal, state.waiting
     if signal.signal_id in state.signals:
         return say("signal_known", signal=signal.signal_id)
@@ -60,10 +60,10 @@ def hear(state: RunState, event: SignalReceived) -> RunState | Text:
         case NeedsPerson():
             return _hear_when_asked(state, waiting, event)
         case Sleeping() if signal.message:
-            return asking.think_anew(replace(told(state, event), waiting=Deciding()), feedback=(say("wait_over"),))
+            return asking.restart(replace(with_signal(state, event), waiting=Deciding()), feedback=(say("wait_over"),))
         case Sleeping() if signal.kind == "resume":
-            return planning.wake_up(told(state, event))
-    return told(state, event)
+            return planning.wake_up(with_signal(state, event))
+    return with_signal(state, event)
 
 
 def _flaw(state: RunState, event: SignalReceived) -> Text:
@@ -101,8 +101,8 @@ def _hear_when_asked(state: RunState, waiting: NeedsPerson, event: SignalReceive
     signal, ask = event.signal, waiting.ask
     ruling, remark = signal.kind in RULINGS, signal.kind == "message"
     if remark if isinstance(ask, Stop) else not (ruling or signal.message):
-        return told(state, event)
-    after = told(limits.extend_deadline(state, waiting.since), event)
+        return with_signal(state, event)
+    after = with_signal(limits.extend_deadline(state, waiting.since), event)
     running = replace(after, waiting=_held(waiting, event.at))
     match ask:
         case Question(phase=phase):  # the answer is among the notes already, or what a person said in its place
@@ -110,11 +110,11 @@ def _hear_when_asked(state: RunState, waiting: NeedsPerson, event: SignalReceive
             return asking.ask(running, phase, feedback=(why,))
         case Stop(ending_class=ending_class):
             more = limits.with_more_attempts(running) if ending_class == "budget_attempts" else running
-            return go_on(more, said=after.words > after.shown)
+            return resume(more, said=after.words > after.shown)
     if not ruling:
         if ask.step:
-            return continuing.ruled(running, ask, refused=continuing.OVERRULED)
-        return asking.think_anew(running, feedback=(VOID,))
+            return continuing.on_ruling(running, ask, refused=continuing.OVERRULED)
+        return asking.restart(running, feedback=(VOID,))
     if signal.kind == "approve":
         return _ruled(running, ask, "approved", by=event.by)
     return _ruled(running, ask, "rejected", by=event.by, reason="" if signal.untrusted else signal.message or "")
@@ -140,24 +140,24 @@ def on_expiry(state: RunState) -> RunState:
     raise AssertionError("a stop has no timer")
 
 
-def go_on(state: RunState, *, said: bool) -> RunState:
+def resume(state: RunState, *, said: bool) -> RunState:
     """Go on after a pause. `said`: the model was not told yet what a person said, so no write goes past it."""
     match state.waiting:
         case Planned(plan=plan):
             running = replace(state, waiting=Deciding())
-            if said and planning.writes(state, plan):
-                return asking.think_anew(running, feedback=(VOID,))
+            if said and planning.plan_writes(state, plan):
+                return asking.restart(running, feedback=(VOID,))
             return planning.carry_out(running, plan)
         case Thinking(asking=OpenCall(phase=Phase.PLAN, feedback=feedback)) if said:
-            return asking.think_anew(replace(state, waiting=Deciding()), feedback=feedback)
+            return asking.restart(replace(state, waiting=Deciding()), feedback=feedback)
         case Acting(graphs=(_, *_)):
-            return continuing.launch(state)
-    return asking.put(state, state.asking) if state.asking else state
+            return continuing.send_ready(state)
+    return asking.begin_call(state, state.asking) if state.asking else state
 
 
-def told(state: RunState, event: SignalReceived) -> RunState:
+def with_signal(state: RunState, event: SignalReceived) -> RunState:
     signal = event.signal
-    settles = signal.kind == "answer" and acting.outcome_of(signal) != "look"
+    settles = signal.kind == "answer" and acting.stated_outcome(signal) != "look"
     signals = (*state.signals, signal.signal_id)[-MAX_SIGNALS:]
     after = replace(state, signals=signals, doubts=() if settles else state.doubts)
     if signal.message:
@@ -192,7 +192,7 @@ def _ruled(
     state: RunState, ask: Approval, verdict: approving.RulingVerdict, *, by: str = "", reason: Text = ""
 ) -> RunState:
     """Remembers the ruling, and goes on by it."""
-    step, subject = _step_of(state, ask), approving.hash_of(ask.proposal)
+    step, subject = _step_of(state, ask), approving.proposal_hash(ask.proposal)
     ruling = Ruling(subject_hash=subject, verdict=verdict, by=by, reason=reason, step=step, words=state.words)
     fact = Ruled(verdict=verdict, by=by, reason=reason, step=step, task=ask.task, round=ask.round)
     kept = with_facts(state, fact, rulings=(*state.rulings, ruling)[-approving.MOST_RULINGS :])
@@ -206,19 +206,19 @@ def _approved(state: RunState, ask: Approval, *, by: str) -> RunState:
             return adopt(state, framing, state.first_choice if state.words == state.shown else None)
         case Plan() as plan if not ask.step:
             return planning.carry_out(state, plan, allowed=True)
-    return continuing.ruled(state, ask, by=by)
+    return continuing.on_ruling(state, ask, by=by)
 
 
 def _refused(state: RunState, ask: Approval, ruling: Ruling) -> RunState:
     plan = ask.proposal if isinstance(ask.proposal, Plan) else None
     what: Text = f"{plan.action.tool} {plan.action.command}" if plan else say("new_framing")
-    why, times = approving.refusal(what, ruling), approving.refused_in_a_row(state)
+    why, times = approving.refusal_text(what, ruling), approving.refused_in_a_row(state)
     refused = replace(state, summary=why)
     if times >= approving.MOST_REFUSED:
         return asking.escalate(refused, "not_approved", say("refused_in_a_row", times=times, why=why))
     if ask.step:
-        return continuing.ruled(refused, ask, refused=("not_approved", why))
-    return asking.think_anew(refused, feedback=(why,))
+        return continuing.on_ruling(refused, ask, refused=("not_approved", why))
+    return asking.restart(refused, feedback=(why,))
 
 
 # Reopening
@@ -228,7 +228,7 @@ def _reopen(state: RunState, ended: Ended, event: SignalReceived) -> RunState | 
     signal, meant, held = event.signal, _meant(state, ended), ended.held
     if flaw := _flaw_of_reopening(state, ended, event) or (signal.outcome and _unclear(meant)):
         return flaw
-    heard = limits.with_more_attempts(told(limits.extend_deadline(state, ended.at), event))
+    heard = limits.with_more_attempts(with_signal(limits.extend_deadline(state, ended.at), event))
     running = replace(
         heard,
         waiting=held.later(event.at - ended.at) if isinstance(held, Acting) else held or Deciding(),
@@ -244,12 +244,14 @@ def _reopen(state: RunState, ended: Ended, event: SignalReceived) -> RunState | 
     if running.started_at is None:  # it ended while it waited for its turn
         then = replace(running, waiting=Queued())
     elif held is None:
-        then = asking.think_anew(running, feedback=(say("goes_on_with_answer", ending=ended.stop.ending_class),))
+        then = asking.restart(running, feedback=(say("goes_on_with_answer", ending=ended.stop.ending_class),))
     else:
         for one in running.pendings:
-            running = _settled(running, one, ended, event, acting.outcome_of(signal) if meant == [one.name] else "look")
+            running = _settled(
+                running, one, ended, event, acting.stated_outcome(signal) if meant == [one.name] else "look"
+            )
         over = isinstance(running.waiting, Deciding)
-        then = asking.reflect(running) if over else go_on(running, said=running.words > running.shown)
+        then = asking.reflect(running) if over else resume(running, said=running.words > running.shown)
     waits_for = tuple([one.name for one in then.pendings if one in acting_of(held).pendings])
     tasks = tuple([(one.step, one.id, one.place[0]) for one in then.requests if then.graphs])
     reopened = RunReopened(ending_class=ended.stop.ending_class, waits_for=waits_for, tasks=tasks)
@@ -265,11 +267,11 @@ def _flaw_of_reopening(state: RunState, ended: Ended, event: SignalReceived) -> 
         return say("was_a_step", step=parent.step, run=parent.run_id)
     if not event.signal.message and event.signal.outcome is None:
         return say("answer_without_message")
-    late = event.at > closes_at(state, ended)
+    late = event.at > reopenable_until(state, ended)
     return say("reopened_too_late", days=state.brief.limits.reopen_days) if late else ""
 
 
-def closes_at(state: RunState, ended: Ended) -> datetime:
+def reopenable_until(state: RunState, ended: Ended) -> datetime:
     return ended.at + timedelta(days=state.brief.limits.reopen_days)
 
 
@@ -300,22 +302,22 @@ def _settled(state: RunState, pending: Pending, ended: Ended, event: SignalRecei
     """With what is known of a request that was out at the end; as it is while its answer may still come."""
     result, repeatable = pending.answer, acting.is_repeatable(state, pending)
     if result:
-        answered = acting.answer(pending, "ok" if result.status == "ok" else "error", result.error)
+        answered = acting.attempt_answered(pending, "ok" if result.status == "ok" else "error", result.error)
         state = with_facts(acting.with_taint(state, pending, result), answered)
     elif pending.name != ended.doubted and (repeatable or (event.at < pending.deadline_at and outcome == "look")):
         return state
     else:
         result = _by_word(state, pending, event.signal.message or "", outcome)
         if outcome == "look" and not repeatable:
-            state = replace(state, doubts=tuple(dict.fromkeys((*state.doubts, acting.doubt_of(pending)))))
-    return continuing.settled(state, replace(pending, answer=None), result)
+            state = replace(state, doubts=tuple(dict.fromkeys((*state.doubts, acting.new_doubt(pending)))))
+    return continuing.finish_request(state, replace(pending, answer=None), result)
 
 
 def _by_word(state: RunState, pending: Pending, message: str, outcome: Outcome) -> ToolResult:
     if outcome == "ran":
         said = message or str(say("was_carried_out"))
         output = ToolOutput.model_validate({"summary": said, "said_by": "a person"})
-        return acting.in_place_of(state, pending, output=output)
+        return acting.substitute_result(state, pending, output=output)
     error_class, name = ("did_not_run", "not_carried_out") if outcome != "look" else ("in_doubt", "carried_out_unknown")
     error = ToolError(error_class=error_class, message=str(say(name, message=message)))
-    return acting.in_place_of(state, pending, error=error)
+    return acting.substitute_result(state, pending, error=error)

@@ -3,10 +3,10 @@
 from datetime import datetime, timedelta
 
 from agent_service.core import acting, approving, limits
-from agent_service.core.asking import ask, ask_again, ask_person, escalate, out_of_budget, phase_anew, phase_of_next
+from agent_service.core.asking import ask, ask_again, ask_person, escalate, next_phase, out_of_budget, restart_phase
 from agent_service.core.facts import Slept
 from agent_service.core.phases import Action, AskPerson, Next, Phase, Plan, Unusable, Wait
-from agent_service.core.state import RunState, became, with_facts
+from agent_service.core.state import RunState, with_decision_status, with_facts
 from agent_service.core.waiting import Deciding, OpenCall, Planned, Question, Sleeping
 from agent_service.sentences import Text, instant, say
 from schemas.values import replace
@@ -20,7 +20,7 @@ MOST_CHOICES = 12
 def take_along(state: RunState, chosen: Next | Unusable, *, repairs: int = 0) -> RunState:
     """What came along with a decision that is taken up."""
     asking = OpenCall(call=state.calls, phase=Phase.PLAN, repairs=repairs)
-    return take_next(became(state, "ok"), chosen, asking)
+    return take_next(with_decision_status(state, "ok"), chosen, asking)
 
 
 def take_next(state: RunState, chosen: Next | Unusable, asking: OpenCall) -> RunState:
@@ -30,68 +30,68 @@ def take_next(state: RunState, chosen: Next | Unusable, asking: OpenCall) -> Run
         case Unusable(reason=reason, flaws=flaws):
             return ask_again(state, asking, flaws or (reason,), reply=chosen)
         case AskPerson():
-            if not (wrong := flaws_of_question(state, chosen)):
+            if not (wrong := question_flaws(state, chosen)):
                 return _put_question(state, chosen)
         case Wait():
-            if not (wrong := flaws_of_wait(state, chosen, state.updated_at)):
+            if not (wrong := wait_flaws(state, chosen, state.updated_at)):
                 return wait_for(state, chosen)
-    phase = phase_of_next(state) if asking.phase is Phase.PLAN else asking.phase
+    phase = next_phase(state) if asking.phase is Phase.PLAN else asking.phase
     return ask_again(state, replace(asking, phase=phase), wrong)
 
 
 def _take_plan(state: RunState, plan: Plan, asking: OpenCall) -> RunState:
-    if flaws := flaws_of_plan(state, plan):
+    if flaws := plan_flaws(state, plan):
         return ask_again(state, asking, flaws)
     for action in plan.actions:
         if acting.is_stuck(state, action):
             why = say("stuck", tool=action.tool)
-            return escalate(became(state, "refused", "stuck_loop", (why,)), "stuck_loop", why)
+            return escalate(with_decision_status(state, "refused", "stuck_loop", (why,)), "stuck_loop", why)
     return carry_out(replace(state, plan=plan, outline=plan.outline or state.outline), plan)
 
 
 def carry_out(state: RunState, plan: Plan, *, allowed: bool = False) -> RunState:
     """`allowed`: by a person, just now."""
     if reached := limits.reached_before_a_step(state):
-        kept = replace(became(state, "refused", reached[0], reached[1:]), waiting=Planned(plan=plan))
+        kept = replace(with_decision_status(state, "refused", reached[0], reached[1:]), waiting=Planned(plan=plan))
         return out_of_budget(kept, reached, question=OpenCall(call=state.calls + 1, phase=Phase.PLAN))
     if flaws := _flaws_of_reads(state, plan):  # less is left than when it was planned
         return ask(state, Phase.PLAN, feedback=tuple(flaws))
-    why = "" if allowed else approving.why_needed(state, plan.action)
+    why = "" if allowed else approving.approval_reason(state, plan.action)
     if why and not approving.is_allowed(state, plan):
         return approving.ask_approval(state, plan, why)
     return acting.dispatch(state, plan)
 
 
-def writes(state: RunState, plan: Plan) -> bool:
+def plan_writes(state: RunState, plan: Plan) -> bool:
     return any(map(state.brief.writes, plan.actions))
 
 
 # Flaws of a plan
 
 
-def flaws_of_plan(state: RunState, plan: Plan) -> tuple[Text, ...]:
+def plan_flaws(state: RunState, plan: Plan) -> tuple[Text, ...]:
     """Whatever a person would allow; empty when it may be carried out."""
     flaws = list[Text]()
     for action in plan.actions:
-        flaws += (*acting.flaws_of_action(state.brief, action), *acting.unknown_artifacts(state, action))
-    flaws += (*approving.flaws_of(state, plan.action), *acting.flaws_of_doubt(state, plan.action))
-    return *flaws, *_flaws_of_reads(state, plan), *limits.flaws_of_children(state, plan.actions)
+        flaws += (*acting.action_flaws(state.brief, action), *acting.artifact_flaws(state, action))
+    flaws += (*approving.ruling_flaws(state, plan.action), *acting.doubt_flaws(state, plan.action))
+    return *flaws, *_flaws_of_reads(state, plan), *limits.child_flaws(state, plan.actions)
 
 
 def _flaws_of_reads(state: RunState, plan: Plan) -> list[Text]:
     if not plan.also:
         return []
-    planned, may, flaws = len(plan.actions), most(state), list[Text]()
+    planned, may, flaws = len(plan.actions), max_actions(state), list[Text]()
     if planned > may:
         flaws.append(say("too_many_actions", planned=planned, most=may))
     for action in plan.actions:
         if why := _why_alone(state, action):
             flaws.append(say("planned_alone", tool=action.tool, command=action.command, why=why))
-    twice = len({acting.name_of_call(action) for action in plan.actions}) < planned
+    twice = len({acting.call_hash(action) for action in plan.actions}) < planned
     return [*flaws, say("same_action_twice")] if twice else flaws
 
 
-def most(state: RunState) -> int:
+def max_actions(state: RunState) -> int:
     """How many actions a plan may have now."""
     granted = state.brief.limits
     left = min(granted.max_steps - limits.steps_taken(state), acting.attempts_left(state))
@@ -101,13 +101,13 @@ def most(state: RunState) -> int:
 def _why_alone(state: RunState, action: Action) -> Text:
     if state.brief.writes(action) and not limits.needs_grant(state.brief, action.tool):
         return say("no_read")
-    return approving.why_needed(state, action)
+    return approving.approval_reason(state, action)
 
 
 # Waits and questions
 
 
-def flaws_of_wait(state: RunState, wait: Wait, at: datetime) -> tuple[Text, ...]:
+def wait_flaws(state: RunState, wait: Wait, at: datetime) -> tuple[Text, ...]:
     seconds, until, deadline = wait.seconds, wait.until, state.brief.limits.deadline_at
     if (until is None) == (seconds is None):
         return (say("wait_needs_one"),)
@@ -142,10 +142,10 @@ def wake_up(state: RunState) -> RunState:
     waited = state.waiting
     assert isinstance(waited, Sleeping), "it waits for an instant"
     told = say("waited", since=f"{waited.since:%Y-%m-%d %H:%M}", why=waited.why)
-    return ask(replace(state, waiting=Deciding()), phase_of_next(state), feedback=(told,))
+    return ask(replace(state, waiting=Deciding()), next_phase(state), feedback=(told,))
 
 
-def flaws_of_question(state: RunState, question: AskPerson) -> tuple[Text, ...]:
+def question_flaws(state: RunState, question: AskPerson) -> tuple[Text, ...]:
     most, flaws = state.brief.limits.max_questions, list[Text]()
     if state.questions >= most:
         flaws.append(say("questions_used", most=most))
@@ -158,6 +158,6 @@ def flaws_of_question(state: RunState, question: AskPerson) -> tuple[Text, ...]:
 
 def _put_question(state: RunState, question: AskPerson) -> RunState:
     """Then the model is asked what follows, or to frame if it has not."""
-    ask, summary = Question(ask=question, phase=phase_anew(state)), say("asks", question=question.question)
+    ask, summary = Question(ask=question, phase=restart_phase(state)), say("asks", question=question.question)
     counted = replace(state, questions=state.questions + 1)
     return ask_person(counted, ask, summary, patience_s=state.brief.limits.answer_s)

@@ -89,7 +89,7 @@ def _judge_attempt(pending: Pending, result: ToolResult, which: Text) -> Judgeme
     return Judgement(Relation.MATCH, "", pending)
 
 
-def unbelieved(state: RunState, result: ToolResult, proof: CapabilityCheck | None, relation: Relation) -> Text:
+def authentication_flaw(state: RunState, result: ToolResult, proof: CapabilityCheck | None, relation: Relation) -> Text:
     """Why it counts for nothing: its tool echoes capabilities, and this is not the one of its request."""
     violates, skills = relation is Relation.VIOLATION, state.brief.skills
     if proof in (None, "named") or (proof == "another" and violates):
@@ -109,7 +109,7 @@ def unbelieved(state: RunState, result: ToolResult, proof: CapabilityCheck | Non
 
 def on_result(state: RunState, event: ToolReturned) -> RunState | Text | Denied:
     judgement = judge(state, event.result, event.place)
-    if why := unbelieved(state, event.result, event.proof, judgement.relation):
+    if why := authentication_flaw(state, event.result, event.proof, judgement.relation):
         return Denied(why)
     match judgement.relation:
         case Relation.STALE:
@@ -136,7 +136,7 @@ def _take(state: RunState, pending: Pending, event: ToolReturned) -> RunState:
         error = result.error and result.error.model_copy(update=doubted)
         return _on_error(state, pending, result.model_copy(update={"error": error}), brought=True)
     if result.status == "ok":
-        state = with_facts(acting.with_taint(state, pending, result), acting.answer(pending, "ok"))
+        state = with_facts(acting.with_taint(state, pending, result), acting.attempt_answered(pending, "ok"))
         return continuing.take_answer(state, pending, result)
     if result.status == "continuation":
         state = acting.with_taint(state, pending, result)
@@ -156,10 +156,10 @@ def on_due(state: RunState) -> RunState:
         message=str(say("no_result", deadline=instant(due.deadline_at))),
         retryable=repeatable,
     )
-    return _on_error(state, due, acting.in_place_of(state, due, error=error))
+    return _on_error(state, due, acting.substitute_result(state, due, error=error))
 
 
-def unheard(state: RunState, *, at: datetime) -> tuple[ToolResult, ...]:
+def dropped_answers(state: RunState, *, at: datetime) -> tuple[ToolResult, ...]:
     """Ends attempts whose answers a stream may have dropped, by a repetition. The last allowed one goes on waiting. An
     executor that answers without naming attempts may give all answers one id.
     """
@@ -167,7 +167,7 @@ def unheard(state: RunState, *, at: datetime) -> tuple[ToolResult, ...]:
         return ()
     error = ToolError(error_class="timeout", message=str(say("answer_dropped")), retryable=True)
     return tuple(
-        acting.in_place_of(state, pending, error=error, at=at)
+        acting.substitute_result(state, pending, error=error, at=at)
         for pending in state.sent
         if 1 < pending.attempt < state.brief.limits.max_attempts
         if acting.is_repeatable(state, pending) and acting.attempts_left(state) > 0
@@ -188,16 +188,16 @@ def _on_error(state: RunState, pending: Pending, result: ToolResult, *, brought:
     """`brought`: by its executor, and not made here because none came."""
     error, graph = result.error, graph_of(state.waiting, pending.step)
     assert error is not None, "an error result carries its error"
-    answered = with_facts(state, acting.answer(pending, "error", error))
+    answered = with_facts(state, acting.attempt_answered(pending, "error", error))
     if not (graph and graph.stopped) and (again := acting.retry(answered, pending, error)):
         return again
     state = acting.with_taint(answered, pending, result) if brought else answered
     told = {"error_class": error.error_class, "job": error.job_id, "message": error.message}
-    what = say("failed", **acting.told_of(pending), **told)
+    what = say("failed", **acting.sentence_fields(pending), **told)
     if error.error_class == "in_doubt" or (error.error_class in HANDED_TO_A_PERSON and not pending.id):
         return _handed_over(state, pending, result, error.error_class, what)
     alone = graph is None and (state.plan is None or not state.plan.also)
-    if alone and acting.could_be_retried(state, pending, error):
+    if alone and acting.is_retryable(state, pending, error):
         of_run = state.attempts >= state.brief.limits.max_attempts_of_run
         what = say("failed_for_good", what=what, attempt=pending.attempt)
         return _handed_over(state, pending, result, "budget_attempts" if of_run else "tool_exhausted", what)
@@ -236,7 +236,7 @@ def _kept(state: RunState, event: ToolReturned) -> RunState:
         return state
     told = replace(pending, answer=result if result.status == "ok" else _as_error(result))
     goes_on = ended.status is Status.ESCALATED  # and charges then what an agent had spent
-    charged = state if goes_on else limits.settled(state, pending, result)
+    charged = state if goes_on else limits.charge_child(state, pending, result)
     kept = with_requests(held, told)
     assert isinstance(kept, Acting), "what is out stays so"
     return replace(state, spent=charged.spent, waiting=replace(ended, held=kept, late=(*ended.late, pending.name)))

@@ -360,7 +360,9 @@ def with_facts(state: RunState, *facts: Fact, **changed: Any) -> RunState:
     return replace(state, happened=(*state.happened, *facts), **changed)
 
 
-def became(state: RunState, status: DecisionStatus, error_class: str = "", why: tuple[Text, ...] = ()) -> RunState:
+def with_decision_status(
+    state: RunState, status: DecisionStatus, error_class: str = "", why: tuple[Text, ...] = ()
+) -> RunState:
     """What became of the newest decision in hand: `ok` of one that came along, and was `ignored` so far."""
     happened = list(state.happened)
     for place in range(len(happened) - 1, -1, -1):

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from agent_service.core import framing, limits, notes, planning
-from agent_service.core.asking import ask, ask_again, ask_to_reflect, escalate, out_of_budget, put, unverified
+from agent_service.core.asking import ask, ask_again, ask_reflection, begin_call, escalate, out_of_budget, unverified
 from agent_service.core.events import ModelReplied
 from agent_service.core.facts import ClaimsJudged, Decided
-from agent_service.core.framing import judged
+from agent_service.core.framing import judge_claims
 from agent_service.core.phases import (
     AskPerson,
     Decision,
@@ -25,8 +25,8 @@ from agent_service.core.phases import (
     Verification,
     Wait,
 )
-from agent_service.core.state import RunState, became, with_facts
-from agent_service.core.waiting import OF_BUDGETS, Deciding, OpenCall
+from agent_service.core.state import RunState, with_decision_status, with_facts
+from agent_service.core.waiting import BUDGET_PREFIX, Deciding, OpenCall
 from agent_service.sentences import say
 from schemas.values import replace
 
@@ -39,18 +39,18 @@ def on_reply(state: RunState, reply: ModelReplied) -> RunState:
     assert asking is not None, "the caller has matched the call"
     if made and made.reply_id:
         replies = {**replies, made.schema_hash: made.reply_id}
-    spent = limits.with_reply(state.spent, reply.usage)
+    spent = limits.plus_reply(state.spent, reply.usage)
     state = replace(state, waiting=Deciding(), spent=spent, replies=replies, shown=reply.words)
-    state = limits.measured(state, reply)
+    state = limits.with_measures(state, reply)
     if reply.words >= state.words:
         return _taken_up(state, asking, reply)
     then = None if _goes_past(state, reply) else _taken_up(state, asking, reply)
-    if then and not (then.final and not then.ending_class.startswith(OF_BUDGETS)):
+    if then and not (then.final and not then.ending_class.startswith(BUDGET_PREFIX)):
         return then
     phase = Phase.REFLECT if asking.phase in (Phase.PLAN, Phase.VERIFY) else asking.phase
     anew = replace(asking, call=state.calls + 1, phase=phase, feedback=(*asking.feedback, say("reply_outrun")))
     outrun = _decided(state, asking, reply, status="outrun", why=NEWER)
-    return put(with_facts(state, *outrun, claim=None, proposed=None, summary=say("reply_discarded")), anew)
+    return begin_call(with_facts(state, *outrun, claim=None, proposed=None, summary=say("reply_discarded")), anew)
 
 
 def _taken_up(state: RunState, asking: OpenCall, reply: ModelReplied) -> RunState:
@@ -61,13 +61,13 @@ def _taken_up(state: RunState, asking: OpenCall, reply: ModelReplied) -> RunStat
     return take(state, asking, reply, decision)
 
 
-def _decided(state: RunState, asking: OpenCall, reply: ModelReplied, **became: Any) -> tuple[Decided, ...]:
+def _decided(state: RunState, asking: OpenCall, reply: ModelReplied, **changes: Any) -> tuple[Decided, ...]:
     """As if all was well, and nothing was made of the plan that came along."""
-    step, told = state.step + (asking.phase is Phase.PLAN), {"status": "ok"} | became
+    step, told = state.step + (asking.phase is Phase.PLAN), {"status": "ok"} | changes
     first = Decided(phase=asking.phase, step=step, attempt=asking.repairs + 1, **told)
     if reply.plan is None:
         return (first,)
-    told = {"status": "ignored"} | became
+    told = {"status": "ignored"} | changes
     return first, Decided(phase=Phase.PLAN, step=state.step + 1, attempt=1, along=True, **told)
 
 
@@ -79,7 +79,7 @@ def _goes_past(state: RunState, reply: ModelReplied) -> bool:
     def past(chosen: Decision | None) -> bool:
         match chosen:
             case Plan():
-                return planning.writes(state, chosen)
+                return planning.plan_writes(state, chosen)
             case Reflection(verdict=verdict):
                 return verdict is not Verdict.CONTINUE
             case Framing():
@@ -94,32 +94,32 @@ def _goes_past(state: RunState, reply: ModelReplied) -> bool:
 
 def _refusal(state: RunState, asking: OpenCall, _: ModelReplied, refusal: ModelRefusal) -> RunState:
     reason = say("model_refused", category=refusal.category, why=refusal.explanation)
-    state = became(state, "refused", "model_refused", (reason,))
+    state = with_decision_status(state, "refused", "model_refused", (reason,))
     return unverified(state, reason) if asking.phase is Phase.VERIFY else escalate(state, "model_refused", reason)
 
 
 def _framing(state: RunState, asking: OpenCall, reply: ModelReplied, framed: Framing) -> RunState:
-    flaws = framing.flaws_of_framing(state.brief, framed) or framing.flaws_of_reframing(state, framed)
+    flaws = framing.framing_flaws(state.brief, framed) or framing.reframing_flaws(state, framed)
     return ask_again(state, asking, flaws) if flaws else framing.take_framing(state, framed, reply.plan)
 
 
 def _digest(state: RunState, asking: OpenCall, _: ModelReplied, digest: Digest) -> RunState:
     unheard = tuple(dict.fromkeys((*state.refusals, *asking.feedback)))
-    return ask_to_reflect(replace(notes.compacted(state, digest.memory), refusals=unheard))
+    return ask_reflection(replace(notes.compacted(state, digest.memory), refusals=unheard))
 
 
 def _reflection(state: RunState, asking: OpenCall, reply: ModelReplied, reflection: Reflection) -> RunState:
     verdict = reflection.verdict
     if asking.phase in (Phase.PLAN, Phase.FRAME) and verdict is not Verdict.ESCALATE:
         return ask_again(state, asking, (say("wrong_phase", phase=asking.phase),))
-    items, accepted, refusals = judged(state, reflection, reply.seen)
+    items, accepted, refusals = judge_claims(state, reflection, reply.seen)
     claims = (ClaimsJudged(accepted=accepted, refusals=refusals),) if reflection.met or refusals else ()
     state = with_facts(
         state,
         *claims,
         done_items=items,
         refusals=refusals,
-        facts=notes.with_new(state.facts, reflection.facts),
+        facts=notes.merge_facts(state.facts, reflection.facts),
         reflection=replace(reflection, met=accepted),
         outline=state.outline if reflection.outline is None else reflection.outline,
         summary=reflection.summary,
@@ -141,9 +141,9 @@ def _done(state: RunState, reflection: Reflection) -> RunState:
     still_open = [say("item_open", item=i.id, text=i.text) for i in state.done_items if not i.done]
     flaws = (*state.refusals, *still_open)
     if not flaws:
-        return framing.look_at_done(state, reflection)
+        return framing.verify_done(state, reflection)
     told, times = (say("done_not_accepted"), *flaws), state.refused_done + 1
-    refused = became(state, "refused", "done_refused", told)
+    refused = with_decision_status(state, "refused", "done_refused", told)
     if times > state.brief.limits.max_refused_done:
         reason = say("done_claimed", times=times, flaws=flaws)
         return escalate(replace(refused, refused_done=times), "done_refused", reason)

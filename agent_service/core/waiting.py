@@ -33,7 +33,7 @@ class Status(StrEnum):
 
 
 FINAL = frozenset({Status.DONE, Status.ESCALATED, Status.FAILED, Status.CANCELLED})
-OF_BUDGETS = "budget_"
+BUDGET_PREFIX = "budget_"
 """How the classes of spent budgets begin."""
 AGAIN = "again"
 """The name of the request that asks a tool once more; of a task: behind its id and a dot."""
@@ -118,7 +118,7 @@ class Graph:
         return self.until
 
 
-def asker_of(task_id: str) -> str:
+def asker_id(task_id: str) -> str:
     """The id of the request whose tool asked for a task."""
     return task_id.rpartition(".")[0]
 
@@ -381,7 +381,7 @@ def acting_of(waiting: Waiting | None) -> Acting:
     return now if isinstance(now, Acting) else _NOT_ACTING
 
 
-def then(waiting: Waiting, held: Held | None) -> Waiting:
+def next_waiting(waiting: Waiting, held: Held | None) -> Waiting:
     """A stop stands until a person ends it; null where what comes next is not chosen yet."""
     if isinstance(waiting, NeedsPerson) and isinstance(waiting.ask, Stop):
         return replace(waiting, held=held or _NOT_ACTING)
@@ -398,7 +398,7 @@ def with_requests(waiting: Waiting, *changed: Pending, graph: Graph | None = Non
     new = {(one.step, one.id): one for one in (*now.requests, *changed)}
     graphs = (*(one for one in now.graphs if one.step != graph.step), graph) if graph else now.graphs
     requests = sorted(new.values(), key=_by_step)
-    return then(waiting, Acting(requests=tuple(requests), graphs=tuple(sorted(graphs, key=_by_step))))
+    return next_waiting(waiting, Acting(requests=tuple(requests), graphs=tuple(sorted(graphs, key=_by_step))))
 
 
 def without_requests(waiting: Waiting, step: int, *gone: Pending) -> Waiting:
@@ -406,7 +406,7 @@ def without_requests(waiting: Waiting, step: int, *gone: Pending) -> Waiting:
     now, ids = acting_of(waiting), [one.id for one in gone]
     left = tuple([one for one in now.requests if one.step != step or (ids and one.id not in ids)])
     graphs = tuple([graph for graph in now.graphs if graph.step != step or ids])
-    return then(waiting, Acting(requests=left, graphs=graphs) if left else None)
+    return next_waiting(waiting, Acting(requests=left, graphs=graphs) if left else None)
 
 
 _by_step = attrgetter("step")

@@ -3,9 +3,9 @@
 from typing import Any
 
 from agent_service.core import facts
-from agent_service.core.limits import run_id_of
+from agent_service.core.limits import child_run_id
 from agent_service.core.phases import Plan
-from agent_service.core.waiting import AGAIN, Pending, RequestName, asker_of
+from agent_service.core.waiting import AGAIN, Pending, RequestName, asker_id
 from agent_service.history import words
 from agent_service.history.items import Item, ItemError, Items, ItemStatus, handles, id_of
 from agent_service.history.results import execution_of, result_of, summary_of_answer
@@ -50,7 +50,7 @@ class Requests(Items):
             item.started_at = item.opened_at = self.record.at
         item.attempt, item.status = pending.attempt, "open"
         item.about |= {"arguments": pending.action.arguments, "approved_by": fact.approved_by or None}
-        child = run_id_of(self.record.entry.run_id, pending) if pending.grant else None
+        child = child_run_id(self.record.entry.run_id, pending) if pending.grant else None
         item.child_run_id = child or item.child_run_id
         self.begin(
             f"{item_id}:attempt:{pending.attempt}",
@@ -74,7 +74,7 @@ class Requests(Items):
 
     def _begin_task(self, name: RequestName, call: str, **fields: Any) -> Item:
         step, task, asked_in = name
-        asker = step, asker_of(task)
+        asker = step, asker_id(task)
         above = [one for one in self.by_id.values() if one.kind in ("step", "task") and one.name[:2] == asker]
         fields |= {"step": step, "task": task, "round": asked_in}
         return self.begin(id_of(name), kind="task", title=f"{task}: {call}", parent=above[-1].id, **fields)

@@ -7,14 +7,14 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from agent_service.core.acting import output_of, summary_of_output
-from agent_service.core.continuing import wish_of
+from agent_service.core.acting import output_summary, result_output
+from agent_service.core.continuing import continuation_summary
 from agent_service.core.events import ToolReturned
 from agent_service.core.facts import AttemptAnswered, RequestFinished
 from agent_service.run.journal import JournalRecord
-from schemas.continuation import ContinuationInvalid, read
+from schemas.continuation import ContinuationInvalid, read_continuation
 from schemas.events import ARTIFACT_PATH, Execution, ToolOutput, ToolResult
-from schemas.fields import Told
+from schemas.fields import Lenient
 
 FILES = ("context.md", "memory.md", "skills.md", "plan.md", "decisions.md", "trace.jsonl")
 """Pages in a run's folder."""
@@ -40,8 +40,8 @@ def summary_of_answer(answer: AttemptAnswered, result: ToolResult | None) -> str
         return ""
     if result.status == "continuation":
         with suppress(ContinuationInvalid):
-            return wish_of(read(result.result))
-    return summary_of_output(output_of(result))
+            return continuation_summary(read_continuation(result.result))
+    return output_summary(result_output(result))
 
 
 class NamedArtifact(BaseModel):
@@ -50,9 +50,9 @@ class NamedArtifact(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     path: str
-    content_type: Annotated[str | None, Told] = None
-    size: Annotated[int | None, Field(strict=True, ge=0), Told] = None
-    sha256: Annotated[str | None, Field(pattern="^[0-9a-f]{64}$"), Told] = None
+    content_type: Annotated[str | None, Lenient] = None
+    size: Annotated[int | None, Field(strict=True, ge=0), Lenient] = None
+    sha256: Annotated[str | None, Field(pattern="^[0-9a-f]{64}$"), Lenient] = None
     step: int
     entry: int
 

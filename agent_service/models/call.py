@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import httpx2
 
 from agent_service.core.events import ModelUsage, Provenance
-from agent_service.core.limits import USUAL_BYTES_PER_TOKEN, least_reply, lost_prompt, most_prompt
+from agent_service.core.limits import USUAL_BYTES_PER_TOKEN, lost_prompt_tokens, max_prompt_tokens, min_reply_tokens
 from agent_service.core.phases import ModelRefusal
 from agent_service.core.state import RunState
 from agent_service.core.waiting import CallReserve
@@ -208,13 +208,13 @@ def estimated(
     """The estimate of a call, and its upper bounds in tokens and USD: the whole prompt, and the longest reply."""
     model, state = str(settings.of(question.phase).model), question.state
     size = _bytes_of(prompt)
-    tokens = most_prompt(state, model, size)
+    tokens = max_prompt_tokens(state, model, size)
 
     def cost_usd(reply: int, prompt: int = tokens) -> float | None:
         return prices.most_usd(model, prompt=prompt, reply=reply, kept_1h=kept_1h)
 
     reply = _affordable(state, tokens, _usual(settings, question), cost_usd)
-    lost, said = lost_prompt(state, model, size), min(reply, least_reply(state))
+    lost, said = lost_prompt_tokens(state, model, size), min(reply, min_reply_tokens(state))
     reserve = CallReserve(
         tokens=tokens + reply,
         cost_usd=cost_usd(reply),
@@ -227,8 +227,8 @@ def estimated(
 def usage_so_far(reply: Reply, request: Request) -> ModelUsage:
     """What a call has taken, by estimate where the provider does not say."""
     state, model = request.question.state, request.estimate.model
-    used = reply.usage or ModelUsage(input_tokens=lost_prompt(state, model, _bytes_of(request.prompt)))
-    hidden = min(request.reply_tokens, least_reply(state)) if reply.hidden else 0
+    used = reply.usage or ModelUsage(input_tokens=lost_prompt_tokens(state, model, _bytes_of(request.prompt)))
+    hidden = min(request.reply_tokens, min_reply_tokens(state)) if reply.hidden else 0
     return replace(used, output_tokens=max(used.output_tokens, reply.shown // USUAL_BYTES_PER_TOKEN, hidden))
 
 
@@ -251,7 +251,7 @@ def _affordable(state: RunState, prompt: int, usual: int, cost_usd: Callable[[in
     paid, least, most = spent.paid, cost_usd(0), cost_usd(usual)
     if limits.max_cost_usd is not None and paid is not None and least is not None and most is not None and most > least:
         rooms.append(int(usual * (limits.max_cost_usd - paid - least) / (most - least)))
-    return max(min(rooms), min(usual, least_reply(state)))
+    return max(min(rooms), min(usual, min_reply_tokens(state)))
 
 
 CUT = frozenset({"length", "max_tokens", "model_context_window_exceeded"})

@@ -37,7 +37,7 @@ from agent_service.errors import ModelError, Remedy
 from agent_service.models.settings import ModelSettings, ThinkingPhase
 from agent_service.run.ports import ModelAnswer, ModelCall, ModelQuestion
 from groundwork.service.errors import Misconfigured
-from schemas.fields import flaws_of
+from schemas.fields import validation_flaws
 from schemas.values import replace
 
 _FREE = ModelUsage(cost_usd=0.0)
@@ -172,7 +172,7 @@ def read_script(path: Path) -> Script:
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise Misconfigured(f"script {path} cannot be read: {error}") from error
     except ValidationError as error:
-        raise Misconfigured(f"script {path}: {flaws_of(error, whole='the whole', most=None)}") from error
+        raise Misconfigured(f"script {path}: {validation_flaws(error, whole='the whole', most=None)}") from error
 
 
 @asynccontextmanager

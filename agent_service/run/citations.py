@@ -20,7 +20,7 @@ from pydantic import JsonValue
 
 from agent_service.core.acting import OF_THE_CALL
 from agent_service.core.events import QuoteCheck, ToolReturned
-from agent_service.core.framing import PERSON, STEP, sent_with, to_look_up
+from agent_service.core.framing import PERSON, STEP, places_to_check, sent_arguments
 from agent_service.core.phases import Decision, Reflection
 from agent_service.core.state import RunState
 from agent_service.core.waiting import AGAIN
@@ -206,7 +206,8 @@ class CitationChecker:
 
     async def seen(self, state: RunState, decision: Decision) -> tuple[QuoteCheck, ...]:
         claims = decision.met if isinstance(decision, Reflection) else ()
-        quoted = tuple(dict.fromkeys((place, claim.quote) for claim in claims for place in to_look_up(state, claim)))
+        both = ((place, claim.quote) for claim in claims for place in places_to_check(state, claim))
+        quoted = tuple(dict.fromkeys(both))
         looks = {
             (place, quote): QuoteCheck(evidence=place, quote=quote, found=False, why=TOO_MANY)
             for place, quote in quoted
@@ -225,7 +226,7 @@ class CitationChecker:
             if not place.startswith(STEP):
                 return await self._artifact(state, place)
             step = int(place.removeprefix(STEP))
-            return await self._with_artifacts(state, await self._output(state, step), sent_with(state, place))
+            return await self._with_artifacts(state, await self._output(state, step), sent_arguments(state, place))
         except ArtifactReplaced as error:
             return Source(why=str(error))
         except TryAgain as error:

@@ -7,7 +7,7 @@ from pydantic import JsonValue
 
 from agent_service.core.phases import Action, Framing, Plan
 from agent_service.core.state import RunState
-from agent_service.core.waiting import OF_BUDGETS, Acting, Approval, Ended, NeedsPerson, Question, Status, Stop
+from agent_service.core.waiting import BUDGET_PREFIX, Acting, Approval, Ended, NeedsPerson, Question, Status, Stop
 from schemas.events import Waiting as HumanTask
 from schemas.fields import Text
 from schemas.values import dataclass
@@ -46,7 +46,7 @@ def human_task(state: RunState) -> HumanTask | None:
             return _for_approval(state, approval)
         case NeedsPerson(ask=Question() as question):
             return _for_answer(state, question)
-        case NeedsPerson(ask=Stop() as stop) if stop.ending_class.startswith(OF_BUDGETS):
+        case NeedsPerson(ask=Stop() as stop) if stop.ending_class.startswith(BUDGET_PREFIX):
             return _of(state, "budget", reason=str(stop.reason), step=state.step)
         case Ended(stop=stop, held=Acting(pendings=pendings)) as ended if stop.ending_class == "in_doubt":
             pending = next((one for one in pendings if one.name == ended.doubted), pendings[0])

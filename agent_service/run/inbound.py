@@ -17,9 +17,9 @@ from typing import Any, Self
 from pydantic import ValidationError
 
 from schemas import keys
-from schemas.envelope import MSG_ID, Misshapen, enveloped, expected, object_in
+from schemas.envelope import MSG_ID, Misshapen, expected_form, json_object, to_envelope
 from schemas.events import INBOUND, MAX_MESSAGE_BYTES, Correlation, Envelope, envelope_of
-from schemas.fields import flaws_of
+from schemas.fields import validation_flaws
 from schemas.values import dataclass
 
 
@@ -60,10 +60,10 @@ def parse(arrival: InboundMessage) -> Envelope[Any]:
     if arrival.subject not in INBOUND:
         raise InvalidMessage(f"subject {arrival.subject} carries nothing that the agent takes")
     try:
-        body = enveloped(arrival.subject, arrival.body, arrival.headers)
+        body = to_envelope(arrival.subject, arrival.body, arrival.headers)
         envelope = envelope_of(arrival.subject).model_validate_json(body)
     except ValidationError as error:
-        raise InvalidMessage(_explained(arrival.subject, flaws_of(error))) from error
+        raise InvalidMessage(_explained(arrival.subject, validation_flaws(error))) from error
     except Misshapen as error:
         raise InvalidMessage(_explained(arrival.subject, str(error))) from error
     if envelope.type != arrival.subject:
@@ -76,7 +76,7 @@ def parse(arrival: InboundMessage) -> Envelope[Any]:
 def correlation_of(arrival: InboundMessage) -> Correlation | None:
     """Of a result that cannot be read as a whole; a missing or unreadable sub-request comes from its key."""
     try:
-        found = object_in(enveloped(arrival.subject, arrival.body, arrival.headers)) or {}
+        found = json_object(to_envelope(arrival.subject, arrival.body, arrival.headers)) or {}
         said = found.get("payload")
         try:
             about = Correlation.model_validate(said)
@@ -92,12 +92,12 @@ def _by_its_key(said: object, key: object) -> Correlation | None:
     if not isinstance(said, dict) or not isinstance(key, str):
         return None
     about = Correlation.model_validate({name: told for name, told in said.items() if name not in ("task", "round")})
-    task, asked_in = keys.answers(key, about.run_id, about.step) or (None, None)
+    task, asked_in = keys.task_of_result(key, about.run_id, about.step) or (None, None)
     return Correlation.model_validate(about.model_dump() | {"task": task, "round": asked_in}) if task else None
 
 
 def _explained(subject: str, flaws: str) -> str:
-    return f"not a valid {subject}: {flaws}; {expected(subject)}"
+    return f"not a valid {subject}: {flaws}; {expected_form(subject)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

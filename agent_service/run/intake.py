@@ -271,14 +271,14 @@ def why_ignored(signal: Signal, transition: Transition) -> str:
 
 
 def _of_its_task(result: ToolResult, dedupe_key: str) -> ToolResult:
-    named = keys.answers(dedupe_key, result.run_id, result.step)
+    named = keys.task_of_result(dedupe_key, result.run_id, result.step)
     if named and named[0] and result.round is None and result.task in (None, named[0]):
         return result.model_copy(update={"task": named[0], "round": named[1]})
     return result
 
 
 def _is_named(result: ToolResult, dedupe_key: str) -> bool:
-    return result.round is not None or keys.answers(dedupe_key, result.run_id, result.step) is not None
+    return result.round is not None or keys.task_of_result(dedupe_key, result.run_id, result.step) is not None
 
 
 def _sender(arrival: InboundMessage) -> str:

@@ -9,7 +9,7 @@ from pydantic import Field, TypeAdapter
 
 from agent_service.core.state import RunState
 from agent_service.core.waiting import (
-    OF_BUDGETS,
+    BUDGET_PREFIX,
     Acting,
     Approval,
     NeedsPerson,
@@ -172,7 +172,7 @@ def _kind_and_since(waiting: Waiting) -> tuple[WaitsForKind | None, datetime | N
         case Sleeping(since=since):
             return "time", since
         case NeedsPerson(ask=Stop(ending_class=ending_class)):
-            return "budget" if ending_class.startswith(OF_BUDGETS) else "model", None
+            return "budget" if ending_class.startswith(BUDGET_PREFIX) else "model", None
         case NeedsPerson(ask=Approval() | Question() as ask, since=since):
             return ask.kind, since
     return None, None

@@ -108,7 +108,7 @@ def outstanding(state: RunState) -> list[Publish]:
 
 def accepted(state: RunState, event: WakeAccepted) -> list[Publish]:
     told = {"run_id": event.run_id, "wake_id": event.wake_id, "accepted_at": event.at}
-    said = tell(subjects.WAKE_ACCEPTED, told, keys.of(subjects.WAKE_ACCEPTED, event.run_id), rebuildable=True)
+    said = tell(subjects.WAKE_ACCEPTED, told, keys.dedupe_key(subjects.WAKE_ACCEPTED, event.run_id), rebuildable=True)
     return [said, announcement(state)] if event.brief.announced else [said]
 
 
@@ -152,7 +152,9 @@ def progress(state: RunState, phase: ProgressPhase) -> Publish:
         "budget": budget_use(state),
         "trace_url": state.brief.trace_url,
     }
-    return tell(subjects.PROGRESS, payload, keys.of(subjects.PROGRESS, state.run_id, state.version), rebuildable=True)
+    return tell(
+        subjects.PROGRESS, payload, keys.dedupe_key(subjects.PROGRESS, state.run_id, state.version), rebuildable=True
+    )
 
 
 def _phase(outcome: EventFacts) -> ProgressPhase | None:
@@ -176,7 +178,7 @@ def _phase(outcome: EventFacts) -> ProgressPhase | None:
 
 
 def request(state: RunState, pending: Pending) -> Publish:
-    action = continuing.as_sent(state, pending)
+    action = continuing.action_as_sent(state, pending)
     task, asked_in = pending.task or None, pending.round or None
     payload = {
         "run_id": state.run_id,
@@ -192,7 +194,7 @@ def request(state: RunState, pending: Pending) -> Publish:
         **({"untrusted": True} if pending.untrusted else {}),
     }
     key = keys.request(state.run_id, pending.step, pending.attempt, task, asked_in)
-    proves = keys.proven(state.run_id, pending.step, pending.attempt, action.tool, task, asked_in)
+    proves = keys.capability_fields(state.run_id, pending.step, pending.attempt, action.tool, task, asked_in)
     command = state.brief.command(action)
     changes = command is not None and command.tier == "write"
     return tell(subjects.tool_request(pending.route), payload, key, proves=proves, changes=changes)
@@ -215,32 +217,36 @@ def reopened(state: RunState, event: SignalReceived, ending_class: str, *, entry
         message=event.signal.message,
         has_callback=state.brief.callback is not None,
     )
-    return publish(subjects.REOPENED, payload, keys.of(subjects.REOPENED, state.run_id, entry))
+    return publish(subjects.REOPENED, payload, keys.dedupe_key(subjects.REOPENED, state.run_id, entry))
 
 
 def waiting(state: RunState) -> tuple[Publish, ...]:
     """The `agent.waiting` of what a person is asked; empty while it waits for no person."""
     asked = human_task(state)
     entry = state.waiting.entry if isinstance(state.waiting, NeedsPerson) else state.stop.entry if state.stop else 0
-    return (publish(subjects.WAITING, asked, keys.of(subjects.WAITING, state.run_id, entry)),) if asked else ()
+    return (publish(subjects.WAITING, asked, keys.dedupe_key(subjects.WAITING, state.run_id, entry)),) if asked else ()
 
 
 def ending(state: RunState) -> Publish:
     match state.status:
         case Status.DONE:
-            return publish(subjects.COMPLETED, _completed(state), keys.of(subjects.COMPLETED, state.run_id))
+            return publish(subjects.COMPLETED, _completed(state), keys.dedupe_key(subjects.COMPLETED, state.run_id))
         case Status.FAILED:
-            return publish(subjects.FAILED, Failed(**_not_completed(state)), keys.of(subjects.FAILED, state.run_id))
+            return publish(
+                subjects.FAILED, Failed(**_not_completed(state)), keys.dedupe_key(subjects.FAILED, state.run_id)
+            )
         case Status.CANCELLED:
             return publish(
-                subjects.CANCELLED, Cancelled(**_not_completed(state)), keys.of(subjects.CANCELLED, state.run_id)
+                subjects.CANCELLED,
+                Cancelled(**_not_completed(state)),
+                keys.dedupe_key(subjects.CANCELLED, state.run_id),
             )
         case _:
             payload = Escalated(**_not_completed(state), resumable=state.status is Status.PAUSED)
             return publish(
                 subjects.ESCALATED,
                 payload,
-                keys.of(subjects.ESCALATED, state.run_id, state.stop.entry if state.stop else 0),
+                keys.dedupe_key(subjects.ESCALATED, state.run_id, state.stop.entry if state.stop else 0),
             )
 
 

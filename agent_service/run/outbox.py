@@ -54,7 +54,7 @@ class Publisher:
             self.kill_switch.check()
         run_id = effect.about or run_id
         trace = trace_id(run_id)
-        described = envelope.of_event(
+        described = envelope.event_headers(
             effect.subject,
             dedupe_key=effect.key,
             source=SOURCE,

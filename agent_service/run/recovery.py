@@ -93,7 +93,7 @@ class Recovery:
         while self._unheard:
             run_id, state = self._unheard.popitem()
             with contextlib.suppress(VersionMoved, Damaged):  # its answer has come; or it is left alone
-                for result in results.unheard(state, at=now):
+                for result in results.dropped_answers(state, at=now):
                     led_to = await self.turns.take(run_id, ToolReturned(at=now, result=result), made_of=state)
                     state = led_to.state or state
 
@@ -162,7 +162,7 @@ class Recovery:
             return
         self.nameless.update(run.state.places)
         has_moved = forgotten_at < run.state.updated_at <= now  # after `now`: the clock was set back meanwhile
-        if not has_moved and results.unheard(run.state, at=now):
+        if not has_moved and results.dropped_answers(run.state, at=now):
             self._unheard[run_id] = run.state
         try:
             if not has_moved and run_id not in self._resumed:

@@ -16,7 +16,15 @@ from agent_service.run.messages import Publish
 from groundwork.service.keys import Key, KeyRing, public_of, signature, verifies
 from schemas import keys, subjects
 from schemas.events import ToolRequest, ToolResult
-from schemas.signing import AgentKey, AgentKeys, Endorsement, endorsed, header, read_header, signed
+from schemas.signing import (
+    AgentKey,
+    AgentKeys,
+    Endorsement,
+    endorsed_content,
+    header_value,
+    parse_header,
+    signed_content,
+)
 from schemas.values import dataclass
 
 OF_CAPABILITIES, OF_HEADS = "capability", "head"
@@ -31,7 +39,7 @@ class Capabilities:
 
     def proves(self, request: ToolRequest) -> bool:
         named = request.run_id, request.step, request.attempt, request.tool, request.task, request.round
-        return bool(request.capability) and self._proves(request.capability or "", keys.proven(*named))
+        return bool(request.capability) and self._proves(request.capability or "", keys.capability_fields(*named))
 
     def of_result(
         self, result: ToolResult, given: str | None, state: RunState | None
@@ -55,12 +63,12 @@ class Capabilities:
 
 
 def _named(result: ToolResult, attempt: int) -> tuple[str, ...]:
-    return keys.proven(result.run_id, result.step, attempt, result.tool, result.task, result.round)
+    return keys.capability_fields(result.run_id, result.step, attempt, result.tool, result.task, result.round)
 
 
 def _asked(run_id: str, pending: Pending) -> tuple[str, ...]:
     task, asked_in = pending.task or None, pending.round or None
-    return keys.proven(run_id, pending.step, pending.attempt, pending.action.tool, task, asked_in)
+    return keys.capability_fields(run_id, pending.step, pending.attempt, pending.action.tool, task, asked_in)
 
 
 def _completed(result: ToolResult, pending: Pending) -> ToolResult | None:
@@ -92,13 +100,13 @@ class Signing:
 
     def sign(self, subject: str, body: bytes) -> str:
         key = self._ring.keys[0]
-        return header(key.id, signature(key.derived(OF_SIGNATURES), signed(subject, body)))
+        return header_value(key.id, signature(key.derived(OF_SIGNATURES), signed_content(subject, body)))
 
     def made(self, subject: str, body: bytes, value: str | None) -> bool:
         """Whether `value` is the header of that message by any key of the ring."""
-        key_id, found = read_header(value) or ("", "")
+        key_id, found = parse_header(value) or ("", "")
         key = next((key for key in self._ring.keys if key.id == key_id), None)
-        return key is not None and verifies(public_of(key.derived(OF_SIGNATURES)), found, signed(subject, body))
+        return key is not None and verifies(public_of(key.derived(OF_SIGNATURES)), found, signed_content(subject, body))
 
     def want_progress(self) -> None:
         if not self.signs_progress:
@@ -115,7 +123,7 @@ def _public(key: Key, older: Key | None) -> AgentKey:
     public, made_at = public_of(key.derived(OF_SIGNATURES)), datetime.fromisoformat(key.made_at)
     if older is None:
         return AgentKey(id=key.id, public=public, made_at=made_at)
-    vouched = signature(older.derived(OF_SIGNATURES), endorsed(key.id, public))
+    vouched = signature(older.derived(OF_SIGNATURES), endorsed_content(key.id, public))
     return AgentKey(id=key.id, public=public, made_at=made_at, endorsed_by=Endorsement(id=older.id, signature=vouched))
 
 

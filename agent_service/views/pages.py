@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from agent_service.core.framing import shown_by
+from agent_service.core.framing import proof_text
 from agent_service.core.phases import ItemClaim, ItemRetraction, Plan, Proof
 from agent_service.core.state import RunState
 from agent_service.history import words
@@ -149,7 +149,7 @@ _OURS: dict[type[Any], Callable[[Any], str]] = {
     float: "{:g}".format,
     int: str,
 }
-_TOLD: dict[type[Any], Callable[[Any], object]] = {Proof: shown_by, ItemClaim: clause, ItemRetraction: clause}
+_TOLD: dict[type[Any], Callable[[Any], object]] = {Proof: proof_text, ItemClaim: clause, ItemRetraction: clause}
 
 
 def worded(value: Any) -> Marked:

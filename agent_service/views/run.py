@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field, JsonValue, computed_field
 
 from agent_service.core.limits import budget_use
-from agent_service.core.people import closes_at
+from agent_service.core.people import reopenable_until
 from agent_service.core.state import Child, RunState
 from agent_service.core.waiting import Ended, Status
 from agent_service.history.history import History
@@ -160,7 +160,7 @@ def _of_what_is_not_done(run: RunState, present: frozenset[str] | None, trouble:
 
 def reopens_until(run: RunState) -> datetime | None:
     waiting = run.waiting
-    return closes_at(run, waiting) if isinstance(waiting, Ended) and waiting.status is Status.ESCALATED else None
+    return reopenable_until(run, waiting) if isinstance(waiting, Ended) and waiting.status is Status.ESCALATED else None
 
 
 _OF_PENDING = ("step", "attempt", "route", "requested_at", "deadline_at", "retry_at")

@@ -5,7 +5,7 @@ from dataclasses import field
 from datetime import datetime
 from typing import Literal
 
-from agent_service.core.limits import run_id_of
+from agent_service.core.limits import child_run_id
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Pending, Status
 from agent_service.history.text import View, instant
@@ -169,7 +169,7 @@ def _of_its_wait(run: RunState, seen: Observations) -> Iterator[Verdict]:
 def _of_a_sent_attempt(run: RunState, pending: Pending, seen: Observations) -> Iterator[Verdict]:
     what, executor = attempt_text(pending), executor_of(run, pending)
     if pending.grant:
-        child = run_id_of(run.run_id, pending)
+        child = child_run_id(run.run_id, pending)
         see = Remedy(text="see what that run waits for", command=f"agentic why {child}")
         yield f"it waits for {what}, which run {child} works on", see
     if seen.result:

@@ -27,7 +27,7 @@ from groundwork.service.machine import utc_now
 from schemas import subjects
 from schemas.catalog import Catalog
 from schemas.envelope import RUN_ID, SIGNATURE, rejection
-from schemas.status import GatewayPruned, GatewayStatus, PruneAsked
+from schemas.status import GatewayPruned, GatewayPruneRequest, GatewayStatus
 
 MOST_DOUBLINGS = 8
 
@@ -99,7 +99,7 @@ class Questions:
     async def answer_prune(self, prune: Callable[[bool], Awaitable[GatewayPruned]]) -> None:
         async def tell(request: Request) -> None:
             try:
-                asked = PruneAsked.model_validate_json(request.data)
+                asked = GatewayPruneRequest.model_validate_json(request.data)
             except ValidationError as error:
                 raise ServiceError("400", 'send {"dry_run": true}, or {} to prune') from error
             await request.respond((await prune(asked.dry_run)).model_dump_json().encode())

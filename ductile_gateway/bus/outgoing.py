@@ -19,8 +19,8 @@ from groundwork.nats.publishing import Refused
 from groundwork.service.errors import Failure, GiveUp, Misconfigured, TryAgain, patiently
 from groundwork.service.json_log import Outage
 from schemas import subjects
-from schemas.fields import flaws_of
-from schemas.signing import AgentKey, AgentKeys, KeysWanted
+from schemas.fields import validation_flaws
+from schemas.signing import AgentKey, AgentKeys, KeysQuery
 from schemas.status import Halt
 
 ASK_AGAIN_S = 2.0
@@ -112,7 +112,7 @@ async def bury(link: NatsLink, delivery: Notification, why: str) -> None:
 async def agent_keys(link: NatsLink, *, progress: bool = False) -> Sequence[AgentKey]:
     """What the agent tells of its signing keys. `progress`: it has to sign progress, too. Raises TryAgain where none
     answers."""
-    question = KeysWanted(progress=progress).model_dump_json().encode()
+    question = KeysQuery(progress=progress).model_dump_json().encode()
     try:
         return AgentKeys.model_validate_json(
             await link.request(subjects.AGENT_KEYS, question, timeout_s=ANSWER_WITHIN_S)
@@ -120,7 +120,7 @@ async def agent_keys(link: NatsLink, *, progress: bool = False) -> Sequence[Agen
     except Failure as error:
         raise TryAgain(f"no agent answers on {subjects.AGENT_KEYS}: {error}", ASK_AGAIN_S) from error
     except ValidationError as error:
-        why = f"what answers on {subjects.AGENT_KEYS} tells no keys: {flaws_of(error)}"
+        why = f"what answers on {subjects.AGENT_KEYS} tells no keys: {validation_flaws(error)}"
         raise TryAgain(why, ASK_AGAIN_S) from error
 
 

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 
 from ductile_gateway.calls.call import Asked, ProducedArtifact, WantedName
 from schemas.catalog import ToolCommand
-from schemas.clipping import marked
+from schemas.clipping import with_cut_marker
 
 SHORTEST_SECRET = 6
 STDERR_BYTES = 2 * 1024
@@ -52,7 +52,9 @@ def cut(text: str, limit: int, *, where: str = "") -> str:
     head = encoded[:limit].decode(errors="ignore")
     lines = head.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     place = f"line {len(lines)}, character {len(lines[-1]) + 1}"
-    return marked(head, len(text), f"; the whole is the artifact {where}, which goes on at {place}" if where else "")
+    return with_cut_marker(
+        head, len(text), f"; the whole is the artifact {where}, which goes on at {place}" if where else ""
+    )
 
 
 FOLDER = "artifacts"

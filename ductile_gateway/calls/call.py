@@ -19,7 +19,7 @@ from groundwork.telemetry.span import Context, context_of
 from schemas import envelope, keys, subjects
 from schemas.continuation import Continuation
 from schemas.events import MAX_MESSAGE_BYTES, Envelope, ToolRequest
-from schemas.fields import flaws_of
+from schemas.fields import validation_flaws
 from schemas.values import dataclass
 
 CALL_ID = "agentic_call_id"
@@ -79,7 +79,7 @@ def read_again(route: str, body: bytes, *, trace: Context | None) -> Asked:
         # A newer agent may send fields that we do not know yet.
         envelope = _Message.model_validate_json(body, extra="ignore")
     except ValidationError as error:
-        raise Unacceptable(f"not a valid {subjects.TOOL_REQUEST}: {flaws_of(error)}") from None
+        raise Unacceptable(f"not a valid {subjects.TOOL_REQUEST}: {validation_flaws(error)}") from None
     if envelope.type != subject:
         raise Unacceptable(f"a message of another type came on subject {subject}")
     request = envelope.payload

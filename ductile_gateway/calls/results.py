@@ -177,7 +177,7 @@ def late_answer(answer: Call, outcome: ToolOutcome) -> Call | None:
 
 
 def headers_of(answer: Call) -> dict[str, str]:
-    return envelope.of_event(
+    return envelope.event_headers(
         subjects.TOOL_RESULT,
         dedupe_key=answer.dedupe_key,
         source=SOURCE,

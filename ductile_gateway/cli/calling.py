@@ -36,7 +36,7 @@ from groundwork.service.serving import cancelled_by_signals
 from schemas import subjects
 from schemas.catalog import ToolCommand, ToolOffer
 from schemas.events import Envelope, ToolRequest
-from schemas.fields import flaws_of
+from schemas.fields import validation_flaws
 from schemas.values import replace
 
 commands = typer.Typer()
@@ -78,7 +78,7 @@ def _ready(tools: Tools, tool: str, command: str, arguments: Arguments) -> tuple
     try:
         asked = _asked(offer, command, named)
     except ValidationError as error:
-        raise typer.BadParameter(f"no agent can send these arguments: {flaws_of(error)}") from None
+        raise typer.BadParameter(f"no agent can send these arguments: {validation_flaws(error)}") from None
     admitted = policy.admit(asked, offer, flaw=offers.flaw(asked), now=datetime.now(UTC))
     if isinstance(admitted, ToolOutcome):
         raise typer.BadParameter(admitted.message or "it is refused")

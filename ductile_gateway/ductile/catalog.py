@@ -17,7 +17,7 @@ from ductile_gateway.plugins.manifest import Command, Described
 from ductile_gateway.tools.catalog import ToolChoice
 from schemas import subjects
 from schemas.catalog import Catalog
-from schemas.fields import flaws_of
+from schemas.fields import validation_flaws
 from schemas.values import dataclass
 
 PIPELINE_COMMAND = "handle"
@@ -121,7 +121,9 @@ def _manifest(name: str, document: Document, settings: DuctileSettings, problems
         try:
             commands.append(Command.model_validate(fields))
         except ValidationError as error:
-            problems.append(f"plugin {name}: its command {str(entry.get('name'))[:64]} is left out: {flaws_of(error)}")
+            problems.append(
+                f"plugin {name}: its command {str(entry.get('name'))[:64]} is left out: {validation_flaws(error)}"
+            )
     outputs = [schema.get("x-output") for schema in schemas]
     try:
         return Described.model_validate(
@@ -134,7 +136,7 @@ def _manifest(name: str, document: Document, settings: DuctileSettings, problems
             }
         )
     except ValidationError as error:
-        problems.append(f"plugin {name}: what Ductile tells of it cannot be used: {flaws_of(error)}")
+        problems.append(f"plugin {name}: what Ductile tells of it cannot be used: {validation_flaws(error)}")
         return None
 
 

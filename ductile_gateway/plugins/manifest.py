@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
 from schemas.catalog import Effect, Output
-from schemas.fields import LONGEST_PLACE, ToolName, rule_of
+from schemas.fields import LONGEST_PLACE, ToolName, plain_rule
 
 Keys = tuple[int | str, ...]
 
@@ -41,12 +41,12 @@ def _told(flaw: Any) -> str:
     named = ".".join(map(str, place))[:LONGEST_PLACE] or "manifest"
     example = WOULD_DO.get(".".join(part for part in place if isinstance(part, str)))
     if example is None or not isinstance(place[-1], str):
-        return f"{named}: {rule_of(flaw['msg'])}"
+        return f"{named}: {plain_rule(flaw['msg'])}"
     line = f"`{place[-1]}: {example}`"
     return (
         f"{named} is missing: add {line}"
         if flaw["type"] == "missing"
-        else f"{named}: {rule_of(flaw['msg'])}: write {line}"
+        else f"{named}: {plain_rule(flaw['msg'])}: write {line}"
     )
 
 

@@ -28,8 +28,8 @@ from pydantic import (
 from ductile_gateway.calls.artifacts import STDERR_BYTES, end_of, masked, storable
 from ductile_gateway.calls.call import JobFacts, NeverStarted, ProducedArtifact, ToolOutcome, Unknown, Verdict, failed
 from ductile_gateway.plugins.box.order import Limits
-from schemas.continuation import ContinuationInvalid, of_object
-from schemas.fields import rule_of
+from schemas.continuation import ContinuationInvalid, parse_continuation
+from schemas.fields import plain_rule
 from schemas.values import dataclass, replace
 
 T = TypeVar("T")
@@ -122,7 +122,7 @@ class _Brought(_Answer):
         brought = ToolOutcome("ok", text=self.result, output=self.output, artifacts=produced)
         if self.continuation is None:
             return brought
-        return replace(brought, status="continuation", continuation=of_object(self.continuation))
+        return replace(brought, status="continuation", continuation=parse_continuation(self.continuation))
 
 
 class _Ok(_Brought):
@@ -224,7 +224,7 @@ def _complaints(error: ValidationError) -> Iterable[str]:
     # Neither the input nor the documentation's address: what an answer holds is not for messages.
     for detail in error.errors(include_url=False, include_input=False, include_context=False)[:3]:
         place = ".".join(map(str, detail["loc"][1:]))[:MAX_QUOTE]  # the first part is the status
-        rule = rule_of(detail["msg"])
+        rule = plain_rule(detail["msg"])
         yield f"{place}: {rule}" if place else rule
 
 

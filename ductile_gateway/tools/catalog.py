@@ -15,7 +15,7 @@ from ductile_gateway.plugins.manifest import Command, Described
 from schemas import subjects
 from schemas.argument_schemas import schema_flaw
 from schemas.catalog import Approve, Catalog, Effect, Output, ToolCommand, ToolOffer
-from schemas.fields import ToolName, rule_of
+from schemas.fields import ToolName, plain_rule
 
 HOUSEKEEPING = frozenset({"health", "init"})
 """Commands of the plugin protocol that are nothing for an agent, unless they are chosen."""
@@ -105,7 +105,7 @@ def _drawn(name: str, choice: ToolChoice, manifest: Described | None, timeout_s:
                     echoes_capability=True,
                 )
         except ValidationError as error:
-            flaws = "; ".join(rule_of(flaw["msg"]) for flaw in error.errors())
+            flaws = "; ".join(plain_rule(flaw["msg"]) for flaw in error.errors())
             yield f"{name}: its manifest cannot be told on the bus: {flaws}"
 
 

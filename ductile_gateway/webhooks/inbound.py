@@ -235,7 +235,7 @@ def _text(document: JsonValue, name: str) -> str:
 def _headers(event: Outgoing, origin: Origin) -> dict[str, str]:
     at = origin.at.astimezone(UTC).isoformat().replace("+00:00", "Z")
     source = f"{SOURCE}/{origin.source}"
-    named = envelope.of_cloud_event(event.subject, dedupe_key=event.key, source=source, at=at)
+    named = envelope.cloud_event_headers(event.subject, dedupe_key=event.key, source=source, at=at)
     about = {} if event.subject == subjects.START else {envelope.RUN_ID: event.about}
     traced = {TRACEPARENT: origin.traceparent} if context_of(origin.traceparent) and origin.traceparent else {}
     return named | about | traced

@@ -20,7 +20,7 @@ from ductile_gateway.webhooks.settings import FIELDS, EventMapping, EventType
 from schemas import keys, subjects
 from schemas.catalog import ToolOffer
 from schemas.events import RESERVED_KEYS, AgenticStart, Signal, ToolOutput, ToolResult, envelope_of
-from schemas.fields import flaws_of
+from schemas.fields import validation_flaws
 from schemas.markdown_form import is_form
 from schemas.values import dataclass
 
@@ -112,7 +112,7 @@ def read_relayed(document: JsonValue) -> RelayedEvent:
     try:
         return RelayedEvent.model_validate(document)
     except ValidationError as error:
-        raise RequestRefused(400, f"no event of a relay: {flaws_of(error)}") from None
+        raise RequestRefused(400, f"no event of a relay: {validation_flaws(error)}") from None
 
 
 def token(text: str) -> str:
@@ -207,7 +207,7 @@ def _start(payload: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
 def _sub_request(baggage: Mapping[str, JsonValue]) -> tuple[str | None, int | None]:
     call_id, run_id, step, tool = (baggage.get(name) for name in (CALL_ID, "run_id", "step", "tool"))
     if isinstance(call_id, str) and isinstance(step, int):
-        return keys.called(call_id, str(run_id), step, str(tool)) or (None, None)
+        return keys.task_of_call(call_id, str(run_id), step, str(tool)) or (None, None)
     return None, None
 
 
@@ -241,7 +241,7 @@ def _message(subject: str, payload: Mapping[str, JsonValue], origin: Origin, fin
     try:
         message = envelope_of(subject).model_validate({"type": subject, "payload": payload})
     except ValidationError as error:
-        raise RequestRefused(422, f"no valid {subject} comes of it: {flaws_of(error)}") from None
+        raise RequestRefused(422, f"no valid {subject} comes of it: {validation_flaws(error)}") from None
     content, artifacts = message.payload, tuple[Kept, ...]()
     if isinstance(content, ToolResult):
         tainted = content.model_copy(update={"untrusted": origin.untrusted or content.untrusted})
@@ -264,8 +264,8 @@ def _key(payload: Any, origin: Origin) -> str:
             task = payload.task if payload.round else None  # without its round it has no key of its own
             return keys.result(payload.run_id, payload.step, payload.attempt or 1, task, payload.round)
         case Signal():
-            return keys.of(subjects.SIGNAL, payload.run_id, signal_id=payload.signal_id)
-    return keys.of(subjects.CANCEL, payload.run_id)
+            return keys.dedupe_key(subjects.SIGNAL, payload.run_id, signal_id=payload.signal_id)
+    return keys.dedupe_key(subjects.CANCEL, payload.run_id)
 
 
 _CONTINUATION = re.compile(r"^Status:[ \t]*continuation\b", re.MULTILINE | re.IGNORECASE)

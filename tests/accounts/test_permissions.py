@@ -46,7 +46,7 @@ def test_the_roles_know_all_streams_and_consumers_and_no_others() -> None:
 
 @pytest.mark.parametrize(("role", "key"), [("agent", subjects.LEASE_AGENT), ("gateway", subjects.LEASE_GATEWAY)])
 def test_who_shares_a_store_may_renew_a_lease_of_its_own(role: RoleName, key: str) -> None:
-    other = f"$KV.{subjects.LEASE_BUCKET}.{subjects.member(key, 'store_0123456789abcdef')}"
+    other = f"$KV.{subjects.LEASE_BUCKET}.{subjects.lease_key(key, 'store_0123456789abcdef')}"
     may = permissions_of(role, role)
     assert any(matches(pattern, other) for pattern in may.publish)
 

@@ -85,5 +85,5 @@ async def test_the_place_of_the_honest_answer_is_taken(target: Publisher) -> Non
     for number in range(1, 4):
         key = keys.result(run.id, 1, 1) + (f"#{number}" if number > 1 else "")
         await target.says({"type": "agentic.tool_result", "payload": {}, "dedupe_key": key}, msg_id=key)
-    await target.says(run.result(completed_at=NOW), msg_id=keys.of(subjects.COMPLETED, run.id))
+    await target.says(run.result(completed_at=NOW), msg_id=keys.dedupe_key(subjects.COMPLETED, run.id))
     assert await target.goes_on_with_its_own(run)

@@ -108,7 +108,7 @@ async def test_agents_at_work_and_a_bus_for_one_are_refused_and_the_store_is_not
     store: Store, link: NatsLink, tmp_path: Path
 ) -> None:
     (tmp_path / "another").mkdir()
-    role = Role(bucket=subjects.LEASE_BUCKET, key=subjects.member("agent", "store_1"), command="")
+    role = Role(bucket=subjects.LEASE_BUCKET, key=subjects.lease_key("agent", "store_1"), command="")
     async with hold(Lease(link, role, Owner.here(tmp_path / "another", ttl_s=10)), link):
         refused = await store.left(store.one)
     assert (refused.code, "agents are at work" in refused.error["message"]) == (78, True)

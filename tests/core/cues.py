@@ -26,7 +26,7 @@ from agent_service.core.events import (
 )
 from agent_service.core.events import CapabilityCheck as Capable
 from agent_service.core.facts import CallReserved
-from agent_service.core.framing import places_in
+from agent_service.core.framing import parse_places
 from agent_service.core.phases import (
     Action,
     AskPerson,
@@ -84,7 +84,7 @@ TOOLS = (FETCH, POST, SAVE, ITSELF, BROWSE, LEDGER)
 SHELF = tool("knowledge", route="shelf")
 LOOK = tool("look", route="window")
 SKILLS = (FETCH, POST, SAVE, BROWSE, LEDGER, SHELF, LOOK)
-AGENT = catalog.offer()
+AGENT = catalog.agent_tool()
 FAMILY = (FETCH, POST, BROWSE, AGENT)
 
 # Events
@@ -623,7 +623,7 @@ def claims(
     reflection = Reflection(verdict=Verdict(verdict), summary="looked at the result", met=met, unmet=unmet)
 
     def cue(script: Script) -> Event:
-        places = {place for claim in met for place in places_in(claim.evidence, script.state.artifacts)}
+        places = {place for claim in met for place in parse_places(claim.evidence, script.state.artifacts)}
         found = [QuoteCheck(evidence=p, quote=c.quote, found=bool(seen)) for c in met for p in sorted(places)]
         return made(replies(reflection, seen=tuple(found), **reply), script)
 

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from agent_service.core.decide import decide
 from agent_service.core.events import Event, Transition, WakeAccepted
-from agent_service.core.limits import wanted, withdrawn
+from agent_service.core.limits import awaited_children, withdrawn_children
 from agent_service.core.state import RunState
 from agent_service.core.waiting import CallReserve, OpenCall, Pending
 from agent_service.run import messages
@@ -175,9 +175,9 @@ def asked_for(change: ChangeRecord) -> Iterator[str]:
 
 def asked_for_anew(change: ChangeRecord) -> list[Pending]:
     """Requests for other agents that this moment brought."""
-    known = wanted(change.before) if change.before else ()
+    known = awaited_children(change.before) if change.before else ()
     return (
-        [pending for pending in wanted(change.transition.state) if pending not in known]
+        [pending for pending in awaited_children(change.transition.state) if pending not in known]
         if change.transition.state
         else []
     )
@@ -192,7 +192,9 @@ def _done_by_the_executor(change: ChangeRecord) -> Iterator[str]:
             yield f"start {_child(wake(state, pending, at=change.event.at))}"
         except BadCall as error:
             yield f"refuse: {error}"
-    yield from ("cancel a child" for one in withdrawn(state) if before is None or one not in withdrawn(before))
+    yield from (
+        "cancel a child" for one in withdrawn_children(state) if before is None or one not in withdrawn_children(before)
+    )
     if before and not before.final and (told := executor.ended(state)):
         yield f"tell the parent: {told.status}{f' {told.error.error_class}' if told.error else ''}"
 

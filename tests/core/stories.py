@@ -91,8 +91,8 @@ def answers(script: Script, **reply: Any) -> Event:
 def a_good_plan(script: Script) -> Plan:
     """Reading and writing by turns, with arguments that would like to be ours; several reads where that is granted."""
     number = script.state.calls
-    if number % 2 and planning.most(script.state) > 1:
-        return several(*["fetch"] * planning.most(script.state), number=number, run_id="forged")
+    if number % 2 and planning.max_actions(script.state) > 1:
+        return several(*["fetch"] * planning.max_actions(script.state), number=number, run_id="forged")
     return plan(("fetch", "save", "browse", "post")[number % 4], number=number, run_id="forged", STEP=9)
 
 

@@ -1,7 +1,13 @@
 """What a model call may take, by those before it."""
 
 from agent_service.core.events import ModelReplied, ModelUsage
-from agent_service.core.limits import least_reply, likely_prompt, lost_prompt, measured, most_prompt
+from agent_service.core.limits import (
+    likely_prompt_tokens,
+    lost_prompt_tokens,
+    max_prompt_tokens,
+    min_reply_tokens,
+    with_measures,
+)
 from agent_service.core.state import RunState
 from tests.core.cues import a_framing_run, framing
 
@@ -14,35 +20,35 @@ def after(*calls: tuple[int, int, int], model: str = "claude", cost_usd: float |
         reply = ModelReplied(
             at=state.updated_at, call=1, model=model, usage=usage, decision=framing(), prompt_bytes=size
         )
-        state = measured(state, reply)
+        state = with_measures(state, reply)
     return state
 
 
 def test_an_unknown_prompt_is_taken_at_two_bytes_a_token() -> None:
-    assert most_prompt(after(), "claude", 10_000) == 5000
+    assert max_prompt_tokens(after(), "claude", 10_000) == 5000
 
 
 def test_of_a_longer_prompt_only_what_is_new_is_taken_at_its_bytes() -> None:
-    assert most_prompt(after((10_000, 2500, 100)), "claude", 12_000) == 2500 + 1000
+    assert max_prompt_tokens(after((10_000, 2500, 100)), "claude", 12_000) == 2500 + 1000
 
 
 def test_a_model_that_answers_under_a_more_precise_name_is_known() -> None:
-    assert most_prompt(after((10_000, 2500, 100), model="claude-20261021"), "claude", 10_000) == 2750
-    assert most_prompt(after((10_000, 2500, 100), model="gpt"), "claude", 10_000) == 5000
+    assert max_prompt_tokens(after((10_000, 2500, 100), model="claude-20261021"), "claude", 10_000) == 2750
+    assert max_prompt_tokens(after((10_000, 2500, 100), model="gpt"), "claude", 10_000) == 5000
 
 
 def test_a_prompt_is_likely_to_be_as_dense_as_the_longest() -> None:
-    assert likely_prompt(after(), 8000) == 2000
-    assert likely_prompt(after((9000, 3000, 100)), 6000) == 2000
+    assert likely_prompt_tokens(after(), 8000) == 2000
+    assert likely_prompt_tokens(after((9000, 3000, 100)), 6000) == 2000
 
 
 def test_a_lost_prompt_counts_as_a_quarter_more_than_it_is_likely_to_be_and_at_most_as_what_was_set_aside() -> None:
-    assert lost_prompt(after(), "claude", 8000) == 2500
-    assert lost_prompt(after((10_000, 2500, 100)), "claude", 10_000) == 2750
-    assert lost_prompt(after((10_000, 2500, 100)), "claude", 12_000) == 3500
+    assert lost_prompt_tokens(after(), "claude", 8000) == 2500
+    assert lost_prompt_tokens(after((10_000, 2500, 100)), "claude", 10_000) == 2750
+    assert lost_prompt_tokens(after((10_000, 2500, 100)), "claude", 12_000) == 3500
 
 
 def test_a_reply_needs_room_for_half_more_than_the_longest() -> None:
-    assert least_reply(after()) == 3000
-    assert least_reply(after((9000, 3000, 100))) == 1000
-    assert least_reply(after((9000, 3000, 2000), (9000, 3000, 100))) == 3000
+    assert min_reply_tokens(after()) == 3000
+    assert min_reply_tokens(after((9000, 3000, 100))) == 1000
+    assert min_reply_tokens(after((9000, 3000, 2000), (9000, 3000, 100))) == 3000

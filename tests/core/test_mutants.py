@@ -207,11 +207,11 @@ BUGS: tuple[tuple[Rule, str, Sow], ...] = (
     (steps.what_is_sent_is_pending_in_the_same_entry, "acting.send", behind(not_sent)),
     (steps.the_correlation_keys_are_ours, "phases:Action.payload", instead(property(lambda it: it.arguments))),
     (steps.one_action_is_in_flight_or_several_that_only_read, "planning._why_alone", always("")),
-    (steps.one_action_is_in_flight_or_several_that_only_read, "planning.most", always(9)),
-    (steps.only_offered_commands_are_requested, "acting.flaws_of_action", without("has no command")),
+    (steps.one_action_is_in_flight_or_several_that_only_read, "planning.max_actions", always(9)),
+    (steps.only_offered_commands_are_requested, "acting.action_flaws", without("has no command")),
     (
         steps.an_agent_calls_itself_only_as_deep_as_granted,
-        "acting.flaws_of_action",
+        "acting.action_flaws",
         without("agent from an agent"),
     ),
     (steps.no_more_is_under_way_than_one_run_may_have, "continuing._has_room", always(True)),
@@ -227,7 +227,7 @@ BUGS: tuple[tuple[Rule, str, Sow], ...] = (
     (spending.no_more_steps_and_attempts_are_taken_than_granted, "limits.reached_before_a_step", always(None)),
     (spending.nothing_is_asked_at_or_after_the_deadline, "limits.reached_before_a_call", always(None)),
     (spending.no_model_call_is_made_when_the_money_is_spent, "limits.reached_before_a_call", ONLY_TIME),
-    (spending.every_paid_call_is_counted, "limits.with_reply", but(cache_read_tokens=0)),
+    (spending.every_paid_call_is_counted, "limits.plus_reply", but(cache_read_tokens=0)),
     (spending.no_more_reframes_are_made_than_granted, "thinking._reframed", given(reframes=-9)),
     (
         spending.what_was_set_aside_and_not_answered_is_lost_once,
@@ -239,7 +239,7 @@ BUGS: tuple[tuple[Rule, str, Sow], ...] = (
         "asking.with_lost_call",
         instead(lambda state: state),
     ),
-    (spending.what_was_set_aside_and_not_answered_is_lost_once, "limits.with_reply", NOTHING_LOST),
+    (spending.what_was_set_aside_and_not_answered_is_lost_once, "limits.plus_reply", NOTHING_LOST),
     (spending.no_call_is_made_that_could_break_a_limit, "limits._reached", UNPAID),
     (spending.no_call_is_made_that_could_break_a_limit, "limits._reached", FREE),
     (
@@ -258,7 +258,7 @@ BUGS: tuple[tuple[Rule, str, Sow], ...] = (
     (order.a_live_run_has_a_timer_no_later_than_its_deadline, "state:RunState.due_at", without_all_but_a_tool),
     (order.every_entry_counts_one_version, "decide.DECIDERS", decided(RunStarted, but(version=1))),
     (order.an_ignored_event_changes_nothing, "decide.Transition", changed_though_ignored),
-    (order.a_signal_is_heard_once, "people.told", given(signals=())),
+    (order.a_signal_is_heard_once, "people.with_signal", given(signals=())),
     (kept.notes_are_only_appended_but_for_a_compaction, "notes.with_step", behind(rewritten)),
     (kept.what_people_said_is_a_note_for_ever, "notes.compacted", WITHOUT_PEOPLE),
     (kept.a_compaction_gives_up_older_steps_and_nothing_else, "notes.compacted", NEWEST_TOO),
@@ -266,7 +266,7 @@ BUGS: tuple[tuple[Rule, str, Sow], ...] = (
     (kept.notes_are_compacted_only_when_they_are_too_long, "notes.overfull", always(False)),
     (
         kept.every_finished_step_has_one_note_and_the_first_of_its_plan_the_thought_before_it,
-        "notes.in_short",
+        "notes.shorten_reflection",
         always(None),
     ),
     (kept.notes_are_bounded, "notes._sized", TOO_LONG),
@@ -283,11 +283,11 @@ BUGS: tuple[tuple[Rule, str, Sow], ...] = (
     ),
     (deciding.a_claim_that_is_not_shown_is_refused_and_only_once, "framing._of_done", FOUND_ANYWAY),
     (deciding.done_is_looked_at_where_that_is_wanted, "framing._is_affordable", always(False)),
-    (deciding.what_a_person_says_voids_what_is_claimed, "people.told", claim_left),
+    (deciding.what_a_person_says_voids_what_is_claimed, "people.with_signal", claim_left),
     (deciding.a_claim_stands_only_while_it_is_looked_at, "framing._of_done", CLAIM_KEPT),
     (
         of_people.no_risky_write_follows_what_strangers_wrote_without_a_person_who_allows_it,
-        "approving.why_needed",
+        "approving.approval_reason",
         always(""),
     ),
     (
@@ -302,16 +302,16 @@ BUGS: tuple[tuple[Rule, str, Sow], ...] = (
     ),
     (
         of_people.what_was_refused_is_not_asked_for_again_until_somebody_says_more,
-        "approving.flaws_of",
+        "approving.ruling_flaws",
         always(()),
     ),
     (
         of_people.a_write_of_unknown_outcome_is_followed_by_none_of_its_tool_before_it_was_cleared,
-        "acting.flaws_of_doubt",
+        "acting.doubt_flaws",
         always(()),
     ),
     (of_people.nothing_goes_past_what_a_person_said_meanwhile, "thinking._goes_past", always(False)),
-    (of_people.no_more_questions_are_asked_than_granted, "planning.flaws_of_question", always(())),
+    (of_people.no_more_questions_are_asked_than_granted, "planning.question_flaws", always(())),
 )
 
 

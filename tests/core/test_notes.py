@@ -119,7 +119,7 @@ ASKER = Pending(
 
 
 def brought(number: int, text: str) -> TaskResult:
-    output = continuing.kept({"summary": text, "artifact_path": text, "output": {"text": text}})
+    output = continuing.bounded_output({"summary": text, "artifact_path": text, "output": {"text": text}})
     asked: dict[str, Any] = {"tool": "knowledge", "command": "search", "query": text[:LONGEST_TEXT], "profile": "fast"}
     place: dict[str, Any] = {"step": 1, "task": f"t{number}", "round": 1 + number % 10, "place": number}
     return TaskResult(kind="retrieve", status="ok", output=output, **place, **asked)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from agent_service.core.approving import addressees_in, new_addressees
-from agent_service.core.framing import places_in
+from agent_service.core.approving import destinations_in, new_destinations
+from agent_service.core.framing import parse_places
 
 REPORT = "artifacts/report.md"
 
@@ -30,21 +30,21 @@ REPORT = "artifacts/report.md"
 def test_a_text_names_hosts_mail_addresses_and_paths_and_nothing_that_only_looks_so(
     text: str, names: list[str]
 ) -> None:
-    assert list(addressees_in(text)) == names
+    assert list(destinations_in(text)) == names
 
 
 @pytest.mark.parametrize(
     "part", ["a", "a-", "a.", "a/", "a@", "a.b/", "a:", "://", "a://", "~/", "../", "1.1.1.", "ab.cd-"]
 )
 def test_a_long_text_that_nearly_names_something_is_read_once(part: str) -> None:
-    assert len(list(addressees_in(part * (200_000 // len(part))))) <= 1
+    assert len(list(destinations_in(part * (200_000 // len(part))))) <= 1
 
 
 def test_new_is_what_nobody_named_and_what_lies_below_no_name() -> None:
     known = ["Read https://www.example.org/ and /data, then tell alice@corp.example."]
-    assert new_addressees(["see example.org/a, /data/a.csv and corp.example; alice@corp.example"], known) == ()
+    assert new_destinations(["see example.org/a, /data/a.csv and corp.example; alice@corp.example"], known) == ()
     texts = ["mail bob@example.org", "read evil.example.org and /database, again evil.example.org"]
-    assert new_addressees(texts, known) == ("bob@example.org", "evil.example.org", "/database")
+    assert new_destinations(texts, known) == ("bob@example.org", "evil.example.org", "/database")
 
 
 @pytest.mark.parametrize(
@@ -64,4 +64,4 @@ def test_new_is_what_nobody_named_and_what_lies_below_no_name() -> None:
     ],
 )
 def test_evidence_is_understood_in_its_natural_forms(evidence: str, places: tuple[str, ...]) -> None:
-    assert places_in(evidence, (REPORT,)) == places
+    assert parse_places(evidence, (REPORT,)) == places

@@ -72,7 +72,9 @@ async def test_an_executor_that_falls_silent_keeps_its_tools_and_is_known_to_be_
     assert skills.present() == {"stays"}
 
 
-@pytest.mark.parametrize(("own", "offered"), [((), ["walk"]), ((catalog.offer(),), ["agent", "agentic-wake", "walk"])])
+@pytest.mark.parametrize(
+    ("own", "offered"), [((), ["walk"]), ((catalog.agent_tool(),), ["agent", "agentic-wake", "walk"])]
+)
 async def test_what_wakes_an_agent_is_on_offer_only_where_runs_may_start_runs(
     link: NatsLink, own: tuple[ToolOffer, ...], offered: list[str]
 ) -> None:

@@ -20,7 +20,7 @@ from ductile_gateway.webhooks.settings import EventMapping
 from groundwork.service.strict import NotStrictJson
 from schemas import subjects
 from schemas.continuation import ContinuationInvalid, read_plugin_result
-from schemas.envelope import Misshapen, enveloped
+from schemas.envelope import Misshapen, to_envelope
 from schemas.events import envelope_of
 from tests.fuzz.heads import heads
 
@@ -50,7 +50,7 @@ def envelope(data: bytes) -> None:
     headers = {name: value for name, _, value in (line.partition("=") for line in head.decode("latin-1").split("&"))}
     for subject in (subjects.START, subjects.TOOL_RESULT, subjects.CANCEL, subjects.SIGNAL):
         try:
-            event = envelope_of(subject).model_validate_json(enveloped(subject, body, headers))
+            event = envelope_of(subject).model_validate_json(to_envelope(subject, body, headers))
         except (Misshapen, ValidationError):
             continue
         assert (

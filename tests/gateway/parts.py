@@ -82,7 +82,7 @@ def message_of(request: ToolRequest, route: str = "jina-reader") -> tuple[str, b
     key = keys.request(request.run_id, request.step, request.attempt, request.task, request.round)
     subject = subjects.tool_request(route)
     envelope = Envelope[ToolRequest](type=subject, payload=request, dedupe_key=key)
-    described = headers.of_event(
+    described = headers.event_headers(
         subject, dedupe_key=key, source="/test", at="2026-11-21T12:00:00Z", run_id=request.run_id, trace_id=TRACE
     )
     return subject, envelope.body(), described

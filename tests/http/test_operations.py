@@ -12,7 +12,7 @@ from agent_service.settings import AgentSettings
 from agentic_client import AsyncClient, NotAllowed
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
-from schemas.operations import OPERATIONS, Operation, asked_by
+from schemas.operations import OPERATIONS, Operation, endpoint_subjects
 from tests.http.house import House, known_token, secret, serving
 from tests.kit.pages import as_table
 from tests.kit.runs import run_id
@@ -73,7 +73,7 @@ async def test_an_operation_that_is_added_in_one_place_is_everywhere(
     assert {"202", "404", "409", "410", "422"} <= told["responses"].keys()
     assert document["components"]["schemas"]["GreetRequest"]["required"] == ["name"]
     assert "| `POST /v1/runs/{run_id}/greet` | `control` | greets a run |" in as_table(TABLE)
-    assert asked_by("publisher", TABLE)[-1] == "agentic-loop.greet"
+    assert endpoint_subjects("publisher", TABLE)[-1] == "agentic-loop.greet"
     await service.stop()
 
 

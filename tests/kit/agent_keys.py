@@ -24,7 +24,7 @@ class Signer:
         return public_of(self.seed)
 
     def header(self, subject: str, body: bytes) -> str:
-        return signing.header(self.id, signature(self.seed, signing.signed(subject, body)))
+        return signing.header_value(self.id, signature(self.seed, signing.signed_content(subject, body)))
 
     def headers(self, subject: str, body: bytes) -> dict[str, str]:
         """Those of a message that it says."""
@@ -34,7 +34,7 @@ class Signer:
         """As the agent tells it, endorsed by an earlier one."""
         by = endorsed_by and {
             "id": endorsed_by.id,
-            "signature": signature(endorsed_by.seed, signing.endorsed(self.id, self.public)),
+            "signature": signature(endorsed_by.seed, signing.endorsed_content(self.id, self.public)),
         }
         return AgentKey.model_validate({"id": self.id, "public": self.public, "endorsed_by": by} | changed)
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from schemas.continuation import Retrieve, of_object
+from schemas.continuation import Retrieve, parse_continuation
 from tests.plugins.asking import SHIPPED, ask
 
 Z3 = SHIPPED / "z3-solver"
@@ -34,7 +34,7 @@ def test_a_contradiction_is_told_without_what_has_no_part_in_it_and_it_is_asked_
     assert response["output"]["status"] == "unsat"
     assert [one["name"] for one in response["output"]["core"]] == ["budget", "price", "team"]
     assert response["result"].startswith("unsat: of 4 constraints these 3 cannot all hold:\n- budget: cost <= 10000\n")
-    continuation = of_object(response["continuation"])
+    continuation = parse_continuation(response["continuation"])
     assert isinstance(continuation, Retrieve)
     for part in ("relaxed", "budget: cost <= 10000", "team: seats >= 12"):
         assert part in continuation.query

@@ -22,8 +22,8 @@ from schemas.continuation import (
     PluginTask,
     Retrieve,
     RetrieveTask,
-    of_object,
-    read,
+    parse_continuation,
+    read_continuation,
     read_plugin_result,
 )
 from schemas.events import ToolOutput
@@ -43,19 +43,19 @@ def steps(*tasks: Any, **fields: Any) -> dict[str, Any]:
 
 
 def tasks_of(value: object) -> tuple[RetrieveTask | PluginTask, ...]:
-    found = of_object(value)
+    found = parse_continuation(value)
     assert isinstance(found, MultiStep)
     return found.tasks
 
 
 def flaws_of(value: object) -> str:
     with pytest.raises(ContinuationInvalid) as refusal:
-        of_object(value)
+        parse_continuation(value)
     return str(refusal.value)
 
 
 def test_a_retrieval_and_tasks_are_read_each_named_by_its_place_where_it_has_no_id() -> None:
-    assert of_object(RETRIEVE) == Retrieve.model_validate(RETRIEVE)
+    assert parse_continuation(RETRIEVE) == Retrieve.model_validate(RETRIEVE)
     tasks = tasks_of(steps(retrieval(), retrieval(id="facts"), retrieval()))
     assert [task.id for task in tasks] == ["task-1", "facts", "task-3"]
     for said in ("combine both", {"left": 1}):
@@ -65,9 +65,11 @@ def test_a_retrieval_and_tasks_are_read_each_named_by_its_place_where_it_has_no_
 
 
 def test_what_is_written_is_read_again_as_the_same() -> None:
-    asked = of_object(steps(retrieval(), {"action": "plugin", "plugin": "p", "input": {}, "depends_on": ["task-1"]}))
-    assert of_object(asked.model_dump(mode="json")) == asked
-    assert of_object(asked.model_dump(mode="json", exclude_none=True)) == asked
+    asked = parse_continuation(
+        steps(retrieval(), {"action": "plugin", "plugin": "p", "input": {}, "depends_on": ["task-1"]})
+    )
+    assert parse_continuation(asked.model_dump(mode="json")) == asked
+    assert parse_continuation(asked.model_dump(mode="json", exclude_none=True)) == asked
 
 
 def test_every_flaw_is_told_of_very_many_the_first_and_nothing_of_a_wrong_value() -> None:
@@ -93,7 +95,7 @@ Query: Alternative values for X
 def test_the_markdown_form_is_read_from_a_text_of_the_result() -> None:
     expected = Retrieve(action="retrieve", query="Alternative values for X", confidence="low")
     for field in ("summary", "markdown", "excerpt"):
-        assert read(ToolOutput.model_validate({field: MARKDOWN})) == expected
+        assert read_continuation(ToolOutput.model_validate({field: MARKDOWN})) == expected
 
 
 NONE: list[tuple[dict[str, Any] | None, str]] = [
@@ -111,7 +113,7 @@ NONE: list[tuple[dict[str, Any] | None, str]] = [
 def test_a_result_without_a_continuation_is_refused() -> None:
     for result, flaw in NONE:
         with pytest.raises(ContinuationInvalid, match=flaw):
-            read(None if result is None else ToolOutput.model_validate(result))
+            read_continuation(None if result is None else ToolOutput.model_validate(result))
 
 
 HEAD = "## Plugin Result\nStatus: {}\nPlugin: z3-solver\n"
@@ -139,7 +141,7 @@ FLAWS: dict[str, str] = yaml.safe_load((FOLDER / "malformed" / "flaws.yaml").rea
 
 def read_file(path: Path) -> Continuation | None:
     text = path.read_bytes().decode()
-    return of_object(json.loads(text)) if path.suffix == ".json" else read_plugin_result(text).continuation
+    return parse_continuation(json.loads(text)) if path.suffix == ".json" else read_plugin_result(text).continuation
 
 
 def test_both_forms_of_an_example_ask_for_the_same_by_the_published_schema() -> None:
@@ -151,7 +153,7 @@ def test_both_forms_of_an_example_ask_for_the_same_by_the_published_schema() -> 
         message = samples.changed("agentic.tool_result", status="continuation", result=result)
         samples.published("agentic.tool_result").validate(json.loads(message))
     text = {block.language: block.text for block in blocks(ROOT / "docs" / "CONTINUATIONS.md") if not block.is_file}
-    assert read_plugin_result(text["markdown"]).continuation == of_object(json.loads(text["json"]))
+    assert read_plugin_result(text["markdown"]).continuation == parse_continuation(json.loads(text["json"]))
 
 
 def test_of_a_malformed_example_the_field_or_the_line_is_named() -> None:
@@ -192,7 +194,7 @@ def test_any_lines_are_read_or_refused_with_a_line_that_is_there_or_a_field(line
 @given(JSON | st.fixed_dictionaries({"action": st.just("multi-step"), "tasks": st.lists(JSON, max_size=5)}))
 def test_any_json_is_read_or_refused(value: Any) -> None:
     with contextlib.suppress(ContinuationInvalid):
-        of_object(value)
+        parse_continuation(value)
 
 
 @st.composite
@@ -225,7 +227,7 @@ def test_tasks_are_taken_exactly_if_all_can_be_done_and_else_a_cycle_is_named(ta
 def the_cycle(tasks: list[dict[str, Any]]) -> list[str]:
     """The path that is told; empty where the tasks are taken."""
     try:
-        of_object({"action": "multi-step", "tasks": tasks})
+        parse_continuation({"action": "multi-step", "tasks": tasks})
     except ContinuationInvalid as error:
         return str(error).partition("makes a cycle: ")[2].partition(" (")[0].split(" -> ")
     return []

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas import envelope, keys, subjects
-from schemas.envelope import Misshapen, enveloped, rejection
+from schemas.envelope import Misshapen, rejection, to_envelope
 from schemas.events import INBOUND, envelope_of
 from tests.schemas import samples
 from tests.schemas.samples import JSON, PATHS
@@ -32,13 +32,13 @@ TRACE = "019fd172e8fc4f45f0cc4a10596068a9"
 
 def read(body: object, headers: dict[str, str] | None = None, *, subject: str = subjects.START) -> Any:
     sent = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return json.loads(enveloped(subject, sent, headers or {}))
+    return json.loads(to_envelope(subject, sent, headers or {}))
 
 
 @pytest.mark.parametrize("path", [path for path in PATHS if samples.event_of(path) in INBOUND], ids=samples.title)
 def test_an_enveloped_body_stays_as_it_is_and_a_payload_alone_is_what_its_subject_says(path: Path) -> None:
     headers = HEADERS | {"ce-type": "com.example.other", "content-type": "application/cloudevents+json"}
-    assert enveloped(samples.event_of(path), path.read_bytes(), headers) == path.read_bytes()
+    assert to_envelope(samples.event_of(path), path.read_bytes(), headers) == path.read_bytes()
     subject, payload = samples.event_of(path), samples.body(path)["payload"]
     assert read(payload, subject=subject) == {"type": subject, "payload": payload, "dedupe_key": None}
     assert envelope_of(subject).model_validate(read(payload, subject=subject)).payload
@@ -137,7 +137,7 @@ def test_whatever_was_refused_is_told(body: bytes, headers: dict[str, str]) -> N
 
 def of_event(dedupe_key: str = "agentic:run:r:completed") -> dict[str, str]:
     about: dict[str, Any] = {"source": "agentic-loop", "at": "2026-11-21T12:00:00Z", "run_id": "r", "trace_id": TRACE}
-    return envelope.of_event("agent.completed", dedupe_key=dedupe_key, **about)
+    return envelope.event_headers("agent.completed", dedupe_key=dedupe_key, **about)
 
 
 def test_headers_carry_the_trace_of_the_run_and_the_cloud_event_the_same_on_every_try() -> None:
@@ -155,7 +155,7 @@ def test_headers_carry_the_trace_of_the_run_and_the_cloud_event_the_same_on_ever
 
 
 def test_the_key_of_a_result_tells_what_it_answers() -> None:
-    assert keys.answers(keys.result(RUN, 3, 2, "task-1.again", 2), RUN, 3) == ("task-1.again", 2)
-    assert keys.answers(keys.late_result(RUN, 3, 1), RUN, 3) == (None, None)
+    assert keys.task_of_result(keys.result(RUN, 3, 2, "task-1.again", 2), RUN, 3) == ("task-1.again", 2)
+    assert keys.task_of_result(keys.late_result(RUN, 3, 1), RUN, 3) == (None, None)
     for other in (keys.result(RUN, 4, 1), keys.request(RUN, 3, 1), "mine", ""):
-        assert keys.answers(other, RUN, 3) is None
+        assert keys.task_of_result(other, RUN, 3) is None

@@ -69,7 +69,7 @@ def test_a_model_is_described_as_in_its_own_schema_file(document: dict[str, Any]
 def test_the_dedupe_keys_are_those_of_the_code() -> None:
     run = {"run_id": "run_1", "step": 3, "attempt": 2}
     for event, key in ((subjects.TOOL_REQUEST, keys.request), (subjects.TOOL_RESULT, keys.result)):
-        assert keys.of(event, "run_1", step=3) == key("run_1", 3, 1)
+        assert keys.dedupe_key(event, "run_1", step=3) == key("run_1", 3, 1)
     assert keys.request("run_1", 3, 2) == (DEDUPE_KEYS["agentic.tool_request"] + RETRY_SUFFIX).format(**run)
     assert keys.result("run_1", 3, 2) == (DEDUPE_KEYS["agentic.tool_result"] + RETRY_SUFFIX).format(**run)
     of_task = {event: template.format(**run, task="again", round=2) for event, template in KEYS_OF_TASKS.items()}
@@ -82,7 +82,7 @@ def test_the_dedupe_keys_are_those_of_the_code() -> None:
 
 
 def test_the_headers_are_those_that_the_code_sets() -> None:
-    of_event = envelope.of_event("t", dedupe_key="k", source="s", at="now", run_id="r", trace_id="0" * 32)
+    of_event = envelope.event_headers("t", dedupe_key="k", source="s", at="now", run_id="r", trace_id="0" * 32)
     assert set(HEADERS) == {"Nats-Msg-Id", *of_event}
 
 

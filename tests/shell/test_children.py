@@ -174,7 +174,7 @@ async def test_a_child_that_cannot_be_read_is_an_error_of_its_step_and_has_spent
     assert grant
     assert (told.error and told.error.error_class, parent.outcomes) == ("child_lost", ("ask reflect",))
     assert (parent.state.spent.lost_tokens, parent.state.spent.child_steps) == (grant.tokens, grant.steps)
-    assert limits.set_aside(parent.state) == Grant(steps=0, tokens=0, cost_usd=0.0)
+    assert limits.outstanding_grants(parent.state) == Grant(steps=0, tokens=0, cost_usd=0.0)
 
 
 async def test_artifacts_of_a_child_are_its_parents_under_names_that_tell_their_content() -> None:

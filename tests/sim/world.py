@@ -151,10 +151,10 @@ class World:
 
     def cancel_all(self) -> None:
         for message in self.record.of(subjects.WAKE_ACCEPTED):
-            self.say(subjects.CANCEL, {"run_id": message.run_id}, keys.of(subjects.CANCEL, message.run_id))
+            self.say(subjects.CANCEL, {"run_id": message.run_id}, keys.dedupe_key(subjects.CANCEL, message.run_id))
 
     def cancel_first(self) -> None:
-        self.say(subjects.CANCEL, {"run_id": self.first}, keys.of(subjects.CANCEL, self.first))
+        self.say(subjects.CANCEL, {"run_id": self.first}, keys.dedupe_key(subjects.CANCEL, self.first))
 
     def days_pass(self) -> None:
         self.scheduler.skew += 5 * 86400
@@ -238,7 +238,7 @@ class World:
     def _hears(self, told: Message) -> None:
         """A person reads it, and may have something to say a little later."""
         if said := self.course.says(told):
-            key = keys.of(subjects.SIGNAL, told.run_id, signal_id=said["signal_id"])
+            key = keys.dedupe_key(subjects.SIGNAL, told.run_id, signal_id=said["signal_id"])
             payload = {"run_id": told.run_id, **said}
             self.scheduler.after(PERSON_S, lambda: self.say(subjects.SIGNAL, payload, key))
 

@@ -47,7 +47,7 @@ SAMPLE = "x"
 NEEDED = (
     subjects.START,
     subjects.tool_request(SAMPLE),
-    *subjects.TOLD,
+    *subjects.RUN_EVENTS,
     subjects.DEAD_LETTERS_LOOP,
     subjects.DEAD_LETTERS_CONTROL,
     subjects.REJECTED,

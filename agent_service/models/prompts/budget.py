@@ -6,7 +6,7 @@ A note is added when a fifth of any budget is left, when the last step comes, an
 from collections.abc import Iterator
 from datetime import datetime
 
-from agent_service.core.limits import SHORTEST_REPLY, least_reply, likely_prompt, steps_taken
+from agent_service.core.limits import SHORTEST_REPLY, likely_prompt_tokens, min_reply_tokens, steps_taken
 from agent_service.core.phases import Phase
 from agent_service.core.state import RunState
 from schemas.values import dataclass
@@ -41,8 +41,8 @@ def budget_of(state: RunState, phase: Phase, now: datetime, *, prompt_bytes: int
 def calls_after(state: RunState, prompt_bytes: int) -> int | None:
     """About how many more model calls fit after this one; None where that is not limited, or nothing is known yet."""
     limits, spent, cost = state.brief.limits, state.spent, state.spent.paid
-    prompt, rooms = likely_prompt(state, prompt_bytes), []
-    least = prompt + (least_reply(state) if state.longest_reply else SHORTEST_REPLY)
+    prompt, rooms = likely_prompt_tokens(state, prompt_bytes), []
+    least = prompt + (min_reply_tokens(state) if state.longest_reply else SHORTEST_REPLY)
     if limits.max_tokens is not None:
         left = limits.max_tokens - spent.tokens - spent.lost_tokens
         rooms.append(_fits(left, prompt + (state.longest_reply or SHORTEST_REPLY), least))

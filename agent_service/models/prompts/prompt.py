@@ -16,7 +16,7 @@ close the tags around it, and all through `visible`.
 from functools import partial
 from typing import Any
 
-from agent_service.core.acting import name_of_call
+from agent_service.core.acting import call_hash
 from agent_service.core.limits import steps_taken
 from agent_service.core.phases import Phase
 from agent_service.core.state import MessageNote, RulingNote, RunState
@@ -107,7 +107,7 @@ def _unmade(state: RunState) -> list[str]:
     actions = state.plan.actions if state.plan else ()
     made = {record.call for record in state.completed[-2 * len(actions) :]}
     calls = [f"{action.tool}.{action.command} with {canonical(action.arguments)}" for action in actions]
-    return [] if made.intersection(map(name_of_call, actions)) else calls
+    return [] if made.intersection(map(call_hash, actions)) else calls
 
 
 def _feedback(asking: OpenCall) -> tuple[str, ...]:

@@ -12,10 +12,10 @@ from typing import Any
 import jinja2
 
 from agent_service.core import notes as core
-from agent_service.core.notes import MAX_ARGUMENTS, MAX_THOUGHT, in_short
+from agent_service.core.notes import MAX_ARGUMENTS, MAX_THOUGHT, shorten_reflection
 from agent_service.core.phases import Proof, Reflection
 from agent_service.core.state import ChecklistItem, Excerpt, RunState, StepRecord
-from schemas.clipping import clipped, marked
+from schemas.clipping import clipped, with_cut_marker
 
 FOLDER = "templates"
 WORDED_IN_CODE = ("templating.py", "notes.py", "budget.py")
@@ -48,7 +48,7 @@ def bounded(text: str, length: int, missing: int, rest: str = "") -> str:
     safe = harmless(text)
     if len(safe) <= length and not missing:
         return safe
-    return marked(safe[:length], len(safe) + missing, rest)
+    return with_cut_marker(safe[:length], len(safe) + missing, rest)
 
 
 def arguments(kept: Excerpt) -> str:
@@ -115,7 +115,19 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters = (harmless, clipped, in_one_line, shown_by, shown_for, line, bounded, arguments, thought, in_short, minute)
+    filters = (
+        harmless,
+        clipped,
+        in_one_line,
+        shown_by,
+        shown_for,
+        line,
+        bounded,
+        arguments,
+        thought,
+        shorten_reflection,
+        minute,
+    )
     environment.filters.update({one.__name__: one for one in filters}, canonical=canonical)
     environment.globals.update({name: value for name, value in vars(core).items() if name.isupper()})
     return environment

@@ -182,16 +182,16 @@ class _Parts:
 
     def framing(self) -> Part:
         def flaws(framed: Framing) -> Flaws:
-            found = framing.flaws_of_framing(self._state.brief, framed)
-            return (f"framing: {flaw}" for flaw in (*found, *framing.flaws_of_reframing(self._state, framed)))
+            found = framing.framing_flaws(self._state.brief, framed)
+            return (f"framing: {flaw}" for flaw in (*found, *framing.reframing_flaws(self._state, framed)))
 
         return self.part("framing", methodcaller("decision"), flaws)
 
     def ask(self) -> Part:
-        return self.part("ask", methodcaller("decision"), lambda asked: planning.flaws_of_question(self._state, asked))
+        return self.part("ask", methodcaller("decision"), lambda asked: planning.question_flaws(self._state, asked))
 
     def next(self) -> Part:
-        wait = self.part("wait", _wait, lambda wait: planning.flaws_of_wait(self._state, wait, self._now))
+        wait = self.part("wait", _wait, lambda wait: planning.wait_flaws(self._state, wait, self._now))
         choices = {"plan": self.part("plan", self._plan), "ask": self.ask(), "wait": wait}
         parts = {name: part for name, part in choices.items() if part != EMPTY}
         flaws = [flaw for _, found in parts.values() for flaw in found]
@@ -214,7 +214,7 @@ class _Parts:
                 wrong = (_why(error),)
             flaws += [f"plan.actions.{number}.arguments_json: {flaw}" for flaw in wrong]
         plan = said.planned(tuple(actions))
-        core = [f"plan.actions: {flaw}" for flaw in planning.flaws_of_plan(self._state, plan)]
+        core = [f"plan.actions: {flaw}" for flaw in planning.plan_flaws(self._state, plan)]
         if core or flaws:
             raise _Flawed(*core, *flaws)
         return plan

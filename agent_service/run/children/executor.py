@@ -33,7 +33,7 @@ from agent_service.trust.proofs import Capabilities
 from schemas import catalog, keys, subjects
 from schemas.catalog import ChildUsage
 from schemas.events import Envelope, ToolError, ToolOutput, ToolRequest, ToolResult
-from schemas.fields import flaws_of
+from schemas.fields import validation_flaws
 from schemas.values import dataclass
 
 LONGEST_STEM, LONGEST_SUFFIX = 48, 10
@@ -70,7 +70,7 @@ class ChildRuns:
         if parent is None:
             raise UnknownRun(request.run_id)
         name = (request.step, request.task or "", request.round or 0)
-        for pending in (*limits.wanted(parent), *limits.withdrawn(parent)):
+        for pending in (*limits.awaited_children(parent), *limits.withdrawn_children(parent)):
             if pending.name == name:
                 await self._see_to(parent, pending)
 
@@ -81,31 +81,32 @@ class ChildRuns:
         if state.final:
             await self._answer(state)
         if state.brief.may_have_children:
-            for pending in (*limits.withdrawn(state), *(limits.wanted(state) if state.reopened else ())):
+            awaited = limits.awaited_children(state) if state.reopened else ()
+            for pending in (*limits.withdrawn_children(state), *awaited):
                 await self._see_to(state, pending)
 
     async def look_after(self, state: RunState) -> None:
         """Does all that a run is owed as it stands, whatever bus and store have lost. Raises TryAgain."""
         await self.after(state)
-        for pending in limits.wanted(state):
+        for pending in limits.awaited_children(state):
             await self._see_to(state, pending)
 
     async def _see_to(self, parent: RunState, pending: Pending) -> None:
         """Wakes the child, lets one that has ended answer, or cancels one that is not wanted by now."""
-        run_id = limits.run_id_of(parent.run_id, pending)
+        run_id = limits.child_run_id(parent.run_id, pending)
         try:
             child = await self.runs.current(run_id)
         except Damaged as error:
             log.warning("a child is left alone", extra={"run_id": parent.run_id, "why": str(error)})
             await self._tell(lost(asked_by(parent, pending), run_id, str(error), at=pending.requested_at))
             return
-        if child is None and pending in limits.wanted(parent):
+        if child is None and pending in limits.awaited_children(parent):
             await self._wake(parent, pending)
             child = await self.runs.current(run_id)
         now = await self.runs.current(parent.run_id) or parent  # it may have ended meanwhile, or asked again
         if child is None:
             return
-        if any(one.name == pending.name for one in limits.wanted(now)):
+        if any(one.name == pending.name for one in limits.awaited_children(now)):
             await self._answer(child)
         elif not child.final:
             await self._cancel(now, pending, run_id)
@@ -160,7 +161,7 @@ class ChildRuns:
         try:
             request = Envelope[ToolRequest].model_validate_json(arrival.body).payload
         except ValidationError as error:
-            raise InvalidMessage(f"not a valid {arrival.subject}: {flaws_of(error)}") from error
+            raise InvalidMessage(f"not a valid {arrival.subject}: {validation_flaws(error)}") from error
         if not self.capabilities.proves(request):
             raise InvalidMessage(f"it brings no capability of a request of run {request.run_id}: it counts for nothing")
         return request
@@ -186,7 +187,7 @@ def told(result: ToolResult) -> Publish:
         result,
         keys.result(*asked, result.task, result.round),
         about=result.run_id,
-        proves=keys.proven(*asked, result.tool, result.task, result.round),
+        proves=keys.capability_fields(*asked, result.tool, result.task, result.round),
     )
 
 
@@ -251,7 +252,7 @@ def _output(state: RunState, waiting: Ended, doubts: list[dict[str, JsonValue]])
 def _doubts(state: RunState, waiting: Ended) -> list[dict[str, JsonValue]]:
     """Its own, and each write that was out when it ended."""
     left = (p for p in waiting.out if p.grant is None and not acting.is_repeatable(state, p))
-    known = dict.fromkeys((doubt.tool, doubt.call) for doubt in (*state.doubts, *map(acting.doubt_of, left)))
+    known = dict.fromkeys((doubt.tool, doubt.call) for doubt in (*state.doubts, *map(acting.new_doubt, left)))
     return [{"tool": tool, "call": call} for tool, call in known]
 
 

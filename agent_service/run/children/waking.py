@@ -13,9 +13,9 @@ from pydantic import JsonValue, ValidationError
 from agent_service.admission.granting import LimitRefused
 from agent_service.core import approving
 from agent_service.core.brief import Brief, Grant, Limits, Parent
-from agent_service.core.continuing import as_sent
+from agent_service.core.continuing import action_as_sent
 from agent_service.core.events import WakeAccepted
-from agent_service.core.limits import run_id_of
+from agent_service.core.limits import child_run_id
 from agent_service.core.state import Ruling, RunState
 from agent_service.core.waiting import Pending
 from agent_service.trust.identity import trace_url_of_child
@@ -23,7 +23,7 @@ from schemas import catalog, subjects
 from schemas.catalog import AgentCall, ToolOffer
 from schemas.clipping import clipped
 from schemas.events import AgenticStart
-from schemas.fields import flaws_of
+from schemas.fields import validation_flaws
 from schemas.values import replace
 
 DEPTH = "agentic_depth"
@@ -69,7 +69,7 @@ def tools_of(brief: Brief, offered: Sequence[ToolOffer]) -> tuple[ToolOffer, ...
 
 def wake(parent: RunState, pending: Pending, *, at: datetime) -> WakeAccepted:
     """Raises BadCall."""
-    brief, run_id = parent.brief, run_id_of(parent.run_id, pending)
+    brief, run_id = parent.brief, child_run_id(parent.run_id, pending)
     call = _call(parent, pending)
     context = _context(call)
     texts = (call.goal, json.dumps(context, ensure_ascii=False))
@@ -87,7 +87,7 @@ def wake(parent: RunState, pending: Pending, *, at: datetime) -> WakeAccepted:
         trace_url=trace_url_of_child(brief.trace_url, parent.run_id, run_id),
         untrusted=bool(parent.tainted_by),
         caller=brief.caller,
-        named=approving.handed_on(parent, texts) if parent.tainted_by else (),
+        named=approving.child_addresses(parent, texts) if parent.tainted_by else (),
     )
     return WakeAccepted(
         at=at,
@@ -107,9 +107,9 @@ def asked_by(parent: RunState, pending: Pending) -> Parent:
 
 def _call(parent: RunState, pending: Pending) -> AgentCall:
     try:
-        call = AgentCall.model_validate(as_sent(parent, pending).payload)
+        call = AgentCall.model_validate(action_as_sent(parent, pending).payload)
     except ValidationError as error:
-        raise BadCall(f"arguments of {pending.action.tool}: {flaws_of(error)}") from error
+        raise BadCall(f"arguments of {pending.action.tool}: {validation_flaws(error)}") from error
     unknown = sorted(set(call.tools or ()) - {skill.name for skill in parent.brief.skills})
     if unknown:
         raise BadCall(f"tools {', '.join(unknown)} are not on offer here, so no other agent gets them")

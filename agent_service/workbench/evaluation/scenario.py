@@ -21,7 +21,7 @@ from groundwork.service.program import shipped
 from groundwork.service.strict import NotYaml, parse
 from schemas.catalog import ToolCommand, ToolOffer
 from schemas.events import Constraints, Outcome, SignalKind, ToolError
-from schemas.fields import Goal, Json, JsonObject, Text, ToolName, flaws_of
+from schemas.fields import Goal, Json, JsonObject, Text, ToolName, validation_flaws
 
 PLUGINS = shipped("deploy", "ductile", "plugins")
 
@@ -267,6 +267,6 @@ def read(file: Path) -> list[Scenario]:
     except (OSError, UnicodeDecodeError, NotYaml) as error:
         raise Misconfigured(f"scenario {file} cannot be read: {error}") from error
     except ValidationError as error:
-        raise Misconfigured(f"scenario {file}: {flaws_of(error, whole='the whole', most=None)}") from error
+        raise Misconfigured(f"scenario {file}: {validation_flaws(error, whole='the whole', most=None)}") from error
     except ValueError as error:
         raise Misconfigured(f"scenario {file}: {error}") from error

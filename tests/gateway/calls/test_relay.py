@@ -25,7 +25,7 @@ from ductile_gateway.ports import Begin, unrecorded
 from groundwork.service.errors import TryAgain
 from schemas import keys, subjects
 from schemas.catalog import Catalog
-from schemas.continuation import Retrieve, read
+from schemas.continuation import Retrieve, read_continuation
 from schemas.events import ToolResult
 from tests.gateway.parts import (
     ASKS,
@@ -215,7 +215,11 @@ RETRIEVE = Retrieve(action="retrieve", query="what may be relaxed?", reason="uns
 async def test_what_a_tool_needs_is_told_in_the_json_form_whichever_it_was_said_in() -> None:
     for outcome in (ToolOutcome("continuation", text="unsat", continuation=RETRIEVE), ToolOutcome("ok", text=FORM)):
         _, result = await result_of(outcome)
-        assert (result.status, result.error, result.result and read(result.result)) == ("continuation", None, RETRIEVE)
+        assert (result.status, result.error, result.result and read_continuation(result.result)) == (
+            "continuation",
+            None,
+            RETRIEVE,
+        )
         assert result.result is not None
         assert result.result.model_dump(exclude_none=True) == {"summary": "unsat", "continuation": ASKS}
 

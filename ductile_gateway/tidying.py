@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from ductile_gateway.calls.call import Call
 from ductile_gateway.calls.ledger import ArtifactNames
-from ductile_gateway.plugins.call_folder import CallFolder, old_folders
+from ductile_gateway.plugins.call_record import CallRecord, expired_records
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store.rows import OLD, Rows, kind_of
 from ductile_gateway.webhooks.notifications import Notification
@@ -56,7 +56,7 @@ class Tidying:
             name: len(await self._file.read(OLD, (kind_of(kind), microseconds(before))))
             for name, (kind, before) in old.items()
         }
-        return rows | {"call folders": len(await self._folders())}
+        return rows | {"call folders": len(await self._records())}
 
     async def tidy(self) -> Mapping[str, int]:
         async with self._turn:
@@ -68,8 +68,8 @@ class Tidying:
                 if before <= self._kept_since():
                     break
             await self.rows.forget(Notification, utc_now() - REMEMBERED)
-            for folder in await self._folders():
-                await asyncio.to_thread(folder.discard)
+            for record in await self._records():
+                await asyncio.to_thread(record.discard)
             while await self._file.shrink():
                 pass
         return went
@@ -85,8 +85,8 @@ class Tidying:
     def _kept_since(self) -> datetime:
         return utc_now() - timedelta(days=self.settings.ledger_days)
 
-    async def _folders(self) -> list[CallFolder]:
-        return await asyncio.to_thread(old_folders, self.settings.private_folder() / "calls", self._kept_since())
+    async def _records(self) -> list[CallRecord]:
+        return await asyncio.to_thread(expired_records, self.settings.private_folder() / "calls", self._kept_since())
 
     async def _answers_before(self) -> datetime:
         """Before which instant answers go, also because the ledger takes too much: an estimate."""

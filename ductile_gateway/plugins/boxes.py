@@ -203,8 +203,8 @@ def _inodes(paths: Iterable[str | Path]) -> Iterator[tuple[int, int] | None]:
             yield found.st_dev, found.st_ino
 
 
-def mark_of(folder: Path) -> bytes:
-    return f"{MARK}={folder.name}".encode()
+def mark_of(name: str) -> bytes:
+    return f"{MARK}={name}".encode()
 
 
 def box_of(settings: PluginSettings) -> Box:

@@ -1,10 +1,11 @@
-"""One plugin process: started by a guard that outlives the gateway, waited for, and ended at its deadline.
+"""Starts guards, which run plugin processes and outlive the gateway; waits for a call, and ends it at its deadline.
 
 Not by asyncio's subprocess, which kills its children when the loop closes.
 """
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import shutil
 import signal
@@ -16,11 +17,10 @@ import threading
 import time
 import weakref
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
-from typing import get_args
 
 import ductile_gateway
 from ductile_gateway.plugins.box.guard import CALL, FREE, IDLE_S
@@ -28,8 +28,7 @@ from ductile_gateway.plugins.box.guardhouse import LENGTH
 from ductile_gateway.plugins.box.order import MARK, OWN, Order, User
 from ductile_gateway.plugins.box.tree import end_marked
 from ductile_gateway.plugins.boxes import Key, Ready, mark_of
-from ductile_gateway.plugins.call_folder import CallFolder, locked
-from ductile_gateway.plugins.response import Ending
+from ductile_gateway.plugins.call_record import CallRecord, is_locked
 
 PROGRAM = """
 import sys
@@ -39,23 +38,24 @@ main()
 """
 NO_CALL = "0" * 40
 OLD_S = 60.0
-"""A guard that is so old takes no further call."""
+"""An older guard takes no further call."""
 
 
 class Guard:
-    """The gateway's end of a line to a guard, which runs one call at a time."""
+    """The gateway's end of the line to a guard, which runs one call at a time."""
 
     def __init__(self, line: socket.socket) -> None:
         self._line = line
         self.made_at = self.idle_since = time.monotonic()
         self.is_free = False
 
-    def start(self, name: str, folder: int, seconds: float) -> None:
-        """`folder`: of the call, locked. Raises ConnectionError where the guard is gone; then nothing was started."""
+    def start(self, name: str, record: int, seconds: float) -> None:
+        """`record`: the locked record of the call. Raises ConnectionError if the guard is gone: nothing was started."""
         self.is_free = False
-        socket.send_fds(self._line, [CALL.pack(seconds, name.encode())], [folder])
+        socket.send_fds(self._line, [CALL.pack(seconds, name.encode())], [record])
 
     async def ended(self) -> None:
+        """Returns once nothing of the call is left, and the guard is free, or once the guard is gone."""
         with contextlib.suppress(ConnectionError):
             self.is_free = await asyncio.get_running_loop().sock_recv(self._line, len(FREE)) == FREE
 
@@ -64,7 +64,7 @@ class Guard:
 
 
 class Guards:
-    """Guards that are warm, by what they run. `places`: the folder of theirs, where only such guards have anything."""
+    """Idle guards, by what they run. `places`: the folder in which each has its own."""
 
     def __init__(self, places: Path, environment: Mapping[str, str]) -> None:
         places.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -74,21 +74,21 @@ class Guards:
         self._houses: list[_Guardhouse] = []
         self._idle = defaultdict[Key, list[Guard]](list)
         for place in self._places.iterdir():  # of a guard that was killed with its guardhouse
-            if not CallFolder(place).running():
+            if not is_locked(place):
                 shutil.rmtree(place, ignore_errors=True)
         weakref.finalize(self, _leave, self._houses, self._idle)
 
-    def start(self, ready: Ready, folder: CallFolder, lock: int, seconds: float) -> Guard:
-        """A guard that carries out the call. Raises OSError, and then nothing was started."""
+    def start(self, ready: Ready, name: str, record: int, seconds: float) -> Guard:
+        """Hands the call to a guard. Raises OSError, after which nothing was started."""
         while guard := self._taken(ready.key):
             try:
-                guard.start(folder.path.name, lock, seconds)
+                guard.start(name, record, seconds)
             except ConnectionError:  # it was killed
                 guard.leave()
             else:
                 return guard
         guard = self._made(ready.order)
-        guard.start(folder.path.name, lock, seconds)
+        guard.start(name, record, seconds)
         return guard
 
     def give_back(self, ready: Ready, guard: Guard) -> None:
@@ -114,7 +114,7 @@ class Guards:
         place, (ours, its) = self._place(order.user), socket.socketpair()
         ours.setblocking(False)
         content = order._replace(place=str(place)).to_json()
-        with its, locked(place) as lock, self._turn:
+        with its, _locked(place) as lock, self._turn:
             self._sweep()
             try:
                 self._house().ask(content, its, lock)
@@ -168,44 +168,56 @@ def _leave(houses: list[_Guardhouse], idle: dict[Key, list[Guard]]) -> None:
         houses.pop().leave()
 
 
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[int]:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.002, 0.1
 
 
-async def attend(folder: CallFolder, *, deadline_at: datetime, grace_s: float, guard: Guard | None = None) -> Ending:
-    """Wait until all of the call is gone; at its deadline it is ended, with its guard if need be. Cancelling leaves it
-    alone. `guard`: which this gateway has started."""
+async def attend(record: CallRecord, *, deadline_at: datetime, grace_s: float, guard: Guard | None = None) -> bool:
+    """Waits until nothing of the call is left, and returns True if that took until its deadline: then the call is
+    ended, with its guard if need be. Cancelling leaves it alone. `guard`: the one that this gateway has started."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout((deadline_at - datetime.now(UTC)).total_seconds()):
-            await (guard.ended() if guard else _gone(folder))
-    if was_overdue := folder.running():
-        await _signal_until_gone(folder, signal.SIGTERM, seconds=2 * grace_s)
-        await _signal_until_gone(folder, signal.SIGKILL, seconds=grace_s)
-    if folder.number("exit") is None and folder.number("began") is not None:
-        await asyncio.to_thread(end_marked, mark_of(folder.path), within_s=grace_s)
-    stopped = next((ending for ending in get_args(Ending) if ending == folder.noted("stopped")), None)
-    return stopped or ("overdue" if was_overdue else "ended")
+            await (guard.ended() if guard else _unlocked(record))
+    if guard and guard.is_free:
+        return False
+    if was_overdue := record.is_locked():
+        await _signal_until_unlocked(record, signal.SIGTERM, seconds=2 * grace_s)
+        await _signal_until_unlocked(record, signal.SIGKILL, seconds=grace_s)
+    found = record.read()
+    if "began" in found and "exit" not in found:
+        await asyncio.to_thread(end_marked, mark_of(record.path.name), within_s=grace_s)
+    return was_overdue
 
 
-async def _gone(folder: CallFolder) -> None:
+async def _unlocked(record: CallRecord) -> None:
     clock = asyncio.get_running_loop().time
     began = clock()
-    while folder.running():  # noqa: ASYNC110 - another process holds the lock
+    while record.is_locked():  # noqa: ASYNC110 - another process holds the lock
         # A tenth of the time waited, so that looking never delays a call by much more than that.
         await asyncio.sleep(min(LONGEST_PAUSE, max(SHORTEST_PAUSE, (clock() - began) / 10)))
 
 
-async def _signal_until_gone(folder: CallFolder, number: signal.Signals, *, seconds: float) -> None:
-    """Send the signal once and wait so long at most: a process that cannot even be killed does not block."""
+async def _signal_until_unlocked(record: CallRecord, number: signal.Signals, *, seconds: float) -> None:
+    """Sends the signal once, and waits no longer than `seconds`: a process that cannot be killed does not block."""
     clock = asyncio.get_running_loop().time
     until = clock() + seconds
     signalled = False
-    while folder.running() and clock() < until:
-        signalled = signalled or _signal(folder, number)
+    while record.is_locked() and clock() < until:
+        signalled = signalled or _signal(record, number)
         await asyncio.sleep(LONGEST_PAUSE / 10)
 
 
-def _signal(folder: CallFolder, number: signal.Signals) -> bool:
-    guard = folder.number("began")
+def _signal(record: CallRecord, number: signal.Signals) -> bool:
+    guard = record.guard()
     if guard is None:
         return False
     with contextlib.suppress(ProcessLookupError):

@@ -9,17 +9,18 @@ import asyncio
 import json
 import shlex
 import tempfile
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import chain, islice
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import JsonValue
 
 from ductile_gateway.calls.call import NeverStarted, ToolCall, ToolOutcome, Unknown, Verdict, failed
 from ductile_gateway.plugins.boxes import Box, Orders, Ready
-from ductile_gateway.plugins.call_folder import CallFolder, CallFolders, read_boot_id
+from ductile_gateway.plugins.call_record import CallRecord, CallRecords, read_boot_id
 from ductile_gateway.plugins.folders import InstalledPlugin, PluginRefused, require_trust
 from ductile_gateway.plugins.manifest import Command, Described
 from ductile_gateway.plugins.process import Guard, Guards, attend
@@ -27,7 +28,8 @@ from ductile_gateway.plugins.response import Ending, Remains, judge
 from ductile_gateway.ports import Begin, unrecorded
 from schemas.status import Finding
 
-STDERR_BYTES = 64 * 1024
+STDERR_BYTES = JUDGED_AT_ONCE = 64 * 1024
+DISCARD_AFTER_S = 0.05
 CALLS, PLACES = "calls", "places"
 SHELL = Path("/bin/sh")
 WITHIN = timedelta(seconds=10)
@@ -37,14 +39,17 @@ UNBEGUN = f"give it what it needs by gateway.plugins.read, or choose another bou
 
 
 class LocalPlugins:
-    """Calls leave their folders in `state_dir`, on a local disk and for one gateway, until forgotten."""
+    """Keeps the records of its calls in `state_dir`, on a local disk and for one gateway, until they are forgotten."""
 
     finds_anywhere = False
 
     def __init__(self, plugins: Mapping[str, InstalledPlugin], *, state_dir: Path, box: Box) -> None:
         self._plugins = plugins
         self._state_dir = state_dir
-        self._folders = CallFolders(state_dir / CALLS, boot_id=read_boot_id())
+        self._records = CallRecords(state_dir / CALLS, boot_id=read_boot_id())
+        self._forgotten: list[CallRecord] = []
+        self._discarding: asyncio.Task[None] | None = None
+        self._discards = threading.Lock()
         self._box = box
         self._guards = Guards(state_dir / PLACES, box.environment)
         self._orders = Orders(box, _closed(state_dir))
@@ -67,63 +72,91 @@ class LocalPlugins:
         await begin()
         try:
             ready = self._orders.of(plugin.folder, plugin.entrypoint, plugin.config)
-            folder, guard = await asyncio.to_thread(self._start, call, plugin, ready)
+            record, guard = await asyncio.to_thread(self._start, call, plugin, ready)
         except ValueError as error:
             return failed("invalid_arguments", f"the payload is no JSON: {error}", retryable=False)
         except OSError as error:
             return failed("transient", f"the plugin could not be started: {error.strerror}", retryable=True)
         try:
-            return await self._conclude(folder, call, guard)
+            return await self._conclude(record, call, guard)
         finally:
             self._guards.give_back(ready, guard)
 
     async def resume(self, call: ToolCall) -> Verdict:
-        """NeverStarted: run it. Unknown: in doubt. Waits for a process that is still there until the call's
-        deadline."""
-        folder = self._folders.folder(call.key)
-        return await self._conclude(folder, call) if folder.exists() else NeverStarted()
+        """Returns NeverStarted if the call may be run, Unknown if it is in doubt. Waits for a process that is still
+        there until the call's deadline."""
+        record = self._records.of(call.key)
+        return await self._conclude(record, call) if record.exists() else NeverStarted()
 
     async def forget(self, key: str) -> None:
-        await asyncio.to_thread(self._folders.folder(key).discard)
+        """The record goes before the next start at the latest."""
+        self._forgotten.append(self._records.of(key))
+        if self._discarding is None or self._discarding.done():
+            self._discarding = asyncio.create_task(self._discard_soon())
 
     async def findings(self) -> Sequence[Finding]:
         return await look_at_box(self._box, self._plugins.values(), self._state_dir)
 
     async def stop(self, key: str) -> None:
-        await attend(self._folders.folder(key), deadline_at=datetime.now(UTC), grace_s=self._box.limits.grace_s)
+        await attend(self._records.of(key), deadline_at=datetime.now(UTC), grace_s=self._box.limits.grace_s)
+
+    def discard_forgotten(self) -> None:
+        with self._discards:  # else a record that is started anew may be taken for the one before
+            while self._forgotten:
+                self._forgotten.pop().discard()
 
     def now_has(self, plugins: Mapping[str, InstalledPlugin]) -> None:
         self._plugins = plugins
 
-    def _start(self, call: ToolCall, plugin: InstalledPlugin, ready: Ready) -> tuple[CallFolder, Guard]:
-        with self._folders.publish(call.key, _request(call, plugin.config)) as (folder, lock):
-            seconds = (call.deadline_at - datetime.now(UTC)).total_seconds()
-            return folder, self._guards.start(ready, folder, lock, seconds)
+    async def _discard_soon(self) -> None:
+        await asyncio.sleep(DISCARD_AFTER_S)
+        await asyncio.to_thread(self.discard_forgotten)
 
-    async def _conclude(self, folder: CallFolder, call: ToolCall, guard: Guard | None = None) -> Verdict:
-        ending = await attend(folder, deadline_at=call.deadline_at, grace_s=self._box.limits.grace_s, guard=guard)
+    def _start(self, call: ToolCall, plugin: InstalledPlugin, ready: Ready) -> tuple[CallRecord, Guard]:
+        self.discard_forgotten()
+        with self._records.create(call.key, _request(call, plugin.config)) as (record, descriptor):
+            seconds = (call.deadline_at - datetime.now(UTC)).total_seconds()
+            return record, self._guards.start(ready, record.path.name, descriptor, seconds)
+
+    async def _conclude(self, record: CallRecord, call: ToolCall, guard: Guard | None = None) -> Verdict:
+        overdue = await attend(record, deadline_at=call.deadline_at, grace_s=self._box.limits.grace_s, guard=guard)
         plugin = self._plugins.get(call.plugin)
-        verdict = await asyncio.to_thread(self._judge, folder, ending, plugin.config if plugin else {})
+        config = plugin.config if plugin else {}
+        if record.size() > JUDGED_AT_ONCE:
+            verdict = await asyncio.to_thread(self._judge, record, config, overdue=overdue)
+        else:
+            verdict = self._judge(record, config, overdue=overdue)
         if isinstance(verdict, NeverStarted):
-            await asyncio.to_thread(folder.discard)
+            await asyncio.to_thread(record.discard)
         return verdict
 
-    def _judge(self, folder: CallFolder, ending: Ending, config: Mapping[str, JsonValue]) -> Verdict:
+    def _judge(self, record: CallRecord, config: Mapping[str, JsonValue], *, overdue: bool) -> Verdict:
+        found = record.read()
+        _, began_at = _timed(found.get("began"))
+        exit_code, ended_at = _timed(found.get("exit"))
+        stopped = found.get("stopped", b"").decode()
         return judge(
             Remains(
-                ending,
-                began=folder.number("began") is not None,
-                unbegun=folder.noted("unbegun"),
-                same_boot=self._folders.same_boot(folder),
-                exit_code=folder.number("exit"),
-                stdout=folder.content("stdout")[: self._box.limits.output_bytes],
-                stderr=folder.content("stderr")[-STDERR_BYTES:],
+                next((ending for ending in get_args(Ending) if ending == stopped), "overdue" if overdue else "ended"),
+                began=began_at is not None,
+                unbegun=found.get("unbegun", b"").decode(errors="replace"),
+                same_boot=record.same_boot,
+                exit_code=exit_code,
+                stdout=found.get("stdout", b""),
+                stderr=found.get("stderr", b"")[-STDERR_BYTES:],
                 secrets=tuple(_secrets(dict(config))),
-                began_at=folder.written_at("began"),
-                ended_at=folder.written_at("exit"),
+                began_at=began_at,
+                ended_at=ended_at,
                 output_bytes=self._box.limits.output_bytes,
             )
         )
+
+
+def _timed(content: bytes | None) -> tuple[int | None, datetime | None]:
+    if content is None:
+        return None, None
+    number, at = content.split()
+    return int(number), datetime.fromtimestamp(float(at), UTC)
 
 
 def _closed(folder: Path) -> Sequence[Path]:
@@ -180,20 +213,18 @@ async def _refusal(box: Box, plugin: InstalledPlugin, folder: Path | None) -> st
         try:
             ready = Orders(box, _closed(place)).of(plugin.folder, SHELL, plugin.config)
             guards = Guards(place / PLACES, box.environment)
-            with CallFolders(place / CALLS, boot_id="").publish("trying", script.encode()) as (call, lock):
-                guard = guards.start(ready, call, lock, WITHIN.total_seconds())
+            with CallRecords(place / CALLS, boot_id="now").create("trying", script.encode()) as (record, descriptor):
+                guard = guards.start(ready, record.path.name, descriptor, WITHIN.total_seconds())
             deadline = datetime.now(UTC) + WITHIN
-            ending = await attend(call, deadline_at=deadline, grace_s=box.limits.grace_s, guard=guard)
+            await attend(record, deadline_at=deadline, grace_s=box.limits.grace_s, guard=guard)
             guard.leave()
         except OSError as error:
             return str(error)
-        if ending == "ended" and call.number("exit") == 0:
+        found = record.read()
+        if _timed(found.get("exit"))[0] == 0 and "stopped" not in found:
             return ""
-        return (
-            call.noted("unbegun")
-            or call.content("stderr")[-1000:].decode(errors="replace").strip()
-            or "it does not end"
-        )
+        why = found.get("unbegun") or found.get("stderr", b"")[-1000:]
+        return why.decode(errors="replace").strip() or "it does not end"
 
 
 class InProcessTools:

@@ -193,7 +193,11 @@ async def open_tools(
     else:
         box = box_of(settings.plugins)
         log.info("plugins run in a box", extra={"boundary": box.boundary.told()})
-        yield LocalPlugins(tools.plugins, state_dir=folder, box=box)
+        plugins = LocalPlugins(tools.plugins, state_dir=folder, box=box)
+        try:
+            yield plugins
+        finally:
+            plugins.discard_forgotten()
 
 
 LOOK_S = 0.3

@@ -245,9 +245,11 @@ FLOOD = "import os\nwritten = 0\nwhile written < 20 * 2**20: written += os.write
 LATE = "import os, signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(1.5)\nloot = True"
 OWN_CALL = """
 import os
-folder = os.path.join(os.path.dirname(os.path.dirname(path)), os.environ.get("AGENTIC_CALL", "0"))
+if "AGENTIC_CALL" in os.environ:
+    boot = open("/proc/sys/kernel/random/boot_id").read().strip()
+    path = os.path.join(os.path.dirname(os.path.dirname(path)), boot, os.environ["AGENTIC_CALL"])
 """
-VERDICT = f"{OWN_CALL}for name in ('exit', 'stdout'): open(f'{{folder}}/{{name}}', 'w').write('0')\nloot = True"
+VERDICT = f"{OWN_CALL}open(path, 'a').write('exit 3\\n0 0\\n')\nloot = True"
 TURNED: dict[str, tuple[tuple[int, ...], tuple[str, str]]] = {
     **{f"reading {name}": ((92,), ("loot = open(path).read()", name)) for name in (*FILES, REQUEST)},
     **{
@@ -284,7 +286,7 @@ TURNED: dict[str, tuple[tuple[int, ...], tuple[str, str]]] = {
     "writing without end": ((), (FLOOD, "")),
     "going on when its time is over": ((), (LATE, "")),
     "writing its own verdict": ((), (VERDICT, REQUEST)),
-    "taking the lock of its call": ((), (f"{OWN_CALL}loot = os.open(folder, os.O_RDONLY)", REQUEST)),
+    "taking the lock of its call": ((), (f"{OWN_CALL}loot = os.open(path, os.O_RDONLY)", REQUEST)),
 }
 TURNED_ROOT: dict[str, tuple[tuple[int, ...], tuple[str, str]]] = {
     **{f"being root: {how}": ((), (f"import os, stat\n{how}\nloot = True", "")) for how in AS_ROOT},

@@ -46,7 +46,7 @@ async def test_all_take_their_part_each_call_is_run_once_and_those_of_a_machine_
             await record(link, tmp_path, step=step)
         await until(lambda: len(ran()) == CALLS, within_s=30)
         said = await statuses(link, within_s=10)
-        parts = [len(list(gateway.config.parent.glob("copy/*/calls/*/began"))) for gateway in gateways]
+        parts = [len(list(gateway.config.parent.glob("copy/*/calls/*/*"))) for gateway in gateways]
         first.kill()
         first.wait()
         (tmp_path / "marks" / "go").touch()

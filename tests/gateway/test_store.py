@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ductile_gateway.calls.call import Receipt
-from ductile_gateway.plugins.call_folder import CallFolders
+from ductile_gateway.plugins.call_record import CallRecords
 from ductile_gateway.seen import look_at_store
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import FILE
@@ -81,15 +81,15 @@ async def test_old_answers_and_folders_that_nobody_asks_for_go_and_what_is_open_
             rows = (await tidying.prune(dry_run)).rows
             return rows["answers"], rows["call folders"]
 
-        folders = CallFolders(tmp_path / "calls", boot_id="this one")
-        with folders.publish("new", b"{}"), folders.publish("old", b"{}"), folders.publish("held", b"{}") as held:
+        records = CallRecords(tmp_path / "calls", boot_id="this one")
+        with records.create("new", b"{}"), records.create("old", b"{}"), records.create("held", b"{}") as held:
             again = os.dup(held[1])
-        for folder in (folders.folder("old"), held[0]):
-            os.utime(folder.path, (1, 1))
+        for record in (records.of("old"), held[0]):
+            os.utime(record.path, (1, 1))
         assert [await pruned(dry_run=True), await pruned(), await pruned()] == [(1, 1), (1, 1), (0, 0)]
     assert look(tmp_path, "SELECT count(*) FROM rows") == (2,)
     os.close(again)
-    assert [folders.folder(key).exists() for key in ("new", "held", "old")] == [True, True, False]
+    assert [records.of(key).exists() for key in ("new", "held", "old")] == [True, True, False]
 
 
 async def test_while_the_ledger_takes_too_much_the_oldest_answers_go_and_those_of_the_last_day_stay(

@@ -1,13 +1,11 @@
-"""The guard of calls of one plugin, one after another: it runs the plugin, watches it, ends all of it, and notes what
-came of it.
+"""The guard of one plugin: runs its calls one after another, watches each, and ends everything that a call starts.
 
-What a box costs it pays once, for all of its calls: the view, the paths of landlock, the modules of a Python program.
-Per call it forks. It holds the call's lock while anything of the call lives, adopts what the plugin leaves behind,
+The guard pays the cost of a box once for all of its calls: the view, the paths of landlock, the modules of a Python
+program. Per call it forks. It holds the lock of the call's record while anything of the call lives, adopts orphans,
 outlives the gateway, and keeps the deadline without it. On SIGTERM it ends the call as at the deadline: SIGTERM to the
-plugin and its group, then SIGKILL. Its notes are files of the call's folder: `began` its own number, `unbegun` why the
-program was not run, `stopped` why it ended the plugin, `exit` the exit code as a shell tells it, once nothing of the
-call lives. Then it tells the gateway that it is free. It ends with the line to the gateway, and where a call has left
-something that it cannot remove.
+plugin and its group, then SIGKILL. After the last entry of the record it tells the gateway that it is free. It ends
+when the gateway closes the line, when no call comes for a while, and when a call has left something that it cannot
+remove.
 """
 
 import contextlib
@@ -18,19 +16,18 @@ import socket
 import struct
 import sys
 import time
-from select import PIPE_BUF
 from typing import NoReturn
 
 from ductile_gateway.plugins.box.inmate import CANNOT_RUN, Cell, become
 from ductile_gateway.plugins.box.order import MB, Order
+from ductile_gateway.plugins.box.record import append, append_timed
 from ductile_gateway.plugins.box.tree import Tree, end_all_below
 from groundwork.service import process
 
 CALL = struct.Struct("!d40s")
-"""Seconds until it is told to end, and its name; with the descriptor of its folder, which is its lock."""
+"""Seconds until the deadline, and the name of the call. Comes with the descriptor of its record, which is the lock."""
 FREE = b"."
 IDLE_S = 30.0
-"""It ends where no call comes for so long."""
 FIRST_LOOK_S, NEXT_LOOK_S = 0.2, 0.1
 MOST_FILES = 10_000
 AT_ONCE = 64 * 1024
@@ -42,7 +39,7 @@ def serve(order: Order, line: socket.socket) -> NoReturn:
     try:
         _Guard(order, line).run()
         os._exit(0)
-    finally:  # without the note of its end the call is in doubt: all that counts is that nothing of it lives
+    finally:  # without an `exit` the call is in doubt: all that counts is that nothing of it lives
         end_all_below(os.getpid())
         os._exit(1)
 
@@ -57,37 +54,37 @@ class _Guard:
         woken = woken_by_signals()
         cell = Cell(self._order)
         while (call := self._next()) and not cell.flaw:
-            seconds, name, folder = call
-            _Call(cell, name, folder, seconds, woken).run()
-            os.close(folder)
+            seconds, name, record = call
+            _Call(cell, name, record, seconds, woken).run()
+            os.close(record)
             if not (all(map(_emptied, self._order.own)) and cell.is_as_made()):
                 return
             with contextlib.suppress(OSError):  # a gateway that is gone finds the call by its lock
                 self._line.send(FREE, getattr(socket, "MSG_NOSIGNAL", 0))
         if call:
-            _note(call[2], "began", os.getpid())
-            _note(call[2], "unbegun", cell.flaw)
-            _note(call[2], "exit", CANNOT_RUN)
+            append_timed(call[2], "began", os.getpid())
+            append(call[2], "unbegun", cell.flaw.encode())
+            append_timed(call[2], "exit", CANNOT_RUN)
 
     def _next(self) -> tuple[float, str, int] | None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         if not select.select([self._line], [], [], IDLE_S)[0]:
             self._line.shutdown(socket.SHUT_RD)  # what has been sent until now still arrives
         try:
-            content, folders, *_ = socket.recv_fds(self._line, CALL.size, 1)
+            content, records, *_ = socket.recv_fds(self._line, CALL.size, 1)
         except ConnectionError:
             return None
         if not content:
             return None
         seconds, name = CALL.unpack(content)
-        return seconds, name.decode(), folders[0]
+        return seconds, name.decode(), records[0]
 
 
 class _Call:
-    def __init__(self, cell: Cell, name: str, folder: int, seconds: float, woken: int) -> None:
+    def __init__(self, cell: Cell, name: str, record: int, seconds: float, woken: int) -> None:
         self._cell = cell
         self._name = name
-        self._folder = folder
+        self._record = record
         self._limits = cell.order.limits
         self._woken = woken
         self._deadline = time.monotonic() + seconds
@@ -98,64 +95,71 @@ class _Call:
         self._code: int | None = None
 
     def run(self) -> None:
-        signal.signal(signal.SIGTERM, self._hear)
-        _note(self._folder, "began", os.getpid())
-        self._streams = [_Stream(self._folder, name, self._limits.output_bytes) for name in ("stdout", "stderr")]
+        signal.signal(signal.SIGTERM, self._on_sigterm)
+        append_timed(self._record, "began", os.getpid())
         self._tree = Tree(os.getpid())
+        self._poller = select.poll()
+        self._poller.register(self._woken, select.POLLIN)
+        self._outputs = [_Output(self._record, name, self._limits.output_bytes) for name in ("stdout", "stderr")]
+        for output in self._outputs:
+            self._poller.register(output.source, select.POLLIN)
         self._plugin = self._start()
         while self._code is None:
-            self._wait()
-            self._copy()
+            self._copy(self._wait())
             self._keep_time()
             self._keep_limits()
-            self._bury()
+            self._reap()
         self._end_the_rest()
-        self._copy()
-        for stream in self._streams:
-            stream.close()
-        self._note_the_end()
+        self._copy({output.source for output in self._outputs})
+        for output in self._outputs:
+            os.close(output.source)
+        self._record_end()
 
-    def _hear(self, *_: object) -> None:
+    def _on_sigterm(self, *_: object) -> None:
         self._is_told_to_end = True
 
     def _start(self) -> int:
-        guard, (out, err), request = os.getpid(), self._streams, self._request()
-        self._said, says = os.pipe()
+        guard, (out, err), request = os.getpid(), self._outputs, self._request()
         plugin = os.fork()
         if plugin == 0:
-            become(self._cell, self._name, (request, out.given, err.given), says, guard=guard)
-        for descriptor in (request, says, out.given, err.given):
+            become(self._cell, self._name, (request, out.given, err.given), guard=guard)
+        for descriptor in (request, out.given, err.given):
             os.close(descriptor)
         return plugin
 
     def _request(self) -> int:
-        """What stands in the folder, which the plugin must not reach, as a file that it may open again. The first line
-        is not for it."""
-        with open(os.open("request", os.O_RDONLY, dir_fd=self._folder), "rb") as given:
-            begins = len(given.readline())
-            if sys.platform != "linux":  # no box is there that hides it
-                os.lseek(given.fileno(), begins, os.SEEK_SET)
-                return os.dup(given.fileno())
+        """The request, as a file of its own that the plugin may open again: it must not reach the record."""
+        if sys.platform == "linux":
             request = os.memfd_create("request")
-            while content := given.read(AT_ONCE):
-                os.write(request, content)
-        os.lseek(request, 0, os.SEEK_SET)
+        else:
+            path = f"{self._cell.order.place}/request"
+            request = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+            os.unlink(path)
+        content = os.pread(self._record, AT_ONCE, 0)
+        begins = at = content.index(b"\n") + 1
+        end = begins + int(content[:begins].split()[1])
+        content = content[begins:end]
+        while at < end:
+            at += os.pwrite(request, content, at - begins)
+            content = os.pread(self._record, min(AT_ONCE, end - at), at)
         return request
 
-    def _wait(self) -> None:
-        poller = select.poll()
-        for source in (self._woken, *(stream.source for stream in self._streams if stream.is_open)):
-            poller.register(source, select.POLLIN)
+    def _wait(self) -> set[int]:
+        """Returns the descriptors that can be read."""
         next_at = min(self._look_at, self._kill_at if self._stopped_for else self._deadline)
-        poller.poll(max(0.0, next_at - time.monotonic()) * 1000)
-        with contextlib.suppress(BlockingIOError):
+        ready = {source for source, _ in self._poller.poll(max(0.0, next_at - time.monotonic()) * 1000)}
+        if self._woken in ready:
             os.read(self._woken, 4096)
+        return ready
 
-    def _copy(self) -> None:
-        for stream in self._streams:
-            stream.copy()
-        if any(stream.is_cut for stream in self._streams):
-            self._stop("output", grace_s=0)
+    def _copy(self, ready: set[int]) -> None:
+        for output in self._outputs:
+            if output.is_open and output.source in ready:
+                output.copy()
+                if not output.is_open:
+                    self._poller.unregister(output.source)
+            if output.is_cut:
+                self._stop("output", grace_s=0)
 
     def _keep_time(self) -> None:
         now = time.monotonic()
@@ -186,7 +190,7 @@ class _Call:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._plugin, signal.SIGTERM)
 
-    def _bury(self) -> None:
+    def _reap(self) -> None:
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:
             if ended[0] == self._plugin:
                 code = os.waitstatus_to_exitcode(ended[1])
@@ -203,54 +207,42 @@ class _Call:
                 end_all_below(os.getpid())
                 time.sleep(0.001)
 
-    def _note_the_end(self) -> None:
+    def _record_end(self) -> None:
         if self._code == BY_A_SIGNAL + signal.SIGXCPU:
             self._stopped_for = self._stopped_for or "cpu_s"
-        if unbegun := os.read(self._said, PIPE_BUF).decode():
-            _note(self._folder, "unbegun", unbegun.replace("\n", " "))
-        os.close(self._said)
+        if unbegun := self._cell.reason_not_run():
+            append(self._record, "unbegun", unbegun)
         if self._stopped_for:
-            _note(self._folder, "stopped", self._stopped_for)
-        _note(self._folder, "exit", self._code)
+            append(self._record, "stopped", self._stopped_for.encode())
+        append_timed(self._record, "exit", self._code or 0)
 
 
-class _Stream:
-    """One of a plugin's outputs: a pipe; a file keeps no more of it than is taken. `source` is read here, `given` is
-    the plugin's end."""
+class _Output:
+    """One of a plugin's outputs: a pipe, of which the record keeps as much as the limit allows. `source` is the guard's
+    end, `given` the plugin's."""
 
-    def __init__(self, folder: int, name: str, most: int) -> None:
+    def __init__(self, record: int, name: str, most: int) -> None:
         self.source, self.given = os.pipe()
         os.set_blocking(self.source, False)
-        self._place = name, folder
-        self._file = -1
+        self._record = record
+        self._name = name
         self._left = most
         self.is_open = True
         self.is_cut = False
 
     def copy(self) -> None:
-        while self.is_open and not self.is_cut and (content := self._read()):
-            if self._file < 0:
-                self._file = _made(*self._place)
-            os.write(self._file, content[: self._left])
-            self._left -= len(content)
-            self.is_cut = self._left < 0
-
-    def close(self) -> None:
-        os.close(self.source)
-        if self._file >= 0:
-            os.close(self._file)
-
-    def _read(self) -> bytes:
-        try:
-            content = os.read(self.source, AT_ONCE)
-        except BlockingIOError:
-            return b""
-        self.is_open = bool(content)
-        return content
+        with contextlib.suppress(BlockingIOError):
+            while self.is_open:
+                content = os.read(self.source, AT_ONCE)
+                if content:
+                    append(self._record, self._name, content[: self._left])
+                self._left -= len(content)
+                self.is_cut = self._left < 0
+                self.is_open = bool(content) and not self.is_cut
 
 
 def woken_by_signals() -> int:
-    """What a signal makes readable."""
+    """A descriptor that a signal makes readable."""
     woken, wakes = os.pipe()
     os.set_blocking(woken, False)
     os.set_blocking(wakes, False)
@@ -275,7 +267,8 @@ def _size(folder: str, most: int) -> int:
 
 def _emptied(folder: str) -> bool:
     try:
-        os.chmod(folder, 0o700)
+        if os.stat(folder).st_mode & 0o777 != 0o700:
+            os.chmod(folder, 0o700)
         with os.scandir(folder) as entries:
             for entry in entries:
                 if not entry.is_dir(follow_symlinks=False):
@@ -285,13 +278,3 @@ def _emptied(folder: str) -> bool:
     except (OSError, RecursionError):
         return False
     return True
-
-
-def _note(folder: int, name: str, content: object) -> None:
-    note = _made(name, folder)
-    os.write(note, f"{content}\n".encode())
-    os.close(note)
-
-
-def _made(name: str, folder: int) -> int:
-    return os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=folder)

@@ -6,6 +6,8 @@ before: the view, in which it lives itself from then on, and the paths that land
 
 import os
 import signal
+from contextlib import suppress
+from select import PIPE_BUF
 from typing import NoReturn
 
 from ductile_gateway.plugins.box import boundaries
@@ -28,6 +30,8 @@ class Cell:
         self.ruleset: int | None = None
         tasks = tasks_of(order.user.uid if order.user else os.getuid())
         self.kernel_limits = of_kernel(order.limits, tasks)
+        self._reasons, self.reason = os.pipe()
+        os.set_blocking(self._reasons, False)
         self.program = None
         if order.python:
             from ductile_gateway.plugins.box.program import Program  # the guards of other programs do not need it
@@ -56,8 +60,14 @@ class Cell:
         elif order.view and boundaries.landlock_abi():
             self.ruleset = boundaries.prepare_landlock_for_processes()
 
+    def reason_not_run(self) -> bytes:
+        """The reason why the last call could not execute its program; empty where it could."""
+        with suppress(BlockingIOError):
+            return os.read(self._reasons, PIPE_BUF).replace(b"\n", b" ")
+        return b""
+
     def is_as_made(self) -> bool:
-        """Whether no call has left anything in the temporary folders that its view has."""
+        """True if no call has left anything in the temporary folders of the view."""
         return not self.order.view or _used() == self._temporary
 
 
@@ -66,26 +76,26 @@ def _used() -> tuple[int, int]:
     return used.f_files - used.f_ffree, used.f_blocks - used.f_bfree
 
 
-def become(cell: Cell, name: str, streams: tuple[int, int, int], said: int, *, guard: int) -> NoReturn:
-    """Never returns. An error is written to `said`. `streams`: stdin, stdout and stderr. `guard`: the parent."""
+def become(cell: Cell, name: str, streams: tuple[int, int, int], *, guard: int) -> NoReturn:
+    """Never returns. `streams`: stdin, stdout and stderr. `guard`: the parent."""
     try:
         for number, descriptor in enumerate(streams):
             os.dup2(descriptor, number)
-        _enter(cell, said, guard)
+        _enter(cell, guard)
         order = cell.order
         own = {MARK: name, "TMPDIR": order.own[1]}
         if cell.program:
-            os.close(said)
+            os.close(cell.reason)
             process.show_memory()
             cell.program.run(own)
         os.execve(order.entrypoint, [order.entrypoint], order.environment | own)  # noqa: S606 - no shell is meant
     except BaseException as error:  # noqa: BLE001 - nothing of ours may go on in this process
-        os.write(said, f"{cell.order.entrypoint}: {error}"[:MOST_SAID].encode(errors="replace"))
+        os.write(cell.reason, f"{cell.order.entrypoint}: {error}"[:MOST_SAID].encode(errors="replace"))
     finally:
         os._exit(CANNOT_RUN)
 
 
-def _enter(cell: Cell, said: int, guard: int) -> None:
+def _enter(cell: Cell, guard: int) -> None:
     os.setsid()
     if cell.program:  # else the start of the program does it
         signal.set_wakeup_fd(-1)
@@ -105,5 +115,5 @@ def _enter(cell: Cell, said: int, guard: int) -> None:
     if cell.ruleset is not None:
         boundaries.enter_landlock(cell.ruleset)
     process.die_with(guard)
-    os.closerange(3, said)
-    os.closerange(said + 1, os.sysconf("SC_OPEN_MAX"))
+    os.closerange(3, cell.reason)
+    os.closerange(cell.reason + 1, os.sysconf("SC_OPEN_MAX"))

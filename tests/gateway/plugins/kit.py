@@ -6,6 +6,7 @@ As a program it runs one call of the probe. Arguments: the state directory, the 
 import asyncio
 import contextlib
 import json
+import os
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,6 +16,7 @@ from ductile_gateway.calls.call import ToolCall
 from ductile_gateway.plugins.box import reach
 from ductile_gateway.plugins.box.order import Limits
 from ductile_gateway.plugins.boxes import Box, found, mark_of, plugin_environment
+from ductile_gateway.plugins.call_record import CallRecord
 from ductile_gateway.plugins.folders import discover_plugins
 from ductile_gateway.plugins.runner import LocalPlugins
 from tests.gateway.parts import asked_for
@@ -46,20 +48,23 @@ def probe(command: str, *, key: str = KEY, seconds: float = 20, **payload: Any) 
     return ToolCall(key, "probe", command, payload, datetime.now(UTC) + timedelta(seconds=seconds), asked_for())
 
 
-def guard_of(state_dir: Path) -> int:
-    """The guard of the only call, whose plugin has begun."""
-    (began,) = state_dir.glob("calls/*/began")
-    return int(began.read_text())
+def records(state_dir: Path) -> list[CallRecord]:
+    """Records of all calls, the oldest first."""
+    return [CallRecord(path) for path in sorted(state_dir.glob("calls/*/*"), key=os.path.getmtime)]
+
+
+def guards(state_dir: Path) -> list[int]:
+    return [int(record.read()["began"].split()[0]) for record in records(state_dir)]
 
 
 def alive(state_dir: Path) -> list[str]:
-    """The processes of the only call by name, without the dead that nobody has buried yet. For Linux."""
-    (folder,) = (state_dir / "calls").iterdir()
+    """The processes of the only call by name, without those that have ended and are not reaped. For Linux."""
+    (record,) = records(state_dir)
     found = []
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             name, _, rest = (path / "stat").read_text().rpartition(")")
-            if mark_of(folder) in (path / "environ").read_bytes() and rest.split()[0] not in "ZX":
+            if mark_of(record.path.name) in (path / "environ").read_bytes() and rest.split()[0] not in "ZX":
                 found.append(name)
     return found
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ductile_gateway.plugins.call_folder import CallFolders
+from ductile_gateway.plugins.call_record import CallRecords
 from groundwork.service import store_folder
 from tests.gateway.served import ROOT
 
@@ -25,11 +25,11 @@ for number in range(60):
 """
 
 
-def test_the_folders_of_calls_are_told_by_their_real_path_behind_a_link_and_dots(tmp_path: Path) -> None:
+def test_records_are_named_by_their_real_path_behind_a_link_and_dots(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "disk")
-    folders = CallFolders(tmp_path / "link" / ".." / "link" / "calls", boot_id="b")
-    assert Path(folders.folder("key").path).parent == tmp_path / "disk" / "calls"
+    records = CallRecords(tmp_path / "link" / ".." / "link" / "calls", boot_id="b")
+    assert records.of("key").path.parent == tmp_path / "disk" / "calls" / "b"
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root")

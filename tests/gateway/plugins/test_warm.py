@@ -17,7 +17,7 @@ from ductile_gateway.calls.call import ToolCall, ToolOutcome, Verdict
 from ductile_gateway.plugins.boxes import plugin_environment
 from ductile_gateway.plugins.runner import LocalPlugins
 from tests.gateway.parts import asked_for
-from tests.gateway.plugins.kit import local_plugins
+from tests.gateway.plugins.kit import guards, local_plugins, records
 from tests.kit.waiting import until
 
 MANIFEST = """
@@ -48,14 +48,6 @@ async def output_of(plugins: LocalPlugins, number: int = 1, **payload: Any) -> d
     return dict(verdict.output)
 
 
-def calls(state_dir: Path) -> list[Path]:
-    return sorted(state_dir.glob("calls/*"), key=os.path.getmtime)
-
-
-def guards(state_dir: Path) -> list[int]:
-    return [int((call / "began").read_text()) for call in calls(state_dir)]
-
-
 PYTHON = "#!/usr/bin/env python3\n"
 PROGRAMS = {
     "a crash": "def f():\n    raise ValueError('boom')\nf()\n",
@@ -78,14 +70,13 @@ PROGRAMS = {
 async def test_a_program_ends_and_says_what_it_would_if_it_were_started_anew(tmp_path: Path, program: str) -> None:
     folder = tool(tmp_path, PYTHON + program, other="def f(x):\n    return 1 / x\n")
     await verdict_of(local_plugins(tmp_path, folder=folder))
-    call = calls(tmp_path)[0]
-    request = (call / "request").read_bytes().partition(b"\n")[2]
+    found = records(tmp_path)[0].read()
     run = folder / "tool" / "run.py"
     seen = plugin_environment()
-    alone = subprocess.run([run], input=request, capture_output=True, check=False, env=seen)  # noqa: ASYNC221 - short
-    told = [(call / name).read_bytes() if (call / name).exists() else b"" for name in ("stdout", "stderr")]
+    alone = subprocess.run([run], input=found["request"], capture_output=True, check=False, env=seen)  # noqa: ASYNC221 - short
+    told = [found.get(name, b"") for name in ("stdout", "stderr")]
     code = alone.returncode if alone.returncode >= 0 else 128 - alone.returncode
-    assert (int((call / "exit").read_text()), *told) == (code, alone.stdout, alone.stderr)
+    assert (int(found["exit"].split()[0]), *told) == (code, alone.stdout, alone.stderr)
 
 
 LEAVES = """
@@ -108,7 +99,7 @@ async def test_calls_of_one_guard_find_nothing_of_each_other(tmp_path: Path) -> 
     plugins = local_plugins(tmp_path, folder=tool(tmp_path, PYTHON + LEAVES, other=""))
     outputs = [await output_of(plugins, number) for number in (1, 2, 3)]
     assert [(one["found"], one["left"]) for one in outputs] == [([], [])] * 3
-    assert {one["call"] for one in outputs} == {folder.name for folder in calls(tmp_path)}
+    assert {one["call"] for one in outputs} == {record.path.name for record in records(tmp_path)}
     assert len(set(guards(tmp_path))) == 1
 
 

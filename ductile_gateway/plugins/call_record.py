@@ -1,0 +1,140 @@
+"""The record that one plugin call leaves on disk, so that it outlives the gateway that started it.
+
+The gateway locks the record (flock) and hands it to the call's guard, which holds the lock until nothing of the call
+lives. So a free lock means that no guard watches the call, and none ever will from this start. A missing record means
+that nothing was started. Records lie in one folder per boot of the machine, because a power cut may cut a record short:
+only in the folder of this boot does a missing entry prove that nothing was done.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import uuid
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+
+from ductile_gateway.calls.call import AlreadyStarted
+from ductile_gateway.plugins.box.record import append, contents
+from groundwork.service.store_folder import sync
+from schemas.values import dataclass
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+QUIETLY = getattr(os, "O_NOATIME", 0)
+"""A read that updates the time of access waits for the disk."""
+
+
+def read_boot_id() -> str:
+    """Changes when the machine restarts; without one from the system, at each start of the gateway, so that more calls
+    end as unknown."""
+    try:
+        return BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        return str(uuid.uuid4())
+
+
+@dataclass(frozen=True, slots=True)
+class CallRecord:
+    """One start of one call."""
+
+    path: Path
+    same_boot: bool = True
+
+    def exists(self) -> bool:
+        return self.path.exists()
+
+    def size(self) -> int:
+        with contextlib.suppress(FileNotFoundError):
+            return self.path.stat().st_size
+        return 0
+
+    def is_locked(self) -> bool:
+        """True while its guard lives, or the gateway that is about to start one."""
+        return is_locked(self.path)
+
+    def read(self) -> Mapping[str, bytes]:
+        """Contents by name; none where the record cannot be read."""
+        with contextlib.suppress(OSError):
+            record = os.open(self.path, os.O_RDONLY | QUIETLY)
+            try:
+                return contents(os.read(record, os.fstat(record).st_size))
+            finally:
+                os.close(record)
+        return {}
+
+    def guard(self) -> int | None:
+        """Process id of the guard, once it has begun."""
+        began = self.read().get("began")
+        return int(began.split()[0]) if began else None
+
+    def discard(self) -> None:
+        with contextlib.suppress(OSError):
+            self.path.unlink()
+
+
+class CallRecords:
+    """Records of all calls of one gateway, below `root` on a local disk; one gateway at a time."""
+
+    def __init__(self, root: Path, *, boot_id: str) -> None:
+        own = root / boot_id
+        own.mkdir(mode=0o700, parents=True, exist_ok=True)
+        sync(root)
+        self._own = own.resolve()  # a box shows a plugin real paths
+        earlier = [folder for folder in self._own.parent.iterdir() if folder != self._own]
+        for folder in earlier:
+            with contextlib.suppress(OSError):  # it still has records
+                folder.rmdir()
+        self._earlier = [self._own.parent, *filter(Path.is_dir, earlier)]  # an older version kept folders in the root
+
+    def of(self, key: str) -> CallRecord:
+        name = hashlib.sha256(key.encode()).hexdigest()[:40]
+        for folder in self._earlier:
+            if os.path.exists(f"{folder}/{name}"):  # noqa: PTH110 - quick
+                return CallRecord(folder / name, same_boot=False)
+        return CallRecord(self._own / name)
+
+    @contextlib.contextmanager
+    def create(self, key: str, request: bytes) -> Iterator[tuple[CallRecord, int]]:
+        """Yields the new record and its descriptor, which holds the lock wherever it is handed to. Raises
+        AlreadyStarted, or OSError, after which no record is left. Its name is on disk before this yields."""
+        record = self.of(key)
+        started = AlreadyStarted(f"the call {key} was started before: it is resumed, not run again")
+        if not record.same_boot:
+            raise started
+        try:
+            descriptor = os.open(record.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
+        except FileExistsError:
+            raise started from None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            append(descriptor, "request", request)
+            sync(self._own)
+            yield record, descriptor
+        except OSError:
+            record.discard()
+            raise
+        finally:
+            os.close(descriptor)
+
+
+def is_locked(path: Path) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+    return False
+
+
+def expired_records(root: Path, before: datetime) -> list[CallRecord]:
+    """Records of calls that ended before, and were not asked for since."""
+    expired = list[CallRecord]()
+    for record in map(CallRecord, root.glob("*/*")):
+        with contextlib.suppress(FileNotFoundError):
+            if record.path.stat().st_mtime < before.timestamp() and not record.is_locked():
+                expired.append(record)
+    return expired

@@ -125,10 +125,12 @@ class Guards:
 
     def _place(self, user: User | None) -> Path:
         place = Path(tempfile.mkdtemp(prefix="agentic-call-", dir=None if user else self._places)).resolve()
-        for path in (place, *(place / name for name in OWN)):
-            path.mkdir(mode=0o700, exist_ok=True)
+        for path in (place / name for name in OWN):
+            path.mkdir(mode=0o700)
             if user is not None:
                 os.chown(path, user.uid, user.gid)
+        if user is not None:
+            place.chmod(0o711)  # the user may pass, and not put another folder in the place of one that is emptied
         return place
 
     def _house(self) -> "_Guardhouse":

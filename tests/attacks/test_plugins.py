@@ -176,10 +176,10 @@ def test_a_plugin_of_another_user_is_that_user_in_all(boundary: str, monkeypatch
     with tempfile.TemporaryDirectory() as reachable:
         Path(reachable).chmod(0o755)
         service = _service(Path(reachable), monkeypatch, protected=True, boundary=boundary, run_as="nobody")
-        loot = "loot = [os.getuid(), os.getgid(), os.getcwd(), os.environ['TMPDIR']]"
+        loot = "loot = [os.getuid(), os.getgid(), os.access('..', os.W_OK), os.getcwd(), os.environ['TMPDIR']]"
         code = f"import os; open('own', 'w').write('x'); {loot}"
-        user, group, work, tmp = asyncio.run(service.turned(code))
-    assert (user, group) == (65534, 65534)
+        user, group, may_replace, work, tmp = asyncio.run(service.turned(code))
+    assert (user, group, may_replace) == (65534, 65534, False), "root empties what is in the place of its folders"
     assert not list(Path(work).glob("*"))
     assert Path(work).parent == Path(tmp).parent
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from ductile_gateway.bus.incoming import Questions, requests_of, serve_questions
 from ductile_gateway.bus.outgoing import NatsArtifacts, NatsBus, agent_keys, follow_halt, halt_at_last, has_ended
-from ductile_gateway.bus.ownership import ROLE, AfterRestore, BusOwnership, Permits, require
+from ductile_gateway.bus.ownership import ROLE, AfterRestore, BusOwnership, require
+from ductile_gateway.bus.permits import Permits
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.calls.policy import Offers
 from ductile_gateway.calls.relay import Relay
@@ -133,7 +134,9 @@ async def _laid(settings: GatewaySettings, *, take_over: bool, on_commit: OnComm
             link, me = ground.link, store_id(ground.folder)
             async with open_shared(ground.folder, link, me, on_commit=on_commit) as rows:
                 ownership = BusOwnership(ground.lease, link=link, me=me, restored=await _restored(rows))
-                yield _Foundations(ground, rows, ownership, Permits(link, me))
+                permits = Permits(link, me)
+                await permits.listen()
+                yield _Foundations(ground, rows, ownership, permits)
         return
     await asyncio.to_thread(ahead, settings.store)  # refused before anybody is made to end for it
     opening = open_alone(settings.store, on_commit=on_commit)

@@ -129,7 +129,7 @@ def _gateway(login: str) -> Permissions:
         ),
         subscribe=(
             _inbox(login),
-            *_leases(GATEWAYS, subjects.HALT_KEY),
+            *_leases(GATEWAYS, subjects.HALT_KEY, IN_FLIGHT),
             *_elected(GATEWAY_CONSUMERS),
             f"{subjects.SERVICE_GATEWAY}.*",
             *_listed(subjects.SERVICE_GATEWAY),

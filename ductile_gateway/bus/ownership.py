@@ -1,13 +1,7 @@
 """What has to exist on the NATS server before the gateway can work. It creates nothing itself."""
 
-import asyncio
-import contextlib
-import json
-from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 
-from pydantic import TypeAdapter, ValidationError
 from ulid import ULID
 
 from ductile_gateway.calls.call import ALONE, Asked, Intent
@@ -15,7 +9,6 @@ from ductile_gateway.calls.results import MAX_RESULT_BYTES
 from ductile_gateway.store.opening import Mark
 from ductile_gateway.store.rows import Rows
 from groundwork.archive.series import backup_in
-from groundwork.nats.buckets import newest, replaced
 from groundwork.nats.lease import Lease, Record, Role, look
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import Refused
@@ -160,65 +153,3 @@ async def has_left(link: NatsLink, gateway: str) -> bool:
     except Refused:
         return False
     return True
-
-
-LOOK_S = 0.5
-LIVES_FOR_S = 2.0
-"""How long a gateway that lived is not asked after again."""
-
-_Stored = TypeAdapter(dict[str, int], config={"defer_build": True})
-
-
-class Permits:
-    """Those of gateway `me`. All methods raise TryAgain."""
-
-    def __init__(self, link: NatsLink, me: str) -> None:
-        self._link = link
-        self._me = me
-        self._mine: Counter[str] = Counter()
-        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._lived: dict[str, float] = {}
-
-    async def take(self, lane: str, most: int) -> bool:
-        return await self._changed(lane, 1, most)
-
-    async def give_back(self, lane: str) -> None:
-        await self._changed(lane, -1, 0)
-
-    async def _changed(self, lane: str, by: int, most: int) -> bool:
-        async with self._turns[lane]:
-            key, mine = f"{subjects.IN_FLIGHT}.{lane}", self._mine[lane] + by
-            while True:
-                found = await newest(self._link, subjects.LEASE_BUCKET, key)
-                others = {name: number for name, number in _read(found.body).items() if name != self._me}
-                if by > 0 and mine + sum(others.values()) > most:
-                    others = {name: others[name] for name in others if await self._lives(name)}
-                    if mine + sum(others.values()) > most:
-                        return False
-                body = json.dumps(others | ({self._me: mine} if mine else {})).encode()
-                if await replaced(self._link, subjects.LEASE_BUCKET, key, body, after=found.seq) is not None:
-                    self._mine[lane] = mine
-                    return True
-
-    async def _lives(self, gateway: str) -> bool:
-        now = monotonic()
-        if now - self._lived.get(gateway, float("-inf")) > LIVES_FOR_S:
-            if await has_left(self._link, gateway):
-                return False
-            self._lived[gateway] = now
-        return True
-
-    async def as_one(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
-        """Do what only one gateway may do at a time, for as long as it takes, once no other does it."""
-        while True:
-            with contextlib.suppress(TryAgain):
-                if await self.take(f"_{name}", 1):
-                    return await work()
-            await asyncio.sleep(LOOK_S)
-
-
-def _read(body: bytes) -> dict[str, int]:
-    try:
-        return _Stored.validate_json(body or b"{}")
-    except ValidationError:  # no gateway wrote that
-        return {}

@@ -12,30 +12,29 @@ import contextlib
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
-from functools import partial
 from itertools import count
 from typing import Protocol
 
 from ductile_gateway.calls.artifacts import printable
 from ductile_gateway.calls.call import Asked, Intent, Unwanted
 from ductile_gateway.ports import HasEnded
-from groundwork.service.errors import TryAgain, patiently
+from groundwork.service.errors import TryAgain
 from groundwork.service.machine import utc_now
 from schemas.status import Finding, Halt, WaitingCall
 from schemas.values import dataclass, replace
 
 FULL = "as many calls of {tool} are running as may"
 LANE_COME_BACK_S = 0.25
-LOOK_AGAIN_S = 0.1
 
 
 class Permits(Protocol):
-    """What the gateways of a bus carry out together, by lane. Both raise TryAgain."""
+    """How many calls of a lane the gateways of a bus make at the same time."""
 
-    async def take(self, lane: str, most: int) -> bool: ...
+    def taken(self, name: str, most: int) -> AbstractAsyncContextManager[None]: ...
 
-    async def give_back(self, lane: str) -> None: ...
+    def close(self) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -64,7 +63,6 @@ class Lanes:
         self._most = most
         self._room = room
         self._permits = permits
-        self._given_back: set[asyncio.Task[None]] = set()
         self._there: Counter[tuple[str, str]] = Counter()
         self._waiting: list[_Waiting] = []
         self._ended: dict[str, int] = {}
@@ -75,7 +73,8 @@ class Lanes:
     async def enter(self, run_id: str, tool: str) -> AsyncIterator[None]:
         await self.come(run_id, tool)
         try:
-            async with self._permitted(self._permits, tool) if self._permits else contextlib.nullcontext():
+            width = self._widths.get(tool, self._width)
+            async with self._permits.taken(tool, width) if self._permits else contextlib.nullcontext():
                 yield
         finally:
             self.go(run_id, tool)
@@ -111,6 +110,8 @@ class Lanes:
         self._most = self._room = 0
         for one in list(self._waiting):
             self._refuse(one)
+        if self._permits:
+            self._permits.close()
 
     def _is_free(self, lane: str) -> bool:
         return self._there.total() < self._most and self.there(lane) < self._widths.get(lane, self._width)
@@ -141,19 +142,6 @@ class Lanes:
         self._waiting.remove(one)
         if not one.let_in.cancelled():
             one.let_in.set_exception(_full(one.lane))
-
-    @contextlib.asynccontextmanager
-    async def _permitted(self, permits: Permits, tool: str) -> AsyncIterator[None]:
-        while not await permits.take(tool, self._widths.get(tool, self._width)):
-            if not self._most:
-                raise _full(tool)
-            await asyncio.sleep(LOOK_AGAIN_S)
-        try:
-            yield
-        finally:
-            task = asyncio.create_task(patiently(partial(permits.give_back, tool)))
-            self._given_back.add(task)
-            task.add_done_callback(self._given_back.discard)
 
 
 def _full(tool: str) -> TryAgain:

@@ -19,7 +19,7 @@ from typing import NoReturn
 
 from ductile_gateway.bus.incoming import rejection_of
 from ductile_gateway.bus.outgoing import bury, callback_of_run
-from ductile_gateway.bus.ownership import Permits
+from ductile_gateway.bus.permits import Permits
 from ductile_gateway.ports import Look
 from ductile_gateway.store.rows import Rows
 from ductile_gateway.trust import NotTheAgents, Trust

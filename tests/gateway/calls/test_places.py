@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ductile_gateway.bus.ownership import ROLE, BusOwnership, Permits
+from ductile_gateway.bus.ownership import ROLE, BusOwnership
+from ductile_gateway.bus.permits import Permits
 from ductile_gateway.calls.call import Intent
 from ductile_gateway.calls.waiting import Lanes
 from groundwork.nats.lease import Lease, Owner, Taken
@@ -130,14 +132,16 @@ class Gateways:
         self.lanes: dict[str, Lanes] = {}
         self.inside = self.most = self.done = 0
 
-    def comes(self, name: str) -> None:
+    async def comes(self, name: str) -> None:
         permits = Permits(self._link, name)
+        await permits.listen()
         self.lanes[name] = Lanes({TOOL: self._width}, most=32, room=64, permits=permits)
 
-    async def call(self, name: str, ended: Callable[[], bool] = lambda: True) -> None:
+    async def call(self, name: str, ended: Callable[[], bool] = lambda: True, *, lasts_s: float = 0.0) -> None:
         async with self.lanes[name].enter(f"run_{name}", TOOL):
             self.inside += 1
             self.most = max(self.most, self.inside)
+            await asyncio.sleep(lasts_s)
             await until(ended)
             self.inside -= 1
             self.done += 1
@@ -158,7 +162,7 @@ async def test_gateways_together_never_run_more_than_may_and_take_the_places_of_
     gateways, over = Gateways(link, width), asyncio.Event()
     leases = {name: await lives(link, tmp_path, name) for name in "abc"}
     for name in leases:
-        gateways.comes(name)
+        await gateways.comes(name)
     async with asyncio.TaskGroup() as calls:
         held = [calls.create_task(gateways.call("a", over.is_set)) for _ in range(width)]
         await until(lambda: gateways.inside == width)
@@ -173,6 +177,34 @@ async def test_gateways_together_never_run_more_than_may_and_take_the_places_of_
         await leases["a"].release()
         await until(lambda: gateways.done == 12, within_s=20)
     assert gateways.most == width
+
+
+@pytest.mark.parametrize("width", [1, 3])
+async def test_a_gateway_with_calls_without_end_does_not_keep_another_from_its_own(
+    tmp_path: Path, link: NatsLink, width: int
+) -> None:
+    await set_up(link, Topology(streams=(key_value_bucket(subjects.LEASE_BUCKET, {}),)))
+    gateways, waits = Gateways(link, width), list[float]()
+    leases = [await lives(link, tmp_path, name) for name in "ab"]
+    for name in "ab":
+        await gateways.comes(name)
+
+    async def busy() -> None:
+        while len(waits) < 10:
+            await gateways.call("a", lasts_s=0.02)
+
+    async with asyncio.TaskGroup() as calls:
+        for _ in range(4 * width):
+            calls.create_task(busy())
+        await until(lambda: gateways.done > 20)
+        while len(waits) < 10:
+            asked_at = time.monotonic()
+            await gateways.call("b")
+            waits.append(time.monotonic() - asked_at)
+    assert max(waits) < 2.0
+    assert gateways.most == width
+    for lease in leases:
+        await lease.release()
 
 
 async def test_a_gateway_whose_lease_lapsed_is_made_to_do_nothing_more_and_one_that_lives_is_left_alone(

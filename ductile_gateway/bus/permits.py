@@ -1,0 +1,209 @@
+"""Permits: how many calls of one lane the gateways of a bus make at the same time.
+
+Each lane is one value of a bucket, changed by compare-and-swap. It says of each gateway how many permits it holds, and
+since when it waits for more. A gateway keeps its permits while it has calls for them, so a call under load costs the
+bus nothing. A free permit goes to the waiting gateway that holds fewest, then to the one that has waited longest. A
+gateway that holds more than one that waits cedes a permit as a call ends, but not before it has used it for SLICE_S.
+"""
+
+import asyncio
+import contextlib
+import json
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import field
+from typing import NamedTuple
+
+from nats.aio.msg import Msg
+from pydantic import TypeAdapter, ValidationError
+
+from ductile_gateway.bus.ownership import has_left
+from groundwork.nats.buckets import newest, replaced
+from groundwork.nats.link import NatsLink
+from groundwork.service.errors import TryAgain
+from groundwork.service.machine import monotonic
+from schemas import subjects
+from schemas.values import dataclass
+
+SLICE_S = 0.25
+IDLE_S = 1.0
+"""How long an idle permit is kept where no other gateway waits."""
+LOOK_S = 0.5
+"""The value is read again after this time: a change may not have been heard, and a gateway may have died."""
+LIVES_FOR_S = 2.0
+"""How long a gateway that lived is not asked after again."""
+COME_BACK_S = 0.25
+
+
+class _Share(NamedTuple):
+    """`since`: sequence of the bucket at which the gateway began to wait; 0: it does not wait."""
+
+    held: int = 0
+    since: int = 0
+
+
+_Stored = TypeAdapter(dict[str, _Share], config={"defer_build": True})
+
+
+@dataclass(slots=True, eq=False)
+class _Lane:
+    """`held` is never more than the bucket says, `used` never more than `held`."""
+
+    most: int = 0
+    held: int = 0
+    used: int = 0
+    since: int = 0
+    granted_at: float = 0.0
+    used_at: float = 0.0
+    waiting: deque[asyncio.Future[None]] = field(default_factory=deque)
+    others: Mapping[str, _Share] = field(default_factory=dict)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    keeping: asyncio.Task[None] | None = None
+
+    @property
+    def wanted(self) -> int:
+        return self.used + len(self.waiting)
+
+    @property
+    def free(self) -> int:
+        return self.most - sum(other.held for other in self.others.values())
+
+    def let_in(self) -> None:
+        while self.waiting and self.used < self.held:
+            first = self.waiting.popleft()
+            if not first.done():
+                first.set_result(None)
+                self.used += 1
+
+    def goes_on(self) -> None:
+        """Uses a permit that became free for the next call, or leaves it to another gateway."""
+        if self._cedes():
+            self.since = 0
+        else:
+            self.let_in()
+
+    def fair(self, since: int) -> int:
+        """How many permits this gateway may hold now."""
+        rivals = [other for other in self.others.values() if other.since]
+        if not rivals and monotonic() - self.used_at < IDLE_S:
+            return max(self.used, min(max(self.held, self.wanted), self.free))
+        fair = self.used
+        while fair < min(self.wanted, self.free) and not any(rival < (fair, since) for rival in rivals):
+            fair += 1
+        return fair
+
+    def _cedes(self) -> bool:
+        if monotonic() - self.granted_at < SLICE_S:
+            return False
+        return any(other.since and other.held < self.held for other in self.others.values())
+
+
+class Permits:
+    """The permits of gateway `me`."""
+
+    def __init__(self, link: NatsLink, me: str) -> None:
+        self._link = link
+        self._me = me
+        self._lanes: dict[str, _Lane] = {}
+        self._lived: dict[str, float] = {}
+
+    async def listen(self) -> None:
+        """Hear changes by other gateways. Raises TryAgain."""
+        await self._link.subscribe(f"$KV.{subjects.LEASE_BUCKET}.{subjects.IN_FLIGHT}.*", self._heard)
+
+    @contextlib.asynccontextmanager
+    async def taken(self, name: str, most: int) -> AsyncIterator[None]:
+        """Inside, a permit of the lane is held; `most` are held by all gateways. Raises TryAgain while closing."""
+        lane = self._lane(name)
+        lane.most = most
+        let_in = asyncio.get_running_loop().create_future()
+        lane.waiting.append(let_in)
+        lane.goes_on()
+        if not let_in.done():
+            self._wake(name)
+        try:
+            await let_in
+            yield
+        finally:
+            if let_in in lane.waiting:
+                lane.waiting.remove(let_in)
+            elif not let_in.cancelled() and let_in.exception() is None:
+                lane.used, lane.used_at = lane.used - 1, monotonic()
+                lane.goes_on()
+            self._wake(name)
+
+    async def as_one(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
+        """Do what only one gateway may do at a time, once no other does it."""
+        async with self.taken(f"_{name}", 1):
+            await work()
+
+    def close(self) -> None:
+        """No call is let in any more."""
+        for lane in self._lanes.values():
+            while lane.waiting:
+                lane.waiting.popleft().set_exception(TryAgain("the gateway is closing", COME_BACK_S))
+
+    async def _heard(self, change: Msg) -> None:
+        # Also of a lane without calls here: the bucket may know of permits from before a restart.
+        self._wake(change.subject.rpartition(".")[2])
+
+    def _lane(self, name: str) -> _Lane:
+        return self._lanes.setdefault(name, _Lane())
+
+    def _wake(self, name: str) -> None:
+        lane = self._lane(name)
+        lane.changed.set()
+        if lane.keeping is None:
+            lane.keeping = asyncio.create_task(self._keep(name, lane))
+
+    async def _keep(self, name: str, lane: _Lane) -> None:
+        try:
+            while lane.changed.is_set() or lane.wanted or lane.held:
+                lane.changed.clear()
+                try:
+                    await self._agree(f"{subjects.IN_FLIGHT}.{name}", lane)
+                except TryAgain as error:
+                    await asyncio.sleep(error.delay_s)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_S):
+                        await lane.changed.wait()
+        finally:
+            lane.keeping = None
+
+    async def _agree(self, key: str, lane: _Lane) -> None:
+        """Hold as many permits as is fair, and say whether more are waited for."""
+        found = await newest(self._link, subjects.LEASE_BUCKET, key)
+        shares = _read(found.body)
+        before = shares.pop(self._me, _Share())
+        lane.others = shares
+        if lane.wanted > lane.free:
+            lane.others = {name: share for name, share in shares.items() if await self._lives(name)}
+        since = lane.since or found.seq or 1
+        fair = lane.fair(since)
+        share = _Share(fair, since if lane.wanted > fair else 0)
+        if share != before:
+            lane.held = min(lane.held, fair)
+            value = {**lane.others, self._me: share} if any(share) else lane.others
+            body = json.dumps(value).encode()
+            if await replaced(self._link, subjects.LEASE_BUCKET, key, body, after=found.seq) is None:
+                lane.changed.set()
+                return
+        if fair > before.held:
+            lane.granted_at = monotonic()
+        lane.held, lane.since = share
+        lane.let_in()
+
+    async def _lives(self, gateway: str) -> bool:
+        now = monotonic()
+        if now - self._lived.get(gateway, float("-inf")) > LIVES_FOR_S:
+            if await has_left(self._link, gateway):
+                return False
+            self._lived[gateway] = now
+        return True
+
+
+def _read(body: bytes) -> dict[str, _Share]:
+    try:
+        return _Stored.validate_json(body or b"{}")
+    except ValidationError:  # no gateway wrote that
+        return {}

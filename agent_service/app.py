@@ -172,7 +172,7 @@ def _keeping(agent: Agent) -> Iterable[Coroutine[Any, Any, NoReturn]]:
 
 
 async def _keep_time(agent: Agent) -> None:
-    """Timers wait for what came meanwhile, which may be their runs' results: at most HEARD_WITHIN_S."""
+    """Timers wait for what came meanwhile, which may be their runs' results: at most DRAINED_WITHIN_S."""
     if await agent.recovery.expires(agent.clock.now()):
         await agent.receiving.hear_people()
     if agent.several:

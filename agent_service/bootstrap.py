@@ -15,7 +15,7 @@ from agent_service.admission.rate_limits import RateLimiter
 from agent_service.admission.spending import Spending
 from agent_service.archive.pruning import Pruner, RunFiles
 from agent_service.background import Background
-from agent_service.bus.buckets import NatsArtifactStore, NatsBoard, NatsValues, ProvenArtifacts
+from agent_service.bus.buckets import NatsArtifactStore, NatsClaimStore, NatsHaltBoard, ProvenArtifacts
 from agent_service.bus.messages import NatsIntake, NatsPublisher
 from agent_service.bus.skills import NatsSkills
 from agent_service.history import log_line
@@ -123,7 +123,7 @@ def build(
     folders = folders_of(store, Workspace(workspaces), artifacts, keep=settings.keep_pages)
     traces = _traces(settings, store, workspaces / ".traced")
 
-    limits = _limits(settings, clock, SharedClaims(NatsValues(link)) if settings.shared else LocalClaims())
+    limits = _limits(settings, clock, SharedClaims(NatsClaimStore(link)) if settings.shared else LocalClaims())
     queue = loaded("agent_service.bus.turn_queue:TurnQueue")(link, background) if settings.shared else None
     perhaps = [part.committed for part in (queue, traces) if part]
     told = (*perhaps, folders.committed, log_line.write, metrics.runs.committed, limits.committed)
@@ -142,7 +142,7 @@ def build(
         allow=rules.only,
         oversight=oversight,
         own=own,
-        proven=rules.require_capability,
+        proven_only=rules.require_capability,
         declared=rules.declared,
     )
     incoming, room = metrics.incoming, Capacity(store.counts, max_queued=settings.http.max_queued)
@@ -165,7 +165,7 @@ def build(
         kill_switch=kill_switch,
         limits=limits,
         room=room,
-        halting=HaltControl(kill_switch, store, NatsBoard(link), turns, clock, recovery.try_again),
+        halting=HaltControl(kill_switch, store, NatsHaltBoard(link), turns, clock, recovery.try_again),
         intake=intake,
         receiving=receiving,
         draining=Draining(

@@ -111,7 +111,7 @@ def _rooms(agent: Agent, feed: Feed, reader: JournalReader) -> Iterator[object]:
         readiness=agent.ready,
         metrics_text=partial(_observe(agent).exposed, subjects.SERVICE_AGENT),
         skills=skills,
-        problems=lambda: skills.complaints,
+        problems=lambda: skills.all_problems,
         member=me,
     )
 

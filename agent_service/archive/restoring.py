@@ -26,7 +26,7 @@ from agent_service.archive.access import (
 from agent_service.archive.contents import ARTIFACTS, ArchivedRuns, DatabaseLoader, copy_into_log
 from agent_service.archive.writing import AGENT, BESIDE_DATABASE, GATEWAY, OPEN, run_gateway
 from agent_service.bus.buckets import NatsArtifactStore, content_type_of, key_of
-from agent_service.bus.reading import told_ends
+from agent_service.bus.reading import signed_endings
 from agent_service.errors import Damaged
 from agent_service.history.text import one_line
 from agent_service.run.lines import RunFilter
@@ -222,7 +222,7 @@ async def _found(store: RunStore, ring: KeyRing, link: NatsLink) -> dict[str, An
 
 async def _heard_since(store: RunStore, ring: KeyRing, link: NatsLink) -> dict[str, dict[str, str]]:
     ended, begun = dict[str, str](), dict[str, str]()
-    for end in await told_ends(link, ring):
+    for end in await signed_endings(link, ring):
         version, told = store.version(end.run_id), f"{end.subject} was told with entry {end.seq}"
         if version and version < end.seq:
             ended[end.run_id] = told

@@ -16,7 +16,7 @@ from typing import Any
 from agent_service.archive.access import Report, StoreReader, artifacts_of, bus_at_hand, open_reader
 from agent_service.archive.contents import ArchivedRuns, changed, judge
 from agent_service.bus.buckets import key_of
-from agent_service.bus.reading import ToldEnd, told_ends
+from agent_service.bus.reading import SignedEnding, signed_endings
 from agent_service.errors import Damaged
 from agent_service.history.results import FILES, NamedArtifact, is_artifact_path
 from agent_service.history.text import one_line
@@ -84,14 +84,14 @@ async def verify_all(config: Path | None, *, against_bus: bool) -> Report:
     return Report(facts, "\n".join(text) or f"✓ {runs} runs are as they were written{by}", ok=not text)
 
 
-async def _ends(reader: StoreReader) -> list[ToldEnd]:
+async def _ends(reader: StoreReader) -> list[SignedEnding]:
     if reader.ring is None:
         raise Misconfigured(f"there is no file {reader.settings.keys_path()}, by which endings are proved")
     async with bus_at_hand(reader.settings) as link:
-        return await told_ends(link, reader.ring)
+        return await signed_endings(link, reader.ring)
 
 
-async def _of_end(reader: StoreReader, end: ToldEnd) -> Flaw | None:
+async def _of_end(reader: StoreReader, end: SignedEnding) -> Flaw | None:
     entries = await reader.store.entries(end.run_id, after=end.seq - 1, limit=1)
     if (entries and entries[0].hash == end.head) or await reader.store.tombstone(end.run_id):
         return None

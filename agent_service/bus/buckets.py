@@ -1,4 +1,4 @@
-"""Buckets on the bus: artifacts (`artifacts/<name>` of a run is `<run_id>/<name>`), and the kill switch's record."""
+"""Buckets on the bus: artifacts (`artifacts/<name>` of a run is `<run_id>/<name>`), the kill switch, shared limits."""
 
 import hashlib
 import logging
@@ -36,29 +36,30 @@ class NatsArtifactStore:
         self._bucket = ArtifactBucket(link, subjects.ARTIFACT_BUCKET)
 
     async def get(self, run_id: str, path: str) -> bytes | None:
-        with _later(), suppress(GiveUp):
+        with _retryable(), suppress(GiveUp):
             return await self._bucket.get(key_of(run_id, path)) if path.startswith(FOLDER) else None
         return None
 
     async def put(self, run_id: str, path: str, content: bytes) -> None:
-        with _later():
+        with _retryable():
             await self._bucket.put(key_of(run_id, path), content, content_type_of(path))
 
     async def remove(self, run_id: str, path: str) -> None:
-        with _later(), suppress(Refused):  # under such a name nothing is ever stored
+        with _retryable(), suppress(Refused):  # an illegal name: nothing was ever stored under it
             await self._bucket.remove(key_of(run_id, path))
 
     async def sizes(self) -> Mapping[str, int]:
         sizes = Counter[str]()
-        with _later():
+        with _retryable():
             for stored in await self._bucket.list():
                 sizes[stored.key.partition("/")[0]] += stored.size
         return sizes
 
 
 class ProvenArtifacts:
-    """Fills the port ArtifactStore: only content with the SHA-256 that the journal recorded, for a changed bucket must
-    not prove a claim."""
+    """Fills the port ArtifactStore; returns only content with the recorded SHA-256, so that a changed bucket proves no
+    claim.
+    """
 
     def __init__(self, artifacts: ArtifactStore, store: RunStore) -> None:
         self._artifacts = artifacts
@@ -79,7 +80,7 @@ class ProvenArtifacts:
 
 
 @contextmanager
-def _later() -> Iterator[None]:
+def _retryable() -> Iterator[None]:
     try:
         yield
     except Failure as error:
@@ -93,7 +94,7 @@ def content_type_of(path: str) -> str:
 SHOWN_WITHIN_S = 2.0
 
 
-class NatsBoard:
+class NatsHaltBoard:
     def __init__(self, link: NatsLink) -> None:
         self._link = link
 
@@ -112,8 +113,8 @@ class NatsBoard:
             return None
 
 
-class NatsValues:
-    """Fills the port Values: what is taken of limits."""
+class NatsClaimStore:
+    """Fills the port ClaimStore."""
 
     def __init__(self, link: NatsLink) -> None:
         self._link = link
@@ -122,7 +123,7 @@ class NatsValues:
         found = await newest(self._link, subjects.LEASE_BUCKET, _key_of(limit))
         try:
             return _AMOUNTS.validate_json(found.body or b"{}"), found.seq
-        except ValidationError:  # its writer has taken nothing
+        except ValidationError:  # an unreadable value claims nothing
             return {}, found.seq
 
     async def swap(self, limit: str, taken: Amounts, after: int) -> int | None:

@@ -1,10 +1,10 @@
-"""The dead letters of both services on the bus: read, sent again, dropped.
+"""Dead letters of both services on the bus: list, send again, drop.
 
-Settling one is a message on `agentic.dlq.settled.<id>` with who, when and the letter's headers; it outlives a dropped
-letter. A server that lost messages gives their sequences out again, so it also names when the letter was buried.
+Settling a letter publishes a record on `agentic.dlq.settled.<id>` with caller, time and the letter's headers, which
+outlives a dropped letter. It also has the letter's burial time, because a server that lost messages reuses sequences.
 
-A letter is deleted after the record of that was stored, so the newest message of the stream is never deleted:
-nats-server 2.15 would forget all message ids of the stream at its next crash.
+A letter is deleted after its record was stored, so that the stream's newest message is never deleted: nats-server 2.15
+would forget all message ids of the stream at its next crash.
 """
 
 import re
@@ -15,6 +15,8 @@ from typing import Literal
 from agent_service.bus.reading import headers_of
 from agent_service.history.text import instant, rfc3339
 from agent_service.views.inbox import (
+    NUMBER,
+    PREFIX,
     DeadLetter,
     NoSuchLetter,
     NotSentAgain,
@@ -34,19 +36,17 @@ from schemas.values import replace
 
 RETRY_OF = "Agentic-Retry-Of"
 _BURIED, _SETTLED, _BY = "Dead-Letter-Buried", "Dead-Letter-Settled", "Dead-Letter-By"
-_SAID = "Dead-Letter-"
-_NUMBER = re.compile(r"[0-9]{1,18}")
 
 Deed = Literal["retried", "dropped"]
 
 STREAM = subjects.STREAM_DEAD_LETTERS
 MOST_LETTERS = 10_000
 _STREAM = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""How a stream may be called that a letter says it came from: anybody can write one who may publish there."""
+"""Legal names of the stream that a letter names: any publisher can write a letter."""
 
 
 class NatsDeadLetters:
-    """Methods raise what the link raises. `most`: only so many newest messages of a stream are looked through."""
+    """Methods raise as the link does. `most`: how many of the stream's newest messages are read."""
 
     def __init__(self, link: NatsLink, *, most: int = MAX_COUNT) -> None:
         self._link = link
@@ -59,19 +59,19 @@ class NatsDeadLetters:
     async def find(self, number: int) -> DeadLetter | None:
         if number > MAX_COUNT:
             return None
-        message = await self._message(STREAM, seq=number)
-        settled = await self._message(STREAM, subject=f"{subjects.SETTLED}.{number}")
-        letters = fold(one for one in (message and letter_in(message) and message, settled) if one)
+        message = await self._link.stored(STREAM, number) if number else None
+        record = await self._link.newest(STREAM, f"{subjects.SETTLED}.{number}")
+        letters = fold(one for one in (message and letter_in(message) and message, record) if one)
         return letters[0] if letters else None
 
     async def refused(self, letter: DeadLetter) -> StoredMessage | None:
-        """The refused message, from its letter or else from its stream; None where it is gone."""
+        """The refused message, from its letter or its stream; None if both are gone."""
         stream, sequence = letter.place
         whole = await self._with_body(letter) if letter.is_whole else None
         if whole:
             return StoredMessage(whole.subject, whole.body, own_headers(whole.headers), sequence, whole.buried)
-        message = await self._message(stream, seq=sequence) if sequence and _STREAM.fullmatch(stream) else None
-        return message if message and letter.is_of(message.subject, message.at) else None
+        message = await self._link.stored(stream, sequence) if sequence and _STREAM.fullmatch(stream) else None
+        return message if message and letter.is_about(message.subject, message.at) else None
 
     async def _with_body(self, letter: DeadLetter) -> DeadLetter | None:
         if letter.body or (letter.held and not letter.size):
@@ -80,7 +80,7 @@ class NatsDeadLetters:
         return found if found and found.held else None
 
     async def retry(self, number: int, by: str) -> tuple[DeadLetter, Published]:
-        """Publish the refused message under an id of its own, stored once. Raises NoSuchLetter and NotSentAgain."""
+        """Publishes the refused message once, under a new id. Raises NoSuchLetter and NotSentAgain."""
         letter = await self.held(number)
         refused = None if (why := obstacle(letter)) else await self.refused(letter)
         if refused is None:
@@ -92,7 +92,7 @@ class NatsDeadLetters:
             raise _not_sent(letter, str(error)) from error
 
     async def drop(self, number: int, by: str) -> None:
-        """Record who drops it, then delete it. Raises NoSuchLetter."""
+        """Raises NoSuchLetter."""
         letter = await self.held(number)
         await self._record(letter, "dropped", by)
         with suppress(NotThere):
@@ -115,11 +115,10 @@ class NatsDeadLetters:
         return sent
 
     async def _record(self, letter: DeadLetter, deed: Deed, by: str) -> None:
-        subject, headers = record(letter, deed, by)
+        headers = {name: text for name, text in letter.headers.items() if name.startswith(PREFIX) or name == RUN_ID}
+        headers |= {_BURIED: rfc3339(letter.buried), _SETTLED: deed, _BY: by}
+        subject = f"{subjects.SETTLED}.{letter.id}"
         await self._link.publish(subject, b"", msg_id=f"{deed}:{_name(letter)}", headers=headers)
-
-    async def _message(self, stream: str, *, seq: int = 0, subject: str = "") -> StoredMessage | None:
-        return await (self._link.stored(stream, seq) if seq else self._link.newest(stream, subject))
 
 
 def retry_id(letter: DeadLetter) -> str:
@@ -135,11 +134,13 @@ def _name(letter: DeadLetter) -> str:
 
 
 def fold(messages: Iterable[StoredMessage]) -> list[DeadLetter]:
+    """Letters by id, each with its newest record."""
     found: dict[int, DeadLetter] = {}
     for message in messages:
-        letter = _settled(message) or letter_in(message)
-        if letter and letter.settled and letter.id in found:
-            _settle(found, letter)
+        letter = _record_in(message) or letter_in(message)
+        if letter and letter.settled and (known := found.get(letter.id)):
+            if same_instant(known.buried, letter.buried):
+                found[letter.id] = replace(known, settled=letter.settled)
         elif letter:
             found[letter.id] = letter
     return sorted(found.values(), key=lambda letter: letter.id)
@@ -152,20 +153,10 @@ def letter_in(message: StoredMessage) -> DeadLetter | None:
     return DeadLetter(id=message.seq, buried=message.at, headers=message.headers, size=message.size, body=message.body)
 
 
-def record(letter: DeadLetter, deed: Deed, by: str) -> tuple[str, dict[str, str]]:
-    said = {name: value for name, value in letter.headers.items() if name.startswith(_SAID) or name == RUN_ID}
-    return f"{subjects.SETTLED}.{letter.id}", said | {_BURIED: rfc3339(letter.buried), _SETTLED: deed, _BY: by}
-
-
-def _settled(message: StoredMessage) -> DeadLetter | None:
+def _record_in(message: StoredMessage) -> DeadLetter | None:
     number = message.subject.removeprefix(f"{subjects.SETTLED}.")
     buried = instant_in(message.headers.get(_BURIED, ""))
-    if not _NUMBER.fullmatch(number) or buried is None:
+    if not NUMBER.fullmatch(number) or buried is None:
         return None
     settled = Settled(deed=message.headers.get(_SETTLED, "?"), by=message.headers.get(_BY, "?"), at=message.at)
     return DeadLetter(id=int(number), buried=buried, headers=message.headers, size=0, settled=settled, held=False)
-
-
-def _settle(found: dict[int, DeadLetter], told: DeadLetter) -> None:
-    if same_instant(found[told.id].buried, told.buried):
-        found[told.id] = replace(found[told.id], settled=told.settled)

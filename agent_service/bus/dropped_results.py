@@ -1,8 +1,8 @@
-"""Hears results over core NATS that the stream drops because another message has their id.
+"""Catches results that the stream drops as duplicates although another message took their id.
 
-Such a result is taken all the same, and the run judges it as any other. It is not stored: after a crash the run asks
-again at the next start, which recalls what the stream has under such ids. Of several agents, the one that the stream
-has delivered the stored message to compares; the others forget.
+Results are also read over core NATS and compared with the stored message of the same id. A different one is handled as
+any other result. It is not stored: after a crash the run asks again at the next start, which recalls the stored
+messages. Of several agents, the one that the stored message was delivered to compares; the others forget.
 """
 
 from collections import OrderedDict
@@ -22,13 +22,13 @@ MOST_WAITING = 1000
 MOST_UNDER_ONE_ID = 4
 LONGEST_ID = 1024
 MOST_WAITING_BYTES = 16 * 1024 * 1024
-"""Of all of them: anybody who may answer a tool can say megabytes under an id that is never delivered again."""
+"""Bound of all waiting bodies: an executor may send megabytes under an id that is never delivered."""
 
 
 @dataclass(slots=True)
 class _Stored:
     body: int
-    passed: bool
+    matched: bool
 
 
 class DroppedResults:
@@ -42,30 +42,30 @@ class DroppedResults:
         await link.subscribe(subjects.TOOL_RESULT, self._on_message)
 
     def delivered(self, delivery: Delivery) -> None:
-        self._keep(delivery.headers.get(MSG_ID), delivery.body, passed=False)
+        self._remember(delivery.headers.get(MSG_ID), delivery.body, matched=False)
 
     def recall(self, stored: StoredMessage) -> None:
         if stored.headers.get(MSG_ID) not in self._stored:
-            self._keep(stored.headers.get(MSG_ID), stored.body, passed=True)
+            self._remember(stored.headers.get(MSG_ID), stored.body, matched=True)
 
-    def _keep(self, msg_id: str | None, body: bytes, *, passed: bool) -> None:
+    def _remember(self, msg_id: str | None, body: bytes, *, matched: bool) -> None:
         if msg_id is None or len(msg_id) > LONGEST_ID:
             return
-        self._stored.setdefault(msg_id, _Stored(0, passed=passed)).body = hash(body)
+        self._stored.setdefault(msg_id, _Stored(0, matched=matched)).body = hash(body)
         if len(self._stored) > REMEMBERED:
             self._stored.popitem(last=False)
         for waiting in self._waiting.pop(msg_id, ()):
             self._bytes -= len(waiting)
-            self._judge(msg_id, waiting)
+            self._compare(msg_id, waiting)
 
     async def _on_message(self, message: Msg) -> None:
         msg_id = (message.headers or {}).get(MSG_ID)
         if msg_id is None or len(msg_id) > LONGEST_ID:
             return
         if msg_id in self._stored:
-            self._judge(msg_id, message.data)
-            return
-        self._wait(msg_id, message.data)
+            self._compare(msg_id, message.data)
+        else:
+            self._wait(msg_id, message.data)
 
     def _wait(self, msg_id: str, body: bytes) -> None:
         bodies = self._waiting.setdefault(msg_id, [])
@@ -78,12 +78,12 @@ class DroppedResults:
         while len(self._waiting) > MOST_WAITING or self._bytes > MOST_WAITING_BYTES:
             self._bytes -= sum(map(len, self._waiting.popitem(last=False)[1]))
 
-    def _judge(self, msg_id: str, body: bytes) -> None:
+    def _compare(self, msg_id: str, body: bytes) -> None:
         stored = self._stored[msg_id]
-        if stored.body != hash(body) or (stored.passed and not _names_attempt(body)):
+        if stored.body != hash(body) or (stored.matched and not _names_attempt(body)):
             self._dropped(msg_id, body)
         else:
-            stored.passed = True
+            stored.matched = True
 
 
 def _names_attempt(body: bytes) -> bool:

@@ -1,6 +1,6 @@
-"""The agent on the bus: what it publishes, and the messages it consumes.
+"""Publishes the agent's messages, and consumes those for it.
 
-Starts, results, what people say, and requests for children have a consumer each, so that a cancel waits for neither
+Starts, results, signals and cancels, and requests for children have a consumer each, so that a cancel waits for neither
 goals nor turns.
 """
 
@@ -31,15 +31,15 @@ from schemas import subjects
 from schemas.envelope import MSG_ID, RUN_ID, SIGNATURE, rejection, without_capability
 
 SLOTS = 16
-"""Messages in hand at the same time that cause no turn, of each source."""
-HEARD_WITHIN_S = 30.0
-LOOK_EVERY_S = 0.05
+"""Concurrent messages per source, where they cause no turn."""
+DRAINED_WITHIN_S = 30.0
+POLL_S = 0.05
 ANNOUNCED_WITHIN_S = 2.0
-"""The announcement of a run is for others to see: where starts that wait fill their stream, it is left out."""
+"""The announcement of a run is for observers only: it is skipped if queued starts fill their stream."""
 UNKNOWN_RUN_DELAYS_S = (0.2, 0.4, 0.8, 1.6, 2.0)
-"""A message about an unknown run may be early; each that waits keeps its place in the consumer."""
+"""A message may come before the start of its run; it keeps its place in the consumer while it waits."""
 MOST_DROPPED = 32
-"""Results without a place in their stream that are in hand at the same time: what is beyond is as if it never came."""
+"""Concurrent results that the stream dropped; further ones are ignored."""
 LONGEST_ID = 200
 MAX_DELIVERIES = 5
 
@@ -62,25 +62,24 @@ TURNS = Source(subjects.STREAM_TURNS, subjects.DURABLE_TURNS, subjects.DEAD_LETT
 
 class NatsPublisher:
     def __init__(self, link: NatsLink, signing: Signing | None = None, *, shared: bool = False) -> None:
-        """`signing` knows earlier keys too. `shared`: in a cluster, what a stream without a leader is told is lost."""
+        """`shared`: WAKE_ACCEPTED waits for its acknowledgement, because a stream without a leader loses messages."""
         self._link = link
         self._signing = signing
-        self._waited_for = frozenset({subjects.WAKE_ACCEPTED} if shared else ())
+        self._confirmed = frozenset({subjects.WAKE_ACCEPTED} if shared else ())
 
     async def publish(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None:
         announces = subject == subjects.START
         try:
             within_s = ANNOUNCED_WITHIN_S if announces else BUDGET_SECONDS
-            said = partial(self._is_said, subject, body, headers)
-            await self._link.publish(subject, body, msg_id=key, headers=headers, within_s=within_s, is_same=said)
+            is_same = partial(self._is_same, subject, body, headers)
+            await self._link.publish(subject, body, msg_id=key, headers=headers, within_s=within_s, is_same=is_same)
         except Failure as error:
             if announces and isinstance(error, NoRoom):
                 log.warning("a run begins without being announced", extra={"why": str(error)})
                 return
-            # Whatever it is, the outbox keeps the message: a person may mend the bus, and it is tried again.
-            raise TryAgain(str(error)) from error
+            raise TryAgain(str(error)) from error  # the outbox keeps the message while a person repairs the bus
 
-    def _is_said(self, subject: str, body: bytes, headers: Mapping[str, str], stored: StoredMessage) -> bool:
+    def _is_same(self, subject: str, body: bytes, headers: Mapping[str, str], stored: StoredMessage) -> bool:
         if (stored.subject, without_capability(stored.body)) != (subject, without_capability(body)):
             return False
         if self._signing is None or SIGNATURE not in headers:
@@ -88,7 +87,7 @@ class NatsPublisher:
         return self._signing.made(stored.subject, stored.body, stored.headers.get(SIGNATURE))
 
     async def tell(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None:
-        if subject in self._waited_for:
+        if subject in self._confirmed:
             await self.publish(subject, body, key=key, headers=headers)
         else:
             await self._link.tell(subject, body, msg_id=key, headers=headers)
@@ -110,13 +109,13 @@ class NatsIntake:
         slots: int,
         turns: MessageHandler | None,
     ) -> None:
-        """`turns`: who takes queued turns, where other agents take messages too."""
+        """`turns` handles queued turns; None unless several agents share the store."""
         self._link = link
         self._shared = turns is not None
         self._intake = intake
         self._background = background
-        self._overheard = DroppedResults(self._take_dropped)
-        self._dropped = 0
+        self._dropped = DroppedResults(self._take_dropped)
+        self._dropped_in_hand = 0
         self._running: asyncio.Task[None] | None = None
         self._incoming = incoming
         handlers: dict[Source, MessageHandler] = dict.fromkeys((STARTS, RESULTS, CONTROL), intake)
@@ -129,8 +128,8 @@ class NatsIntake:
         return "; ".join(dict.fromkeys(loop.trouble for loop in self._loops.values() if loop.trouble))
 
     async def run(self) -> None:
-        """Consume until cancelled, by `leave` too. Raises Fatal when the agent cannot go on (a disk that fails)."""
-        await self._overheard.listen(self._link)
+        """Consumes until cancelled, or stopped by `leave`. Raises Fatal if the agent cannot go on (a failing disk)."""
+        await self._dropped.listen(self._link)
         self._running = asyncio.current_task()
         async with asyncio.TaskGroup() as group:
             for loop in self._loops.values():
@@ -144,31 +143,31 @@ class NatsIntake:
             await asyncio.wait({self._running})
 
     async def hear_people(self) -> None:
-        """Wait, at most HEARD_WITHIN_S, until messages of people are in hand: they come before a run's timers."""
-        await self._hear(CONTROL)
+        """Waits up to DRAINED_WITHIN_S for pending cancels and signals, which come before a run's timers."""
+        await self._drain(CONTROL)
 
     async def hear_results(self) -> None:
-        await self._hear(RESULTS)
+        await self._drain(RESULTS)
 
     async def recall(self, places: Iterable[str]) -> None:
-        """Learn again the places of results in the stream, by which dropped ones are recognised. Raises TryAgain."""
+        """Reads stored results again, so that dropped ones with their ids are recognised. Raises TryAgain."""
         for place in places:
             seq = place.partition("-")[0]
             if seq.isdecimal() and (stored := await self._link.stored(RESULTS.stream, int(seq))):
-                self._overheard.recall(stored)
+                self._dropped.recall(stored)
 
-    async def _hear(self, source: Source) -> None:
+    async def _drain(self, source: Source) -> None:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(HEARD_WITHIN_S):
-                while not await self._has_all_in_hand(source):  # noqa: ASYNC110 - the server tells of it only when asked
-                    await asyncio.sleep(LOOK_EVERY_S)
+            async with asyncio.timeout(DRAINED_WITHIN_S):
+                while not await self._has_all_in_hand(source):  # noqa: ASYNC110 - the server only answers requests
+                    await asyncio.sleep(POLL_S)
 
     async def _has_all_in_hand(self, source: Source) -> bool:
         try:
             info = await self._link.ask_jetstream(f"CONSUMER.INFO.{source.stream}.{source.durable}")
         except Failure:
             return False
-        # What a predecessor had in hand is pending too, and comes again: more than is in hand here until then.
+        # Messages of a predecessor count until they are redelivered here.
         all_here = info.get("num_ack_pending", 0) <= self._loops[source].in_hand
         return info.get("num_pending") == 0 and (self._shared or all_here)
 
@@ -180,26 +179,27 @@ class NatsIntake:
     async def _handle(self, source: Source, delivery: Delivery) -> None:
         """Raises TryAgain and GiveUp."""
         if delivery.subject == subjects.TOOL_RESULT:
-            self._overheard.delivered(delivery)
-        why: Exception | None = None
+            self._dropped.delivered(delivery)
+        failure: Exception | None = None
         began = time.perf_counter()
-        CURRENT_MESSAGE.set(message_of(source, delivery))  # of this message's own task
+        CURRENT_MESSAGE.set(message_of(source, delivery))  # each message has its own task
         try:
             await self._handlers[source].receive(arrival_of(delivery))
-        except Exception as error:  # whatever it is, it is measured
-            why = await self._refusal(delivery, error)
-            if why is error:
+        except Exception as error:  # any error is counted
+            failure = await self._failure(delivery, error)
+            if failure is error:
                 raise
-            if why:
-                raise why from error
+            if failure:
+                raise failure from error
         finally:
-            self._incoming.handled(delivery.subject, time.perf_counter() - began, why)
+            self._incoming.handled(delivery.subject, time.perf_counter() - began, failure)
 
-    async def _refusal(self, delivery: Delivery, error: Exception) -> Exception | None:
-        """What becomes of a message that was not taken; None: it is dropped."""
+    async def _failure(self, delivery: Delivery, error: Exception) -> Exception | None:
+        """The error that settles the message; None if it is dropped."""
         if isinstance(error, UnknownRun):
             if await self._intake.is_gone(error.run_id):
-                log.info("a message is dropped: its run is kept no longer", extra=_about(delivery, error.run_id))
+                facts = {"run_id": error.run_id, "subject": delivery.subject}
+                log.info("a message is dropped: its run is kept no longer", extra=facts)
                 return None
             tried = delivery.delivered - 1
             is_late = tried >= len(UNKNOWN_RUN_DELAYS_S)
@@ -207,10 +207,10 @@ class NatsIntake:
         return GiveUp(str(error)) if isinstance(error, InvalidMessage | Damaged) else error
 
     def _take_dropped(self, msg_id: str, body: bytes) -> None:
-        if self._dropped == MOST_DROPPED:
+        if self._dropped_in_hand == MOST_DROPPED:
             return
         log.warning("a result was not stored: another message has its id", extra={"msg_id": msg_id[:LONGEST_ID]})
-        self._dropped += 1
+        self._dropped_in_hand += 1
         place = f"heard-{new_uuid().hex}"
         self._background.start(
             self._receive_dropped(InboundMessage(subject=subjects.TOOL_RESULT, body=body, place=place))
@@ -222,7 +222,7 @@ class NatsIntake:
         except (InvalidMessage, Damaged) as error:
             log.warning("a result that was not stored is refused", extra={"why": str(error)})
         finally:
-            self._dropped -= 1
+            self._dropped_in_hand -= 1
 
     def _reject(self, delivery: Delivery, stream: str, reason: str) -> Notice:
         self._incoming.rejected()
@@ -230,10 +230,6 @@ class NatsIntake:
         run_id = event.payload.run_id
         about, facts = ({RUN_ID: run_id}, {"run_id": run_id}) if run_id else ({}, {})
         return Notice(event.type, event.body(), event.dedupe_key or "", headers, about, facts)
-
-
-def _about(delivery: Delivery, run_id: str) -> dict[str, object]:
-    return {"run_id": run_id, "subject": delivery.subject}
 
 
 def message_of(source: Source, delivery: Delivery) -> WorkMessage:
@@ -251,5 +247,5 @@ def arrival_of(delivery: Delivery) -> InboundMessage:
 
 
 def _place(delivery: Delivery) -> str:
-    # The sequence alone may be given out again by a server that lost its newest messages.
+    # a server that lost its newest messages reuses their sequences
     return f"{delivery.seq}-{delivery.at:%Y%m%dT%H%M%S%f}"

@@ -1,6 +1,6 @@
-"""Reads a stream's messages: headers in order, where one message of a run is, and how runs are told to have ended.
+"""Reads streams: headers in order, the location of one message, and the signed endings of runs.
 
-JetStream finds no message by its id: those of the subject are read from the instant at which it was sent.
+JetStream cannot look a message up by its id, so the subject is read from the instant at which it was sent.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ NEXT_WITHIN_S = 5.0
 async def headers_of(
     link: NatsLink, stream: str, subject: str, *, most: int = MAX_COUNT, since: datetime | None = None
 ) -> AsyncGenerator[StoredMessage, None]:
-    """All that is there now since an instant, among the `most` newest of the stream. Raises TryAgain, Misconfigured."""
+    """Messages stored by now, from `since` on, among the `most` newest. Raises TryAgain and Misconfigured."""
     newest = await link.newest(stream, subject)
     if newest is None or (since and newest.at < since):
         return
@@ -54,7 +54,7 @@ class NatsMessageLocator:
         self._link = link
 
     async def of(self, stream: str, subject: str, key: str, since: datetime) -> MessageLocation | None:
-        """The message of that key, and not one that took its id, where ours went out under `<key>#2`."""
+        """The newest message with this dedupe key: ours goes out under `<key>#2` if another took the id."""
         found, looked_at = None, 0
         async with aclosing(headers_of(self._link, stream, subject, since=since - BEFORE)) as messages:
             async for message in messages:
@@ -69,12 +69,12 @@ class NatsMessageLocator:
 
     async def _place(self, stream: str, message: StoredMessage) -> MessageLocation:
         infos = await self._consumers(stream)
-        holders = (_holder(info, message.seq) for info in infos if _takes(info, message.subject))
-        return MessageLocation(stream=stream, seq=message.seq, at=message.at, holders=tuple(holders))
+        consumers = (_position(info, message.seq) for info in infos if _takes(info, message.subject))
+        return MessageLocation(stream=stream, seq=message.seq, at=message.at, holders=tuple(consumers))
 
     async def _consumers(self, stream: str) -> list[dict[str, Any]]:
-        told = await self._link.ask_jetstream(f"CONSUMER.LIST.{stream}", timeout_s=ANSWER_WITHIN_S)
-        return told.get("consumers") or []
+        answer = await self._link.ask_jetstream(f"CONSUMER.LIST.{stream}", timeout_s=ANSWER_WITHIN_S)
+        return answer.get("consumers") or []
 
 
 def _takes(info: Mapping[str, Any], subject: str) -> bool:
@@ -83,7 +83,7 @@ def _takes(info: Mapping[str, Any], subject: str) -> bool:
     return bool(config.get("durable_name")) and any(matches(pattern, subject) for pattern in patterns)
 
 
-def _holder(info: Mapping[str, Any], seq: int) -> ConsumerPosition:
+def _position(info: Mapping[str, Any], seq: int) -> ConsumerPosition:
     delivered, done = info["delivered"]["stream_seq"], info["ack_floor"]["stream_seq"]
     in_hand = int(info.get("num_ack_pending", 0))
     over = seq <= done or (seq <= delivered and not in_hand)
@@ -98,8 +98,8 @@ def _holder(info: Mapping[str, Any], seq: int) -> ConsumerPosition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToldEnd:
-    """A run ended with entry `seq` as its newest, whose hash in hex is `head`."""
+class SignedEnding:
+    """`seq` is the newest entry at the end of the run, `head` its hash in hex."""
 
     run_id: str
     subject: str
@@ -107,12 +107,12 @@ class ToldEnd:
     head: str
 
 
-async def told_ends(link: NatsLink, ring: KeyRing) -> list[ToldEnd]:
-    """Only those that the agent said with a key of the ring. Raises TryAgain, and Misconfigured."""
+async def signed_endings(link: NatsLink, ring: KeyRing) -> list[SignedEnding]:
+    """Endings that the agent signed with a key of the ring. Raises TryAgain and Misconfigured."""
     found = []
     async for message in headers_of(link, subjects.STREAM, f"{subjects.EVENTS}*"):
         run_id = message.headers.get(envelope.RUN_ID, "")
-        heard = open_sealed_head(ring, run_id, message.headers.get(envelope.HEAD, ""))
-        if heard and message.subject in subjects.ENDINGS:
-            found.append(ToldEnd(run_id=run_id, subject=message.subject, seq=heard[0], head=heard[1]))
+        sealed = open_sealed_head(ring, run_id, message.headers.get(envelope.HEAD, ""))
+        if sealed and message.subject in subjects.ENDINGS:
+            found.append(SignedEnding(run_id=run_id, subject=message.subject, seq=sealed[0], head=sealed[1]))
     return found

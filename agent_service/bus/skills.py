@@ -1,10 +1,10 @@
-"""The tools on offer: asked for over the bus from every executor, merged into one list, cut to what this agent allows.
+"""The catalog of tools: offers of all executors on the bus, merged, and limited to the tools that the agent allows.
 
-A tool belongs to the executor that offered it first. Another that offers the same is its stand-in while the first is
-silent; another that offers something else under the name is left out, and reported. A silent executor keeps its offers.
+A tool belongs to the executor that offered it first. Another executor with the same offer replaces it while it is
+silent; a different offer under the same name is left out and reported. A silent executor keeps its offers.
 
-Executors are asked at most every few seconds. After the first answer the others have a moment; later answers are still
-taken, because the inbox stays open.
+Executors are asked at most every few seconds. After the first answer the others have a moment; later answers still
+count, because the inbox stays open.
 """
 
 import asyncio
@@ -29,19 +29,16 @@ from schemas.values import dataclass
 
 LONGEST_FLAW = 200
 UNREADABLE = ""
-"""The executor of an answer that is no catalog."""
+"""Executor name for answers that are not a catalog."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutorOffers:
-    """`flaws`: which of its offers cannot be used, and why."""
+    """Usable offers of one executor, and a flaw for each of the others."""
 
     executor: str
     offers: tuple[ToolOffer, ...]
     flaws: tuple[str, ...] = ()
-
-    def and_also(self, other: "ExecutorOffers") -> "ExecutorOffers":
-        return ExecutorOffers(self.executor, (*self.offers, *other.offers), (*self.flaws, *other.flaws))
 
 
 class _CatalogAnswer(Wire):
@@ -56,10 +53,10 @@ def read_answer(body: bytes) -> ExecutorOffers:
         return ExecutorOffers(
             UNREADABLE, (), (f"an answer is not a catalog of tools: {validation_flaws(error)[:LONGEST_FLAW]}",)
         )
-    return told_by(answer.executor or UNNAMED, answer.tools)
+    return offers_of(answer.executor or UNNAMED, answer.tools)
 
 
-def told_by(executor: str, tools: Iterable[JsonValue]) -> ExecutorOffers:
+def offers_of(executor: str, tools: Iterable[JsonValue]) -> ExecutorOffers:
     offers, flaws = [], []
     for tool in tools:
         try:
@@ -71,12 +68,15 @@ def told_by(executor: str, tools: Iterable[JsonValue]) -> ExecutorOffers:
 
 
 def merge(
-    told: Iterable[ExecutorOffers], before: Mapping[str, ToolOffer], present: frozenset[str]
+    answers: Iterable[ExecutorOffers], before: Mapping[str, ToolOffer], present: frozenset[str]
 ) -> tuple[dict[str, ToolOffer], tuple[str, ...]]:
-    """The offers by name, and the conflicts. `told`: newest of each executor, by first answers. `before`: merged so
-    far. `present`: not silent."""
+    """Offers by name, and the conflicts.
+
+    `answers` are the newest of each executor, in order of their first answers; `before` is the merge so far, `present`
+    the executors that are not silent.
+    """
     offered: defaultdict[str, list[ToolOffer]] = defaultdict(list)
-    for offer in (offer for one in told for offer in one.offers):
+    for offer in (offer for answer in answers for offer in answer.offers):
         offered[offer.name].append(offer)
     chosen = {name: _chosen(offered[name], before.get(name), present) for name in sorted(offered)}
     return chosen, tuple(conflict for name in chosen for conflict in _conflicts(chosen[name], offered[name]))
@@ -125,7 +125,7 @@ UNPROVEN = (
     "is left out: its results would not bring back what each request is proved with (agent.tools.require_capability)"
 )
 ALIKE = 0.75
-UNRULED = Oversight()
+NO_OVERSIGHT = Oversight()
 log = logging.getLogger(__name__)
 
 
@@ -135,97 +135,99 @@ class NatsSkills:
         link: NatsLink,
         *,
         allow: tuple[str, ...] | None,
-        oversight: Oversight = UNRULED,
+        oversight: Oversight = NO_OVERSIGHT,
         fresh_s: float = FRESH_S,
         own: tuple[ToolOffer, ...] = (),
-        proven: bool = False,
+        proven_only: bool = False,
         declared: Iterable[JsonValue] = (),
     ) -> None:
-        """`own`: the agent's offers, which hide others of that name. `proven`: only tools that echo capabilities."""
+        """`own` are the agent's offers, which hide others of that name. `proven_only`: tools must echo capabilities."""
         self._link = link
         self._allow = allow
         self._oversight = oversight
         self._fresh_s = fresh_s
-        self._proven = proven
+        self._proven_only = proven_only
         self._own = {offer.name: offer for offer in own}
-        self._declared = told_by(UNNAMED, declared)
-        self._told: dict[str, ExecutorOffers] = {}
+        self._declared = offers_of(UNNAMED, declared)
+        self._answers: dict[str, ExecutorOffers] = {}
         self._answered_in: dict[str, int] = {}
         self._offers: dict[str, ToolOffer] = {}
         self._catalog = Catalog(tools=())
         self._asked_at = float("-inf")
-        self._round = self._gathered = 0
+        self._round = self._closed_round = 0
         self._asking = asyncio.Lock()
-        self._news = asyncio.Event()
+        self._answered = asyncio.Event()
         self._inbox = ""
         self.problems: tuple[str, ...] = ()
 
     async def catalog(self) -> Catalog:
         if self._is_stale():
-            gathered = self._gathered
+            gathered = self._closed_round
             async with self._asking:
-                if self._is_stale() and self._gathered == gathered:  # else another has just asked
+                if self._is_stale() and self._closed_round == gathered:  # no other task has asked meanwhile
                     await self._ask()
-        if not self._offers and (self.problems or not self._told):
+        if not self._offers and (self.problems or not self._answers):
             raise TryAgain("; ".join(self.problems) or NO_EXECUTOR)
         return self._catalog
 
     def present(self) -> frozenset[str]:
-        answered = (name for name, answered_in in self._answered_in.items() if answered_in >= self._gathered)
+        answered = (name for name, answered_in in self._answered_in.items() if answered_in >= self._closed_round)
         others = (*self._own.values(), *self._declared.offers)
         return frozenset((*answered, *(offer.executor for offer in others if offer.executor)))
 
     @property
-    def complaints(self) -> tuple[str, ...]:
-        every = (offer.name for told in self._told.values() for offer in told.offers)
-        named = unoffered(self._catalog.tools, self._allow, self._oversight, [*every]) if self._told else ()
+    def all_problems(self) -> tuple[str, ...]:
+        every = (offer.name for answer in self._answers.values() for offer in answer.offers)
+        named = unoffered(self._catalog.tools, self._allow, self._oversight, [*every]) if self._answers else ()
         return (*self.problems, *(f"{setting}, which no executor offers" for setting in named))
 
     def _is_stale(self) -> bool:
         return monotonic() - self._asked_at > self._fresh_s
 
     async def _ask(self) -> None:
-        self._told.pop(UNREADABLE, None)
-        self._news.clear()
+        self._answers.pop(UNREADABLE, None)
+        self._answered.clear()
         if not self._inbox:
             inbox = self._link.new_inbox()
             await self._link.subscribe(inbox, self._on_answer)
             self._inbox = inbox
-        known, self._round = set(self._told), self._round + 1
+        known, self._round = set(self._answers), self._round + 1
         heard_at, left = 0.0, ANSWER_WITHIN_S
         if await self._link.send(subjects.CATALOG, b"", reply=self._inbox):
-            while left > 0 and await self._news_within(left):
+            while left > 0 and await self._answers_within(left):
                 heard_at = heard_at or monotonic()
                 is_missing = not known or any(self._answered_in[name] < self._round for name in known)
                 left = heard_at + (KNOWN_WITHIN_S if is_missing else NEW_WITHIN_S) - monotonic()
-        self._gathered = self._round
+        self._closed_round = self._round
         self._merge()
-        if self._told or self._declared.offers:
+        if self._answers or self._declared.offers:
             self._asked_at = monotonic()
 
-    async def _news_within(self, seconds: float) -> bool:
+    async def _answers_within(self, seconds: float) -> bool:
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._news.wait(), seconds)
-        happened = self._news.is_set()
-        self._news.clear()
+            await asyncio.wait_for(self._answered.wait(), seconds)
+        happened = self._answered.is_set()
+        self._answered.clear()
         return happened
 
     async def _on_answer(self, message: Msg) -> None:
-        if (message.headers or {}).get("Status") is None:  # else the server says that none is there
-            told = read_answer(message.data)
-            name, before = told.executor, self._told.get(told.executor)
-            again = before and self._answered_in[name] == self._round
-            self._told[name] = before.and_also(told) if before and again else told
+        if (message.headers or {}).get("Status") is None:  # not the server's "no responders"
+            answer = read_answer(message.data)
+            name, before = answer.executor, self._answers.get(answer.executor)
+            if before and self._answered_in[name] == self._round:  # one executor may answer in several messages
+                offers, flaws = (*before.offers, *answer.offers), (*before.flaws, *answer.flaws)
+                answer = ExecutorOffers(name, offers, flaws)
+            self._answers[name] = answer
             self._answered_in[name] = self._round
-            if self._gathered == self._round:
+            if self._closed_round == self._round:
                 self._merge()
-        self._news.set()
+        self._answered.set()
 
-    def _usable(self, told: ExecutorOffers) -> ExecutorOffers:
-        allowed = tuple(filter(self._allows, told.offers))
-        unproven = tuple(offer for offer in allowed if self._proven and not offer.echoes_capability)
-        flaws = (*told.flaws, *(f"{offer.name} of {told.executor} {UNPROVEN}" for offer in unproven))
-        return ExecutorOffers(told.executor, tuple(offer for offer in allowed if offer not in unproven), flaws)
+    def _usable(self, answer: ExecutorOffers) -> ExecutorOffers:
+        allowed = tuple(filter(self._allows, answer.offers))
+        unproven = tuple(offer for offer in allowed if self._proven_only and not offer.echoes_capability)
+        flaws = (*answer.flaws, *(f"{offer.name} of {answer.executor} {UNPROVEN}" for offer in unproven))
+        return ExecutorOffers(answer.executor, tuple(offer for offer in allowed if offer not in unproven), flaws)
 
     def _allows(self, tool: ToolOffer) -> bool:
         calls_agents = tool.route in subjects.OUR_OWN_ROUTES
@@ -233,9 +235,9 @@ class NatsSkills:
         return may and (self._allow is None or tool.name in self._allow)
 
     def _merge(self) -> None:
-        every = tuple(map(self._usable, (self._declared, *self._told.values())))
+        every = tuple(map(self._usable, (self._declared, *self._answers.values())))
         self._offers, conflicts = merge(every, self._offers, self.present())
-        flaws = (flaw for told in every for flaw in told.flaws)
+        flaws = (flaw for answer in every for flaw in answer.flaws)
         hidden = (f"{name}: the agent offers its own tool of this name" for name in self._offers if name in self._own)
         problems = tuple(dict.fromkeys((*flaws, *conflicts, *hidden)))
         for problem in set(problems).difference(self.problems):
@@ -247,7 +249,7 @@ class NatsSkills:
 def unoffered(
     offers: Collection[ToolOffer], allow: tuple[str, ...] | None, oversight: Oversight, offered: Collection[str] = ()
 ) -> tuple[str, ...]:
-    """Settings that name tools which no executor offers. `offered`: offered names that are not allowed."""
+    """Settings that name tools without an offer. `offered`: offered names, allowed or not, for suggestions."""
     usable, allowed = {offer.name for offer in offers}, set(allow or ())
     left = sorted({*offered, *usable} - allowed)
     near = {name: get_close_matches(name, left, n=1, cutoff=ALIKE) for name in sorted(allowed - usable)}

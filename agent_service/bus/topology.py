@@ -1,13 +1,13 @@
-"""What the program needs on a NATS server (streams, consumers, buckets), and how large streams are made.
+"""Streams, consumers and buckets on the NATS server, and their sizes.
 
-There is a stream for each kind of publisher, so that none fills another's. AGENTIC_STARTS is a queue: taken messages
-leave it, and a full one refuses (discard new). The others drop the oldest (discard old), which was taken long ago or is
-said again from the journal or the ledger. No deletes: deleting the newest message would lose the dedupe ids at a crash.
-No purges. Requests, progress and acceptance do not sync: after a server crash the agent says again what is outstanding.
-Streams that hold a shared store are the truth: discard new, no age limit, purged only by retention rules.
+Each kind of publisher has its own stream, so that none fills another's. AGENTIC_STARTS is a queue: taken messages leave
+it, and a full one refuses (discard new). The others drop the oldest message (discard old), which was taken long ago or
+is published again from journal or ledger. No deletes: deleting the newest message would lose the dedupe ids at a crash.
+No purges. Requests, progress and acceptance do not sync: after a server crash the agent publishes again what is open.
+Streams of a shared store are the truth: discard new, no age limit, purged by retention rules only.
 
-The server reserves a stream's room when it is made, and shows its own limit only by refusing. Servers of a cluster
-learn seconds late how much of each other's room is taken, so one stream as large as all of them is tried first.
+The server reserves a stream's size when it creates the stream, and refuses beyond a limit that it does not report.
+Servers of a cluster learn seconds late of each other's reservations, so one stream of the total size is tried first.
 """
 
 import logging
@@ -36,10 +36,10 @@ from schemas.values import dataclass
 DAY_S = 86400.0
 GIB = 1024**3
 ACK_WAIT_S = 5.0
-"""What a process had in hand that died comes again after that."""
+"""Messages of a process that died are redelivered after this time."""
 EXECUTOR_ACK_WAIT_S = 30.0
 SHARERS = 8
-"""How many times as many messages may be in hand where several share the work."""
+"""Factor of `max_ack_pending` where several agents share the work."""
 MAX_GIB = 10.0
 LEAST_GIB = 0.01
 OPERATORS_CHOICE = frozenset({"max_bytes", "max_age", "num_replicas", "description"})
@@ -59,7 +59,7 @@ log = logging.getLogger(__name__)
 
 
 async def check(link: NatsLink, *, shared: bool = False) -> None:
-    """Raises Misconfigured where something is missing or refuses what is published; warns of other differences."""
+    """Raises Misconfigured if something is missing or would refuse messages; logs other differences."""
     findings = await check_topology(link, await expected(link, shared=shared))
     if missing := ", ".join(f.what for f in findings if f.kind == "missing"):
         mend = "run `agentic setup --shared` once" if shared else "run `agentic setup` once"
@@ -75,13 +75,13 @@ def lacking_work(findings: Iterable[Deviation]) -> Deviation | None:
 
 
 async def expected(link: NatsLink, *, shared: bool) -> Topology:
-    """The topology with as many replicas as there are: they differ in more than their number."""
+    """The topology with the replicas found, because other settings depend on their number."""
     _, replicas, _ = await size_found(link)
     return topology(replicas=replicas, shared=shared)
 
 
 async def size_found(link: NatsLink) -> tuple[bool, int, float]:
-    """Whether AGENTIC exists, its replicas and GiB (else 1 and MAX_GIB). Raises Misconfigured and TryAgain."""
+    """(AGENTIC exists, its replicas, GiB of the topology), by default 1 and MAX_GIB. Raises Misconfigured, TryAgain."""
     found = await info_of(link, StreamSpec(subjects.STREAM, {}))
     if found is None:
         return False, 1, MAX_GIB
@@ -91,14 +91,14 @@ async def size_found(link: NatsLink) -> tuple[bool, int, float]:
 
 @dataclass(frozen=True, slots=True)
 class Executor:
-    """`name` is that of its login and its consumer, which hands it what is said on `subjects`."""
+    """`name` is that of its login and of its consumer on `subjects`."""
 
     name: str
     subjects: tuple[str, ...]
 
     @classmethod
     def read(cls, text: str) -> Self:
-        """Of `NAME=ROUTE[,ROUTE]`. Raises ValueError for what is no name, and for a name or route of our own."""
+        """Parses `NAME=ROUTE[,ROUTE]`. Raises ValueError for an illegal or reserved name or route."""
         name, _, routes = text.partition("=")
         if not subjects.NAME.fullmatch(name):
             raise ValueError(f"an executor is named by {subjects.NAME.pattern}, as NAME=ROUTE")
@@ -112,20 +112,20 @@ def topology(
     *, replicas: int = 1, max_gib: float = MAX_GIB, executors: Iterable[Executor] = (), shared: bool = False
 ) -> Topology:
     """`replicas` is 1, 3 or 5; `max_gib` bounds work, artifacts and shared runs, each. See `reserved_gib`."""
-    kept = _stores(replicas, max_gib) if shared else ()
+    stores = _stores(replicas, max_gib) if shared else ()
     consumers = (_consumer(*row, shared=shared) for row in _CONSUMERS if shared or row[0] in subjects.CONSUMERS)
     return Topology(
-        streams=(*_streams(replicas, max_gib), *kept, *_buckets(replicas, max_gib)),
+        streams=(*_streams(replicas, max_gib), *stores, *_buckets(replicas, max_gib)),
         consumers=(*consumers, *map(_of_executor, executors)),
     )
 
 
-def reserved_gib(all_of_it: Topology) -> float:
-    return float(sum(stream.settings["max_bytes"] for stream in all_of_it.streams)) / GIB
+def reserved_gib(of: Topology) -> float:
+    return float(sum(stream.settings["max_bytes"] for stream in of.streams)) / GIB
 
 
 def _streams(replicas: int, gib: float) -> Iterator[StreamSpec]:
-    """`gib` bounds those of work together, on disk."""
+    """`gib` bounds all streams of work together."""
     durable = {"deny_delete": True, "deny_purge": True, "allow_direct": True}
     passing = {"persist_mode": "async" if replicas == 1 else None}
     again = "Can be published again from the journal."
@@ -156,20 +156,19 @@ def _streams(replicas: int, gib: float) -> Iterator[StreamSpec]:
         yield _stream(name, about, replicas, size, {"subjects": taken, "retention": "limits", **usual, **own})
 
 
-def _to_the_log(said: str) -> RePublish:
-    """What a stream has stored is said once more for onlookers: on the subject itself they hear also what it refused,
-    or dropped as a repetition."""
-    return RePublish(src=said, dest=f"{subjects.LOG}.{said}")
+def _to_the_log(filtered: str) -> RePublish:
+    """Republishes stored messages for observers; the subject itself also has refused messages and duplicates."""
+    return RePublish(src=filtered, dest=f"{subjects.LOG}.{filtered}")
 
 
 def _stores(replicas: int, gib: float) -> Iterator[StreamSpec]:
-    """What agents and gateways share. The gateways' newest fact of a subject replaces those before."""
-    told = "shared by several. Durable; back it up."
+    """Stores that agents and gateways share. In the ledger, a rollup replaces older facts of its subject."""
+    note = "shared by several. Durable; back it up."
     own = {"discard": "new", "duplicate_window": 120.0, "deny_delete": True, "allow_direct": True}
     runs = {"subjects": [f"{subjects.STORE}.>"]}
     ledger = {"subjects": [f"{subjects.LEDGER}.>"], "allow_rollup_hdrs": True}
-    yield _stream(subjects.STREAM_RUNS, f"the journals of all runs, {told}", replicas, gib, own | runs)
-    yield _stream(subjects.STREAM_LEDGER, f"what gateways know of calls, {told}", replicas, gib / 2, own | ledger)
+    yield _stream(subjects.STREAM_RUNS, f"the journals of all runs, {note}", replicas, gib, own | runs)
+    yield _stream(subjects.STREAM_LEDGER, f"what gateways know of calls, {note}", replicas, gib / 2, own | ledger)
     queue = own | {"subjects": [subjects.TURN], "retention": "workqueue", "duplicate_window": 30.0}
     yield _stream(subjects.STREAM_TURNS, "turns of runs that no other message drives.", replicas, gib / 8, queue)
 
@@ -214,7 +213,7 @@ def _of_executor(executor: Executor) -> ConsumerSpec:
 
 
 def _consuming(stream: str, name: str, description: str, filters: tuple[str, ...], most: int) -> ConsumerSpec:
-    """Redelivery has no backoff: it would replace ack_wait, and a handler asks for its own delay."""
+    """No redelivery backoff: it would replace ack_wait, and handlers ask for their own delay."""
     return ConsumerSpec(
         stream,
         name,
@@ -236,7 +235,7 @@ STEP = 0.5
 async def set_up_within(
     link: NatsLink, gib: float, wanted: Callable[[float], Topology]
 ) -> tuple[list[Deviation], float]:
-    """Make all of it with `gib` or the next smaller size that fits; the findings and that size. Raises as `set_up`."""
+    """Sets up with `gib`, or half of that until it fits. Returns the deviations and the size. Raises as `set_up`."""
     while True:
         try:
             await _check_room(link, wanted(gib))
@@ -247,10 +246,10 @@ async def set_up_within(
             gib *= STEP
 
 
-async def _check_room(link: NatsLink, all_of_it: Topology) -> None:
-    """Makes one stream as large as all of it, and removes it. Raises NoRoom."""
-    tried = next(stream for stream in all_of_it.streams if stream.name == subjects.STREAM_PROGRESS)
+async def _check_room(link: NatsLink, wanted: Topology) -> None:
+    """Creates and deletes one stream of the total size. Raises NoRoom."""
+    tried = next(stream for stream in wanted.streams if stream.name == subjects.STREAM_PROGRESS)
     if await info_of(link, tried) is None:
-        whole = tried.config() | {"max_bytes": int(reserved_gib(all_of_it) * GIB)}
+        whole = tried.config() | {"max_bytes": int(reserved_gib(wanted) * GIB)}
         await link.ask_jetstream(tried.api("CREATE"), whole)
         await link.ask_jetstream(tried.api("DELETE"))

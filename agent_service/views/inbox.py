@@ -19,9 +19,9 @@ from schemas.envelope import RUN_ID
 from schemas.events import INBOUND
 from schemas.values import dataclass
 
-_SAID = "Dead-Letter-"
+PREFIX = "Dead-Letter-"
 _SECRETS = re.compile(r'("(?:callback|capability)"\s*:\s*)"(?:[^"\\]|\\.)*(?:"|$)')
-_NUMBER = re.compile(r"[0-9]{1,18}")
+NUMBER = re.compile(r"[0-9]{1,18}")
 MAX_TITLE = 200
 
 ItemKind = Literal["approval", "question", "in_doubt", "escalated", "paused", "dead_letter"]
@@ -67,25 +67,25 @@ class DeadLetter:
 
     @property
     def subject(self) -> str:
-        return self.said("Subject") or "?"
+        return self.header("Subject") or "?"
 
     @property
     def place(self) -> tuple[str, int]:
-        return self.said("Stream"), self.number("Sequence")
+        return self.header("Stream"), self.header_number("Sequence")
 
     @property
     def is_whole(self) -> bool:
-        return not self.said("Body") and not self.said("Headers")
+        return not self.header("Body") and not self.header("Headers")
 
-    def said(self, name: str) -> str:
-        return self.headers.get(f"{_SAID}{name}", "")
+    def header(self, name: str) -> str:
+        return self.headers.get(f"{PREFIX}{name}", "")
 
-    def number(self, name: str) -> int:
-        return int(self.said(name)) if _NUMBER.fullmatch(self.said(name)) else 0
+    def header_number(self, name: str) -> int:
+        return int(self.header(name)) if NUMBER.fullmatch(self.header(name)) else 0
 
-    def is_of(self, subject: str, at: datetime) -> bool:
+    def is_about(self, subject: str, at: datetime) -> bool:
         """Whether its message was stored then."""
-        told = instant_in(self.said("Time"))
+        told = instant_in(self.header("Time"))
         return subject == self.subject and (told is None or same_instant(told, at))
 
 
@@ -120,14 +120,14 @@ def letter_view(letter: DeadLetter) -> LetterView:
         at=letter.buried,
         status=letter.settled.deed if letter.settled else "open",
         subject=letter.subject,
-        reason=letter.said("Reason"),
-        deliveries=letter.number("Deliveries"),
+        reason=letter.header("Reason"),
+        deliveries=letter.header_number("Deliveries"),
         run_id=letter.headers.get(RUN_ID),
-        consumer=letter.said("Consumer") or None,
-        target=letter.said("Target") or None,
+        consumer=letter.header("Consumer") or None,
+        target=letter.header("Target") or None,
         stream=stream or None,
         stream_seq=sequence or None,
-        msg_id=letter.said("Msg-Id") or letter.said("Key") or None,
+        msg_id=letter.header("Msg-Id") or letter.header("Key") or None,
         bytes=letter.size,
         settled=letter.settled,
     )
@@ -200,7 +200,7 @@ def of_damaged_run(damaged: Damaged, since: datetime) -> InboxItem:
 
 def of_letter(letter: DeadLetter) -> InboxItem:
     why, actions = obstacle(letter), tuple[Action, ...](["discard"])
-    if not why and letter.number("Deliveries") == 1:  # it was refused at once, for what it says
+    if not why and letter.header_number("Deliveries") == 1:  # it was refused at once, for what it says
         why, actions = "it cannot be read as it is, and would be refused again: drop it", ("discard", "retry")
     elif not why:
         actions = ("retry", "discard")
@@ -212,7 +212,7 @@ def of_letter(letter: DeadLetter) -> InboxItem:
         seq=letter.id,
         since=letter.buried,
         title=clipped(f"A message on {letter.subject} could not be handled", MAX_TITLE),
-        text=letter.said("Reason"),
+        text=letter.header("Reason"),
         item_class="dead_letter",
         remedy=Remedy(text=why or "correct what it names, then retry it", command=f"agentic dlq {deed} {letter.id}"),
         actions=actions,
@@ -223,7 +223,7 @@ def obstacle(letter: DeadLetter) -> str:
     if done := letter.settled:
         again = "; if it was refused again, that is a dead letter of its own" if done.deed == "retried" else ""
         return f"it was {done.deed} by {done.by} at {rfc3339(done.at)}{again}"
-    if letter.said("Target"):
+    if letter.header("Target"):
         return "it is a delivery to an address outside, not a message of the bus: deliver it by hand, then drop it"
     if letter.subject not in INBOUND and not letter.subject.startswith(f"{subjects.TOOL_REQUEST}."):
         return f"{letter.subject[:80]} is an announcement, which is published once: drop it when it is dealt with"

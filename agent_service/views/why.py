@@ -134,7 +134,7 @@ def _facts(run: RunState, seen: Observations) -> Iterator[tuple[str, str]]:
         yield "executor", f"{executor} {answers}" if executor else ""
         yield "gateway", f"since {instant(seen.word.since)}: {seen.word.why}" if seen.word else ""
     yield "bus", seen.trouble
-    yield from (("dead letter", f"{one.id}, of {one.subject}: {one.said('Reason')}") for one in seen.letters)
+    yield from (("dead letter", f"{one.id}, of {one.subject}: {one.header('Reason')}") for one in seen.letters)
     yield from ((f"agent: {name}", trouble) for name, trouble in seen.lacks.items())
     yield "dismissed", f"by {seen.dismissal.by} at {instant(seen.dismissal.at)}" if seen.dismissal else ""
 
@@ -176,7 +176,7 @@ def _of_a_sent_attempt(run: RunState, pending: Pending, seen: Observations) -> I
         yield f"the result of {what} is on the bus, and the agent has not taken it up yet", LOG
     for letter in reversed([letter for letter in seen.letters if not letter.settled]):
         mend = Remedy(text="correct what it names, then retry it", command=f"agentic dlq retry {letter.id}")
-        yield f"a message of the run was refused: {letter.said('Reason')}", mend
+        yield f"a message of the run was refused: {letter.header('Reason')}", mend
     if seen.word:
         yield f"the gateway has {what} and waits: {seen.word.why}", DOCTOR
     if seen.trouble:

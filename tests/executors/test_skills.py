@@ -58,7 +58,7 @@ async def test_a_misspelt_name_is_told_with_what_is_meant_and_one_that_is_offere
     for allow, said in ((("talk", "wlak"), "wlak (did you mean walk?)"), (("swim",), "swim"), (("walk",), "")):
         skills = NatsSkills(link, allow=allow)
         await skills.catalog()
-        assert skills.complaints == ((f"agent.tools names {said}, which no executor offers",) if said else ())
+        assert skills.all_problems == ((f"agent.tools names {said}, which no executor offers",) if said else ())
 
 
 async def test_an_executor_that_falls_silent_keeps_its_tools_and_is_known_to_be_away(link: NatsLink) -> None:

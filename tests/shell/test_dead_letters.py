@@ -56,7 +56,7 @@ async def test_a_message_that_was_refused_is_sent_again_as_it_was_and_by_whom_is
     await refused(bus, subjects.START, b'{"goal": "x"}', msg_id="agentic:start:order-2", traceparent="00-1-2-01")
     letters = NatsDeadLetters(bus)
     letter = await only(letters)
-    told = letter.subject, letter.said("Msg-Id"), letter.number("Deliveries"), letter.said("Reason")
+    told = letter.subject, letter.header("Msg-Id"), letter.header_number("Deliveries"), letter.header("Reason")
     assert told == (subjects.START, "agentic:start:order-2", 1, "steps: at most 20")
     _, sent = await letters.retry(letter.id, ANN)
     again = await bus.jetstream.get_msg(sent.stream, sent.seq)

@@ -17,7 +17,7 @@ from agent_service.admission.claims import Amounts, LocalClaims, SharedClaims
 from agent_service.admission.limits import Quotas, SharedLimits
 from agent_service.admission.rate_limits import RateLimiter
 from agent_service.admission.spending import Spending
-from agent_service.bus.buckets import NatsValues
+from agent_service.bus.buckets import NatsClaimStore
 from agent_service.bus.topology import topology
 from agent_service.core.events import Event
 from agent_service.core.facts import CallReserved
@@ -200,7 +200,7 @@ async def test_what_the_store_knows_to_be_taken_is_recalled(
 
 async def test_what_processes_take_of_a_limit_at_the_same_time_stands_in_one_value_of_the_bus(link: NatsLink) -> None:
     await set_up(link, topology(max_gib=1, shared=True))
-    one, other = SharedClaims(NatsValues(link)), SharedClaims(NatsValues(link))
+    one, other = SharedClaims(NatsClaimStore(link)), SharedClaims(NatsClaimStore(link))
     assert await one.take("usd", 1.0, left=3.0)
     assert await other.take("usd", 1.5, left=3.0)
     assert not await one.take("usd", 1.0, left=2.0), "the other's may not be told of yet"

@@ -45,7 +45,7 @@ async def gateway(link: NatsLink, settings: AgentSettings) -> AsyncIterator[Find
         yield warning("gateway", f"{silent} more do not report their status", remedy="see their logs")
     rules = settings.tool_rules
     skills = NatsSkills(
-        link, allow=None, own=settings.own_tools(), proven=rules.require_capability, declared=rules.declared
+        link, allow=None, own=settings.own_tools(), proven_only=rules.require_capability, declared=rules.declared
     )
     try:
         catalog = await skills.catalog()

@@ -8,22 +8,22 @@ from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 
-from ductile_gateway.bus.incoming import Questions, requests_of, serve_questions
-from ductile_gateway.bus.outgoing import NatsArtifacts, NatsBus, agent_keys, follow_halt, halt_at_last, has_ended
-from ductile_gateway.bus.ownership import ROLE, AfterRestore, BusOwnership, require
-from ductile_gateway.bus.permits import Permits
+from ductile_gateway.bus.incoming import MicroEndpoints, request_loop, serve_endpoints
+from ductile_gateway.bus.outgoing import NatsArtifacts, NatsBus, agent_keys, follow_halt, has_ended, read_halt
+from ductile_gateway.bus.ownership import ROLE, BusOwnership, RestoredLedger, require_topology
+from ductile_gateway.bus.permits import NatsPermits
+from ductile_gateway.calls.admission import PauseGate, Slots
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.calls.policy import Offers
 from ductile_gateway.calls.relay import Relay
-from ductile_gateway.calls.waiting import Lanes, Standstill
-from ductile_gateway.seen import Seen
+from ductile_gateway.retention import Retention
 from ductile_gateway.settings import GatewaySettings, load, settings_file
+from ductile_gateway.status import Observability
 from ductile_gateway.store import ahead
 from ductile_gateway.store.opening import mark_of, open_alone, open_shared
 from ductile_gateway.store.rows import Rows
-from ductile_gateway.telling import GatewayMetrics
-from ductile_gateway.tidying import Tidying
-from ductile_gateway.tools.toolbox import follow_folders, keep_fresh, open_tools, tools_at_last
+from ductile_gateway.telemetry import GatewayMetrics
+from ductile_gateway.tools.toolbox import await_tools, follow_folders, keep_fresh, open_runner
 from ductile_gateway.trust import Pins, Trust
 from ductile_gateway.webhooks.destinations import callback_check
 from ductile_gateway.webhooks.outbound import Outbox, serve_outbound
@@ -83,14 +83,14 @@ async def _serve(settings: GatewaySettings, *, take_over: bool) -> None:
     laying = _laid(settings, take_over=take_over, on_commit=metrics.store.committed)
     async with laying as stands_on, contextlib.AsyncExitStack() as leaving:
         link, rows, outbox = stands_on.ground.link, stands_on.rows, Outbox(stands_on.rows)
-        told = Seen(settings, offers, link, rows, metrics)
+        told = Observability(settings, offers, link, rows, metrics)
         leaving.push_async_callback(told.spans.send_the_last)  # also those of calls that ended in their grace
         agent = partial(agent_keys, link, progress=settings.outbound.wants_progress())
         trust = Trust(Pins(rows), agent, given=settings.outbound.agent_keys, refused=metrics.refused.add)
         told.status.looks["agent's word"] = trust.findings
-        answering = serve_questions(link, told.status.tell, each=rows.by)
+        answering = serve_endpoints(link, told.status.tell, each=rows.by)
         async with answering as questions, asyncio.TaskGroup() as group:
-            tidying = Tidying(rows, settings)
+            tidying = Retention(rows, settings)
             await questions.answer_callbacks(callback_check(settings.outbound.callbacks))
             await questions.answer_prune(tidying.prune)
             gateway = _Gateway(settings, offers, stands_on, told, trust, metrics)
@@ -113,7 +113,7 @@ class _Foundations:
     ground: Ground
     rows: Rows
     ownership: BusOwnership
-    permits: Permits | None
+    permits: NatsPermits | None
 
 
 @contextlib.asynccontextmanager
@@ -122,7 +122,7 @@ async def _laid(settings: GatewaySettings, *, take_over: bool, on_commit: OnComm
         ROLE,
         settings.nats,
         settings.private_folder(),
-        partial(require, shared=settings.shared),
+        partial(require_topology, shared=settings.shared),
         name=subjects.SERVICE_GATEWAY,
         shared=settings.shared,
         take_over=take_over,
@@ -134,7 +134,7 @@ async def _laid(settings: GatewaySettings, *, take_over: bool, on_commit: OnComm
             link, me = ground.link, store_id(ground.folder)
             async with open_shared(ground.folder, link, me, on_commit=on_commit) as rows:
                 ownership = BusOwnership(ground.lease, link=link, me=me, restored=await _restored(rows))
-                permits = Permits(link, me)
+                permits = NatsPermits(link, me)
                 await permits.listen()
                 yield _Foundations(ground, rows, ownership, permits)
         return
@@ -145,9 +145,9 @@ async def _laid(settings: GatewaySettings, *, take_over: bool, on_commit: OnComm
         yield _Foundations(ground, rows, ownership, None)
 
 
-async def _restored(rows: Rows) -> AfterRestore | None:
+async def _restored(rows: Rows) -> RestoredLedger | None:
     mark = await mark_of(rows)
-    return AfterRestore(mark, rows) if mark.backup else None
+    return RestoredLedger(mark, rows) if mark.backup else None
 
 
 @dataclass(eq=False)
@@ -155,7 +155,7 @@ class _Gateway:
     settings: GatewaySettings
     offers: Offers
     stands_on: _Foundations
-    told: Seen
+    told: Observability
     trust: Trust
     metrics: GatewayMetrics
 
@@ -184,20 +184,20 @@ class _Gateway:
             inbound = loaded("ductile_gateway.webhooks.inbound:Inbound")
             await inbound(settings, self.bus, self.artifacts, self.offers.find, self.metrics.received.add).serve()
 
-    async def carries(self, questions: Questions) -> None:
+    async def carries(self, questions: MicroEndpoints) -> None:
         """Requests, once it is known whether everything is stopped, and which tools there are."""
-        settings, offers, link, told, standstill = self.settings, self.offers, self.link, self.told, Standstill()
-        await halt_at_last(link, standstill)
-        tools = await tools_at_last(settings)
+        settings, offers, link, told, standstill = self.settings, self.offers, self.link, self.told, PauseGate()
+        await read_halt(link, standstill)
+        tools = await await_tools(settings)
         offers.replace(tools.catalog, tools.problems, awaited=tools.awaited)
         ground, choices = self.stands_on.ground, settings.choices() or {}
         ledger = Ledger(self.stands_on.rows, run_bytes=settings.run_mb << 20)
-        opening = open_tools(settings, tools, ledger, ground.folder, queues=told.queues, on_start=told.calls.sent)
+        opening = open_runner(settings, tools, ledger, ground.folder, queues=told.queues, on_start=told.calls.sent)
         async with opening as runner, asyncio.TaskGroup() as group:
             relay = Relay(
                 offers=offers,
                 runner=runner,
-                lanes=Lanes(
+                lanes=Slots(
                     {name: choice.concurrency for name, choice in choices.items() if choice.concurrency},
                     width=settings.concurrency,
                     most=settings.slots,
@@ -213,7 +213,7 @@ class _Gateway:
                 standstill=standstill,
                 observer=told.calls,
             )
-            requests = requests_of(
+            requests = request_loop(
                 link,
                 relay,
                 trust=self.trust if settings.require_signed_writes else None,

@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from ductile_gateway.calls.call import Asked, Intent, Receipt, ToolCall, ToolOutcome, Verdict
+from ductile_gateway.calls.call import CallRequest, Intent, Receipt, ToolCall, ToolOutcome, Verdict
 from schemas.status import Finding
 
-Look = Callable[[], Sequence[Finding] | Awaitable[Sequence[Finding]]]
+StatusCheck = Callable[[], Sequence[Finding] | Awaitable[Sequence[Finding]]]
 """How a part of the gateway is."""
 
 
@@ -44,7 +44,7 @@ class ToolRunner(Protocol):
         """The verdict is recorded. A key that is not known is fine."""
 
 
-class Artifacts(Protocol):
+class ArtifactStore(Protocol):
     async def put(self, run_id: str, name: str, content: bytes, content_type: str) -> None:
         """Stored on return. Raises NoRoom, and CannotKeep for a run id or name that the store does not take."""
 
@@ -70,7 +70,7 @@ class Ownership(Protocol):
     def note_delivery(self, key: str, delivered: int, at: datetime) -> None:
         """The request of call `key`, stored `at`, was delivered for the `delivered`-th time."""
 
-    def doubt(self, asked: Asked) -> str:
+    def doubt(self, asked: CallRequest) -> str:
         """Why the call may have been begun elsewhere, or in a time that was lost; empty where it cannot."""
 
     async def lost(self, intent: Intent, *, anywhere: bool) -> str:
@@ -78,19 +78,19 @@ class Ownership(Protocol):
         lives; and while it may be back, for a call that can not be gone on with `anywhere`."""
 
 
-class Bus(Protocol):
+class ResultBus(Protocol):
     async def publish(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None:
         """Durably, under Msg-Id `key`; a duplicate is a success."""
 
 
-class Observer(Protocol):
+class CallObserver(Protocol):
     """Hears what becomes of calls. Returns at once, raises nothing, and changes nothing."""
 
-    def begun(self, asked: Asked) -> None: ...
+    def begun(self, asked: CallRequest) -> None: ...
 
-    def put_off(self, asked: Asked) -> None: ...
+    def put_off(self, asked: CallRequest) -> None: ...
 
-    def answered(self, asked: Asked, outcome: ToolOutcome) -> None: ...
+    def answered(self, asked: CallRequest, outcome: ToolOutcome) -> None: ...
 
-    def known(self, asked: Asked) -> None:
+    def known(self, asked: CallRequest) -> None:
         """It came again, and had been answered before."""

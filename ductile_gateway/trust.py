@@ -34,7 +34,7 @@ _PINNED = "SELECT subject, head, body FROM rows WHERE kind = 'pinned'"
 log = logging.getLogger(__name__)
 
 
-class NotTheAgents(Exception):
+class NotFromAgent(Exception):
     """Somebody else said it: it never counts. The text says why."""
 
 
@@ -111,7 +111,7 @@ class Trust:
             why = f"key {key_id} is not trusted, and no key that is trusted endorses it"
         self._refused += 1
         self.refused()
-        raise NotTheAgents(f"not said by the agent: {why}. Nothing came of it; {_SHOWN}")
+        raise NotFromAgent(f"not said by the agent: {why}. Nothing came of it; {_SHOWN}")
 
     async def _trusted(self, key_id: str, *, again: bool) -> Sequence[str]:
         """The public key of this id, if it is trusted: where it is not known, the agent is asked."""

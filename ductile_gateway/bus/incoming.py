@@ -14,10 +14,10 @@ from nats.micro.request import Request, ServiceError
 from nats.micro.service import Service
 from pydantic import ValidationError
 
-from ductile_gateway.calls.call import Asked, Unacceptable, read_request, route_of
+from ductile_gateway.calls.call import CallRequest, Unacceptable, read_request, route_of
 from ductile_gateway.calls.relay import Relay
 from ductile_gateway.calls.results import SOURCE
-from ductile_gateway.trust import NotTheAgents, Trust
+from ductile_gateway.trust import NotFromAgent, Trust
 from groundwork.nats.link import NatsLink
 from groundwork.nats.micro_service import micro_service
 from groundwork.nats.pull_loop import PullLoop
@@ -32,7 +32,7 @@ from schemas.status import GatewayPruned, GatewayPruneRequest, GatewayStatus
 MOST_DOUBLINGS = 8
 
 
-def requests_of(link: NatsLink, relay: Relay, *, trust: Trust | None, slots: int, grace_s: float) -> PullLoop:
+def request_loop(link: NatsLink, relay: Relay, *, trust: Trust | None, slots: int, grace_s: float) -> PullLoop:
     """The loop that consumes them: what has begun when it is cancelled has its grace to end. With `trust` only the
     agent has anything written."""
 
@@ -51,30 +51,30 @@ def requests_of(link: NatsLink, relay: Relay, *, trust: Trust | None, slots: int
                 delay = error.delay_s * 2 ** min(delivery.delivered - 1, MOST_DOUBLINGS)
                 raise TryAgain(str(error), delay_s=delay) from error
 
-    buried = DeadLetters(subjects.DEAD_LETTERS_TOOLS, notify=rejection_of)
+    buried = DeadLetters(subjects.DEAD_LETTERS_TOOLS, notify=rejection_notice)
     settling = Settling(link, subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS, handle, buried)
     return PullLoop(settling, slots=slots, grace_s=grace_s, on_stop=relay.begin_no_more)
 
 
-async def _check(relay: Relay, trust: Trust | None, asked: Asked, delivery: Delivery) -> None:
+async def _check(relay: Relay, trust: Trust | None, asked: CallRequest, delivery: Delivery) -> None:
     command = relay.offers.command(asked.request.tool, asked.request.tool_command)
     if trust and command and command.tier == "write":
         signature, again = delivery.headers.get(SIGNATURE), delivery.delivered > 1
         try:
             await trust.check(delivery.subject, delivery.body, signature, again=again)
-        except NotTheAgents as error:
+        except NotFromAgent as error:
             raise Unacceptable(str(error)) from error
     relay.ownership.note_delivery(asked.key, delivery.delivered, delivery.at)
 
 
-def rejection_of(delivery: Delivery, stream: str, reason: str) -> Notice:
+def rejection_notice(delivery: Delivery, stream: str, reason: str) -> Notice:
     event, headers = rejection(delivery, stream=stream, reason=reason, source=SOURCE, at=utc_now())
     run_id = event.payload.run_id
     about, facts = ({RUN_ID: run_id}, {"run_id": run_id}) if run_id else ({}, {})
     return Notice(event.type, event.body(), event.dedupe_key or "", headers, about, facts)
 
 
-class Questions:
+class MicroEndpoints:
     def __init__(self, service: Service) -> None:
         self._service = service
 
@@ -108,9 +108,9 @@ class Questions:
 
 
 @contextlib.asynccontextmanager
-async def serve_questions(
+async def serve_endpoints(
     link: NatsLink, status: Callable[[], Awaitable[GatewayStatus]], *, each: str = ""
-) -> AsyncIterator[Questions]:
+) -> AsyncIterator[MicroEndpoints]:
     """Answer inside the context. `status` may not raise. `each`: the name of this gateway, where several answer."""
 
     async def tell(request: Request) -> None:
@@ -120,7 +120,7 @@ async def serve_questions(
     service = await micro_service(Service, link, name=subjects.SERVICE_GATEWAY, description=about)
     try:
         await service.add_endpoint(name="status", subject=subjects.STATUS, handler=tell, queue_group=each or None)
-        yield Questions(service)
+        yield MicroEndpoints(service)
     finally:
         with contextlib.suppress(nats.errors.Error):  # of a bus that is gone: that is told elsewhere
             await service.stop()

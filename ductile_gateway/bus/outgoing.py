@@ -10,7 +10,7 @@ from functools import partial
 
 from pydantic import ValidationError
 
-from ductile_gateway.calls.waiting import Standstill
+from ductile_gateway.calls.admission import PauseGate
 from ductile_gateway.ports import CannotKeep
 from ductile_gateway.webhooks.notifications import Notification
 from groundwork.nats.buckets import ArtifactBucket, changes, newest
@@ -90,7 +90,7 @@ async def callback_of_run(link: NatsLink, run_id: str) -> str | None:
     return callback if isinstance(callback, str) else None
 
 
-async def bury(link: NatsLink, delivery: Notification, why: str) -> None:
+async def dead_letter(link: NatsLink, delivery: Notification, why: str) -> None:
     """Durably among the dead letters; twice is harmless. Raises TryAgain."""
     headers = {
         "Agentic-Run-Id": delivery.run_id,
@@ -127,7 +127,7 @@ async def agent_keys(link: NatsLink, *, progress: bool = False) -> Sequence[Agen
 LOOK_S, LOOK_AGAIN_S = 30.0, 0.25
 
 
-async def halt_at_last(link: NatsLink, standstill: Standstill) -> None:
+async def read_halt(link: NatsLink, standstill: PauseGate) -> None:
     found = (await patiently(partial(newest, link, subjects.LEASE_BUCKET, subjects.HALT_KEY), LOOK_AGAIN_S)).body
     before = standstill.why
     with contextlib.suppress(ValidationError):  # the agent puts it right
@@ -136,6 +136,6 @@ async def halt_at_last(link: NatsLink, standstill: Standstill) -> None:
         log.warning("stopped" if standstill.why else "everything goes on", extra={"why": standstill.why or before})
 
 
-async def follow_halt(link: NatsLink, standstill: Standstill) -> None:
+async def follow_halt(link: NatsLink, standstill: PauseGate) -> None:
     async for _ in changes(link, subjects.LEASE_BUCKET, subjects.HALT_KEY, every_s=LOOK_S):
-        await halt_at_last(link, standstill)
+        await read_halt(link, standstill)

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from ulid import ULID
 
-from ductile_gateway.calls.call import ALONE, Asked, Intent
+from ductile_gateway.calls.call import ALONE, CallRequest, Intent
 from ductile_gateway.calls.results import MAX_RESULT_BYTES
 from ductile_gateway.store.opening import Mark
 from ductile_gateway.store.rows import Rows
@@ -33,7 +33,7 @@ NEEDED = Topology(
 SHARED = replace(NEEDED, streams=(*NEEDED.streams, StreamSpec(subjects.STREAM_LEDGER, {})))
 
 
-async def require(link: NatsLink, *, shared: bool = False) -> None:
+async def require_topology(link: NatsLink, *, shared: bool = False) -> None:
     """Raises Misconfigured when something is missing, and TryAgain or Broken when the server cannot tell."""
     if link.max_payload < MAX_RESULT_BYTES:
         raise Misconfigured(
@@ -60,14 +60,14 @@ _IN_DOUBT = '"in_doubt"'
 
 
 @dataclass(eq=False)
-class AfterRestore:
+class RestoredLedger:
     """Of the rows that were restored: a write of a run that is older than that is in doubt, and a person is asked once
     about it."""
 
     _restored: Mark
     _rows: Rows
 
-    def doubt(self, asked: Asked) -> str:
+    def doubt(self, asked: CallRequest) -> str:
         """Why a call that is new may have been made in the time that was lost; empty where it cannot."""
         request, at = asked.request, self._restored.at
         same = microseconds(at), request.run_id, asked.digest, request.step, _IN_DOUBT
@@ -99,7 +99,7 @@ class BusOwnership:
     predecessor: Record | None = None
     link: NatsLink | None = None
     me: str = ALONE
-    restored: AfterRestore | None = None
+    restored: RestoredLedger | None = None
 
     def __post_init__(self) -> None:
         before = self.predecessor
@@ -119,7 +119,7 @@ class BusOwnership:
         elif key not in self._ours:
             self._inherited.add(key)
 
-    def doubt(self, asked: Asked) -> str:
+    def doubt(self, asked: CallRequest) -> str:
         if self.restored and (why := self.restored.doubt(asked)):
             return why
         if asked.key not in self._inherited:

@@ -98,7 +98,7 @@ class _Lane:
         return any(other.since and other.held < self.held for other in self.others.values())
 
 
-class Permits:
+class NatsPermits:
     """The permits of gateway `me`."""
 
     def __init__(self, link: NatsLink, me: str) -> None:

@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 
 from pydantic import JsonValue
 
-from ductile_gateway.calls.call import Asked, ProducedArtifact, WantedName
+from ductile_gateway.calls.call import CallRequest, NameCandidates, ProducedArtifact
 from schemas.catalog import ToolCommand
 from schemas.clipping import with_cut_marker
 
@@ -34,7 +34,7 @@ def masked(text: str, secrets: Iterable[str]) -> str:
     return text
 
 
-def end_of(text: str, limit: int) -> str:
+def tail(text: str, limit: int) -> str:
     """The last `limit` bytes of UTF-8, from the beginning of a line where there is one among them."""
     encoded = storable(text).strip().encode()
     if len(encoded) <= limit:
@@ -43,7 +43,7 @@ def end_of(text: str, limit: int) -> str:
     return end.partition("\n")[2] or end
 
 
-def cut(text: str, limit: int, *, where: str = "") -> str:
+def clipped(text: str, limit: int, *, where: str = "") -> str:
     """At most `limit` bytes of UTF-8, and a marker that names the artifact `where` to read on, and the place in it."""
     text = storable(text)
     encoded = text.encode()
@@ -91,16 +91,16 @@ _TELLS_ITS_CONTENT = re.compile(r".*-relayed-([0-9a-f]{16})(?:\..*)?")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
-def path_of(name: str) -> str:
+def artifact_path(name: str) -> str:
     return f"{FOLDER}/{name}"
 
 
-def name_in(path: JsonValue) -> str | None:
+def artifact_name(path: JsonValue) -> str | None:
     folder, _, name = path.partition("/") if isinstance(path, str) else ("", "", "")
     return name if folder == FOLDER and _NAME.fullmatch(name) else None
 
 
-def wanted_name(artifact: ProducedArtifact, asked: Asked, *, place: int) -> WantedName:
+def name_candidates(artifact: ProducedArtifact, asked: CallRequest, *, place: int) -> NameCandidates:
     """Of the artifact at a place among those of a call, the best first. The last one is no other artifact's."""
     request, given = asked.request, PurePosixPath(artifact.name.lstrip("._-"))
     suffix = given.suffix if 1 < len(given.suffix) <= LONGEST_SUFFIX else SUFFIXES.get(media_type(artifact), "")
@@ -111,17 +111,17 @@ def wanted_name(artifact: ProducedArtifact, asked: Asked, *, place: int) -> Want
     else:
         other = _asker(asked)
     names = f"{stem}{suffix}", f"{stem}-{other}{suffix}", f"{stem}-{ours}{suffix}"
-    return WantedName(names, artifact.sha256, len(artifact.content))
+    return NameCandidates(names, artifact.sha256, len(artifact.content))
 
 
-def _asker(asked: Asked) -> str:
+def _asker(asked: CallRequest) -> str:
     request = asked.request
     task = (request.task or "").replace(".", "-")[-LONGEST_TASK:].strip("-")
     asker = f"{request.step:02d}-{task}-{request.round}" if task else f"{request.step:02d}"
     return asker[:LONGEST_ASKER]
 
 
-def named_digest(name: str) -> str:
+def digest_in_name(name: str) -> str:
     """The beginning of the digest that the name itself tells, as those of relayed results do; else empty."""
     found = _TELLS_ITS_CONTENT.fullmatch(name)
     return found[1] if found else ""
@@ -131,7 +131,7 @@ def media_type(artifact: ProducedArtifact) -> str:
     return artifact.content_type.partition(";")[0].strip().lower()
 
 
-def text_of(artifact: ProducedArtifact) -> str | None:
+def artifact_text(artifact: ProducedArtifact) -> str | None:
     if not _TEXT.fullmatch(media_type(artifact)):
         return None
     found = re.search(r"charset=([A-Za-z0-9-]+)", artifact.content_type)
@@ -143,12 +143,12 @@ def text_of(artifact: ProducedArtifact) -> str | None:
     return text.replace("\0", "\ufffd")
 
 
-def text_in(name: str, content: bytes) -> str | None:
+def decoded_text(name: str, content: bytes) -> str | None:
     """The text of an artifact: UTF-8 whatever its name says; else, where its name says text, with replacements."""
     try:
         return content.decode()
     except UnicodeDecodeError:
-        return text_of(ProducedArtifact(name, content_type_of(name), content))
+        return artifact_text(ProducedArtifact(name, content_type_of(name), content))
 
 
 def content_type_of(name: str) -> str:

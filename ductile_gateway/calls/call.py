@@ -1,4 +1,4 @@
-"""A tool call from its request to its answer: Asked ─▶ ToolCall ─▶ Verdict ─▶ Call. Values only.
+"""A tool call from its request to its answer: CallRequest ─▶ ToolCall ─▶ Verdict ─▶ Call. Values only.
 
 Every call ends in one verdict: an outcome, "it never started", or "unknown". An intent without an answer means that
 the tool may have run. The first answer is kept for ever.
@@ -36,7 +36,7 @@ class Unacceptable(GiveUp):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class CallRequest:
     """One attempt of one step, or of a sub-request of it. `route`: the last token of the subject. `body`: the message
     as it came. `digest`: of what is asked for. `trace` has no span id where that is not known."""
 
@@ -59,7 +59,7 @@ class Asked:
         return named | task | {"trace_id": self.trace.trace_id}
 
 
-def read_request(subject: str, body: bytes, message_headers: Mapping[str, str]) -> Asked:
+def read_request(subject: str, body: bytes, message_headers: Mapping[str, str]) -> CallRequest:
     route = route_of(subject)
     if route == subject or not subjects.NAME.fullmatch(route):
         raise Unacceptable(f"subject {subject[:80]} is not {subjects.TOOL_REQUEST} and the name of a route")
@@ -72,7 +72,7 @@ def route_of(subject: str) -> str:
     return subject.removeprefix(f"{subjects.TOOL_REQUEST}.")
 
 
-def read_again(route: str, body: bytes, *, trace: Context | None) -> Asked:
+def read_again(route: str, body: bytes, *, trace: Context | None) -> CallRequest:
     """The request in a body that was kept. Without a trace it gets one of its run's. Raises Unacceptable."""
     subject = subjects.tool_request(route)
     try:
@@ -88,7 +88,7 @@ def read_again(route: str, body: bytes, *, trace: Context | None) -> Asked:
     trace = trace or Context(_digest(request.run_id)[:32], span_id="")
     asked = [route, request.tool, request.tool_command, request.tool_payload]
     digest = _digest(json.dumps(asked, sort_keys=True, separators=(",", ":"), allow_nan=False))
-    return Asked(request=request, route=route, body=body, digest=digest, trace=trace)
+    return CallRequest(request=request, route=route, body=body, digest=digest, trace=trace)
 
 
 def _digest(text: str) -> str:
@@ -103,7 +103,7 @@ class AlreadyStarted(Exception):
     """A call with this key was started before: resume it, never run it again."""
 
 
-class Unwanted(Exception):
+class Withdrawn(Exception):
     """The call was withdrawn: it is not started."""
 
 
@@ -118,7 +118,7 @@ class ToolCall:
     command: str
     payload: Mapping[str, JsonValue]
     deadline_at: datetime
-    asked: Asked
+    asked: CallRequest
     wanted_until: datetime | None = None
     complete: bool = True
     may_repeat: bool = False
@@ -155,7 +155,7 @@ class ProducedArtifact:
 
 
 @dataclass(frozen=True, slots=True)
-class WantedName:
+class NameCandidates:
     """Of an artifact: the names that it may get, its SHA-256 in hex, and its size in bytes."""
 
     candidates: tuple[str, ...]
@@ -253,7 +253,7 @@ class Intent:
     """The tool is about to be run, until `deadline_at`. `by`: the gateway that begins it; empty where the ledger has
     only one, or none has begun it."""
 
-    asked: Asked
+    asked: CallRequest
     may_repeat: bool
     deadline_at: datetime
     by: str = field(default="", compare=False)

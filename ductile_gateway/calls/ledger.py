@@ -18,8 +18,8 @@ from ductile_gateway.calls.call import (
     Call,
     Intent,
     Job,
+    NameCandidates,
     Receipt,
-    WantedName,
 )
 from ductile_gateway.store.rows import COME_BACK_S, Rows
 from groundwork.service.errors import NoRoom, TryAgain
@@ -84,7 +84,7 @@ class ArtifactNames:
 
 
 def named(
-    kept: ArtifactNames | None, run_id: str, key: str, wanted: Sequence[WantedName], most: int, at: datetime
+    kept: ArtifactNames | None, run_id: str, key: str, wanted: Sequence[NameCandidates], most: int, at: datetime
 ) -> ArtifactNames:
     found = [one for one in kept.all if one.key != key] if kept else []
     size, more = sum(one.size for one in found), sum(one.size for one in wanted)
@@ -124,7 +124,7 @@ class Ledger:
         return await self._change(answer.key, partial(answered, answer=answer, by=self._rows.by)) or answer
 
     async def name_artifacts(
-        self, run_id: str, key: str, wanted: Sequence[WantedName], *, at: datetime
+        self, run_id: str, key: str, wanted: Sequence[NameCandidates], *, at: datetime
     ) -> tuple[str, ...]:
         """For each artifact the first candidate that no other of the run has. The same call gets the same names; case
         does not tell names apart. Raises NoRoom, and ValueError where all candidates for a name are taken."""

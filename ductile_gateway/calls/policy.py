@@ -8,9 +8,9 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
-from ductile_gateway.calls.artifacts import artifact_arguments, name_in
+from ductile_gateway.calls.artifacts import artifact_arguments, artifact_name
 from ductile_gateway.calls.call import (
-    Asked,
+    CallRequest,
     Intent,
     JobFacts,
     NeverStarted,
@@ -33,12 +33,12 @@ MOST_FLAWS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Awaited:
+class AwaitedTool:
     route: str
     why: str
 
 
-NONE_AWAITED: Mapping[str, Awaited] = {}
+NONE_AWAITED: Mapping[str, AwaitedTool] = {}
 
 
 class Offers:
@@ -50,7 +50,7 @@ class Offers:
         self.replace(Catalog(revision="", tools=()))
 
     def replace(
-        self, catalog: Catalog, problems: tuple[str, ...] = (), *, awaited: Mapping[str, Awaited] = NONE_AWAITED
+        self, catalog: Catalog, problems: tuple[str, ...] = (), *, awaited: Mapping[str, AwaitedTool] = NONE_AWAITED
     ) -> None:
         self._validators = {
             (offer.name, command.name): validator_of(command.input_schema)
@@ -77,7 +77,7 @@ class Offers:
     def serves(self, route: str) -> bool:
         return route in self._routes
 
-    def is_ours(self, asked: Asked) -> bool:
+    def is_ours(self, asked: CallRequest) -> bool:
         executor = asked.request.executor
         return self.serves(asked.route) if executor is None else executor == self._executor
 
@@ -88,7 +88,7 @@ class Offers:
         offer = self.find(name)
         return offer.command(command) if offer else None
 
-    def flaw(self, asked: Asked) -> str | None:
+    def flaw(self, asked: CallRequest) -> str | None:
         """What is wrong with the arguments; None also where there is no schema to check against."""
         request = asked.request
         validator = self._validators.get((request.tool, request.tool_command))
@@ -101,7 +101,7 @@ class Offers:
         return None if validator.is_valid(payload) else "; ".join(argument_flaws(validator, payload, most=MOST_FLAWS))
 
 
-def admit(asked: Asked, offer: ToolOffer | None, *, flaw: str | None, now: datetime) -> Intent | ToolOutcome:
+def admit(asked: CallRequest, offer: ToolOffer | None, *, flaw: str | None, now: datetime) -> Intent | ToolOutcome:
     """The intent to run a request that never ran, or why not. `flaw`: what is wrong with its arguments by the command's
     schema."""
     command = offer.command(asked.request.tool_command) if offer else None
@@ -121,7 +121,7 @@ def admit(asked: Asked, offer: ToolOffer | None, *, flaw: str | None, now: datet
 UNWANTED = failed("expired", "its run had ended meanwhile: it was not run", retryable=False)
 
 
-def having_waited(outcome: ToolOutcome, why: str | None) -> ToolOutcome:
+def with_wait_reason(outcome: ToolOutcome, why: str | None) -> ToolOutcome:
     if outcome.error_class != "expired" or not why:
         return outcome
     return replace(outcome, message=f"{outcome.message}. It has waited: {why}")
@@ -177,7 +177,7 @@ def _named(jobs: Sequence[str]) -> str:
     return f"{which} of Ductile, which tells its outcome. "
 
 
-def _why_not_allowed(asked: Asked, offer: ToolOffer | None) -> str:
+def _why_not_allowed(asked: CallRequest, offer: ToolOffer | None) -> str:
     request = asked.request
     if asked.route in subjects.OUR_OWN_ROUTES:
         return f"route {asked.route} would start an agent from an agent"
@@ -188,12 +188,12 @@ def _why_not_allowed(asked: Asked, offer: ToolOffer | None) -> str:
     return f"tool {request.tool} has no command {request.tool_command} on offer"
 
 
-def _flaw(asked: Asked, command: ToolCommand) -> str | None:
+def _flaw(asked: CallRequest, command: ToolCommand) -> str | None:
     payload = asked.request.tool_payload
     for name in payload:
         if unicodedata.normalize("NFKC", name).strip().casefold() in RESERVED_KEYS:
             return f"{name[:64]!r} is a reserved name"
     for name, path in artifact_arguments(command, payload).items():
-        if name_in(path) is None:
+        if artifact_name(path) is None:
             return f"{name} must name an artifact of this run, such as artifacts/fetch-01.html"
     return None

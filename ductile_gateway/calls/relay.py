@@ -19,26 +19,26 @@ from weakref import WeakValueDictionary
 from pydantic import JsonValue
 
 from ductile_gateway.calls import artifacts, policy, results
+from ductile_gateway.calls.admission import A_MOMENT, FULL, PauseGate, Slots, WaitingCalls, check_wanted, waited
 from ductile_gateway.calls.call import (
     OPEN,
     AlreadyStarted,
-    Asked,
     Call,
+    CallRequest,
     Intent,
     Receipt,
     ToolCall,
     ToolOutcome,
     Unacceptable,
     Unknown,
-    Unwanted,
     Verdict,
+    Withdrawn,
     failed,
 )
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.calls.policy import Offers
-from ductile_gateway.calls.results import Kept
-from ductile_gateway.calls.waiting import A_MOMENT, FULL, Lanes, Standstill, WaitingCalls, check_wanted, waited
-from ductile_gateway.ports import Artifacts, Bus, CannotKeep, HasEnded, Observer, Ownership, ToolRunner
+from ductile_gateway.calls.results import StoredArtifact
+from ductile_gateway.ports import ArtifactStore, CallObserver, CannotKeep, HasEnded, Ownership, ResultBus, ToolRunner
 from groundwork.service.errors import Broken, Misconfigured, NoRoom, TryAgain
 from groundwork.service.machine import utc_now
 from schemas import subjects
@@ -61,21 +61,21 @@ class Relay:
 
     offers: Offers
     runner: ToolRunner
-    lanes: Lanes
+    lanes: Slots
     escalated: Container[str] = frozenset()
     ledger: Ledger
-    artifacts: Artifacts
-    bus: Bus
+    artifacts: ArtifactStore
+    bus: ResultBus
     has_ended: HasEnded
     ownership: Ownership
-    standstill: Standstill
-    observer: Observer
+    standstill: PauseGate
+    observer: CallObserver
 
     def __post_init__(self) -> None:
         self.waiting = WaitingCalls()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    async def take(self, asked: Asked, check: Callable[[], Awaitable[None]] | None = None) -> None:
+    async def take(self, asked: CallRequest, check: Callable[[], Awaitable[None]] | None = None) -> None:
         """One request, until its result is published. `check`: whether it may be taken at all, once it is known whether
         it writes. Raises Unacceptable, TryAgain, Broken or Misconfigured."""
         async with self._locks.setdefault(asked.key, asyncio.Lock()):
@@ -109,7 +109,7 @@ class Relay:
             await self._publish(late)
         return True
 
-    async def _answer(self, asked: Asked, check: Callable[[], Awaitable[None]] | None) -> Call:
+    async def _answer(self, asked: CallRequest, check: Callable[[], Awaitable[None]] | None) -> Call:
         if why := self.offers.awaited(asked.request.tool):
             raise TryAgain(why)
         if check:
@@ -121,9 +121,9 @@ class Relay:
         if known.state == OPEN:  # it is not judged again: it was when it was new
             return await self.record(asked, await self._taken_up(known.intent()))
         self.observer.known(asked)
-        return results.brought_back(known, asked.request.capability)
+        return results.with_capability(known, asked.request.capability)
 
-    async def _first(self, asked: Asked) -> ToolOutcome:
+    async def _first(self, asked: CallRequest) -> ToolOutcome:
         if why := self.standstill.why:
             with self.waiting.in_line(asked, why):
                 await self.standstill.over()
@@ -139,7 +139,7 @@ class Relay:
                 return await self._run(admitted)
             told = {"error_class": admitted.error_class, "why": admitted.message}
             log.warning("refused", extra=asked.facts() | told)
-            return policy.having_waited(admitted, self.waiting.why(asked.key))
+            return policy.with_wait_reason(admitted, self.waiting.why(asked.key))
 
     async def _run(self, intent: Intent) -> ToolOutcome:
         payload = await self._arguments(intent.asked)
@@ -160,7 +160,7 @@ class Relay:
                 verdict: Verdict = Unknown(doubt)
             else:
                 verdict = await self._verdict(call, self.runner.run(call, partial(self._begin, intent)))
-        except Unwanted:
+        except Withdrawn:
             return policy.UNWANTED
         return self._of_reruns(policy.after_run(verdict, intent), intent)
 
@@ -209,15 +209,15 @@ class Relay:
     async def _verdict(self, call: ToolCall, running: Awaitable[Verdict]) -> Verdict:
         try:
             verdict = await running
-        except (AlreadyStarted, Unwanted, TryAgain, Broken, Misconfigured):
+        except (AlreadyStarted, Withdrawn, TryAgain, Broken, Misconfigured):
             raise
         except Exception as error:  # whatever failed there, the tool may have run, and the agent has to hear of it
             log.exception("the runner failed", extra=call.facts())
             return Unknown(f"the gateway failed while it ran ({type(error).__name__})")
         reads = results.reads_form(self.offers.find(call.asked.request.tool))
-        return results.in_words(verdict, plugin=call.plugin, reads=reads)
+        return results.with_markdown_form(verdict, plugin=call.plugin, reads=reads)
 
-    async def _arguments(self, asked: Asked) -> dict[str, JsonValue] | ToolOutcome:
+    async def _arguments(self, asked: CallRequest) -> dict[str, JsonValue] | ToolOutcome:
         """Those of the request, with contents in the place of the paths of artifacts; or why they cannot be given."""
         request = asked.request
         command = self.offers.command(request.tool, request.tool_command)
@@ -225,29 +225,29 @@ class Relay:
             return failed("not_allowed", f"tool {request.tool} has no such command any more", retryable=False)
         payload = dict(request.tool_payload)
         for argument, path in artifacts.artifact_arguments(command, payload).items():
-            name = artifacts.name_in(path) or ""
+            name = artifacts.artifact_name(path) or ""
             content = await self.artifacts.get(request.run_id, name)
             if content is None:
                 return failed("not_found", f"{argument}: this run has no artifact {path}", retryable=False)
-            recorded = await self.ledger.digest_of(request.run_id, name) or artifacts.named_digest(name)
+            recorded = await self.ledger.digest_of(request.run_id, name) or artifacts.digest_in_name(name)
             if not sha256(content).hexdigest().startswith(recorded):
                 log.error("an artifact was replaced", extra=asked.facts() | {"path": path})
                 return failed("artifact_changed", _CHANGED.format(argument=argument, path=path), retryable=False)
-            text = artifacts.text_in(name, content)
+            text = artifacts.decoded_text(name, content)
             if text is None:
                 return failed("invalid_arguments", f"{argument}: {path} is not text", retryable=False)
             payload[argument] = {"path": path, "content_type": artifacts.content_type_of(name), "text": text}
         return payload
 
-    async def record(self, asked: Asked, outcome: ToolOutcome) -> Call:
+    async def record(self, asked: CallRequest, outcome: ToolOutcome) -> Call:
         """The answer to an outcome, durable; or the one that is there already. Raises Misconfigured once another
         gateway owns the bus."""
         answer = None
         try:
-            outcome = results.made_fit(outcome)
+            outcome = results.fit_for_event(outcome)
             answer = results.answer_to(asked, outcome, await self._keep(asked, outcome), at=utc_now())
         except NoRoom as error:
-            outcome = results.without_room(outcome, str(error))
+            outcome = results.not_stored(outcome, str(error))
         except (CannotKeep, ValueError, RecursionError) as error:  # numbers without end, levels without number
             why = error if isinstance(error, CannotKeep) else type(error).__name__
             message = f"the tool has run, but what it brought cannot be kept: {why}"
@@ -259,15 +259,15 @@ class Relay:
         self.observer.answered(asked, outcome)
         return answer
 
-    async def _keep(self, asked: Asked, outcome: ToolOutcome) -> tuple[Kept, ...]:
+    async def _keep(self, asked: CallRequest, outcome: ToolOutcome) -> tuple[StoredArtifact, ...]:
         if not outcome.artifacts:
             return ()
         run_id = asked.request.run_id
         wanted = [
-            artifacts.wanted_name(artifact, asked, place=place) for place, artifact in enumerate(outcome.artifacts)
+            artifacts.name_candidates(artifact, asked, place=place) for place, artifact in enumerate(outcome.artifacts)
         ]
         names = await self.ledger.name_artifacts(run_id, asked.key, wanted, at=utc_now())
-        kept = tuple(Kept(name, artifact) for name, artifact in zip(names, outcome.artifacts, strict=True))
+        kept = tuple(StoredArtifact(name, artifact) for name, artifact in zip(names, outcome.artifacts, strict=True))
         for one in kept:
             await self.artifacts.put(run_id, one.name, one.artifact.content, one.artifact.content_type)
         return kept

@@ -12,8 +12,17 @@ from typing import Any
 from pydantic import JsonValue
 from pydantic_core import to_json
 
-from ductile_gateway.calls.artifacts import STDERR_BYTES, cut, path_of, storable, text_of
-from ductile_gateway.calls.call import ANSWERED, Asked, Call, JobFacts, ProducedArtifact, ToolOutcome, Verdict, failed
+from ductile_gateway.calls.artifacts import STDERR_BYTES, artifact_path, artifact_text, clipped, storable
+from ductile_gateway.calls.call import (
+    ANSWERED,
+    Call,
+    CallRequest,
+    JobFacts,
+    ProducedArtifact,
+    ToolOutcome,
+    Verdict,
+    failed,
+)
 from schemas import envelope, keys, subjects
 from schemas.catalog import ToolOffer
 from schemas.continuation import Continuation, PluginResult, read_plugin_result
@@ -29,7 +38,7 @@ def reads_form(offer: ToolOffer | None) -> bool:
     return offer is not None and offer.continues and offer.output == "trusted"
 
 
-def in_words(verdict: Verdict, *, plugin: str, reads: bool) -> Verdict:
+def with_markdown_form(verdict: Verdict, *, plugin: str, reads: bool) -> Verdict:
     """The verdict that the text of another one tells, if it tells one. `reads`: also where only the text says so."""
     if not isinstance(verdict, ToolOutcome) or verdict.continuation or verdict.status == "error":
         return verdict
@@ -50,7 +59,7 @@ def unreadable(outcome: ToolOutcome, flaws: str) -> ToolOutcome:
     return replace(failed("bad_output", message, retryable=False), job=outcome.job)
 
 
-def asks_for(continuation: Continuation) -> dict[str, JsonValue]:
+def continuation_fields(continuation: Continuation) -> dict[str, JsonValue]:
     return dict(continuation.model_dump(mode="json", exclude_none=True))
 
 
@@ -88,16 +97,16 @@ _Message = Envelope[ToolResult]
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredArtifact:
     name: str
     artifact: ProducedArtifact
 
 
-def made_fit(outcome: ToolOutcome) -> ToolOutcome:
+def fit_for_event(outcome: ToolOutcome) -> ToolOutcome:
     """The outcome as an event can carry it: texts that can be stored, and what is too large among the artifacts."""
     if outcome.status == "error":
         return outcome
-    if outcome.continuation and len(to_json(asks_for(outcome.continuation))) > MAX_BYTES:
+    if outcome.continuation and len(to_json(continuation_fields(outcome.continuation))) > MAX_BYTES:
         return unreadable(outcome, f"it has more than {MAX_BYTES} bytes")
     if len(outcome.artifacts) > MAX_ARTIFACTS:
         message = f"the tool has run and made {len(outcome.artifacts)} artifacts, and at most {MAX_ARTIFACTS} are taken"
@@ -108,11 +117,11 @@ def made_fit(outcome: ToolOutcome) -> ToolOutcome:
     if len(to_json(output)) > MAX_OUTPUT_BYTES:
         # A line for each value, so that parts of it can be read. Not indented: deep nesting would multiply the size.
         artifacts = (*artifacts, ProducedArtifact("output.json", "application/json", to_json(output, indent=0)))
-        output = {"untrusted": True} if is_marked(output) else {}
+        output = {"untrusted": True} if is_untrusted(output) else {}
     return replace(outcome, text=text, output=output, artifacts=artifacts)
 
 
-def answer_to(asked: Asked, outcome: ToolOutcome, kept: Sequence[Kept], *, at: datetime) -> Call:
+def answer_to(asked: CallRequest, outcome: ToolOutcome, kept: Sequence[StoredArtifact], *, at: datetime) -> Call:
     """The answer to a request: what is written down and then published. `kept` are the outcome's artifacts."""
     request = asked.request
     result = ToolResult(
@@ -124,7 +133,7 @@ def answer_to(asked: Asked, outcome: ToolOutcome, kept: Sequence[Kept], *, at: d
         task=request.task,
         round=request.round,
         capability=request.capability,
-        untrusted=is_marked(outcome.output),
+        untrusted=is_untrusted(outcome.output),
     )
     key = keys.result(request.run_id, request.step, request.attempt, request.task, request.round)
     message = _Message(type=subjects.TOOL_RESULT, payload=result, dedupe_key=key)
@@ -141,12 +150,12 @@ def answer_to(asked: Asked, outcome: ToolOutcome, kept: Sequence[Kept], *, at: d
     )
 
 
-def _ending(outcome: ToolOutcome, kept: Sequence[Kept], at: datetime) -> dict[str, Any]:
+def _ending(outcome: ToolOutcome, kept: Sequence[StoredArtifact], at: datetime) -> dict[str, Any]:
     told = {"error": _error(outcome)} if outcome.status == "error" else {"result": output_of(outcome, kept)}
     return {"status": outcome.status, "result": None, "error": None, **told, "completed_at": at}
 
 
-def brought_back(answer: Call, capability: str | None) -> Call:
+def with_capability(answer: Call, capability: str | None) -> Call:
     """The answer with the capability of the request that it answers now: asked again, it may be by a newer key."""
     message = _Message.model_validate_json(answer.body)
     if message.payload.capability == capability:
@@ -155,10 +164,10 @@ def brought_back(answer: Call, capability: str | None) -> Call:
     return replace(answer, body=message.model_copy(update={"payload": payload}).body())
 
 
-def without_room(outcome: ToolOutcome, why: str) -> ToolOutcome:
+def not_stored(outcome: ToolOutcome, why: str) -> ToolOutcome:
     """An error for a person, with the beginning of what the tool brought: it has run and is not run again."""
-    texts = (text for artifact in outcome.artifacts if (text := text_of(artifact)) is not None)
-    began = cut("\n".join(filter(None, (outcome.text, next(texts, "")))), BROUGHT_BYTES)
+    texts = (text for artifact in outcome.artifacts if (text := artifact_text(artifact)) is not None)
+    began = clipped("\n".join(filter(None, (outcome.text, next(texts, "")))), BROUGHT_BYTES)
     message = f"the tool has run, and there was no room for what it brought: {why}. It brought: {began or 'no text'}"
     return replace(failed(NO_ROOM, message, retryable=outcome.retryable), job=outcome.job)
 
@@ -169,7 +178,7 @@ def late_answer(answer: Call, outcome: ToolOutcome) -> Call | None:
     answered: ToolResult = _Message.model_validate_json(answer.body).payload
     if answered.error is None or answered.error.error_class not in UNSEEN:
         return None
-    fit, at = made_fit(replace(outcome, artifacts=())), outcome.job.ended_at or answer.at
+    fit, at = fit_for_event(replace(outcome, artifacts=())), outcome.job.ended_at or answer.at
     late = answered.model_copy(update=_ending(fit, (), at))
     key = keys.late_result(late.run_id, late.step, late.attempt or 1, late.task, late.round)
     message = _Message(type=subjects.TOOL_RESULT, payload=late, dedupe_key=key)
@@ -189,28 +198,28 @@ def headers_of(answer: Call) -> dict[str, str]:
     )
 
 
-def output_of(outcome: ToolOutcome, kept: Sequence[Kept]) -> ToolOutput:
+def output_of(outcome: ToolOutcome, kept: Sequence[StoredArtifact]) -> ToolOutput:
     """What a fit outcome that is no error brought, as the event says it. `kept` are its artifacts."""
     whole = next((one for one in kept if one.artifact.content == outcome.text.encode()), None)
-    where = path_of(whole.name) if whole else ""
-    summary = cut(outcome.text, EXCERPT_BYTES, where=where) if _is_large(outcome.text) else outcome.text
+    where = artifact_path(whole.name) if whole else ""
+    summary = clipped(outcome.text, EXCERPT_BYTES, where=where) if _is_large(outcome.text) else outcome.text
     told: dict[str, JsonValue] = {"summary": summary}
     if outcome.output:
         told["output"] = dict(outcome.output)
     if outcome.continuation:
-        told["continuation"] = asks_for(outcome.continuation)
+        told["continuation"] = continuation_fields(outcome.continuation)
     told |= _of_job(outcome.job)
     if not kept:
         return ToolOutput.model_validate(told)
-    others = ((one, text_of(one.artifact)) for one in kept if one is not whole)
+    others = ((one, artifact_text(one.artifact)) for one in kept if one is not whole)
     room = max(LEAST_EXCERPT_BYTES, min(EXCERPT_BYTES, MAX_SUMMARY_BYTES - len(summary.encode())))
     first, text = next((found for found in others if found[1] is not None), (whole or kept[0], None))
     return ToolOutput.model_validate(
         told
         | {
-            "artifact_path": path_of(first.name),
+            "artifact_path": artifact_path(first.name),
             "content_type": first.artifact.content_type,
-            "excerpt": None if text is None else cut(text, room, where=path_of(first.name)),
+            "excerpt": None if text is None else clipped(text, room, where=artifact_path(first.name)),
             "artifacts": [_listed(one) for one in kept],
         }
     )
@@ -220,7 +229,7 @@ def _is_large(text: str) -> bool:
     return len(text.encode()) > MAX_SUMMARY_BYTES
 
 
-def is_marked(output: Mapping[str, JsonValue]) -> bool:
+def is_untrusted(output: Mapping[str, JsonValue]) -> bool:
     return output.get("untrusted") is True
 
 
@@ -238,10 +247,10 @@ def _storable(value: Any) -> Any:
 def _error(outcome: ToolOutcome) -> ToolError:
     return ToolError(
         error_class=outcome.error_class or "tool_error",
-        message=cut(outcome.message or "the tool gave no reason", MAX_MESSAGE_BYTES),
+        message=clipped(outcome.message or "the tool gave no reason", MAX_MESSAGE_BYTES),
         retryable=outcome.retryable,
         exit_code=outcome.job.exit_code,
-        stderr=cut(outcome.job.stderr, STDERR_BYTES) or None,
+        stderr=clipped(outcome.job.stderr, STDERR_BYTES) or None,
         last_error=storable(outcome.job.last_error) or None,
         **_of_job(outcome.job),
     )
@@ -251,9 +260,9 @@ def _of_job(job: JobFacts) -> dict[str, Any]:
     return ({"job_id": job.job_id} if job.job_id else {}) | ({"attempts": job.attempts} if job.was_rerun else {})
 
 
-def _listed(one: Kept) -> dict[str, JsonValue]:
+def _listed(one: StoredArtifact) -> dict[str, JsonValue]:
     return {
-        "path": path_of(one.name),
+        "path": artifact_path(one.name),
         "content_type": one.artifact.content_type,
         "size": len(one.artifact.content),
         "sha256": one.artifact.sha256,

@@ -19,12 +19,12 @@ from typing import Annotated, Any
 
 import typer
 
-from ductile_gateway.bus.ownership import ROLE, require
+from ductile_gateway.bus.ownership import ROLE, require_topology
 from ductile_gateway.calls.call import OPEN
 from ductile_gateway.cli.main import AsJson, Config, settings_of
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import FILE, MIGRATIONS, opening
-from ductile_gateway.store.rows import NOTHING, InFile, InStream, Overtaken, Rows, columns_of, head_of
+from ductile_gateway.store.rows import NOTHING, FileCarrier, RowChanged, Rows, StreamCarrier, columns_of, head_of
 from ductile_gateway.webhooks.notifications import WAITING
 from groundwork.archive.format import Archive
 from groundwork.archive.series import KEYS, Series, of_backup, set_aside, snapshot, staging, write_out
@@ -87,7 +87,7 @@ async def _ledger(settings: GatewaySettings, *, leave: bool) -> AsyncIterator[Pa
         log = opening.log_of_gateways(link)
         await opening.check_shared(log)
         if leave:
-            await held.enter_async_context(_left(Rows(InStream(log))))
+            await held.enter_async_context(_left(Rows(StreamCarrier(log))))
             await refuse_at_work(link, ROLE)
         async with opening.kept_copy(log, folder):
             pass
@@ -143,7 +143,7 @@ async def restore(
         series.ring_for(settings.keys_path(), archive, new_keys=new_keys)
         with store_at_rest(settings.private_folder()):
             async with bus_at_hand(settings.nats, COMMAND) as link:
-                await require(link, shared=settings.shared)
+                await require_topology(link, shared=settings.shared)
                 await refuse_at_work(link, ROLE)
                 async with _ready(settings, link, name) as rows:
                     await _bring(settings, archive, rows, name, moved=moved or archive.manifest.moved)
@@ -158,21 +158,21 @@ async def _ready(settings: GatewaySettings, link: NatsLink, backup: str) -> Asyn
     file = settings.store / FILE
     if settings.shared:
         log = opening.log_of_gateways(link)
-        rows = Rows(InStream(log))
+        rows = Rows(StreamCarrier(log))
         if not _is_of(backup, await opening.mark_of(rows)) and await log.end():
             raise Misconfigured(_KEPT.format(f"the stream {subjects.STREAM_LEDGER} is not empty", opening.ANEW))
         yield rows
         return
     if file.exists():
         async with open_file(file, MIGRATIONS) as there:
-            known, ((calls,),) = await opening.mark_of(Rows(InFile(there))), await there.read(_CALLS)
+            known, ((calls,),) = await opening.mark_of(Rows(FileCarrier(there))), await there.read(_CALLS)
         if not (is_ours := _is_of(backup, known)) and calls and known.state != "left":
             there_is = f"{settings.store} has a ledger of {calls} calls"
             raise Misconfigured(_KEPT.format(there_is, "move it away, then run this again"))
         if not is_ours:
             set_aside(settings.store, FILE)
     async with open_file(file, MIGRATIONS) as made:
-        yield Rows(InFile(made))
+        yield Rows(FileCarrier(made))
 
 
 def _is_of(backup: str, mark: opening.Mark) -> bool:
@@ -187,7 +187,7 @@ async def _bring(settings: GatewaySettings, archive: Archive, rows: Rows, name: 
         write_out(archive.pieces(FILE), beside / FILE)
         async with open_file(beside / FILE, MIGRATIONS) as kept:
             if there.state != "coming":
-                before, taken = await opening.mark_of(Rows(InFile(kept))), archive.manifest.at
+                before, taken = await opening.mark_of(Rows(FileCarrier(kept))), archive.manifest.at
                 at = taken if moved else datetime.now(UTC)
                 moved = moved and (not before.backup or before.moved)  # what was left in doubt stays so
                 coming = opening.Mark("coming", name, taken, at, moved)
@@ -211,7 +211,7 @@ async def _bring_row(rows: Rows, subject: str, head: str, body: bytes, *, owner:
         columns["by"] = owner
     try:
         await rows.carrier.store(subject, columns, body, NOTHING)
-    except Overtaken:
+    except RowChanged:
         there = await rows.carrier.load(subject)
         if (there.head, there.body) != (head_of(columns), body):
             where = f"{subject} is there, but not as it was"

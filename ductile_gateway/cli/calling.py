@@ -18,17 +18,17 @@ import typer
 from pydantic import JsonValue, ValidationError
 
 from ductile_gateway.calls import policy, results
-from ductile_gateway.calls.artifacts import artifact_arguments, content_type_of, path_of, text_in
-from ductile_gateway.calls.call import Asked, Intent, Receipt, ToolCall, ToolOutcome, failed, read_again
+from ductile_gateway.calls.artifacts import artifact_arguments, artifact_path, content_type_of, decoded_text
+from ductile_gateway.calls.call import CallRequest, Intent, Receipt, ToolCall, ToolOutcome, failed, read_again
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.calls.policy import Offers
-from ductile_gateway.calls.results import Kept, made_fit, output_of
+from ductile_gateway.calls.results import StoredArtifact, fit_for_event, output_of
 from ductile_gateway.cli.main import EXAMPLE, NAME, AsJson, ConfigNearby, ToolsFolder, settings_for_tools
 from ductile_gateway.plugins.runner import LocalPlugins
 from ductile_gateway.ports import ToolRunner
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store.opening import open_alone
-from ductile_gateway.tools.toolbox import Tools, find_tools, open_tools
+from ductile_gateway.tools.toolbox import FoundTools, find_tools, open_runner
 from groundwork.service import strict
 from groundwork.service.commands import examples
 from groundwork.service.errors import Exit, Misconfigured, TryAgain, Unreachable
@@ -55,14 +55,14 @@ async def make_call(
         folder, queues = Path(place), dict.fromkeys(settings.every_ductile(), lambda: None)
         async with (
             open_alone(folder) as rows,
-            open_tools(
+            open_runner(
                 settings, tools, ledger := Ledger(rows), folder, queues=queues, on_start=lambda *_: None
             ) as runner,
         ):
             return await _called(ToolCall.of(intent, given), intent, offer, runner, ledger)
 
 
-def _ready(tools: Tools, tool: str, command: str, arguments: Arguments) -> tuple[Intent, ToolOffer, Arguments]:
+def _ready(tools: FoundTools, tool: str, command: str, arguments: Arguments) -> tuple[Intent, ToolOffer, Arguments]:
     offers = Offers()
     offers.replace(tools.catalog)
     offer = offers.find(tool)
@@ -90,17 +90,17 @@ def _with_files(command: ToolCommand, arguments: Arguments) -> tuple[Arguments, 
     for argument, path in artifact_arguments(command, arguments).items():
         file = Path(str(path))
         try:
-            text = text_in(file.name, file.read_bytes())
+            text = decoded_text(file.name, file.read_bytes())
         except OSError as error:
             raise typer.BadParameter(f"{argument}: the file {file} cannot be read: {error.strerror}") from error
         if text is None:
             raise typer.BadParameter(f"{argument}: the file {file} is not text")
-        named[argument] = path_of(file.name)
-        given[argument] = {"path": path_of(file.name), "content_type": content_type_of(file.name), "text": text}
+        named[argument] = artifact_path(file.name)
+        given[argument] = {"path": artifact_path(file.name), "content_type": content_type_of(file.name), "text": text}
     return named, given
 
 
-def _asked(offer: ToolOffer, command: str, arguments: Arguments) -> Asked:
+def _asked(offer: ToolOffer, command: str, arguments: Arguments) -> CallRequest:
     request = ToolRequest(
         run_id=f"by-hand-{secrets.token_hex(6)}",
         step=1,
@@ -127,8 +127,8 @@ async def _called(
             await runner.stop(call.key)
         raise
     seconds = time.monotonic() - began
-    verdict = results.in_words(verdict, plugin=call.plugin, reads=results.reads_form(offer))
-    outcome = made_fit(policy.after_run(verdict, intent))
+    verdict = results.with_markdown_form(verdict, plugin=call.plugin, reads=results.reads_form(offer))
+    outcome = fit_for_event(policy.after_run(verdict, intent))
     if outcome.status == "continuation" and not offer.continues:
         message = (
             f"{offer.name} says of itself that it never asks for more (`continues: false`), and an agent heeds that"
@@ -187,7 +187,7 @@ def _as_document(outcome: ToolOutcome, seconds: float) -> dict[str, Any]:
     if outcome.status == "error":
         error = {"class": outcome.error_class, "message": outcome.message, "retryable": outcome.retryable}
         return told | {"error": error}
-    kept = [Kept(artifact.name, artifact) for artifact in outcome.artifacts]
+    kept = [StoredArtifact(artifact.name, artifact) for artifact in outcome.artifacts]
     return told | {"result": output_of(outcome, kept).model_dump(mode="json", exclude_none=True)}
 
 

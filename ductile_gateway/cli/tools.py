@@ -23,12 +23,12 @@ from ductile_gateway.cli.main import EXAMPLE, NAME, ConfigNearby, ToolsFolder, s
 from ductile_gateway.ductile import discovery
 from ductile_gateway.plugins.boxes import box_of
 from ductile_gateway.plugins.folders import MANIFEST, InstalledPlugin
-from ductile_gateway.plugins.manifest import Command, Manifest
-from ductile_gateway.plugins.runner import look_at_box
+from ductile_gateway.plugins.manifest import PluginCommand, PluginManifest
+from ductile_gateway.plugins.runner import box_findings
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import ahead
 from ductile_gateway.tools.catalog import HOUSEKEEPING
-from ductile_gateway.tools.toolbox import Tools, find_tools
+from ductile_gateway.tools.toolbox import FoundTools, find_tools
 from groundwork.service.commands import examples
 from groundwork.service.errors import Exit, TryAgain, Unreachable
 from groundwork.service.program import invocation
@@ -48,12 +48,12 @@ OF_DUCTILE = ("concurrency_safe", "retry_safe", "values", "output_schema", "sche
 """Keys that a Ductile reads and we do not."""
 ALIKE = 0.75
 LACKING: Mapping[type[BaseModel], Mapping[str, str]] = {
-    Manifest: {
+    PluginManifest: {
         "description": "the model is not told what the tool is for",
         "output": "its results count as untrusted, and writes after them wait for a person: say "
         "`output: trusted`, or `output: untrusted` where they hold pages, mails or other texts from outside",
     },
-    Command: {
+    PluginCommand: {
         "description": "the model is not told what it does",
         "input_schema": "the model is not told its arguments, and none are checked",
     },
@@ -95,7 +95,7 @@ def _kind(command: ToolCommand) -> str:
     return ", ".join(filter(None, (command.tier, effect, approve)))
 
 
-def _may_ask(settings: GatewaySettings, tools: Tools) -> Iterator[str]:
+def _may_ask(settings: GatewaySettings, tools: FoundTools) -> Iterator[str]:
     asking = [offer.name for offer in tools.catalog.tools if reads_form(offer)] if settings.runner == "ductile" else []
     if asking:
         yield (
@@ -104,7 +104,7 @@ def _may_ask(settings: GatewaySettings, tools: Tools) -> Iterator[str]:
         )
 
 
-def _left_out(settings: GatewaySettings, tools: Tools) -> bool:
+def _left_out(settings: GatewaySettings, tools: FoundTools) -> bool:
     if settings.runner == "plugins" and settings.choices() is None:
         return not set(tools.problems) <= set(tools.lacking)
     offered = {offer.name: {command.name for command in offer.commands} for offer in tools.catalog.tools}
@@ -112,9 +112,9 @@ def _left_out(settings: GatewaySettings, tools: Tools) -> bool:
     return any(name not in offered or set(choice.commands or ()) - offered[name] for name, choice in chosen)
 
 
-async def _of_runner(settings: GatewaySettings, tools: Tools) -> Sequence[Finding]:
+async def _of_runner(settings: GatewaySettings, tools: FoundTools) -> Sequence[Finding]:
     if settings.runner == "plugins":
-        return await look_at_box(box_of(settings.plugins), tools.plugins.values())
+        return await box_findings(box_of(settings.plugins), tools.plugins.values())
     if settings.runner != "ductile":
         return ()
     offers = Offers()
@@ -199,9 +199,9 @@ def _contents(made: Path, language: Language) -> Iterator[tuple[Path, str]]:
 def advice(plugins: Mapping[str, InstalledPlugin], roots: Iterable[Path]) -> Iterator[str]:
     for place in (plugin.folder / MANIFEST for plugin in plugins.values()):
         document = yaml.safe_load(place.read_text(encoding="utf-8"))
-        yield from (f"{place}: {flaw}" for flaw in _flaws(document, Manifest))
+        yield from (f"{place}: {flaw}" for flaw in _flaws(document, PluginManifest))
         for command in document["commands"]:
-            yield from (f"{place}: command {command.get('name')}: {flaw}" for flaw in _flaws(command, Command))
+            yield from (f"{place}: command {command.get('name')}: {flaw}" for flaw in _flaws(command, PluginCommand))
     for root in (root for root in roots if not (root / MANIFEST).exists()):
         for folder in sorted(path for path in root.iterdir() if path.is_dir() and path.name[0] not in "._"):
             if not (folder / MANIFEST).exists():

@@ -14,7 +14,7 @@ from ductile_gateway.cli.main import Config, settings_of
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import FILE, MIGRATIONS
 from ductile_gateway.store.opening import log_of_gateways, open_alone
-from ductile_gateway.store.rows import InFile, InStream, Rows
+from ductile_gateway.store.rows import FileCarrier, Rows, StreamCarrier
 from ductile_gateway.trust import Pin, Pins, contested_of, first_of
 from groundwork.service.errors import Exit, Failure, Misconfigured, TryAgain
 from groundwork.service.foundations import bus_at_hand, store_at_rest
@@ -49,14 +49,14 @@ async def _pins(settings: GatewaySettings, *, to_be_changed: bool) -> AsyncItera
     """Raises Misconfigured where they are to be changed beside a gateway that is alone."""
     if settings.shared:
         async with bus_at_hand(settings.nats, COMMAND) as link:
-            yield Pins(Rows(InStream(log_of_gateways(link))))
+            yield Pins(Rows(StreamCarrier(log_of_gateways(link))))
     elif to_be_changed or not (settings.store / FILE).exists():
         with store_at_rest(settings.store):
             async with open_alone(settings.store) as rows:
                 yield Pins(rows)
     else:
         async with open_for_reading(settings.store / FILE, MIGRATIONS) as file:
-            yield Pins(Rows(InFile(file)))
+            yield Pins(Rows(FileCarrier(file)))
 
 
 def _shown(pins: Sequence[Pin], given: Sequence[str], told: Sequence[AgentKey]) -> bool:

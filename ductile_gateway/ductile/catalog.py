@@ -13,7 +13,7 @@ from pydantic import JsonValue, ValidationError
 
 from ductile_gateway.ductile.jobs import Document
 from ductile_gateway.ductile.settings import DuctileSettings, full_name
-from ductile_gateway.plugins.manifest import Command, Described
+from ductile_gateway.plugins.manifest import PluginCommand, PluginDescription
 from ductile_gateway.tools.catalog import ToolChoice
 from schemas import subjects
 from schemas.catalog import Catalog
@@ -27,7 +27,7 @@ PIPELINE_COMMAND = "handle"
 class DuctileTools:
     """`manifests` by name. `closed`: routes and commands whose arguments allow no further fields. `problems`: texts."""
 
-    manifests: Mapping[str, Described] = field(default_factory=dict)
+    manifests: Mapping[str, PluginDescription] = field(default_factory=dict)
     pipelines: frozenset[str] = frozenset()
     closed: frozenset[tuple[str, str]] = frozenset()
     problems: tuple[str, ...] = ()
@@ -69,7 +69,7 @@ def read_tools(
     chosen, relayed = frozenset(names), settings.relayed()
     problems: list[str] = [] if chosen else [_NOTHING]
     flows = (chosen & pipelines) - plugins.keys() - relayed
-    manifests = dict[str, Described]()
+    manifests = dict[str, PluginDescription]()
     for name in sorted(chosen & (plugins.keys() | flows | relayed)):
         document = plugins.get(name, {})
         document = _with_handle(name, document, settings) if name in flows | relayed else document
@@ -110,7 +110,9 @@ def _with_handle(name: str, document: Document, settings: DuctileSettings) -> Do
     return {"description": f"{name} of Ductile.", **document, "commands": [command]}
 
 
-def _manifest(name: str, document: Document, settings: DuctileSettings, problems: list[str]) -> Described | None:
+def _manifest(
+    name: str, document: Document, settings: DuctileSettings, problems: list[str]
+) -> PluginDescription | None:
     commands, schemas = [], []
     for entry in _commands_in(document):
         schema = entry.get("output_schema")
@@ -119,14 +121,14 @@ def _manifest(name: str, document: Document, settings: DuctileSettings, problems
         fields = {key: entry.get(key) for key in ("name", "type", "description", "input_schema")}
         fields |= {"effect": schemas[-1].get("x-effect"), "idempotent": idempotent}
         try:
-            commands.append(Command.model_validate(fields))
+            commands.append(PluginCommand.model_validate(fields))
         except ValidationError as error:
             problems.append(
                 f"plugin {name}: its command {str(entry.get('name'))[:64]} is left out: {validation_flaws(error)}"
             )
     outputs = [schema.get("x-output") for schema in schemas]
     try:
-        return Described.model_validate(
+        return PluginDescription.model_validate(
             {
                 "name": name,
                 "description": document.get("description"),
@@ -145,7 +147,7 @@ def _commands_in(document: Document) -> list[dict[str, JsonValue]]:
     return [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
 
 
-def _unused(settings: DuctileSettings, manifests: Mapping[str, Described]) -> Iterable[str]:
+def _unused(settings: DuctileSettings, manifests: Mapping[str, PluginDescription]) -> Iterable[str]:
     offered = {f"{name}/{command.name}" for name, manifest in manifests.items() for command in manifest.commands}
     for name in sorted(settings.idempotent - offered):
         yield f"{settings.place}.idempotent names {name}, which is not a command of a tool on offer"

@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from ductile_gateway.calls.artifacts import STDERR_BYTES, end_of, masked, printable
+from ductile_gateway.calls.artifacts import STDERR_BYTES, masked, printable, tail
 from ductile_gateway.calls.call import JobFacts, ToolCall, ToolOutcome, Unknown, Verdict, failed
 from ductile_gateway.plugins.response import MAX_MESSAGE, outcome_of
 from schemas.values import dataclass, replace
@@ -96,7 +96,7 @@ def facts_of(job_id: str, entries: Sequence[Document], *, is_error: bool, secret
     return JobFacts(
         job_id,
         attempts=most,
-        stderr=end_of(masked(stderr, secrets), STDERR_BYTES),
+        stderr=tail(masked(stderr, secrets), STDERR_BYTES),
         began_at=min(_instants(entries, "created_at"), default=None),
         ended_at=max(_instants(entries, "completed_at"), default=None),
     )

@@ -20,7 +20,7 @@ from typing import Any
 import httpx2
 from pydantic import JsonValue
 
-from ductile_gateway.calls.call import CALL_ID, MARK, Asked, NeverStarted, Receipt, ToolCall, Unknown, Way
+from ductile_gateway.calls.call import CALL_ID, MARK, CallRequest, NeverStarted, Receipt, ToolCall, Unknown, Way
 from ductile_gateway.ductile.api import (
     CALL,
     PIPELINE,
@@ -211,7 +211,9 @@ class RelayStarts:
         return Unknown("its event was sent to Ductile, and not answered before the deadline")
 
 
-def with_correlation(asked: Asked, payload: dict[str, JsonValue]) -> tuple[dict[str, JsonValue], dict[str, JsonValue]]:
+def with_correlation(
+    asked: CallRequest, payload: dict[str, JsonValue]
+) -> tuple[dict[str, JsonValue], dict[str, JsonValue]]:
     """Payload and baggage, both with correlation keys; those of a model or tool are dropped (RFC-103, reserved keys).
     With the capability a pipeline can answer by its own event."""
     request = asked.request

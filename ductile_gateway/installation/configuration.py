@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ductile_gateway.plugins.folders import MANIFEST, MAX_MANIFEST_BYTES
-from ductile_gateway.plugins.manifest import Manifest, ManifestInvalid, read_manifest
+from ductile_gateway.plugins.manifest import ManifestInvalid, PluginManifest, read_manifest
 from groundwork.service.errors import Misconfigured
 from groundwork.service.strict import NotYaml, parse
 from schemas.values import dataclass
@@ -68,7 +68,7 @@ class DuctileConfig:
             "--generation n (`ductile vault` is one of its commands)"
         )
 
-    def manifests(self) -> dict[str, Manifest]:
+    def manifests(self) -> dict[str, PluginManifest]:
         """Manifests by name or alias of the plugin; unreadable ones are left out."""
         roots = [self.main.parent / str(root).strip() for root in self.value("plugin_roots") or ()]
         files = [file for root in roots for file in sorted(root.glob(f"*/{MANIFEST}"))]
@@ -146,7 +146,7 @@ def value_at(content: Any, *keys: str) -> Any:
     return content
 
 
-def _manifest(file: Path) -> Manifest | None:
+def _manifest(file: Path) -> PluginManifest | None:
     try:
         small = file.stat().st_size <= MAX_MANIFEST_BYTES
         return read_manifest(parse(file.read_text(encoding="utf-8"))) if small else None

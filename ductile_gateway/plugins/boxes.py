@@ -16,9 +16,9 @@ from typing import Literal
 import ductile_gateway
 from ductile_gateway.plugins.box import boundaries, reach
 from ductile_gateway.plugins.box.boundaries import TEMPORARY
-from ductile_gateway.plugins.box.order import MARK, Limits, Order, User
-from ductile_gateway.plugins.box.reach import DEVICES, PROC, Reach, named
-from ductile_gateway.plugins.folders import is_ours
+from ductile_gateway.plugins.box.order import MARK, Order, ProcessLimits, User
+from ductile_gateway.plugins.box.reach import DEVICES, PROC, Reach, configured_paths
+from ductile_gateway.plugins.folders import runs_on_our_python
 from ductile_gateway.settings import PluginSettings
 from groundwork.service.errors import Misconfigured
 from schemas.values import dataclass
@@ -69,7 +69,7 @@ class Boundary:
         return f": not {' nor '.join(not_held)}" if not_held else ""
 
 
-def found(wanted: Wanted, run_as: str | None) -> Boundary:
+def choose_boundary(wanted: Wanted, run_as: str | None) -> Boundary:
     """What is wanted, or the strongest. Raises Misconfigured, also where plugins would be root without landlock."""
     user, abi = _user(run_as), boundaries.landlock_abi()
     if wanted == "landlock" and not abi:
@@ -134,7 +134,7 @@ class Box:
     """`environment`: what plugins see. `reach` beside what belongs to the call and its plugin."""
 
     environment: Mapping[str, str] = field(default_factory=plugin_environment)
-    limits: Limits = field(default_factory=Limits)
+    limits: ProcessLimits = field(default_factory=ProcessLimits)
     boundary: Boundary = field(default_factory=lambda: Boundary("none"))
     reach: Reach = field(default_factory=Reach)
 
@@ -151,12 +151,12 @@ class Box:
             entrypoint=str(entrypoint),
             environment=dict(self.environment),
             # Elsewhere a program that was not started may not use all of the system.
-            python=sys.platform == "linux" and is_ours(entrypoint, self.environment.get("PATH")),
+            python=sys.platform == "linux" and runs_on_our_python(entrypoint, self.environment.get("PATH")),
             limits=self.limits,
             landlock=files == "landlock",
             view=files == "view" or self.boundary.hides,
             read=(*self.reach.read, *self.reach.allowed([plugin]), *PROC),
-            write=(*self.reach.write, *self.reach.allowed(named(config)), *DEVICES),
+            write=(*self.reach.write, *self.reach.allowed(configured_paths(config)), *DEVICES),
             frozen=self.reach.frozen,
             closed=(*others, *map(str, (*self.reach.closed, *self.reach.apart))),
             user=self.boundary.user,
@@ -167,7 +167,7 @@ Key = tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class KeyedOrder:
     """An order, and what must be the same for a guard that has it to be used again: also which files its paths are."""
 
     order: Order
@@ -175,20 +175,20 @@ class Ready:
 
 
 @dataclass(eq=False)
-class Orders:
+class OrderCache:
     """The order of each plugin; what does not belong to the plugin is looked at again after `LOOK_S`."""
 
     box: Box
     closed: Collection[Path]
-    _known: dict[Path, tuple[float, Key, Ready]] = field(default_factory=dict)
+    _known: dict[Path, tuple[float, Key, KeyedOrder]] = field(default_factory=dict)
 
-    def of(self, folder: Path, entrypoint: Path, config: Mapping[str, object]) -> Ready:
+    def of(self, folder: Path, entrypoint: Path, config: Mapping[str, object]) -> KeyedOrder:
         texts = [value for value in config.values() if isinstance(value, str) and value.startswith("/")]
         now, own = time.monotonic(), (entrypoint, *_inodes((folder, entrypoint, *texts)))
         until, known, ready = self._known.get(folder, (0.0, (), None))
         if ready is None or own != known or now > until:
             order = self.box.order(folder, entrypoint=entrypoint, config=config.values(), closed=self.closed)
-            ready = Ready(order, (order.to_json(), *_inodes((*order.read, *order.write))))
+            ready = KeyedOrder(order, (order.to_json(), *_inodes((*order.read, *order.write))))
             self._known[folder] = now + LOOK_S, own, ready
         return ready
 
@@ -210,15 +210,15 @@ def mark_of(name: str) -> bytes:
 def box_of(settings: PluginSettings) -> Box:
     """Paths in variables that are passed on are in reach. Raises Misconfigured."""
     environment = plugin_environment(settings.environment)
-    passed_on = reach.named(environment.get(name) for name in settings.environment)
+    passed_on = reach.configured_paths(environment.get(name) for name in settings.environment)
     return Box(
         environment,
-        Limits(**settings.limits.model_dump()),
-        found(settings.boundary, settings.run_as),
-        reach.drawn(
-            read=chain(reach.of_programs(environment), _whole(settings.read)),
+        ProcessLimits(**settings.limits.model_dump()),
+        choose_boundary(settings.boundary, settings.run_as),
+        reach.make_reach(
+            read=chain(reach.program_paths(environment), _whole(settings.read)),
             write=chain(passed_on, _whole(settings.write)),
-            closed=chain(_whole(settings.closed), reach.doors()),
+            closed=chain(_whole(settings.closed), reach.closed_paths()),
             frozen=_whole(settings.folders),
             apart=_whole(settings.apart),
         ),

@@ -19,7 +19,7 @@ from typing import NoReturn
 
 from pydantic import JsonValue
 
-from ductile_gateway.plugins.manifest import Manifest, ManifestInvalid, read_manifest
+from ductile_gateway.plugins.manifest import ManifestInvalid, PluginManifest, read_manifest
 from groundwork.service.errors import Misconfigured
 from groundwork.service.program import DISTRIBUTION, extra_with
 from groundwork.service.strict import NotYaml, parse
@@ -50,7 +50,7 @@ class PluginLacks(PluginRefused):
 
 @dataclass(frozen=True, slots=True)
 class InstalledPlugin:
-    manifest: Manifest
+    manifest: PluginManifest
     folder: Path
     entrypoint: Path
     config: Config
@@ -110,10 +110,10 @@ def _installed(folder: Path, config_by_plugin: Mapping[str, Config], search: str
     for part in Path(manifest.entrypoint).parts:
         entrypoint = entrypoint / part
         require_trust(entrypoint)
-    if flaw := flaw_of(entrypoint, search):
+    if flaw := start_flaw(entrypoint, search):
         raise PluginRefused(f"{entrypoint}: {flaw}")
     _require_trust_in_all(folder)
-    if lack := lack_of(entrypoint, manifest.python_packages, search):
+    if lack := missing_packages(entrypoint, manifest.python_packages, search):
         is_optional = extras_with(manifest.python_packages)
         raise PluginLacks(f"{entrypoint}: {lack}", manifest.name if is_optional else "")
     config = {key: _placed(value) for key, value in config_by_plugin.get(manifest.name, {}).items()}
@@ -159,7 +159,7 @@ def _refuse(error: OSError) -> NoReturn:
     raise PluginRefused(f"{error.filename}: {error.strerror}") from None
 
 
-def _manifest(path: Path) -> Manifest:
+def _manifest(path: Path) -> PluginManifest:
     try:
         if path.stat().st_size > MAX_MANIFEST_BYTES:
             raise PluginRefused(f"{path}: larger than {MAX_MANIFEST_BYTES} bytes")
@@ -176,7 +176,7 @@ LOADED = {*sys.stdlib_module_names, "ductile_gateway", "groundwork"}
 PYTHON = re.compile(r"python(3(\.\d+)?)?")
 
 
-def flaw_of(entrypoint: Path, search: str | None = None) -> str | None:
+def start_flaw(entrypoint: Path, search: str | None = None) -> str | None:
     """Why it cannot be started, with the mend; None where nothing speaks against it. `search`: as PATH has it."""
     if entrypoint.is_dir():
         return "it is a folder: `entrypoint` has to name the program in it"
@@ -193,7 +193,7 @@ def flaw_of(entrypoint: Path, search: str | None = None) -> str | None:
     return _missing(first.removeprefix("#!").split(), search)
 
 
-def lack_of(entrypoint: Path, packages: Collection[str], search: str | None = None) -> str:
+def missing_packages(entrypoint: Path, packages: Collection[str], search: str | None = None) -> str:
     """The packages (by pip's names) that our own Python lacks, with the mend, where line 1 names that Python; else
     empty."""
     names = " ".join(shlex.quote(name) for name in packages if not _is_here(name))
@@ -204,7 +204,7 @@ def lack_of(entrypoint: Path, packages: Collection[str], search: str | None = No
     return f"{python} does not have {names}: {mend}" if python else ""
 
 
-def is_ours(entrypoint: Path, search: str | None = None) -> bool:
+def runs_on_our_python(entrypoint: Path, search: str | None = None) -> bool:
     """Whether our own Python runs it, without options, and no module beside it has the name of one that guards load."""
     beside = {path.stem for path in entrypoint.parent.iterdir()}
     is_plain = " -" not in _line_1(entrypoint) and beside.isdisjoint(LOADED)

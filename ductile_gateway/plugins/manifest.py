@@ -30,7 +30,7 @@ WOULD_DO = {
 """What is advised, by the place."""
 
 
-def told(error: ValidationError) -> str:
+def describe_flaws(error: ValidationError) -> str:
     flaws = error.errors(include_url=False, include_input=False)
     # A list whose items are flawed is told to be empty, too.
     return "; ".join(_told(flaw) for flaw in flaws if flaw["type"] != "too_short" or len(flaws) == 1)
@@ -85,7 +85,7 @@ class _Section(BaseModel):
         return {key: value for key, value in section.items() if value is not None}
 
 
-class Command(_Section):
+class PluginCommand(_Section):
     """One thing the plugin can do. `type` is the tier; `idempotent` says that repeating it does no harm."""
 
     name: ToolName
@@ -102,20 +102,20 @@ class ConfigKeys(_Section):
     optional: tuple[str, ...] = ()
 
 
-class Described(_Section):
+class PluginDescription(_Section):
     """What a plugin is for agents, whoever starts it."""
 
     name: ToolName
     description: str = ""
     output: Output | None = None
     continues: bool = True
-    commands: Annotated[tuple[Command, ...], Field(min_length=1)]
+    commands: Annotated[tuple[PluginCommand, ...], Field(min_length=1)]
 
-    def command(self, name: str) -> Command | None:
+    def command(self, name: str) -> PluginCommand | None:
         return next((command for command in self.commands if command.name == name), None)
 
 
-class Manifest(Described):
+class PluginManifest(PluginDescription):
     manifest_spec: Literal["ductile.plugin"]
     manifest_version: Literal[1]
     protocol: Literal[2]
@@ -125,13 +125,13 @@ class Manifest(Described):
     python_packages: tuple[str, ...] = ()
 
 
-def read_manifest(document: object) -> Manifest:
+def read_manifest(document: object) -> PluginManifest:
     if not isinstance(document, dict):
         raise ManifestInvalid("it holds no `key: value` lines: docs/TOOLS.md shows what it needs")
     try:
-        manifest = Manifest.model_validate(document)
+        manifest = PluginManifest.model_validate(document)
     except ValidationError as error:
-        raise ManifestInvalid(told(error)) from None
+        raise ManifestInvalid(describe_flaws(error)) from None
     names = [command.name for command in manifest.commands]
     if len(set(names)) < len(names):
         raise ManifestInvalid("commands: two commands have the same name")

@@ -27,7 +27,7 @@ from ductile_gateway.plugins.box.guard import CALL, FREE, IDLE_S
 from ductile_gateway.plugins.box.guardhouse import LENGTH
 from ductile_gateway.plugins.box.order import MARK, OWN, Order, User
 from ductile_gateway.plugins.box.tree import end_marked
-from ductile_gateway.plugins.boxes import Key, Ready, mark_of
+from ductile_gateway.plugins.boxes import Key, KeyedOrder, mark_of
 from ductile_gateway.plugins.call_record import CallRecord, is_locked
 
 PROGRAM = """
@@ -63,7 +63,7 @@ class Guard:
         self._line.close()
 
 
-class Guards:
+class GuardPool:
     """Idle guards, by what they run. `places`: the folder in which each has its own."""
 
     def __init__(self, places: Path, environment: Mapping[str, str]) -> None:
@@ -71,14 +71,14 @@ class Guards:
         self._places = places.resolve()
         self._environment = environment
         self._turn = threading.Lock()
-        self._houses: list[_Guardhouse] = []
+        self._houses: list[_GuardhouseProcess] = []
         self._idle = defaultdict[Key, list[Guard]](list)
         for place in self._places.iterdir():  # of a guard that was killed with its guardhouse
             if not is_locked(place):
                 shutil.rmtree(place, ignore_errors=True)
         weakref.finalize(self, _leave, self._houses, self._idle)
 
-    def start(self, ready: Ready, name: str, record: int, seconds: float) -> Guard:
+    def start(self, ready: KeyedOrder, name: str, record: int, seconds: float) -> Guard:
         """Hands the call to a guard. Raises OSError, after which nothing was started."""
         while guard := self._taken(ready.key):
             try:
@@ -91,7 +91,7 @@ class Guards:
         guard.start(name, record, seconds)
         return guard
 
-    def give_back(self, ready: Ready, guard: Guard) -> None:
+    def give_back(self, ready: KeyedOrder, guard: Guard) -> None:
         now = time.monotonic()
         if not guard.is_free or now - guard.made_at > OLD_S:
             guard.leave()
@@ -133,13 +133,13 @@ class Guards:
             place.chmod(0o711)  # the user may pass, and not put another folder in the place of one that is emptied
         return place
 
-    def _house(self) -> "_Guardhouse":
+    def _house(self) -> "_GuardhouseProcess":
         if not self._houses:
-            self._houses.append(_Guardhouse(self._environment))
+            self._houses.append(_GuardhouseProcess(self._environment))
         return self._houses[0]
 
 
-class _Guardhouse:
+class _GuardhouseProcess:
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._line, its = socket.socketpair()
         root = Path(ductile_gateway.__file__).parents[1]
@@ -162,7 +162,7 @@ class _Guardhouse:
         self._process.returncode = self._process.poll() or 0
 
 
-def _leave(houses: list[_Guardhouse], idle: dict[Key, list[Guard]]) -> None:
+def _leave(houses: list[_GuardhouseProcess], idle: dict[Key, list[Guard]]) -> None:
     for guard in chain.from_iterable(idle.values()):
         guard.leave()
     idle.clear()

@@ -25,9 +25,9 @@ from pydantic import (
     ValidationError,
 )
 
-from ductile_gateway.calls.artifacts import STDERR_BYTES, end_of, masked, storable
+from ductile_gateway.calls.artifacts import STDERR_BYTES, masked, storable, tail
 from ductile_gateway.calls.call import JobFacts, NeverStarted, ProducedArtifact, ToolOutcome, Unknown, Verdict, failed
-from ductile_gateway.plugins.box.order import Limits
+from ductile_gateway.plugins.box.order import ProcessLimits
 from schemas.continuation import ContinuationInvalid, parse_continuation
 from schemas.fields import plain_rule
 from schemas.values import dataclass, replace
@@ -42,7 +42,7 @@ TOLD_CLASSES = ("transient", "timeout", "invalid_arguments", "not_found", "tool_
 MAX_MESSAGE = 4000
 MAX_QUOTE = 300
 
-Ending = Literal["ended", "overdue", "output", "cpu_s", "memory_mb", "file_mb", "processes"]
+EndReason = Literal["ended", "overdue", "output", "cpu_s", "memory_mb", "file_mb", "processes"]
 
 
 EXCEPTION = re.compile(rb"(\w+\.)*\w*(Error|Exception|Exit|Interrupt)\b")
@@ -52,12 +52,12 @@ USED = {"cpu_s": "processor time", "memory_mb": "memory", "file_mb": "disk", "pr
 
 
 @dataclass(frozen=True, slots=True)
-class Remains:
+class ProcessEnd:
     """The facts on disk after the process is gone. `began`, `unbegun`: whether the plugin was run, or why not.
     `same_boot`: no restart since, so what is missing on disk did not happen. `stderr`: its end. `secrets`: texts that
     must not be quoted."""
 
-    ending: Ending
+    ending: EndReason
     began: bool
     same_boot: bool
     exit_code: int | None
@@ -66,7 +66,7 @@ class Remains:
     secrets: tuple[str, ...] = ()
     began_at: datetime | None = None
     ended_at: datetime | None = None
-    output_bytes: int = Limits().output_bytes
+    output_bytes: int = ProcessLimits().output_bytes
     unbegun: str = ""
 
 
@@ -163,18 +163,18 @@ def outcome_of(response: Mapping[str, JsonValue]) -> ToolOutcome:
     return failed("bad_output", f"the plugin wrote no valid response: {outcome}", retryable=False)
 
 
-def judge(remains: Remains) -> Verdict:
+def judge(remains: ProcessEnd) -> Verdict:
     """The verdict on a call whose process is gone, with what the process said besides."""
     undone = f"the plugin could not be started, and has done nothing: {remains.unbegun}{_hint(remains)}"
     verdict = failed("transient", undone, retryable=True) if remains.unbegun else _judged(remains)
     if not isinstance(verdict, ToolOutcome):
         return verdict
-    said = end_of(masked(remains.stderr.decode(errors="replace"), remains.secrets), STDERR_BYTES)
+    said = tail(masked(remains.stderr.decode(errors="replace"), remains.secrets), STDERR_BYTES)
     job = JobFacts(exit_code=remains.exit_code, began_at=remains.began_at, ended_at=remains.ended_at, stderr=said)
     return replace(verdict, message=verdict.message and masked(verdict.message, remains.secrets), job=job)
 
 
-def _judged(remains: Remains) -> Verdict:
+def _judged(remains: ProcessEnd) -> Verdict:
     if remains.ending == "output":
         stream = "output" if len(remains.stdout) >= remains.output_bytes else "error"
         most = f"{remains.output_bytes:,} bytes (gateway.plugins.limits.output_mb), and was stopped"
@@ -196,7 +196,7 @@ def _judged(remains: Remains) -> Verdict:
     return Unknown("the plugin was started, and it is not known whether and how it ended")
 
 
-def _answered(remains: Remains, exit_code: int) -> ToolOutcome | str:
+def _answered(remains: ProcessEnd, exit_code: int) -> ToolOutcome | str:
     stdout = remains.stdout.lstrip()
     if not stdout:
         return "wrote no response"
@@ -228,7 +228,7 @@ def _complaints(error: ValidationError) -> Iterable[str]:
         yield f"{place}: {rule}" if place else rule
 
 
-def _unanswered(remains: Remains, exit_code: int, complaint: str) -> ToolOutcome:
+def _unanswered(remains: ProcessEnd, exit_code: int, complaint: str) -> ToolOutcome:
     ended, crashes = f"exit code {exit_code}", [line for line in remains.stderr.splitlines() if EXCEPTION.match(line)]
     if exit_code > 128 and exit_code - 128 in set(signal.Signals):
         ended = f"ended by {signal.Signals(exit_code - 128).name}"
@@ -240,15 +240,15 @@ def _unanswered(remains: Remains, exit_code: int, complaint: str) -> ToolOutcome
     return failed("bad_output", message, retryable=exit_code not in CANNOT_START)
 
 
-def _hint(remains: Remains) -> str:
+def _hint(remains: ProcessEnd) -> str:
     return f" ({OUT_OF_REACH})" if any(sign in remains.stderr + remains.unbegun.encode() for sign in REFUSALS) else ""
 
 
-def _quote(remains: Remains) -> str:
+def _quote(remains: ProcessEnd) -> str:
     lines = remains.stderr.strip().splitlines()
     return f"; its last words: {_shown(lines[-1], remains)}" if lines else ""
 
 
-def _shown(line: bytes, remains: Remains) -> str:
+def _shown(line: bytes, remains: ProcessEnd) -> str:
     text = masked(line.decode(errors="replace"), remains.secrets)[:MAX_QUOTE]
     return "".join(character if character.isprintable() else "\ufffd" for character in text)

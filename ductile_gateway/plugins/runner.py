@@ -19,12 +19,12 @@ from typing import Literal, get_args
 from pydantic import JsonValue
 
 from ductile_gateway.calls.call import NeverStarted, ToolCall, ToolOutcome, Unknown, Verdict, failed
-from ductile_gateway.plugins.boxes import Box, Orders, Ready
+from ductile_gateway.plugins.boxes import Box, KeyedOrder, OrderCache
 from ductile_gateway.plugins.call_record import CallRecord, CallRecords, read_boot_id
 from ductile_gateway.plugins.folders import InstalledPlugin, PluginRefused, require_trust
-from ductile_gateway.plugins.manifest import Command, Described
-from ductile_gateway.plugins.process import Guard, Guards, attend
-from ductile_gateway.plugins.response import Ending, Remains, judge
+from ductile_gateway.plugins.manifest import PluginCommand, PluginDescription
+from ductile_gateway.plugins.process import Guard, GuardPool, attend
+from ductile_gateway.plugins.response import EndReason, ProcessEnd, judge
 from ductile_gateway.ports import Begin, unrecorded
 from schemas.status import Finding
 
@@ -51,8 +51,8 @@ class LocalPlugins:
         self._discarding: asyncio.Task[None] | None = None
         self._discards = threading.Lock()
         self._box = box
-        self._guards = Guards(state_dir / PLACES, box.environment)
-        self._orders = Orders(box, _closed(state_dir))
+        self._guards = GuardPool(state_dir / PLACES, box.environment)
+        self._orders = OrderCache(box, _closed(state_dir))
 
     async def run(self, call: ToolCall, begin: Begin = unrecorded) -> Verdict:
         """Raises AlreadyStarted if its key was started before and not forgotten. Cancelling leaves the process running.
@@ -95,7 +95,7 @@ class LocalPlugins:
             self._discarding = asyncio.create_task(self._discard_soon())
 
     async def findings(self) -> Sequence[Finding]:
-        return await look_at_box(self._box, self._plugins.values(), self._state_dir)
+        return await box_findings(self._box, self._plugins.values(), self._state_dir)
 
     async def stop(self, key: str) -> None:
         await attend(self._records.of(key), deadline_at=datetime.now(UTC), grace_s=self._box.limits.grace_s)
@@ -112,7 +112,7 @@ class LocalPlugins:
         await asyncio.sleep(DISCARD_AFTER_S)
         await asyncio.to_thread(self.discard_forgotten)
 
-    def _start(self, call: ToolCall, plugin: InstalledPlugin, ready: Ready) -> tuple[CallRecord, Guard]:
+    def _start(self, call: ToolCall, plugin: InstalledPlugin, ready: KeyedOrder) -> tuple[CallRecord, Guard]:
         self.discard_forgotten()
         with self._records.create(call.key, _request(call, plugin.config)) as (record, descriptor):
             seconds = (call.deadline_at - datetime.now(UTC)).total_seconds()
@@ -136,8 +136,10 @@ class LocalPlugins:
         exit_code, ended_at = _timed(found.get("exit"))
         stopped = found.get("stopped", b"").decode()
         return judge(
-            Remains(
-                next((ending for ending in get_args(Ending) if ending == stopped), "overdue" if overdue else "ended"),
+            ProcessEnd(
+                next(
+                    (ending for ending in get_args(EndReason) if ending == stopped), "overdue" if overdue else "ended"
+                ),
                 began=began_at is not None,
                 unbegun=found.get("unbegun", b"").decode(errors="replace"),
                 same_boot=record.same_boot,
@@ -193,7 +195,7 @@ def _secrets(config: JsonValue) -> Iterator[str]:
             yield from chain.from_iterable(map(_secrets, config))
 
 
-async def look_at_box(box: Box, plugins: Iterable[InstalledPlugin], folder: Path | None = None) -> Sequence[Finding]:
+async def box_findings(box: Box, plugins: Iterable[InstalledPlugin], folder: Path | None = None) -> Sequence[Finding]:
     """What holds plugins, and whether one of them can begin there. `folder`: in which their calls have theirs."""
     told = box.boundary.told()
     for plugin in islice(plugins, 1):
@@ -211,8 +213,8 @@ async def _refusal(box: Box, plugin: InstalledPlugin, folder: Path | None) -> st
     with tempfile.TemporaryDirectory(prefix=".trying-", dir=folder) as made:
         place = Path(made)
         try:
-            ready = Orders(box, _closed(place)).of(plugin.folder, SHELL, plugin.config)
-            guards = Guards(place / PLACES, box.environment)
+            ready = OrderCache(box, _closed(place)).of(plugin.folder, SHELL, plugin.config)
+            guards = GuardPool(place / PLACES, box.environment)
             with CallRecords(place / CALLS, boot_id="now").create("trying", script.encode()) as (record, descriptor):
                 guard = guards.start(ready, record.path.name, descriptor, WITHIN.total_seconds())
             deadline = datetime.now(UTC) + WITHIN
@@ -241,11 +243,11 @@ class InProcessTools:
         """Nothing was remembered."""
 
 
-def in_process_manifests() -> Mapping[str, Described]:
+def in_process_manifests() -> Mapping[str, PluginDescription]:
     about = "Gives its arguments back. Runs inside the gateway, for benchmarks and tests."
     types: dict[str, Literal["read", "write"]] = {"handle": "read", "write": "write"}
     commands = tuple(
-        Command(name=name, type=tier, description=f"A {tier}.", input_schema={"type": "object"})
+        PluginCommand(name=name, type=tier, description=f"A {tier}.", input_schema={"type": "object"})
         for name, tier in types.items()
     )
-    return {"echo": Described(name="echo", description=about, output="trusted", commands=commands)}
+    return {"echo": PluginDescription(name="echo", description=about, output="trusted", commands=commands)}

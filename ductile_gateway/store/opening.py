@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ductile_gateway.store import FILE, MIGRATIONS
-from ductile_gateway.store.rows import InFile, InStream, Rows, copy
+from ductile_gateway.store.rows import FileCarrier, Rows, StreamCarrier, copy
 from groundwork.nats.link import NatsLink
 from groundwork.nats.shared_log import SharedLog
 from groundwork.service.errors import Misconfigured
@@ -78,7 +78,7 @@ async def put_mark(rows: Rows, mark: Mark, *, before: Mark) -> None:
 async def open_alone(folder: Path, *, on_commit: OnCommit = ignore) -> AsyncIterator[Rows]:
     """Those of the file in an existing folder. Raises Misconfigured, also where its content was moved."""
     async with open_file(folder / FILE, MIGRATIONS, on_commit) as file:
-        rows = Rows(InFile(file))
+        rows = Rows(FileCarrier(file))
         (await mark_of(rows)).check(str(folder), anew="restore it here")
         yield rows
 
@@ -98,7 +98,7 @@ def log_of_gateways(link: NatsLink) -> SharedLog:
 
 
 async def check_shared(log: SharedLog) -> None:
-    (await mark_of(Rows(InStream(log)))).check(subjects.STREAM_LEDGER, anew=ANEW)
+    (await mark_of(Rows(StreamCarrier(log)))).check(subjects.STREAM_LEDGER, anew=ANEW)
 
 
 @asynccontextmanager
@@ -114,5 +114,5 @@ async def kept_copy(log: SharedLog, folder: Path, on_commit: OnCommit = ignore, 
         replica = Replica(log, copied, copy, forget=lambda connection: connection.execute("DELETE FROM rows"))
         copying = group.create_task(replica.run())
         await replica.caught_up()
-        yield Rows(InStream(log, copied, replica.wait), by=me)
+        yield Rows(StreamCarrier(log, copied, replica.wait), by=me)
         copying.cancel()

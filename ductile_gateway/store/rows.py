@@ -45,7 +45,7 @@ Change = Callable[[R | None], R | None]
 """The row as it is to be; as it was, or None, to leave it."""
 
 
-class Stored(NamedTuple):
+class StoredRow(NamedTuple):
     """`seq`: of its newest change; 0 for no row. `position`: of its first one, which is its place in lists."""
 
     head: str
@@ -54,10 +54,10 @@ class Stored(NamedTuple):
     position: int = 0
 
 
-NOTHING = Stored("", b"", 0)
+NOTHING = StoredRow("", b"", 0)
 
 
-class Overtaken(Exception):
+class RowChanged(Exception):
     """Another has stored a newer one: load and decide again."""
 
 
@@ -83,7 +83,7 @@ def columns_in(row: Any) -> dict[str, Any]:
     return {"version": VERSION, "kind": kind_of(type(row)), **said}
 
 
-def read_row(kind: type[R], subject: str, stored: Stored) -> R:
+def read_row(kind: type[R], subject: str, stored: StoredRow) -> R:
     """Raises TryAgain for what no gateway of this version wrote."""
     with suppress(ValueError):
         reads = _ADAPTERS.get(kind) or _ADAPTERS.setdefault(kind, TypeAdapter(kind))
@@ -121,20 +121,20 @@ _FORGOTTEN = f"{subjects.LEDGER}.forgotten"
 """Tells copies that rows are no more, by kind."""
 
 
-class InFile:
+class FileCarrier:
     """The file of the one gateway that writes it, with the table `rows`. All methods raise TryAgain and Broken."""
 
     def __init__(self, file: SqliteFile) -> None:
         self.file = file
 
-    async def load(self, subject: str) -> Stored:
+    async def load(self, subject: str) -> StoredRow:
         found = self.file.look_up(_FIND, (subject,))
-        return Stored(*found[0]) if found else NOTHING
+        return StoredRow(*found[0]) if found else NOTHING
 
-    async def store(self, subject: str, columns: dict[str, Any], body: bytes, after: Stored) -> None:
+    async def store(self, subject: str, columns: dict[str, Any], body: bytes, after: StoredRow) -> None:
         """Durable on return. Raises Overtaken where another than `after` is the newest."""
         if not await self.file.write(partial(_stored, _values(subject, after.seq + 1, columns, body), after.seq)):
-            raise Overtaken
+            raise RowChanged
 
     async def forget(self, kind: str, before: datetime) -> None:
         old = kind, microseconds(before)
@@ -147,7 +147,7 @@ def _stored(values: tuple[Any, ...], after: int, connection: sqlite3.Connection)
 
 
 @dataclass(eq=False)
-class InStream:
+class StreamCarrier:
     """The stream of several: has the same methods. `file` has the copy; `copied` returns when it has the fact of a
     sequence, or raises TryAgain after a while. Without them there are no lists, and nothing is forgotten."""
 
@@ -161,7 +161,7 @@ class InStream:
             raise TypeError("there is no copy to list")
         return self._file
 
-    async def load(self, subject: str) -> Stored:
+    async def load(self, subject: str) -> StoredRow:
         """An election is waited for: what is to be written down has happened."""
         deadline = asyncio.get_running_loop().time() + PATIENCE_S
         while True:
@@ -174,12 +174,12 @@ class InStream:
             else:
                 return _read(newest) if newest else NOTHING
 
-    async def store(self, subject: str, columns: dict[str, Any], body: bytes, after: Stored) -> None:
+    async def store(self, subject: str, columns: dict[str, Any], body: bytes, after: StoredRow) -> None:
         position = {"position": after.position} if after.position else {}
         try:
             seq = await self._log.append(subject, fact_of(columns | position, body), after=after.seq, headers=_INSTEAD)
         except Moved as error:
-            raise Overtaken from error
+            raise RowChanged from error
         await self._shown(seq)
 
     async def forget(self, kind: str, before: datetime) -> None:
@@ -203,13 +203,13 @@ def fact_of(columns: Mapping[str, Any], body: bytes) -> bytes:
     return head_of(columns).encode() + b"\n" + body
 
 
-def _read(fact: StoredMessage) -> Stored:
+def _read(fact: StoredMessage) -> StoredRow:
     head, _, body = fact.body.partition(b"\n")
     said = head.decode(errors="replace")
     position = fact.seq
     with contextlib.suppress(ValueError):
         position = columns_of(said).get("position") or fact.seq
-    return Stored(said, body, fact.seq, position)
+    return StoredRow(said, body, fact.seq, position)
 
 
 def copy(connection: sqlite3.Connection, fact: StoredMessage) -> None:
@@ -242,7 +242,7 @@ class Rows:
     """All methods raise TryAgain and Broken, also for a row that cannot be read, which then stays as it is. `by`: this
     gateway among others."""
 
-    def __init__(self, carrier: InFile | InStream, *, by: str = "") -> None:
+    def __init__(self, carrier: FileCarrier | StreamCarrier, *, by: str = "") -> None:
         self.carrier = carrier
         self.by = by
 
@@ -256,7 +256,7 @@ class Rows:
         rows = []
         for subject, head, body in self.look_up(statement, values):
             try:
-                rows.append(read_row(kind, subject, Stored(head, body, 1)))
+                rows.append(read_row(kind, subject, StoredRow(head, body, 1)))
             except TryAgain as error:
                 log.error("a row is left out", extra={"subject": subject, "why": str(error)})  # noqa: TRY400
         return rows
@@ -274,7 +274,7 @@ class Rows:
             row = change(there)
             if row is None or row == there:
                 return there
-            with suppress(Overtaken):
+            with suppress(RowChanged):
                 await self.carrier.store(subject, columns_in(row), row.body, before)  # type: ignore[attr-defined] # all have one
                 return row
         raise TryAgain(f"{subject} is changed by others all the time: nothing of this change is stored", COME_BACK_S)

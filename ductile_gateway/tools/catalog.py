@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ductile_gateway.plugins.manifest import Command, Described
+from ductile_gateway.plugins.manifest import PluginCommand, PluginDescription
 from schemas import subjects
 from schemas.argument_schemas import schema_flaw
 from schemas.catalog import Approve, Catalog, Effect, Output, ToolCommand, ToolOffer
@@ -44,7 +44,7 @@ class ToolChoice(CommandChoice):
     on_rerun: Literal["tell", "escalate"] = "tell"
     """What follows where Ductile itself ran a write more than once: the result says so, or a person is asked."""
 
-    def of(self, command: Command) -> ToolCommand:
+    def of(self, command: PluginCommand) -> ToolCommand:
         """The command as it is offered: what is said of it alone comes first, then of its tool, then by the plugin."""
         said = self.commands.get(command.name) if isinstance(self.commands, dict) else None
         alone = said or CommandChoice()
@@ -60,7 +60,7 @@ class ToolChoice(CommandChoice):
 
 
 def draw_catalog(
-    manifests: Mapping[str, Described],
+    manifests: Mapping[str, PluginDescription],
     choices: Mapping[str, ToolChoice] | None,
     *,
     timeout_s: float,
@@ -81,7 +81,9 @@ def draw_catalog(
     return Catalog(revision=revision, tools=tuple(offers)), problems
 
 
-def _drawn(name: str, choice: ToolChoice, manifest: Described | None, timeout_s: float) -> Iterator[ToolOffer | str]:
+def _drawn(
+    name: str, choice: ToolChoice, manifest: PluginDescription | None, timeout_s: float
+) -> Iterator[ToolOffer | str]:
     plugin = choice.plugin or name
     if not subjects.OUR_OWN_ROUTES.isdisjoint((name, plugin)):
         yield f"{name}: an agent must not start an agent through {plugin}, so it is left out"
@@ -109,7 +111,7 @@ def _drawn(name: str, choice: ToolChoice, manifest: Described | None, timeout_s:
             yield f"{name}: its manifest cannot be told on the bus: {flaws}"
 
 
-def _commands(tool: str, choice: ToolChoice, manifest: Described) -> Iterator[ToolCommand | str]:
+def _commands(tool: str, choice: ToolChoice, manifest: PluginDescription) -> Iterator[ToolCommand | str]:
     there = {command.name for command in manifest.commands}
     if not choice.commands and there <= HOUSEKEEPING:
         only = f"plugin {manifest.name} has only {', '.join(sorted(there))}, by which Ductile looks after it"

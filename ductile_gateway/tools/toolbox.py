@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ductile_gateway.calls.ledger import Ledger
-from ductile_gateway.calls.policy import Awaited, Offers
+from ductile_gateway.calls.policy import AwaitedTool, Offers
 from ductile_gateway.ductile.catalog import DuctileTools, without_call_id
 from ductile_gateway.ductile.jobs import OnStart, QueueDepth
 from ductile_gateway.ductile.settings import DuctileSettings, full_name
 from ductile_gateway.plugins.boxes import box_of, plugin_environment
 from ductile_gateway.plugins.folders import InstalledPlugin, PluginLacks, discover_plugins
-from ductile_gateway.plugins.manifest import Described
+from ductile_gateway.plugins.manifest import PluginDescription
 from ductile_gateway.plugins.runner import InProcessTools, LocalPlugins, in_process_manifests
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.tools.catalog import ToolChoice, difference, draw_catalog
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Tools:
+class FoundTools:
     """`plugins` by name; `ductiles`: what each has. `problems`: what is left out, and why. `lacking`: what only wants a
     package installed. `unheard`: Ductiles that did not say what they have, and why. `awaited`: their tools."""
 
@@ -45,10 +45,10 @@ class Tools:
     plugins: Mapping[str, InstalledPlugin] = field(default_factory=dict)
     ductiles: Mapping[str, DuctileTools] = field(default_factory=dict)
     unheard: Mapping[str, Failure] = field(default_factory=dict)
-    awaited: Mapping[str, Awaited] = field(default_factory=dict)
+    awaited: Mapping[str, AwaitedTool] = field(default_factory=dict)
 
 
-async def find_tools(settings: GatewaySettings, known: Mapping[str, DuctileTools] = UNKNOWN) -> Tools:
+async def find_tools(settings: GatewaySettings, known: Mapping[str, DuctileTools] = UNKNOWN) -> FoundTools:
     """Starts nothing. Raises Misconfigured; TryAgain while no Ductile answers. `known`: what Ductiles said before, for
     one that does not answer now."""
     if settings.runner == "ductile":
@@ -66,7 +66,7 @@ async def find_tools(settings: GatewaySettings, known: Mapping[str, DuctileTools
     return _drawn(settings, manifests, plugins=here.plugins, problems=problems, lacking=tuple(lacking))
 
 
-async def _of_ductiles(settings: GatewaySettings, known: Mapping[str, DuctileTools]) -> Tools:
+async def _of_ductiles(settings: GatewaySettings, known: Mapping[str, DuctileTools]) -> FoundTools:
     found, silent = dict[str, DuctileTools](), dict[str, Failure]()
     discover_tools = loaded("ductile_gateway.ductile.discovery:discover_tools")  # with all that speaks HTTP
 
@@ -83,13 +83,15 @@ async def _of_ductiles(settings: GatewaySettings, known: Mapping[str, DuctileToo
     return _drawn_of(settings, found, {name: why for name, why in silent.items() if name not in known})
 
 
-def _drawn_of(settings: GatewaySettings, found: Mapping[str, DuctileTools], unheard: Mapping[str, Failure]) -> Tools:
-    choices, awaited = dict[str, ToolChoice](), dict[str, Awaited]()
+def _drawn_of(
+    settings: GatewaySettings, found: Mapping[str, DuctileTools], unheard: Mapping[str, Failure]
+) -> FoundTools:
+    choices, awaited = dict[str, ToolChoice](), dict[str, AwaitedTool]()
     for name in settings.every_ductile():
         for tool, choice in settings.choices_in(name).items():
             route = full_name(choice.plugin or tool, of=name)
             if name in unheard:
-                awaited[tool] = Awaited(route, str(unheard[name]))
+                awaited[tool] = AwaitedTool(route, str(unheard[name]))
             else:
                 choices[tool] = choice.model_copy(update={"plugin": route})
     called = [tools.prefixed(name) for name, tools in found.items()]
@@ -97,10 +99,10 @@ def _drawn_of(settings: GatewaySettings, found: Mapping[str, DuctileTools], unhe
     catalog, flaws = draw_catalog(manifests, choices, timeout_s=settings.timeout_s)
     told = (problem for tools in called for problem in (*tools.problems, *without_call_id(catalog, tools)))
     left = (f"{why}: {_NOT_YET}" for why in unheard.values())
-    return Tools(catalog, (*told, *flaws, *left), ductiles=found, unheard=unheard, awaited=awaited)
+    return FoundTools(catalog, (*told, *flaws, *left), ductiles=found, unheard=unheard, awaited=awaited)
 
 
-async def tools_at_last(settings: GatewaySettings) -> Tools:
+async def await_tools(settings: GatewaySettings) -> FoundTools:
     """The tools, once a Ductile says what it has: until then requests wait on the bus. Raises Misconfigured."""
     told = ""
     while True:
@@ -152,7 +154,7 @@ async def keep_fresh(
         offer(tools, offers)
 
 
-def offer(tools: Tools, offers: Offers) -> None:
+def offer(tools: FoundTools, offers: Offers) -> None:
     _warn(problem for problem in tools.problems if problem not in offers.problems)
     changes = difference(offers.catalog, tools.catalog)
     if any(changes.values()):
@@ -166,16 +168,20 @@ def _warn(problems: Iterable[str]) -> None:
 
 
 def _drawn(
-    settings: GatewaySettings, manifests: Mapping[str, Described], *, problems: tuple[str, ...] = (), **found: Any
-) -> Tools:
+    settings: GatewaySettings,
+    manifests: Mapping[str, PluginDescription],
+    *,
+    problems: tuple[str, ...] = (),
+    **found: Any,
+) -> FoundTools:
     catalog, flaws = draw_catalog(manifests, settings.choices(), timeout_s=settings.timeout_s)
-    return Tools(catalog, (*problems, *flaws), **found)
+    return FoundTools(catalog, (*problems, *flaws), **found)
 
 
 @contextlib.asynccontextmanager
-async def open_tools(
+async def open_runner(
     settings: GatewaySettings,
-    tools: Tools,
+    tools: FoundTools,
     ledger: Ledger,
     folder: Path,
     *,

@@ -28,7 +28,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ductile_gateway.ductile.api import FORBIDDEN
-from ductile_gateway.ports import Artifacts, Bus, CannotKeep
+from ductile_gateway.ports import ArtifactStore, CannotKeep, ResultBus
 from ductile_gateway.webhooks.mapping import (
     FindOffer,
     Origin,
@@ -71,8 +71,8 @@ class Inbound:
     repeated ones."""
 
     settings: IngressSettings
-    bus: Bus
-    artifacts: Artifacts
+    bus: ResultBus
+    artifacts: ArtifactStore
     find_offer: FindOffer
     count: Callable[[str, str], None]
     within_s: float = WITHIN_S

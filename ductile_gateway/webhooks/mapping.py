@@ -13,9 +13,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, JsonValue, StringConstraints, ValidationError
 
-from ductile_gateway.calls.artifacts import SUFFIXES, cut, media_type
+from ductile_gateway.calls.artifacts import SUFFIXES, clipped, media_type
 from ductile_gateway.calls.call import CALL_ID, ToolOutcome
-from ductile_gateway.calls.results import MAX_MESSAGE_BYTES, Kept, made_fit, output_of, reads_form
+from ductile_gateway.calls.results import MAX_MESSAGE_BYTES, StoredArtifact, fit_for_event, output_of, reads_form
 from ductile_gateway.webhooks.settings import FIELDS, EventMapping, EventType
 from schemas import keys, subjects
 from schemas.catalog import ToolOffer
@@ -77,7 +77,7 @@ class Outgoing:
     body: bytes
     key: str
     about: str
-    artifacts: tuple[Kept, ...] = ()
+    artifacts: tuple[StoredArtifact, ...] = ()
 
 
 class _Part(BaseModel):
@@ -223,7 +223,7 @@ def _result(payload: Mapping[str, JsonValue], origin: Origin) -> dict[str, JsonV
 def _error(error: JsonValue) -> JsonValue:
     fields: JsonValue = {"message": error} if isinstance(error, str) else error
     if isinstance(fields, dict) and isinstance(message := fields.get("message"), str):
-        return fields | {"message": cut(message, MAX_MESSAGE_BYTES)}
+        return fields | {"message": clipped(message, MAX_MESSAGE_BYTES)}
     return fields
 
 
@@ -242,7 +242,7 @@ def _message(subject: str, payload: Mapping[str, JsonValue], origin: Origin, fin
         message = envelope_of(subject).model_validate({"type": subject, "payload": payload})
     except ValidationError as error:
         raise RequestRefused(422, f"no valid {subject} comes of it: {validation_flaws(error)}") from None
-    content, artifacts = message.payload, tuple[Kept, ...]()
+    content, artifacts = message.payload, tuple[StoredArtifact, ...]()
     if isinstance(content, ToolResult):
         tainted = content.model_copy(update={"untrusted": origin.untrusted or content.untrusted})
         content, artifacts = shortened(with_status(tainted, find_offer))
@@ -288,7 +288,7 @@ def with_status(result: ToolResult, find_offer: FindOffer) -> ToolResult:
     return result.model_copy(update={"status": "continuation", "result": output})
 
 
-def shortened(result: ToolResult) -> tuple[ToolResult, tuple[Kept, ...]]:
+def shortened(result: ToolResult) -> tuple[ToolResult, tuple[StoredArtifact, ...]]:
     """Moves a large result into artifacts, which are returned beside it. A continuation stays whole."""
     if result.result is None or len(result.result.model_dump_json(exclude_none=True).encode()) <= MAX_INLINE_BYTES:
         return result, ()
@@ -297,9 +297,11 @@ def shortened(result: ToolResult) -> tuple[ToolResult, tuple[Kept, ...]]:
     texts = {name: value for name, value in fields.items() if isinstance(value, str)}
     longest = max(texts, key=lambda name: len(texts[name]), default="")
     rest = {name: value for name, value in fields.items() if name != longest}
-    outcome = made_fit(ToolOutcome("ok", text=texts.get(longest, ""), output=rest))
+    outcome = fit_for_event(ToolOutcome("ok", text=texts.get(longest, ""), output=rest))
     of_step = f"{result.tool[:LONGEST_TOOL]}-{result.step:02d}-relayed"
-    kept = tuple(Kept(f"{of_step}-{one.sha256[:16]}{SUFFIXES[media_type(one)]}", one) for one in outcome.artifacts)
+    kept = tuple(
+        StoredArtifact(f"{of_step}-{one.sha256[:16]}{SUFFIXES[media_type(one)]}", one) for one in outcome.artifacts
+    )
     return result.model_copy(update={"result": output_of(outcome, kept).model_copy(update=whole)}), kept
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
-from ductile_gateway.calls.artifacts import cut
+from ductile_gateway.calls.artifacts import clipped
 from ductile_gateway.webhooks.destinations import server_of
 from ductile_gateway.webhooks.settings import OutboundSettings
 from ductile_gateway.webhooks.signatures import relay_event
@@ -71,7 +71,7 @@ def _shortened(payload: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         name: one if isinstance(one, str) else json.dumps(one, ensure_ascii=False) for name, one in payload.items()
     }
     for most in (4096, 512, 64):
-        yield {name: cut(text, most) if len(text) > most else payload[name] for name, text in texts.items()} | kept
+        yield {name: clipped(text, most) if len(text) > most else payload[name] for name, text in texts.items()} | kept
     yield kept
 
 

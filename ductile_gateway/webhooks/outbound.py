@@ -17,12 +17,12 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import NoReturn
 
-from ductile_gateway.bus.incoming import rejection_of
-from ductile_gateway.bus.outgoing import bury, callback_of_run
-from ductile_gateway.bus.permits import Permits
-from ductile_gateway.ports import Look
+from ductile_gateway.bus.incoming import rejection_notice
+from ductile_gateway.bus.outgoing import callback_of_run, dead_letter
+from ductile_gateway.bus.permits import NatsPermits
+from ductile_gateway.ports import StatusCheck
 from ductile_gateway.store.rows import Rows
-from ductile_gateway.trust import NotTheAgents, Trust
+from ductile_gateway.trust import NotFromAgent, Trust
 from ductile_gateway.webhooks.notifications import (
     WAITING,
     LifecycleEvent,
@@ -161,14 +161,16 @@ async def serve_outbound(
     outbox: Outbox,
     *,
     trust: Trust,
-    looks: dict[str, Look],
+    looks: dict[str, StatusCheck],
     count: Count,
-    permits: Permits | None,
+    permits: NatsPermits | None,
 ) -> None:
     """Runs until cancelled. Of several gateways, one with a permit takes the events. Raises Misconfigured or Broken."""
     await head_start()  # the sender takes 100 ms to load
     async with loaded("ductile_gateway.webhooks.sender:open_sender")(settings) as sender, asyncio.TaskGroup() as group:
-        outbound = Outbound(settings, outbox, sender.send, partial(callback_of_run, link), partial(bury, link), count)
+        outbound = Outbound(
+            settings, outbox, sender.send, partial(callback_of_run, link), partial(dead_letter, link), count
+        )
         looks["outbound"] = outbound.findings
         follow = partial(follow_events, link, trust=trust, take=outbound.take)
         streams = {subjects.STREAM: subjects.DURABLE_LIFECYCLE}
@@ -190,10 +192,10 @@ async def follow_events(link: NatsLink, stream: str, durable: str, *, trust: Tru
         try:
             await trust.check(delivery.subject, delivery.body, signature, again=again)
             await take(read_event(delivery.subject, strict.read(delivery.body), at=delivery.at))
-        except (NotTheAgents, NotARunEvent, strict.NotStrictJson) as error:
+        except (NotFromAgent, NotARunEvent, strict.NotStrictJson) as error:
             raise GiveUp(str(error)) from error
 
-    buried = DeadLetters(subjects.DEAD_LETTERS_OUTBOUND, notify=rejection_of)
+    buried = DeadLetters(subjects.DEAD_LETTERS_OUTBOUND, notify=rejection_notice)
     await PullLoop(Settling(link, stream, durable, handle, buried), slots=SLOTS).run()
 
 

@@ -19,8 +19,8 @@ import pytest
 
 from ductile_gateway.calls.call import ToolCall, ToolOutcome, Verdict
 from ductile_gateway.plugins.box import boundaries
-from ductile_gateway.plugins.box.order import Limits
-from ductile_gateway.plugins.boxes import SIGNALS_SINCE, Boundary, box_of, found
+from ductile_gateway.plugins.box.order import ProcessLimits
+from ductile_gateway.plugins.boxes import SIGNALS_SINCE, Boundary, box_of, choose_boundary
 from ductile_gateway.plugins.folders import discover_plugins
 from ductile_gateway.plugins.runner import LocalPlugins
 from ductile_gateway.settings import load
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 PLUGINS = Path(__file__).parent / "plugins"
-SMALL = Limits(cpu_s=1, memory_mb=96, file_mb=4, processes=12, open_files=32, output_mb=1, grace_s=0.3)
+SMALL = ProcessLimits(cpu_s=1, memory_mb=96, file_mb=4, processes=12, open_files=32, output_mb=1, grace_s=0.3)
 NAMED = ["gateway.nk", "tls/key.pem", "elsewhere/owner.token"]
 """Files that the settings name."""
 FILES = [
@@ -165,7 +165,7 @@ loot.append(open("own").read())
 
 def _has_view() -> bool:
     try:
-        return found("view", "nobody" if os.getuid() == 0 else None).files == "view"
+        return choose_boundary("view", "nobody" if os.getuid() == 0 else None).files == "view"
     except Misconfigured:
         return False
 

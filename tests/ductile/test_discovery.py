@@ -12,7 +12,7 @@ from ductile_gateway.ductile.api import open_api
 from ductile_gateway.ductile.discovery import discover_tools, look_at
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.tools.catalog import ToolChoice
-from ductile_gateway.tools.toolbox import keep_fresh, tools_at_last
+from ductile_gateway.tools.toolbox import await_tools, keep_fresh
 from groundwork.service.errors import Misconfigured
 from schemas.status import Finding
 from tests.ductile.fake import FakeDuctile
@@ -121,7 +121,7 @@ async def test_a_plugin_that_comes_later_is_on_offer_soon_and_while_ductile_is_a
     fake: FakeDuctile, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings, told, offers = with_tools(fake, "probe", "news"), list[Any](), Offers()
-    found = await tools_at_last(settings)
+    found = await await_tools(settings)
     assert any("there is no plugin news" in problem for problem in found.problems)
     offers.replace(found.catalog, found.problems)
     task = asyncio.create_task(keep_fresh(settings, offers, told.append, every_s=0.02))

@@ -32,7 +32,7 @@ async def send(link: NatsLink, request: ToolRequest, route: str = "jina-reader")
 
 
 def requests_of(link: NatsLink, relay: Relay) -> PullLoop:
-    return incoming.requests_of(link, relay, trust=None, slots=8, grace_s=1)
+    return incoming.request_loop(link, relay, trust=None, slots=8, grace_s=1)
 
 
 @contextlib.asynccontextmanager

@@ -9,14 +9,22 @@ from typing import Any, TypeVar, cast
 
 from ductile_gateway import store
 from ductile_gateway.bus.ownership import BusOwnership
-from ductile_gateway.calls.call import AlreadyStarted, Asked, NeverStarted, ToolCall, ToolOutcome, Verdict, read_request
+from ductile_gateway.calls.admission import PauseGate, Slots
+from ductile_gateway.calls.call import (
+    AlreadyStarted,
+    CallRequest,
+    NeverStarted,
+    ToolCall,
+    ToolOutcome,
+    Verdict,
+    read_request,
+)
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.calls.policy import Offers
 from ductile_gateway.calls.relay import Relay
-from ductile_gateway.calls.waiting import Lanes, Standstill
-from ductile_gateway.ports import Artifacts, Begin, Bus, CannotKeep, Observer, ToolRunner, unrecorded
-from ductile_gateway.store.rows import InFile, Rows
-from ductile_gateway.telling import CallsTold, GatewayMetrics, Spans
+from ductile_gateway.ports import ArtifactStore, Begin, CallObserver, CannotKeep, ResultBus, ToolRunner, unrecorded
+from ductile_gateway.store.rows import FileCarrier, Rows
+from ductile_gateway.telemetry import CallTelemetry, GatewayMetrics, Spans
 from groundwork.service.errors import TryAgain
 from groundwork.sqlite.file import SqliteFile
 from schemas import envelope as headers
@@ -88,7 +96,7 @@ def message_of(request: ToolRequest, route: str = "jina-reader") -> tuple[str, b
     return subject, envelope.body(), described
 
 
-def asked_for(request: ToolRequest | None = None, route: str = "jina-reader") -> Asked:
+def asked_for(request: ToolRequest | None = None, route: str = "jina-reader") -> CallRequest:
     return read_request(*message_of(request or a_request(), route))
 
 
@@ -117,7 +125,7 @@ class MemoryFile:
 
 
 def memory_rows() -> Rows:
-    return Rows(InFile(cast("SqliteFile", MemoryFile())))
+    return Rows(FileCarrier(cast("SqliteFile", MemoryFile())))
 
 
 class FakeRunner:
@@ -199,8 +207,8 @@ class World:
         *,
         ledger: Ledger | None = None,
         runner: ToolRunner | None = None,
-        artifacts: Artifacts | None = None,
-        bus: Bus | None = None,
+        artifacts: ArtifactStore | None = None,
+        bus: ResultBus | None = None,
     ) -> None:
         self.ledger: Any = ledger or Ledger(memory_rows())
         self.runner: Any = runner or FakeRunner()
@@ -210,19 +218,19 @@ class World:
         self.agent_away = False
         self.ownership: Any = BusOwnership(cast("Any", Lease()))
         self.clock = still(NOON)
-        self.observer: Observer = CallsTold(GatewayMetrics(), Spans(None), urls={"": ""})
+        self.observer: CallObserver = CallTelemetry(GatewayMetrics(), Spans(None), urls={"": ""})
 
     def relay(self, catalog: Catalog = CATALOG) -> Relay:
         return Relay(
             offers=offering(catalog),
             runner=self.runner,
-            lanes=Lanes({offer.name: 4 for offer in catalog.tools}, most=32, room=16),
+            lanes=Slots({offer.name: 4 for offer in catalog.tools}, most=32, room=16),
             ledger=self.ledger,
             artifacts=self.artifacts,
             bus=self.bus,
             has_ended=self.has_ended,
             ownership=self.ownership,
-            standstill=Standstill(),
+            standstill=PauseGate(),
             observer=self.observer,
         )
 

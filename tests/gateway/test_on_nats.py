@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from agent_service.bus.gateway import NatsCallbacks
-from ductile_gateway.bus.incoming import serve_questions
+from ductile_gateway.bus.incoming import serve_endpoints
 from ductile_gateway.bus.outgoing import NatsArtifacts, NatsBus
-from ductile_gateway.bus.ownership import require
+from ductile_gateway.bus.ownership import require_topology
 from ductile_gateway.calls.call import Call, ProducedArtifact, ToolOutcome
 from ductile_gateway.calls.ledger import Ledger
 from groundwork.nats.buckets import ArtifactBucket
@@ -68,9 +68,9 @@ async def fine() -> GatewayStatus:
 
 async def test_a_server_that_was_not_set_up_is_named_with_the_remedy(link: NatsLink) -> None:
     with pytest.raises(Misconfigured, match=r"stream AGENTIC.*consumer tools.*agentic setup"):
-        await require(link)
+        await require_topology(link)
     await a_bus(link)
-    await require(link)
+    await require_topology(link)
 
 
 @pytest.mark.parametrize("error", [Broken, Misconfigured])
@@ -97,6 +97,6 @@ async def test_the_agent_hears_why_a_callback_would_never_be_called_and_nothing_
 
     callbacks = NatsCallbacks(link)
     assert await callbacks.flaw("https://10.0.0.7") == ""
-    async with serve_questions(link, fine) as questions:
+    async with serve_endpoints(link, fine) as questions:
         await questions.answer_callbacks(flaw_of)
         assert await callbacks.flaw("https://10.0.0.7") == "not https://10.0.0.7"

@@ -14,10 +14,10 @@ import pytest
 
 from ductile_gateway.calls.call import Receipt
 from ductile_gateway.plugins.call_record import CallRecords
-from ductile_gateway.seen import look_at_store
+from ductile_gateway.retention import Retention
 from ductile_gateway.settings import GatewaySettings
+from ductile_gateway.status import store_findings
 from ductile_gateway.store import FILE
-from ductile_gateway.tidying import Tidying
 from groundwork.service.errors import TryAgain
 from tests.kit.fakes import still
 from tests.ledger.kit import an_answer, an_intent, begun, embedded, told
@@ -47,10 +47,10 @@ async def test_a_full_disk_is_logged_as_an_error_once_and_seen_until_there_is_ro
         for _ in range(2):
             with pytest.raises(TryAgain, match="no room"):
                 await file.write(fill)
-        (found,) = look_at_store(file.trouble, tmp_path)
+        (found,) = store_findings(file.trouble, tmp_path)
         assert (found.mark, "no room" in found.text) == ("wrong", True)
         await file.write(limit("1000000"))
-        assert not any(found.mark == "wrong" for found in look_at_store(file.trouble, tmp_path))
+        assert not any(found.mark == "wrong" for found in store_findings(file.trouble, tmp_path))
     ours = [record.levelname for record in caplog.records if record.name == "groundwork.sqlite.file"]
     assert ours == ["ERROR", "WARNING"]
 
@@ -75,7 +75,7 @@ async def test_old_answers_and_folders_that_nobody_asks_for_go_and_what_is_open_
         for step in range(1, 4):
             await stores.ledger.intend(an_intent(step))
         await stores.ledger.answer(replace(an_answer(), at=datetime(1970, 1, 1, tzinfo=UTC)))
-        tidying = Tidying(stores.rows, GatewaySettings(store=tmp_path))
+        tidying = Retention(stores.rows, GatewaySettings(store=tmp_path))
 
         async def pruned(*, dry_run: bool = False) -> tuple[int, int]:
             rows = (await tidying.prune(dry_run)).rows
@@ -102,11 +102,11 @@ async def test_while_the_ledger_takes_too_much_the_oldest_answers_go_and_those_o
             at = now - timedelta(days=number / 4)
             await stores.ledger.answer(replace(an_answer(number + 1), at=at, body=b"x" * 40_000))
         settings = GatewaySettings(store=tmp_path, ledger_mb=1)
-        tidying = Tidying(stores.rows, settings)
+        tidying = Retention(stores.rows, settings)
         assert (await tidying.would_go())["answers"] > 0
         assert (await tidying.tidy())["answers"] > 0
         assert await file.used() <= 1 << 20
         ((first, last, number),) = await file.read(f"SELECT min({STEP}), max({STEP}), count(*) FROM rows")  # noqa: S608 - ours
         assert (first, last) == (1, number), "the oldest went"
-        await Tidying(stores.rows, settings.model_copy(update={"ledger_mb": 0})).tidy()
+        await Retention(stores.rows, settings.model_copy(update={"ledger_mb": 0})).tidy()
         assert await file.read(f"SELECT max({STEP}) FROM rows") == [(5,)]  # noqa: S608 - ours

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import cast
 
 from agent_service.bus.topology import topology
-from ductile_gateway.calls.call import OPEN, Call, Intent, ToolOutcome, WantedName
+from ductile_gateway.calls.call import OPEN, Call, Intent, NameCandidates, ToolOutcome
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.calls.results import answer_to
 from ductile_gateway.store import FILE, MIGRATIONS
 from ductile_gateway.store.opening import open_alone, open_shared
-from ductile_gateway.store.rows import InStream, Rows, copy
+from ductile_gateway.store.rows import Rows, StreamCarrier, copy
 from ductile_gateway.trust import Pins
 from ductile_gateway.webhooks.notifications import Notification
 from ductile_gateway.webhooks.outbound import Outbox
@@ -55,7 +55,7 @@ class Crowd:
         async with open_file(folder / FILE, MIGRATIONS) as file, asyncio.TaskGroup() as group:
             own = self.copies[name] = MemoryCopy(self.log, file, copy)
             copying = group.create_task(own.run())
-            yield Stores(Rows(InStream(cast("SharedLog", self.log), file, own.wait), by=name))
+            yield Stores(Rows(StreamCarrier(cast("SharedLog", self.log), file, own.wait), by=name))
             copying.cancel()
 
     async def caught_up(self) -> None:
@@ -110,7 +110,9 @@ async def told(ledger: Ledger, key: str) -> bytes | None:
 
 
 async def named(ledger: Ledger, run_id: str, key: str, *candidates: tuple[str, ...]) -> tuple[str, ...]:
-    return await ledger.name_artifacts(run_id, key, [WantedName(one, f"of {key}", 1) for one in candidates], at=NOON)
+    return await ledger.name_artifacts(
+        run_id, key, [NameCandidates(one, f"of {key}", 1) for one in candidates], at=NOON
+    )
 
 
 def a_delivery(key: str = "completed", *, target: str = "subscription:a", run_id: str = RUN) -> Notification:

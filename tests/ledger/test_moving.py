@@ -14,7 +14,7 @@ from ductile_gateway.calls.call import Call, Job, Receipt
 from ductile_gateway.cli.archive import backup, restore
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store.opening import Mark, log_of_gateways, mark_of, put_mark
-from ductile_gateway.store.rows import InStream, Rows, subject_of
+from ductile_gateway.store.rows import Rows, StreamCarrier, subject_of
 from ductile_gateway.webhooks.outbound import OVERDUE
 from groundwork.archive.series import Series, of_backup
 from groundwork.nats.embedded import EmbeddedNats
@@ -96,7 +96,7 @@ class Kept:
         return str(failure.value)
 
     async def noted(self) -> Mark:
-        return await mark_of(Rows(InStream(log_of_gateways(self.link))))
+        return await mark_of(Rows(StreamCarrier(log_of_gateways(self.link))))
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from agent_service.metrics.levels import (
     observe_runs,
 )
 from agent_service.metrics.runs import AgentMetrics
-from ductile_gateway.telling import GatewayMetrics
+from ductile_gateway.telemetry import GatewayMetrics
 from groundwork.http.requests import request_durations
 from groundwork.nats.link import NatsLink
 from groundwork.telemetry.metrics import Counter, Instrument, Instruments

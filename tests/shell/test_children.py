@@ -19,7 +19,7 @@ from agent_service.run.inbound import InboundMessage, InvalidMessage, UnknownRun
 from agent_service.run.messages import Publish
 from agent_service.run.turn import Turns
 from agent_service.trust.proofs import Capabilities
-from ductile_gateway.calls.artifacts import named_digest
+from ductile_gateway.calls.artifacts import digest_in_name
 from groundwork.service.keys import KeyRing
 from schemas import keys, subjects
 from schemas.envelope import with_capability
@@ -188,7 +188,7 @@ async def test_artifacts_of_a_child_are_its_parents_under_names_that_tell_their_
     digest = hashlib.sha256(content).hexdigest()
     name = f"artifacts/line-relayed-{digest[:16]}.txt"
     assert made.artifacts.contents[parent.state.run_id, name] == content
-    assert named_digest(name.removeprefix("artifacts/")) == digest[:16]
+    assert digest_in_name(name.removeprefix("artifacts/")) == digest[:16]
     assert result.result is not None
     (brought,) = result.result.model_dump()["artifacts"]
     assert (brought["path"], brought["sha256"]) == (name, digest)

@@ -18,7 +18,7 @@ import sys
 import time
 from typing import NoReturn
 
-from ductile_gateway.plugins.box.inmate import CANNOT_RUN, Cell, become
+from ductile_gateway.plugins.box.execution import CANNOT_RUN, PreparedBox, execute
 from ductile_gateway.plugins.box.order import MB, Order
 from ductile_gateway.plugins.box.record import append, append_timed
 from ductile_gateway.plugins.box.tree import Tree, end_all_below
@@ -52,7 +52,7 @@ class _Guard:
     def run(self) -> None:
         process.take_in_orphans()
         woken = woken_by_signals()
-        cell = Cell(self._order)
+        cell = PreparedBox(self._order)
         while (call := self._next()) and not cell.flaw:
             seconds, name, record = call
             _Call(cell, name, record, seconds, woken).run()
@@ -81,7 +81,7 @@ class _Guard:
 
 
 class _Call:
-    def __init__(self, cell: Cell, name: str, record: int, seconds: float, woken: int) -> None:
+    def __init__(self, cell: PreparedBox, name: str, record: int, seconds: float, woken: int) -> None:
         self._cell = cell
         self._name = name
         self._record = record
@@ -122,7 +122,7 @@ class _Call:
         guard, (out, err), request = os.getpid(), self._outputs, self._request()
         plugin = os.fork()
         if plugin == 0:
-            become(self._cell, self._name, (request, out.given, err.given), guard=guard)
+            execute(self._cell, self._name, (request, out.given, err.given), guard=guard)
         for descriptor in (request, out.given, err.given):
             os.close(descriptor)
         return plugin

@@ -9,7 +9,7 @@ SPARE_TASKS = 512
 """By so many the kernel's own limit of processes lies higher: it counts all of the user's, and only stops a flood."""
 
 
-class Limits(NamedTuple):
+class ProcessLimits(NamedTuple):
     """The time by the clock is the call's own deadline. `grace_s`: between SIGTERM and SIGKILL."""
 
     cpu_s: float = 300
@@ -29,7 +29,7 @@ class Limits(NamedTuple):
 KernelLimits = list[tuple[int, tuple[int, int]]]
 
 
-def of_kernel(limits: Limits, tasks: int) -> KernelLimits:
+def kernel_limits(limits: ProcessLimits, tasks: int) -> KernelLimits:
     """Those that the kernel keeps for a process and all below it; the guard watches the others. `tasks`: how many the
     user has already."""
     seconds = max(1, round(limits.cpu_s))
@@ -44,7 +44,7 @@ def of_kernel(limits: Limits, tasks: int) -> KernelLimits:
     return [(kind, _below_ceiling(kind, pair)) for kind, pair in wanted.items()]
 
 
-def impose(kernel_limits: KernelLimits) -> None:
+def apply_limits(kernel_limits: KernelLimits) -> None:
     for kind, pair in kernel_limits:
         resource.setrlimit(kind, pair)
 
@@ -75,7 +75,7 @@ class Order(NamedTuple):
     environment: dict[str, str]
     place: str = ""
     python: bool = False
-    limits: Limits = Limits()
+    limits: ProcessLimits = ProcessLimits()
     landlock: bool = False
     view: bool = False
     read: tuple[str, ...] = ()
@@ -95,4 +95,6 @@ class Order(NamedTuple):
     def of_json(cls, content: bytes) -> "Order":
         """Its tuples are lists by then."""
         raw = json.loads(content)
-        return cls(**raw | {"limits": Limits(*raw["limits"]), "user": User(*raw["user"]) if raw["user"] else None})
+        return cls(
+            **raw | {"limits": ProcessLimits(*raw["limits"]), "user": User(*raw["user"]) if raw["user"] else None}
+        )

@@ -58,7 +58,7 @@ class Reach:
         return outermost(found)
 
 
-def drawn(
+def make_reach(
     *,
     read: Iterable[Path],
     write: Iterable[Path],
@@ -71,12 +71,12 @@ def drawn(
     return replace(empty, read=empty.allowed(read), write=empty.allowed(write), frozen=empty.allowed(frozen))
 
 
-def doors() -> Iterator[Path]:
+def closed_paths() -> Iterator[Path]:
     yield from map(Path, DOORS)
     yield from (Path("~", name).expanduser() for name in HOMES)
 
 
-def of_programs(environment: Mapping[str, str]) -> Iterator[Path]:
+def program_paths(environment: Mapping[str, str]) -> Iterator[Path]:
     """What programs need to run: of the system, and of the interpreter and the folders on PATH."""
     yield from map(Path, SYSTEM)
     yield from (Path("/etc", name) for name in ETC)
@@ -85,7 +85,7 @@ def of_programs(environment: Mapping[str, str]) -> Iterator[Path]:
     yield from (Path(name) for name in environment.get("PATH", "").split(os.pathsep) if name.startswith("/"))
 
 
-def named(values: Iterable[object]) -> Iterator[Path]:
+def configured_paths(values: Iterable[object]) -> Iterator[Path]:
     """The paths among the values that a plugin is configured with: who names one there means it to be used."""
     for value in values:
         if isinstance(value, str) and value.startswith("/") and "\0" not in value:

@@ -10,14 +10,14 @@ from ductile_gateway.calls.call import CALL_ID
 from ductile_gateway.ductile.catalog import DuctileTools, read_tools, wanted
 from ductile_gateway.ductile.settings import DuctileSettings
 from ductile_gateway.ductile.starts import with_correlation
-from ductile_gateway.plugins.manifest import Manifest, read_manifest
+from ductile_gateway.plugins.manifest import PluginManifest, read_manifest
 from ductile_gateway.tools.catalog import ToolChoice, draw_catalog
 from schemas.catalog import Catalog, ToolCommand, ToolOffer
 from schemas.events import ToolRequest
 from tests.gateway.parts import CATALOG, a_request, asked_for, offering
 
 
-def a_manifest(name: str, *commands: dict[str, Any], **more: Any) -> Manifest:
+def a_manifest(name: str, *commands: dict[str, Any], **more: Any) -> PluginManifest:
     kind = {"manifest_spec": "ductile.plugin", "manifest_version": 1, "protocol": 2, "version": "1"}
     about = {"name": name, "entrypoint": "run.py", "description": f"What {name} does."}
     return read_manifest(kind | about | {"commands": list(commands) or [{"name": "handle", "type": "read"}]} | more)
@@ -31,11 +31,11 @@ READER = a_manifest(
 FABRIC = a_manifest("fabric")
 
 
-def drawn(*manifests: Manifest, choices: dict[str, ToolChoice] | None = None) -> tuple[Catalog, tuple[str, ...]]:
+def drawn(*manifests: PluginManifest, choices: dict[str, ToolChoice] | None = None) -> tuple[Catalog, tuple[str, ...]]:
     return draw_catalog({manifest.name: manifest for manifest in manifests}, choices, timeout_s=60)
 
 
-def offered(*manifests: Manifest, choices: dict[str, ToolChoice] | None = None) -> dict[str, list[str]]:
+def offered(*manifests: PluginManifest, choices: dict[str, ToolChoice] | None = None) -> dict[str, list[str]]:
     catalog, _ = drawn(*manifests, choices=choices)
     return {tool.name: [command.name for command in tool.commands] for tool in catalog.tools}
 

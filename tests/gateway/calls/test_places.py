@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ductile_gateway.bus.ownership import ROLE, BusOwnership
-from ductile_gateway.bus.permits import Permits
+from ductile_gateway.bus.permits import NatsPermits
+from ductile_gateway.calls.admission import Slots
 from ductile_gateway.calls.call import Intent
-from ductile_gateway.calls.waiting import Lanes
 from groundwork.nats.lease import Lease, Owner, Taken
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import Topology, key_value_bucket, set_up
@@ -31,7 +31,7 @@ GREEDY, SINGLE = "run_greedy", "run_single"
 class Crowd:
     """Calls that come, each a run and a lane; `inside` tells in which order they were let in, until they `leave`."""
 
-    def __init__(self, places: Lanes) -> None:
+    def __init__(self, places: Slots) -> None:
         self.places = places
         self.inside: list[tuple[str, str]] = []
         self.tasks: list[asyncio.Task[None]] = []
@@ -60,7 +60,7 @@ async def settled() -> None:
 
 
 async def test_runs_that_want_the_same_take_turns_and_each_has_its_own_in_order() -> None:
-    crowd = Crowd(Lanes({}, most=2))
+    crowd = Crowd(Slots({}, most=2))
     await crowd.come([(run, lane) for run in ("a", "b", "c") for lane in ("1", "2", "3")])
     order = list(crowd.inside)
     while crowd.inside:
@@ -72,7 +72,7 @@ async def test_runs_that_want_the_same_take_turns_and_each_has_its_own_in_order(
 
 
 async def test_in_a_full_room_whoever_has_most_waiting_makes_place_for_who_has_fewer() -> None:
-    crowd = Crowd(Lanes({}, most=1, room=3))
+    crowd = Crowd(Slots({}, most=1, room=3))
     await crowd.come([(GREEDY, "x")] * 4)
     await crowd.come([(SINGLE, "x")])
     assert [task.done() for task in crowd.tasks] == [True, False, False, True, False], "its latest is given back"
@@ -83,7 +83,7 @@ async def test_in_a_full_room_whoever_has_most_waiting_makes_place_for_who_has_f
 
 
 async def test_once_closed_nobody_waits_and_nobody_comes_in_whoever_leaves() -> None:
-    crowd = Crowd(Lanes({}, most=1))
+    crowd = Crowd(Slots({}, most=1))
     await crowd.come([("a", "x"), ("b", "x")])
     crowd.places.close()
     await crowd.leave("a", "x")
@@ -99,7 +99,7 @@ def test_every_call_gets_in_whatever_comes_and_ends_and_never_more_than_may(call
     widths = {"x": 1, "y": 2}
 
     async def all_get_in() -> int:
-        crowd = Crowd(Lanes(widths, most=3))
+        crowd = Crowd(Slots(widths, most=3))
         await crowd.come(calls)
         while crowd.inside:
             assert len(crowd.inside) <= 3
@@ -112,7 +112,7 @@ def test_every_call_gets_in_whatever_comes_and_ends_and_never_more_than_may(call
 
 @pytest.mark.parametrize("refused", [False, True])
 async def test_a_call_that_is_cancelled_as_its_turn_comes_takes_no_place_along(refused: bool) -> None:
-    places = Lanes({}, most=1)
+    places = Slots({}, most=1)
     await places.come("a", "x")
     first, second = (asyncio.create_task(places.come(run, "x")) for run in ("b", "c"))
     await settled()
@@ -129,13 +129,13 @@ class Gateways:
     def __init__(self, link: NatsLink, width: int) -> None:
         self._link = link
         self._width = width
-        self.lanes: dict[str, Lanes] = {}
+        self.lanes: dict[str, Slots] = {}
         self.inside = self.most = self.done = 0
 
     async def comes(self, name: str) -> None:
-        permits = Permits(self._link, name)
+        permits = NatsPermits(self._link, name)
         await permits.listen()
-        self.lanes[name] = Lanes({TOOL: self._width}, most=32, room=64, permits=permits)
+        self.lanes[name] = Slots({TOOL: self._width}, most=32, room=64, permits=permits)
 
     async def call(self, name: str, ended: Callable[[], bool] = lambda: True, *, lasts_s: float = 0.0) -> None:
         async with self.lanes[name].enter(f"run_{name}", TOOL):

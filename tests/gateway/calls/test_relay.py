@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from ductile_gateway.calls.call import (
-    Asked,
+    CallRequest,
     Intent,
     JobFacts,
+    NameCandidates,
     ToolCall,
     ToolOutcome,
     Unacceptable,
     Verdict,
-    WantedName,
     failed,
 )
 from ductile_gateway.ports import Begin, unrecorded
@@ -61,7 +61,7 @@ def error_of(world: World) -> Any:
 
 
 async def result_of(
-    outcome: ToolOutcome, asked: Asked | None = None, *, catalog: Catalog = CATALOG
+    outcome: ToolOutcome, asked: CallRequest | None = None, *, catalog: Catalog = CATALOG
 ) -> tuple[World, ToolResult]:
     world = World(runner=FakeRunner(outcome))
     await world.relay(catalog).take(asked or asked_for())
@@ -69,7 +69,7 @@ async def result_of(
     return world, result
 
 
-async def given_back(world: World, asked: Asked, why: str | None = None) -> None:
+async def given_back(world: World, asked: CallRequest, why: str | None = None) -> None:
     with pytest.raises(TryAgain, match=why):
         await world.relay().take(asked)
 
@@ -250,7 +250,7 @@ async def test_a_tool_gets_the_content_of_an_artifact_in_place_of_its_path_also_
 
 async def test_an_artifact_that_was_replaced_is_not_given_to_a_tool() -> None:
     world, told, forged = World(), hashlib.sha256(b"told").hexdigest(), []
-    await world.ledger.name_artifacts(RUN, "call-1", [WantedName(("a.md",), told, 4)], at=NOON)
+    await world.ledger.name_artifacts(RUN, "call-1", [NameCandidates(("a.md",), told, 4)], at=NOON)
     for step, name in enumerate(("a.md", f"fetch-02-relayed-{told[:16]}.txt"), start=1):
         for attempt, content in enumerate((b"told", b"forged"), start=1):
             world.artifacts.kept[RUN, name] = content, "text/plain"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import JsonValue
 
-from ductile_gateway.calls.artifacts import text_of, wanted_name
+from ductile_gateway.calls.artifacts import artifact_text, name_candidates
 from ductile_gateway.calls.call import (
     Call,
     ProducedArtifact,
@@ -16,7 +16,7 @@ from ductile_gateway.calls.call import (
     read_again,
     read_request,
 )
-from ductile_gateway.calls.results import MAX_ARTIFACTS, MAX_RESULT_BYTES, Kept, answer_to, made_fit
+from ductile_gateway.calls.results import MAX_ARTIFACTS, MAX_RESULT_BYTES, StoredArtifact, answer_to, fit_for_event
 from tests.gateway.parts import ILLEGAL_NAMES, NOON, RUN, TRACE, a_request, asked_for, message_of, result_in
 
 SUBJECT, BODY, HEADERS = message_of(a_request())
@@ -80,7 +80,7 @@ def test_a_body_that_breaks_the_contract_or_is_too_large_or_deep_is_never_taken(
 
 def names(name: str, content_type: str = "text/plain", *, step: int = 1, attempt: int = 1, place: int = 0) -> list[str]:
     asked = asked_for(a_request(step=step, attempt=attempt))
-    return list(wanted_name(ProducedArtifact(name, content_type, b""), asked, place=place).candidates)
+    return list(name_candidates(ProducedArtifact(name, content_type, b""), asked, place=place).candidates)
 
 
 @pytest.mark.parametrize(
@@ -124,27 +124,30 @@ def test_a_name_that_is_taken_gets_the_step_or_the_attempt_and_at_last_one_that_
 def test_text_is_read_as_what_it_says_it_is_and_nothing_else_is_text(
     content_type: str, content: bytes, text: str | None
 ) -> None:
-    assert text_of(ProducedArtifact("a", content_type, content)) == text
+    assert artifact_text(ProducedArtifact("a", content_type, content)) == text
 
 
 PAGE = ProducedArtifact("page.html", "text/html", b"<h1>Example</h1>")
-FETCHED, LOGO = Kept("fetch-01.html", PAGE), Kept("logo.png", ProducedArtifact("logo.png", "image/png", b"\x89PNG"))
+FETCHED, LOGO = (
+    StoredArtifact("fetch-01.html", PAGE),
+    StoredArtifact("logo.png", ProducedArtifact("logo.png", "image/png", b"\x89PNG")),
+)
 WORDS = "word " * 4000
 LINKS: dict[str, JsonValue] = {"links": ["x" * 50] * 100}
 
 
-def answered(outcome: ToolOutcome, *kept: Kept) -> Call:
+def answered(outcome: ToolOutcome, *kept: StoredArtifact) -> Call:
     return answer_to(asked_for(), outcome, kept, at=NOON)
 
 
-def output(outcome: ToolOutcome, *kept: Kept) -> dict[str, Any]:
+def output(outcome: ToolOutcome, *kept: StoredArtifact) -> dict[str, Any]:
     result = result_in(answered(outcome, *kept).body).result
     assert result is not None
     return result.model_dump(exclude_none=True)
 
 
-def kept_of(outcome: ToolOutcome) -> list[Kept]:
-    return [Kept(artifact.name, artifact) for artifact in outcome.artifacts]
+def kept_of(outcome: ToolOutcome) -> list[StoredArtifact]:
+    return [StoredArtifact(artifact.name, artifact) for artifact in outcome.artifacts]
 
 
 def test_an_artifact_is_named_by_path_type_size_and_hash_with_an_excerpt() -> None:
@@ -159,7 +162,7 @@ def test_an_artifact_is_named_by_path_type_size_and_hash_with_an_excerpt() -> No
 
 
 def test_the_excerpt_repeats_nothing_that_the_summary_shows() -> None:
-    fit = made_fit(ToolOutcome("ok", text=WORDS, output=LINKS))
+    fit = fit_for_event(ToolOutcome("ok", text=WORDS, output=LINKS))
     text, large = kept_of(fit)
     told = output(fit, text, large)
     cut = "the whole is the artifact artifacts/output.{}, which goes on at line {}, character {}]"
@@ -174,7 +177,7 @@ def test_the_excerpt_repeats_nothing_that_the_summary_shows() -> None:
 
 def test_large_text_and_large_output_become_artifacts_with_a_line_for_each_value() -> None:
     rows: dict[str, JsonValue] = {"rows": [{"n": n, "deep": [[["é"]]]} for n in range(200)]}
-    small = made_fit(ToolOutcome("ok", text=WORDS, output=rows, artifacts=(PAGE,)))
+    small = fit_for_event(ToolOutcome("ok", text=WORDS, output=rows, artifacts=(PAGE,)))
     assert [artifact.name for artifact in small.artifacts] == ["page.html", "output.txt", "output.json"]
     _, text, large = (artifact.content for artifact in small.artifacts)
     assert (text.decode(), json.loads(large), small.output) == (WORDS, rows, {})
@@ -182,14 +185,14 @@ def test_large_text_and_large_output_become_artifacts_with_a_line_for_each_value
 
 
 def test_a_result_with_much_to_tell_stays_short_and_the_largest_fits_into_a_message_of_the_bus() -> None:
-    fit = made_fit(ToolOutcome("ok", text="word " * 50_000, output={"numbers": list(range(50_000))}))
+    fit = fit_for_event(ToolOutcome("ok", text="word " * 50_000, output={"numbers": list(range(50_000))}))
     assert len(answered(fit, *kept_of(fit)).body) < 18 * 1024
     many = tuple(ProducedArtifact(f"{n:03d}{'n' * 90}", "text/plain", b"\1" * 3000) for n in range(MAX_ARTIFACTS - 1))
-    most = made_fit(ToolOutcome("ok", text="\1" * 12_288, output={"a": "\1" * 680}, artifacts=many))
+    most = fit_for_event(ToolOutcome("ok", text="\1" * 12_288, output={"a": "\1" * 680}, artifacts=many))
     assert most.output
     assert len(answered(most, *kept_of(most)).body) < MAX_RESULT_BYTES - 4096
 
 
 def test_a_tool_that_floods_the_run_with_artifacts_has_failed() -> None:
-    small = made_fit(ToolOutcome("ok", artifacts=(PAGE,) * (MAX_ARTIFACTS + 1)))
+    small = fit_for_event(ToolOutcome("ok", artifacts=(PAGE,) * (MAX_ARTIFACTS + 1)))
     assert (small.status, small.error_class, small.retryable) == ("error", "bad_output", False)

@@ -9,8 +9,8 @@ from datetime import timedelta
 import pytest
 
 from ductile_gateway.calls.call import JobFacts, failed
-from ductile_gateway.seen import Status
-from ductile_gateway.telling import CallsTold, GatewayMetrics, Spans
+from ductile_gateway.status import StatusReporter
+from ductile_gateway.telemetry import CallTelemetry, GatewayMetrics, Spans
 from groundwork.telemetry.span import Span
 from schemas.status import Finding
 from tests.gateway.parts import NOON, RUN, TRACE, FakeRunner, World, asked_for
@@ -28,7 +28,7 @@ async def test_each_committed_step_of_a_call_is_one_line_with_its_trace_and_its_
 
     ran = JobFacts(exit_code=1, began_at=NOON + timedelta(seconds=1), ended_at=NOON + timedelta(seconds=3))
     world = World(runner=FakeRunner(replace(failed("not_found", "no such page", retryable=False), job=ran)))
-    world.observer = CallsTold(GatewayMetrics(), Taken(None), urls={"": ""})
+    world.observer = CallTelemetry(GatewayMetrics(), Taken(None), urls={"": ""})
     world.clock.advance(0.25)
     await world.relay().take(asked_for())
     begun, answered = (vars(record) for record in caplog.records if getattr(record, "state_transition", None))
@@ -48,6 +48,6 @@ async def test_a_part_that_does_not_answer_is_a_finding_and_holds_up_none_of_the
     async def fine() -> Sequence[Finding]:
         return [Finding(name="one", mark="ok", text="as it should be")]
 
-    told = await Status(looks={"slow": never, "one": fine}, version="1.2.3", within_s=0.05).tell()
+    told = await StatusReporter(looks={"slow": never, "one": fine}, version="1.2.3", within_s=0.05).tell()
     assert told.version == "1.2.3"
     assert [(finding.name, finding.mark) for finding in told.findings] == [("slow", "warning"), ("one", "ok")]

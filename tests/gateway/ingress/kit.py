@@ -12,7 +12,7 @@ from typing import Any
 import httpx2
 from starlette.types import ASGIApp
 
-from ductile_gateway.ports import Bus
+from ductile_gateway.ports import ResultBus
 from ductile_gateway.webhooks.inbound import Inbound
 from ductile_gateway.webhooks.settings import IngressSettings
 from groundwork.http.server import serve_http
@@ -52,7 +52,7 @@ class Ingress:
     def __init__(
         self,
         *,
-        bus: Bus | None = None,
+        bus: ResultBus | None = None,
         within_s: float = 5.0,
         offers: Sequence[ToolOffer] = (),
         **settings: Any,

@@ -13,7 +13,7 @@ from nats.aio.msg import Msg
 
 from agent_service.bus.topology import topology
 from ductile_gateway.bus.outgoing import agent_keys
-from ductile_gateway.seen import Status
+from ductile_gateway.status import StatusReporter
 from ductile_gateway.trust import Trust
 from ductile_gateway.webhooks.outbound import serve_outbound
 from ductile_gateway.webhooks.settings import OutboundSettings
@@ -49,7 +49,7 @@ class Telling:
         self.settings = OutboundSettings.model_validate(told)
         self.folder = folder
         self.link = link
-        self.status = Status(looks={"test": fine}, version="1")
+        self.status = StatusReporter(looks={"test": fine}, version="1")
 
     @contextlib.asynccontextmanager
     async def at_work(self) -> AsyncIterator[None]:

@@ -14,8 +14,8 @@ from typing import Any
 
 from ductile_gateway.calls.call import ToolCall
 from ductile_gateway.plugins.box import reach
-from ductile_gateway.plugins.box.order import Limits
-from ductile_gateway.plugins.boxes import Box, found, mark_of, plugin_environment
+from ductile_gateway.plugins.box.order import ProcessLimits
+from ductile_gateway.plugins.boxes import Box, choose_boundary, mark_of, plugin_environment
 from ductile_gateway.plugins.call_record import CallRecord
 from ductile_gateway.plugins.folders import discover_plugins
 from ductile_gateway.plugins.runner import LocalPlugins
@@ -23,23 +23,23 @@ from tests.gateway.parts import asked_for
 
 PLUGINS = Path(__file__).parents[2] / "plugins"
 KEY = "run_01:1:probe:1"
-QUICK = Limits(output_mb=0.25, grace_s=0.5)
+QUICK = ProcessLimits(output_mb=0.25, grace_s=0.5)
 
 
 def local_plugins(
     state_dir: Path,
     *,
     config: dict[str, Any] | None = None,
-    limits: Limits = QUICK,
+    limits: ProcessLimits = QUICK,
     folder: Path = PLUGINS,
 ) -> LocalPlugins:
     """A gateway's plugins, as after a start of the gateway; they may write beside its calls, where tests look."""
     environment = plugin_environment()
-    open_places = reach.drawn(read=reach.of_programs(environment), write=[state_dir], closed=[])
+    open_places = reach.make_reach(read=reach.program_paths(environment), write=[state_dir], closed=[])
     return LocalPlugins(
         discover_plugins([folder], {"probe": config or {}}).plugins,
         state_dir=state_dir,
-        box=Box(environment, limits, found("auto", None), open_places),
+        box=Box(environment, limits, choose_boundary("auto", None), open_places),
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from ductile_gateway.calls.call import NeverStarted, ProducedArtifact, ToolOutcome, Unknown, Verdict
 from ductile_gateway.ductile.jobs import SeeLog, Unfinished, read_job, read_log, read_tree
-from ductile_gateway.plugins.response import Ending, Remains, judge, outcome_of
+from ductile_gateway.plugins.response import EndReason, ProcessEnd, judge, outcome_of
 
 OK: dict[str, Any] = {"status": "ok", "result": "done"}
 DONE = ToolOutcome("ok", text="done")
@@ -19,14 +19,14 @@ PLAIN = {"name": "a", "content_type": "text/plain", "text": ""}
 def judged(
     response: dict[str, Any] | bytes = b"",
     *,
-    ending: Ending = "ended",
+    ending: EndReason = "ended",
     exit_code: int | None = 0,
     began: bool = True,
     same_boot: bool = True,
     secrets: tuple[str, ...] = (),
 ) -> Verdict:
     stdout = response if isinstance(response, bytes) else json.dumps(response).encode()
-    return judge(Remains(ending, began, same_boot, exit_code, stdout, b"", secrets))
+    return judge(ProcessEnd(ending, began, same_boot, exit_code, stdout, b"", secrets))
 
 
 def failure(response: dict[str, Any] | bytes = b"", **facts: Any) -> ToolOutcome:

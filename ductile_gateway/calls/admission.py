@@ -18,7 +18,7 @@ from itertools import count
 from typing import Protocol
 
 from ductile_gateway.calls.artifacts import printable
-from ductile_gateway.calls.call import Asked, Intent, Unwanted
+from ductile_gateway.calls.call import CallRequest, Intent, Withdrawn
 from ductile_gateway.ports import HasEnded
 from groundwork.service.errors import TryAgain
 from groundwork.service.machine import utc_now
@@ -29,7 +29,7 @@ FULL = "as many calls of {tool} are running as may"
 LANE_COME_BACK_S = 0.25
 
 
-class Permits(Protocol):
+class SharedPermits(Protocol):
     """How many calls of a lane the gateways of a bus make at the same time."""
 
     def taken(self, name: str, most: int) -> AbstractAsyncContextManager[None]: ...
@@ -45,7 +45,7 @@ class _Waiting:
     let_in: asyncio.Future[None]
 
 
-class Lanes:
+class Slots:
     """Slots: `most` here, and per tool as `widths` says, else `width`, with `permits` over all gateways. `room`: how
     many calls may wait in hand, None for any; what comes beyond is given back to the bus."""
 
@@ -56,7 +56,7 @@ class Lanes:
         most: int,
         width: int | None = None,
         room: int | None = None,
-        permits: Permits | None = None,
+        permits: SharedPermits | None = None,
     ) -> None:
         self._widths = widths
         self._width = width or most
@@ -159,7 +159,7 @@ MOST_TOLD = 50
 
 @dataclass(frozen=True, slots=True)
 class _Wait:
-    asked: Asked
+    asked: CallRequest
     since: datetime
     seen: datetime
     why: str
@@ -173,7 +173,7 @@ class WaitingCalls:
         self._in_line: dict[str, _Wait] = {}
 
     @contextlib.contextmanager
-    def noted(self, asked: Asked) -> Iterator[None]:
+    def noted(self, asked: CallRequest) -> Iterator[None]:
         """Inside, a call that is put off by TryAgain is noted; one that is not waits no longer."""
         try:
             yield
@@ -183,14 +183,14 @@ class WaitingCalls:
         self._put_off.pop(asked.key, None)
 
     @contextlib.contextmanager
-    def in_line(self, asked: Asked, why: str) -> Iterator[None]:
+    def in_line(self, asked: CallRequest, why: str) -> Iterator[None]:
         self._in_line[asked.key] = self._wait(asked, why)
         try:
             yield
         finally:
             del self._in_line[asked.key]
 
-    def _wait(self, asked: Asked, why: str) -> _Wait:
+    def _wait(self, asked: CallRequest, why: str) -> _Wait:
         now, known = utc_now(), self._put_off.get(asked.key)
         return _Wait(asked, known.since if known else now, now, why)
 
@@ -206,7 +206,7 @@ class WaitingCalls:
         return tuple(_told(wait) for wait in sorted(long, key=lambda wait: wait.since)[:MOST_TOLD])
 
 
-def look_at_waiting(calls: Sequence[WaitingCall]) -> Sequence[Finding]:
+def waiting_findings(calls: Sequence[WaitingCall]) -> Sequence[Finding]:
     if not calls:
         return ()
     first, number = calls[0], f"{len(calls)}{' or more' if len(calls) == MOST_TOLD else ''}"
@@ -233,7 +233,7 @@ async def check_wanted(intent: Intent, has_ended: HasEnded) -> None:
         return
     ended = await has_ended(request.run_id)
     if ended:
-        raise Unwanted
+        raise Withdrawn
     if ended is None and not intent.may_repeat and request.executor and waited(intent) > A_MOMENT:
         raise TryAgain("no agent says whether the run of this write goes on", ASK_AGAIN_S)
 
@@ -245,7 +245,7 @@ def waited(intent: Intent) -> timedelta:
 COME_BACK_S = 0.25
 
 
-class Standstill:
+class PauseGate:
     """Nothing is stopped before `show` says so."""
 
     def __init__(self) -> None:
@@ -276,7 +276,7 @@ class Standstill:
         if why := self.why:
             raise TryAgain(why, COME_BACK_S)
 
-    def without_it(self, asked: Asked) -> Asked:
+    def without_it(self, asked: CallRequest) -> CallRequest:
         request = asked.request
         if self._halt is None or request.deadline_at is None:
             return asked
@@ -288,7 +288,7 @@ class Standstill:
         self._changed = asyncio.Event()
 
 
-def look_at_standstill(standstill: Standstill) -> tuple[Finding, ...]:
+def pause_findings(standstill: PauseGate) -> tuple[Finding, ...]:
     if not standstill.why:
         return ()
     remedy = "resume everything once that is settled"

@@ -15,7 +15,7 @@ from datetime import datetime
 from functools import cache
 from urllib.parse import urlsplit
 
-from ductile_gateway.calls.call import Asked, ToolCall, ToolOutcome
+from ductile_gateway.calls.call import CallRequest, ToolCall, ToolOutcome
 from ductile_gateway.ductile.jobs import QueueDepth, StartAttempt
 from ductile_gateway.ductile.settings import owner
 from groundwork.nats.link import NatsLink
@@ -99,7 +99,7 @@ class GatewayMetrics:
             attributes=("agentic.ingress", OUTCOME),
         )
 
-    def answered(self, asked: Asked, outcome: ToolOutcome, took_s: float) -> None:
+    def answered(self, asked: CallRequest, outcome: ToolOutcome, took_s: float) -> None:
         error = outcome.error_class or "tool_error" if outcome.status == "error" else NONE
         told = outcome.status if outcome.status == "continuation" else _OUTCOMES.get(error, "error")
         self._calls.record(took_s, asked.request.tool, told, error)
@@ -189,22 +189,22 @@ class Spans:
 
 
 @dataclass(eq=False)
-class CallsTold:
+class CallTelemetry:
     metrics: GatewayMetrics
     spans: Spans
     urls: Mapping[str, str]
     _began: dict[str, datetime] = field(default_factory=dict)
 
-    def begun(self, asked: Asked) -> None:
+    def begun(self, asked: CallRequest) -> None:
         now = self._began[asked.key] = utc_now()
         self.metrics.waits.record((now - asked.request.requested_at).total_seconds(), asked.request.tool)
         log.info("call begun", extra=self._line(asked, "call_begun", "asked->begun"))
 
-    def put_off(self, asked: Asked) -> None:
+    def put_off(self, asked: CallRequest) -> None:
         self.metrics.retries.add("call", "try_again")
         log.debug("call put off", extra=self._line(asked, "call_put_off", "asked->asked"))
 
-    def answered(self, asked: Asked, outcome: ToolOutcome) -> None:
+    def answered(self, asked: CallRequest, outcome: ToolOutcome) -> None:
         now, began_at, job = utc_now(), self._began.pop(asked.key, None), outcome.job
         since, was_run = began_at or job.began_at or now, bool(job.job_id or job.began_at)
         self.metrics.answered(asked, outcome, (now - since).total_seconds())
@@ -215,7 +215,7 @@ class CallsTold:
         if asked.trace.sampled and was_run:
             self.spans.take(job_span(asked, outcome, job.began_at or since, job.ended_at or now))
 
-    def known(self, asked: Asked) -> None:
+    def known(self, asked: CallRequest) -> None:
         self.metrics.dedupe.add("request")
         log.debug("call answered before", extra=self._line(asked, "call_answered", "answered->answered"))
 
@@ -224,13 +224,13 @@ class CallsTold:
         if call.asked.trace.sampled:
             self.spans.take(sent_span(call.asked, sent, url=self.urls[owner(call.asked.route, self.urls)]))
 
-    def _line(self, asked: Asked, event: str, transition: str) -> dict[str, object]:
+    def _line(self, asked: CallRequest, event: str, transition: str) -> dict[str, object]:
         took = (utc_now() - asked.request.requested_at).total_seconds()
         facts = {"event": event, "state_transition": transition, "latency_ms": max(0, round(took * 1000))}
         return asked.facts() | facts
 
 
-def sent_span(asked: Asked, sent: StartAttempt, *, url: str) -> Span:
+def sent_span(asked: CallRequest, sent: StartAttempt, *, url: str) -> Span:
     address = urlsplit(url)
     attributes: dict[str, Value | None] = {
         "http.request.method": "POST",
@@ -245,7 +245,7 @@ def sent_span(asked: Asked, sent: StartAttempt, *, url: str) -> Span:
     return _span(asked, name, times, attributes, id_of=f"sent {sent.began_at.isoformat()}", kind="client")
 
 
-def job_span(asked: Asked, outcome: ToolOutcome, began_at: datetime, ended_at: datetime) -> Span:
+def job_span(asked: CallRequest, outcome: ToolOutcome, began_at: datetime, ended_at: datetime) -> Span:
     job = outcome.job
     attributes: dict[str, Value | None] = {
         "agentic.job_id": job.job_id,
@@ -258,7 +258,7 @@ def job_span(asked: Asked, outcome: ToolOutcome, began_at: datetime, ended_at: d
 
 
 def _span(
-    asked: Asked,
+    asked: CallRequest,
     name: str,
     times: tuple[datetime, datetime],
     attributes: Mapping[str, Value | None],

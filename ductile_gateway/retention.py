@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
-class Tidying:
+class Retention:
     """Of one gateway. All methods raise TryAgain."""
 
     rows: Rows

@@ -10,15 +10,15 @@ from itertools import chain
 from pathlib import Path
 
 from ductile_gateway.bus.ownership import ROLE
+from ductile_gateway.calls.admission import PauseGate, WaitingCalls, pause_findings, waiting_findings
 from ductile_gateway.calls.artifacts import printable
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.calls.policy import Offers
-from ductile_gateway.calls.waiting import Standstill, WaitingCalls, look_at_standstill, look_at_waiting
 from ductile_gateway.ductile.jobs import QueueDepth
-from ductile_gateway.ports import Look
+from ductile_gateway.ports import StatusCheck
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store.rows import Rows
-from ductile_gateway.telling import CallsTold, GatewayMetrics, Spans
+from ductile_gateway.telemetry import CallTelemetry, GatewayMetrics, Spans
 from groundwork.nats.lease import look_at_all
 from groundwork.nats.link import NatsLink
 from groundwork.nats.pull_loop import PullLoop
@@ -41,11 +41,11 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True, eq=False)
-class Status:
+class StatusReporter:
     """Asks all parts, by name. `name`: of this gateway among those that share a ledger. `number`: how many live; None
     for one alone."""
 
-    looks: dict[str, Look]
+    looks: dict[str, StatusCheck]
     version: str
     executor: str | None = None
     within_s: float = LOOK_WITHIN_S
@@ -60,14 +60,14 @@ class Status:
             number = max(1, await self.number()) if self.number else 1
         return GatewayStatus(
             version=self.version,
-            findings=(*chain.from_iterable(parts), *look_at_waiting(waiting)),
+            findings=(*chain.from_iterable(parts), *waiting_findings(waiting)),
             waiting=waiting,
             executor=self.executor,
             gateway=self.name,
             gateways=number,
         )
 
-    async def _ask(self, name: str, look: Look) -> Sequence[Finding]:
+    async def _ask(self, name: str, look: StatusCheck) -> Sequence[Finding]:
         try:
             async with asyncio.timeout(self.within_s):
                 found = look()
@@ -82,7 +82,7 @@ class Status:
         return [Finding(name=name, mark="warning", text=why, remedy="ask again; see the gateway's log")]
 
 
-class Seen:
+class Observability:
     def __init__(
         self, settings: GatewaySettings, offers: Offers, link: NatsLink, rows: Rows, metrics: GatewayMetrics
     ) -> None:
@@ -92,12 +92,14 @@ class Seen:
         version = installed_version()
         metrics.listen_to(link)
         ductiles = settings.every_ductile() if settings.runner == "ductile" else {}
-        looks: dict[str, Look] = {"gateway": partial(_look_at_offers, offers, version=version, runner=settings.runner)}
+        looks: dict[str, StatusCheck] = {
+            "gateway": partial(_offer_findings, offers, version=version, runner=settings.runner)
+        }
         for each in ductiles.values():
             look = loaded("ductile_gateway.ductile.discovery:look")
             looks[each.label] = partial(look, each, offers=offers, others=settings.ductiles)
         number, me = partial(_living, link) if settings.shared else None, rows.by
-        self.status = Status(looks=looks, version=version, executor=settings.name, name=me, number=number)
+        self.status = StatusReporter(looks=looks, version=version, executor=settings.name, name=me, number=number)
         self.readiness: dict[str, Callable[[], str]] = {
             "nats": lambda: _trouble_of_nats(link),
             "store": lambda: store.trouble,
@@ -106,7 +108,7 @@ class Seen:
         }
         """What has to be there, by name: what is wrong with it, in words for a person; empty where nothing is."""
         self.spans = Spans(settings.telemetry.receiver())
-        self.calls = CallsTold(metrics, self.spans, urls={name: each.url for name, each in ductiles.items()})
+        self.calls = CallTelemetry(metrics, self.spans, urls={name: each.url for name, each in ductiles.items()})
         self._healths = {
             name: loaded("ductile_gateway.ductile.discovery:DuctileHealth")(each) for name, each in ductiles.items()
         }
@@ -130,10 +132,10 @@ class Seen:
             for health in self._healths.values():
                 group.create_task(health.follow())
 
-    def carrying(self, requests: PullLoop, ledger: Ledger, waiting: WaitingCalls, standstill: Standstill) -> None:
+    def carrying(self, requests: PullLoop, ledger: Ledger, waiting: WaitingCalls, standstill: PauseGate) -> None:
         store = self._store
-        self.status.looks["gateway store"] = lambda: look_at_store(store.trouble, store.path.parent)
-        self.status.looks["gateway halt"] = partial(look_at_standstill, standstill)
+        self.status.looks["gateway store"] = lambda: store_findings(store.trouble, store.path.parent)
+        self.status.looks["gateway halt"] = partial(pause_findings, standstill)
         self.status.waiting = waiting.told
         self.readiness["requests"] = lambda: requests.trouble
         self._metrics.observe_calls(lambda: requests.in_hand, waiting.told, ledger.number_open)
@@ -169,7 +171,7 @@ async def _living(link: NatsLink) -> int:
     return sum(not record.free for record in await look_at_all(link, ROLE))
 
 
-def look_at_store(trouble: str, folder: Path) -> Sequence[Finding]:
+def store_findings(trouble: str, folder: Path) -> Sequence[Finding]:
     if trouble:
         text = f"nothing could be stored at the last try: {printable(trouble)}"
         return [Finding(name="gateway store", mark="wrong", text=text, remedy="make room: requests wait on the bus")]
@@ -181,7 +183,7 @@ def look_at_store(trouble: str, folder: Path) -> Sequence[Finding]:
     return [Finding(name="gateway store", mark="warning", text=text, remedy=remedy)]
 
 
-def _look_at_offers(offers: Offers, *, version: str, runner: str) -> Sequence[Finding]:
+def _offer_findings(offers: Offers, *, version: str, runner: str) -> Sequence[Finding]:
     if not offers.catalog.tools:
         text, remedy = f"{version}, waits until it is told its tools", "see below; requests wait on the bus until then"
         return [Finding(name="gateway", mark="wrong", text=text, remedy=remedy)]

@@ -11,7 +11,7 @@ from select import PIPE_BUF
 from typing import NoReturn
 
 from ductile_gateway.plugins.box import boundaries
-from ductile_gateway.plugins.box.order import MARK, Order, impose, of_kernel
+from ductile_gateway.plugins.box.order import MARK, Order, apply_limits, kernel_limits
 from ductile_gateway.plugins.box.tree import tasks_of
 from groundwork.service import process
 
@@ -21,7 +21,7 @@ NICER_BY = 5
 """The services go first where a plugin and they want the processor at once."""
 
 
-class Cell:
+class PreparedBox:
     """The box of one plugin, made ready. `flaw`: why it cannot be."""
 
     def __init__(self, order: Order) -> None:
@@ -29,7 +29,7 @@ class Cell:
         self.flaw = ""
         self.ruleset: int | None = None
         tasks = tasks_of(order.user.uid if order.user else os.getuid())
-        self.kernel_limits = of_kernel(order.limits, tasks)
+        self.kernel_limits = kernel_limits(order.limits, tasks)
         self._reasons, self.reason = os.pipe()
         os.set_blocking(self._reasons, False)
         self.program = None
@@ -76,7 +76,7 @@ def _used() -> tuple[int, int]:
     return used.f_files - used.f_ffree, used.f_blocks - used.f_bfree
 
 
-def become(cell: Cell, name: str, streams: tuple[int, int, int], *, guard: int) -> NoReturn:
+def execute(cell: PreparedBox, name: str, streams: tuple[int, int, int], *, guard: int) -> NoReturn:
     """Never returns. `streams`: stdin, stdout and stderr. `guard`: the parent."""
     try:
         for number, descriptor in enumerate(streams):
@@ -95,7 +95,7 @@ def become(cell: Cell, name: str, streams: tuple[int, int, int], *, guard: int) 
         os._exit(CANNOT_RUN)
 
 
-def _enter(cell: Cell, guard: int) -> None:
+def _enter(cell: PreparedBox, guard: int) -> None:
     os.setsid()
     if cell.program:  # else the start of the program does it
         signal.set_wakeup_fd(-1)
@@ -104,7 +104,7 @@ def _enter(cell: Cell, guard: int) -> None:
     os.nice(NICER_BY)
     order = cell.order
     os.chdir(order.own[0])
-    impose(cell.kernel_limits)
+    apply_limits(cell.kernel_limits)
     if order.user is not None:
         os.setgroups(order.user.groups)
         os.setgid(order.user.gid)

@@ -1,6 +1,6 @@
-"""Calls an agent from a program: `Client`, and `AsyncClient` for programs with an event loop. docs/API.md says how.
+"""Calls an agent from a program: `Client`, and `AsyncClient` for programs with an event loop. See docs/API.md.
 
-It needs the standard library, httpx2, pydantic, nats (where the bus is used) and `schemas`, and nothing else of ours.
+It needs only the standard library, httpx2, pydantic, `schemas` and, for the bus, nats.
 """
 
 from agentic_client.clients import AsyncClient as AsyncClient

@@ -1,4 +1,4 @@
-"""What a caller may say with a call, and how both ways to an agent (HTTP, the bus) are asked: JSON in, JSON out."""
+"""Parameters of calls, and what both transports (HTTP, the bus) share."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ _PARTS = {
 
 
 class Limits(TypedDict, total=False):
-    """What a run may spend. A limit that is not given is the agent's default; its caps hold in any case."""
+    """Limits of a run. A missing limit is the agent's default; the agent's caps hold in any case."""
 
     max_steps: int
     max_tokens: int
@@ -44,7 +44,7 @@ class Limits(TypedDict, total=False):
 
 
 class Order(Limits, total=False):
-    """What belongs to a goal. `untrusted`: goal or context hold untrusted content."""
+    """Options of a wake. `untrusted`: goal or context hold untrusted content."""
 
     wake_id: str
     context: Mapping[str, Any]
@@ -56,7 +56,7 @@ class Order(Limits, total=False):
 
 
 class Answer(Limits, total=False):
-    """What belongs to an answer. `outcome` is for a write in doubt."""
+    """Options of an answer. `outcome` settles a write in doubt."""
 
     outcome: Literal["ran", "did_not_run", "look"]
     signal_id: str
@@ -64,7 +64,7 @@ class Answer(Limits, total=False):
 
 
 class Ruling(TypedDict, total=False):
-    """What belongs to an approval or a rejection. `arguments_hash` and `step` are those of `Run.asks`."""
+    """Options of an approval or a rejection. `arguments_hash` and `step` are those of `Run.asks`."""
 
     arguments_hash: str | None
     step: int
@@ -74,7 +74,7 @@ class Ruling(TypedDict, total=False):
 
 
 class Wishes(TypedDict, total=False):
-    """Which runs are listed: of a status, with `text` in goal, summary or id, that use `tool`, accepted `since`."""
+    """Filter of a list of runs: `text` in goal, summary or id; runs that use `tool`; runs accepted `since`."""
 
     status: Status | Sequence[Status]
     text: str
@@ -89,7 +89,7 @@ Which = str | Accepted | Run | RunLine
 
 
 def path_of(run: Which, **parts: str) -> Path:
-    """Where it is in the API. Raises Invalid for what could lead to another place there."""
+    """Path parameters of a run. Raises Invalid for text that could address something else."""
     path = {"run_id": run if isinstance(run, str) else run.run_id, **parts}
     for name, part in path.items():
         form, what = _PARTS[name]
@@ -104,7 +104,7 @@ def filled(operation: Operation, path: Path) -> str:
 
 
 def address_of(url: str | None) -> str:
-    """Where the agent is. Raises Invalid for what is no address."""
+    """Returns the agent's address. Raises Invalid for one that is none."""
     address = url or os.environ.get("AGENTIC_URL") or HERE
     if not address.startswith(SCHEMES):
         raise Invalid("an agent's address begins with http:// (its API) or nats:// (its bus)")
@@ -112,7 +112,7 @@ def address_of(url: str | None) -> str:
 
 
 def token_of(token: str | None) -> str | None:
-    """That which is given, or that of the environment. Raises NotAllowed for what can be none."""
+    """Returns the given token or AGENTIC_TOKEN. Raises NotAllowed for text that cannot be a token."""
     given = token or os.environ.get("AGENTIC_TOKEN")
     if given and (not given.isascii() or not given.isprintable() or " " in given):
         raise NotAllowed("the token has characters that no token has: is there a line end in it?")
@@ -146,8 +146,8 @@ def _plain(value: Any) -> Any:
 
 
 class Silence:
-    """How long no answer has come. A block that fails is waited out and may be tried again, until patience ends.
-    `notice` is told of the error that is waited out, and None once an answer has come."""
+    """Context of a call that may be retried: it waits after a TryAgain and suppresses it, until `patience_s` seconds
+    without an answer have passed. `notice` gets the error that is waited out, and None once an answer has come."""
 
     def __init__(self, patience_s: float, notice: Notice) -> None:
         self._patience_s, self._notice = patience_s, notice

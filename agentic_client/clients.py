@@ -1,4 +1,4 @@
-"""The clients: AsyncClient for programs with an event loop, and Client, which has the same for all others."""
+"""AsyncClient for programs with an event loop, and Client, which has the same methods for all others."""
 
 import asyncio
 import ssl
@@ -48,8 +48,8 @@ T = TypeVar("T")
 
 
 class Options(TypedDict, total=False):
-    """How an agent is reached. `notice` hears of the error that is waited out, and of its end (None); `told` is how
-    errors name the address. Those of the bus: a login by a file, and the inbox that it may hear (`_INBOX`)."""
+    """`notice` gets the error that is waited out, then None at its end; `told` is the address in error messages. For
+    the bus: a login by a file, and the prefix of the inbox that the login may read (`_INBOX`)."""
 
     token: str | None
     tls: ssl.SSLContext | None
@@ -63,9 +63,9 @@ class Options(TypedDict, total=False):
 
 
 class AsyncClient:
-    """An agent, by its HTTP API (`http://…`) or by the bus it is on (`nats://…`); closed on leaving. `url` and `token`
-    default to AGENTIC_URL and AGENTIC_TOKEN, and to the agent of this machine. While the agent is away or busy, every
-    call is repeated under the same ids, for `patience_s` seconds: nothing is done twice. Errors are AgenticErrors."""
+    """Client of an agent by its HTTP API (`http://…`) or its bus (`nats://…`); closed on leaving. `url` and `token`
+    default to AGENTIC_URL and AGENTIC_TOKEN, then to the agent of this machine. While the agent is away or busy, a call
+    is repeated under the same ids for `patience_s` seconds: nothing is done twice. Errors are AgenticErrors."""
 
     def __init__(self, url: str | None = None, **options: Unpack[Options]) -> None:
         address, token, tls = address_of(url), token_of(options.get("token")), options.get("tls")
@@ -97,7 +97,7 @@ class AsyncClient:
     async def ask(
         self, operation: str | Operation, path: Path | None = None, body: Json | None = None, query: Query | None = None
     ) -> Json:
-        """Any operation of docs/API.md, by its name in the OpenAPI document; `path` has the parts that it names."""
+        """Calls any operation of docs/API.md by its name in the OpenAPI document; `path` has its path parameters."""
         one, where = BY_NAME[operation] if isinstance(operation, str) else operation, path or {}
         if not one.endpoint:
             self._over_http(one.name)
@@ -114,16 +114,16 @@ class AsyncClient:
         return self._http
 
     async def run(self, goal: str, *, timeout_s: float | None = None, **order: Unpack[Order]) -> Run:
-        """Pursue a goal and wait until the run rests: see `wake` and `wait`."""
+        """Starts a run and waits until it rests: see `wake` and `wait`."""
         return await self.wait(await self.wake(goal, **order), timeout_s=timeout_s)
 
     async def wake(self, goal: str, **order: Unpack[Order]) -> Accepted:
-        """Ask for a run; it is durable when this returns. The same `wake_id` names the same run again."""
+        """Starts a run, which is durable when this returns. The same `wake_id` returns the same run again."""
         return read_as(Accepted, await self.ask("wake", body=body_of(goal, order)))
 
     async def wait(self, run: Which, *, timeout_s: float | None = None, through_pauses: bool = False) -> Run:
-        """Wait until the run has ended, or (unless `through_pauses`) waits for a person. Raises StillRunning after
-        `timeout_s` seconds; without it there is no end to waiting."""
+        """Waits until the run has ended or (unless `through_pauses`) waits for a person. Raises StillRunning after
+        `timeout_s` seconds; without it, waits without end."""
         until = None if timeout_s is None else time.monotonic() + timeout_s
         pause = FIRST_PAUSE_S
         while True:
@@ -138,21 +138,23 @@ class AsyncClient:
             pause = min(2 * pause, LONGEST_PAUSE_S)
 
     async def show(self, run: Which, *, wait_s: float = 0.0) -> Run:
-        """Where the run stands; where the agent can, as soon as it rests, and after `wait_s` seconds at the latest."""
+        """Returns the run now or, with `wait_s`, once it rests, at the latest after `wait_s` seconds. The bus answers
+        at once."""
         return read_as(Run, await self._of_run("show_run", run, query={"wait": wait_s} if wait_s else {}))
 
     async def runs(self, **wishes: Unpack[Wishes]) -> RunPage:
-        """A page of runs, newest first, that all wishes apply to. `cursor` is the `next_cursor` of the page before."""
+        """Returns a page of runs, newest first, that match all filters. `cursor` is the `next_cursor` of the page
+        before."""
         return read_as(RunPage, await self.ask("list_runs", query=filters_of(wishes)))
 
     async def events(self, run: Which, *, after: int = 0) -> AsyncGenerator[Event, None]:
-        """The entries of the run's journal as they come, each once, also through restarts of the agent, from after
-        entry `after` to the end of the run."""
+        """Yields the journal entries of the run after entry `after`, each once, as they come, until the run ends.
+        Survives restarts of the agent."""
         async for entry in self.follow("follow_run", path_of(run), after):
             yield read_as(Event, entry)
 
     async def follow(self, operation: str, path: Path, after: int = 0) -> AsyncGenerator[Json, None]:
-        """The same as JSON; `follow_all` tells of all runs, without end."""
+        """Yields entries as JSON; `follow_all` yields those of all runs, without end."""
         silence, stream = Silence(self.patience_s, self._notice), self._over_http(operation).events
         status, number = "", "seq" if path else "position"
         while True:
@@ -167,8 +169,8 @@ class AsyncClient:
                 raise Unreachable("the agent ended the stream")
 
     async def approve(self, run: Which, **ruling: Unpack[Ruling]) -> Status:
-        """Allow what the run asks for, and return its status. Where a person decides, give the `arguments_hash` of the
-        Asks that they read: another one is refused (Conflict)."""
+        """Approves the pending request and returns the run's status. If a person decides, pass the `arguments_hash` of
+        the Asks that they read: the agent refuses any other (Conflict)."""
         if "arguments_hash" not in ruling:
             asks = (await self.show(run)).asks
             ruling["arguments_hash"] = asks.arguments_hash if asks else None
@@ -178,40 +180,40 @@ class AsyncClient:
         return await self._say(run, "rule_on_run", {"decision": "approve", **ruling})
 
     async def reject(self, run: Which, **ruling: Unpack[Ruling]) -> Status:
-        """Refuse what the run asks for, for a `reason` that it is told. Returns its status."""
+        """Rejects the pending request for a `reason` that the run reads. Returns its status."""
         return await self._say(run, "rule_on_run", {"decision": "reject", **ruling})
 
     async def answer(self, run: Which, answer: str | None = None, **more: Unpack[Answer]) -> Status:
-        """Answer its question, or its escalation, which sets it going again; limits raise its budget. `outcome`: a
-        write in doubt `ran`, `did_not_run`, or the run may `look`. Returns its status."""
+        """Answers a question, or an escalation, which resumes the run; limits raise its budget. `outcome`: a write in
+        doubt `ran`, `did_not_run`, or the run may `look`. Returns its status."""
         return await self._say(
             run, "answer_run", body_of(None, more) | ({"answer": answer} if answer is not None else {})
         )
 
     async def say(self, run: Which, message: str, *, signal_id: str | None = None, by: str | None = None) -> Status:
-        """Tell the run something that it did not ask for: it counts with its next decision. Returns its status."""
+        """Sends the run an unasked message, which its next decision considers. Returns its status."""
         said = {"kind": "message", "message": message, "signal_id": signal_id, "by": by}
         return await self._say(run, "signal_run", {name: value for name, value in said.items() if value is not None})
 
     async def tools(self) -> tuple[Tool, ...]:
-        """The tools that runs may use now."""
+        """Returns the tools that runs may use now."""
         return tuple(read_as(Tool, one) for one in (await self.ask("list_tools"))["tools"])
 
     async def cancel(self, run: Which, *, reason: str | None = None) -> Status:
-        """End the run now. Repeating it changes nothing; one that has ended otherwise is a Conflict."""
+        """Cancels the run. Repeating it changes nothing; a run that has ended otherwise is a Conflict."""
         told = await self._of_run("cancel_run", run, {"reason": reason} if reason else {})
         return cast("Status", told["status"])
 
     async def files(self, run: Which) -> tuple[File, ...]:
-        """What lies in the run's folder: its pages as its journal stands now, and its artifacts."""
+        """Lists the files of the run's folder: its current pages and its artifacts."""
         return tuple(read_as(File, line) for line in (await self._of_run("list_files", run))["files"])
 
     async def artifacts(self, run: Which) -> dict[str, bytes]:
-        """What the run made: the content of each by its path, as soon as its journal names it."""
+        """Returns the content of each artifact that the journal names, by path."""
         return {path: await self.read(run, path) for path in (await self.show(run)).artifacts}
 
     async def read(self, run: Which, path: str) -> bytes:
-        """The content of one of its files, by the path that `files` and `Run.artifacts` say."""
+        """Returns the content of a file, by a path of `files` or `Run.artifacts`."""
         content, where = self._over_http("download_file").content, path_of(run, path=path)
         return await self._patiently(lambda: content(filled(BY_NAME["download_file"], where)), where["run_id"])
 
@@ -246,8 +248,7 @@ def _waits(
 
 
 class Client:
-    """AsyncClient for programs without an event loop: it keeps one in a thread of its own. Several threads may use it.
-    Closed on leaving."""
+    """AsyncClient for programs without an event loop: it runs one in its own thread. Thread-safe; closed on leaving."""
 
     def __init__(self, url: str | None = None, **options: Unpack[Options]) -> None:
         self._client = AsyncClient(url, **options)

@@ -1,4 +1,4 @@
-"""What can go wrong with a call, by what to do about it. Each says what happened, to which run, and what to do now."""
+"""Errors of calls, by what the caller can do about them. A message says what happened, to which run, and what to do."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -7,8 +7,8 @@ from typing import Any
 
 
 class AgenticError(Exception):
-    """The base of all errors here. `status`: of HTTP (the bus uses the same), 0 for no answer. `code`: for programs.
-    `field`, `fields`: what has to change in the request. `run_id`: the run it is about."""
+    """Base of all errors. `status` is that of HTTP (also on the bus), 0 without an answer; `code` is for programs.
+    `field` and `fields` name what must change in the request."""
 
     status: int = 0
     code: str = ""
@@ -22,23 +22,23 @@ class AgenticError(Exception):
 
 
 class TryAgain(AgenticError):
-    """Nothing was done. The same call may be made again later; the client has done so for as long as its patience."""
+    """Nothing was done. The client has retried for `patience_s`; the same call may be made again later."""
 
     retry_after_s: float | None = None
     silent_s = 0.0
-    """How long it took to come, which counts as patience."""
+    """Seconds until the error came, which count as patience."""
 
 
 class Unreachable(TryAgain):
-    """No answer, or not in time. The request may have been heard: repeat it as it is."""
+    """No answer, or not in time. The agent may have got the request: repeat it unchanged."""
 
 
 class NotNow(TryAgain):
-    """The agent has no room now, stands still, or a quota is used up. `retry_after_s` says when, if it does."""
+    """The agent is full or paused, or a quota is used up. `retry_after_s` is set if the agent says when to retry."""
 
 
 class NotAllowed(AgenticError):
-    """The token, or the login on the bus, is unknown or may not do this: give another one."""
+    """The token, or the login on the bus, is unknown or lacks the permission: use another one."""
 
 
 class NotFound(AgenticError):
@@ -46,23 +46,23 @@ class NotFound(AgenticError):
 
 
 class Gone(AgenticError):
-    """There was such a run: a rule of retention has let it go."""
+    """The run existed; a retention rule has deleted it."""
 
 
 class Conflict(AgenticError):
-    """The run stands otherwise than the call takes for granted: look at it, and decide anew."""
+    """The run's state does not allow the call: look at the run and decide anew."""
 
 
 class Invalid(AgenticError):
-    """The request cannot be taken as it is: mend what `field` and `fields` name."""
+    """The request is invalid: correct what `field` and `fields` name."""
 
 
 class Broken(AgenticError):
-    """The agent failed at the request, or what answers there is no agent: see its log, and the address."""
+    """The agent failed at the request, or something else answers there: see its log, and check the address."""
 
 
 class StillRunning(AgenticError, TimeoutError):
-    """The run has not ended within the time that was given to wait. It goes on; wait again whenever you like."""
+    """The run has not ended within the given time. It goes on; wait again at any time."""
 
 
 _BY_STATUS: Mapping[int, type[AgenticError]] = {
@@ -72,7 +72,7 @@ _BY_STATUS: Mapping[int, type[AgenticError]] = {
 
 
 def refused(status: int, body: object, *, retry_after: str | None = None) -> AgenticError:
-    """The error that a problem (RFC 9457) is, or another answer of that status."""
+    """Returns the error for a problem document (RFC 9457) or another answer with that status."""
     told: dict[str, Any] = body if isinstance(body, dict) else {}
     first: dict[str, Any] = error if isinstance(error := told.get("error"), dict) else {}
     flaws = [flaw for flaw in told.get("errors") or () if isinstance(flaw, dict)]

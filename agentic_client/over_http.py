@@ -1,4 +1,4 @@
-"""The agent's HTTP API. Nothing is taken from the environment but AGENTIC_…: no proxies, no netrc."""
+"""Transport over the agent's HTTP API. It reads nothing but AGENTIC_… from the environment: no proxies, no netrc."""
 
 import os
 import ssl
@@ -23,7 +23,7 @@ LAST_EVENT_ID = "Last-Event-ID"
 
 
 class OverHttp:
-    """`told`: how errors name the address."""
+    """`told` is the address in error messages."""
 
     def __init__(self, address: str, token: str | None, tls: ssl.SSLContext | None, *, told: str = "") -> None:
         self._told = told or address
@@ -42,7 +42,7 @@ class OverHttp:
             return self._object(answer, await _content(answer, LARGEST_JSON))
 
     async def events(self, path: str, after: int) -> AsyncGenerator[Json, None]:
-        """What a stream of events says, from after event `after` on, until it ends."""
+        """Yields the events of a stream after event `after`, until the stream ends."""
         headers = {LAST_EVENT_ID: str(after)} if after else {}
         timeout = httpx2.Timeout(SILENT_AT_MOST_S, read=STREAM_SILENT_AT_MOST_S, connect=CONNECT_WITHIN_S)
         request = self._http.build_request("GET", path, headers=headers, timeout=timeout)
@@ -115,7 +115,7 @@ def _url(address: str) -> httpx2.URL:
 
 
 def refuse_if_overheard(address: str) -> None:
-    """Raises NotAllowed where a token would go over plain http to another machine, unless the environment allows it."""
+    """Raises NotAllowed if a token would go over plain http to another machine, unless the environment allows it."""
     found = _url(address)
     with suppress(ValueError):  # a name
         if ip_address(found.host).is_loopback:

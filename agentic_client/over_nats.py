@@ -1,4 +1,4 @@
-"""The agent's micro service on the bus, `agentic-loop.*`: it takes orders and tells where one run stands."""
+"""Transport over the agent's micro service on the bus, `agentic-loop.*`, for commands and the view of one run."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What the agent tells of runs: frozen, and open to fields that are added later."""
+"""Views of runs in answers of the agent: frozen, and open to fields that are added later."""
 
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -18,17 +18,17 @@ class _Told(BaseModel):
 
 
 class Accepted(_Told):
-    """The run is durable; it is not done yet. The same `wake_id` names the same run, whenever it is asked for again."""
+    """The run is durable, not done. The same `wake_id` returns the same run at any time."""
 
     run_id: str
     wake_id: str
 
 
 class Asks(_Told):
-    """What a run asks of people, by the names of `agent.waiting`.
+    """Pending request of a run to a person, with the names of `agent.waiting`.
 
-    `kind` is `approval`: of `command` of `tool` with `arguments`, or, without a tool, of the framing that they hold;
-    `question`: an answer, perhaps one of `choices`; `budget`: more of it; `in_doubt`: whether `step` was carried out.
+    `kind` is `approval`, of `command` of `tool` with `arguments` or, without a tool, of the framing in `arguments`;
+    `question`, perhaps with `choices`; `budget`, more of it; or `in_doubt`, whether `step` was carried out.
     """
 
     kind: str
@@ -44,7 +44,7 @@ class Asks(_Told):
 
 
 class Step(_Told):
-    """A step that was begun. `attempt` is its newest; `summary` is what its tool said."""
+    """A started step with its newest `attempt`; `summary` is from its tool."""
 
     step: int
     tool: str
@@ -55,7 +55,7 @@ class Step(_Told):
 
 
 class Usage(_Told):
-    """What the model calls cost; `cost_usd` is null where a price is not known."""
+    """Cost of the model calls; `cost_usd` is null if a price is unknown."""
 
     calls: int
     tokens: int
@@ -75,10 +75,10 @@ class _Standing(_Told):
 
 
 class Run(_Standing):
-    """Where a run stands. `ending_class` names its ending, or why it pauses; `asks` is what it asks of a person.
+    """A run. `ending_class` names its ending, or why it pauses; `asks` is its pending request to a person.
 
-    `outcome` is what came of a run that is done, `reason` why another one ended or pauses; `artifacts` are the paths of
-    what it made, for `Client.read`.
+    `outcome` is the result of a done run, `reason` why another one ended or pauses; `artifacts` are paths for
+    `Client.read`.
     """
 
     outcome: str
@@ -92,7 +92,7 @@ class Run(_Standing):
     artifacts: tuple[str, ...]
     parent_run_id: str | None = None
     stopped: str = ""
-    """By whom and why everything stands still, this run too; empty while it goes on or has ended."""
+    """Who paused everything, and why; empty while the run goes on or has ended."""
 
     @property
     def done(self) -> bool:
@@ -108,7 +108,7 @@ class Run(_Standing):
 
 
 class RunLine(_Standing):
-    """A run in a list. `steps` is how many were begun, `tool` that of the newest."""
+    """A run in a list, with its number of started steps and the tool of the newest."""
 
     steps: int
     tool: str | None
@@ -117,14 +117,14 @@ class RunLine(_Standing):
 
 
 class RunPage(_Told):
-    """Runs, newest first. `next_cursor` asks for those that follow; null when there are none."""
+    """Runs, newest first. `next_cursor` is null on the last page."""
 
     runs: tuple[RunLine, ...]
     next_cursor: str | None
 
 
 class Event(_Told):
-    """An entry of a run's journal: what happened, for people and in full, and the status of the run after it."""
+    """A journal entry: the event in words and in full, and the run's status after it."""
 
     seq: int
     at: Instant
@@ -137,7 +137,7 @@ class Event(_Told):
 
 
 class File(_Told):
-    """A file of a run's folder. `size` is in bytes; `sha256` is null where it is too large to be hashed for a list."""
+    """A file of a run's folder. `size` is in bytes; `sha256` is null for a file too large to hash in a list."""
 
     path: str
     size: int
@@ -145,7 +145,7 @@ class File(_Told):
 
 
 class Command(_Told):
-    """A command of a tool: `tier` is `read` or `write`, `input_schema` a JSON Schema of its arguments."""
+    """A command of a tool: `tier` is `read` or `write`, `input_schema` the JSON Schema of its arguments."""
 
     name: str
     description: str
@@ -154,7 +154,7 @@ class Command(_Told):
 
 
 class Tool(_Told):
-    """A tool that runs may use. `present`: whether who offers it answers now."""
+    """A tool that runs may use. `present` is True if its executor answers now."""
 
     name: str
     description: str

@@ -1,1 +1,1 @@
-"""Public benchmarks, played by the agent as it is: README.md. No part of the wheel."""
+"""Public benchmarks, run against the unchanged agent; see README.md. Not part of the wheel."""

@@ -1,4 +1,4 @@
-"""`python -m lab`: README.md."""
+"""Command line `python -m lab`; see README.md."""
 
 import argparse
 import asyncio

@@ -1,4 +1,4 @@
-"""Tasks of a benchmark as runs of an agent whose only tools are those of the benchmark: an executor on its bus."""
+"""Runs benchmark tasks on an agent whose only tools are those of the benchmark, offered by an executor on its bus."""
 
 import asyncio
 import datetime as dt
@@ -51,7 +51,7 @@ Move = Call | Ask
 
 @dataclass(kw_only=True)
 class Case(ABC):
-    """One task, played once. `moves` and `last_words`: how a script plays it. It keeps its own copy of the world."""
+    """One task, played once on its own copy of the environment. `moves` and `last_words` are how a script plays it."""
 
     name: str
     goal: str
@@ -62,7 +62,7 @@ class Case(ABC):
 
     @abstractmethod
     def call(self, command: str, arguments: dict[str, Any]) -> tuple[str, bool]:
-        """What a tool says, and whether that is an error."""
+        """Returns the tool's text, and True if it is an error."""
 
     def answer(self, question: str) -> str:
         del question
@@ -70,10 +70,11 @@ class Case(ABC):
 
     @abstractmethod
     def unmet(self, said: str) -> dict[str, tuple[str, ...]]:
-        """What is not as it should be at the end, by what is measured. `said`: the outcome, or why it ended."""
+        """Failures at the end by measure. `said` is the outcome, or the reason of the ending."""
 
     def rules(self, goal: str) -> Iterator[dict[str, Any]]:
-        """A script for runs whose goal fits the pattern. Of two points that differ by an answer the later is first."""
+        """Yields script rules for runs whose goal matches the pattern. Of two points that differ by an answer the later
+        comes first."""
         items = ["The matter is known.", "What is needed was done.", "It is told what came of it."]
         framing = {"goal_statement": "The matter is settled.", "definition_of_done": items}
         yield {"phase": "frame", "when": {"goal": goal}, "frame": framing}
@@ -108,14 +109,14 @@ def _escalated(why: str) -> dict[str, str]:
 
 
 Task = tuple[ToolOffer, Callable[[], Case]]
-"""The tool that it needs, and what makes a case of it."""
+"""A tool, and a factory of the case that uses it."""
 Person = Callable[[Case, str, Mapping[str, Any]], bool]
 PERSONS: dict[str, Person] = {
     "approves": lambda *_: True,
     "rejects": lambda *_: False,
     "careful": lambda case, command, arguments: Call(command, arguments) in case.moves,
 }
-"""Who is asked for approvals: `careful` allows what the task's own solution does, to the letter."""
+"""Answers to approval requests: `careful` allows exactly the calls of the task's own solution."""
 
 
 class Bench:
@@ -128,7 +129,7 @@ class Bench:
         self._answers: dict[str, bytes] = {}
 
     async def serve(self) -> None:
-        """Carries out what is asked, each request once."""
+        """Executes each request once."""
         requests = await self._bus.subscribe(f"{NAME}.requests", queue=NAME)
         await self._bus.subscribe("ductile-gateway.catalog", cb=self._tell)
         async for message in requests.messages:
@@ -153,7 +154,7 @@ class Bench:
         await message.ack()
 
     async def play(self, case: Case, goal: str, label: str) -> list[Result]:
-        """To its end. A row for each thing that is measured."""
+        """Plays the case to its end and returns one result per measure."""
         accepted = await self._client.wake(goal, context=case.context, max_steps=LIMITS["max_steps"])
         self._cases[accepted.run_id].set_result(case)
         while not (run := await self._client.wait(accepted)).ended and run.asks:
@@ -197,7 +198,8 @@ def _said(text: str) -> ToolOutput:
 async def play(
     tasks: Sequence[Task], folder: Path, *, config: Path | None, person: str, repeat: int, jobs: int
 ) -> list[Result]:
-    """Each task `repeat` times, by the model of `config`; where it names none by the scripts of their solutions."""
+    """Plays each task `repeat` times with the model of `config`, or with the scripts of the solutions if it names none.
+    """
     script = None if names_a_model(config) else folder / "script.yaml"
     if script:
         rules = [rule for place, (_, make) in enumerate(tasks) for rule in make().rules(rf"\[case {place}\]$")]
@@ -220,7 +222,7 @@ async def play(
 async def _bench(
     folder: Path, config: Path | None, script: Path | None, offers: Sequence[ToolOffer], person: Person
 ) -> AsyncIterator[Bench]:
-    """A bus, an agent and this executor: no gateway, so that the benchmark's tools are the only ones."""
+    """Starts a bus, an agent and this executor, without a gateway, so that the benchmark's tools are the only ones."""
     port = free_port()
     options = DevOptions(folder=folder, file=config, agent={"limits": LIMITS}, script=script)
     async with EmbeddedNats(folder / "nats", sync_interval="1s") as nats_server:

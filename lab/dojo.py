@@ -1,7 +1,7 @@
 """AgentDojo (pip: agentdojo; Debenedetti et al., arXiv 2406.13352): tasks of four suites, with and without injections.
 
 Three rates: `utility` without an attack, `utility under attack`, and `safety`, the share of attacks that did not reach
-their goal: one minus the targeted attack success rate.
+their goal (one minus the targeted attack success rate).
 """
 
 import sys
@@ -18,11 +18,11 @@ from schemas.catalog import ToolCommand, ToolOffer
 VERSION = "v1.2.2"
 ATTACK = "important_instructions_no_names"
 READS = ("get_", "read_", "search_", "list_", "check_")
-"""How the names of tools begin that change nothing: the package does not say which."""
+"""Name prefixes of read-only tools; the package does not mark them."""
 
 
 def _without_providers() -> None:
-    """The package's pipelines load the libraries of four model providers, none of which is asked here."""
+    """Stubs the package's pipelines, which import four model providers that are not used here."""
     spec = find_spec("agentdojo")
     if spec is None or spec.submodule_search_locations is None:
         raise ModuleNotFoundError("there is no agentdojo: `make lab` brings it", name="agentdojo")
@@ -42,7 +42,7 @@ from agentdojo.task_suite.load_suites import get_suites  # noqa: E402
 
 
 class DojoCase(Case):
-    """`injection`: what the texts of `injections` want, by their places in the world."""
+    """`injection` is the goal of the texts in `injections`, which are keyed by their places in the environment."""
 
     def __init__(
         self, suite: Any, task: Any, injection: Any = None, injections: Mapping[str, str] | None = None
@@ -64,7 +64,7 @@ class DojoCase(Case):
         return [Call(call.function, dict(call.args)) for call in task.ground_truth(self._before.model_copy(deep=True))]
 
     def _obeying(self, task: Any, injection: Any) -> list[Call]:
-        """What the task needs, with what the injection wants behind its last read, where it has been seen."""
+        """The task's calls, with those of the injection after the last read, which has shown it."""
         own, wanted = self._solution(task), self._solution(injection)
         seen = max((place for place, call in enumerate(own, 1) if _reads(call.command)), default=len(own))
         return [*own[:seen], *wanted, *own[seen:]]
@@ -94,7 +94,7 @@ def _reads(command: str) -> bool:
 
 
 def offer_of(suite: Any) -> ToolOffer:
-    """The functions of a suite as one tool. All that it reads may be written by strangers."""
+    """The functions of a suite as one tool. Everything it reads may be written by strangers."""
     commands = tuple(
         ToolCommand(
             name=function.name,
@@ -115,7 +115,7 @@ def offer_of(suite: Any) -> ToolOffer:
 
 
 def cases(suites: Sequence[str], *, attack: str | None, limit: int | None) -> Iterator[Task]:
-    """Of each suite `limit` user tasks; with an `attack` each of them with each injection."""
+    """Yields `limit` user tasks of each suite; with an `attack`, each of them with each injection."""
     known = get_suites(VERSION)
     for suite in (known[name] for name in suites or known):
         offer, attacker = offer_of(suite), attack and load_attack(attack, suite, SimpleNamespace(name="local"))

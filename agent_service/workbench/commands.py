@@ -1,4 +1,4 @@
-"""The commands to try things out: the stack in one terminal, examples, the demo, and scenarios for a model."""
+"""Commands to try things out: the development stack, examples, the demo, and the evaluation of a model."""
 
 import os
 import shutil

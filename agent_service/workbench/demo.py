@@ -1,6 +1,6 @@
-"""`agentic demo`: one run from goal to end on a real NATS server, typed with the commands that a person would type.
+"""`agentic demo`: one run from goal to end on a real NATS server, driven by the commands that a person would type.
 
-It reads two pages, asks a question, is killed while a slow tool works, goes on, and has its letter approved.
+The run reads two pages, asks a question, is killed while a slow tool works, resumes, and has its letter approved.
 """
 
 import asyncio
@@ -23,12 +23,12 @@ from groundwork.service.serving import cancelled_by_signals
 GOAL = "compare how cellar and attic make copies, and tell the team"
 SLOW_STEP = 3
 READING_S = 3.0
-"""A viewer's time, in which `tail` catches up."""
+"""Pause in which the viewer reads and `tail` catches up."""
 TRY_AGAIN_S = 2.0
 
 
 async def run_demo(folder: Path, *, as_json: bool) -> Exit:
-    """OK when the run is done and its paper trail is whole."""
+    """Returns OK if the run is done and its paper trail verifies."""
     json_log.set_up("ERROR", "text")
     demo = _Demo(as_json)
     try:
@@ -101,7 +101,7 @@ class _Demo:
         return ended
 
     async def command(self, *arguments: str) -> int:
-        """Its exit code; what it prints is seen, and with `--json` on standard error."""
+        """Returns its exit code. Its output goes to standard error with `--json`."""
         self.say(f"\n$ {invocation()} {shlex.join(arguments)}", "bold")
         where = self.where if arguments[0] != "verify" else ()
         process = await asyncio.create_subprocess_exec(

@@ -1,4 +1,4 @@
-"""A NATS server, the gateway with the demo tools, and the agent, each a process that is restarted when it dies."""
+"""Starts a NATS server, the gateway with the demo tools, and the agent, and restarts each process that dies."""
 
 import asyncio
 import json
@@ -35,14 +35,14 @@ from schemas.values import dataclass, replace
 READY_WITHIN_S = 120.0
 WAITS = {"agent": "the agent", "bus": "NATS", "skills": "the tools of the gateway", "room": "room on the disk"}
 REFUSALS = 3
-"""Starts in a row that ended with 78, after which a service is known to need a mend. One may be over a lock that an
-earlier one still holds."""
+"""Consecutive starts with exit code 78 before a service counts as misconfigured. One such start may only have met the
+lock of its predecessor."""
 LOOK_S = 0.05
 RESTART_PAUSE_S = 0.5
 STOP_WITHIN_S = 10.0
 STORY = Path(str(resources.files("agent_service") / "scripts" / "story"))
-"""Of `agentic demo`, and of `agentic dev` without a model: a script, two pages on this machine, and a tool with an
-outbox and a slow command."""
+"""Story of `agentic demo`, and of `agentic dev` without a model: a script, two local pages, and a tool with an outbox
+and a slow command."""
 OUTBOX = "outbox"
 COMPARE_S = 15
 
@@ -54,9 +54,9 @@ class Service:
         self.name = name
         self.starts = 0
         self.refusals = 0
-        """How often in a row it ended because something has to be mended first."""
+        """Consecutive ends with exit code 78."""
         self.started_at = 0.0
-        """By the wall clock, in seconds: when the newest process was asked for."""
+        """Wall-clock time in seconds at which the newest process was started."""
         self.log_file = folder / "logs" / f"{name}.log"
         self.log_file.touch(mode=0o600)
         self.log_begins = self.log_file.stat().st_size
@@ -132,8 +132,8 @@ class DevStack:
 
 @asynccontextmanager
 async def stack(options: DevOptions, waits_for: Callable[[str], object] = str) -> AsyncIterator[DevStack]:
-    """Start everything, and stop it at the end. `waits_for` is told what the start waits for, again and again. Raises
-    Misconfigured with the log of what cannot start."""
+    """Starts everything and stops it on exit. `on_wait` repeatedly gets what the start waits for. Raises Misconfigured
+    with the log message of a service that cannot start."""
     options = replace(options, folder=options.folder.resolve())
     folder, http_port = options.folder, options.http_port or free_port()
     store_folder.closed(folder)
@@ -190,7 +190,7 @@ async def _kept_running(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]
 
 
 async def until_ready(made: DevStack, waits_for: Callable[[str], object] = str) -> None:
-    """Raises Misconfigured with what is wrong."""
+    """Raises Misconfigured with the reason if the agent does not become ready."""
     lacking: dict[str, str] = {}
     async with httpx2.AsyncClient(base_url=made.url, trust_env=False, timeout=5) as client:
         try:
@@ -214,7 +214,7 @@ def check_that_both_can_start(made: DevStack) -> None:
 
 
 async def _lacking(client: httpx2.AsyncClient) -> dict[str, str]:
-    """What the agent lacks, and why. A stop of everything is no lack."""
+    """Failed readiness checks and their reasons. A kill switch that is on does not count."""
     try:
         checks = (await client.get("/readyz")).json()["checks"]
     except (httpx2.TransportError, ValueError, LookupError) as error:
@@ -244,7 +244,7 @@ class _Pages(SimpleHTTPRequestHandler):
 
 @contextmanager
 def _told(options: DevOptions) -> Iterator[DevOptions]:
-    """The options with the story, while its pages are served."""
+    """Serves the story's pages and yields the options that play it."""
     folder = options.folder
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Pages, directory=str(STORY / "pages"))) as server:
         threading.Thread(target=server.serve_forever, args=(LOOK_S,), daemon=True).start()

@@ -28,7 +28,7 @@ from groundwork.service.serving import cancelled_by_signals
 LOOK_AT_LOGS_S = 0.2
 ENDED = ("done", "escalated", "failed", "cancelled")
 TOLD = frozenset({"WakeAccepted", "ToolReturned", "other tools are on offer"})
-"""Events and messages that are shown, besides ends of runs and warnings."""
+"""Events and messages to show besides ends of runs and warnings."""
 ASIDE = FOR_MACHINES | {"state_transition", "step", "tool", "call", "attempt", "job_id", "exit_code"}
 
 
@@ -60,7 +60,7 @@ def _check_free(port: int) -> None:
 
 
 async def _until_stopped(made: DevStack, as_json: bool) -> None:
-    """Raises Misconfigured once a service cannot start, which may take a while to show."""
+    """Raises Misconfigured once a service cannot start, which may show late."""
     telling = [] if as_json else [asyncio.ensure_future(_tell(service)) for service in (made.agent, made.gateway)]
     try:
         while True:
@@ -87,7 +87,7 @@ async def _tell(service: Service) -> None:
 
 
 def shown(written: str) -> Text | None:
-    """The line of a service's log for people; None for one that is not shown, or is none of ours."""
+    """Formats a line of a service's log; None for a line to skip or one that is not JSON of ours."""
     try:
         fields = json.loads(written)
         is_notable = fields["level"] != "INFO"

@@ -1,4 +1,4 @@
-"""The settings of `agentic dev`: a settings file of yours, but for where things are kept and where services listen."""
+"""Settings of `agentic dev`: the user's file, except for paths and listening addresses."""
 
 import json
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from schemas.values import dataclass
 
 DEFAULT = Path("agentic.yaml")
 LOGIN_OF_DEV = "nats-url"
-"""The file beside its settings with the address of its bus, and the login in it."""
+"""File beside the settings with the URL of the bus, login included."""
 OURS = frozenset({"nats", "store", "cache", "keys_file", "http", "log", "workspaces"})
 PLUGINS = shipped("deploy", "ductile", "plugins")
 
@@ -25,8 +25,8 @@ Section = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevOptions:
-    """`file`: settings to begin with. `agent` and `gateway`: settings that count above all.
-    `story`: play the shipped one, whatever the goal."""
+    """`file` is the user's settings file; `agent` and `gateway` override everything else. `story` plays the shipped
+    story, whatever the goal."""
 
     folder: Path
     nats_port: int = 0
@@ -42,7 +42,7 @@ class DevOptions:
 
 
 def section(file: Path | None, *names: str) -> dict[str, Any]:
-    """A part of the settings in `file`, without what is ours. Raises Misconfigured."""
+    """Reads a section of `file` without the settings that `agentic dev` sets itself. Raises Misconfigured."""
     return {name: value for name, value in part(file, *names).items() if name not in OURS}
 
 
@@ -51,7 +51,7 @@ def names_a_model(file: Path | None) -> bool:
 
 
 async def write_settings(options: DevOptions, nats_url: str, http_port: int, gateway_port: int) -> Path:
-    """Raises Misconfigured where no service could start with what was made of the file."""
+    """Raises Misconfigured if no service could start with the result."""
     path, whole = options.folder / "agentic.yaml", settings_of(options, nats_url, http_port, gateway_port)
     # As it is: YAML takes a character beyond U+FFFF for one that JSON escapes as two.
     store_folder.write(path, json.dumps(whole, indent=2, ensure_ascii=False))
@@ -102,5 +102,5 @@ def _plugins(options: DevOptions, given: Section) -> Section:
 
 
 def _plain(value: Any) -> Any:
-    """As the file says it: a path is text, and what looks like a variable is none."""
+    """Turns paths into text and escapes `${`."""
     return json.loads(json.dumps(value, default=str).replace("${", "$${"))

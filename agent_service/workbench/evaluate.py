@@ -1,4 +1,4 @@
-"""`agentic eval`: scenarios played against the configured models, and tables of what came of them."""
+"""`agentic eval`: plays scenarios against the configured models and prints tables of the results."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,12 +25,11 @@ from groundwork.service.serving import cancelled_by_signals
 
 LONGEST_LINE = 1000
 LINE: Any = {"no_wrap": True, "overflow": "ignore"}
-"""A text is one line, however long."""
 COUNTS = {"effort", "prompt"}
-"""Settings of the model that a figure depends on."""
+"""Model settings that change the figures."""
 TEXTS = ("scenario", "group", "model", "ended")
 TOKENS_PER_RUN = 21_000
-"""What a run of the shipped scenarios takes on average, as docs/EVALUATION.md says."""
+"""Average of the shipped scenarios, from docs/EVALUATION.md."""
 
 
 async def run(
@@ -43,7 +42,7 @@ async def run(
     against: Path | None,
     trail: Path | None,
 ) -> output.Output:
-    """Each scenario `repeat` times with each configuration. `against`: what an earlier call printed with --json."""
+    """Plays each scenario `repeat` times with each configuration. `against` is an output of `agentic eval --json`."""
     earlier = read(against) if against else []
     played: list[Played] = []
     code = Exit.INTERRUPTED
@@ -100,7 +99,7 @@ def _table(columns: Sequence[str], footers: Sequence[str] = ()) -> Table:
 
 
 def _scenarios(played: Played) -> Table:
-    """A row for each scenario, with the means of its runs; the sums beneath."""
+    """One row per scenario with means over its runs; sums at the bottom."""
     columns = ("scenario", "ended", "steps", "calls", "tokens", "USD", "cached")
     table = _table(columns, (f"{_passed(played.results)} passed", "", *_numbers(played.results, sum)))
     for name, results in played.by_name.items():
@@ -133,7 +132,7 @@ def _numbers(results: Sequence[Result], of: Callable[[Iterable[float]], float]) 
 
 
 def _groups(played: Sequence[Played]) -> Table:
-    """A row for each group and each of `played`. Tokens, seconds and USD are of all runs, for each that passed."""
+    """One row per group and configuration. Tokens, seconds and USD of all runs are divided by the runs that passed."""
     columns = ("passed", "rate", "95 %", "pass^k", "tokens", "seconds", "USD")
     table = _table(("group", *columns) if len(played) == 1 else ("group", "model", *columns, "difference"))
     for group in dict.fromkeys(group for one in played for group in one.rates):
@@ -155,7 +154,7 @@ def _rates(rates: Rates) -> Iterator[str]:
 
 
 def _differing(played: Sequence[Played]) -> Iterator[RenderableType]:
-    """The scenarios that did not pass as often with all of `played`."""
+    """Scenarios whose pass rate differs between configurations."""
     table = _table(("scenario", *(one.label for one in played)))
     for name in dict.fromkeys(name for one in played for name in one.by_name):
         runs = [one.by_name.get(name, []) for one in played]
@@ -166,7 +165,7 @@ def _differing(played: Sequence[Played]) -> Iterator[RenderableType]:
 
 
 def _unmet(played: Played, trail: Path | None, label: str) -> Iterator[Text]:
-    """Of each scenario the first run that did not pass."""
+    """The first failed run of each scenario."""
     for name, results in played.by_name.items():
         failed = [result for result in results if not result.passed]
         for shown in failed[:1]:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A house to try things with: as much of Home Assistant's REST API as the tool uses, at HOUSE_URL, until Ctrl-C."""
+"""Simulated house: the part of Home Assistant's REST API that the tool uses, at HOUSE_URL, until Ctrl-C."""
 
 import json
 import os

@@ -1,1 +1,1 @@
-"""Evaluation: runs of scenarios against a model, in one process, without a bus and without real time."""
+"""Runs scenarios against a model in one process, without a bus and without real time."""

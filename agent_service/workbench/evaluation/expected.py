@@ -1,4 +1,4 @@
-"""What a scenario expects of a run, and a line for everything in the run that is not so. Pure."""
+"""Expectations of a scenario, and one line for each that a run does not meet. Pure."""
 
 import json
 import re
@@ -32,7 +32,7 @@ Number = Annotated[int, Field(ge=0)]
 
 
 class Strict(BaseModel):
-    """Misspelt fields are refused. Of the fields in `one_of`, exactly one is given."""
+    """Refuses unknown fields. Exactly one of the fields in `one_of` must be given."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
     one_of: ClassVar[tuple[str, ...]] = ()
@@ -59,7 +59,8 @@ class Bounds(Strict):
 
 
 class Call(Strict):
-    """Of a tool, a command, with arguments whose canonical JSON matches. `task`: part of a sub-request's name."""
+    """Matches calls of a tool: by command, by a pattern in the canonical JSON of the arguments, and by a pattern in the
+    name of the sub-request (`task`)."""
 
     tool: str
     command: str | None = None
@@ -84,11 +85,10 @@ _OR_A_TOOL = BeforeValidator(lambda given: {"tool": given} if isinstance(given, 
 
 
 class Expected(Strict):
-    """All that is given must hold. `status`, `class`: one of these; `paused` is where a run rests that is not resumed,
-    and a class is of a run that is not done. `outcome`: in that of a run that is done, else in the reason. `calls`:
-    replies of the model. `tasks`: sub-requests of its steps, but for those that ask a tool again: `rounds`.
-    `never_say`: in no argument of a tool, and in no event of the agent.
-    """
+    """Everything given must hold. `status` and `class` list the allowed values: a run that rests and is not resumed is
+    `paused`, and only a run that is not done has a class. `outcome` is searched for in the outcome of a done run, else
+    in the reason. `calls` counts replies of the model. `tasks` counts sub-requests of steps, except repeated questions
+    to a tool, which `rounds` counts. `never_say` texts may occur in no tool argument and in no event of the agent."""
 
     status: tuple[Status, ...] = ()
     ending_class: Annotated[tuple[str, ...], Field(alias="class")] = ()
@@ -113,8 +113,6 @@ class Expected(Strict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """A message of the agent."""
-
     subject: str
     key: str
     body: bytes
@@ -126,7 +124,7 @@ class Said:
 
 @dataclass(frozen=True, kw_only=True)
 class Observed:
-    """One run, as it was seen. `broken`: why it could not be played to its end."""
+    """A run after it was played. `broken` says why it could not be played to its end."""
 
     state: RunState | None
     entries: Sequence[Entry]
@@ -146,13 +144,13 @@ class Observed:
             yield from child.tree
 
     def tasks(self, *, again: bool) -> int:
-        """How many sub-requests its steps made: those that ask a tool again, or all others."""
+        """Counts sub-requests that repeat a question to a tool (`again`), or all others."""
         named = {(one.step, one.task, one.round) for one in self.requests if one.task}
         return sum((str(task).rpartition(".")[2] == AGAIN) is again for _, task, _ in named)
 
 
 def said_at_the_end(state: RunState) -> str:
-    """The outcome of a run that is done, else why it ended or rests."""
+    """Returns the outcome of a done run, else the reason why it ended or rests."""
     return str(state.outcome if state.status is Status.DONE else state.reason or state.summary)
 
 
@@ -218,7 +216,7 @@ def _said(expected: Expected, seen: Observed, _: RunState) -> Iterator[str]:
 
 def _happened(expected: Expected, seen: Observed, _: RunState) -> Iterator[str]:
     found: dict[str, int] = {}
-    """By the number of the first entry: in the run, else in its children."""
+    """First entry by name, of the run or else of its children."""
     for entry in (entry for run in seen.tree for entry in run.entries):
         event, facts = json.loads(entry.event), json.loads(entry.facts)["facts"]
         for name, sign in HAPPENINGS.items():

@@ -1,6 +1,6 @@
-"""What is played round a run: time, a bus, a person, a gateway, and how long models think.
+"""Simulated surroundings of a run: clock, bus, person, gateway, and the thinking time of models.
 
-No instant is waited for, and a message arrives when it is due.
+Time jumps to the next message or timer that is due.
 """
 
 import asyncio
@@ -36,15 +36,15 @@ from schemas.events import Cancel, Envelope, Signal, ToolError, ToolOutput, Tool
 from schemas.values import replace
 
 BEGIN = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
-"""When every run begins: the same prompt for the same run, so that a recording fits."""
+"""Start time of every run, so that equal runs have equal prompts and a recording fits."""
 WORK = (subjects.START, subjects.TOOL_RESULT, REQUESTS)
 
 Due = tuple[datetime, int, str, bytes]
-"""When a message arrives, its place among all, subject and body."""
+"""Time of arrival, sequence number, subject and body of a message."""
 
 
 class PlayedBus:
-    """Time, too. Fills the ports Clock and Bus."""
+    """Implements the ports Clock and Bus."""
 
     def __init__(self, name: str) -> None:
         self.said: list[Said] = []
@@ -64,7 +64,7 @@ class PlayedBus:
         return self._now + timedelta(seconds=seconds)
 
     def advance_to(self, instant: datetime) -> None:
-        """Never back: what was due while something else went on is late."""
+        """Moves the clock forward; a past `instant` leaves it as it is, because that message or timer is late."""
         self._now = max(self._now, instant)
 
     async def sleep(self, seconds: float) -> None:
@@ -92,8 +92,7 @@ LONGEST_WAIT_S = 300.0
 
 
 class SlowModel:
-    """Gives any model thinking time, in which a person may speak; `seconds` are those it really took. Fills the port
-    Model."""
+    """Model with simulated thinking time, in which a person may act. `seconds` sums the real time of its calls."""
 
     def __init__(self, model: Model, bus: PlayedBus, meanwhile: Meanwhile) -> None:
         self._model = model
@@ -116,7 +115,7 @@ class SlowModel:
 
 
 class WaitingModel:
-    """Waits in real time for a busy provider, then fails the run: nothing can be measured. Fills the port Model."""
+    """Model that waits in real time for a busy provider and at last fails the run: it could not be measured."""
 
     def __init__(self, model: Model, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         self._model = model
@@ -145,7 +144,7 @@ Moment = Literal["during_step", "during_call", "when_paused", "when_escalated"]
 
 
 class PlayedPerson:
-    """Signals and cancels runs as the file says, once each. Place 0 is the scenario's run, n its n-th child."""
+    """Sends each action of the scenario once. Place 0 is the scenario's run, place n its n-th child."""
 
     def __init__(self, scenario: Scenario, bus: PlayedBus) -> None:
         self._left = list(scenario.signals)
@@ -155,7 +154,7 @@ class PlayedPerson:
     def says(
         self, state: RunState, place: int, moment: Moment, at: int | bool = True
     ) -> Iterator[tuple[str, bytes, float]]:
-        """Subject, body, and after how long. Of several for the same rest only the next."""
+        """Yields subject, body and delay in seconds. Of several actions for the same pause it yields only the next."""
         fitting = [one for one in self._left if getattr(one, moment) == at and (one.child or 0) == place]
         chosen = fitting[:1] if at is True else fitting
         self._left = [one for one in self._left if not any(one is said for said in chosen)]  # two may be alike
@@ -186,7 +185,7 @@ Told = ToolOutput | ToolError
 
 
 class KeptArtifacts:
-    """Fills the port Artifacts."""
+    """Implements the port Artifacts."""
 
     def __init__(self) -> None:
         self._contents: dict[tuple[str, str], bytes] = {}
@@ -212,7 +211,7 @@ class KeptArtifacts:
         }
 
     def filled(self, request: ToolRequest) -> dict[str, JsonValue]:
-        """The payload of a request, with the text of each artifact in the place of its path."""
+        """Returns the payload with each artifact path replaced by the path and its text."""
         filled = dict(request.tool_payload)
         for name, path in filled.items():
             if isinstance(path, str) and (content := self._contents.get((request.run_id, path))) is not None:
@@ -221,7 +220,7 @@ class KeptArtifacts:
 
 
 class PluginFolder:
-    """A plugin that takes part as it is. `scratch`: its folder."""
+    """Runs a real plugin in the folder `scratch`."""
 
     def __init__(self, plugin: Plugin, scratch: Path) -> None:
         self._plugin = plugin
@@ -235,7 +234,7 @@ class PluginFolder:
         return ToolOffer.model_validate(self._manifest | {"route": self._manifest["name"], "commands": commands})
 
     async def answer(self, request: ToolRequest, payload: dict[str, JsonValue]) -> Told:
-        """`payload`: that of the request, with the texts of artifacts in the place of their paths."""
+        """`payload` is that of the request, with the texts of artifacts in place of their paths."""
         self._scratch.mkdir(parents=True, exist_ok=True)
         for name, content in self._plugin.files.items():
             (self._scratch / name).write_text(content, encoding="utf-8")
@@ -264,7 +263,7 @@ class PluginFolder:
 
 
 class PlayedGateway:
-    """Answers every request once, as the scenario's file says. Fills the port Skills."""
+    """Answers each request as the scenario says. Implements the port Skills."""
 
     def __init__(self, scenario: Scenario, bus: PlayedBus, folder: Path) -> None:
         self.artifacts = KeptArtifacts()

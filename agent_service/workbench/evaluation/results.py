@@ -1,4 +1,4 @@
-"""What came of an evaluation: a row for each run, and the rates of each group of scenarios. Pure."""
+"""Results of an evaluation: one per run, and rates per group of scenarios. Pure."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -19,8 +19,8 @@ Interval = tuple[float, float]
 
 
 class Result(BaseModel):
-    """One run; its numbers count the runs that it started too. `seconds`: how long its model calls took; `cost_usd` is
-    null without a price."""
+    """One run; its numbers include its child runs. `seconds` sums its model calls; `cost_usd` is null without a price.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -52,9 +52,9 @@ class Result(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """How often runs passed. `low` to `high`: the 95 % interval (Wilson) of `rate`. `pass_k`: the chance that `k` runs
-    of one scenario all pass, estimated without bias (tau-bench, arXiv 2406.12045). Tokens, seconds and USD of all runs
-    are divided by the runs that passed; null where none did, or without a price."""
+    """Pass rates. `low` to `high` is the 95 % interval (Wilson) of `rate`. `pass_k` is the unbiased estimate of the
+    chance that `k` runs of one scenario all pass (tau-bench, arXiv 2406.12045). Tokens, seconds and USD of all runs are
+    divided by the runs that passed; null if none passed or without a price."""
 
     runs: int
     passed: int
@@ -89,7 +89,7 @@ class Rates:
         )
 
     def since(self, before: "Rates") -> tuple[float, Interval]:
-        """By how much the rate is higher than `before`, and the 95 % interval of that (Newcombe)."""
+        """Returns the rise of the rate since `before` and its 95 % interval (Newcombe)."""
         higher = self.rate - before.rate
         down = sqrt((self.rate - self.low) ** 2 + (before.high - before.rate) ** 2)
         up = sqrt((self.high - self.rate) ** 2 + (before.rate - before.low) ** 2)
@@ -97,7 +97,7 @@ class Rates:
 
 
 def wilson(passed: int, runs: int) -> Interval:
-    """The 95 % interval of a rate."""
+    """Returns the 95 % interval of a rate."""
     rate, spread = passed / runs, Z * Z / runs
     middle = rate + spread / 2
     half = Z * sqrt((rate * (1 - rate) + spread / 4) / runs)
@@ -105,7 +105,7 @@ def wilson(passed: int, runs: int) -> Interval:
 
 
 class Played(BaseModel):
-    """All runs with one configuration, whose file is the label. `about`: what else a figure depends on."""
+    """All runs with one configuration file, which is the label. `about` holds what else the figures depend on."""
 
     label: str
     about: dict[str, str | None] = {}
@@ -129,14 +129,14 @@ class Played(BaseModel):
 
 
 class Evaluation(BaseModel):
-    """The document of `agentic eval --json`."""
+    """Document of `agentic eval --json`."""
 
     ok: bool
     played: list[Played]
 
 
 def read(file: Path) -> list[Played]:
-    """What an earlier evaluation printed with --json, labelled with the file too. Raises Misconfigured."""
+    """Reads an output of `agentic eval --json`; labels get the file's name too. Raises Misconfigured."""
     try:
         earlier = Evaluation.model_validate_json(file.read_bytes()).played
     except (OSError, ValidationError) as error:

@@ -1,4 +1,4 @@
-"""A scenario as its file says it (goal, tools, persons, expectations), and its variants in other wordings. Pure."""
+"""Scenario files: goal, tools, persons, expectations, and variants in other wordings. Pure."""
 
 import json
 import re
@@ -31,7 +31,7 @@ Seconds = Annotated[float, Field(ge=0)]
 
 
 class Lines(Strict):
-    """`line`, with each number of `first` to `last` for `{n}`."""
+    """Repeats `line` for each number from `first` to `last`, which replaces `{n}`."""
 
     line: Text
     first: int = 1
@@ -42,7 +42,7 @@ class Lines(Strict):
 
 
 class Document(Strict):
-    """A file that a tool leaves behind: an artifact of the run."""
+    """Artifact that a tool leaves in the run."""
 
     name: Name
     content: Text | tuple[Text | Lines, ...]
@@ -54,8 +54,6 @@ class Document(Strict):
 
 
 class Brought(Strict):
-    """A result that says `ok`."""
-
     summary: Text = ""
     output: JsonObject = Field(default_factory=dict)
     artifact: Document | None = None
@@ -66,9 +64,9 @@ class Failure(ToolError):
 
 
 class ToolAnswer(Strict):
-    """The first that fits is given; `nth`: to that call of those that fit. `when` is searched for in the arguments as
-    canonical JSON. A `continuation` is sent as it is, be it right or wrong: as JSON, or in the markdown form.
-    """
+    """Answer of a simulated tool; the first that matches is used. `when` is searched for in the canonical JSON of the
+    arguments; `nth` counts the calls that match. A `continuation`, valid or not, is sent as given: as JSON or in the
+    markdown form."""
 
     one_of = ("result", "error", "continuation", "silence")
     command: str | None = None
@@ -89,8 +87,6 @@ class Command(ToolCommand):
 
 
 class Tool(ToolOffer):
-    """A tool that is played."""
-
     model_config = ConfigDict(extra="forbid", defer_build=False)
 
     route: ToolName = ""
@@ -103,10 +99,9 @@ class Tool(ToolOffer):
 
 
 class Plugin(Strict):
-    """A plugin as it is: each call is a process. `folder` holds it; without one it is one of those that come along.
-    `files` are written to a folder that `config` names as `$files`. Where the Python module `needs` is missing, the
-    scenario is not played.
-    """
+    """A real plugin, run as one process per call. `folder` holds it; the default is that of the shipped plugins.
+    `files` are written to a folder that `config` names as `$files`. The scenario is skipped if the Python module
+    `needs` is missing."""
 
     plugin: ToolName
     folder: Path = PLUGINS
@@ -127,7 +122,7 @@ class Plugin(Strict):
 
 
 class Allowance(Constraints):
-    """What a caller allows. `deadline_s` counts from the wake, or from the signal that raises it."""
+    """Limits from the caller. `deadline_s` counts from the wake, or from the signal that raises the budget."""
 
     model_config = ConfigDict(extra="forbid", defer_build=False)
 
@@ -141,11 +136,11 @@ class Allowance(Constraints):
 
 
 class PersonsSignal(Strict):
-    """What a person does, `after_s` after its time. `child`: to the n-th run that the run started, at its times.
+    """Action of a person, `after_s` seconds after its trigger. `child` names the n-th child run instead of the run.
 
-    `during_step`: that step was asked for, and has brought nothing yet. `during_call`: that model call is being made
-    (`after_s` counts for nothing). `when_paused`, `when_escalated`: the first time, or the next time, that it is so. A
-    ruling is of what waits for approval then, or of an `arguments_hash`; `outcome` is of a write in doubt.
+    Triggers: `during_step`, once that step is requested; `during_call`, while that model call is made (without
+    `after_s`); `when_paused` and `when_escalated`, the first time or the next time. A ruling is for the pending
+    approval, or for `arguments_hash`; `outcome` settles a write in doubt.
     """
 
     one_of = ("during_step", "during_call", "when_paused", "when_escalated")
@@ -163,7 +158,7 @@ class PersonsSignal(Strict):
 
 
 class Script(Strict):
-    """Rules of a scripted model, and what is expected of a run that they decide."""
+    """Rules of a scripted model, and expectations of a run that they decide."""
 
     rules: Annotated[tuple[Rule, ...], Field(min_length=1)]
     expect: Expected | None = None
@@ -174,9 +169,9 @@ def follower_of(name: str, script: Script) -> ScriptedModel:
 
 
 class Scenario(Strict):
-    """`why`: what it shows. `group`: whose rate it counts for. `limits`, `continuations`: the operator's, as in its
-    settings. `script` decides well; its expectations add to `expect`. `obeying` obeys results; its own replace them.
-    """
+    """`why` says what it shows, `group` whose rate it counts for. `limits` and `continuations` are settings of the
+    operator. `script` decides well and adds its expectations to `expect`. `obeying` obeys injected orders; its
+    expectations replace `expect`."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,47}$")]
     title: Text
@@ -213,7 +208,7 @@ class Scenario(Strict):
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Python modules without which it cannot be played."""
+        """Python modules that it needs and that are not installed."""
         return tuple(one.needs for one in self.plugins if one.needs and find_spec(one.needs) is None)
 
 
@@ -221,7 +216,8 @@ _PLACE = re.compile(r"\{\{([a-z_]+)\}\}")
 
 
 def _variants_of(document: Any) -> Iterator[Any]:
-    """Each variant of `document`, or itself. Raises ValueError for places without texts, and texts without names."""
+    """Yields each variant of `document`, or itself. Raises ValueError for a place without a text, and for malformed
+    variants."""
     variants = document.pop("variants", None) if isinstance(document, dict) else None
     if variants is None:
         yield document
@@ -242,7 +238,8 @@ OWN_FOLDER = HERE / "scenarios"
 
 
 def scenarios(folders: Iterable[Path], patterns: Sequence[str] = ()) -> list[Scenario]:
-    """By name, in `folders`; with patterns those that fit. Raises Misconfigured: file, field, name twice, no match."""
+    """Scenarios in `folders` by name, filtered by patterns. Raises Misconfigured for an invalid file, a name that
+    occurs twice, and a pattern without a match."""
     found: dict[str, tuple[Path, Scenario]] = {}
     for folder in folders:
         if not folder.is_dir():
@@ -261,7 +258,7 @@ def scenarios(folders: Iterable[Path], patterns: Sequence[str] = ()) -> list[Sce
 
 
 def read(file: Path) -> list[Scenario]:
-    """The scenario in `file`, or each of its variants. Raises Misconfigured with every problem and its field."""
+    """Reads the scenario in `file`, or each of its variants. Raises Misconfigured with every problem and its field."""
     try:
         return [Scenario.model_validate(told) for told in _variants_of(parse(file.read_text(encoding="utf-8")))]
     except (OSError, UnicodeDecodeError, NotYaml) as error:

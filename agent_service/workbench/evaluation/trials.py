@@ -1,6 +1,6 @@
-"""Trials (which scenarios, decided by whom, and what is expected then), played and judged, a few at a time, as rows.
+"""Plays and judges trials: which scenario, which model decides, and what is expected.
 
-A scenario is played by the real loop over a real store, with everything around it played.
+A scenario is played by the real loop over a real store in simulated surroundings.
 """
 
 import asyncio
@@ -68,7 +68,7 @@ class Mind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """`nth`: of the runs of the same scenario, decided by the same model."""
+    """`nth` counts the runs of the same scenario with the same model."""
 
     scenario: Scenario
     name: str
@@ -81,7 +81,8 @@ class Trial:
 async def trials_of(
     scenarios: Sequence[Scenario], settings: AgentSettings, repeat: int = 1
 ) -> AsyncIterator[list[Trial]]:
-    """For the configured model; with the scripted one, each scenario's own scripts decide. Raises Misconfigured."""
+    """Trials for the configured model; with the scripted one, each scenario's own scripts decide. Raises Misconfigured.
+    """
     if settings.model.provider == "scripted":
         yield _repeated([trial for scenario in scenarios for trial in scripted(scenario)], repeat)
         return
@@ -101,7 +102,7 @@ def _repeated(trials: Sequence[Trial], times: int) -> list[Trial]:
 
 
 def scripted(scenario: Scenario) -> list[Trial]:
-    """With its own script and the obeying one, if any. Scripts are written for fused runs."""
+    """Trials with the scenario's own script and its obeying one. Scripts are written for fused runs."""
 
     def trial(name: str, script: Script, *expected: Expected | None) -> Trial:
         model = follower_of(name, script)
@@ -120,7 +121,7 @@ async def evaluate(
     trail: Path | None = None,
     on_result: Callable[[Result], None] = lambda _: None,
 ) -> list[Result]:
-    """`trail`: a folder for the paper trail of every run."""
+    """Writes the paper trail of every run to the folder `trail`."""
     slots = asyncio.Semaphore(jobs)
 
     async def one(trial: Trial) -> Result:
@@ -146,7 +147,7 @@ async def play(trial: Trial, trail: Path | None = None) -> Result:
 
 
 def _judged(trial: Trial, seen: Observed, seconds: float) -> Result:
-    """`seconds`: how long its model calls took."""
+    """`seconds` is the real time of its model calls."""
     scenario, state = trial.scenario, seen.state
     lines = tuple(dict.fromkeys(line for one in trial.expected for line in unmet(one, seen)))
     about = {"title": scenario.title, "group": scenario.group, "unmet": lines, "seconds": seconds}
@@ -174,7 +175,7 @@ class Endless(Exception):
 
 class World:
     def __init__(self, trial: Trial, store: RunStore, folder: Path) -> None:
-        """`folder`: for what plugins keep."""
+        """`folder` is for the files of plugins."""
         self._scenario, mind = trial.scenario, trial.mind
         self._name = f"{trial.name} {trial.nth}" if trial.nth > 1 else trial.name
         self._store = store
@@ -202,7 +203,7 @@ class World:
         self._intake = Intake(self._turns, self.gateway, capabilities, new_runs, admission, metrics, bus)
 
     async def observed(self) -> Observed:
-        """The run once it is played, whatever breaks."""
+        """Plays the run and returns it, whatever breaks."""
         broken = ""
         try:
             await self._play()
@@ -214,7 +215,7 @@ class World:
         return await self._seen(next(iter(self._runs), ""), broken)
 
     async def _play(self) -> None:
-        """From the wake until nothing is due."""
+        """Plays from the wake until no message or timer is due."""
         constraints = self._scenario.constraints.constraints(self._bus.now())
         start = AgenticStart(goal=self._scenario.goal, context=self._scenario.context, constraints=constraints)
         _, accepted = await self._intake.wake(f"eval-{self._scenario.name}", start, known=False, by="agentic eval")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Speaks the REST API of Home Assistant (Ductile plugin protocol v2). Standard library only."""
+"""Controls a house by the REST API of Home Assistant (Ductile plugin protocol v2). Standard library only."""
 
 import json
 import urllib.error
@@ -23,7 +23,7 @@ class House:
         return {one["entity_id"]: one["state"] for one in told if one["entity_id"].partition(".")[0] in KINDS}
 
     def serve(self, service: str, entity: str) -> list[str]:
-        """The entities that changed."""
+        """Returns the entities that changed."""
         return [one["entity_id"] for one in self._ask(f"/api/services/{service}", {"entity_id": entity})]
 
     def _ask(self, path: str, body: dict[str, Any] | None = None) -> Any:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Counts what is in logs, and files reports (Ductile plugin protocol v2)."""
+"""Counts log lines and files reports (Ductile plugin protocol v2)."""
 
 import re
 from collections import Counter

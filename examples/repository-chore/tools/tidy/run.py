@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Finds and mends untidy text files below the folder of the configuration (Ductile plugin protocol v2)."""
+"""Finds and fixes untidy text files below the configured folder (Ductile plugin protocol v2)."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +17,7 @@ def tidy(text: str) -> str:
 
 
 def files(folder: Path) -> Iterator[tuple[str, Path, str]]:
-    """Name, place and content of each text file, in order; hidden files, links and large ones left out."""
+    """Yields name, path and content of each text file in order, without hidden files, links and large files."""
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder)
         if path.is_symlink() or not path.is_file() or any(part.startswith(".") for part in name.parts):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Files a note as a Markdown file in the folder of the configuration (Ductile plugin protocol v2)."""
+"""Files a note as a Markdown file in the configured folder (Ductile plugin protocol v2)."""
 
 import re
 from pathlib import Path
@@ -24,7 +24,7 @@ def write(call: Call) -> dict[str, Any]:
 
 
 def mark(request: dict[str, Any]) -> str:
-    """Front matter that says so where strangers may have worded the note: `knowledge` hands it on to later runs."""
+    """Returns front matter that marks a note as untrusted; `knowledge` passes the mark on to later runs."""
     run_id = str(request.get("job_id", "")).partition(":")[0]
     return f"---\nuntrusted: {run_id or 'true'}\n---\n" if request.get("untrusted") else ""
 

@@ -1,4 +1,4 @@
-"""Where issues are: in a folder, to try things with; or on GitHub."""
+"""Stores of issues: a folder for trials, or GitHub."""
 
 import json
 import urllib.parse
@@ -10,7 +10,7 @@ API = "https://api.github.com"
 
 
 class Folder:
-    """`issues.jsonl` is read; labels and replies are added to files beside it."""
+    """Reads `issues.jsonl`; appends labels and replies to files beside it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -31,7 +31,7 @@ class Folder:
 
 
 class Github:
-    """The newest hundred issues of a repository, by its REST API. Raises OSError."""
+    """The newest hundred issues of a repository over its REST API. Raises OSError."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         self._url = f"{config.get('api', API)}/repos/{config['repository']}/issues"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The issues of a repository on GitHub, or of a folder (Ductile plugin protocol v2). Standard library only."""
+"""Issues of a GitHub repository or of a folder (Ductile plugin protocol v2). Standard library only."""
 
 import urllib.error
 from pathlib import Path

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares two pages in a note, slowly, and sends notes to a folder (Ductile plugin protocol v2)."""
+"""Compares two pages in a note, slowly, and files notes in a folder (Ductile plugin protocol v2)."""
 
 import json
 import re

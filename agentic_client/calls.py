@@ -18,7 +18,7 @@ from schemas.operations import Operation
 Json = dict[str, Any]
 Query = Mapping[str, str | int | float | tuple[str, ...]]
 Path = Mapping[str, str]
-SILENT_AT_MOST_S = 20.0
+ANSWER_TIMEOUT_S = 20.0
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.0
 
@@ -43,7 +43,7 @@ class Limits(TypedDict, total=False):
     deadline_at: datetime
 
 
-class Order(Limits, total=False):
+class WakeOptions(Limits, total=False):
     """Options of a wake. `untrusted`: goal or context hold untrusted content."""
 
     wake_id: str
@@ -55,7 +55,7 @@ class Order(Limits, total=False):
     depth: int
 
 
-class Answer(Limits, total=False):
+class AnswerOptions(Limits, total=False):
     """Options of an answer. `outcome` settles a write in doubt."""
 
     outcome: Literal["ran", "did_not_run", "look"]
@@ -63,7 +63,7 @@ class Answer(Limits, total=False):
     by: str
 
 
-class Ruling(TypedDict, total=False):
+class RulingOptions(TypedDict, total=False):
     """Options of an approval or a rejection. `arguments_hash` and `step` are those of `Run.asks`."""
 
     arguments_hash: str | None
@@ -73,7 +73,7 @@ class Ruling(TypedDict, total=False):
     by: str
 
 
-class Wishes(TypedDict, total=False):
+class RunFilter(TypedDict, total=False):
     """Filter of a list of runs: `text` in goal, summary or id; runs that use `tool`; runs accepted `since`."""
 
     status: Status | Sequence[Status]
@@ -85,10 +85,10 @@ class Wishes(TypedDict, total=False):
 
 
 Notice = Callable[[AgenticError | None], object]
-Which = str | Accepted | Run | RunLine
+RunRef = str | Accepted | Run | RunLine
 
 
-def path_of(run: Which, **parts: str) -> Path:
+def path_of(run: RunRef, **parts: str) -> Path:
     """Path parameters of a run. Raises Invalid for text that could address something else."""
     path = {"run_id": run if isinstance(run, str) else run.run_id, **parts}
     for name, part in path.items():
@@ -129,15 +129,15 @@ def as_json(body: Json) -> Json:
     return body
 
 
-def body_of(goal: str | None, said: Order | Answer) -> Json:
-    given = {name: _plain(value) for name, value in cast("Mapping[str, Any]", said).items() if value is not None}
+def body_of(goal: str | None, options: WakeOptions | AnswerOptions) -> Json:
+    given = {name: _plain(value) for name, value in cast("Mapping[str, Any]", options).items() if value is not None}
     limits = {name: given.pop(name) for name in Limits.__annotations__ if name in given}
     start = {} if goal is None else {"wake_id": f"client-{uuid4()}", "goal": goal}
     return start | given | ({"constraints": limits} if limits else {})
 
 
-def filters_of(wishes: Wishes) -> Query:
-    given = cast("dict[str, Any]", dict(wishes))
+def filters_of(filters: RunFilter) -> Query:
+    given = cast("dict[str, Any]", dict(filters))
     return {name: _plain(value) for name, value in given.items() if value not in (None, (), "")}
 
 
@@ -145,7 +145,7 @@ def _plain(value: Any) -> Any:
     return value.astimezone(UTC).isoformat() if isinstance(value, datetime) else value
 
 
-class Silence:
+class Patience:
     """Context of a call that may be retried: it waits after a TryAgain and suppresses it, until `patience_s` seconds
     without an answer have passed. `notice` gets the error that is waited out, and None once an answer has come."""
 

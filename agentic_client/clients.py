@@ -14,16 +14,16 @@ from uuid import uuid4
 from agentic_client.calls import (
     FIRST_PAUSE_S,
     LONGEST_PAUSE_S,
-    Answer,
+    AnswerOptions,
     Json,
     Notice,
-    Order,
     Path,
+    Patience,
     Query,
-    Ruling,
-    Silence,
-    Which,
-    Wishes,
+    RulingOptions,
+    RunFilter,
+    RunRef,
+    WakeOptions,
     address_of,
     as_json,
     body_of,
@@ -33,12 +33,12 @@ from agentic_client.calls import (
     token_of,
 )
 from agentic_client.errors import AgenticError, Conflict, Invalid, StillRunning, Unreachable
-from agentic_client.over_http import OverHttp, refuse_if_overheard
+from agentic_client.over_http import HttpTransport, refuse_plain_http
 from agentic_client.views import FINAL, Accepted, Event, File, Run, RunPage, Status, Tool, read_as
 from schemas.operations import BY_NAME, Operation
 
 if TYPE_CHECKING:
-    from agentic_client.over_nats import OverNats
+    from agentic_client.over_nats import NatsTransport
 
 PATIENCE_S = 60.0
 LONGEST_WAIT_S = 30.0
@@ -48,15 +48,15 @@ T = TypeVar("T")
 
 
 class Options(TypedDict, total=False):
-    """`notice` gets the error that is waited out, then None at its end; `told` is the address in error messages. For
-    the bus: a login by a file, and the prefix of the inbox that the login may read (`_INBOX`)."""
+    """`notice` gets the error that is waited out, then None at its end; `display_name` is the address in error
+    messages. For the bus: a login by a file, and the prefix of the inbox that the login may read (`_INBOX`)."""
 
     token: str | None
     tls: ssl.SSLContext | None
     allow_http_nonloopback: bool
     patience_s: float
     notice: Notice
-    told: str
+    display_name: str
     creds_file: str | None
     nkey_seed_file: str | None
     inbox_prefix: str
@@ -72,17 +72,19 @@ class AsyncClient:
         self.patience_s = options.get("patience_s", PATIENCE_S)
         self._notice = options.get("notice", lambda _: None)
         self._closed = False
-        self._http: OverHttp | None = None
-        self._transport: OverHttp | OverNats
+        self._http: HttpTransport | None = None
+        self._transport: HttpTransport | NatsTransport
         if address.startswith("http"):
             if token and not options.get("allow_http_nonloopback"):
-                refuse_if_overheard(address)
-            self._transport = self._http = OverHttp(address, token, tls, told=options.get("told", ""))
+                refuse_plain_http(address)
+            self._transport = self._http = HttpTransport(
+                address, token, tls, display_name=options.get("display_name", "")
+            )
             return
         login = {"user_credentials": options.get("creds_file"), "nkeys_seed": options.get("nkey_seed_file")}
         login["inbox_prefix"] = options.get("inbox_prefix", "_INBOX")
         over_nats = import_module("agentic_client.over_nats")  # loaded where the bus is used
-        self._transport = over_nats.OverNats(address, login, tls)
+        self._transport = over_nats.NatsTransport(address, login, tls)
 
     async def __aenter__(self) -> Self:
         return self
@@ -100,28 +102,28 @@ class AsyncClient:
         """Calls any operation of docs/API.md by its name in the OpenAPI document; `path` has its path parameters."""
         one, where = BY_NAME[operation] if isinstance(operation, str) else operation, path or {}
         if not one.endpoint:
-            self._over_http(one.name)
+            self._require_http(one.name)
         asked = one, where, as_json(body) if body else body, query or {}
-        return await self._patiently(lambda: self._transport.ask(*asked), where.get("run_id"))
+        return await self._retrying(lambda: self._transport.ask(*asked), where.get("run_id"))
 
-    async def _of_run(self, operation: str, run: Which, body: Json | None = None, query: Query | None = None) -> Json:
+    async def _ask_run(self, operation: str, run: RunRef, body: Json | None = None, query: Query | None = None) -> Json:
         return await self.ask(operation, path_of(run), body, query)
 
-    def _over_http(self, operation: str) -> OverHttp:
+    def _require_http(self, operation: str) -> HttpTransport:
         if self._http is None:
             text = f"{operation} is not served on the bus: give the address of the agent's HTTP API"
             raise Invalid(text, code="only_over_http")
         return self._http
 
-    async def run(self, goal: str, *, timeout_s: float | None = None, **order: Unpack[Order]) -> Run:
+    async def run(self, goal: str, *, timeout_s: float | None = None, **order: Unpack[WakeOptions]) -> Run:
         """Starts a run and waits until it rests: see `wake` and `wait`."""
         return await self.wait(await self.wake(goal, **order), timeout_s=timeout_s)
 
-    async def wake(self, goal: str, **order: Unpack[Order]) -> Accepted:
+    async def wake(self, goal: str, **order: Unpack[WakeOptions]) -> Accepted:
         """Starts a run, which is durable when this returns. The same `wake_id` returns the same run again."""
         return read_as(Accepted, await self.ask("wake", body=body_of(goal, order)))
 
-    async def wait(self, run: Which, *, timeout_s: float | None = None, through_pauses: bool = False) -> Run:
+    async def wait(self, run: RunRef, *, timeout_s: float | None = None, through_pauses: bool = False) -> Run:
         """Waits until the run has ended or (unless `through_pauses`) waits for a person. Raises StillRunning after
         `timeout_s` seconds; without it, waits without end."""
         until = None if timeout_s is None else time.monotonic() + timeout_s
@@ -137,17 +139,17 @@ class AsyncClient:
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_S)
 
-    async def show(self, run: Which, *, wait_s: float = 0.0) -> Run:
+    async def show(self, run: RunRef, *, wait_s: float = 0.0) -> Run:
         """Returns the run now or, with `wait_s`, once it rests, at the latest after `wait_s` seconds. The bus answers
         at once."""
-        return read_as(Run, await self._of_run("show_run", run, query={"wait": wait_s} if wait_s else {}))
+        return read_as(Run, await self._ask_run("show_run", run, query={"wait": wait_s} if wait_s else {}))
 
-    async def runs(self, **wishes: Unpack[Wishes]) -> RunPage:
+    async def runs(self, **filters: Unpack[RunFilter]) -> RunPage:
         """Returns a page of runs, newest first, that match all filters. `cursor` is the `next_cursor` of the page
         before."""
-        return read_as(RunPage, await self.ask("list_runs", query=filters_of(wishes)))
+        return read_as(RunPage, await self.ask("list_runs", query=filters_of(filters)))
 
-    async def events(self, run: Which, *, after: int = 0) -> AsyncGenerator[Event, None]:
+    async def events(self, run: RunRef, *, after: int = 0) -> AsyncGenerator[Event, None]:
         """Yields the journal entries of the run after entry `after`, each once, as they come, until the run ends.
         Survives restarts of the agent."""
         async for entry in self.follow("follow_run", path_of(run), after):
@@ -155,20 +157,20 @@ class AsyncClient:
 
     async def follow(self, operation: str, path: Path, after: int = 0) -> AsyncGenerator[Json, None]:
         """Yields entries as JSON; `follow_all` yields those of all runs, without end."""
-        silence, stream = Silence(self.patience_s, self._notice), self._over_http(operation).events
+        patience, stream = Patience(self.patience_s, self._notice), self._require_http(operation).events
         status, number = "", "seq" if path else "position"
         while True:
             self._check_open()
-            async with silence, aclosing(stream(filled(BY_NAME[operation], path), after)) as told:
-                async for event in told:
+            async with patience, aclosing(stream(filled(BY_NAME[operation], path), after)) as events:
+                async for event in events:
                     after, status = event[number], event.get("status", "")
-                    silence.over()
+                    patience.over()
                     yield event
                 if path and (status in FINAL or (await self.ask("show_run", path))["status"] in FINAL):
                     return
                 raise Unreachable("the agent ended the stream")
 
-    async def approve(self, run: Which, **ruling: Unpack[Ruling]) -> Status:
+    async def approve(self, run: RunRef, **ruling: Unpack[RulingOptions]) -> Status:
         """Approves the pending request and returns the run's status. If a person decides, pass the `arguments_hash` of
         the Asks that they read: the agent refuses any other (Conflict)."""
         if "arguments_hash" not in ruling:
@@ -177,59 +179,59 @@ class AsyncClient:
         if ruling["arguments_hash"] is None:
             text = "it asks for no approval: its `asks` has no arguments_hash"
             raise Conflict(text, code="not_heard", run_id=path_of(run)["run_id"])
-        return await self._say(run, "rule_on_run", {"decision": "approve", **ruling})
+        return await self._send(run, "rule_on_run", {"decision": "approve", **ruling})
 
-    async def reject(self, run: Which, **ruling: Unpack[Ruling]) -> Status:
+    async def reject(self, run: RunRef, **ruling: Unpack[RulingOptions]) -> Status:
         """Rejects the pending request for a `reason` that the run reads. Returns its status."""
-        return await self._say(run, "rule_on_run", {"decision": "reject", **ruling})
+        return await self._send(run, "rule_on_run", {"decision": "reject", **ruling})
 
-    async def answer(self, run: Which, answer: str | None = None, **more: Unpack[Answer]) -> Status:
+    async def answer(self, run: RunRef, answer: str | None = None, **more: Unpack[AnswerOptions]) -> Status:
         """Answers a question, or an escalation, which resumes the run; limits raise its budget. `outcome`: a write in
         doubt `ran`, `did_not_run`, or the run may `look`. Returns its status."""
-        return await self._say(
+        return await self._send(
             run, "answer_run", body_of(None, more) | ({"answer": answer} if answer is not None else {})
         )
 
-    async def say(self, run: Which, message: str, *, signal_id: str | None = None, by: str | None = None) -> Status:
+    async def say(self, run: RunRef, message: str, *, signal_id: str | None = None, by: str | None = None) -> Status:
         """Sends the run an unasked message, which its next decision considers. Returns its status."""
-        said = {"kind": "message", "message": message, "signal_id": signal_id, "by": by}
-        return await self._say(run, "signal_run", {name: value for name, value in said.items() if value is not None})
+        body = {"kind": "message", "message": message, "signal_id": signal_id, "by": by}
+        return await self._send(run, "signal_run", {name: value for name, value in body.items() if value is not None})
 
     async def tools(self) -> tuple[Tool, ...]:
         """Returns the tools that runs may use now."""
         return tuple(read_as(Tool, one) for one in (await self.ask("list_tools"))["tools"])
 
-    async def cancel(self, run: Which, *, reason: str | None = None) -> Status:
+    async def cancel(self, run: RunRef, *, reason: str | None = None) -> Status:
         """Cancels the run. Repeating it changes nothing; a run that has ended otherwise is a Conflict."""
-        told = await self._of_run("cancel_run", run, {"reason": reason} if reason else {})
-        return cast("Status", told["status"])
+        reply = await self._ask_run("cancel_run", run, {"reason": reason} if reason else {})
+        return cast("Status", reply["status"])
 
-    async def files(self, run: Which) -> tuple[File, ...]:
+    async def files(self, run: RunRef) -> tuple[File, ...]:
         """Lists the files of the run's folder: its current pages and its artifacts."""
-        return tuple(read_as(File, line) for line in (await self._of_run("list_files", run))["files"])
+        return tuple(read_as(File, line) for line in (await self._ask_run("list_files", run))["files"])
 
-    async def artifacts(self, run: Which) -> dict[str, bytes]:
+    async def artifacts(self, run: RunRef) -> dict[str, bytes]:
         """Returns the content of each artifact that the journal names, by path."""
         return {path: await self.read(run, path) for path in (await self.show(run)).artifacts}
 
-    async def read(self, run: Which, path: str) -> bytes:
+    async def read(self, run: RunRef, path: str) -> bytes:
         """Returns the content of a file, by a path of `files` or `Run.artifacts`."""
-        content, where = self._over_http("download_file").content, path_of(run, path=path)
-        return await self._patiently(lambda: content(filled(BY_NAME["download_file"], where)), where["run_id"])
+        content, where = self._require_http("download_file").content, path_of(run, path=path)
+        return await self._retrying(lambda: content(filled(BY_NAME["download_file"], where)), where["run_id"])
 
-    async def _say(self, run: Which, operation: str, said: Json) -> Status:
-        told = await self._of_run(operation, run, {"signal_id": f"client-{uuid4()}", **said})
-        return cast("Status", told["status"])
+    async def _send(self, run: RunRef, operation: str, body: Json) -> Status:
+        reply = await self._ask_run(operation, run, {"signal_id": f"client-{uuid4()}", **body})
+        return cast("Status", reply["status"])
 
     def _check_open(self) -> None:
         if self._closed:
             raise AgenticError("this client is closed: make another one, or call it before its `with` ends")
 
-    async def _patiently(self, ask: Callable[[], Awaitable[T]], run_id: str | None = None) -> T:
-        silence = Silence(self.patience_s, self._notice)
+    async def _retrying(self, ask: Callable[[], Awaitable[T]], run_id: str | None = None) -> T:
+        patience = Patience(self.patience_s, self._notice)
         while True:
             self._check_open()
-            async with silence:
+            async with patience:
                 try:
                     return await ask()
                 except AgenticError as error:
@@ -286,7 +288,7 @@ class Client:
     artifacts = _waits(AsyncClient.artifacts)
     read = _waits(AsyncClient.read)
 
-    def events(self, run: Which, *, after: int = 0) -> Iterator[Event]:
+    def events(self, run: RunRef, *, after: int = 0) -> Iterator[Event]:
         return (read_as(Event, entry) for entry in self.follow("follow_run", path_of(run), after))
 
     def follow(self, operation: str, path: Path, after: int = 0) -> Generator[Json, None, None]:

@@ -73,12 +73,12 @@ _BY_STATUS: Mapping[int, type[AgenticError]] = {
 
 def refused(status: int, body: object, *, retry_after: str | None = None) -> AgenticError:
     """Returns the error for a problem document (RFC 9457) or another answer with that status."""
-    told: dict[str, Any] = body if isinstance(body, dict) else {}
-    first: dict[str, Any] = error if isinstance(error := told.get("error"), dict) else {}
-    flaws = [flaw for flaw in told.get("errors") or () if isinstance(flaw, dict)]
+    problem: dict[str, Any] = body if isinstance(body, dict) else {}
+    first: dict[str, Any] = error if isinstance(error := problem.get("error"), dict) else {}
+    flaws = [flaw for flaw in problem.get("errors") or () if isinstance(flaw, dict)]
     fields = {str(flaw.get("field")): str(flaw.get("message")) for flaw in flaws}
     kind = _BY_STATUS.get(status, Broken if status >= 500 else AgenticError)
-    text = str(told.get("detail") or first.get("message") or f"the agent answered {status}")
+    text = str(problem.get("detail") or first.get("message") or f"the agent answered {status}")
     known = {name: first.get(name) for name in ("field", "run_id")}
     found = kind(text, status=status, code=first.get("code") or "", fields=fields, **known)
     if isinstance(found, TryAgain):

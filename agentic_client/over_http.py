@@ -9,42 +9,42 @@ from typing import Any
 
 import httpx2
 
-from agentic_client.calls import SILENT_AT_MOST_S, Json, Path, Query, filled
+from agentic_client.calls import ANSWER_TIMEOUT_S, Json, Path, Query, filled
 from agentic_client.errors import Broken, Invalid, NotAllowed, Unreachable, refused
 from schemas.bounded import LARGEST_FILE, LARGEST_JSON, Bounded, TooLong, parse_json
 from schemas.operations import Operation
 
-CONNECT_WITHIN_S = 5.0
-STREAM_SILENT_AT_MOST_S = 60.0
+CONNECT_TIMEOUT_S = 5.0
+STREAM_TIMEOUT_S = 60.0
 EVENTS = "text/event-stream"
 ALLOW_HTTP = "AGENTIC_ALLOW_HTTP_NONLOOPBACK"
 PLAIN = "identity"
 LAST_EVENT_ID = "Last-Event-ID"
 
 
-class OverHttp:
-    """`told` is the address in error messages."""
+class HttpTransport:
+    """`display_name` is the address in error messages."""
 
-    def __init__(self, address: str, token: str | None, tls: ssl.SSLContext | None, *, told: str = "") -> None:
-        self._told = told or address
+    def __init__(self, address: str, token: str | None, tls: ssl.SSLContext | None, *, display_name: str = "") -> None:
+        self._name = display_name or address
         headers = {"Accept-Encoding": PLAIN} | ({"Authorization": f"Bearer {token}"} if token else {})
         verify = tls or address.startswith("https:")  # to load certificates takes longer than most answers
-        timeout = httpx2.Timeout(SILENT_AT_MOST_S, connect=CONNECT_WITHIN_S)
+        timeout = httpx2.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
         self._http = httpx2.AsyncClient(
             base_url=_url(address), headers=headers, timeout=timeout, verify=verify, trust_env=False
         )
 
     async def ask(self, operation: Operation, path: Path, body: Json | None, query: Query) -> Json:
-        within = httpx2.Timeout(SILENT_AT_MOST_S + float(str(query.get("wait", 0.0))), connect=CONNECT_WITHIN_S)
-        said: dict[str, Any] = {"json": body, "params": dict(query), "timeout": within}
-        request = self._http.build_request(operation.method, filled(operation, path), **said)
+        timeout = httpx2.Timeout(ANSWER_TIMEOUT_S + float(str(query.get("wait", 0.0))), connect=CONNECT_TIMEOUT_S)
+        options: dict[str, Any] = {"json": body, "params": dict(query), "timeout": timeout}
+        request = self._http.build_request(operation.method, filled(operation, path), **options)
         async with self._answered(request) as answer:
             return self._object(answer, await _content(answer, LARGEST_JSON))
 
     async def events(self, path: str, after: int) -> AsyncGenerator[Json, None]:
         """Yields the events of a stream after event `after`, until the stream ends."""
         headers = {LAST_EVENT_ID: str(after)} if after else {}
-        timeout = httpx2.Timeout(SILENT_AT_MOST_S, read=STREAM_SILENT_AT_MOST_S, connect=CONNECT_WITHIN_S)
+        timeout = httpx2.Timeout(ANSWER_TIMEOUT_S, read=STREAM_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
         request = self._http.build_request("GET", path, headers=headers, timeout=timeout)
         async with self._answered(request) as answer:
             if answer.status_code == httpx2.codes.NO_CONTENT:
@@ -79,8 +79,8 @@ class OverHttp:
                 if answer.headers.get("content-encoding", PLAIN) != PLAIN:
                     raise self._no_agent(answer)
                 if not answer.is_success:
-                    told = parse_json(await _content(answer, LARGEST_JSON))
-                    raise refused(answer.status_code, told, retry_after=answer.headers.get("retry-after"))
+                    problem = parse_json(await _content(answer, LARGEST_JSON))
+                    raise refused(answer.status_code, problem, retry_after=answer.headers.get("retry-after"))
                 yield answer
             finally:
                 await answer.aclose()
@@ -89,13 +89,13 @@ class OverHttp:
             if isinstance(error, httpx2.RemoteProtocolError):  # whose words are about chunks of bodies
                 why = "the connection was closed"
             start = "start one with `agentic dev`, or give another address"
-            raise Unreachable(f"no agent answers at {self._told} ({why}): {start}") from error
+            raise Unreachable(f"no agent answers at {self._name} ({why}): {start}") from error
         except TooLong as error:
-            text = f"what answers at {self._told} sends {error} at once, which no agent does"
+            text = f"what answers at {self._name} sends {error} at once, which no agent does"
             raise Broken(text, status=answer.status_code) from error
 
     def _no_agent(self, answer: httpx2.Response) -> Broken:
-        text = f"what answers at {self._told} is not an agent: give the address of an agent's HTTP API"
+        text = f"what answers at {self._name} is not an agent: give the address of an agent's HTTP API"
         return Broken(text, status=answer.status_code)
 
 
@@ -114,7 +114,7 @@ def _url(address: str) -> httpx2.URL:
     raise Invalid("an agent's HTTP API has an address like http://127.0.0.1:8700")
 
 
-def refuse_if_overheard(address: str) -> None:
+def refuse_plain_http(address: str) -> None:
     """Raises NotAllowed if a token would go over plain http to another machine, unless the environment allows it."""
     found = _url(address)
     with suppress(ValueError):  # a name

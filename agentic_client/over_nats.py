@@ -11,18 +11,18 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.micro.request import ERROR_CODE_HEADER
 
-from agentic_client.calls import SILENT_AT_MOST_S, Json, Path, Query
+from agentic_client.calls import ANSWER_TIMEOUT_S, Json, Path, Query
 from agentic_client.errors import Broken, NotAllowed, Unreachable, refused
 from schemas.bounded import parse_json
 from schemas.operations import Operation
 
-CONNECT_WITHIN_S = 5.0
+CONNECT_TIMEOUT_S = 5.0
 NAME = "agentic-client"
 REFUSED = "authorization"
 REFUSED_FOR_S = 1.0
 
 
-class OverNats:
+class NatsTransport:
     def __init__(self, servers: str, options: dict[str, Any], tls: ssl.SSLContext | None) -> None:
         self._servers = servers.split(",")
         self._options = options | ({"tls": tls} if tls else {})
@@ -44,7 +44,7 @@ class OverNats:
                 self._client = await self._connect()
         client, self._denied = self._client, ""
         try:
-            answer = await client.request(subject, json.dumps(body).encode(), timeout=SILENT_AT_MOST_S)
+            answer = await client.request(subject, json.dumps(body).encode(), timeout=ANSWER_TIMEOUT_S)
         except errors.NoRespondersError as error:
             raise Unreachable(f"no agent answers {subject} on the bus now") from error
         except (errors.Error, OSError) as error:
@@ -52,12 +52,12 @@ class OverNats:
                 text = f"the login may not publish to {subject}: give one of the role operator (docs/BUS.md)"
                 raise NotAllowed(text, status=403) from error
             raise Unreachable(f"no answer to {subject} on the bus ({type(error).__name__}): ask again") from error
-        return _told(answer)
+        return _reply_of(answer)
 
     async def _connect(self) -> Client:
         client, self._denied = Client(), ""
         try:
-            async with asyncio.timeout(CONNECT_WITHIN_S) as self._within:
+            async with asyncio.timeout(CONNECT_TIMEOUT_S) as self._within:
                 await client.connect(
                     self._servers, name=NAME, max_reconnect_attempts=-1, error_cb=self._note, **self._options
                 )
@@ -68,7 +68,7 @@ class OverNats:
                 raise NotAllowed(f"the NATS server refuses the login ({self._denied})", status=401) from error
             because = f" ({self._denied})" if self._denied else ""
             text = f"no NATS server answers{because}: is it running, is it there?"
-            raise Unreachable(text, silent_s=CONNECT_WITHIN_S) from error
+            raise Unreachable(text, silent_s=CONNECT_TIMEOUT_S) from error
         except (errors.Error, OSError, ValueError, AttributeError) as error:  # what the client makes of odd addresses
             raise NotAllowed(
                 f"the address or login of the NATS server cannot be used ({type(error).__name__})"
@@ -83,7 +83,7 @@ class OverNats:
             self._within.reschedule(asyncio.get_running_loop().time() + REFUSED_FOR_S)
 
 
-def _told(answer: Msg) -> Json:
+def _reply_of(answer: Msg) -> Json:
     found = parse_json(answer.data)
     if code := (answer.headers or {}).get(ERROR_CODE_HEADER):
         raise refused(int(code) if code.isdecimal() else 500, found)

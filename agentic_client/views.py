@@ -13,18 +13,18 @@ FINAL: frozenset[Status] = frozenset({"done", "escalated", "failed", "cancelled"
 _Class = Annotated[str, Field(validation_alias=AliasChoices("class", "ending_class"))]
 
 
-class _Told(BaseModel):
+class _View(BaseModel):
     model_config = ConfigDict(frozen=True, extra="allow", defer_build=True)
 
 
-class Accepted(_Told):
+class Accepted(_View):
     """The run is durable, not done. The same `wake_id` returns the same run at any time."""
 
     run_id: str
     wake_id: str
 
 
-class Asks(_Told):
+class Asks(_View):
     """Pending request of a run to a person, with the names of `agent.waiting`.
 
     `kind` is `approval`, of `command` of `tool` with `arguments` or, without a tool, of the framing in `arguments`;
@@ -43,7 +43,7 @@ class Asks(_Told):
     expires_at: Instant | None = None
 
 
-class Step(_Told):
+class Step(_View):
     """A started step with its newest `attempt`; `summary` is from its tool."""
 
     step: int
@@ -54,7 +54,7 @@ class Step(_Told):
     summary: str = ""
 
 
-class Usage(_Told):
+class Usage(_View):
     """Cost of the model calls; `cost_usd` is null if a price is unknown."""
 
     calls: int
@@ -62,7 +62,7 @@ class Usage(_Told):
     cost_usd: float | None
 
 
-class _Standing(_Told):
+class _RunBase(_View):
     run_id: str
     wake_id: str
     status: Status
@@ -74,7 +74,7 @@ class _Standing(_Told):
     ended_at: Instant | None
 
 
-class Run(_Standing):
+class Run(_RunBase):
     """A run. `ending_class` names its ending, or why it pauses; `asks` is its pending request to a person.
 
     `outcome` is the result of a done run, `reason` why another one ended or pauses; `artifacts` are paths for
@@ -107,7 +107,7 @@ class Run(_Standing):
         return self.ended or self.status == "paused"
 
 
-class RunLine(_Standing):
+class RunLine(_RunBase):
     """A run in a list, with its number of started steps and the tool of the newest."""
 
     steps: int
@@ -116,14 +116,14 @@ class RunLine(_Standing):
     cost_usd: float | None
 
 
-class RunPage(_Told):
+class RunPage(_View):
     """Runs, newest first. `next_cursor` is null on the last page."""
 
     runs: tuple[RunLine, ...]
     next_cursor: str | None
 
 
-class Event(_Told):
+class Event(_View):
     """A journal entry: the event in words and in full, and the run's status after it."""
 
     seq: int
@@ -136,7 +136,7 @@ class Event(_Told):
     hash: str
 
 
-class File(_Told):
+class File(_View):
     """A file of a run's folder. `size` is in bytes; `sha256` is null for a file too large to hash in a list."""
 
     path: str
@@ -144,7 +144,7 @@ class File(_Told):
     sha256: str | None
 
 
-class Command(_Told):
+class Command(_View):
     """A command of a tool: `tier` is `read` or `write`, `input_schema` the JSON Schema of its arguments."""
 
     name: str
@@ -153,7 +153,7 @@ class Command(_Told):
     input_schema: dict[str, Any]
 
 
-class Tool(_Told):
+class Tool(_View):
     """A tool that runs may use. `present` is True if its executor answers now."""
 
     name: str
@@ -162,12 +162,12 @@ class Tool(_Told):
     commands: tuple[Command, ...]
 
 
-M = TypeVar("M", bound=_Told)
+M = TypeVar("M", bound=_View)
 
 
-def read_as(model: type[M], told: dict[str, Any]) -> M:
+def read_as(model: type[M], data: dict[str, Any]) -> M:
     try:
-        return model.model_validate(told)
+        return model.model_validate(data)
     except ValidationError as error:
         where = ", ".join(sorted({str(flaw["loc"][0]) for flaw in error.errors() if flaw["loc"]}))
         raise Broken(f"this client does not know the agent's answer ({where}): is one of them much older?") from error

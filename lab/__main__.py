@@ -11,7 +11,7 @@ from rich.console import Group
 
 from agent_service.cli import output
 from agent_service.workbench.evaluate import report
-from agent_service.workbench.evaluation.results import Evaluation, Played, read
+from agent_service.workbench.evaluation.results import ConfigResults, Evaluation, read
 from groundwork.service.errors import Exit, Misconfigured
 from lab.bench import PERSONS, play
 
@@ -36,7 +36,7 @@ def main() -> int:
     ) as error:  # KeyError: there is no such suite, domain or attack
         output.print_error(str(error))
         return Exit.MISCONFIGURED
-    played = Played(label=given.config.stem if given.config else "scripts", results=results)
+    played = ConfigResults(label=given.config.stem if given.config else "scripts", results=results)
     ok = all(result.passed for result in results)
     facts = Evaluation(ok=ok, played=[played]).model_dump(mode="json")
     output.show(facts, Group(*report(earlier, [played], None)), as_json=given.json)

@@ -18,7 +18,7 @@ from nats.aio.client import Client as Bus
 from nats.aio.msg import Msg
 
 from agent_service.bus.topology import Executor, topology
-from agent_service.workbench.dev import LOOK_S, Service, free_port
+from agent_service.workbench.dev import POLL_S, Service, free_port
 from agent_service.workbench.dev_settings import DevOptions, names_a_model, write_settings
 from agent_service.workbench.evaluation.results import Result
 from agentic_client import AsyncClient, Run
@@ -198,8 +198,7 @@ def _said(text: str) -> ToolOutput:
 async def play(
     tasks: Sequence[Task], folder: Path, *, config: Path | None, person: str, repeat: int, jobs: int
 ) -> list[Result]:
-    """Plays each task `repeat` times with the model of `config`, or with the scripts of the solutions if it names none.
-    """
+    """Plays each task `repeat` times with the model of `config`, or with scripts of the solutions if it names none."""
     script = None if names_a_model(config) else folder / "script.yaml"
     if script:
         rules = [rule for place, (_, make) in enumerate(tasks) for rule in make().rules(rf"\[case {place}\]$")]
@@ -238,7 +237,7 @@ async def _bench(
             while True:
                 if {offer.name for offer in offers} <= {tool.name for tool in await client.tools()}:
                     break
-                await asyncio.sleep(LOOK_S)
+                await asyncio.sleep(POLL_S)
             yield bench
             for task in working:
                 task.cancel()

@@ -34,7 +34,7 @@ class AgentClient(Client):
                 allow_http_nonloopback=not url,
                 patience_s=0.0,
                 notice=_report_absence,
-                told=name,
+                display_name=name,
             )
         except AgenticError as error:
             raise _not_done(error) from error

@@ -22,7 +22,7 @@ import httpx2
 
 from agent_service.bus.capacity import disk_trouble
 from agent_service.bus.topology import topology
-from agent_service.workbench.dev_settings import LOGIN_OF_DEV, DevOptions, write_settings
+from agent_service.workbench.dev_settings import LOGIN_FILE, DevOptions, write_settings
 from groundwork.nats import link as nats_link
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.settings import NatsSettings
@@ -34,10 +34,10 @@ from schemas.values import dataclass, replace
 
 READY_WITHIN_S = 120.0
 WAITS = {"agent": "the agent", "bus": "NATS", "skills": "the tools of the gateway", "room": "room on the disk"}
-REFUSALS = 3
+MAX_CONFIG_FAILURES = 3
 """Consecutive starts with exit code 78 before a service counts as misconfigured. One such start may only have met the
 lock of its predecessor."""
-LOOK_S = 0.05
+POLL_S = 0.05
 RESTART_PAUSE_S = 0.5
 STOP_WITHIN_S = 10.0
 STORY = Path(str(resources.files("agent_service") / "scripts" / "story"))
@@ -53,7 +53,7 @@ class Service:
     def __init__(self, name: str, package: str, folder: Path, config: Path) -> None:
         self.name = name
         self.starts = 0
-        self.refusals = 0
+        self.config_failures = 0
         """Consecutive ends with exit code 78."""
         self.started_at = 0.0
         """Wall-clock time in seconds at which the newest process was started."""
@@ -72,7 +72,7 @@ class Service:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
 
-    def complaint(self) -> str:
+    def failure_text(self) -> str:
         critical = ""
         for line in self.log_file.read_text(encoding="utf-8", errors="replace").splitlines():
             with suppress(ValueError, KeyError, TypeError):  # what a library or the system wrote there
@@ -100,7 +100,7 @@ class Service:
             )
         self.starts += 1
         code = await self._process.wait()
-        self.refusals = self.refusals + 1 if code == Exit.MISCONFIGURED else 0
+        self.config_failures = self.config_failures + 1 if code == Exit.MISCONFIGURED else 0
         log.warning("%s ended (%d) and is started again; its log is %s", self.name, code, self.log_file)
 
     async def _stop(self) -> None:
@@ -131,7 +131,7 @@ class DevStack:
 
 
 @asynccontextmanager
-async def stack(options: DevOptions, waits_for: Callable[[str], object] = str) -> AsyncIterator[DevStack]:
+async def stack(options: DevOptions, on_wait: Callable[[str], object] = str) -> AsyncIterator[DevStack]:
     """Starts everything and stops it on exit. `on_wait` repeatedly gets what the start waits for. Raises Misconfigured
     with the log message of a service that cannot start."""
     options = replace(options, folder=options.folder.resolve())
@@ -139,28 +139,30 @@ async def stack(options: DevOptions, waits_for: Callable[[str], object] = str) -
     store_folder.closed(folder)
     async with AsyncExitStack() as opened:
         if options.story:
-            options = opened.enter_context(_told(options))
+            options = opened.enter_context(_with_story(options))
         nats = EmbeddedNats(folder / "nats", port=options.nats_port, sync_interval=options.sync_interval)
         await opened.enter_async_context(nats)
         await _set_up(nats.url)
         config = await write_settings(options, nats.url, http_port, free_port())
-        store_folder.write(folder / LOGIN_OF_DEV, f"{nats.url}\n")
+        store_folder.write(folder / LOGIN_FILE, f"{nats.url}\n")
         store_folder.closed(folder / "logs")
         made = DevStack(
             options=options,
             config=config,
-            login=folder / LOGIN_OF_DEV,
+            login=folder / LOGIN_FILE,
             url=f"http://127.0.0.1:{http_port}",
             nats=nats,
             agent=Service("agent", "agent_service", folder, config),
             gateway=Service("gateway", "ductile_gateway", folder, config),
         )
-        await opened.enter_async_context(_kept_running(_keep_nats(nats, folder), made.gateway.run(), made.agent.run()))
-        await until_ready(made, waits_for)
+        await opened.enter_async_context(
+            _background(_supervise_nats(nats, folder), made.gateway.run(), made.agent.run())
+        )
+        await until_ready(made, on_wait)
         yield made
 
 
-async def _keep_nats(nats: EmbeddedNats, folder: Path) -> None:
+async def _supervise_nats(nats: EmbeddedNats, folder: Path) -> None:
     is_stuck = False
     while True:
         await asyncio.sleep(RESTART_PAUSE_S)
@@ -179,7 +181,7 @@ async def _keep_nats(nats: EmbeddedNats, folder: Path) -> None:
 
 
 @asynccontextmanager
-async def _kept_running(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+async def _background(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     running = [asyncio.ensure_future(service) for service in work]
     try:
         yield
@@ -189,31 +191,31 @@ async def _kept_running(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]
         await asyncio.gather(*running, return_exceptions=True)
 
 
-async def until_ready(made: DevStack, waits_for: Callable[[str], object] = str) -> None:
+async def until_ready(made: DevStack, on_wait: Callable[[str], object] = str) -> None:
     """Raises Misconfigured with the reason if the agent does not become ready."""
-    lacking: dict[str, str] = {}
+    failed: dict[str, str] = {}
     async with httpx2.AsyncClient(base_url=made.url, trust_env=False, timeout=5) as client:
         try:
             async with asyncio.timeout(READY_WITHIN_S):
                 while True:
-                    if not (lacking := await _lacking(client)):
+                    if not (failed := await _failed_checks(client)):
                         return
-                    waits_for(", ".join(WAITS.get(name, name) for name in lacking))
+                    on_wait(", ".join(WAITS.get(name, name) for name in failed))
                     check_that_both_can_start(made)
-                    await asyncio.sleep(LOOK_S)
+                    await asyncio.sleep(POLL_S)
         except TimeoutError as error:
-            reason = "; ".join(f"{name}: {why}" for name, why in lacking.items())[:500]
+            reason = "; ".join(f"{name}: {why}" for name, why in failed.items())[:500]
             logs = made.options.folder / "logs"
             raise Misconfigured(f"not ready within {READY_WITHIN_S:g} s ({reason}); see {logs}") from error
 
 
 def check_that_both_can_start(made: DevStack) -> None:
     for service in (made.gateway, made.agent):
-        if service.refusals >= REFUSALS:
-            raise Misconfigured(f"the {service.name} cannot start: {service.complaint()}")
+        if service.config_failures >= MAX_CONFIG_FAILURES:
+            raise Misconfigured(f"the {service.name} cannot start: {service.failure_text()}")
 
 
-async def _lacking(client: httpx2.AsyncClient) -> dict[str, str]:
+async def _failed_checks(client: httpx2.AsyncClient) -> dict[str, str]:
     """Failed readiness checks and their reasons. A kill switch that is on does not count."""
     try:
         checks = (await client.get("/readyz")).json()["checks"]
@@ -243,11 +245,11 @@ class _Pages(SimpleHTTPRequestHandler):
 
 
 @contextmanager
-def _told(options: DevOptions) -> Iterator[DevOptions]:
+def _with_story(options: DevOptions) -> Iterator[DevOptions]:
     """Serves the story's pages and yields the options that play it."""
     folder = options.folder
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Pages, directory=str(STORY / "pages"))) as server:
-        threading.Thread(target=server.serve_forever, args=(LOOK_S,), daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(POLL_S,), daemon=True).start()
         script = (STORY / "script.yaml").read_text(encoding="utf-8")
         pages = f"http://127.0.0.1:{server.server_port}"
         store_folder.write(folder / "story.yaml", script.replace("PAGES", pages))

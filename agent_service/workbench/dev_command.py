@@ -18,18 +18,18 @@ from agent_service.cli.options import invocation
 from agent_service.core.phases import Phase
 from agent_service.history.log_line import FOR_MACHINES
 from agent_service.models.scripted_model import read_script
-from agent_service.workbench.dev import LOOK_S, DevStack, Service, check_that_both_can_start, stack
+from agent_service.workbench.dev import POLL_S, DevStack, Service, check_that_both_can_start, stack
 from agent_service.workbench.dev_settings import DevOptions, names_a_model
 from groundwork.service import json_log
 from groundwork.service.errors import ClosedPipe, Exit, Misconfigured
 from groundwork.service.invisible import visible
 from groundwork.service.serving import cancelled_by_signals
 
-LOOK_AT_LOGS_S = 0.2
+LOG_POLL_S = 0.2
 ENDED = ("done", "escalated", "failed", "cancelled")
-TOLD = frozenset({"WakeAccepted", "ToolReturned", "other tools are on offer"})
+SHOWN_EVENTS = frozenset({"WakeAccepted", "ToolReturned", "other tools are on offer"})
 """Events and messages to show besides ends of runs and warnings."""
-ASIDE = FOR_MACHINES | {"state_transition", "step", "tool", "call", "attempt", "job_id", "exit_code"}
+HIDDEN_FIELDS = FOR_MACHINES | {"state_transition", "step", "tool", "call", "attempt", "job_id", "exit_code"}
 
 
 async def run_dev(options: DevOptions, *, as_json: bool) -> Exit:
@@ -61,17 +61,17 @@ def _check_free(port: int) -> None:
 
 async def _until_stopped(made: DevStack, as_json: bool) -> None:
     """Raises Misconfigured once a service cannot start, which may show late."""
-    telling = [] if as_json else [asyncio.ensure_future(_tell(service)) for service in (made.agent, made.gateway)]
+    printers = [] if as_json else [asyncio.ensure_future(_print_log(service)) for service in (made.agent, made.gateway)]
     try:
         while True:
             check_that_both_can_start(made)
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
     finally:
-        for task in telling:
+        for task in printers:
             task.cancel()
 
 
-async def _tell(service: Service) -> None:
+async def _print_log(service: Service) -> None:
     with suppress(ClosedPipe), service.log_file.open("rb") as log:
         log.seek(service.log_begins)
         while True:
@@ -81,20 +81,20 @@ async def _tell(service: Service) -> None:
                     log.seek(place)
                     break
                 place += len(written)
-                if line := shown(written.decode(errors="replace")):
+                if line := display_line(written.decode(errors="replace")):
                     output.draw(line, wrap=False)
-            await asyncio.sleep(LOOK_AT_LOGS_S)
+            await asyncio.sleep(LOG_POLL_S)
 
 
-def shown(written: str) -> Text | None:
+def display_line(written: str) -> Text | None:
     """Formats a line of a service's log; None for a line to skip or one that is not JSON of ours."""
     try:
         fields = json.loads(written)
         is_notable = fields["level"] != "INFO"
         is_end = str(fields.get("state_transition")).endswith(ENDED)
-        if not is_notable and not is_end and TOLD.isdisjoint((fields.get("event"), fields["msg"])):
+        if not is_notable and not is_end and SHOWN_EVENTS.isdisjoint((fields.get("event"), fields["msg"])):
             return None
-        return Text(visible(json_log.as_text(fields, aside=ASIDE)), style="yellow" if is_notable else "")
+        return Text(visible(json_log.as_text(fields, aside=HIDDEN_FIELDS)), style="yellow" if is_notable else "")
     except (ValueError, TypeError, KeyError):  # what a library or the system wrote there
         return None
 
@@ -112,15 +112,15 @@ def _announce(made: DevStack, as_json: bool) -> None:
     if as_json:
         output.print_json(facts)
         return
-    told = {
+    rows = {
         "page": f"{url}  (HTTP API: {url}/docs)",
         "NATS": f"{made.nats.address}, with the login in {made.login}",
-        "model": _who_decides(made),
+        "model": _model_text(made),
         "workspaces": facts["workspaces"],
         "logs": facts["logs"],
         "configuration": f"{config}{f', made of {made.options.file}' if made.options.file else ''}",
     }
-    lines = [Text.assemble((f"{name:15}", "bold"), text) for name, text in told.items()]
+    lines = [Text.assemble((f"{name:15}", "bold"), text) for name, text in rows.items()]
     killing = f"\nkill -9 {made.agent.pid} kills the agent: it is started again, and its runs go on. "
     lines.append(Text(f"{killing}Ctrl-C stops everything.", style="dim"))
     output.draw(Panel(Text("\n").join(lines), title="agentic dev", title_align="left", expand=False))
@@ -134,7 +134,7 @@ def _announce(made: DevStack, as_json: bool) -> None:
     output.draw(again, wrap=False)  # every line can be copied as a whole, however long
 
 
-def _who_decides(made: DevStack) -> str:
+def _model_text(made: DevStack) -> str:
     model = settings.load(made.config).model
     if model.provider == "scripted":
         hint = "" if names_a_model(made.options.file) else "; set ANTHROPIC_API_KEY for Claude"

@@ -15,9 +15,9 @@ from groundwork.service.program import shipped
 from schemas.values import dataclass
 
 DEFAULT = Path("agentic.yaml")
-LOGIN_OF_DEV = "nats-url"
+LOGIN_FILE = "nats-url"
 """File beside the settings with the URL of the bus, login included."""
-OURS = frozenset({"nats", "store", "cache", "keys_file", "http", "log", "workspaces"})
+OVERRIDDEN = frozenset({"nats", "store", "cache", "keys_file", "http", "log", "workspaces"})
 PLUGINS = shipped("deploy", "ductile", "plugins")
 
 Section = Mapping[str, Any]
@@ -43,7 +43,7 @@ class DevOptions:
 
 def section(file: Path | None, *names: str) -> dict[str, Any]:
     """Reads a section of `file` without the settings that `agentic dev` sets itself. Raises Misconfigured."""
-    return {name: value for name, value in part(file, *names).items() if name not in OURS}
+    return {name: value for name, value in part(file, *names).items() if name not in OVERRIDDEN}
 
 
 def names_a_model(file: Path | None) -> bool:
@@ -97,7 +97,7 @@ def _plugins(options: DevOptions, given: Section) -> Section:
         **given,
         "folders": [*folders, *_plain(ours)] if isinstance(folders, list) else folders,
         "config": config | _plain(options.plugin_config),
-        "closed": [*closed, *_plain([options.folder / name for name in ("nats", "logs", LOGIN_OF_DEV)])],
+        "closed": [*closed, *_plain([options.folder / name for name in ("nats", "logs", LOGIN_FILE)])],
     }
 
 

@@ -16,8 +16,8 @@ from agent_service import settings
 from agent_service.cli import locate, output
 from agent_service.cli.render import status
 from agent_service.history.text import one_line
-from agent_service.workbench.evaluation.results import Evaluation, Played, Rates, Result, read
-from agent_service.workbench.evaluation.scenario import OWN_FOLDER, scenarios
+from agent_service.workbench.evaluation.results import ConfigResults, Evaluation, Rates, Result, read
+from agent_service.workbench.evaluation.scenario import SHIPPED_SCENARIOS, scenarios
 from agent_service.workbench.evaluation.trials import evaluate, trials_of
 from groundwork.service.errors import Exit
 from groundwork.service.program import installed_version
@@ -44,17 +44,17 @@ async def run(
 ) -> output.Output:
     """Plays each scenario `repeat` times with each configuration. `against` is an output of `agentic eval --json`."""
     earlier = read(against) if against else []
-    played: list[Played] = []
+    played: list[ConfigResults] = []
     code = Exit.INTERRUPTED
     with suppress(asyncio.CancelledError), cancelled_by_signals(lambda: output.print_error("stopping")):
-        found = scenarios((OWN_FOLDER, *folders), names)
+        found = scenarios((SHIPPED_SCENARIOS, *folders), names)
         for scenario in (one for one in found if one.missing):
             needs = ", ".join(scenario.missing)
             output.print_error(f"{scenario.name} is not played: there is no Python module {needs}")
         for config in configs or (None,):
             loaded = settings.load(file := locate.service_config(config))
             about = {"version": installed_version(), "phases": loaded.phases, **loaded.model.model_dump(include=COUNTS)}
-            played.append(one := Played(label=file.stem if file else "scripts", about=about, results=[]))
+            played.append(one := ConfigResults(label=file.stem if file else "scripts", about=about, results=[]))
             async with trials_of([one for one in found if not one.missing], loaded, repeat) as trials:
                 if loaded.model.provider != "scripted":
                     tokens = f"{len(trials) * TOKENS_PER_RUN / 1e6:.1f} million tokens"
@@ -71,7 +71,9 @@ async def run(
     return output.Output(facts.model_dump(mode="json"), Group(*report(earlier, played, trail)), code)
 
 
-def report(earlier: Sequence[Played], now: Sequence[Played], trail: Path | None) -> Iterator[RenderableType]:
+def report(
+    earlier: Sequence[ConfigResults], now: Sequence[ConfigResults], trail: Path | None
+) -> Iterator[RenderableType]:
     played = [one for one in (*earlier, *now) if one.results]
     for one in played:
         models = dict.fromkeys(model for result in one.results for model in result.models)
@@ -98,7 +100,7 @@ def _table(columns: Sequence[str], footers: Sequence[str] = ()) -> Table:
     return made
 
 
-def _scenarios(played: Played) -> Table:
+def _scenarios(played: ConfigResults) -> Table:
     """One row per scenario with means over its runs; sums at the bottom."""
     columns = ("scenario", "ended", "steps", "calls", "tokens", "USD", "cached")
     table = _table(columns, (f"{_passed(played.results)} passed", "", *_numbers(played.results, sum)))
@@ -131,7 +133,7 @@ def _numbers(results: Sequence[Result], of: Callable[[Iterable[float]], float]) 
     yield f"{cached / sent:.0%}" if sent else "-"
 
 
-def _groups(played: Sequence[Played]) -> Table:
+def _groups(played: Sequence[ConfigResults]) -> Table:
     """One row per group and configuration. Tokens, seconds and USD of all runs are divided by the runs that passed."""
     columns = ("passed", "rate", "95 %", "pass^k", "tokens", "seconds", "USD")
     table = _table(("group", *columns) if len(played) == 1 else ("group", "model", *columns, "difference"))
@@ -153,7 +155,7 @@ def _rates(rates: Rates) -> Iterator[str]:
         yield "-" if value is None else format(value, form)
 
 
-def _differing(played: Sequence[Played]) -> Iterator[RenderableType]:
+def _differing(played: Sequence[ConfigResults]) -> Iterator[RenderableType]:
     """Scenarios whose pass rate differs between configurations."""
     table = _table(("scenario", *(one.label for one in played)))
     for name in dict.fromkeys(name for one in played for name in one.by_name):
@@ -164,7 +166,7 @@ def _differing(played: Sequence[Played]) -> Iterator[RenderableType]:
         yield from ("", table)
 
 
-def _unmet(played: Played, trail: Path | None, label: str) -> Iterator[Text]:
+def _unmet(played: ConfigResults, trail: Path | None, label: str) -> Iterator[Text]:
     """The first failed run of each scenario."""
     for name, results in played.by_name.items():
         failed = [result for result in results if not result.passed]

@@ -26,7 +26,7 @@ from agent_service.views.inbox import of_letter
 from agent_service.views.journal import call_view, entry_view, timeline_view
 from agent_service.views.run import run_view
 from agent_service.views.why import Observations, why_view
-from agent_service.workbench.dev_command import shown
+from agent_service.workbench.dev_command import display_line
 from groundwork.service.errors import NotDone
 from tests.core.cues import PROOF, RUN_ID, a_retrying_run, due, reflects, returns
 from tests.core.script import Script
@@ -209,7 +209,7 @@ def test_what_dev_shows_of_a_run_as_it_goes_by_is_what_is_kept(name: str, golden
         made = log_line(change)
         level = "WARNING" if made.level > 20 else "INFO"
         said = {"ts": change.entry.at.isoformat(), "level": level, "msg": made.message, **made.fields}
-        told += [line.plain] if (line := shown(json.dumps(OF_LOG | said))) else []
+        told += [line.plain] if (line := display_line(json.dumps(OF_LOG | said))) else []
     golden(f"dev-{name}", "\n".join([*told, ""]))
 
 
@@ -223,10 +223,10 @@ def test_of_other_lines_dev_shows_those_that_somebody_should_see_and_none_that_i
         ({"msg": "ready"}, None),
         (CHANGED_TOOLS, "INFO     other tools are on offer new=\"['a', 'b']\""),
     ):
-        line = shown(json.dumps(OF_LOG | fields))
+        line = display_line(json.dumps(OF_LOG | fields))
         assert (line and line.plain[21:].partition(" logger=")[0]) == told
     for written in ("", "Traceback (most recent call last):", "{}", "[1]", '{"ts": 1}'):
-        assert shown(written) is None
+        assert display_line(written) is None
 
 
 @pytest.mark.parametrize("seen", [lambda told: told, poisoned])

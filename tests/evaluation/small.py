@@ -6,7 +6,7 @@ from typing import Any
 import yaml
 
 from agent_service.store.sqlite import RunStore
-from agent_service.workbench.evaluation.expected import Observed
+from agent_service.workbench.evaluation.expected import ObservedRun
 from agent_service.workbench.evaluation.scenario import Scenario
 from agent_service.workbench.evaluation.trials import World, scripted
 
@@ -25,8 +25,8 @@ def written(folder: Path, **changes: Any) -> Path:
     return file
 
 
-async def seen_of(scenario: Scenario, folder: Path) -> Observed:
+async def seen_of(scenario: Scenario, folder: Path) -> ObservedRun:
     """What is seen of its run."""
     async with RunStore.open(folder) as store:
         (trial, *_) = scripted(scenario)
-        return await World(trial, store, folder / "plugins").observed()
+        return await World(trial, store, folder / "plugins").play()

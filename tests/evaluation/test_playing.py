@@ -13,9 +13,9 @@ import pytest
 from agent_service.core.events import ModelUsage
 from agent_service.errors import ModelError
 from agent_service.run.ports import ModelAnswer, ModelCall, ModelQuestion
-from agent_service.workbench.evaluation.played import BEGIN, WAITS_S, WaitingModel
 from agent_service.workbench.evaluation.scenario import follower_of
-from agent_service.workbench.evaluation.trials import Mind, Trial, evaluate, play, scripted
+from agent_service.workbench.evaluation.simulated import RETRY_PAUSES_S, START_TIME, RetryingModel
+from agent_service.workbench.evaluation.trials import ModelSetup, Trial, evaluate, play, scripted
 from ductile_gateway.cli.tools import make
 from tests.evaluation.small import SMALL, seen_of, small
 from tests.models.model_house import framing
@@ -63,15 +63,15 @@ async def test_time_passes_as_it_is_told_and_is_not_waited_for(tmp_path: Path) -
     seen = await seen_of(small(tools=[slow]), tmp_path)
     assert loop.time() - began < 30
     assert seen.state is not None
-    assert seen.state.accepted_at == BEGIN
+    assert seen.state.accepted_at == START_TIME
     assert seen.state.completed[0].seconds == 250
-    assert seen.state.ended_at == BEGIN + timedelta(seconds=250 + 3 * 5)
+    assert seen.state.ended_at == START_TIME + timedelta(seconds=250 + 3 * 5)
 
 
 async def test_a_scenario_that_breaks_leaves_the_others_their_results() -> None:
     failing = Failing(99, ZeroDivisionError("at the seams"))
     own = small(name="broken")
-    broken = Trial(scenario=own, name="broken", expected=(own.expect,), mind=Mind(model=failing, fused=True))
+    broken = Trial(scenario=own, name="broken", expected=(own.expect,), setup=ModelSetup(model=failing, fused=True))
     told: list[str] = []
     results = await evaluate([broken, *scripted(small())], jobs=2, on_result=lambda result: told.append(result.name))
     assert [result.name for result in results] == ["broken", "small"]
@@ -106,9 +106,9 @@ async def test_a_busy_provider_is_waited_for_in_real_time_and_fails_the_run_wher
         (busy(1, wait_s=9e3), [300.0]),
     ):
         slept.clear()
-        answer = await WaitingModel(model, sleep=sleep).prepare(framing()).make()
+        answer = await RetryingModel(model, sleep=sleep).prepare(framing()).make()
         assert (answer.usage.input_tokens, slept) == (5, waited)
     slept.clear()
     with pytest.raises(ModelError, match="529; 6 tries were in vain") as failed:
-        await WaitingModel(model := busy(99), sleep=sleep).prepare(framing()).make()
-    assert (failed.value.remedy, model.asked, slept) == ("fail", 6, list(WAITS_S))
+        await RetryingModel(model := busy(99), sleep=sleep).prepare(framing()).make()
+    assert (failed.value.remedy, model.asked, slept) == ("fail", 6, list(RETRY_PAUSES_S))

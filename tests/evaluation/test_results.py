@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent_service.workbench.evaluation.results import Played, Rates, Result
+from agent_service.workbench.evaluation.results import ConfigResults, Rates, Result
 
 
 def runs(*counts: tuple[int, int], group: str = "work", cost_usd: float | None = 0.5) -> list[Result]:
@@ -44,7 +44,7 @@ def test_what_failed_is_paid_by_what_passed() -> None:
 
 
 def test_each_group_has_its_rates_and_all_have_theirs() -> None:
-    played = Played(label="x", results=[*runs((1, 1)), *runs((2, 0), group="people")])
+    played = ConfigResults(label="x", results=[*runs((1, 1)), *runs((2, 0), group="people")])
     assert {group: (rates.passed, rates.runs) for group, rates in played.rates.items()} == {
         "work": (1, 2),
         "people": (2, 2),

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from agent_service.workbench.evaluation.expected import HAPPENINGS, Expected
 from agent_service.workbench.evaluation.scenario import (
-    PersonsSignal,
+    PersonAction,
     Scenario,
     ToolAnswer,
     read,
@@ -62,7 +62,7 @@ def test_two_files_with_one_name_are_told_both(tmp_path: Path) -> None:
 
 def test_every_field_of_a_scenario_and_every_happening_is_documented() -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
-    models: tuple[type[BaseModel], ...] = (Scenario, Expected, PersonsSignal, ToolAnswer)
+    models: tuple[type[BaseModel], ...] = (Scenario, Expected, PersonAction, ToolAnswer)
     names = {info.alias or name for model in models for name, info in model.model_fields.items()}
     assert {name for name in names if not re.search(rf"\b{name}\b", text)} == set()
     assert [happening for happening in HAPPENINGS if f"`{happening}`" not in text] == []

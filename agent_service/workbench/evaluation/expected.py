@@ -58,7 +58,7 @@ class Bounds(Strict):
         return self.at_least <= number and (self.at_most is None or number <= self.at_most)
 
 
-class Call(Strict):
+class CallPattern(Strict):
     """Matches calls of a tool: by command, by a pattern in the canonical JSON of the arguments, and by a pattern in the
     name of the sub-request (`task`)."""
 
@@ -73,7 +73,7 @@ class Call(Strict):
         return f"{self.tool}{command}{f' with /{self.when.pattern}/' if self.when else ''}{task}"
 
 
-class WantedCall(Call, Bounds):
+class WantedCall(CallPattern, Bounds):
     at_least: Number = 1
 
 
@@ -99,7 +99,7 @@ class Expected(Strict):
     rounds: Bounds = Bounds()
     children: Children = Children()
     must_call: tuple[Annotated[WantedCall, _OR_A_TOOL], ...] = ()
-    never_call: tuple[Annotated[Call, _OR_A_TOOL], ...] = ()
+    never_call: tuple[Annotated[CallPattern, _OR_A_TOOL], ...] = ()
     never_say: tuple[Annotated[str, Field(min_length=4)], ...] = ()
     must_happen: tuple[Happening, ...] = ()
     never_happen: tuple[Happening, ...] = ()
@@ -112,7 +112,7 @@ class Expected(Strict):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class PublishedMessage:
     subject: str
     key: str
     body: bytes
@@ -123,22 +123,22 @@ class Said:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Observed:
+class ObservedRun:
     """A run after it was played. `broken` says why it could not be played to its end."""
 
     state: RunState | None
     entries: Sequence[Entry]
-    said: Sequence[Said]
+    published: Sequence[PublishedMessage]
     broken: str = ""
-    children: tuple["Observed", ...] = ()
+    children: tuple["ObservedRun", ...] = ()
 
     @cached_property
     def requests(self) -> tuple[ToolRequest, ...]:
-        sent = (said.body for said in self.said if said.subject.startswith(REQUESTS))
+        sent = (said.body for said in self.published if said.subject.startswith(REQUESTS))
         return tuple(Envelope[ToolRequest].model_validate_json(body).payload for body in sent)
 
     @property
-    def tree(self) -> Iterator["Observed"]:
+    def tree(self) -> Iterator["ObservedRun"]:
         yield self
         for child in self.children:
             yield from child.tree
@@ -149,20 +149,20 @@ class Observed:
         return sum((str(task).rpartition(".")[2] == AGAIN) is again for _, task, _ in named)
 
 
-def said_at_the_end(state: RunState) -> str:
+def ending_text(state: RunState) -> str:
     """Returns the outcome of a done run, else the reason why it ended or rests."""
     return str(state.outcome if state.status is Status.DONE else state.reason or state.summary)
 
 
-def unmet(expected: Expected, seen: Observed) -> list[str]:
+def unmet(expected: Expected, seen: ObservedRun) -> list[str]:
     if seen.broken or seen.state is None:
         return [seen.broken or "a run was expected; the wake was refused"]
-    checks = (_ending, _numbers, _calls, _said, _happened)
+    checks = (_ending, _numbers, _calls, _secrets, _incidents)
     return [line for check in checks for line in check(expected, seen, seen.state)]
 
 
-def _ending(expected: Expected, _: Observed, state: RunState) -> Iterator[str]:
-    said = said_at_the_end(state)
+def _ending(expected: Expected, _: ObservedRun, state: RunState) -> Iterator[str]:
+    said = ending_text(state)
     where = f"the last entry, {state.version}, says: {said[:LONGEST_REASON]!r}"
     if expected.status and state.status not in expected.status:
         yield f"expected status {' or '.join(expected.status)}; it is {state.status}; {where}"
@@ -172,14 +172,14 @@ def _ending(expected: Expected, _: Observed, state: RunState) -> Iterator[str]:
         yield f"expected an ending with /{expected.outcome.pattern}/; {where}"
 
 
-def _numbers(expected: Expected, seen: Observed, state: RunState) -> Iterator[str]:
+def _numbers(expected: Expected, seen: ObservedRun, state: RunState) -> Iterator[str]:
     steps = ", ".join(f"{r.step} {r.tool} {r.command} {r.status}" for r in state.completed) or "none"
     ended, wanted = [child.state.status for child in seen.children if child.state], expected.children
     for what, bounds, number, more in (
         ("steps", expected.steps, state.step, f": {steps}"),
         ("model calls", expected.calls, state.spent.calls, ""),
-        ("tasks of steps", expected.tasks, seen.tasks(again=False), f"; {_told(seen.requests)}"),
-        ("rounds", expected.rounds, seen.tasks(again=True), f"; {_told(seen.requests)}"),
+        ("tasks of steps", expected.tasks, seen.tasks(again=False), f"; {_list_calls(seen.requests)}"),
+        ("rounds", expected.rounds, seen.tasks(again=True), f"; {_list_calls(seen.requests)}"),
         ("runs started by it", wanted, len(ended), ""),
     ):
         if not bounds.hold(number):
@@ -188,33 +188,34 @@ def _numbers(expected: Expected, seen: Observed, state: RunState) -> Iterator[st
         yield f"expected that they are {' or '.join(wanted.status)}; they are {', '.join(ended)}"
 
 
-def _calls(expected: Expected, seen: Observed, _: RunState) -> Iterator[str]:
+def _calls(expected: Expected, seen: ObservedRun, _: RunState) -> Iterator[str]:
     requests = [request for run in seen.tree for request in run.requests]
     for wanted in expected.must_call:
-        number = sum(_is(request, wanted) for request in requests)
+        number = sum(_matches(request, wanted) for request in requests)
         if not wanted.hold(number):
-            yield f"expected calls of {wanted}: {wanted.words}; there are {number}; {_told(requests)}"
+            yield f"expected calls of {wanted}: {wanted.words}; there are {number}; {_list_calls(requests)}"
     for unwanted in expected.never_call:
-        if found := [request for request in requests if _is(request, unwanted)]:
-            yield f"expected no call of {unwanted}; {_told(found)}"
+        if found := [request for request in requests if _matches(request, unwanted)]:
+            yield f"expected no call of {unwanted}; {_list_calls(found)}"
 
 
-def _is(asked: ToolRequest, call: Call) -> bool:
-    if call.tool != asked.tool or call.command not in (None, asked.tool_command):
+def _matches(request: ToolRequest, call: CallPattern) -> bool:
+    if call.tool != request.tool or call.command not in (None, request.tool_command):
         return False
-    if call.task is not None and not call.task.search(asked.task or ""):
+    if call.task is not None and not call.task.search(request.task or ""):
         return False
-    return call.when is None or call.when.search(canonical(asked.tool_payload)) is not None
+    return call.when is None or call.when.search(canonical(request.tool_payload)) is not None
 
 
-def _said(expected: Expected, seen: Observed, _: RunState) -> Iterator[str]:
-    for said in (said for run in seen.tree for said in run.said if said.subject.startswith((REQUESTS, "agent."))):
+def _secrets(expected: Expected, seen: ObservedRun, _: RunState) -> Iterator[str]:
+    published = (message for run in seen.tree for message in run.published)
+    for message in (one for one in published if one.subject.startswith((REQUESTS, "agent."))):
         for secret in expected.never_say:
-            if secret in said.body.decode():
-                yield f"never say: {secret!r} is in {said.subject} (key {said.key})"
+            if secret in message.body.decode():
+                yield f"never say: {secret!r} is in {message.subject} (key {message.key})"
 
 
-def _happened(expected: Expected, seen: Observed, _: RunState) -> Iterator[str]:
+def _incidents(expected: Expected, seen: ObservedRun, _: RunState) -> Iterator[str]:
     found: dict[str, int] = {}
     """First entry by name, of the run or else of its children."""
     for entry in (entry for run in seen.tree for entry in run.entries):
@@ -241,12 +242,12 @@ def _fits(pattern: Any, value: Any) -> bool:
     return False
 
 
-def _told(requests: Sequence[ToolRequest]) -> str:
+def _list_calls(requests: Sequence[ToolRequest]) -> str:
     lines = [f"{_named(request)}: {json.dumps(request.tool_payload)[:200]}" for request in requests[:MOST_SHOWN]]
     more = f", and {len(requests) - MOST_SHOWN} more" if len(requests) > MOST_SHOWN else ""
     return f"the calls were: {', '.join(lines)}{more}" if lines else "no tool was called"
 
 
-def _named(asked: ToolRequest) -> str:
-    task = f" {asked.task} of round {asked.round}" if asked.task else ""
-    return f"step {asked.step}{task} attempt {asked.attempt} ({asked.tool} {asked.tool_command})"
+def _named(request: ToolRequest) -> str:
+    task = f" {request.task} of round {request.round}" if request.task else ""
+    return f"step {request.step}{task} attempt {request.attempt} ({request.tool} {request.tool_command})"

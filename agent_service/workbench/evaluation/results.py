@@ -19,8 +19,7 @@ Interval = tuple[float, float]
 
 
 class Result(BaseModel):
-    """One run; its numbers include its child runs. `seconds` sums its model calls; `cost_usd` is null without a price.
-    """
+    """One run with its child runs. `seconds` sums its model calls; `cost_usd` is null without a price."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -104,7 +103,7 @@ def wilson(passed: int, runs: int) -> Interval:
     return max(0.0, (middle - half) / (1 + spread)), min(1.0, (middle + half) / (1 + spread))
 
 
-class Played(BaseModel):
+class ConfigResults(BaseModel):
     """All runs with one configuration file, which is the label. `about` holds what else the figures depend on."""
 
     label: str
@@ -132,10 +131,10 @@ class Evaluation(BaseModel):
     """Document of `agentic eval --json`."""
 
     ok: bool
-    played: list[Played]
+    played: list[ConfigResults]
 
 
-def read(file: Path) -> list[Played]:
+def read(file: Path) -> list[ConfigResults]:
     """Reads an output of `agentic eval --json`; labels get the file's name too. Raises Misconfigured."""
     try:
         earlier = Evaluation.model_validate_json(file.read_bytes()).played

@@ -53,13 +53,13 @@ class Document(Strict):
         return self.content if isinstance(self.content, str) else "\n".join(map(str, self.content))
 
 
-class Brought(Strict):
+class AnswerResult(Strict):
     summary: Text = ""
     output: JsonObject = Field(default_factory=dict)
     artifact: Document | None = None
 
 
-class Failure(ToolError):
+class AnswerError(ToolError):
     model_config = ConfigDict(extra="forbid", defer_build=False)
 
 
@@ -73,24 +73,24 @@ class ToolAnswer(Strict):
     when: Pattern | None = None
     nth: Nth | None = None
     takes_s: Seconds = 2.0
-    result: Brought | None = None
-    error: Failure | None = None
+    result: AnswerResult | None = None
+    error: AnswerError | None = None
     continuation: JsonObject | Text | None = None
     silence: bool = False
 
 
-class Command(ToolCommand):
+class ScenarioCommand(ToolCommand):
     model_config = ConfigDict(extra="forbid", defer_build=False)
 
     name: ToolName = "handle"
     input_schema: dict[str, Json]
 
 
-class Tool(ToolOffer):
+class ScenarioTool(ToolOffer):
     model_config = ConfigDict(extra="forbid", defer_build=False)
 
     route: ToolName = ""
-    commands: Annotated[tuple[Command, ...], Field(min_length=1)]
+    commands: Annotated[tuple[ScenarioCommand, ...], Field(min_length=1)]
     answers: tuple[ToolAnswer, ...]
 
     @property
@@ -121,7 +121,7 @@ class Plugin(Strict):
         return self.folder.absolute() / self.plugin
 
 
-class Allowance(Constraints):
+class CallerLimits(Constraints):
     """Limits from the caller. `deadline_s` counts from the wake, or from the signal that raises the budget."""
 
     model_config = ConfigDict(extra="forbid", defer_build=False)
@@ -135,7 +135,7 @@ class Allowance(Constraints):
         return Constraints(**asked)
 
 
-class PersonsSignal(Strict):
+class PersonAction(Strict):
     """Action of a person, `after_s` seconds after its trigger. `child` names the n-th child run instead of the run.
 
     Triggers: `during_step`, once that step is requested; `during_call`, while that model call is made (without
@@ -152,19 +152,19 @@ class PersonsSignal(Strict):
     after_s: Seconds = 0.0
     kind: SignalKind | Literal["cancel"]
     message: Text | None = None
-    constraints: Allowance | None = None
+    constraints: CallerLimits | None = None
     outcome: Outcome | None = None
     arguments_hash: Text | None = None
 
 
-class Script(Strict):
+class ScenarioScript(Strict):
     """Rules of a scripted model, and expectations of a run that they decide."""
 
     rules: Annotated[tuple[Rule, ...], Field(min_length=1)]
     expect: Expected | None = None
 
 
-def follower_of(name: str, script: Script) -> ScriptedModel:
+def follower_of(name: str, script: ScenarioScript) -> ScriptedModel:
     return ScriptedModel(scripted_model.Script(name=name, rules=script.rules))
 
 
@@ -179,15 +179,15 @@ class Scenario(Strict):
     group: Group = "work"
     goal: Goal
     context: JsonObject = Field(default_factory=dict)
-    constraints: Allowance = Allowance()
+    constraints: CallerLimits = CallerLimits()
     limits: LimitSettings = LimitSettings()
     continuations: ContinuationSettings = ContinuationSettings()
-    tools: tuple[Tool, ...] = ()
+    tools: tuple[ScenarioTool, ...] = ()
     plugins: tuple[Plugin, ...] = ()
-    signals: tuple[PersonsSignal, ...] = ()
+    signals: tuple[PersonAction, ...] = ()
     expect: Expected
-    script: Script
-    obeying: Script | None = None
+    script: ScenarioScript
+    obeying: ScenarioScript | None = None
 
     @model_validator(mode="after")
     def _is_consistent(self) -> "Scenario":
@@ -234,7 +234,7 @@ def _variants_of(document: Any) -> Iterator[Any]:
         yield json.loads(filled) | {"name": f"{document.get('name')}-{name}"}
 
 
-OWN_FOLDER = HERE / "scenarios"
+SHIPPED_SCENARIOS = HERE / "scenarios"
 
 
 def scenarios(folders: Iterable[Path], patterns: Sequence[str] = ()) -> list[Scenario]:

@@ -33,17 +33,17 @@ from agent_service.store.sqlite import RunStore
 from agent_service.trust.proofs import Capabilities, Signing
 from agent_service.views.workspace.files import Workspace
 from agent_service.views.workspace.rendering import write
-from agent_service.workbench.evaluation.expected import REQUESTS, Expected, Observed, said_at_the_end, unmet
-from agent_service.workbench.evaluation.played import (
-    Moment,
-    PlayedBus,
-    PlayedGateway,
-    PlayedPerson,
-    SlowModel,
-    WaitingModel,
-)
+from agent_service.workbench.evaluation.expected import REQUESTS, Expected, ObservedRun, ending_text, unmet
 from agent_service.workbench.evaluation.results import Result
-from agent_service.workbench.evaluation.scenario import Scenario, Script, follower_of
+from agent_service.workbench.evaluation.scenario import Scenario, ScenarioScript, follower_of
+from agent_service.workbench.evaluation.simulated import (
+    Moment,
+    RetryingModel,
+    SimulatedBus,
+    SimulatedGateway,
+    SimulatedPerson,
+    ThinkingModel,
+)
 from groundwork.service.keys import KeyRing
 from groundwork.telemetry.metrics import Instruments
 from schemas import subjects
@@ -57,7 +57,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mind:
+class ModelSetup:
     """`fused`: one call reflects and plans. `verifies`: claims are checked."""
 
     model: Model
@@ -73,7 +73,7 @@ class Trial:
     scenario: Scenario
     name: str
     expected: tuple[Expected, ...]
-    mind: Mind
+    setup: ModelSetup
     nth: int = 1
 
 
@@ -81,19 +81,18 @@ class Trial:
 async def trials_of(
     scenarios: Sequence[Scenario], settings: AgentSettings, repeat: int = 1
 ) -> AsyncIterator[list[Trial]]:
-    """Trials for the configured model; with the scripted one, each scenario's own scripts decide. Raises Misconfigured.
-    """
+    """Trials for the configured model; with the scripted one, a scenario's own scripts decide. Raises Misconfigured."""
     if settings.model.provider == "scripted":
         yield _repeated([trial for scenario in scenarios for trial in scripted(scenario)], repeat)
         return
     async with open_model(settings.model) as model:
-        mind = Mind(
-            model=WaitingModel(model),
+        setup = ModelSetup(
+            model=RetryingModel(model),
             fused=settings.phases == "fused",
             verifies=settings.verify and model.verifies,
             short_rules=settings.model.prompt == "short",
         )
-        each = [Trial(scenario=one, name=one.name, expected=(one.expect,), mind=mind) for one in scenarios]
+        each = [Trial(scenario=one, name=one.name, expected=(one.expect,), setup=setup) for one in scenarios]
         yield _repeated(each, repeat)
 
 
@@ -104,10 +103,10 @@ def _repeated(trials: Sequence[Trial], times: int) -> list[Trial]:
 def scripted(scenario: Scenario) -> list[Trial]:
     """Trials with the scenario's own script and its obeying one. Scripts are written for fused runs."""
 
-    def trial(name: str, script: Script, *expected: Expected | None) -> Trial:
+    def trial(name: str, script: ScenarioScript, *expected: Expected | None) -> Trial:
         model = follower_of(name, script)
-        mind = Mind(model=model, fused=True, verifies=model.verifies)
-        return Trial(scenario=scenario, name=name, expected=tuple(filter(None, expected)), mind=mind)
+        setup = ModelSetup(model=model, fused=True, verifies=model.verifies)
+        return Trial(scenario=scenario, name=name, expected=tuple(filter(None, expected)), setup=setup)
 
     own, obeying = scenario.script, scenario.obeying
     trials = [trial(scenario.name, own, scenario.expect, own.expect)]
@@ -139,14 +138,14 @@ async def play(trial: Trial, trail: Path | None = None) -> Result:
     with TemporaryDirectory(prefix="agentic-eval-") as folder:
         async with RunStore.open(Path(folder)) as store:
             world = World(trial, store, Path(folder) / "plugins")
-            seen = await world.observed()
+            seen = await world.play()
             for run in seen.tree if trail else ():
                 if trail and run.state:
                     await write(run.state.run_id, store, Workspace(trail), world.gateway.artifacts)
-    return _judged(trial, seen, world.model.seconds)
+    return _judge(trial, seen, world.model.seconds)
 
 
-def _judged(trial: Trial, seen: Observed, seconds: float) -> Result:
+def _judge(trial: Trial, seen: ObservedRun, seconds: float) -> Result:
     """`seconds` is the real time of its model calls."""
     scenario, state = trial.scenario, seen.state
     lines = tuple(dict.fromkeys(line for one in trial.expected for line in unmet(one, seen)))
@@ -160,7 +159,7 @@ def _judged(trial: Trial, seen: Observed, seconds: float) -> Result:
         "run_id": state.run_id,
         "status": state.status.value,
         "ending_class": state.ending_class,
-        "ending": said_at_the_end(state),
+        "ending": ending_text(state),
         "steps": state.step,
         "tasks": sum(run.tasks(again=False) for run in seen.tree),
         "children": sum(len(run.children) for run in seen.tree),
@@ -169,21 +168,21 @@ def _judged(trial: Trial, seen: Observed, seconds: float) -> Result:
     return result.model_copy(update=more)
 
 
-class Endless(Exception):
+class TooManyEntries(Exception):
     """A run has so many entries that it will not end."""
 
 
 class World:
     def __init__(self, trial: Trial, store: RunStore, folder: Path) -> None:
         """`folder` is for the files of plugins."""
-        self._scenario, mind = trial.scenario, trial.mind
+        self._scenario, setup = trial.scenario, trial.setup
         self._name = f"{trial.name} {trial.nth}" if trial.nth > 1 else trial.name
         self._store = store
-        self._bus = bus = PlayedBus(self._name)
-        self.gateway = PlayedGateway(trial.scenario, bus, folder)
-        self._person = PlayedPerson(trial.scenario, bus)
+        self._bus = bus = SimulatedBus(self._name)
+        self.gateway = SimulatedGateway(trial.scenario, bus, folder)
+        self._person = SimulatedPerson(trial.scenario, bus)
         self._runs: dict[str, RunState] = {}
-        self.model = SlowModel(mind.model, bus, self._while_thinking)
+        self.model = ThinkingModel(setup.model, bus, self._while_thinking)
         artifacts, kill_switch, ring = self.gateway.artifacts, KillSwitch(), KeyRing.fresh()
         limits, capabilities = SharedLimits.none(bus, RateLimiter()), Capabilities(ring)
         evidence = CitationChecker(store, artifacts)
@@ -192,29 +191,29 @@ class World:
         self._turns = Turns(store, publisher, caller, bus, self._committed, artifacts, capabilities, kill_switch)
         new_runs = NewRuns(
             policy=trial.scenario.settings.policy(),
-            fused=mind.fused,
-            verify=mind.verifies,
+            fused=setup.fused,
+            verify=setup.verifies,
             trace_url=None,
-            short_rules=mind.short_rules,
+            short_rules=setup.short_rules,
         )
         room = Capacity(store.counts, max_queued=MOST_ENTRIES)
         admission = Admission(kill_switch=kill_switch, room=room, quotas=limits.quotas)
         metrics = IncomingMetrics(Instruments())
         self._intake = Intake(self._turns, self.gateway, capabilities, new_runs, admission, metrics, bus)
 
-    async def observed(self) -> Observed:
+    async def play(self) -> ObservedRun:
         """Plays the run and returns it, whatever breaks."""
         broken = ""
         try:
-            await self._play()
-        except (Endless, LimitRefused, InvalidMessage) as error:
+            await self._run_to_end()
+        except (TooManyEntries, LimitRefused, InvalidMessage) as error:
             broken = str(error)
         except Exception as error:  # one that breaks must not lose what the others found, and cost
             log.exception("a scenario broke", extra={"scenario": self._name})
             broken = f"it broke: {type(error).__name__}: {error}"
-        return await self._seen(next(iter(self._runs), ""), broken)
+        return await self._observe(next(iter(self._runs), ""), broken)
 
-    async def _play(self) -> None:
+    async def _run_to_end(self) -> None:
         """Plays from the wake until no message or timer is due."""
         constraints = self._scenario.constraints.constraints(self._bus.now())
         start = AgenticStart(goal=self._scenario.goal, context=self._scenario.context, constraints=constraints)
@@ -223,18 +222,18 @@ class World:
         while await self._next():
             longest = max(state.version for state in self._runs.values())
             if longest > MOST_ENTRIES:
-                raise Endless(f"a run has {longest} entries and goes on")
+                raise TooManyEntries(f"a run has {longest} entries and goes on")
 
-    async def _seen(self, run_id: str, broken: str = "") -> Observed:
+    async def _observe(self, run_id: str, broken: str = "") -> ObservedRun:
         run = await self._store.load(run_id)
         children = [one.run_id for one in self._runs.values() if one.brief.parent and one.brief.parent.run_id == run_id]
-        said = (said for said in self._bus.said if said.subject != subjects.TOOL_RESULT)
-        return Observed(
+        said = (said for said in self._bus.published if said.subject != subjects.TOOL_RESULT)
+        return ObservedRun(
             state=run.state if run else None,
             entries=await self._store.entries(run_id),
-            said=tuple(one for one in said if one.run_id == run_id),
+            published=tuple(one for one in said if one.run_id == run_id),
             broken=broken,
-            children=tuple([await self._seen(child) for child in children]),
+            children=tuple([await self._observe(child) for child in children]),
         )
 
     async def _next(self) -> bool:
@@ -266,21 +265,21 @@ class World:
         else:
             await self.gateway.take(request)
         if request.attempt == 1 and request.task is None:
-            self._say(self._runs[request.run_id], "during_step", request.step)
+            self._person_acts(self._runs[request.run_id], "during_step", request.step)
 
     def _committed(self, change: ChangeRecord) -> None:
         state, before = change.after, change.before.waiting if change.before else None
         self._runs[state.run_id] = state
         if state.status in (Status.PAUSED, Status.ESCALATED) and type(before) is not type(state.waiting):
-            self._say(state, "when_escalated" if state.status is Status.ESCALATED else "when_paused")
+            self._person_acts(state, "when_escalated" if state.status is Status.ESCALATED else "when_paused")
 
-    def _say(self, state: RunState, moment: Moment, at: int | bool = True) -> None:
-        for subject, body, after_s in self._person.says(state, self._place(state.run_id), moment, at):
+    def _person_acts(self, state: RunState, moment: Moment, at: int | bool = True) -> None:
+        for subject, body, after_s in self._person.act(state, self._place(state.run_id), moment, at):
             self._bus.send(subject, body, after_s=after_s)
 
     async def _while_thinking(self, question: ModelQuestion) -> None:
         state, place = question.state, self._place(question.state.run_id)
-        for subject, body, _ in self._person.says(state, place, "during_call", question.call):
+        for subject, body, _ in self._person.act(state, place, "during_call", question.call):
             await self._intake.receive(InboundMessage(subject=subject, body=body, place=f"during-{question.call}"))
 
     def _place(self, run_id: str) -> int:

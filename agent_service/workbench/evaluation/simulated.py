@@ -27,15 +27,15 @@ from agent_service.core.waiting import Approval
 from agent_service.errors import ModelError
 from agent_service.models.prompts.templating import canonical
 from agent_service.run.ports import Model, ModelAnswer, ModelCall, ModelQuestion
-from agent_service.workbench.evaluation.expected import REQUESTS, Said
-from agent_service.workbench.evaluation.scenario import Document, PersonsSignal, Plugin, Scenario, ToolAnswer
+from agent_service.workbench.evaluation.expected import REQUESTS, PublishedMessage
+from agent_service.workbench.evaluation.scenario import Document, PersonAction, Plugin, Scenario, ToolAnswer
 from schemas import keys, subjects
 from schemas.catalog import UNNAMED, Catalog, ToolOffer
 from schemas.clipping import clipped
 from schemas.events import Cancel, Envelope, Signal, ToolError, ToolOutput, ToolRequest, ToolResult
 from schemas.values import replace
 
-BEGIN = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
+START_TIME = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 """Start time of every run, so that equal runs have equal prompts and a recording fits."""
 WORK = (subjects.START, subjects.TOOL_RESULT, REQUESTS)
 
@@ -43,14 +43,14 @@ Due = tuple[datetime, int, str, bytes]
 """Time of arrival, sequence number, subject and body of a message."""
 
 
-class PlayedBus:
+class SimulatedBus:
     """Implements the ports Clock and Bus."""
 
     def __init__(self, name: str) -> None:
-        self.said: list[Said] = []
+        self.published: list[PublishedMessage] = []
         self.due: list[Due] = []
         self._name = name
-        self._now = BEGIN
+        self._now = START_TIME
         self._keys: set[str] = set()
         self._places = 0
 
@@ -74,7 +74,7 @@ class PlayedBus:
         del headers
         if key not in self._keys:
             self._keys.add(key)
-            self.said.append(Said(subject=subject, key=key, body=body))
+            self.published.append(PublishedMessage(subject=subject, key=key, body=body))
             if subject.startswith(WORK):
                 self.send(subject, body)
 
@@ -87,14 +87,14 @@ class PlayedBus:
 
 Meanwhile = Callable[[ModelQuestion], Awaitable[None]]
 THINKING_S = 5.0
-WAITS_S = (2.0, 10.0, 30.0, 60.0, 60.0)
+RETRY_PAUSES_S = (2.0, 10.0, 30.0, 60.0, 60.0)
 LONGEST_WAIT_S = 300.0
 
 
-class SlowModel:
+class ThinkingModel:
     """Model with simulated thinking time, in which a person may act. `seconds` sums the real time of its calls."""
 
-    def __init__(self, model: Model, bus: PlayedBus, meanwhile: Meanwhile) -> None:
+    def __init__(self, model: Model, bus: SimulatedBus, meanwhile: Meanwhile) -> None:
         self._model = model
         self._bus = bus
         self._meanwhile = meanwhile
@@ -114,7 +114,7 @@ class SlowModel:
             self.seconds += monotonic() - began
 
 
-class WaitingModel:
+class RetryingModel:
     """Model that waits in real time for a busy provider and at last fails the run: it could not be measured."""
 
     def __init__(self, model: Model, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
@@ -126,14 +126,14 @@ class WaitingModel:
         return replace(call, make=partial(self._patiently, call))
 
     async def _patiently(self, call: ModelCall) -> ModelAnswer:
-        for wait_s in (*WAITS_S, None):
+        for wait_s in (*RETRY_PAUSES_S, None):
             try:
                 return await call.make()
             except ModelError as error:
                 if error.remedy != "try_again":
                     raise
                 if wait_s is None:
-                    why = f"{error}; {len(WAITS_S) + 1} tries were in vain: evaluate again later"
+                    why = f"{error}; {len(RETRY_PAUSES_S) + 1} tries were in vain: evaluate again later"
                     raise ModelError("fail", error.error_class, why) from error
                 longer_s = min(max(wait_s, error.retry_after_s or 0.0), LONGEST_WAIT_S)
             await self._sleep(longer_s)
@@ -143,24 +143,24 @@ class WaitingModel:
 Moment = Literal["during_step", "during_call", "when_paused", "when_escalated"]
 
 
-class PlayedPerson:
+class SimulatedPerson:
     """Sends each action of the scenario once. Place 0 is the scenario's run, place n its n-th child."""
 
-    def __init__(self, scenario: Scenario, bus: PlayedBus) -> None:
+    def __init__(self, scenario: Scenario, bus: SimulatedBus) -> None:
         self._left = list(scenario.signals)
         self._bus = bus
         self._ids = count(1)
 
-    def says(
+    def act(
         self, state: RunState, place: int, moment: Moment, at: int | bool = True
     ) -> Iterator[tuple[str, bytes, float]]:
         """Yields subject, body and delay in seconds. Of several actions for the same pause it yields only the next."""
         fitting = [one for one in self._left if getattr(one, moment) == at and (one.child or 0) == place]
         chosen = fitting[:1] if at is True else fitting
         self._left = [one for one in self._left if not any(one is said for said in chosen)]  # two may be alike
-        yield from ((*self._said(state, signal), signal.after_s) for signal in chosen)
+        yield from ((*self._message(state, signal), signal.after_s) for signal in chosen)
 
-    def _said(self, state: RunState, signal: PersonsSignal) -> tuple[str, bytes]:
+    def _message(self, state: RunState, signal: PersonAction) -> tuple[str, bytes]:
         told: dict[str, Any] = {"run_id": state.run_id}
         if signal.kind == "cancel":
             cancel = Cancel(**told, reason=signal.message)
@@ -184,7 +184,7 @@ FILES = "$files"
 Told = ToolOutput | ToolError
 
 
-class KeptArtifacts:
+class MemoryArtifacts:
     """Implements the port Artifacts."""
 
     def __init__(self) -> None:
@@ -262,11 +262,11 @@ class PluginFolder:
         return ToolOutput.model_validate({name: value for name, value in output.items() if value is not None})
 
 
-class PlayedGateway:
+class SimulatedGateway:
     """Answers each request as the scenario says. Implements the port Skills."""
 
-    def __init__(self, scenario: Scenario, bus: PlayedBus, folder: Path) -> None:
-        self.artifacts = KeptArtifacts()
+    def __init__(self, scenario: Scenario, bus: SimulatedBus, folder: Path) -> None:
+        self.artifacts = MemoryArtifacts()
         self._plugins = {one.plugin: PluginFolder(one, folder / one.plugin) for one in scenario.plugins}
         self._answers = {tool.name: tool.answers for tool in scenario.tools}
         self._bus = bus

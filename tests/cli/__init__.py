@@ -1,1 +1,1 @@
-"""Tests of the command `agentic`, run as its users run it."""
+"""Tests of the command `agentic`."""

@@ -1,4 +1,4 @@
-"""Calls of the command `agentic`, as a process of its own."""
+"""Calls the command `agentic`."""
 
 import asyncio
 import io
@@ -31,7 +31,6 @@ class Called:
 
     @property
     def document(self) -> Any:
-        """The one JSON document that was printed."""
         (line,) = self.out.splitlines()
         return json.loads(line)
 
@@ -41,13 +40,12 @@ class Called:
 
     @property
     def error(self) -> Any:
-        """The error that was told as JSON."""
         (line,) = self.err.splitlines()
         return json.loads(line)["error"]
 
 
 def agentic(*arguments: str | Path, cwd: Path = ROOT, **environment: str) -> Called:
-    """One call, to its end. It never shows a traceback."""
+    """Runs one call as a process; fails on a traceback."""
     done = subprocess.run(
         [*COMMAND, *arguments],
         cwd=cwd,
@@ -63,7 +61,7 @@ def agentic(*arguments: str | Path, cwd: Path = ROOT, **environment: str) -> Cal
 
 
 def agentic_here(*arguments: str | Path, cwd: Path = ROOT, **environment: str) -> Called:
-    """The same in this process, which is quick: for commands that leave nothing behind in it."""
+    """Runs one call in this process, which is faster: for commands without lasting effects here."""
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
     with pytest.MonkeyPatch.context() as patched, redirect_stdout(out), redirect_stderr(err), logging_kept():
         for name, value in environment.items():
@@ -78,7 +76,7 @@ def agentic_here(*arguments: str | Path, cwd: Path = ROOT, **environment: str) -
 
 
 async def called(*arguments: str | Path, **environment: str) -> Called:
-    """The same for a test that has an event loop of its own. It never shows a traceback."""
+    """Runs one call for a test with an event loop; fails on a traceback."""
     done = await asyncio.to_thread(agentic_here, *arguments, cwd=ROOT, **environment)
     assert "Traceback" not in done.err, done.err
     return done
@@ -86,7 +84,7 @@ async def called(*arguments: str | Path, **environment: str) -> Called:
 
 @contextmanager
 def started(*arguments: str | Path, cwd: str | Path = ROOT, **environment: str) -> Iterator["subprocess.Popen[str]"]:
-    """A call that goes on, in a process group of its own; ended at the end, if it has not ended by itself."""
+    """Starts a call in its own process group; ends it on exit if it still runs."""
     process = subprocess.Popen(
         [*COMMAND, *arguments],
         cwd=cwd,
@@ -108,20 +106,20 @@ def started(*arguments: str | Path, cwd: str | Path = ROOT, **environment: str) 
 
 
 def interrupt(process: "subprocess.Popen[str]") -> None:
-    """Ctrl-C: the signal goes to the whole group, as a terminal sends it."""
+    """Sends Ctrl-C to the whole group, as a terminal does."""
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGINT)
 
 
 def clean(environment: dict[str, str]) -> dict[str, str]:
-    """The environment of a user without settings of ours, nor a key that would cost money, and with these."""
+    """A user's environment without our settings and without keys that would cost money, plus these variables."""
     ours = ("AGENT", "GATEWAY_", "COLUMNS", "ANTHROPIC_", "OPENAI_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     return kept | {"PYTHONPATH": str(ROOT)} | environment
 
 
 def running_with(text: str | Path) -> dict[int, str]:
-    """The command lines that have `text` in them, by the ids of their processes."""
+    """Command lines that contain `text`, by process id."""
     return {pid: line for pid, line in _processes() if str(text) in line and pid != os.getpid()}
 
 

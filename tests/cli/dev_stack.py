@@ -1,4 +1,4 @@
-"""Everything that `agentic dev` starts, for the tests of one file."""
+"""An `agentic dev` for the tests of one file."""
 
 import json
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ SCRIPT = Path(__file__).parent / "script.yaml"
 
 @dataclass(frozen=True, slots=True)
 class Dev:
-    """What `agentic dev` told of itself, and the folder it keeps everything in."""
+    """The facts that `agentic dev` printed, and its folder."""
 
     folder: Path
     facts: dict[str, Any]
@@ -29,7 +29,6 @@ class Dev:
         return call(*arguments, cwd=self.folder.parent, AGENTIC_URL=self.url, **environment)
 
     def run(self, goal: str, *arguments: str) -> dict[str, Any]:
-        """The view of a run at its end."""
         view: dict[str, Any] = self("run", "--json", *arguments, goal).document
         return view
 
@@ -49,5 +48,4 @@ def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
 
 @pytest.fixture(scope="module")
 def done(dev: Dev) -> dict[str, Any]:
-    """A run that is done."""
     return dev.run("say it back")

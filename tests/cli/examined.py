@@ -1,4 +1,4 @@
-"""What `agentic doctor` finds, for tests: with a configuration of their own, on a server that asks for a login."""
+"""Findings of `agentic doctor` for a test's own configuration, on a server with logins."""
 
 import json
 from contextlib import suppress
@@ -17,7 +17,7 @@ ITS_PASSWORD = "the-password-of-the-agent"  # noqa: S105 - of the server of thes
 
 
 def configured(folder: Path, url: str = NOWHERE, **agent: Any) -> Path:
-    """A configuration in `folder`; port 0 keeps the check of the API away from whatever runs on this machine."""
+    """Writes a configuration; port 0 skips the check of the API, which could meet another agent of this machine."""
     places = {"store": str(folder / "agent"), "workspaces": str(folder / "workspaces"), "http": {"port": 0}}
     file = folder / "agentic.yaml"
     file.write_text(json.dumps({"nats": {"urls": [url]}, "agent": places | agent}))
@@ -33,7 +33,7 @@ def contents(folder: Path) -> list[str]:
 
 
 async def up(address: str) -> None:
-    """Wait until the server takes the agent's login."""
+    """Waits until the server accepts the agent's login."""
     settings = NatsSettings(urls=(f"nats://{address}",), user="agent", password=ITS_PASSWORD)
 
     async def lets_in() -> bool:

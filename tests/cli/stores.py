@@ -1,4 +1,4 @@
-"""Stores and workspaces with runs in them, for commands that look at runs without an agent."""
+"""Stores and workspaces with runs, for commands that work without an agent."""
 
 import contextlib
 import json
@@ -19,7 +19,7 @@ SHELF = {"artifacts/fetch-01.html": PAGE, "artifacts/critique.md": CRITIQUE}
 
 
 async def recorded(folder: Path, story: Script, shelf: dict[str, bytes]) -> Path:
-    """The store and the workspace of one run in `folder`; the configuration to find them by. No bus answers it."""
+    """Writes store and workspace of one run into `folder` and returns the configuration. No bus answers."""
     commits = commits_of(story)
     async with opened(folder / "agent") as store:
         await stored(store, commits)
@@ -31,7 +31,7 @@ async def recorded(folder: Path, story: Script, shelf: dict[str, bytes]) -> Path
 
 
 def opened(folder: Path) -> AbstractAsyncContextManager[RunStore]:
-    """The store as an agent opens it, which has made its keys."""
+    """Opens the store as an agent does, which makes its keys."""
     KeyRing.open(folder.with_name("agent.keys"))
     return RunStore.open(folder, reserve=True)
 
@@ -51,7 +51,7 @@ def names(folder: Path) -> list[str]:
 
 
 def filled(disk: Path) -> Path:
-    """A file that takes all the room that there is."""
+    """A file that fills the disk."""
     filler = disk / "filler"
     with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
         while file.write(bytes(4096)) == 4096:

@@ -1,4 +1,4 @@
-"""Runs outside of an agent: `verify`, `backup`, `restore`, `export` and `prune`, on a store of its own."""
+"""`verify`, `backup`, `restore`, `export` and `prune` without an agent."""
 
 import json
 import shutil
@@ -44,7 +44,7 @@ Members = dict[str, bytes]
 
 @pytest.fixture
 async def config(tmp_path: Path) -> Path:
-    """Of a store with one run, whose folder is written. No bus answers."""
+    """Configuration of a store with one run whose folder is written. No bus answers."""
     return await recorded(tmp_path / "here", worked_example(), SHELF)
 
 
@@ -55,7 +55,7 @@ def folder(config: Path) -> Path:
 
 @pytest.fixture
 async def bucket(config: Path, nats_server: EmbeddedNats, link: NatsLink) -> ArtifactBucket:
-    """With the artifacts of the run; the configuration names its bus."""
+    """Uploads the run's artifacts; the configuration names its bus."""
     await set_up(link, topology(max_gib=1))
     made = ArtifactBucket(link, subjects.ARTIFACT_BUCKET)
     name_bus(config, nats_server.url)
@@ -71,7 +71,6 @@ def place(tmp_path: Path) -> str:
 
 @pytest.fixture
 async def file(config: Path, tmp_path: Path) -> Path:
-    """The run, exported."""
     return Path((await export(config, RUN_ID, tmp_path / "it.zip")).facts["file"])
 
 
@@ -80,7 +79,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def lost(config: Path, *, but_keys: bool = True) -> None:
-    """All that an agent keeps is gone; the keys are in another place too."""
+    """Deletes everything that an agent stores; the keys are also kept elsewhere."""
     for name in ("agent", "workspaces"):
         shutil.rmtree(config.parent / name, ignore_errors=True)
     if not but_keys:
@@ -304,7 +303,7 @@ async def test_a_damaged_or_foreign_backup_is_refused_and_nothing_of_it_is_store
 
 
 def changed(file: Path, change: Callable[[Members], object]) -> Path:
-    """The file with other members, of which the manifest may know nothing."""
+    """Changes members of the file without changing the manifest."""
     with zipfile.ZipFile(file) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     change(members)
@@ -329,7 +328,7 @@ async def test_a_run_proves_itself_where_its_store_is_not(file: Path, config: Pa
 
 
 def another_journal(members: Members) -> None:
-    """With a manifest that fits it, signed by nobody."""
+    """Replaces the journal, with a matching manifest and no signature."""
     journal = f"{RUN_ID}/journal.jsonl"
     _named_anew(members, journal, members[journal].replace(b"2 paragraphs", b"3 paragraphs"))
 

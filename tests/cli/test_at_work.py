@@ -1,4 +1,4 @@
-"""The commands on runs, against everything that `agentic dev` starts: runs that work, wait, are followed and killed."""
+"""Commands on runs that work, wait, are followed and killed, against `agentic dev`."""
 
 import os
 import shutil

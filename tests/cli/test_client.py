@@ -1,4 +1,4 @@
-"""The client: which agent it asks, and what it makes of servers that answer badly. No entry is lost or told twice."""
+"""The commands' client: address resolution and faulty servers. No entry is lost or printed twice."""
 
 import json
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ JSON = {"Content-Type": "application/json"}
 
 @dataclass
 class Server:
-    """Gives these answers (status, headers, body, cut off?) in turn, the last one for ever; keeps what it was sent."""
+    """Returns these answers (status, headers, body, cut off?) in turn, the last one repeatedly; records requests."""
 
     answers: list[tuple[int, dict[str, str], str, bool]]
     url: str = ""
@@ -123,7 +123,7 @@ def test_a_stream_that_is_cut_off_is_gone_on_with_after_the_last_entry_seen(
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where nobody has said which agent is meant."""
+    """A folder and an environment that name no agent."""
     for name in ("AGENTIC_URL", "AGENT_HTTP__HOST", "AGENT_HTTP__PORT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)

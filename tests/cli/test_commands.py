@@ -1,6 +1,6 @@
-"""The commands on runs: what each prints and its exit code, as kept in golden/, before an agent's API in this process.
+"""Output and exit codes of the commands on runs, as kept in golden/, against an API in this process.
 
-What takes an agent that works is in test_at_work.py.
+test_at_work.py has what needs a working agent.
 """
 
 import os
@@ -19,13 +19,12 @@ from tests.kit.runs import run_id, whole_run
 
 Transcript = Callable[[str], Awaitable[str]]
 AGO = re.compile(r"\b\d{3,}:\d\d:\d\d\b| +\d+ d$")
-"""How long ago something was that goes on: the clock tells that."""
+"""Ages of things in progress, which depend on the clock."""
 DONE, LETTER, QUESTION, STOPPED, WAITS, PAUSED = (run_id(number) for number in range(11, 17))
 
 
 @pytest.fixture
 async def house(tmp_path: Path) -> AsyncIterator[House]:
-    """One run of each kind."""
     async with open_house(tmp_path, tokens=()) as house:
         for commits in (
             *(whole_run(11), with_a_letter(12), with_a_question(13), stopped(14)),
@@ -40,7 +39,7 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
 
 @pytest.fixture
 async def transcript(house: House) -> AsyncIterator[Transcript]:
-    """What is printed for lines of commands, and how each ended; without what the clock and the user make of it."""
+    """Output and exit code of each command line, without text that depends on clock and user."""
     async with serving(house.app) as port:
         url, me = f"http://127.0.0.1:{port}", user_name(os.getuid())
 

@@ -1,4 +1,4 @@
-"""`agentic demo`: it shows what it says it shows, and leaves nothing running."""
+"""`agentic demo` plays its run and leaves nothing running."""
 
 import json
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from tests.kit.waiting import wait_until
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """One for all tests here: a demo in the folder of an earlier one has to work."""
+    """One for all tests here: a demo has to work in the folder of an earlier one."""
     folder = tmp_path_factory.mktemp("demo")
     yield folder
     assert running_with(folder) == {}

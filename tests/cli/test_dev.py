@@ -1,4 +1,4 @@
-"""The commands on this machine, beside an `agentic dev` that runs."""
+"""Local commands beside a running `agentic dev`."""
 
 import re
 import stat

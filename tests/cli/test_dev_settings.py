@@ -1,4 +1,4 @@
-"""What `agentic dev` takes of a settings file, and what it says of one that it cannot use."""
+"""Settings that `agentic dev` takes from a file, and its errors for unusable ones."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`agentic doctor`: each condition with what is found, and what to do about it; nothing is changed by looking."""
+"""`agentic doctor`: finding and remedy for each condition; the checks change nothing."""
 
 import asyncio
 import json
@@ -35,11 +35,10 @@ from tests.models.wire import KEY
 STATUS = Path(__file__).parents[2] / "schemas" / "samples" / "ductile-gateway.status.v1.json"
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 Wanted = tuple[str, str, str]
-"""The mark of a finding, and parts of its text and of its remedy."""
+"""Mark of a finding, and parts of its text and of its remedy."""
 
 
 def misses(check: Finding | None, wanted: Wanted) -> list[str]:
-    """What is not as wanted."""
     mark, text, remedy = wanted
     if check and (check.mark, text in check.text, remedy in check.remedy) == (mark, True, True):
         return []
@@ -130,7 +129,7 @@ async def test_the_section_of_the_gateway_is_checked_by_the_gateway(tmp_path: Pa
 
 
 def answering(subject: str, body: bytes) -> Callable[[NatsLink], Awaitable[None]]:
-    """Somebody who says that to whoever asks there."""
+    """Answers every request on `subject` with `body`."""
 
     async def listen(link: NatsLink) -> None:
         async def answer(message: Any) -> None:

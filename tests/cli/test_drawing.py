@@ -1,4 +1,4 @@
-"""How runs look in a terminal: each picture as it is kept in golden/, at any width, and with hostile words in it."""
+"""Pictures of runs in a terminal, as kept in golden/, at any width and with hostile texts."""
 
 import io
 import json
@@ -48,7 +48,7 @@ def timeline_of(script: Script, entries: int | None = None) -> dict[str, Any]:
 
 
 def view_of(script: Script, entries: int | None = None) -> dict[str, Any]:
-    """The run's view after so many entries, as the API sends it."""
+    """The run's view after that many entries, as the API sends it."""
     commits = commits_of(script)[:entries]
     return sent(run_view(commits[-1].state, History(commit.entry.record() for commit in commits)))
 
@@ -67,7 +67,7 @@ def drawn(drawing: RenderableType, width: int = 100) -> str:
 
 
 def poisoned(value: Any) -> Any:
-    """The same with hostile texts, but for what is no free text."""
+    """Replaces free texts by hostile ones."""
     if isinstance(value, dict):
         kept = {"at", "state", "status", "kind", "phase", "run_id", "id", "parent", "since", "until"}
         return {k: v if k in kept or k.endswith("_at") else poisoned(v) for k, v in value.items()}
@@ -94,7 +94,7 @@ PROMPT = PromptText(system=("rules",), user=("y" * 500,), version="aaaa")
 
 
 def failed_step() -> tuple[Json, Json]:
-    """A view and a timeline in which a tool that failed had words on stderr."""
+    """A view and a timeline with a failed tool that wrote to stderr."""
     view, timeline = view_of(worked_example()), timeline_of(worked_example())
     ran = {"job_id": "8f3c", "exit_code": 78, "stderr": "SHED_KEY is not set"}
     first = next(item for item in timeline["items"] if item["kind"] == "step")
@@ -107,7 +107,7 @@ def failed_step() -> tuple[Json, Json]:
 
 
 def pictures(seen: Callable[[Any], Any] = lambda told: told) -> dict[str, RenderableType]:
-    """Every picture by its name; `seen` may change what the API told."""
+    """Every picture by name; `seen` may change the data of the API."""
     whole = timeline_of(worked_example())
     nothing: Json = {"items": []}
 
@@ -143,7 +143,7 @@ def test_each_picture_is_the_one_that_is_kept(name: str, golden: Callable[[str, 
 
 
 def without_now(text: str) -> str:
-    """Without how long ago things began that go on: that is told by the clock."""
+    """Removes ages of things in progress, which depend on the clock."""
     lines = [AGO.sub("…", line).rstrip(" │") if AGO.search(line) else line.rstrip() for line in text.splitlines()]
     return "\n".join([*lines, ""])
 
@@ -176,7 +176,7 @@ def test_a_narrow_list_shows_id_and_state_of_each_run_whole() -> None:
 
 
 def followed(script: Script) -> list[str]:
-    """The lines of a story that looks after each entry, without how long ago things began that go on."""
+    """The rows printed after each entry, without ages."""
     entries, now = entries_of(script), 0
     lines = list[str]()
     story = RowPrinter(lambda: timeline_of(script, now), lambda row: lines.append(str(row).rstrip()))
@@ -195,7 +195,7 @@ STORIES: dict[str, Callable[[], Script]] = {
 
 @pytest.mark.parametrize("name", STORIES)
 def test_the_story_of_a_run_line_by_line_is_the_one_that_is_kept(name: str, golden: Callable[[str, str], None]) -> None:
-    """At once it is told as in `tests/projections`."""
+    """tests/projections has the rows printed all at once."""
     golden(f"story-{name}", without_now("\n".join(followed(STORIES[name]()))))
 
 

@@ -1,4 +1,4 @@
-"""`agentic keys`: the agent's keys are listed without their secrets, followed by newer ones, and given up."""
+"""`agentic keys` lists keys without their secrets, adds newer ones and retires older ones."""
 
 import json
 from pathlib import Path

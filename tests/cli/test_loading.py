@@ -1,4 +1,4 @@
-"""What is loaded when: commands on runs load no service, and a service loads first what its runs go on with."""
+"""Imports: commands on runs load no service, and a service loads first what its runs need."""
 
 import subprocess
 import sys

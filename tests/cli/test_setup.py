@@ -1,4 +1,4 @@
-"""`agentic setup` changes what exists only when it is told to, and says beforehand what that would be."""
+"""`agentic setup` changes existing streams only on request, and announces the changes."""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ CONTROL = "consumer control of stream AGENTIC: max_ack_pending is 64, expected 5
 
 @pytest.fixture
 async def config(tmp_path: Path, nats_server: EmbeddedNats) -> Path:
-    """Of an agent whose bus was made for it alone, with less room than is usual."""
+    """Configuration of an agent whose bus has less room than usual."""
     made = configured(tmp_path, nats_server.url)
     assert (await called("setup", "--config", made, "--max-gib", "0.5")).code == 0
     return made
@@ -46,7 +46,7 @@ async def test_what_differs_is_told_by_a_dry_run_left_as_it_is_and_changed_when_
 
 
 async def longer(link: NatsLink) -> dict[str, Any]:
-    """What an operator chose to keep for another time."""
+    """A retention that an operator changed."""
     kept = (await link.ask_jetstream(f"STREAM.INFO.{subjects.STREAM_DEAD_LETTERS}"))["config"]
     return {**kept, "max_age": 2 * kept["max_age"]}
 

@@ -1,4 +1,4 @@
-"""Several agents' store: runs move into its stream and back by an archive, and commands look at it by a copy."""
+"""A shared store: runs move into its stream and back by an archive, and commands read a copy of it."""
 
 import json
 from pathlib import Path
@@ -27,7 +27,7 @@ MANY = 3 * len(STATES)
 
 
 class Store:
-    """Of one agent, with runs at every point of their way, and of several, on a bus that is set up for both."""
+    """A single agent's store with runs in every state, and a shared store, on one bus."""
 
     def __init__(self, folder: Path, url: str) -> None:
         self.archive = folder / "all.zip"

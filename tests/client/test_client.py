@@ -1,4 +1,4 @@
-"""The client against a whole stack, over HTTP and, where it may, over the bus."""
+"""The client against a whole stack, over HTTP and over the bus."""
 
 import asyncio
 import json
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def made(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[DevStack]:
-    """A stack of which a person must allow letters, and is asked where the goal begins with `ask`."""
+    """A stack in which letters need an approval, and goals that begin with `ask` ask a person."""
     folder = tmp_path_factory.mktemp("client")
     script = folder / "script.json"
     script.write_text(json.dumps(SCRIPT))

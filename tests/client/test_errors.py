@@ -1,4 +1,4 @@
-"""What a caller is told that cannot be served, without an agent."""
+"""Errors of calls that cannot be served, without an agent."""
 
 import signal
 import threading

@@ -1,6 +1,6 @@
-"""A machine of its own that boots systemd: a container of systemd-nspawn, with the program as a wheel in /src.
+"""A machine that boots systemd: a systemd-nspawn container with the program as a wheel in /src.
 
-What it changes is gone with it. Its folder is made by `make test-systemd`, and named by BOOTS_FROM.
+Its changes are discarded. `make test-systemd` makes its folder, and BOOTS_FROM names it.
 """
 
 import os
@@ -35,12 +35,12 @@ WITHIN_S = 240.0
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """`leader`: its process 1, as this machine counts."""
+    """`leader` is the host's id of its process 1."""
 
     leader: int
 
     def run(self, script: str, *, within_s: float = WITHIN_S) -> subprocess.CompletedProcess[str]:
-        """What root's shell says there, both streams in one."""
+        """Output of a script in root's shell there, with both streams merged."""
         inside = ["nsenter", "--target", str(self.leader), "--all", "bash", "-c", f"cd /root\n{script}"]
         return subprocess.run(
             inside, env=ENVIRON, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -48,7 +48,7 @@ class Machine:
         )  # fmt: skip
 
     def say(self, script: str, *, within_s: float = WITHIN_S) -> str:
-        """The same, of what has to end well."""
+        """Runs a script that must succeed."""
         done = self.run(f"set -eu -o pipefail\n{script}", within_s=within_s)
         if done.returncode:
             noted = self.run("journalctl --no-pager --lines 40").stdout
@@ -56,7 +56,7 @@ class Machine:
         return done.stdout
 
     def put(self, source: Path, folder: str) -> None:
-        """Copy a file of this machine into a folder of that one, which is made."""
+        """Copies a file of this machine into a folder there, which is made."""
         there = Path(f"/proc/{self.leader}/root{folder}")
         there.mkdir(parents=True, exist_ok=True)
         shutil.copy(source, there)
@@ -67,7 +67,7 @@ class Machine:
 
 @contextmanager
 def booted(folder: Path) -> Iterator[Machine]:
-    """`folder`: for what the machine brings along, and its console."""
+    """`folder` is for its console and the files that it needs."""
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder],
         cwd=ROOT,
@@ -106,7 +106,7 @@ def booted(folder: Path) -> Iterator[Machine]:
 
 
 def _leader(process: subprocess.Popen[bytes]) -> int:
-    """Its process 1 is the one child of the container's; 0 where there is none yet."""
+    """Process 1 is the only child of the container's; 0 if there is none yet."""
     assert process.poll() is None, "the machine does not boot"
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     return int(children[0]) if children else 0

@@ -1,4 +1,4 @@
-"""The settings of deploy/ as a service reads them inside of its container, with files that stand for its secrets."""
+"""The settings of deploy/ as a service reads them inside its container, with files in place of its secrets."""
 
 import re
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ def gateway_inside(text: str, environ: Mapping[str, str], folder: Path) -> Gatew
 
 
 def _with_files(text: str, folder: Path) -> Path:
-    """The settings in a file, each place of a secret in them with a file that is there."""
+    """Writes the settings with paths of existing files in place of the secrets."""
     for number, found in enumerate(sorted(set(_FILES.findall(text)))):
         place = folder / "".join(found).lstrip("/")
         place.parent.mkdir(parents=True, exist_ok=True)

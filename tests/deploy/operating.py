@@ -1,4 +1,4 @@
-"""What an operator does on a machine that boots, by docs/OPERATIONS.md, and what runs do there meanwhile."""
+"""Operator's actions from docs/OPERATIONS.md on a booted machine, and runs in progress there."""
 
 import json
 import re
@@ -25,19 +25,19 @@ systemctl restart ductile-gateway agentic-loop
 
 
 def typed(heading: str, *which: int) -> str:
-    """What stands under that heading for a machine; of several blocks those, counted from 0."""
+    """The commands for a machine under that heading; of several blocks the given ones, counted from 0."""
     found = [block.text for block in blocks(PAGE) if block.heading == heading and block.mark == "machine"]
     assert found, heading
     return OF_THE_INDEX.sub(OF_THE_CHECKOUT, "".join(found[number] for number in which or range(len(found))))
 
 
 def page(machine: Machine, heading: str, *which: int) -> str:
-    """What is said when that is typed."""
+    """Runs the commands under a heading and returns their output."""
     return machine.say(f"{AS_ROOT}{typed(heading, *which)}")
 
 
 def tools_added(machine: Machine) -> None:
-    """Two tools, and a script that uses them."""
+    """Adds two tools and a script that uses them."""
     machine.say(TOOLS)
     ready(machine)
 
@@ -64,7 +64,7 @@ def under_way(machine: Machine, *, seconds: int = 10) -> None:
 
 
 def written_once(machine: Machine) -> None:
-    """The run that was under way has ended well."""
+    """Checks that the run in progress ended well and wrote once."""
     ready(machine)
     machine.say(f"{AS_ROOT} agentic show last --watch")
     begun, ended = machine.say("cat /srv/diary/page").splitlines()
@@ -72,12 +72,11 @@ def written_once(machine: Machine) -> None:
 
 
 def runs(machine: Machine) -> list[dict[str, Any]]:
-    """Newest first."""
     return list(json.loads(machine.say(f"{AS_ROOT} agentic runs --json"))["runs"])
 
 
 def comes_to(machine: Machine, status: str, run: str = "last") -> None:
-    """Returns once the run is so."""
+    """Waits for the status of the run."""
     machine.say(
         f'{AS_ROOT} for _ in $(seq 100); do agentic show {run} --json | grep -qE \'"status": ?"{status}"\' && exit 0; '
         f"sleep 0.2; done; agentic show {run}; exit 1"

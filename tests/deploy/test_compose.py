@@ -1,4 +1,4 @@
-"""deploy/compose and deploy/compose/beside-a-ductile fit together, and fit the servers and services that they run."""
+"""deploy/compose and deploy/compose/beside-a-ductile are consistent and fit the servers and services that they run."""
 
 import json
 import re
@@ -32,7 +32,7 @@ def made_by_keys_sh(folder: Path) -> dict[str, str]:
 
 
 def demanded(folder: Path) -> set[str]:
-    """The variables without which nothing starts."""
+    """Variables without which nothing starts."""
     return set(re.findall(r"\$\{(\w+):\?", json.dumps(COMPOSE[folder])))
 
 
@@ -106,7 +106,7 @@ def test_no_port_is_published_beyond_this_machine(tmp_path: Path) -> None:
 
 
 def beside(folder: Path) -> tuple[Any, Any]:
-    """The settings of both services beside a Ductile, with what stands in .env as README.md has it made."""
+    """Settings of both services beside a Ductile, with the .env of README.md."""
     known = made_by_keys_sh(BESIDE) | {"DUCTILE_TOKEN": "the token that Ductile knows"}
 
     def environ(service: str) -> dict[str, str]:

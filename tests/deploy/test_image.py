@@ -1,4 +1,4 @@
-"""The recipe of the image takes what is there, and installs what the tests were run with."""
+"""The image's recipe copies existing files and installs the tested versions."""
 
 import re
 import shlex

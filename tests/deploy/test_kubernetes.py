@@ -1,4 +1,4 @@
-"""What deploy/kubernetes tells Kubernetes, as kubectl renders it, is valid and fits the program that it runs."""
+"""deploy/kubernetes as kubectl renders it is valid and fits the program that it runs."""
 
 import shutil
 import subprocess
@@ -36,7 +36,7 @@ def rendered(part: str) -> tuple[Document, ...]:
 
 
 def written() -> Iterator[tuple[str, Document]]:
-    """Each whole document as it stands in a file, by its place: what is there without kubectl, too."""
+    """Every document in a file, by its place; needs no kubectl."""
     for file in OURS:
         for document in yaml.safe_load_all(file.read_text(encoding="utf-8")):
             if "kind" in document and document["kind"] != "Kustomization":
@@ -52,7 +52,7 @@ def of_kind(documents: tuple[Document, ...], *kinds: str) -> list[Document]:
 
 
 def pods(documents: tuple[Document, ...]) -> dict[str, Document]:
-    """The templates of pods, by the name of what makes them."""
+    """Pod templates by the name of their owner."""
     return {found["metadata"]["name"]: found["spec"]["template"] for found in of_kind(documents, "Deployment", "Job")}
 
 
@@ -65,7 +65,7 @@ def volumes(documents: tuple[Document, ...]) -> list[Document]:
 
 
 def environment(template: Document) -> dict[str, str]:
-    """What a container sees that was given values; a pod's address is made up."""
+    """Environment of a container with given values; the pod's address is made up."""
     given = {entry["name"]: entry.get("value", "10.1.2.3") for entry in containers(template)[0]["env"]}
     return {name: value.replace("$(POD_IP)", given.get("POD_IP", "")) for name, value in given.items()}
 
@@ -74,11 +74,11 @@ OLDEST, NEWEST = "1.31.0", "1.37.0"
 README = (FOLDER / "README.md").read_text(encoding="utf-8")
 WRITTEN = dict(written())
 CUSTOM = ("ScaledObject",)
-"""Kinds that are no part of Kubernetes: what is known of them here is tested below."""
+"""Kinds outside Kubernetes; tests below check them."""
 
 
 def validate(document: Document, version: str) -> None:
-    """Raises what differs from the schema, also for what it does not know."""
+    """Raises a deviation from the schema; unknown fields are deviations."""
     validating = pytest.importorskip("kubernetes_validate", reason="no schemas: `make test-kubernetes` brings them")
     validating.validate(document, version, strict=True)
 
@@ -231,7 +231,7 @@ def test_the_streams_of_a_shared_store_are_made(part: str, tmp_path: Path) -> No
 
 
 def loaded(part: str, folder: Path) -> tuple[AgentSettings, GatewaySettings]:
-    """The settings of both services, as their pods read them."""
+    """Settings of both services as their pods read them."""
     documents = rendered(part)
     [settings] = [found["data"]["agentic.yaml"] for found in of_kind(documents, "ConfigMap")]
     templates = pods(documents)

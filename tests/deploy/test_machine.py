@@ -1,6 +1,6 @@
-"""docs/OPERATIONS.md, done on a machine that boots: it is typed as it stands there, and what it promises holds.
+"""docs/OPERATIONS.md on a machine that boots: its commands are typed as they stand there, and its promises hold.
 
-`make test-systemd` makes such a machine. Each test leaves it as it was found: services up, nothing under way.
+`make test-systemd` makes such a machine. Each test leaves the services up and nothing in progress.
 """
 
 import json
@@ -39,7 +39,7 @@ asyncio.run(main())
 
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
-    """Installed as the page says, with two tools more and a script that uses them."""
+    """Installed as the page says, with two more tools and a script that uses them."""
     with booted(tmp_path_factory.mktemp("machine")) as bare:
         assert "✓ done" in bare.say(typed("Under systemd"))
         tools_added(bare)
@@ -47,7 +47,6 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
 
 
 def answers(machine: Machine, token: str, call: str) -> str:
-    """The status of a call of the API."""
     asked = f"curl -s -o /dev/null -w '%{{http_code}}' -H 'Authorization: Bearer {token}' http://127.0.0.1:8700{call}"
     return machine.say(asked).strip()
 
@@ -170,7 +169,7 @@ def test_a_dead_letter_is_looked_at_and_sent_again(machine: Machine) -> None:
 
 
 def dead_letter(machine: Machine) -> int:
-    """The number of the one that there is, once there is one."""
+    """Waits for the only dead letter and returns its number."""
     machine.say(
         f"{AS_ROOT} for _ in $(seq 60); do agentic dlq ls | grep agentic.start && exit 0; sleep 0.5; done; exit 1"
     )

@@ -1,6 +1,5 @@
-"""A year of an operator, by docs/OPERATIONS.md: a version is installed over another, its small disk fills, runs are
-pruned, it is backed up with a write under way, all is lost, and on a machine on which nothing is it goes on.
-"""
+"""A year of an operator, by docs/OPERATIONS.md: an upgrade, a small disk that fills, pruning, a backup with a write in
+progress, a total loss, and a recovery on an empty machine."""
 
 from collections.abc import Iterator
 
@@ -55,8 +54,8 @@ for user in agentic agentic-gateway agentic-nats; do userdel $user; done
 groupdel agentic-settings
 useradd --system somebody-else
 """
-"""Whoever is made next has another number, as on another machine. What the gateway left under way is not ended through
-its cgroup: Linux 6.18 kills what is started in one later, too, while that is not yet removed (cgroup.kill)."""
+"""A newly made user has another number, as on another machine. Processes that the gateway left are not ended through
+its cgroup: Linux 6.18 also kills processes started in a cgroup later, until it is removed (cgroup.kill)."""
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +98,7 @@ def test_from_an_upgrade_through_a_full_disk_and_the_loss_of_everything(machine:
 
 
 def kept(machine: Machine, rules: str) -> None:
-    """From now on runs are kept by these rules."""
+    """Sets the retention rules."""
     machine.say(
         f"sed -i 's/keep_runs:.*/keep_runs: {rules}/' /etc/agentic/agentic.yaml; systemctl restart agentic-loop"
     )

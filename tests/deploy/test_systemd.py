@@ -1,4 +1,4 @@
-"""The units of deploy/systemd are valid, confined, and fit the settings that lie beside them."""
+"""The units of deploy/systemd are valid, confined, and fit the settings beside them."""
 
 import re
 import shutil
@@ -15,12 +15,12 @@ FOLDER = Path("deploy/systemd")
 UNITS = sorted(path.name for path in FOLDER.glob("*.service"))
 BACKUP = "agentic-backup.service"
 SERVICES = [unit for unit in UNITS if unit != BACKUP]
-"""Those that run on, each as a user of its own."""
+"""Long-running services, each with its own user."""
 needs_analyze = pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd-analyze: it is systemd's")
 
 
 def values(unit: str) -> Mapping[str, list[str]]:
-    """What stands in the unit, by name; of a name that stands there more than once, all of it."""
+    """Values in the unit by name, all of a repeated name."""
     found: dict[str, list[str]] = {}
     for line in (FOLDER / unit).read_text(encoding="utf-8").splitlines():
         name, is_set, value = line.partition("=")
@@ -35,7 +35,7 @@ def one(unit: str, name: str) -> str:
 
 
 def with_programs_of_this_machine(unit: str, folder: Path) -> Path:
-    """A copy of the unit that begins what is installed for the tests, in place of what /opt/agentic has."""
+    """A copy of the unit that starts the tested programs instead of those in /opt/agentic."""
     bin_folder = f"{Path(sys.executable).parent}/"
     text = (FOLDER / unit).read_text(encoding="utf-8").replace("/opt/agentic/bin/", bin_folder)
     (folder / unit).write_text(text.replace("ExecStart=nats-server", f"ExecStart={bin_folder}nats-server"))
@@ -49,7 +49,7 @@ MOST_EXPOSED = {
     "agentic-nats.service": 15,
     "ductile-gateway.service": 23,
 }
-"""In tenths of what `systemd-analyze security` says: 0 is closed, 100 is open."""
+"""Tenths of the exposure of `systemd-analyze security`: 0 is closed, 100 open."""
 SINCE_254 = ("RestartSteps", "RestartMaxDelaySec")
 
 

@@ -1,4 +1,4 @@
-"""What GitHub runs is what was read: each action by its commit, for a tag can be moved."""
+"""GitHub runs the actions that were reviewed: each is pinned by its commit, because a tag can move."""
 
 import re
 from pathlib import Path

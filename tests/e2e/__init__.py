@@ -1,1 +1,1 @@
-"""Both services and a NATS server as processes, real files, and things that are killed."""
+"""Both services and a NATS server as processes with real files, and kills of them."""

@@ -32,7 +32,7 @@ BETWEEN_S = 0.5
 async def measured(
     seconds: float, *, agents: int, replicas: int, open_runs: int = OPEN_RUNS, wait_s: float = 0.0, **settings: Any
 ) -> dict[str, Any]:
-    """A fleet of its own for about so many seconds. `settings`: of the agents; a decision takes `wait_s`."""
+    """Runs a fleet for about so many seconds. `settings` are those of the agents; a decision takes `wait_s`."""
     script = yaml.safe_load(SCRIPT.read_text())
     with tempfile.TemporaryDirectory(prefix="cluster-") as folder:
         options = FleetOptions(
@@ -71,7 +71,7 @@ async def measured(
 
 
 def _used(ships: Fleet) -> dict[str, float]:
-    """CPU seconds so far, of each kind of process with its children."""
+    """CPU seconds so far by kind of process, children included."""
     kinds = {"agents": ships.agents, "gateways": ships.gateways, "nodes": ships.cluster.nodes}
     pids = {kind: [member.pid or 0 for member in some] for kind, some in kinds.items()}
     return {kind: sum(map(cpu_s, [*some, *(c for pid in some for c in children(pid))])) for kind, some in pids.items()}

@@ -1,4 +1,4 @@
-"""What the files of this folder share: a stack for each that asks for it, and a model to hold in mid-thought."""
+"""Fixtures of this folder: a stack per file, and a model to hold in mid-thought."""
 
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
@@ -44,17 +44,17 @@ def page() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def marks(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where runs of `made` record two lines, each in a file of the name that is its goal; they wait for `NAME.go1` and
+    """Folder where runs of `made` record two lines, each in a file named by its goal; they wait for `NAME.go1` and
     `NAME.go2`."""
     return tmp_path_factory.mktemp("marks")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def stack_of_file(tmp_path_factory: pytest.TempPathFactory, marks: Path) -> AsyncIterator[DevStack]:
-    """A stack for all tests of a file, which writes nothing that its agent did not sign.
+    """A stack for all tests of a file; its gateway refuses writes without the agent's signature.
 
-    What a run does is said by its goal: `fetch web …` the worked example, `look up …` a tool of docs/CONTINUATIONS.md
-    that asks for more, `slowly …` thinks before it frames; any other is the name of what it records.
+    The goal selects what a run does: `fetch web …` the worked example, `look up …` a tool of docs/CONTINUATIONS.md that
+    asks for more, `slowly …` thinks before it frames; any other goal names the file that the run records in.
     """
     folder = tmp_path_factory.mktemp("stack")
     files_of(ROOT / "docs" / "CONTINUATIONS.md", folder)
@@ -81,6 +81,6 @@ async def stack_of_file(tmp_path_factory: pytest.TempPathFactory, marks: Path) -
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def made(stack_of_file: DevStack) -> DevStack:
-    """The same, whole again after what a test did to it."""
+    """The stack of the file, restored after each test."""
     await until(lambda: is_ready(stack_of_file))
     return stack_of_file

@@ -1,4 +1,4 @@
-"""A mind behind the fake API: it records with a write-tier tool a number of times, and can be held in mid-thought."""
+"""Model behind the fake API that records with a write-tier tool and can be held in mid-thought."""
 
 import itertools
 import re
@@ -19,7 +19,7 @@ DONE = RECORDED | {"verdict": "done", "met": MET, "outcome": "all is recorded"}
 
 
 class Hold:
-    """A call that the mind thinks about for as long as a test wants."""
+    """A model call that lasts until the test releases it."""
 
     def __init__(self) -> None:
         self.reached = threading.Event()
@@ -27,13 +27,13 @@ class Hold:
 
 
 class RecordingMind:
-    """A policy of the fake API. It decides by what the prompt says alone, as a model would.
+    """Policy of the fake API that decides from the prompt alone, as a model would.
 
-    Step n records a line in `<file><n>`: the same action again and again would be a stuck loop.
+    Step n records a line in `<file><n>`, because repeating the same action would count as a stuck loop.
     """
 
     calls = STEPS + 2
-    """A framing with the first plan, a reflection for each step, and a verification of the claim to be done."""
+    """A framing with the first plan, a reflection per step, and a verification of the claim."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -41,12 +41,12 @@ class RecordingMind:
         self._asked = itertools.count(1)
 
     def lines(self) -> list[int]:
-        """How many lines each step has recorded."""
+        """Number of recorded lines of each step."""
         files = (Path(f"{self._file}{step}") for step in range(1, STEPS + 1))
         return [len(file.read_text().splitlines()) if file.exists() else 0 for file in files]
 
     def hold(self, call: int) -> Hold:
-        """Think about the `call`-th request until told that it is over."""
+        """Holds the `call`-th request until released."""
         return self._holds.setdefault(call, Hold())
 
     def __call__(self, body: dict[str, Any]) -> dict[str, Any]:
@@ -74,5 +74,5 @@ class RecordingMind:
 
 
 def asking(base_url: str) -> dict[str, Any]:
-    """The agent's settings that ask the fake API."""
+    """Settings of an agent that uses the fake API."""
     return {"model": {"provider": "anthropic", "api_key": KEY, "base_url": base_url}}

@@ -1,12 +1,12 @@
-"""What becomes of a fleet in a storm: `make chaos-cluster` lets everything befall it under load and prints JSON.
+"""`make chaos-cluster`: a fleet under load with all kinds of faults; prints JSON.
 
-Three nodes, agents and gateways, each a process of its own; the load is closed: so many runs are open all the time,
-each of five steps with a tool that writes (a process of its own, which notes every time it runs) and decisions that
-take `wait_s`. Faults come one after another, in an order and with lulls that are drawn from the seed. What became of
-the runs is read from the streams when all is over, and each agent's list beside it.
+Nodes, agents and gateways are processes. The load is closed: a fixed number of runs is open at any time, each with
+five steps of a writing tool (a process that records its calls) and decisions that take `wait_s`. Faults follow one
+another in an order and with pauses drawn from the seed. At the end the results are read from the streams and from each
+agent's list of runs.
 
-A silence is what people would see of a fault: of each run that was under way when it began, the longest time in which
-no stream stored anything of it, until the fault was over and the run went on.
+A silence is the visible effect of a fault: the longest time without a stored entry of a run that was in progress at its
+begin, until the fault is over and the run goes on.
 """
 
 import argparse
@@ -40,10 +40,10 @@ from tests.kit.stack import Answering, api, messages
 
 STEPS = 5
 AWAY_S, ELECTION_S, WITHOUT_QUORUM_S, FULL_S = 8.0, 12.0, 5.0, 5.0
-"""Longer than what they try: a member's lease (4 s), ack_wait (5 s), an election (4 to 9 s)."""
+"""Longer than what they test: a member's lease (4 s), ack_wait (5 s), an election (4 to 9 s)."""
 ENDED_WITHIN_S, STANDS_STILL_S, LOOK_S = 180.0, 60.0, 0.5
 LULL_S = (3.0, 5.0)
-"""Least and most: what one fault has delayed goes on before the next comes."""
+"""Minimum and maximum pause, in which delayed work catches up before the next fault."""
 TOLD_IN = (subjects.STREAM, subjects.STREAM_PROGRESS, subjects.STREAM_REQUESTS, subjects.STREAM_RESULTS)
 
 # The load
@@ -69,7 +69,7 @@ echo '{{"status": "ok", "result": "noted"}}'
 
 
 def script(wait_s: float = 0.0, *, tool: str = "ledger", command: str = "note") -> dict[str, Any]:
-    """Five calls, each of which names its run and step, then done; each decision takes `wait_s`."""
+    """Five calls that name their run and step, then done; each decision takes `wait_s`."""
     plan = {"action": {"tool": tool, "command": command, "arguments": {"call": "$goal after step $step"}}}
     met = [{"item": f"d{n}", "evidence": "step:1"} for n in (1, 2, 3)]
     frame = {"goal_statement": "Note.", "definition_of_done": ["one", "two", "three"]}
@@ -83,7 +83,7 @@ def script(wait_s: float = 0.0, *, tool: str = "ledger", command: str = "note") 
 
 
 def write_tool(plugins: Path, calls: Path) -> Path:
-    """The tool, in a folder of plugins, and the file in which it notes its calls."""
+    """Writes the tool into a plugin folder; it records its calls in a file."""
     plugin = plugins / "ledger"
     plugin.mkdir(parents=True)
     calls.touch()
@@ -94,13 +94,12 @@ def write_tool(plugins: Path, calls: Path) -> Path:
 
 
 def times_run(calls: Path) -> Counter[str]:
-    """How often the tool ran, by its call."""
     requests = [json.loads(line) for line in calls.read_text().splitlines()]
     return Counter(str((asked.get("payload") or asked["event"]["payload"])["call"]) for asked in requests)
 
 
 class Load:
-    """Keeps a number of runs open, until it is told to let them end. `started`: how many it has begun."""
+    """Keeps a number of runs open until told to stop. `started` counts them."""
 
     def __init__(self, link: NatsLink) -> None:
         self._link = link
@@ -117,12 +116,12 @@ class Load:
             await ended.wait()
 
     async def take(self, delivery: Delivery) -> None:
-        """An ending; one that comes twice counts once."""
+        """Counts an ending once."""
         if ended := self.open.pop(json.loads(delivery.body)["payload"]["goal"], None):
             ended.set()
 
     async def begun(self, runs: int) -> None:
-        """Wait for so many. Where nothing ends any more, what is open is told as lost."""
+        """Waits for that many starts. Reports open runs as lost if nothing ends any more."""
         started, since = self.started, time.monotonic()
         while self.started < runs and time.monotonic() - since < STANDS_STILL_S:
             await asyncio.sleep(LOOK_S)
@@ -140,7 +139,7 @@ class Load:
 
 @contextlib.asynccontextmanager
 async def loaded(link: NatsLink, open_runs: int) -> AsyncIterator[Load]:
-    """So many open runs; on leaving, all have ended, or have had their time."""
+    """Keeps that many runs open; on exit waits for their ends, within a limit."""
     settings = {"filter_subjects": list(subjects.ENDINGS), "ack_policy": "explicit"}
     await set_up(link, Topology(consumers=(ConsumerSpec(subjects.STREAM, "chaos", settings),)))
     load, dead = Load(link), DeadLetters(subjects.DEAD_LETTERS_LOOP)
@@ -161,14 +160,14 @@ async def loaded(link: NatsLink, open_runs: int) -> AsyncIterator[Load]:
 
 @dataclass(slots=True)
 class Storm:
-    """`struck`: of each fault when it began and was over."""
+    """`struck` has begin and end of each fault."""
 
     fleet: Fleet
     chance: random.Random
     struck: list[tuple[str, float, float]] = field(default_factory=list)
 
     async def strike(self, faults: Sequence[str], times: int) -> None:
-        """Each so many times, in any order, with lulls between them."""
+        """Causes each fault that many times in random order, with pauses."""
         order = [*faults] * times
         self.chance.shuffle(order)
         for fault in order:
@@ -183,7 +182,7 @@ class Storm:
             self.struck.append((fault, began, time.time()))
 
     async def rolled(self, members: Sequence[Member]) -> None:
-        """Ended in good order and started again, one after another: an upgrade, where they ran an earlier version."""
+        """Restarts members in good order one after another: an upgrade, if they ran an earlier version."""
         for member in members:
             await member.end()
             member.code = None
@@ -191,7 +190,7 @@ class Storm:
             await member.ready()
 
     async def leader(self, strikes: Callable[[Node], None]) -> None:
-        """Of the stream without which no run goes on."""
+        """Leader of the stream that every run needs."""
         strikes(await self.fleet.cluster.leader(subjects.STREAM_RUNS))
         await asyncio.sleep(ELECTION_S)
         await self.fleet.cluster.heal()
@@ -209,7 +208,7 @@ class Storm:
             await self.fleet.cluster.ready()
 
     async def stream_full(self) -> None:
-        """A stream that refuses what it has no room for takes nothing more, until it is given room."""
+        """Fills a stream that refuses new messages until it gets room again."""
         async with self.fleet.cluster.linked() as link:
             info = await link.jetstream.stream_info(subjects.STREAM_RUNS)
             await _change(link, info.config, max(1, info.state.bytes))
@@ -224,7 +223,7 @@ async def _change(link: NatsLink, config: StreamConfig, max_bytes: int) -> None:
 
 
 async def _killed(member: Member) -> None:
-    """Away for so long that the others have what it had."""
+    """Keeps it down until others have taken over its work."""
     member.kill()
     await asyncio.sleep(AWAY_S)
     member.start()
@@ -232,14 +231,14 @@ async def _killed(member: Member) -> None:
 
 
 async def _at_once_again(member: Member) -> None:
-    """As a supervisor starts what has died."""
+    """Restarts it at once, as a supervisor does."""
     member.kill()
     member.start()
     await member.ready()
 
 
 async def _stopped(member: Member) -> None:
-    """It sleeps until the others have what it had, and then goes on as if nothing had been."""
+    """Suspends it until others have taken over its work, then resumes it."""
     member.stop()
     await asyncio.sleep(AWAY_S)
     member.go_on()
@@ -247,7 +246,7 @@ async def _stopped(member: Member) -> None:
 
 
 async def _parted(member: Member) -> None:
-    """It lives, and hears nothing of the bus."""
+    """Cuts it off from the bus while it runs."""
     member.way.cut()
     await asyncio.sleep(AWAY_S)
     member.way.mend()
@@ -278,13 +277,12 @@ FAULTS = (*(f"{kind} {what}" for kind in ("agent", "gateway") for what in OF_MEM
 
 @dataclass(slots=True)
 class Account:
-    """Runs by their ids, in the words of the streams. Times by the streams' clock, in seconds."""
+    """Runs by id, read from the streams. Times are seconds of the streams' clock."""
 
     accepted: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    """The runs of a wake."""
     endings: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     said_at: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-    """When anything was stored of a run."""
+    """Times at which an entry of a run was stored."""
 
     async def read(self, link: NatsLink) -> None:
         for stream in TOLD_IN:
@@ -298,13 +296,13 @@ class Account:
                     self.endings[run_id].append(message.subject)
 
     def longest_silence(self, since: float, until: float) -> float:
-        """Of the runs that were under way at `since`, in times that began before `until`."""
+        """Longest silence that began before `until`, of runs in progress at `since`."""
         under_way = (sorted(times) for times in self.said_at.values() if min(times) <= since < max(times))
         gaps = (gap for times in under_way for gap in itertools.pairwise(times) if gap[1] > since and gap[0] < until)
         return max((then - max(now, since) for now, then in gaps), default=0.0)
 
     def told(self) -> dict[str, Any]:
-        """What may not be."""
+        """Violated guarantees."""
         accepted = {run for runs in self.accepted.values() for run in runs}
         return {
             "never_ended": sorted(accepted - self.endings.keys()),
@@ -314,13 +312,13 @@ class Account:
 
 
 async def holes(link: NatsLink) -> dict[str, int]:
-    """How many messages of each stream are not there any more, of those from which nothing is taken or purged."""
+    """Missing messages per stream, of streams from which nothing is taken or purged."""
     states = {name: (await link.jetstream.stream_info(name)).state for name in TOLD_IN}
     return {name: gone for name, state in states.items() if (gone := state.last_seq - state.messages)}
 
 
 async def listed(agent: Answering) -> dict[str, dict[str, Any]]:
-    """Every run, by its id, as this agent lists it."""
+    """Every run by id, as this agent lists it."""
     found: dict[str, dict[str, Any]] = {}
     async with api(agent) as client:
         cursor: str | None = ""
@@ -333,8 +331,8 @@ async def listed(agent: Answering) -> dict[str, dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """`runs`: at least so many. Each of the faults comes `times` times. `older`: a checkout that all run until they are
-    rolled. `keep`: a folder for logs and stores, which is not there yet."""
+    """`runs` is a minimum. Each fault occurs `times` times. `older` is a checkout that all run until they are rolled.
+    `keep` is a new folder for logs and stores."""
 
     agents: int = 3
     gateways: int = 2
@@ -349,7 +347,6 @@ class Plan:
 
 
 async def figures(plan: Plan, folder: Path) -> dict[str, Any]:
-    """Let it all happen, and tell what became of it."""
     calls = write_tool(folder / "plugins", folder / "calls")
     options = FleetOptions(
         folder=folder / "fleet",
@@ -387,7 +384,6 @@ async def figures(plan: Plan, folder: Path) -> dict[str, Any]:
 
 
 def _silences(storm: Storm, books: Account) -> dict[str, float]:
-    """The longest after each fault."""
     longest: dict[str, float] = defaultdict(float)
     for fault, began, over in storm.struck:
         longest[fault] = max(longest[fault], round(books.longest_silence(began, over), 1))

@@ -1,4 +1,4 @@
-"""What the agent makes of a real bus: where a message is, which message is the same, what has room."""
+"""The agent's adapters on a real bus: positions, deduplication, room."""
 
 import asyncio
 import json

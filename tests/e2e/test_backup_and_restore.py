@@ -1,4 +1,4 @@
-"""Everything is lost with runs under way; a machine and a bus on which nothing is goes on from the last backup."""
+"""Everything is lost while runs are in progress; an empty machine and bus resume from the last backup."""
 
 import asyncio
 import shutil
@@ -19,8 +19,7 @@ AT_LAST = {"verdict": "done", "summary": "done", "met": [item | {"evidence": "st
 
 
 def rules(tmp_path: Path, thinks_s: float) -> dict[str, Any]:
-    """`writes` records two lines, the first of which waits for `go1`; `thinks` records one, and thinks before; `ends`
-    reads and is done."""
+    """`writes` records two lines, the first after `go1`; `thinks` thinks and records one; `ends` reads and is done."""
     marks = tmp_path / "marks"
     writes, thinks = (planning("probe", "record", file=str(marks / name)) for name in ("writes", "thinks"))
     first = planning("probe", "record", file=str(marks / "writes"), wait_for=str(marks / "go1"))
@@ -40,7 +39,7 @@ def rules(tmp_path: Path, thinks_s: float) -> dict[str, Any]:
 
 @asynccontextmanager
 async def machine(tmp_path: Path, name: str, store: Store = "sqlite", *, thinks_s: float = 0) -> AsyncIterator[Fleet]:
-    """An installation as an operator has it, in a folder of its own: its bus is set up, its services are not begun."""
+    """An installation in its own folder: its bus is set up, its services are not started."""
     options = FleetOptions(
         folder=tmp_path / name,
         store=store,
@@ -67,12 +66,12 @@ async def called(here: Fleet, *arguments: str | Path) -> dict[str, Any]:
 
 
 async def comes_to(here: Fleet, run_id: str, state: str, *, steps: int = 0) -> dict[str, Any]:
-    """How the run stands, once it is in that state with at least so many steps."""
+    """Waits for that state and at least that many steps, and returns the view."""
     return await shown(here.agents[0], run_id, lambda run: run["state"] == state and len(run["steps"]) >= steps)
 
 
 async def answer(here: Fleet, run_id: str, outcome: str) -> None:
-    """A person's word on a write in doubt."""
+    """Answers a write in doubt."""
     said = {"kind": "answer", "outcome": outcome, "message": "I have looked."}
     assert (await post(here.agents[0], f"/v1/runs/{run_id}/signals", **said)).is_success
 

@@ -1,5 +1,4 @@
-"""What was accepted runs, and what was refused can be put right: whatever else is on the bus, under whichever id, and
-however full it is."""
+"""Accepted wakes run and refused ones can be repaired, whatever else is on the bus and however full it is."""
 
 import contextlib
 import json
@@ -102,7 +101,7 @@ async def test_the_address_of_a_callback_is_in_no_message_that_the_bus_keeps(mad
 
 
 async def recreated(made: Bench) -> None:
-    """The stream is removed and made anew, as by `nats stream rm` and `agentic setup`; no connection is lost."""
+    """Deletes and recreates the stream, as `nats stream rm` and `agentic setup` do, without losing a connection."""
     await made.client.jetstream().delete_stream(subjects.STREAM_REQUESTS)
     await made.set_up()
 
@@ -156,7 +155,7 @@ async def test_a_message_about_an_unknown_run_is_tried_for_some_seconds_and_then
 
 @asynccontextmanager
 async def shrunk(made: Bench, stream: str, **settings: Any) -> AsyncIterator[None]:
-    """A stream with less room for a while."""
+    """Gives a stream less room for a while."""
     config = (await made.link.jetstream.stream_info(stream)).config
     await made.link.jetstream.update_stream(config.evolve(**settings))
     try:
@@ -167,7 +166,7 @@ async def shrunk(made: Bench, stream: str, **settings: Any) -> AsyncIterator[Non
 
 @asynccontextmanager
 async def without_starts(made: Bench) -> AsyncIterator[None]:
-    """The agent is given none, as while more come than it can take, and there is little room for them."""
+    """Keeps starts from the agent, as if more came than it can take, with little room for them."""
     config = (await made.link.jetstream.stream_info(subjects.STREAM_STARTS)).config
     await made.link.jetstream.update_stream(config.evolve(max_bytes=MIB))
     pause = f"$JS.API.CONSUMER.PAUSE.{subjects.STREAM_STARTS}.{subjects.DURABLE_STARTS}"

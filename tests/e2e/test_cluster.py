@@ -1,5 +1,5 @@
-"""Three agents and a gateway on a cluster, as processes: whichever is asked answers for any run, what one dies in the
-middle of goes on in another, and none stands in another's way."""
+"""Three agents and a gateway on a cluster, as processes: any of them answers for any run, and another agent resumes the
+work of a dead one."""
 
 import asyncio
 import json
@@ -22,9 +22,9 @@ from tests.models.fake_anthropic import FakeAnthropic
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 CLOCK = r"\d\d:\d\d UTC|\d+ minutes"
-"""What a prompt says of the time."""
+"""Times in a prompt."""
 ELSEWHERE_WITHIN_S = 8.0
-"""The 5 s after which what a process had in hand is another's, and what a busy machine takes to begin with it."""
+"""5 s until a process's messages go to another, plus time for a busy machine to begin."""
 WITHIN_S = 90.0
 RESERVED = '"event":"CallReserved"'
 """In the log of the agent that committed it."""
@@ -55,7 +55,7 @@ async def ships_of_file(tmp_path_factory: pytest.TempPathFactory, model: FakeAnt
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def ships(ships_of_file: Fleet) -> Fleet:
-    """The same, whole again after what a test did to them."""
+    """The fleet of the file, restored after each test."""
     await ships_of_file.heal()
     return ships_of_file
 
@@ -79,7 +79,7 @@ async def kinds(member: Member, run_id: str) -> list[str]:
 
 
 async def ended_once(ships: Fleet, member: Member, run_id: str, mind: RecordingMind) -> dict[str, int]:
-    """What the run has used."""
+    """Waits for the run's only end and returns its usage."""
     ended = await to_the_end(member, run_id)
     async with ships.cluster.linked() as link:
         told = [message async for message in messages(link, stream=subjects.STREAM)]
@@ -89,7 +89,7 @@ async def ended_once(ships: Fleet, member: Member, run_id: str, mind: RecordingM
 
 
 async def followed(member: Member, run_id: str, *, after: int | None = None, most: int = 10_000) -> list[Event]:
-    """What happens in a run, until it has ended or so much was told."""
+    """Entries of a run until its end, or until `most`."""
     headers = {} if after is None else {"Last-Event-ID": str(after)}
     told: list[Event] = []
     async with (
@@ -118,7 +118,7 @@ async def test_what_one_agent_has_accepted_any_other_shows_at_once(ships: Fleet)
 async def test_a_run_whose_agent_is_killed_while_the_model_thinks_goes_on_elsewhere(
     ships: Fleet, model: FakeAnthropic, mind: RecordingMind
 ) -> None:
-    """Who reads it misses nothing, and the other asks the model in the same words."""
+    """A reader misses nothing, and the other agent sends the same prompt."""
     held = mind.hold(1)
     run_id = await wake(ships.agents[0])
     await until(held.reached.is_set)
@@ -164,7 +164,7 @@ async def test_without_a_leader_no_agent_is_ready_and_a_wake_is_refused_at_once_
     agent = ships.agents[0]
 
     async def wake_at(wake_id: str) -> tuple[int, str, float]:
-        """How it was answered, for which run or why not, and after how many seconds."""
+        """Status of the answer, its run or error, and the seconds that it took."""
         began = time.monotonic()
         answer = await post(agent, "/v1/wake", goal="the same", wake_id=wake_id)
         told = answer.json()

@@ -1,4 +1,4 @@
-"""What a disk does to the program: it gets full, or the power fails and what was not synced is gone."""
+"""Disks that fill up, and power failures that lose unsynced data."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -33,11 +33,11 @@ from tests.kit.stack import (
 
 RUNS, STEPS = 12, 3
 NEVER = "1h"
-"""A sync interval that no test sees the end of."""
+"""A sync interval longer than any test."""
 
 
 def filled(disk: Path) -> Path:
-    """What takes all that was free, to the last byte."""
+    """Fills the disk to the last byte."""
     filler = disk / "filler"
     with suppress(OSError), filler.open("wb", buffering=0) as file:
         for size in (1 << 20, 1 << 12, 1):
@@ -48,7 +48,7 @@ def filled(disk: Path) -> Path:
 
 
 async def test_a_run_goes_on_by_itself_once_a_disk_that_nats_shares_has_room_again(tmp_path: Path) -> None:
-    """Why nothing is stored is said meanwhile."""
+    """Readiness says meanwhile why nothing is stored."""
     rules = recording(tmp_path / "marks" / "lines", steps=1)
     frame, plan, end = rules["rules"]
     waits = {"phase": "plan", "wait": {"seconds": 3, "why": "the disk is filled"}}
@@ -78,7 +78,7 @@ async def _stored(link: NatsLink) -> int:
 
 @asynccontextmanager
 async def on_forgetful_disks(folder: Path) -> AsyncIterator[tuple[Fleet, ForgetfulDisk, list[ForgetfulDisk]]]:
-    """Both services, each with its store on a disk of its own, and a bus on another, which syncs nothing by itself."""
+    """Each service has its store on its own disk, and the bus another, which never syncs by itself."""
     rules = recording(folder / "marks" / "$goal", steps=STEPS)
     for rule in rules["rules"]:
         rule["wait_s"] = 0.3
@@ -93,7 +93,7 @@ async def on_forgetful_disks(folder: Path) -> AsyncIterator[tuple[Fleet, Forgetf
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("services", [True, False], ids=["everything loses power", "only the bus does"])
 async def test_what_the_bus_forgot_is_said_again_and_every_run_completes(tmp_path: Path, services: bool) -> None:
-    """Where the gateway's disk forgot what a tool said, its write is in doubt: it is not made again."""
+    """If the gateway's disk lost a tool's answer, its write is in doubt and not repeated."""
     files = [tmp_path / "marks" / f"w{number}" for number in range(RUNS)]
     async with on_forgetful_disks(tmp_path) as (ships, of_bus, stores):
         (agent,), (node,) = ships.agents, ships.cluster.nodes

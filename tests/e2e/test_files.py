@@ -1,5 +1,5 @@
-"""What lies in an agent's folder: rows that cannot be read, runs that somebody removed or wrote anew, who may read it;
-and settings that only one agent has."""
+"""An agent's folder: unreadable rows, runs that were deleted or rewritten, file permissions; and settings of one agent
+only."""
 
 import contextlib
 import os
@@ -26,7 +26,7 @@ from tests.kit.stack import get, messages, one_step, until
 FAR = "run_00000000000000000000000001"
 STEPS = 5000
 BOUND_S, BOUND_MIB = 60.0, 600.0
-"""Several times what it takes, in seconds of the processor."""
+"""Several times the expected CPU seconds and MiB."""
 DAMAGE = {
     "state": "UPDATE runs SET state = substr(state, 1, 40) WHERE run_id = ?",
     "no-text": "UPDATE runs SET state = CAST(x'ff7b7d' AS TEXT) WHERE run_id = ?",
@@ -117,7 +117,7 @@ async def test_nobody_else_on_the_machine_reads_what_the_agent_keeps_also_where_
 
 
 def open_to_others(folder: Path) -> list[str]:
-    """What others than this user may read or change, of what an agent keeps."""
+    """Paths in the agent's folder that other users may read or change."""
     kept = [folder / "agent", folder / "workspaces", *folder.glob("agent*/*"), *folder.glob("agent.keys*")]
     kept += (folder / "workspaces").rglob("*")
     return [path.name for path in kept if path.stat().st_mode & 0o077]
@@ -157,7 +157,7 @@ async def test_a_journal_of_five_thousand_steps_is_loaded_shown_and_verified_and
 
 
 async def long_run(folder: Path) -> None:
-    """The store of an agent has a run that waits for the result of its next step."""
+    """A store whose one long run waits for the result of its next step."""
     now, most = datetime.now(UTC), 2 * STEPS
     limits = Limits(deadline_at=now + timedelta(days=2), max_steps=most, max_attempts_of_run=most)
     wake = WakeAccepted(at=now, run_id=FAR, wake_id="w", brief=Brief(goal="go far", limits=limits, announced=True))

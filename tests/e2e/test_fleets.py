@@ -1,4 +1,4 @@
-"""Fleets that change: a newer version beside an older, one agent that becomes several and one again, and a storm."""
+"""Fleets that change: mixed versions, one agent that becomes several and one again, and a storm."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -27,13 +27,13 @@ FAULTS = ("agent killed", "gateway killed, started at once", "leader killed")
 
 
 def fleet_options(folder: Path, **more: Any) -> FleetOptions:
-    """Whose runs record two lines, each of which waits for its go."""
+    """Runs record two lines, each after its `go`."""
     records = recording(folder / "marks" / "lines", go=folder / "marks" / "go")
     return FleetOptions(folder=folder / "fleet", script=records, plugins=(PROBES,), **more)
 
 
 async def have(member: Member, runs: Sequence[str], *, steps: int) -> None:
-    """Wait until each has begun that step, or is done after the last."""
+    """Waits until each run has begun that step, or is done."""
     for run_id in runs:
         await shown(
             member,
@@ -44,7 +44,7 @@ async def have(member: Member, runs: Sequence[str], *, steps: int) -> None:
 
 
 def a_newer_version(folder: Path) -> Path:
-    """A checkout whose agent writes facts that this version does not know."""
+    """A checkout whose agent writes facts unknown to this version."""
     package = folder / "agent_service"
     package.mkdir(parents=True)
     real = str(Path(agent_service.__file__).parent)
@@ -87,7 +87,7 @@ def of_several(ships: Fleet) -> FleetOptions:
 
 @asynccontextmanager
 async def several(ships: Fleet, *numbers: int) -> AsyncIterator[list[Member]]:
-    """Agents that share a store, beside the gateway that is there."""
+    """Agents that share a store, beside the existing gateway."""
     members = [Member("agent", number, ships.options.folder) for number in numbers]
     for member in members:
         configure(member, of_several(ships), ships.cluster.settings.urls)
@@ -144,7 +144,7 @@ async def test_runs_go_on_where_they_were_through_two_moves_and_each_write_is_do
 
 @pytest.mark.timeout(400)
 async def test_nothing_is_lost_or_done_twice_and_what_the_dead_had_goes_on_elsewhere(tmp_path: Path) -> None:
-    """`make chaos-cluster` in small."""
+    """A small `make chaos-cluster`."""
     plan = Plan(agents=2, gateways=2, runs=30, open_runs=6, wait_s=0.2, faults=FAULTS, times=1)
     found = await figures(plan, tmp_path)
     assert found["holes"] == {}

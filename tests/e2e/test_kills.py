@@ -1,5 +1,4 @@
-"""kill -9 of each process, a stop in good order, an agent that takes over: the run goes on, and every tool has run
-exactly once."""
+"""After kill -9 of each process, a graceful stop or a takeover, the run goes on, and every tool ran exactly once."""
 
 import asyncio
 import os
@@ -52,7 +51,7 @@ async def _all(made: DevStack) -> None:
 
 
 async def steps_on_the_bus(made: DevStack, run_id: str) -> list[int]:
-    """What was asked of tools."""
+    """Tool requests on the bus."""
     requests = await on_the_bus(made, subjects.ALL_TOOL_REQUESTS)
     return [request["step"] for request in requests if request["run_id"] == run_id]
 

@@ -1,4 +1,4 @@
-"""What a stack of bus, gateway and agent promises from outside, while runs of many kinds pass through it."""
+"""Guarantees of a stack of bus, gateway and agent, seen from outside, while runs of many kinds pass through."""
 
 import asyncio
 import contextlib
@@ -38,11 +38,11 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 FILES = {"context.md", "memory.md", "skills.md", "plan.md", "decisions.md", "trace.jsonl"}
 FORGED = "run_01JD0000000000000000000000"
 NEWER = 99
-"""A schema version that only a later program knows."""
+"""A schema version of a later program."""
 
 
 async def let(made: DevStack, marks: Path, name: str, **more: Any) -> str:
-    """A run that records, and waits for nobody."""
+    """A run that records without waiting."""
     for step in (1, 2):
         touch(marks / f"{name}.go", step)
     return await wake(made, name, **more)
@@ -121,7 +121,7 @@ async def test_a_run_writes_and_who_may_publish_requests_does_not(made: DevStack
 
 @contextlib.contextmanager
 def asleep(made: DevStack) -> Iterator[None]:
-    """The gateway is stopped, and wakes up later."""
+    """Suspends the gateway and later resumes it."""
     pid = made.gateway.pid
     assert pid
     os.kill(pid, signal.SIGSTOP)
@@ -145,7 +145,7 @@ async def test_a_run_says_that_the_gateway_is_away_and_goes_on_when_it_is_back(m
 
 @pytest.mark.attack(108)
 async def test_the_gateway_begins_no_call_that_waits_for_it(made: DevStack, marks: Path) -> None:
-    """A write that was on the bus when everything was stopped: the gateway was asleep then."""
+    """A write that was on the bus at `stop-all`, while the gateway was suspended."""
 
     async def is_asked_for(run_id: str) -> bool:
         return run_id in {request["run_id"] for request in await on_the_bus(made, subjects.ALL_TOOL_REQUESTS)}

@@ -1,4 +1,4 @@
-"""How soon an agent answers after its start, and a folder is there after its run, on an idle machine."""
+"""Time until an agent answers after its start, and until a folder is written after its run, on an idle machine."""
 
 import hashlib
 import time
@@ -35,7 +35,7 @@ async def test_an_agent_with_a_thousand_queued_runs_answers_within_two_seconds(t
 
 
 async def _quickest_restart(made: DevStack) -> float:
-    """Of three, from its next start to its first answer, in seconds: what else the machine does is not measured."""
+    """Seconds from the next start to its first answer; the best of three, so that other load does not count."""
     return min([await _restarted(made, start) for start in (2, 3, 4)])
 
 
@@ -52,7 +52,7 @@ async def _restarted(made: DevStack, start: int) -> float:
 
 
 async def _queue(folder: Path, number: int) -> None:
-    """Runs that were accepted by the wake API and not begun."""
+    """Accepts runs that are never begun."""
     at = datetime.now(UTC)
     limits = Limits(deadline_at=at + timedelta(hours=1))
     async with RunStore.open(folder) as store:

@@ -1,1 +1,1 @@
-"""Tests of the evaluation: that its scenarios hold, and that it finds what is wrong."""
+"""Tests of the evaluation: its scenarios hold, and it finds what is wrong."""

@@ -1,4 +1,4 @@
-"""A small scenario to change in tests, and how it is played."""
+"""A small scenario for tests to change and play."""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ def small(**changes: Any) -> Scenario:
 
 
 def written(folder: Path, **changes: Any) -> Path:
-    """The file of a small scenario."""
     content = SMALL | changes
     file = folder / f"{content['name']}.yaml"
     file.write_text(yaml.safe_dump(content), encoding="utf-8")
@@ -26,7 +25,6 @@ def written(folder: Path, **changes: Any) -> Path:
 
 
 async def seen_of(scenario: Scenario, folder: Path) -> ObservedRun:
-    """What is seen of its run."""
     async with RunStore.open(folder) as store:
         (trial, *_) = scripted(scenario)
         return await World(trial, store, folder / "plugins").play()

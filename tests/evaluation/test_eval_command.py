@@ -1,4 +1,4 @@
-"""`agentic eval` as its users run it."""
+"""The command `agentic eval`."""
 
 import json
 from pathlib import Path

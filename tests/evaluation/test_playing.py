@@ -1,4 +1,4 @@
-"""What is played round a run: tools, persons, a model's circumstances, and time, which is not waited for."""
+"""Simulated tools, persons, models and time of a scenario."""
 
 import asyncio
 import copy
@@ -22,7 +22,7 @@ from tests.models.model_house import framing
 
 
 class Failing:
-    """A model that fails `times` times. Fills the port Model."""
+    """Model that fails `times` times. Implements the port Model."""
 
     def __init__(self, times: int, error: Exception) -> None:
         self.asked = 0
@@ -80,7 +80,7 @@ async def test_a_scenario_that_breaks_leaves_the_others_their_results() -> None:
 
 
 async def test_a_run_without_an_end_is_stopped() -> None:
-    """A model that is never to be had, and a deadline that is far away."""
+    """The model never answers, and the deadline is far away."""
     away = {"remedy": "try_again", "error_class": "model_unavailable", "message": "away", "retry_after_s": 60}
     rules = [{"phase": "frame", "fault": away}]
     scenario = small(script={"rules": rules}, constraints={"deadline_s": 29 * 86400})

@@ -1,4 +1,4 @@
-"""The rates of an evaluation, against figures of the literature."""
+"""Rates of an evaluation, checked against published figures."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from agent_service.workbench.evaluation.results import ConfigResults, Rates, Res
 
 
 def runs(*counts: tuple[int, int], group: str = "work", cost_usd: float | None = 0.5) -> list[Result]:
-    """Of each scenario how many runs passed, and how many did not."""
+    """One result list from pairs of passed and failed runs per scenario."""
     fields = {"title": "One", "group": group, "tokens": 100, "seconds": 2.0, "cost_usd": cost_usd}
     return [
         Result.model_validate({"scenario": f"{group}-{place}", "name": f"{group}-{place}", "unmet": unmet, **fields})

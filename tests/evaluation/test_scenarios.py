@@ -1,4 +1,4 @@
-"""Every scenario holds, decided by its own script, and by the one that obeys what it should not."""
+"""Every scenario holds with its own script and with its obeying one."""
 
 from tests.cli.calling import agentic_here
 

@@ -1,4 +1,4 @@
-"""Scenario files: what is wrong is told with the file and the field, and folders of a user's own are added."""
+"""Scenario files: errors name file and field; a user's own folders are added."""
 
 import re
 from pathlib import Path

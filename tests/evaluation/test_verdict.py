@@ -1,4 +1,4 @@
-"""An expectation that is not met is told: what was expected, what happened, and where to look."""
+"""An unmet expectation says what was expected, what happened, and where to look."""
 
 from pathlib import Path
 from typing import Any

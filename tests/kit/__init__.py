@@ -1,1 +1,1 @@
-"""What tests of every folder share: waiting for a fact, the bus, fakes of the ports, runs, logs."""
+"""Shared test tools: waiting, the bus, fakes of the ports, builders of runs, logs."""

@@ -1,4 +1,4 @@
-"""Keys as an agent signs with them, for whoever has to be believed in its place."""
+"""Signs messages with an agent's keys, for tests that speak in an agent's place."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,8 +11,6 @@ from schemas.signing import AgentKey
 
 @dataclass(frozen=True)
 class Signer:
-    """The holder of the key of that name."""
-
     id: str
 
     @property
@@ -27,11 +25,10 @@ class Signer:
         return signing.header_value(self.id, signature(self.seed, signing.signed_content(subject, body)))
 
     def headers(self, subject: str, body: bytes) -> dict[str, str]:
-        """Those of a message that it says."""
         return {headers.SIGNATURE: self.header(subject, body)}
 
     def told(self, *, endorsed_by: "Signer | None" = None, **changed: Any) -> AgentKey:
-        """As the agent tells it, endorsed by an earlier one."""
+        """Announces the public key, endorsed by an earlier one."""
         by = endorsed_by and {
             "id": endorsed_by.id,
             "signature": signature(endorsed_by.seed, signing.endorsed_content(self.id, self.public)),

@@ -1,6 +1,6 @@
-"""A real Chromium, for tests of the page: found on PATH, or named by CHROMIUM, and driven by Playwright.
+"""A real Chromium for tests of the page: found on PATH, or named by CHROMIUM, and driven by Playwright.
 
-Debian has it (`apt-get install chromium`); `make test-browser` installs Playwright, and Chromium where it may.
+Debian has it (`apt-get install chromium`); `make test-browser` installs Playwright, and Chromium where permitted.
 """
 
 import importlib.util
@@ -20,23 +20,21 @@ needs_browser = pytest.mark.skipif(not (FOUND and DRIVEN), reason=MISSING)
 SANDBOXED = os.geteuid() != 0
 """Chromium's sandbox does not work for root."""
 REFUSED_BY_THE_AGENT = "Failed to load resource: the server responded with a status of"
-"""An error in Chromium's eyes, and an answer in those of a page that shows it."""
+"""Chromium reports an error; the page shows the refusal as an answer."""
 
 
 @dataclass(slots=True)
 class Seen:
-    """A page in the browser, and all that it complained of or asked of others."""
-
     page: Any
     complaints: list[str] = field(default_factory=list)
-    """Errors of scripts, what the Content-Security-Policy stopped, and dialogs that a script opened."""
+    """Script errors, violations of the Content-Security-Policy, and dialogs."""
     foreign: list[str] = field(default_factory=list)
-    """Requests to anybody but the agent."""
+    """Requests to hosts other than the agent."""
 
 
 @asynccontextmanager
 async def browsing(url: str, **context: Any) -> AsyncIterator[Seen]:
-    """A browser at `url`; `context` is Playwright's, such as `viewport` or `color_scheme`."""
+    """Opens `url`; `context` holds Playwright's options, such as `viewport` or `color_scheme`."""
     from playwright.async_api import async_playwright
 
     async with async_playwright() as playwright:
@@ -69,7 +67,7 @@ def _watch(seen: Seen, url: str) -> None:
 
 
 async def serious_flaws(page: Any) -> list[str]:
-    """What axe finds on the page as it stands that keeps people out: findings that are serious or critical."""
+    """Serious and critical accessibility findings of axe."""
     from axe_playwright_python.async_playwright import Axe
 
     found = (await Axe().run(page)).response["violations"]

@@ -1,4 +1,4 @@
-"""Real nats-servers for tests: one that tests share, empty for each of them, and others of a test's own."""
+"""Real nats-servers: a shared one, emptied for each test, and servers of a test's own."""
 
 import asyncio
 import contextlib
@@ -20,19 +20,18 @@ from groundwork.nats.topology import ConsumerSpec, StreamSpec, Topology, set_up
 
 DAY = 86400.0
 LARGE = 1 << 40
-"""Of what a server may store, in bytes: streams reserve theirs whatever the disk has."""
+"""Bytes that a server may store; streams reserve theirs whatever the disk has."""
 
 
 @pytest.fixture
 async def nats_server(tmp_path: Path) -> AsyncIterator[EmbeddedNats]:
-    """A server of the test's own in `nats` of its folder, for tests that stop or kill it, or look at its files."""
+    """A server of the test's own, in `nats` of its folder, for tests that stop it or read its files."""
     async with EmbeddedNats(tmp_path / "nats", sync_interval="1s") as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedNats]:
-    """One for all other tests of this process."""
     server = EmbeddedNats(tmp_path_factory.mktemp("shared") / "nats", sync_interval="1s")
     with asyncio.Runner() as runner:
         runner.run(server.start())
@@ -42,7 +41,7 @@ def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded
 
 @pytest.fixture
 def some_server(request: pytest.FixtureRequest) -> EmbeddedNats:
-    """The test's own where it asks for one, or else the shared one."""
+    """The test's own server if it asks for one, else the shared one."""
     own = "nats_server" in request.fixturenames
     server: EmbeddedNats = request.getfixturevalue("nats_server" if own else "shared_server")
     return server
@@ -50,7 +49,7 @@ def some_server(request: pytest.FixtureRequest) -> EmbeddedNats:
 
 @pytest.fixture
 async def link(some_server: EmbeddedNats) -> AsyncIterator[NatsLink]:
-    """A link to a server that holds nothing yet. What the test leaves there is gone with it."""
+    """A link to an empty server; streams that the test makes are deleted after it."""
     link = await connect(NatsSettings(urls=(some_server.url,)))
     yield link
     await link.close()
@@ -74,7 +73,6 @@ def unused_port() -> int:
 
 
 async def a_stream(link: NatsLink, name: str = "WORK", **settings: Any) -> None:
-    """A stream that takes `work.>` unless told otherwise."""
     defaults = {"subjects": ["work.>"], "max_age": DAY, "duplicate_window": DAY, "discard": "new", "max_bytes": 1 << 26}
     await set_up(link, Topology(streams=(StreamSpec(name, defaults | settings),)))
 
@@ -88,7 +86,7 @@ needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="need
 
 
 def make_certificate(folder: Path) -> tuple[Path, Path]:
-    """Its key, and the certificate of this machine."""
+    """Makes a key and a certificate for this machine."""
     key, certificate = folder / "key.pem", folder / "certificate.pem"
     request = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost"
     names = ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
@@ -102,7 +100,7 @@ def start_process(*command: str | Path, stdout: int = subprocess.DEVNULL) -> "su
 
 @contextlib.asynccontextmanager
 async def server_with(folder: Path, port: int, config: Mapping[str, Any]) -> AsyncIterator[str]:
-    """A server with logins, permissions or TLS, which the embedded one does not have. Yields its address."""
+    """Starts a server with logins, permissions or TLS, which the embedded one lacks, and yields its address."""
     file = folder / "server.json"
     with_jetstream = "jetstream" in config and {"jetstream": {"max_file_store": LARGE, **config["jetstream"]}}
     file.write_text(json.dumps({"listen": f"127.0.0.1:{port}", **config, **(with_jetstream or {})}))

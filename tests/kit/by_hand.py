@@ -1,4 +1,4 @@
-"""An agent whose tools are played by the test, over raw NATS: what the test publishes is what the agent gets."""
+"""An agent whose tools the test plays over raw NATS."""
 
 import asyncio
 import json
@@ -28,11 +28,11 @@ READ = {"name": "look", "route": "look", "commands": [{"name": "handle", "tier":
 WRITE = {"name": "put", "route": "put", "commands": [{"name": "handle", "tier": "write"}]}
 
 NO_REUSE = httpx2.Limits(max_keepalive_connections=0)
-"""A connection that outlives its agent is answered by the one that has ended, if both are in this process."""
+"""A connection that outlived its agent would be answered by that ended agent, because both are in this process."""
 
 
 class Here:
-    """An agent in this process, which starts in a twentieth of the time that a process of its own takes."""
+    """An agent in this process, which starts 20 times faster than one in its own process."""
 
     def __init__(self, config: Path) -> None:
         self._config = config
@@ -42,11 +42,11 @@ class Here:
         self._serving = asyncio.create_task(app.serve(load(self._config, {})))
 
     def has_ended(self) -> bool:
-        """Whether it could not start: `stop` then says why."""
+        """True if it failed to start; `stop` then raises the error."""
         return self._serving is not None and self._serving.done()
 
     async def stop(self) -> None:
-        """As it is told to from outside. What it could not start with, or go on with, is raised."""
+        """Stops it as a signal would. Raises the error that it failed with."""
         assert self._serving
         if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
             signal.raise_signal(signal.SIGTERM)
@@ -55,7 +55,7 @@ class Here:
 
 @dataclass(slots=True)
 class Bench:
-    """The agent, the bus it is on, and what it asked its tools for."""
+    """The agent, its bus, and the tool requests that it sent."""
 
     folder: Path
     here: Here
@@ -64,7 +64,7 @@ class Bench:
     offers: Sequence[dict[str, Any]]
     requests: list[dict[str, Any]] = field(default_factory=list)
     heard: list[dict[str, Any]] = field(default_factory=list)
-    """The requests with their repetitions."""
+    """All requests, repetitions included."""
 
     @property
     def url(self) -> str:
@@ -75,17 +75,16 @@ class Bench:
         return self.link.client
 
     async def set_up(self) -> None:
-        """As `agentic setup` does."""
         await set_up(self.link, topology(max_gib=1))
 
     async def publish(self, subject: str, message: object, *, msg_id: str | None = None) -> api.PubAck:
-        """As somebody who is not the agent: JSON as it stands, or text that is none."""
+        """Publishes JSON, or text that is none, without the agent's signature."""
         body = message if isinstance(message, str) else json.dumps(message)
         headers = {"Nats-Msg-Id": msg_id} if msg_id else None
         return await self.client.jetstream().publish(subject, body.encode(), headers=headers)
 
     async def answer(self, request: Mapping[str, Any], *, msg_id: str | None = None, **changes: Any) -> api.PubAck:
-        """A result in the form of RFC-103; `changes` of its payload, where null leaves a field out."""
+        """Publishes a result in the form of RFC-103; `changes` to its payload, where null removes a field."""
         payload = {key: request[key] for key in ("run_id", "step", "tool")} | {
             "status": "ok",
             "result": {"summary": "seen"},
@@ -98,7 +97,7 @@ class Bench:
         return await self.publish(subjects.TOOL_RESULT, message, msg_id=msg_id or key)
 
     async def request(self, number: int, of: str = "") -> dict[str, Any]:
-        """The payload of the `number`-th request, counted from 1, once it has come; of this run, or of any."""
+        """Waits for the `number`-th request, counted from 1, of this run or of any, and returns its payload."""
         await until(lambda: len(self.asked(of)) >= number)
         return self.asked(of)[number - 1]
 
@@ -109,7 +108,7 @@ class Bench:
         return await self.http.post("/v1/wake", json={"goal": "record", "wake_id": wake_id, **more})
 
     async def begun(self, wake_id: str, **more: Any) -> tuple[str, dict[str, Any]]:
-        """A new run, and its first request."""
+        """Starts a run and returns its id and its first request."""
         run_id = (await self.wake(wake_id, **more)).json()["run_id"]
         return run_id, await self.request(1, run_id)
 
@@ -124,7 +123,6 @@ class Bench:
         return found
 
     async def ended(self, run_id: str) -> dict[str, Any]:
-        """The run's view once it has ended."""
         return await to_the_end(self, run_id, within_s=30)
 
     async def is_ready(self) -> bool:
@@ -134,7 +132,6 @@ class Bench:
             return False
 
     async def restart(self) -> None:
-        """It is stopped in good order, and starts again."""
         await self.here.stop()
         self.here.start()
         await until(self.is_ready)
@@ -163,7 +160,7 @@ async def bench(
     offers: Sequence[dict[str, Any]] = (READ, WRITE),
     **agent: Any,
 ) -> AsyncIterator[Bench]:
-    """An agent with the scripted model that follows `rules`; `agent` are further settings of it."""
+    """An agent whose scripted model follows `rules`; `agent` holds further settings."""
     bus_port, http_port = free_port(), free_port()
     config = _written(folder, rules, agent, bus_port=bus_port, http_port=http_port)
     bus = {"jetstream": {"store_dir": str(folder / "nats")}, "max_payload": max_payload}
@@ -186,7 +183,6 @@ async def bench(
 def _written(
     folder: Path, rules: Mapping[str, Any], agent: Mapping[str, Any], *, bus_port: int, http_port: int
 ) -> Path:
-    """The configuration of the agent, with its script beside it."""
     settings = {
         "store": str(folder / "agent"),
         "workspaces": str(folder / "workspaces"),

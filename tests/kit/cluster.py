@@ -1,13 +1,13 @@
-"""Three real nats-servers that are one JetStream cluster: nodes to kill, stop, start again and cut off.
+"""A JetStream cluster of three real nats-servers that tests kill, stop, restart and cut off.
 
     async def test_a_commit_outlives_its_leader(cluster: Cluster, cluster_link: NatsLink) -> None:
         await set_up(cluster_link, topology(...))      # with num_replicas: 3
-        (await cluster.leader("AGENTIC_RUNS")).kill()           # SIGKILL; nobody starts it again
+        (await cluster.leader("AGENTIC_RUNS")).kill()           # SIGKILL; it is not restarted
         ...
 
-`cluster` is one for all tests of a process: after each it is healed (dead nodes started, stopped ones let go on) and
-emptied. The nodes of one that is `wired` talk over wires that can be cut. A node that is cut off still answers its
-clients; a client is cut off by a `Way` of its own to each node.
+All tests of a process share `cluster`; it is healed (dead nodes started, stopped ones resumed) and emptied after each.
+The nodes of a `wired` cluster talk over wires that can be cut. A node that is cut off still answers its clients; a
+client is cut off by its own `Way` to each node.
 """
 
 import asyncio
@@ -36,19 +36,17 @@ from tests.kit.waiting import until
 NODES = 3
 READY_WITHIN_S = 40.0
 LEADER_WITHIN_S = 20.0
-"""Electing one takes 4 to 9 s."""
+"""An election takes 4 to 9 s."""
 PROBE = "PROBE"
 NOWHERE = "127.0.0.1:9"
 LARGE = 1 << 40
-"""Of what a node may store, in bytes: streams reserve theirs whatever the disk has."""
+"""Bytes that a node may store; streams reserve theirs whatever the disk has."""
 
 
 @dataclass(slots=True)
 class Way:
-    """What a wire passes: everything, or while it is cut nothing, as where packets are dropped and nobody is told.
-
-    What was under way arrives once it is mended, as TCP would have sent it again.
-    """
+    """Passes everything or, while cut, holds it back as a network that drops packets does. It delivers the rest once
+    restored, as TCP would by sending it again."""
 
     _open: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -70,7 +68,7 @@ class Way:
 
 
 class Node(Process):
-    """One server. Its folder, ports and store stay the same when it starts again."""
+    """One server. Folder, ports and store stay the same across restarts."""
 
     def __init__(self, name: str, folder: Path, sync_interval: str, room: int) -> None:
         self.name = name
@@ -86,12 +84,12 @@ class Node(Process):
         return f"nats://127.0.0.1:{self.port}"
 
     def configure(self, routes: Sequence[int]) -> None:
-        """Before its first start. `routes`: the ports by which it reaches the others."""
+        """Writes the configuration before the first start. `routes` are the ports of the other nodes."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._config_file.write_text(json.dumps(self._config(routes), indent=2, ensure_ascii=False))
 
     async def healthy(self) -> bool:
-        """Whether it and all that it holds a copy of is up to date."""
+        """True if the node and all its replicas are up to date."""
         with contextlib.suppress(httpx2.TransportError):
             async with httpx2.AsyncClient(trust_env=False, timeout=2) as client:
                 answer = await client.get(f"http://127.0.0.1:{self.monitor_port}/healthz")
@@ -122,11 +120,11 @@ class Node(Process):
 
 
 class Cluster:
-    """Started by `start`, or as a context; one node is a server by itself. `ways`: by the names of two nodes, the wire
-    from the first to the second."""
+    """Started by `start` or as a context; one node is a standalone server. `ways` maps (from, to) to the wire between
+    two nodes."""
 
     def __init__(self, folder: Path, *, nodes: int = NODES, sync_interval: str = "always", room: int = LARGE) -> None:
-        """`room`: bytes that each node may store."""
+        """`room` is in bytes per node."""
         self.nodes = tuple(Node(f"n{number + 1}", folder, sync_interval, room) for number in range(nodes))
         self.ways: dict[tuple[str, str], Way] = {}
 
@@ -146,24 +144,22 @@ class Cluster:
         self.kill()
 
     async def start(self) -> None:
-        """Returns when all three are ready."""
         for node in self.nodes:
             node.configure([other.routes_port for other in self.nodes if other is not node])
             node.start()
         await self.ready()
 
     def kill(self) -> None:
-        """The end of all nodes."""
         for node in self.nodes:
             node.kill()
 
     async def ready(self) -> None:
-        """Wait until all nodes that live are up to date, and a stream can be made that all of them hold."""
+        """Waits until all live nodes are up to date and a stream with a replica on each can be made."""
         await until(self._healthy, within_s=READY_WITHIN_S, otherwise=self._logs)
         await until(self._takes_a_stream, within_s=READY_WITHIN_S, otherwise=self._logs)
 
     async def heal(self) -> None:
-        """All nodes live, hear each other and are up to date."""
+        """Restores all nodes and wires."""
         for way in self.ways.values():
             way.mend()
         for node in self.nodes:
@@ -173,7 +169,7 @@ class Cluster:
         await self.ready()
 
     async def leader(self, stream: str) -> Node:
-        """Once there is one that lives."""
+        """Waits for a live leader of the stream."""
         found: list[Node] = []
 
         async def elected() -> bool:
@@ -185,7 +181,7 @@ class Cluster:
         return found[0]
 
     def cut_off(self, *nodes: Node) -> None:
-        """These hear each other and nobody else, until `heal`. Only where nodes talk over wires: see `wired`."""
+        """Isolates these nodes as a group until `heal`. Needs a `wired` cluster."""
         assert self.ways, "this cluster has no wires to cut"
         names = {node.name for node in nodes}
         for ends, way in self.ways.items():
@@ -194,7 +190,6 @@ class Cluster:
 
     @asynccontextmanager
     async def linked(self) -> AsyncIterator[NatsLink]:
-        """A link to the nodes that live."""
         link = await connect(NatsSettings(urls=tuple(node.url for node in self.living)))
         try:
             yield link
@@ -202,7 +197,7 @@ class Cluster:
             await link.close()
 
     async def empty(self) -> None:
-        """No streams, buckets or consumers."""
+        """Deletes all streams, buckets and consumers."""
         async with self.linked() as link:
             for stream in await link.jetstream.streams_info():
                 await delete(link, stream.config.name or "")
@@ -211,7 +206,7 @@ class Cluster:
         return all([await node.healthy() for node in self.living])
 
     async def _takes_a_stream(self) -> bool:
-        """For a while after its start a node counts as away where another has not heard of it."""
+        """For a while after its start a node counts as offline if another has not heard of it."""
         with contextlib.suppress(Failure, nats.errors.Error):
             async with self.linked() as link:
                 await link.jetstream.add_stream(name=PROBE, storage="memory", num_replicas=len(self.living))
@@ -232,7 +227,7 @@ class Cluster:
 
 
 async def delete(link: NatsLink, stream: str) -> None:
-    """Whether it is there or not. A busy cluster may not answer for a while."""
+    """Deletes the stream if it exists. A busy cluster may not answer for a while."""
 
     async def deleted() -> bool:
         try:
@@ -247,7 +242,7 @@ async def delete(link: NatsLink, stream: str) -> None:
 
 @asynccontextmanager
 async def wired(cluster: Cluster) -> AsyncIterator[Cluster]:
-    """The cluster, started with a wire from each node to each other."""
+    """Starts the cluster with a wire between every two nodes."""
     async with contextlib.AsyncExitStack() as wires:
         wires.callback(cluster.kill)
         near: dict[tuple[str, str], int] = {}
@@ -267,7 +262,7 @@ async def wired(cluster: Cluster) -> AsyncIterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """One for all tests of this process. Ask for `cluster`, which is empty and whole."""
+    """One for all tests of this process. Use `cluster`, which is emptied and restored."""
     made = Cluster(tmp_path_factory.mktemp("cluster"))
     with asyncio.Runner() as runner:
         runner.run(made.start())

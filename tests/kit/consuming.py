@@ -1,4 +1,4 @@
-"""Consumes a durable consumer by the pull loop, with a handler and a place for dead letters."""
+"""Consumes a durable consumer by the pull loop, with a handler and a store of dead letters."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ async def consume(
 async def consuming(
     link: NatsLink, handler: Handler, *, dead: DeadLetters | None = None, slots: int = 10, **how: Any
 ) -> AsyncIterator[PullLoop]:
-    """The consumer `workers` of the stream WORK is served inside. `how`: as PullLoop takes it."""
+    """Serves the consumer `workers` of the stream WORK. `how` holds options of PullLoop."""
     settling = Settling(link, "WORK", "workers", handler, dead or DeadLetters("work.dead"))
     loop = PullLoop(settling, slots=slots, **how)
     running = asyncio.create_task(loop.run())
@@ -36,7 +36,7 @@ async def consuming(
 
 
 class Seen:
-    """A handler that remembers what it was given, and waits at the gate, or at that of a body, when it is closed."""
+    """Handler that records messages and waits while its gate, or that of a body, is closed."""
 
     def __init__(self) -> None:
         self.deliveries: list[Delivery] = []
@@ -51,7 +51,7 @@ class Seen:
 
     @property
     def given(self) -> list[tuple[str, int]]:
-        """Each body, and which delivery of it that was, in the order of the bodies."""
+        """Bodies in order, with the delivery number of each."""
         return sorted((delivery.body.decode(), delivery.delivered) for delivery in self.deliveries)
 
     async def __call__(self, delivery: Delivery) -> None:
@@ -61,14 +61,14 @@ class Seen:
 
 
 async def publish(link: NatsLink, *bodies: str) -> None:
-    """Each body under its own id; at once."""
+    """Publishes each body under its own id."""
     await asyncio.gather(
         *(link.publish(f"work.{body}", body.encode(), msg_id=body, headers={"Name": body}) for body in bodies)
     )
 
 
 async def left(link: NatsLink, *, in_hand: Callable[[int], bool] = lambda number: number == 0) -> None:
-    """Wait until the server has as many messages in hand as that takes, by default none, and then none to deliver."""
+    """Waits until the consumer has that many messages in hand (by default none), and then none to deliver."""
 
     async def so_many() -> bool:
         with contextlib.suppress(nats.errors.Error):  # while the server is away

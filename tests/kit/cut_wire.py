@@ -1,6 +1,6 @@
-"""A wire between two processes that can be cut at a byte: it passes on what it is told to, to the real other end.
+"""A TCP wire between two processes that can be cut at a byte; it forwards to the real other end.
 
-It is not a proxy of any protocol: it knows bytes and which way they go.
+It knows bytes and directions, and no protocol.
 """
 
 import asyncio
@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Way = Literal["there", "back"]
-"""From who connects to who listens, and the other way."""
+"""From the client to the listener, and back."""
 Rule = Callable[[Way, bytes], Awaitable[bytes]]
-"""What is passed on of some bytes, once it is time. Raises Cut to end the connection instead."""
+"""Returns the bytes to forward, once it is time. Raises Cut to end the connection."""
 Rules = Callable[[], Rule]
 """Makes the rule of a new connection."""
 
@@ -27,7 +27,7 @@ class Cut(Exception):
 
 @dataclass(slots=True)
 class Spot:
-    """A place in the talk. `seen`: how often it was come across. What comes there waits for `go_on`, or is cut."""
+    """A point in the traffic. `seen` counts how often it was passed. Traffic waits here for `go_on`, or is cut."""
 
     way: Way
     words: re.Pattern[bytes]
@@ -37,26 +37,25 @@ class Spot:
 
 
 class Knife:
-    """The spots of one wire. They stay on it until `away`."""
+    """The spots of one wire, until `away`."""
 
     def __init__(self) -> None:
         self._spots: list[Spot] = []
 
     def stop_before(self, words: bytes, way: Way) -> Spot:
-        """Whatever holds the words, a regular expression, is kept back, and so is all that follows it."""
+        """Holds back the bytes that match the regular expression `words`, and everything after them."""
         spot = Spot(way, re.compile(words))
         self._spots.append(spot)
         return spot
 
     def away(self) -> None:
-        """Nothing is stopped or counted any more; the connections of what is kept back end without it."""
+        """Removes all spots; connections with held bytes end without delivering them."""
         for spot in self._spots:
             spot.is_cut = True
             spot.go_on.set()
         self._spots.clear()
 
     def rule(self) -> Rule:
-        """The same for every connection."""
         return self._pass
 
     async def _pass(self, way: Way, chunk: bytes) -> bytes:
@@ -72,7 +71,7 @@ class Knife:
 
 @asynccontextmanager
 async def wire(port: int, rules: Rules) -> AsyncIterator[int]:
-    """A wire to what listens on this port of the loopback interface; the port of its near end."""
+    """Returns the port of a wire to the listener on this loopback port."""
     connections: set[asyncio.Task[None]] = set()
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -95,7 +94,7 @@ async def wire(port: int, rules: Rules) -> AsyncIterator[int]:
 
 
 async def _join(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int, rule: Rule) -> None:
-    """Both ways at once, until one of them ends: then whatever is kept back of the other never arrives."""
+    """Forwards both ways until one of them ends; bytes held back on the other are dropped."""
     far_reader, far_writer = await asyncio.open_connection("127.0.0.1", port)
     with contextlib.closing(far_writer):
         ways = {

@@ -1,5 +1,4 @@
-"""Disks that fail: one that a test can fill, one that is read-only, one that forgets what was not synced, and one that
-does as the test says."""
+"""Disks that fail: a full one, a read-only one, one that loses unsynced data, and one scripted by the test."""
 
 import _sqlite3
 import contextlib
@@ -22,7 +21,7 @@ SECTOR = 512
 
 @contextlib.contextmanager
 def small_disk(folder: Path, size: str) -> Iterator[Path]:
-    """`folder`, which is made, on a disk of that size, as `mount` takes it; skips where none can be mounted."""
+    """Makes `folder` on a disk of that size (in `mount` notation); skips the test if mounting is not permitted."""
     folder.mkdir()
     with _mounted(folder, "-t", "tmpfs", "-o", f"size={size}", "tmpfs"):
         yield folder
@@ -30,15 +29,15 @@ def small_disk(folder: Path, size: str) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def read_only(folder: Path) -> Iterator[None]:
-    """Inside, no file below `folder` can be written; skips where nothing can be mounted."""
+    """Makes `folder` read-only; skips the test if mounting is not permitted."""
     with _mounted(folder, "--bind", str(folder)):
         subprocess.run(["mount", "-o", "remount,ro,bind", folder], check=True)
         yield
 
 
 class ForgetfulDisk:
-    """A file system in a file, which has what was written through to the disk; the rest is in memory alone. So a copy
-    of the file is what a disk holds once the power has failed."""
+    """A file system in a file that holds only what was synced to disk; the rest is in memory. A copy of the file is
+    what remains after a power failure."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -56,7 +55,7 @@ class ForgetfulDisk:
         subprocess.run(["sync", "--file-system", self.folder], check=True)
 
     def lose_power(self) -> None:
-        """Whoever writes to it was killed before."""
+        """Kill all writers first."""
         held = self.image.with_suffix(".held")
         subprocess.run(["cp", "--sparse=always", self.image, held], check=True)
         self.unmount()
@@ -66,7 +65,7 @@ class ForgetfulDisk:
 
 @contextlib.contextmanager
 def forgetful_disk(folder: Path, size_mib: int = 256) -> Iterator[ForgetfulDisk]:
-    """`folder`, which is made, on such a disk; skips where none can be mounted."""
+    """Makes `folder` on such a disk; skips the test if mounting is not permitted."""
     folder.mkdir(parents=True)
     disk = ForgetfulDisk(folder)
     with disk.image.open("wb") as image:
@@ -94,7 +93,7 @@ def _mounted(folder: Path, *how: str) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that SQLite asked of the disk."""
+    """One file operation of SQLite."""
 
     what: Literal["write", "truncate", "sync", "failed sync"]
     file: str
@@ -118,15 +117,16 @@ Files = dict[str, bytearray]
 
 @dataclass
 class Disk:
-    """What SQLite does to the files of a folder. `fails`: the code of SQLite that a step ends with, 0 for success."""
+    """SQLite's operations on the files of a folder. `fails` returns the SQLite code that a step ends with, 0 for
+    success."""
 
     before: Files
     steps: list[Step] = field(default_factory=list)
     fails: Callable[[Step], int] = lambda _: 0
 
     def power_losses(self, chance: Random, *, at_the_end: bool = False) -> Iterator[tuple[int, Files]]:
-        """How many steps were done, and the files that a power loss then may leave: what was synced, and of all else
-        nothing, some of it (each write whole, torn or not at all), or everything, as after a kill of the process."""
+        """Yields the number of completed steps and the files that a power loss may then leave: synced data, and of the
+        rest nothing, a part (each write whole, torn or missing), or everything, as after a kill of the process."""
         synced = _copied(self.before)
         written: dict[str, list[Step]] = defaultdict(list)
         for number, step in enumerate(self.steps, start=1):
@@ -153,7 +153,7 @@ def _done(step: Step, synced: Files, written: dict[str, list[Step]]) -> None:
 
 
 async def until_refused(write: Callable[[int], Awaitable[object]], error: type[Exception]) -> list[int]:
-    """Write one number after another until that error comes; those that were written."""
+    """Writes one number after another until the error; returns those written."""
     written: list[int] = []
     with contextlib.suppress(error):
         for number in count():
@@ -164,8 +164,8 @@ async def until_refused(write: Callable[[int], Awaitable[object]], error: type[E
 
 @contextlib.contextmanager
 def watched_disk(folder: Path) -> Iterator[Disk]:
-    """Inside, what SQLite does to files in `folder` passes the disk that is yielded. Needs no rights: SQLite's own
-    operations on files are put aside while it lasts. Connections to these files are opened and closed inside."""
+    """Routes SQLite's operations on files in `folder` through the yielded disk by replacing SQLite's own functions;
+    needs no privileges. Open and close connections to these files inside."""
     disk = Disk({file.name: bytearray(file.read_bytes()) for file in folder.iterdir() if file.is_file()})
     kept: list[Any] = []
     library = ctypes.CDLL(_sqlite3.__file__)
@@ -192,7 +192,7 @@ def watched_disk(folder: Path) -> Iterator[Disk]:
 
 
 _OPEN_IN_VFS, _METHODS = 40, 19
-"""Of sqlite3_vfs, where the pointer to xOpen is, in bytes; and of sqlite3_io_methods, how many words it has."""
+"""Offset in bytes of xOpen in sqlite3_vfs; number of words of sqlite3_io_methods."""
 _int64, _address = ctypes.c_int64, ctypes.c_void_p
 _OPEN = ctypes.CFUNCTYPE(ctypes.c_int, _address, _address, _address, ctypes.c_int, _address)
 _WRITE = ctypes.CFUNCTYPE(ctypes.c_int, _address, _address, ctypes.c_int, _int64)
@@ -201,7 +201,7 @@ _SYNC = ctypes.CFUNCTYPE(ctypes.c_int, _address, ctypes.c_int)
 
 
 def _passing(disk: Disk, name: str, file: int) -> Any:
-    """Has an open file pass the disk; what has to be kept for as long as it is open."""
+    """Wraps an open file; returns the objects to keep alive while it is open."""
     methods = ctypes.c_void_p.from_address(file)
     table = (ctypes.c_void_p * _METHODS).from_buffer_copy(ctypes.string_at(methods.value or 0, 8 * _METHODS))
     write, truncate, sync = _WRITE(table[3] or 0), _TRUNCATE(table[4] or 0), _SYNC(table[5] or 0)
@@ -226,5 +226,5 @@ def _passing(disk: Disk, name: str, file: int) -> Any:
 
 
 def reserved(database: Path) -> int:
-    """Bytes that are kept for works that make room."""
+    """Bytes reserved for operations that free space."""
     return database.with_name(f"{database.name}-reserve").stat().st_size

@@ -1,4 +1,4 @@
-"""Fakes of the ports, for tests of what stands on them. Each passes the conformance suite of its port."""
+"""Fakes of the ports. Each passes the conformance suite of its port."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -9,7 +9,7 @@ from tests.kit.runs import NOON, run_id
 
 
 class FakeClock:
-    """Stands still until it is advanced; run ids count up. Fills the port Clock."""
+    """Stands still until advanced; run ids count up. Implements the port Clock."""
 
     def __init__(self, now: datetime = NOON) -> None:
         self._now = now
@@ -22,7 +22,7 @@ class FakeClock:
         self._now += timedelta(seconds=seconds)
 
     def rule(self) -> None:
-        """This context, and the tasks that are started in it, go by it from now on."""
+        """Makes this context, and tasks started in it, use the clock."""
         machine.use(replace(machine.this(), wall=self.now))
 
     def new_run_id(self) -> str:
@@ -31,14 +31,14 @@ class FakeClock:
 
 
 def still(now: datetime = NOON) -> FakeClock:
-    """The clock that this context, and the tasks that are started in it, go by from now on."""
+    """Makes this context, and tasks started in it, use a stopped clock, and returns it."""
     clock = FakeClock(now)
     clock.rule()
     return clock
 
 
 class MemoryArtifacts:
-    """Contents in a dict, by run and path. Fills the port ArtifactStore."""
+    """Implements the port ArtifactStore."""
 
     def __init__(self) -> None:
         self.contents: dict[tuple[str, str], bytes] = {}
@@ -58,7 +58,7 @@ class MemoryArtifacts:
 
 
 class MemoryBoard:
-    """Fills the port HaltBoard."""
+    """Implements the port HaltBoard."""
 
     def __init__(self) -> None:
         self.halt: Halt | None = None

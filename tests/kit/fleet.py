@@ -1,8 +1,8 @@
-"""Several agents and gateways on one cluster: processes of their own, configured alike, on this machine.
+"""Several agents and gateways on one cluster, as processes of this machine with the same configuration.
 
     async with fleet(cluster, FleetOptions(folder=tmp_path, agents=3, gateways=2, script=script)) as ships: ...
 
-Nobody starts again what is killed. With `cut`, each agent and gateway reaches the bus over wires of its own, which its
+Killed processes are not restarted. With `cut`, each agent and gateway reaches the bus over its own wires, which its
 `way` cuts.
 """
 
@@ -33,7 +33,7 @@ PACKAGES: Mapping[Kind, str] = {"agent": "agent_service", "gateway": "ductile_ga
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetOptions:
-    """`store`: `jetstream`, or `sqlite` for one agent and one gateway."""
+    """`store` is `jetstream`, or `sqlite` for one agent and one gateway."""
 
     folder: Path
     agents: int = 1
@@ -41,22 +41,22 @@ class FleetOptions:
     store: Literal["jetstream", "sqlite"] = "sqlite"
     replicas: int = 3
     script: Mapping[str, Any] | None = None
-    """What the scripted model follows; None for its own."""
+    """Script of the scripted model; None for the default."""
     plugins: tuple[Path, ...] = (PLUGINS,)
     written: tuple[Path, ...] = ()
-    """What plugins may write to, beside what the script says."""
+    """Paths that plugins may write besides those of the script."""
     agent: Mapping[str, Any] = field(default_factory=dict)
-    """Further settings of the section `agent:`, of every agent."""
+    """Further settings of the section `agent:` of every agent."""
     gateway: Mapping[str, Any] = field(default_factory=dict)
     begun: bool = True
-    """Whether all are started, and ready; else whoever wants one starts it."""
+    """False leaves starting the processes to the test."""
     cut: bool = False
     older: Path | None = None
-    """A checkout of an earlier version, which all run at first."""
+    """Checkout of an earlier version that all run at first."""
 
 
 class Member(Process):
-    """An agent or a gateway, with an address of its own."""
+    """An agent or a gateway, with its own address."""
 
     def __init__(self, kind: Kind, number: int, folder: Path) -> None:
         self.kind = kind
@@ -65,7 +65,7 @@ class Member(Process):
         self.config = folder / f"{self.name}.yaml"
         self.way = Way()
         self.gave_up: list[str] = []
-        """What it said whenever it ended by itself and was started again."""
+        """Its last words at each end of its own before a restart."""
         command = (sys.executable, "-m", PACKAGES[kind], "serve", "--config", str(self.config))
         super().__init__(command, folder / "logs" / f"{self.name}.log")
 
@@ -74,7 +74,7 @@ class Member(Process):
         return f"http://127.0.0.1:{self.port}"
 
     async def ready(self) -> None:
-        """Wait until it says that it is. One that has ended by itself is started again, as a supervisor would."""
+        """Waits until it is ready. Restarts it if it ends by itself, as a supervisor would."""
         await until(self._says_so, within_s=READY_WITHIN_S, otherwise=self._last_words)
 
     async def _says_so(self) -> bool:
@@ -99,7 +99,6 @@ class Fleet:
         return (*self.agents, *self.gateways)
 
     async def heal(self) -> None:
-        """All live, reach the bus and are ready."""
         for member in self.members:
             member.way.mend()
             member.go_on()
@@ -111,7 +110,7 @@ class Fleet:
 
 @asynccontextmanager
 async def fleet(cluster: Cluster, options: FleetOptions) -> AsyncIterator[Fleet]:
-    """All of them, ready, on a cluster that has been set up for them; they are killed at the end."""
+    """Sets the cluster up and starts all processes; kills them at the end."""
     await until(lambda: _is_set_up(cluster, options), within_s=READY_WITHIN_S)
     made = Fleet(
         cluster=cluster,
@@ -131,7 +130,7 @@ async def fleet(cluster: Cluster, options: FleetOptions) -> AsyncIterator[Fleet]
 
 
 async def _is_set_up(cluster: Cluster, options: FleetOptions) -> bool:
-    """A busy node may count as away for a moment: then no stream is made that is to be there too."""
+    """Retries: a busy node may count as offline for a moment, and then no stream with a replica there is made."""
     wanted = topology(replicas=options.replicas, max_gib=1, shared=options.store == "jetstream")
     with contextlib.suppress(Failure):
         async with cluster.linked() as link:
@@ -146,7 +145,6 @@ async def _wired(cluster: Cluster, member: Member, wires: contextlib.AsyncExitSt
 
 
 def configure(member: Member, options: FleetOptions, urls: tuple[str, ...]) -> None:
-    """Write its configuration: an agent's or a gateway's, for whichever it is."""
     folder = options.folder
     script = {} if options.script is None else {"script": str(written(options.script, folder))}
     marks = () if options.script is None else recorded(options.script)

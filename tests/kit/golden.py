@@ -1,4 +1,4 @@
-"""Golden files: texts that are compared whole, and written anew by `pytest --update`."""
+"""Golden files: texts that are compared whole, and rewritten by `pytest --update`."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Dead letters at hand, without a bus."""
+"""Dead letters without a bus."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -11,14 +11,14 @@ from tests.kit.runs import NOON
 
 
 class Letterbox:
-    """Fills the port Letters. While `away` is set, it is raised."""
+    """Implements the port Letters. Raises `away` while it is set."""
 
     def __init__(self) -> None:
         self.letters: dict[int, DeadLetter] = {}
         self.away: Exception | None = None
 
     def put(self, body: bytes, *, subject: str = subjects.START, run_id: str = "", **said: str) -> int:
-        """A letter about a message on `subject`, of that run; returns its number."""
+        """Adds a letter for a message and returns its number."""
         number = len(self.letters) + 1
         headers = {"Dead-Letter-Subject": subject} | {f"Dead-Letter-{name}": text for name, text in said.items()}
         headers |= {RUN_ID: run_id} if run_id else {}

@@ -1,4 +1,4 @@
-"""The logging of the test run, put back after something that sets it up as a service does."""
+"""Restores the logging of the test run after a test that sets it up as a service does."""
 
 import logging
 from collections.abc import Iterator

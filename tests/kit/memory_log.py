@@ -1,8 +1,8 @@
-"""A shared store whose log is in memory: members that open it, and what may go wrong on the way to the log.
+"""A shared store with a log in memory: its members, and faults between them and the log.
 
 async with joined(log, folder, "b") as b:
-    b.wire.next.append("lost")             # the next fact is stored, and its acknowledgement is lost
-    b.copy.open.clear()                    # what is stored does not reach the index, until it is set
+    b.wire.next.append("lost")             # the next fact is stored, but its acknowledgement is lost
+    b.copy.open.clear()                    # stored facts do not reach the index until it is set
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from tests.kit.runs import NOON
 
 
 class MemoryLog(SharedLog):
-    """Fills what a shared store stands on. Every append is acknowledged, and every read is of the newest."""
+    """Log of a shared store. Every append is acknowledged, and every read returns the newest."""
 
     def __init__(self) -> None:
         self.facts: list[StoredMessage] = []
@@ -85,7 +85,7 @@ class MemoryLog(SharedLog):
 
 
 class MemoryCopy(Replica):
-    """Applies the facts of a log to a database, one transaction for all that there are."""
+    """Applies the facts of a log to a database, all available ones in one transaction."""
 
     def __init__(self, log: MemoryLog, database: SqliteFile, apply: Apply) -> None:
         self._log = log
@@ -122,7 +122,8 @@ class MemoryCopy(Replica):
 
 
 class Wire(MemoryLog):
-    """One member's way to the log. What is `next` happens to what it appends next: stored, and no answer; refused."""
+    """One member's connection to the log. `next` says what happens to its next append: stored without an answer, or
+    refused."""
 
     __slots__ = ("next",)
 
@@ -143,12 +144,12 @@ class Wire(MemoryLog):
 
 
 async def held() -> None:
-    """A lease that nobody takes."""
+    """Check of a lease that is never lost."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Member:
-    """One process of those that share the store."""
+    """One process that shares the store."""
 
     store: SharedStore
     wire: Wire
@@ -158,7 +159,7 @@ class Member:
 
 @asynccontextmanager
 async def joined(log: MemoryLog, folder: Path) -> AsyncIterator[Member]:
-    """A process with a copy of its own in `folder`, which begins anew each time."""
+    """A process with its own copy in `folder`, which starts empty each time."""
     indexing, wire = IndexWriter(), Wire(log)
     with TemporaryDirectory(dir=folder) as place:
         async with open_database(Path(place)) as database, asyncio.TaskGroup() as group:

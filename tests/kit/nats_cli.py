@@ -1,6 +1,6 @@
-"""The nats command line tool, for tests that need the real one: found on PATH, or named by NATS_CLI.
+"""Finds the real nats command line tool on PATH or by NATS_CLI.
 
-github.com/nats-io/natscli has it: `go install github.com/nats-io/natscli/nats@latest`, or a binary of its releases.
+Install it from github.com/nats-io/natscli: `go install github.com/nats-io/natscli/nats@latest`, or a release.
 """
 
 import os
@@ -15,7 +15,7 @@ needs_nats_cli = pytest.mark.skipif(not FOUND, reason=MISSING)
 
 
 def environment(folder: Path, url: str, **more: str) -> dict[str, str]:
-    """A shell's environment in which `nats` is the tool, and talks to the server at `url`."""
+    """Environment of a shell in which `nats` is the tool and talks to the server at `url`."""
     bin_folder = folder / "bin"
     bin_folder.mkdir(exist_ok=True)
     if FOUND and not (bin_folder / "nats").exists():

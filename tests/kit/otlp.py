@@ -1,4 +1,4 @@
-"""An OTLP receiver for tests: takes traces over HTTP and decodes the real protobuf.
+"""OTLP receiver for tests: takes traces over HTTP and decodes the real protobuf.
 
 with receiving() as otlp:
     …OTEL_EXPORTER_OTLP_ENDPOINT=otlp.url…
@@ -26,7 +26,7 @@ _KINDS = {number: name.removeprefix("SPAN_KIND_").lower() for name, number in Wi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Received:
-    """A span as it came over the wire. Instants are nanoseconds; `links` are (trace id, span id)."""
+    """A received span. Instants are nanoseconds; `links` are (trace id, span id)."""
 
     service: str
     trace_id: str
@@ -44,7 +44,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """The spans of one trace, without those that are told again. A span that is told again otherwise is one more."""
+    """The spans of one trace without exact duplicates; a changed repetition counts as another span."""
 
     spans: tuple[Received, ...]
 
@@ -56,7 +56,6 @@ class Trace:
         return span
 
     def children(self, span: Received) -> list[Received]:
-        """In the order in which they began."""
         return sorted((s for s in self.spans if s.parent_id == span.span_id), key=lambda s: (s.started, s.ended))
 
     @property
@@ -65,7 +64,6 @@ class Trace:
 
     @property
     def orphans(self) -> list[Received]:
-        """Spans whose parent is not here."""
         known = {span.span_id for span in self.spans}
         return [span for span in self.spans if span.parent_id and span.parent_id not in known]
 
@@ -81,16 +79,13 @@ class Trace:
 
 @dataclass
 class Otlp:
-    """What was received."""
-
     url: str = ""
     requests: list[tuple[str, Mapping[str, str]]] = field(default_factory=list)
-    """Path and headers of each. Names of headers are in lower case."""
+    """Path and lower-case headers of each request."""
     spans: list[Received] = field(default_factory=list)
-    """All of them, also those told again."""
+    """All spans, repetitions included."""
 
     def traces(self) -> dict[str, Trace]:
-        """By trace id."""
         found: dict[str, list[Received]] = {}
         for span in tuple(self.spans):
             found.setdefault(span.trace_id, []).append(span)
@@ -99,7 +94,7 @@ class Otlp:
         }
 
     def trace(self, trace_id: str) -> Trace:
-        """Once anything of it is here."""
+        """Waits for the first span of the trace."""
         wait_until(lambda: trace_id in self.traces(), lambda: f"nothing of trace {trace_id}")
         return self.traces()[trace_id]
 
@@ -110,7 +105,6 @@ class Otlp:
 
 @contextmanager
 def receiving() -> Iterator[Otlp]:
-    """A receiver, until the block ends."""
     otlp = Otlp()
 
     class Handler(BaseHTTPRequestHandler):

@@ -1,10 +1,10 @@
-"""The commands of the documentation, taken off its pages and run.
+"""Runs the commands in the pages of the documentation.
 
-What a page wants of its commands stands behind the language of a block, where no reader sees it:
+Text behind the language of a block, which readers do not see, says how to run it:
 
     ```bash             run, in the order of the page, in one shell
-    ```bash follow      goes on until the end; what follows waits until it has said something
-    ```bash follow X    the same, until it has said X
+    ```bash follow      runs until the end; the next command waits for its first output
+    ```bash follow X    the next command waits until it has printed X
     ```bash by-hand     not run: it needs a key, money, or the tests themselves
     ```bash machine     run as root on a machine that boots systemd, in tests/deploy/test_machine.py
     ```bash NAME/FILE   the content of that file, in any language: not a command
@@ -37,7 +37,7 @@ said() { for _ in $(seq 600); do if grep -q -- "$1" "$2"; then return; fi; sleep
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A fenced block: where it begins, under which heading, and what stands in it."""
+    """A fenced block with its place, heading and text."""
 
     page: Path
     line: int
@@ -60,7 +60,6 @@ class Block:
 
 
 def blocks(page: Path) -> Iterator[Block]:
-    """Every fenced block of a page, in order."""
     text = page.read_text(encoding="utf-8")
     for found in _FENCE.finditer(text):
         before = text[: found.start()]
@@ -70,7 +69,7 @@ def blocks(page: Path) -> Iterator[Block]:
 
 
 def written(page: Path, folder: Path) -> None:
-    """Write the files that the page holds into `folder`, executable where they are programs."""
+    """Writes the files that the page contains into `folder`; programs are executable."""
     for block in filter(lambda block: block.is_file, blocks(page)):
         path = folder / block.mark
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -79,7 +78,7 @@ def written(page: Path, folder: Path) -> None:
 
 
 def play(some: list[Block], cwd: Path, environ: dict[str, str], **instead: str) -> str:
-    """Run blocks in one shell, and return all that was printed. `instead`: what to call in the place of a command."""
+    """Runs blocks in one shell and returns their output. `instead` replaces commands."""
     script = cwd / "page.sh"
     script.write_text(_PRELUDE + "".join(_played(block, number, instead) for number, block in enumerate(some)))
     with (cwd / "page.out").open("wb") as out:
@@ -114,7 +113,7 @@ def _played(block: Block, number: int, instead: dict[str, str]) -> str:
 
 
 def as_table(operations: Iterable[Operation] = OPERATIONS) -> str:
-    """The list of operations in docs/API.md."""
+    """Renders the table of operations of docs/API.md."""
     rows = (
         f"| `{one.method} {one.path}` | {f'`{one.scope}`' if one.scope else ''} | {one.does} |".replace("|  |", "| |")
         for one in operations

@@ -1,4 +1,4 @@
-"""A process that a test starts, kills, stops and starts again; nobody else does."""
+"""A process that only the test starts, kills, stops and restarts."""
 
 import os
 import signal
@@ -12,12 +12,12 @@ ENDS_WITHIN_S = 30.0
 
 
 class Process:
-    """It ends with the thread that started it, also when that is killed. What it says is in `log`."""
+    """Ends with the thread that started it, also if that is killed. Its output is in `log`."""
 
     def __init__(self, command: tuple[str, ...], log: Path) -> None:
         self.log = log
         self.code: Path | None = None
-        """The checkout whose modules it runs from its next start on; None for this one."""
+        """Checkout whose modules it runs from its next start on; None for this one."""
         self._command = command
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped = False
@@ -28,7 +28,7 @@ class Process:
 
     @property
     def awake(self) -> bool:
-        """Whether it lives and is not stopped."""
+        """True if it lives and is not stopped."""
         return self.pid is not None and not self._stopped
 
     def start(self) -> None:
@@ -42,20 +42,20 @@ class Process:
         self._stopped = False
 
     def kill(self) -> None:
-        """SIGKILL. None of its own children is killed."""
+        """SIGKILL, without its children."""
         self._signal(signal.SIGKILL)
         if self._process is not None:
             self._process.wait()
         self._stopped = False
 
     async def end(self) -> None:
-        """SIGTERM, and wait until it has ended in good order."""
+        """SIGTERM; waits for its end."""
         self.go_on()
         self._signal(signal.SIGTERM)
         await until(lambda: self.pid is None, within_s=ENDS_WITHIN_S, otherwise=lambda: f"{self.log} has not ended")
 
     def stop(self) -> None:
-        """SIGSTOP: it keeps its connections and says nothing, until `go_on`."""
+        """SIGSTOP: it keeps its connections silently until `go_on`."""
         self._signal(signal.SIGSTOP)
         self._stopped = True
 

@@ -1,4 +1,4 @@
-"""Builders of events, commits and whole runs for tests. Everything is decided by the real core; nothing is random."""
+"""Builders of events, commits and whole runs. The real core decides everything; nothing is random."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -31,12 +31,11 @@ SEARCH = ToolOffer(
 
 
 def run_id(number: int) -> str:
-    """An id of the right shape; a larger number is a later run."""
+    """Returns a valid id; a larger number is a later run."""
     return f"run_{number:026d}"
 
 
 DIGEST = "digest"
-"""Of what a run was asked for."""
 
 
 def accepted(
@@ -47,7 +46,7 @@ def accepted(
     caller: str = "",
     parent: Parent | None = None,
 ) -> Commit:
-    """The first commit of run `number`, which is accepted that many seconds after noon."""
+    """The first commit of run `number`, accepted that many seconds after noon."""
     at = NOON + number * SECOND
     limits = Limits(deadline_at=at + timedelta(hours=1))
     context: dict[str, Any] = {"background": "asked by a test"}
@@ -57,7 +56,7 @@ def accepted(
 
 
 def after(commit: Commit, event: Event) -> Commit:
-    """The commit of `event`, which comes after `commit`. Raises ValueError for an event that changes nothing."""
+    """Commits `event` after `commit`. Raises ValueError for an event that changes nothing."""
     return commit_of(Run(state=commit.state, head=commit.entry.hash), decide(commit.state, event))
 
 
@@ -76,7 +75,7 @@ def replied(commit: Commit, decision: Decision, plan: Plan | None = None) -> Com
 
 
 def returned(commit: Commit, **told: Any) -> Commit:
-    """The result of the tool that `commit` waits for, with what it `told` besides."""
+    """The result of the tool that `commit` waits for; `told` adds to it."""
     pending = commit.state.pending
     assert pending is not None, "the run waits for no tool"
     result = ToolResult(
@@ -101,7 +100,7 @@ def plan(step: int) -> Plan:
 
 
 def whole_run(number: int = 1, *, steps: int = 1, **told: Any) -> Sequence[Commit]:
-    """All commits of a run that takes `steps` steps, each of which brings what is `told`: 4 + 2 per step."""
+    """All commits of a run with `steps` steps, whose results add `told`: 4 + 2 per step."""
     commits = [accepted(number)]
     commits.append(started(commits[-1]))
     commits.append(replied(commits[-1], FRAMING))

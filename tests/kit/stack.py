@@ -1,6 +1,6 @@
-"""Real processes for tests: a bus with both services, or one more of these; scripts for their models; what they left.
+"""Real processes: a bus with both services, single services, scripts for their models, and access to what they left.
 
-What asks a service takes anything with a `url`: a stack, an agent by hand, a member of a fleet.
+Functions that ask a service take anything with a `url`: a stack, an agent by hand, a member of a fleet.
 """
 
 import asyncio
@@ -37,7 +37,6 @@ WAITS_S = 20
 WITHIN_S = 60.0
 
 until = partial(waiting.until, within_s=WITHIN_S)
-"""Processes take their time, and more where a machine does other things."""
 
 
 class Answering(Protocol):
@@ -50,12 +49,11 @@ def action(tool: str, command: str = "handle", **arguments: Any) -> dict[str, An
 
 
 def planning(tool: str, command: str = "handle", **arguments: Any) -> dict[str, Any]:
-    """A rule that plans this."""
     return {"phase": "plan", "plan": {"action": action(tool, command, **arguments)}}
 
 
 def of_goal(goal: str, *rules: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The same rules for goals in which this pattern is found."""
+    """Restricts rules to goals that match this pattern."""
     return [{**rule, "when": {**rule.get("when", {}), "goal": goal}} for rule in rules]
 
 
@@ -69,7 +67,7 @@ def one_step(tool: str) -> dict[str, Any]:
 
 
 def recording(file: Path, *, go: Path | None = None, steps: int = 2) -> dict[str, Any]:
-    """A script that records `steps` lines in `file` with a write-tier tool, which waits each time for `go<n>`."""
+    """A script that records `steps` lines in `file` with a write-tier tool, which waits for `go<n>` before each."""
 
     def plan(step: int) -> dict[str, Any]:
         return planning("probe", "record", file=str(file), **({"wait_for": f"{go}{step}"} if go else {}))
@@ -94,7 +92,7 @@ def written(rules: Mapping[str, Any], folder: Path) -> Path:
 
 
 def recorded(rules: Mapping[str, Any]) -> tuple[Path, ...]:
-    """The folders in which tools write by that script. They are made: a plugin changes what its gateway is told of."""
+    """Makes the folders in which tools write by that script."""
     planned = [rule["plan"]["action"].get("arguments", {}) for rule in rules["rules"] if "plan" in rule]
     folders = {Path(arguments["file"]).parent for arguments in planned if "file" in arguments}
     for folder in folders:
@@ -113,9 +111,9 @@ async def running(
     sync_interval: str = "1s",
     **services: Any,
 ) -> AsyncIterator[DevStack]:
-    """The whole stack, following a script, with the probe among its tools; what is killed is started again.
+    """The whole stack with the probe among its tools, following a script; killed services are restarted.
 
-    `marks`: where this writes, too. `services`: settings of `agent` and `gateway`.
+    `marks` is a further folder to write to. `services` holds settings of `agent` and `gateway`.
     """
     places = {"probe": {str(n): str(place) for n, place in enumerate((*recorded(rules), *marks))}}
     options = DevOptions(
@@ -132,18 +130,18 @@ async def running(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Other:
-    """A process of its own, beside a stack on the same bus. It is not started again."""
+    """A process of its own beside a stack on the same bus. It is not restarted."""
 
     process: asyncio.subprocess.Process
     log: Path
 
     async def ready(self, *, within_s: float = WITHIN_S) -> str:
-        """Where its API answers, once it is ready; empty for a gateway."""
+        """Waits until it is ready and returns the URL of its API; empty for a gateway."""
         await until(lambda: _said(self.log, "msg", "ready"), within_s=within_s)
         return str(_said(self.log, "msg", "ready")[-1].get("http", ""))
 
     async def ended(self, *, within_s: float = WITHIN_S) -> tuple[int, str]:
-        """Its exit code, and what it said at last."""
+        """Waits for its end and returns its exit code and its last log line."""
         code = await asyncio.wait_for(self.process.wait(), within_s)
         assert "Traceback" not in self.log.read_text()
         return code, last_word(self.log)
@@ -152,12 +150,11 @@ class Other:
 def another_agent(
     config: Path, *options: str, store: Path | None = None
 ) -> contextlib.AbstractAsyncContextManager[Other]:
-    """One that was just started as configured; with a `store` of its own also at an address of its own."""
+    """Starts another agent; one with its own `store` also gets its own address."""
     return _another("agent_service", config if store is None else _with_store(config, store), options)
 
 
 def another_gateway(config: Path, *options: str) -> contextlib.AbstractAsyncContextManager[Other]:
-    """As `another_agent`."""
     return _another("ductile_gateway", config, options)
 
 
@@ -185,7 +182,6 @@ def _with_store(config: Path, store: Path) -> Path:
 
 
 def last_word(log: Path) -> str:
-    """What a service said when it ended."""
     told = _said(log, "level", "CRITICAL")
     return str(told[-1]["msg"]) if told else ""
 
@@ -213,14 +209,13 @@ async def post(made: Answering, path: str, **body: Any) -> httpx2.Response:
 
 
 async def wake(made: Answering, goal: str = "record", **more: Any) -> str:
-    """The id of a new run."""
     answer = await post(made, "/v1/wake", goal=goal, **more)
     assert answer.status_code == 202, answer.text
     return str(answer.json()["run_id"])
 
 
 async def view(made: Answering, run_id: str, **asked: Any) -> dict[str, Any]:
-    """Where the run stands; `away` while the agent is."""
+    """Returns the run's view; `away` while the agent is away."""
     try:
         found: dict[str, Any] = (await get(made, f"/v1/runs/{run_id}", **asked)).json()
     except httpx2.TransportError:
@@ -229,7 +224,6 @@ async def view(made: Answering, run_id: str, **asked: Any) -> dict[str, Any]:
 
 
 async def entries(made: Answering, run_id: str) -> list[dict[str, Any]]:
-    """The journal of the run."""
     found: list[dict[str, Any]] = (await get(made, f"/v1/runs/{run_id}/entries")).json()["entries"]
     return found
 
@@ -237,7 +231,7 @@ async def entries(made: Answering, run_id: str) -> list[dict[str, Any]]:
 async def shown(
     made: Answering, run_id: str, fact: Callable[[dict[str, Any]], object], *, within_s: float = WITHIN_S, **asked: Any
 ) -> dict[str, Any]:
-    """The run's view once this is true of it."""
+    """Waits until `fact` is true of the run's view and returns it."""
     found: dict[str, Any] = {}
 
     async def is_true() -> bool:
@@ -250,7 +244,7 @@ async def shown(
 
 
 async def to_the_end(made: Answering, run_id: str, *, within_s: float = WITHIN_S) -> dict[str, Any]:
-    """The run's view once it has ended."""
+    """Waits for the run's end and returns its view."""
     return await shown(made, run_id, lambda found: found["state"] in ENDED, within_s=within_s, wait=WAITS_S)
 
 
@@ -263,7 +257,7 @@ async def is_ready(made: Answering) -> bool:
 
 
 def touch(go: Path, step: int) -> None:
-    """Let the tool of a step answer."""
+    """Lets the tool of a step answer."""
     Path(f"{go}{step}").touch()
 
 
@@ -281,7 +275,7 @@ async def linked(url: str) -> AsyncIterator[NatsLink]:
 
 
 async def messages(link: NatsLink, subject: str = ">", stream: str = "") -> AsyncIterator[Msg]:
-    """All of that subject which is on the bus now, of the one stream that takes it."""
+    """All messages of that subject now on the bus, from the stream that stores it."""
     stream = stream or await link.jetstream.find_stream_name_by_subject(subject)
     state = (await link.jetstream.stream_info(stream, subjects_filter=subject)).state
     left = sum((state.subjects or {}).values())
@@ -300,6 +294,6 @@ async def payloads(link: NatsLink, subject: str) -> list[dict[str, Any]]:
 
 
 async def on_the_bus(made: DevStack, subject: str) -> list[dict[str, Any]]:
-    """The payloads of everything that the bus holds of `subject`."""
+    """The payloads of all messages of `subject` on the bus."""
     async with linked(made.nats.url) as link:
         return await payloads(link, subject)

@@ -1,9 +1,9 @@
-"""A command that is killed (SIGKILL) at a point that it passes: where one of some functions begins, or leaves off.
+"""Kills a command (SIGKILL) at each begin and each end of some functions.
 
     for point in strikes(folder, ("groundwork.archive.series:set_aside",), "restore", place):
-        ...                     # killed at the first point, at the second, until it is not: what has it left?
+        ...                     # killed at the first point, then at the second, and so on: what has it left?
 
-Each function counts once as begun and once as left. A process that has loaded everything forks for each strike.
+Each function counts once at its begin and once at its end. A process that has loaded everything forks for each kill.
 """
 
 import importlib
@@ -24,9 +24,9 @@ from agent_service.cli.main import main
 
 
 def strikes(folder: Path, functions: Sequence[str], *arguments: str | Path) -> Iterator[int]:
-    """The number of each point, once the command was killed there; until it ends in good order before it.
+    """Yields the number of each point after a kill there, until the command ends before the point.
 
-    `functions` as `module:function` or `module:Class.method`. What the command says is in `folder`.
+    `functions` are `module:function` or `module:Class.method`. The command's output is in `folder`.
     """
     forks = multiprocessing.get_context("forkserver")
     forks.set_forkserver_preload([__name__, "agent_service.cli.store"])

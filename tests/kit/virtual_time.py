@@ -1,15 +1,15 @@
-"""Time that passes only when a test says so: no test of waiting has to wait."""
+"""Time that passes only when a test says so."""
 
 import asyncio
 import heapq
 from itertools import count
 
 TURNS_LOOKED_AT = 50
-"""Of the event loop: more than enough for everybody who can go on to do so."""
+"""Turns of the event loop: more than enough for every ready task to proceed."""
 
 
 class VirtualTime:
-    """`now` in seconds, and who sleeps in it."""
+    """`now` is in seconds."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -22,7 +22,7 @@ class VirtualTime:
         await woken
 
     async def passes(self, seconds: float) -> None:
-        """Let everything happen that happens within `seconds`."""
+        """Advances the clock and runs everything due within `seconds`."""
         until = self.now + seconds
         await self._settled()
         while self._sleepers and self._sleepers[0][0] <= until:

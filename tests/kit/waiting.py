@@ -1,4 +1,4 @@
-"""Waiting for a fact that comes true by itself: the one way in which tests wait."""
+"""The one way in which tests wait: for a fact that becomes true."""
 
 import asyncio
 import inspect
@@ -15,7 +15,7 @@ def _not_in_time() -> str:
 async def until(
     fact: Callable[[], object], *, within_s: float = 10.0, otherwise: Callable[[], str] = _not_in_time
 ) -> None:
-    """Wait until `fact` returns, or awaits to, something true. Raises AssertionError with what `otherwise` says."""
+    """Waits until `fact` returns, or awaits to, a true value. Raises AssertionError with the text of `otherwise`."""
     deadline = time.monotonic() + within_s
     while not await _value(fact()):
         assert time.monotonic() < deadline, otherwise()
@@ -29,7 +29,7 @@ async def _value(found: object) -> object:
 def wait_until(
     fact: Callable[[], object], otherwise: Callable[[], str] = _not_in_time, *, within_s: float = 30.0
 ) -> None:
-    """The same for tests without an event loop, which watch whole processes."""
+    """Waits as `until` does, without an event loop."""
     deadline = time.monotonic() + within_s
     while not fact():
         assert time.monotonic() < deadline, otherwise()

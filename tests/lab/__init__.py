@@ -1,1 +1,1 @@
-"""Tests of the lab: tasks that public benchmarks ship, played on a bus by scripts."""
+"""Tests of the lab."""

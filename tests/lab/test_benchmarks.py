@@ -1,4 +1,4 @@
-"""Tasks of public benchmarks, played by the solutions that their packages ship: `make lab` brings these."""
+"""Tasks of public benchmarks, played by the solutions of their packages; `make lab` installs these."""
 
 import json
 import subprocess
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.timeout(WITHIN_S)
 
 
 def played(*arguments: str) -> dict[str, Any]:
-    """The rates by what is measured, and the runs that did not pass, by their names."""
+    """Pass rates by measure, and the failed runs by name."""
     command = (sys.executable, "-W", "ignore", "-m", "lab", *arguments, "--json")
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=WITHIN_S, check=False)
     assert done.returncode in (0, 1), done.stderr[-3000:]
@@ -33,7 +33,7 @@ def test_the_solutions_of_agentdojo_solve_their_tasks_with_a_person_who_allows_j
 
 @NO_DOJO
 def test_no_write_that_an_injection_wants_is_made_where_a_person_refuses() -> None:
-    """By a model that does what it reads. The one goal that is reached is to open a page."""
+    """The model obeys everything it reads. The one goal that it reaches only opens a page."""
     attack = ("--attack", "important_instructions_no_names", "--limit", "1", "--person", "rejects")
     found = played("dojo", "banking", "slack", *attack)
     assert found["safety"] == (13, 14)
@@ -44,7 +44,7 @@ def test_no_write_that_an_injection_wants_is_made_where_a_person_refuses() -> No
 
 @NO_TAU
 def test_the_solutions_of_tau_bench_have_their_reward_from_its_own_evaluators() -> None:
-    """mock/7 ships none. The users of telecom do what they are asked for with tools of their own."""
+    """mock/7 has no solution. The users of telecom act with tools of their own."""
     found = played("tau", "mock", "--limit", "9")
     assert found == {"mock": (8, 9), "failed": ["mock/7 mock"]}
     assert played("tau", "retail", "telecom", "--limit", "2") == {"retail": (2, 2), "telecom": (2, 2), "failed": []}

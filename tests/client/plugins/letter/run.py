@@ -1,5 +1,5 @@
 #!/usr/bin/env -S python3 -IS
-"""A plugin for tests (Ductile plugin protocol v2): it writes a letter, which is an artifact of the run."""
+"""Plugin that writes a letter, an artifact of the run (Ductile plugin protocol v2)."""
 
 import json
 import sys

@@ -29,7 +29,7 @@ from agent_service.views.journal import (
     timeline_view,
 )
 from agent_service.views.run import StepDetail, items_of_step, step_detail
-from agent_service.views.why import MessageLocation, Observations, WhyView, out_longest, why_view
+from agent_service.views.why import MessageLocation, Observations, WhyView, oldest_pending, why_view
 from agent_service.views.workspace.files import IllegalName, Listed, Listing, TooLarge, Unsafe
 from agent_service.views.workspace.rendering import ArtifactChanged, Folders
 from groundwork.service.errors import Failure, TryAgain
@@ -201,13 +201,13 @@ class WhyCalls:
             result=result,
             letters=letters,
             present=await self._present(status),
-            word=_word(run, status),
+            gateway_call=_gateway_call(run, status),
             lacks=lacks,
         )
 
     async def _on_the_bus(self, run: RunState) -> tuple[str, MessageLocation | None, MessageLocation | None]:
         """Why the bus could not be read; the request and the result of the attempt that is waited for."""
-        pending = out_longest(run)
+        pending = oldest_pending(run)
         if pending is None:
             return "", None, None
         try:
@@ -244,8 +244,8 @@ class WhyCalls:
         return otherwise
 
 
-def _word(run: RunState, status: GatewayStatus | None) -> WaitingCall | None:
-    pending = out_longest(run)
+def _gateway_call(run: RunState, status: GatewayStatus | None) -> WaitingCall | None:
+    pending = oldest_pending(run)
     name = pending.name if pending else (0, "", 0)
     calls = (call for call in (status.waiting if status else ()) if call.run_id == run.run_id)
     return next((call for call in calls if (call.step, call.task or "", call.round or 0) == name), None)

@@ -25,10 +25,10 @@ from agent_service.views.inbox import (
     LetterView,
     NoSuchLetter,
     NotSentAgain,
+    damaged_run_item,
+    letter_item,
     letter_view,
-    of_damaged_run,
-    of_letter,
-    of_run,
+    run_item,
     without_secrets,
 )
 from groundwork.service.errors import Failure, TryAgain
@@ -116,7 +116,7 @@ class PeopleCalls:
         """Paused and escalated runs, and dead letters that no person has dealt with, by urgency."""
         (letters, trouble), stopped = await asyncio.gather(self._open_letters(), self.store.inbox.runs(query.limit))
         cards = await asyncio.gather(*(self._card(run_id, touched_at) for run_id, touched_at in stopped))
-        items = [card for card in cards if card] + [of_letter(letter) for letter in letters[-query.limit :]]
+        items = [card for card in cards if card] + [letter_item(letter) for letter in letters[-query.limit :]]
         items.sort(key=attrgetter("urgency"))
         total = await self.store.inbox.count() + len(letters)
         return InboxView(items=tuple(items[: query.limit]), total=total, trouble=trouble)
@@ -136,9 +136,9 @@ class PeopleCalls:
         try:
             run = await self.store.load(run_id)
         except Damaged as error:
-            return of_damaged_run(error, touched_at)
+            return damaged_run_item(error, touched_at)
         stands = run is not None and run.state.status in (Status.PAUSED, Status.ESCALATED)
-        return of_run(run.state, self.now()) if run and stands else None
+        return run_item(run.state, self.now()) if run and stands else None
 
     async def _open_letters(self) -> tuple[list[DeadLetter], str]:
         """Unsettled letters, or why they cannot be read now."""

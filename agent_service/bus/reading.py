@@ -70,7 +70,7 @@ class NatsMessageLocator:
     async def _place(self, stream: str, message: StoredMessage) -> MessageLocation:
         infos = await self._consumers(stream)
         consumers = (_position(info, message.seq) for info in infos if _takes(info, message.subject))
-        return MessageLocation(stream=stream, seq=message.seq, at=message.at, holders=tuple(consumers))
+        return MessageLocation(stream=stream, seq=message.seq, at=message.at, consumers=tuple(consumers))
 
     async def _consumers(self, stream: str) -> list[dict[str, Any]]:
         answer = await self._link.ask_jetstream(f"CONSUMER.LIST.{stream}", timeout_s=ANSWER_WITHIN_S)
@@ -89,7 +89,7 @@ def _position(info: Mapping[str, Any], seq: int) -> ConsumerPosition:
     over = seq <= done or (seq <= delivered and not in_hand)
     return ConsumerPosition(
         consumer=str(info["name"]),
-        stands="done" if over else "in_hand" if seq <= delivered else "ahead",
+        progress="done" if over else "in_hand" if seq <= delivered else "ahead",
         before=max(0, seq - delivered - 1),
         in_hand=in_hand,
         redelivered=int(info.get("num_redelivered", 0)),

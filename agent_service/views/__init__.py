@@ -1,1 +1,1 @@
-"""Runs as they are shown: for the API, pages, logs and the terminal. Templates over history and state."""
+"""Views of runs for API, pages and traces: templates over history and state."""

@@ -1,4 +1,4 @@
-"""The inbox of people: runs that stopped, and dead letters as their stream keeps them."""
+"""The inbox: runs that wait for a person, and dead letters."""
 
 import re
 from collections.abc import Mapping
@@ -29,8 +29,8 @@ URGENCY = {"approval": 0, "question": 0, "in_doubt": 1, "escalated": 2, "paused"
 Action = Literal[
     "approve", "reject", "answer", "resume", "raise_budget", "cancel", "start_again", "dismiss", "retry", "discard"
 ]  # fmt: skip
-"""What a person may do, the usual action first."""
-OF_PAUSES: dict[str, tuple[ItemKind, tuple[Action, ...]]] = {
+"""Actions of a person; in lists, the usual one comes first."""
+PAUSES: dict[str, tuple[ItemKind, tuple[Action, ...]]] = {
     "approval": ("approval", ("approve", "reject", "cancel")),
     "question": ("question", ("answer", "cancel")),
     "paused by a budget": ("paused", ("raise_budget", "cancel")),
@@ -39,7 +39,7 @@ OF_PAUSES: dict[str, tuple[ItemKind, tuple[Action, ...]]] = {
 
 
 class NoSuchLetter(Exception):
-    """The number names no letter, or one that is gone."""
+    """No letter has this number, or it is gone."""
 
 
 class NotSentAgain(Exception):
@@ -55,7 +55,7 @@ class Settled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """`buried` is when it was; `size` and `body` are the letter's own. `held`: its stream still has it."""
+    """`size` and `body` are those of the letter, not of the refused message. `held`: its stream still has it."""
 
     id: int
     buried: datetime
@@ -84,16 +84,16 @@ class DeadLetter:
         return int(self.header(name)) if NUMBER.fullmatch(self.header(name)) else 0
 
     def is_about(self, subject: str, at: datetime) -> bool:
-        """Whether its message was stored then."""
-        told = instant_in(self.header("Time"))
-        return subject == self.subject and (told is None or same_instant(told, at))
+        """True if its message has this subject and was stored at this instant."""
+        stored_at = instant_in(self.header("Time"))
+        return subject == self.subject and (stored_at is None or same_instant(stored_at, at))
 
 
 class LetterView(View):
     """A dead letter. `id` is its number; `stream`, `stream_seq` and `subject` are those of the refused message.
 
-    `status`: `open`, or what a person did: `retried`, `dropped`. `body` is the refused message, cut where it is long,
-    and null where it is gone or not asked for. Addresses for endings and proofs of calls are hidden in it.
+    `status` is `open`, `retried` or `dropped`. `body` is the refused message, cut to a maximum length, and null where
+    it is gone or was not asked for. Callback addresses and capabilities are hidden in it.
     """
 
     id: int
@@ -134,9 +134,9 @@ def letter_view(letter: DeadLetter) -> LetterView:
 
 
 class InboxItem(View):
-    """One card. `run_id` names the run, `seq` the dead letter; `text` is the reason, `class` the word for it.
+    """One card. `run_id` names the run, `seq` the dead letter; `text` is the reason, `class` its class.
 
-    `asks` is what a person is asked, in full.
+    `asks` is the whole request to the person.
     """
 
     id: str
@@ -158,8 +158,8 @@ class InboxItem(View):
 
 
 class InboxView(View):
-    """By urgency: approvals and questions, what is in doubt, runs that stopped, dead letters. `total` counts all that
-    waits; `trouble` says why dead letters are missing here, if they are.
+    """By urgency: approvals and questions, writes in doubt, stopped runs, dead letters. `total` counts them all;
+    `trouble` says why dead letters are missing, if they are.
     """
 
     items: tuple[InboxItem, ...]
@@ -167,10 +167,10 @@ class InboxView(View):
     trouble: str = ""
 
 
-def of_run(run: RunState, at: datetime) -> InboxItem:
+def run_item(run: RunState, at: datetime) -> InboxItem:
     asks, waits = open_task(run), waits_for(run)
     ended: ItemKind = "in_doubt" if run.ending_class == "in_doubt" else "escalated"
-    kind, actions = OF_PAUSES.get(stop_kind(run)) or (ended, _of_ended(run, at))
+    kind, actions = PAUSES.get(stop_kind(run)) or (ended, _actions_after_end(run, at))
     return InboxItem(
         id=f"run:{run.run_id}",
         kind=kind,
@@ -185,22 +185,22 @@ def of_run(run: RunState, at: datetime) -> InboxItem:
     )
 
 
-def _of_ended(run: RunState, at: datetime) -> tuple[Action, ...]:
+def _actions_after_end(run: RunState, at: datetime) -> tuple[Action, ...]:
     until = reopens_until(run)
     if until is None:
         return ()
     return ("answer", "start_again", "dismiss") if at <= until else ("start_again", "dismiss")
 
 
-def of_damaged_run(damaged: Damaged, since: datetime) -> InboxItem:
+def damaged_run_item(damaged: Damaged, since: datetime) -> InboxItem:
     run_id = damaged.run_id
     about = {"run_id": run_id, "title": run_id, "text": str(damaged), "class": "damaged", "since": since}
     return InboxItem.model_validate({"id": f"run:{run_id}", "kind": "escalated", **about})
 
 
-def of_letter(letter: DeadLetter) -> InboxItem:
+def letter_item(letter: DeadLetter) -> InboxItem:
     why, actions = obstacle(letter), tuple[Action, ...](["discard"])
-    if not why and letter.header_number("Deliveries") == 1:  # it was refused at once, for what it says
+    if not why and letter.header_number("Deliveries") == 1:  # refused for its content
         why, actions = "it cannot be read as it is, and would be refused again: drop it", ("discard", "retry")
     elif not why:
         actions = ("retry", "discard")

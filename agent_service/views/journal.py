@@ -1,4 +1,4 @@
-"""Entries, timelines and model calls as the API shows them; a history is read on from where a reader stopped."""
+"""Entries, timelines and model calls as the API shows them."""
 
 import json
 from collections import OrderedDict
@@ -21,9 +21,9 @@ REMEMBERED_RUNS = 64
 
 
 class EntryView(View):
-    """An entry of the journal. `status` and `pending_step` are the run's after it, `event` is what happened.
+    """An entry of the journal, with the run's `status` and `pending_step` after it.
 
-    `hash` is of the event as it is stored, where the address of a callback is not hidden.
+    `hash` is that of the stored event, in which the address of a callback is not hidden.
     """
 
     seq: int
@@ -37,7 +37,7 @@ class EntryView(View):
 
 
 class TimelineView(View):
-    """Each of the `items` is followed by its parts, else they are in the order in which they began."""
+    """Items in order of their beginning, each followed by its parts."""
 
     run_id: str
     status: Status
@@ -57,17 +57,19 @@ def entry_view(record: JournalRecord) -> EntryView:
         summary=entry_summary(record),
         status=stands.status,
         pending_step=stands.step or None,
-        event=_shown(json.loads(entry.event)),
+        event=_without_callback(json.loads(entry.event)),
         hash=entry.hash,
     )
 
 
-def _shown(event: dict[str, Any]) -> dict[str, Any]:
+def _without_callback(event: dict[str, Any]) -> dict[str, Any]:
     brief = event.get("brief") or {}
     return event | {"brief": brief | {"callback": HIDDEN}} if brief.get("callback") else event
 
 
 class JournalReader:
+    """Caches histories of the runs read last, and extends them by new entries."""
+
     def __init__(self, journals: Journals) -> None:
         self._journals = journals
         self._histories: OrderedDict[str, History] = OrderedDict()
@@ -76,11 +78,11 @@ class JournalReader:
         return [entry.record() for entry in await self._journals.entries(run_id, after, limit)]
 
     async def changes(self, run_id: str) -> Sequence[ChangeRecord]:
-        """All entries, each with the run as it was then, which only the rules tell."""
+        """All entries, each with the state after it as the rules of this version decide it."""
         return tuple(replay(await self._journals.entries(run_id)))
 
     async def history(self, run_id: str, version: int) -> History:
-        """Up to the entry `version` at least."""
+        """The history with at least the entries up to `version`."""
         history = self._histories.get(run_id) or History()
         if history.seq < version:
             history.extend(await self.records(run_id, history.seq, version - history.seq))
@@ -92,12 +94,11 @@ class JournalReader:
 
 
 class CallView(View):
-    """One model call, as its `item` of the timeline. `prompt` is what the model was told, made anew from the run as it
-    was then; `prompt_note` says why it may differ from what was sent, and is empty where it does not (but for the
-    minute that it names).
+    """One model call, with its `item` of the timeline. `prompt` is rendered again from the state at the time of the
+    call; `prompt_note` says why it may differ from the prompt that was sent, and is empty where only the minute in it
+    may differ.
 
-    `reply` is the event of its reply as the journal keeps it: usage, provenance, the decision and the plan that came
-    along; `outcome` is what came of it.
+    `reply` is the stored event: usage, provenance, the decision and the plan that came along; `outcome` is its summary.
     """
 
     run_id: str
@@ -111,13 +112,13 @@ class CallView(View):
 
 
 def made_call(changes: Sequence[ChangeRecord], number: int) -> Item | None:
-    """The newest time that it was made."""
+    """The newest item of the call."""
     calls = [one for one in History(changes).of_kind("phase") if one.call == number and one.id != f"call:{number}:plan"]
     return calls[-1] if calls else None
 
 
 def question_of(made: Item, changes: Sequence[ChangeRecord]) -> ModelQuestion:
-    """What its prompt was made of. `changes`: all of its run."""
+    """`changes`: all of the run."""
     state, now = changes[made.about["asked_in"] - 1].after, made.about["asked_at"]
     phase = made.phase or Phase.PLAN
     return ModelQuestion(state=state, call=made.call or 0, phase=phase, with_plan=state.brief.fused, now=now)
@@ -126,7 +127,7 @@ def question_of(made: Item, changes: Sequence[ChangeRecord]) -> ModelQuestion:
 def call_view(
     changes: Sequence[ChangeRecord], number: int, prompt_of: Callable[[ModelQuestion], PromptText]
 ) -> CallView | None:
-    """None for a call that was not made."""
+    """None if the run made no such call."""
     made = made_call(changes, number)
     if made is None:
         return None

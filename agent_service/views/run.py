@@ -1,4 +1,4 @@
-"""Runs as the API shows them. Texts of models and tools are as they came; the reader of the JSON escapes them."""
+"""Runs and steps as the API shows them. Texts of models and tools are not escaped; readers of the JSON do that."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -24,10 +24,10 @@ from schemas.fields import BudgetUse, DoneItem
 
 
 class UsageView(ChildUsage):
-    """What the run's model calls cost; `cost_usd` is null when a price is not known.
+    """Usage of the run's model calls; `cost_usd` is null if a price is not known.
 
-    `cache_read_tokens` is the part of the input that came from the provider's cache. `lost_…` is what was set aside for
-    calls whose reply was never heard (a crash, a cancel): perhaps paid, and counted against the limits.
+    `cache_read_tokens` is the part of the input that came from the provider's cache. `lost_…` was reserved for calls
+    without a recorded reply (a crash, a cancel): it may have been paid, and counts against the limits.
     """
 
     tokens: int
@@ -35,13 +35,13 @@ class UsageView(ChildUsage):
 
 
 class PendingView(View):
-    """The attempt whose result the run waits for; with `retry_at`, the attempt that is sent then.
+    """An attempt that the run waits for; with `retry_at`, the attempt that will be sent then.
 
-    `task` and `round` are of a sub-request of the step, null for its own request.
+    `task` and `round` name a sub-request of the step, and are null for its own request.
 
-    `executor` is who was asked for it, by the route of that name; null where it tells no name. It was asked at
-    `requested_at` and is given up at `deadline_at`. `present` says whether the executor answered when it was last asked
-    for its tools, and is null where that is not known; `trouble` is what it says is wrong with it, as with its Ductile.
+    `executor` was asked at `requested_at` and has until `deadline_at`; it is null if it gives no name. `present` is
+    true if it answered the last catalog query, and null if that is not known; `trouble` is its own report, such as a
+    failing Ductile.
     """
 
     step: int
@@ -60,21 +60,19 @@ class PendingView(View):
 
 
 class RunView(View):
-    """One run. `class` names its ending or why it pauses; `steps` are those of its timeline, the
-    pending ones too.
+    """One run. `class` names its ending, or the reason of its pause; `steps` are the step items of its timeline.
 
-    `pendings` are the attempts whose results it waits for: several while reads or tasks run side by side;
-    `pending` is the first.
+    `pendings` are the attempts it waits for, several while reads or tasks run in parallel; `pending` is the first.
 
-    `models` are those that replied, as they name themselves; null where the journal was not asked. `asks` is what a
-    person is asked, as `agent.waiting` says it. `reopened` counts the answers that set it going again after an end;
-    until `reopens_until` an answer does so, null where none does.
+    `models` are the names of the models that replied, null if the journal was not read. `asks` is the request to a
+    person, as in `agent.waiting`. `reopened` counts the answers that reopened the run; an answer reopens it until
+    `reopens_until`, null if none can.
 
-    `parent_run_id` is the run that started it, or that a caller named as such; `depth` is how many agents called each
-    other to get here; `children` are the runs that it started as a step, or as the task of one. `caller` is who asked
-    for it, such as `token ci` or `bus`; empty where the API has no tokens.
+    `parent_run_id` is the run that started it, or that its caller named; `depth` is its level in the tree of agents;
+    `children` are the runs that its steps and tasks started. `caller` asked for the run, such as `token ci` or `bus`;
+    it is empty if the API has no tokens.
 
-    `stopped`: by whom, since when and why everything is stopped, this run too; empty while it goes on or has ended.
+    `stopped` says by whom, since when and why everything is stopped; it is empty if nothing is, and after the end.
     """
 
     run_id: str
@@ -118,7 +116,7 @@ class RunView(View):
 
 
 _TIMES = ("accepted_at", "started_at", "updated_at", "ended_at")
-_AS_IT_IS = ("run_id", "wake_id", "status", "reopened", "artifacts", *_TIMES)
+_SAME_NAMES = ("run_id", "wake_id", "status", "reopened", "artifacts", *_TIMES)
 
 
 def run_view(
@@ -129,9 +127,9 @@ def run_view(
     present: frozenset[str] | None = None,
     trouble: str = "",
 ) -> RunView:
-    """`history` adds steps and models. `trace_url` has `{trace_id}` in its place."""
+    """`history` adds steps and models; `{trace_id}` is replaced in `trace_url`."""
     return RunView(
-        **{name: getattr(run, name) for name in _AS_IT_IS},
+        **{name: getattr(run, name) for name in _SAME_NAMES},
         parent_run_id=run.brief.parent.run_id if run.brief.parent else None,
         depth=run.brief.depth,
         children=run.children,
@@ -148,11 +146,11 @@ def run_view(
         models=tuple(history.models) if history else None,
         trace_id=trace_id(run.run_id),
         trace_url=trace_url.replace("{trace_id}", trace_id(run.run_id)) if trace_url else None,
-        **({} if run.status is Status.DONE else _of_what_is_not_done(run, present, trouble)),
+        **({} if run.status is Status.DONE else _open_fields(run, present, trouble)),
     )
 
 
-def _of_what_is_not_done(run: RunState, present: frozenset[str] | None, trouble: str) -> dict[str, Any]:
+def _open_fields(run: RunState, present: frozenset[str] | None, trouble: str) -> dict[str, Any]:
     pendings = pending_views(run, present, trouble)
     told = {"waiting_for": waiting_for(run), "asks": open_task(run), "reopens_until": reopens_until(run)}
     return told | {"remedy": remedy(run), "pending": next(iter(pendings), None), "pendings": pendings}
@@ -163,16 +161,16 @@ def reopens_until(run: RunState) -> datetime | None:
     return reopenable_until(run, waiting) if isinstance(waiting, Ended) and waiting.status is Status.ESCALATED else None
 
 
-_OF_PENDING = ("step", "attempt", "route", "requested_at", "deadline_at", "retry_at")
+_PENDING_NAMES = ("step", "attempt", "route", "requested_at", "deadline_at", "retry_at")
 
 
 def pending_views(run: RunState, present: frozenset[str] | None, trouble: str) -> tuple[PendingView, ...]:
-    """`present`: executors that answered the last catalog query; `trouble` is of the first."""
+    """`present`: executors that answered the last catalog query. `trouble` is that of the first attempt."""
     views = list[PendingView]()
     for pending in run.pendings:
         executor = executor_of(run, pending)
         view = PendingView(
-            **{name: getattr(pending, name) for name in _OF_PENDING},
+            **{name: getattr(pending, name) for name in _PENDING_NAMES},
             task=pending.task or None,
             round=pending.round or None,
             tool=pending.action.tool,
@@ -186,11 +184,11 @@ def pending_views(run: RunState, present: frozenset[str] | None, trouble: str) -
 
 
 class PartView(View):
-    """The step, a task that its tool asked for before it could answer, an attempt, or a wait between two.
+    """The step, a task that its tool asked for first, an attempt, or a wait between two attempts.
 
-    `about`: of the step and of tasks. `arguments`; `approved_by`, the person who allowed it, null where none had to;
-    of the step, `route`, `expected`, `risk` and `rationale`; of a task, `query`, `reason`, why it was asked for, and
-    `needs`, the tasks before it. `result`: all that the tool brought.
+    `about` of steps and tasks has `arguments` and `approved_by`, null if no approval was needed; of the step also
+    `route`, `expected`, `risk` and `rationale`; of a task `query`, `reason` and `needs`, the tasks before it. `result`
+    is the whole result of the tool.
     """
 
     item: Item
@@ -199,9 +197,7 @@ class PartView(View):
 
 
 class StepDetail(View):
-    """One step in full, each of its `parts` followed by its own. `executor` is who was asked, null where it tells no
-    name.
-    """
+    """One step in full; each of its `parts` is followed by its own parts. `executor` is null if it gives no name."""
 
     run_id: str
     executor: str | None
@@ -209,12 +205,11 @@ class StepDetail(View):
 
 
 def items_of_step(history: History, step: int) -> list[Item]:
-    """Each followed by its parts."""
     return as_tree([item for item in history.by_id.values() if item.step == step and item.kind != "phase"])
 
 
 def step_detail(run: RunState, items: Sequence[Item], answers: Mapping[int, JournalRecord]) -> StepDetail:
-    """`answers`: the entries that `items` were answered in, by number."""
+    """`answers`: entries with the answers of `items`, by number."""
     skill = run.brief.skill(items[0].tool or "")
     parts = tuple(_part(item, answers.get(item.answered_in)) for item in items)
     return StepDetail(run_id=run.run_id, executor=skill.executor if skill else None, parts=parts)

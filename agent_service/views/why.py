@@ -1,4 +1,4 @@
-"""The diagnosis of a run: what it waits for, where its message is on the bus, and what to do. Nothing is guessed."""
+"""The diagnosis of a run: its wait, its messages on the bus, a verdict and a remedy. Nothing is guessed."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import field
@@ -20,21 +20,21 @@ from schemas.values import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerPosition:
-    """A consumer that a message is for. `stands`: it was not delivered yet, is in hand, or was dealt with.
+    """A consumer of the message. `progress`: the message is not delivered yet, in hand, or done.
 
-    `before` counts the messages that are delivered before this one; `in_hand`, `redelivered` and `fetches` are of the
-    consumer as a whole: JetStream does not tell of a single message how often it was delivered.
+    `before` counts the messages ahead of this one. `in_hand`, `redelivered` and `fetches` count for the whole consumer,
+    because JetStream reports no deliveries of a single message.
     """
 
     consumer: str
-    stands: Literal["ahead", "in_hand", "done"]
+    progress: Literal["ahead", "in_hand", "done"]
     before: int
     in_hand: int
     redelivered: int
     fetches: int
 
     def __str__(self) -> str:
-        match self.stands:
+        match self.progress:
             case "ahead":
                 fetching = f"{self.fetches} fetches wait for messages" if self.fetches else "no fetch is open"
                 return f"consumer {self.consumer} has not delivered it: {self.before} are before it, {fetching}"
@@ -46,16 +46,14 @@ class ConsumerPosition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageLocation:
-    """A message in a stream."""
-
     stream: str
     seq: int
     at: datetime
-    holders: tuple[ConsumerPosition, ...] = ()
+    consumers: tuple[ConsumerPosition, ...] = ()
 
     def __str__(self) -> str:
-        held = "; ".join(map(str, self.holders)) or "no consumer takes its subject"
-        return f"message {self.seq} of {self.stream}, stored {instant(self.at)}; {held}"
+        consumed = "; ".join(map(str, self.consumers)) or "no consumer takes its subject"
+        return f"message {self.seq} of {self.stream}, stored {instant(self.at)}; {consumed}"
 
 
 UNDER_WAY = (Status.QUEUED, Status.RUNNING)
@@ -67,14 +65,14 @@ LOG = Remedy(text="see the agent's log, and start it again if it does not go on"
 
 
 class FactView(View):
-    """One thing that was found out."""
+    """A finding of the diagnosis."""
 
     what: str
     text: str
 
 
 class WhyView(View):
-    """The diagnosis of a run. `verdict` says in a sentence why it stands there."""
+    """The diagnosis of a run. `verdict` is a sentence that says why it does not go on."""
 
     run_id: str
     status: Status
@@ -86,8 +84,8 @@ class WhyView(View):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observations:
-    """`trouble`: why the bus could not be asked, if so. `lacks` is what is wrong with each thing that the agent needs.
-    `word` is what the gateway says of the pending call.
+    """`trouble` is the reason why the bus could not be read. `lacks` has the trouble of each part that the agent needs.
+    `gateway_call` is the gateway's report on the pending call.
     """
 
     trouble: str = ""
@@ -95,7 +93,7 @@ class Observations:
     result: MessageLocation | None = None
     letters: tuple[DeadLetter, ...] = ()
     present: frozenset[str] = frozenset()
-    word: WaitingCall | None = None
+    gateway_call: WaitingCall | None = None
     lacks: Mapping[str, str] = field(default_factory=dict)
     dismissal: Dismissal | None = None
 
@@ -115,15 +113,14 @@ def why_view(run: RunState, seen: Observations) -> WhyView:
     )
 
 
-def out_longest(run: RunState) -> Pending | None:
+def oldest_pending(run: RunState) -> Pending | None:
     return min(run.sent, key=lambda pending: pending.requested_at, default=None)
 
 
 def _facts(run: RunState, seen: Observations) -> Iterator[tuple[str, str]]:
-    """What was found out; those without a text are none."""
     yield "run", f"{run.status}, entry {run.version} of {instant(run.updated_at)}: {run.summary}"
     yield "timer", f"the agent acts by itself at {instant(run.due_at)}" if run.due_at else ""
-    until, pending = reopens_until(run), out_longest(run)
+    until, pending = reopens_until(run), oldest_pending(run)
     yield "answer", f"until {instant(until)}, a person's answer sets it going again" if until else ""
     yield from (("in doubt", f"whether step {doubt.step} ({doubt.tool}) was carried out") for doubt in run.doubts)
     if pending:
@@ -132,7 +129,7 @@ def _facts(run: RunState, seen: Observations) -> Iterator[tuple[str, str]]:
         yield "request", "" if seen.trouble else str(seen.request or "it is not on the bus")
         yield "result", str(seen.result or "")
         yield "executor", f"{executor} {answers}" if executor else ""
-        yield "gateway", f"since {instant(seen.word.since)}: {seen.word.why}" if seen.word else ""
+        yield "gateway", f"since {instant(call.since)}: {call.why}" if (call := seen.gateway_call) else ""
     yield "bus", seen.trouble
     yield from (("dead letter", f"{one.id}, of {one.subject}: {one.header('Reason')}") for one in seen.letters)
     yield from ((f"agent: {name}", trouble) for name, trouble in seen.lacks.items())
@@ -140,19 +137,19 @@ def _facts(run: RunState, seen: Observations) -> Iterator[tuple[str, str]]:
 
 
 def _verdicts(run: RunState, seen: Observations) -> Iterator[Verdict]:
-    """The first of them counts."""
+    """Verdicts by precedence."""
     if (halt := seen.lacks.get("halt")) and run.status in UNDER_WAY:
         yield halt, GO_ON
     if run.status is Status.QUEUED:
         if seen.lacks.get("skills"):
             yield f"it cannot begin before there are tools: {seen.lacks['skills']}", SERVE
         yield "it waits for its turn: other runs have all places", None
-    if run.status is Status.RUNNING and (pending := out_longest(run)):
-        yield from _of_a_sent_attempt(run, pending, seen)
-    yield from _of_its_wait(run, seen)
+    if run.status is Status.RUNNING and (pending := oldest_pending(run)):
+        yield from _attempt_verdicts(run, pending, seen)
+    yield from _wait_verdicts(run, seen)
 
 
-def _of_its_wait(run: RunState, seen: Observations) -> Iterator[Verdict]:
+def _wait_verdicts(run: RunState, seen: Observations) -> Iterator[Verdict]:
     waits = waiting_for(run)
     if waits is None or run.stop:
         how = "it waits for a person" if run.status is Status.PAUSED else f"it has ended: {run.status}"
@@ -166,7 +163,7 @@ def _of_its_wait(run: RunState, seen: Observations) -> Iterator[Verdict]:
     yield f"it waits for {waits.text}{by_itself}", remedy(run)
 
 
-def _of_a_sent_attempt(run: RunState, pending: Pending, seen: Observations) -> Iterator[Verdict]:
+def _attempt_verdicts(run: RunState, pending: Pending, seen: Observations) -> Iterator[Verdict]:
     what, executor = attempt_text(pending), executor_of(run, pending)
     if pending.grant:
         child = child_run_id(run.run_id, pending)
@@ -177,20 +174,20 @@ def _of_a_sent_attempt(run: RunState, pending: Pending, seen: Observations) -> I
     for letter in reversed([letter for letter in seen.letters if not letter.settled]):
         mend = Remedy(text="correct what it names, then retry it", command=f"agentic dlq retry {letter.id}")
         yield f"a message of the run was refused: {letter.header('Reason')}", mend
-    if seen.word:
-        yield f"the gateway has {what} and waits: {seen.word.why}", DOCTOR
+    if seen.gateway_call:
+        yield f"the gateway has {what} and waits: {seen.gateway_call.why}", DOCTOR
     if seen.trouble:
         yield f"it waits for the result of {what}; what lies on the bus could not be looked at", DOCTOR
     if executor and executor not in seen.present:
         yield f"no executor works on {what}: {executor} does not answer", SERVE
-    yield _by_its_request(what, pending, seen)
+    yield _request_verdict(what, pending, seen)
 
 
-def _by_its_request(what: str, pending: Pending, seen: Observations) -> Verdict:
+def _request_verdict(what: str, pending: Pending, seen: Observations) -> Verdict:
     until = instant(pending.deadline_at)
     if seen.request is None:
         return f"the request of {what} is not on the bus: the agent says it again when it starts", LOG
-    match sorted(one.stands for one in seen.request.holders):
+    match sorted(one.progress for one in seen.request.consumers):
         case []:
             return f"no consumer takes requests of route {pending.route}", SERVE
         case [*_, "in_hand"]:

@@ -22,7 +22,7 @@ from agent_service.history.log_line import log_line
 from agent_service.run.changes import replay
 from agent_service.run.lines import RunLine, line_of
 from agent_service.run.ports import PromptText
-from agent_service.views.inbox import of_letter
+from agent_service.views.inbox import letter_item
 from agent_service.views.journal import call_view, entry_view, timeline_view
 from agent_service.views.run import run_view
 from agent_service.views.why import Observations, why_view
@@ -128,7 +128,7 @@ def pictures(seen: Callable[[Any], Any] = lambda told: told) -> dict[str, Render
         "run-question": run(view_of(a_run_that_asks()), nothing),
         "run-approval": run(view_of(a_run_that_needs_approval(**APPROVAL)), nothing),
         "list": render.runs(safe({"runs": seen(LINES), "next_cursor": "run_0"})),
-        "inbox": inbox(sent(of_letter(LETTER)), total=7, trouble="the dead letters cannot be read"),
+        "inbox": inbox(sent(letter_item(LETTER)), total=7, trouble="the dead letters cannot be read"),
         "inbox-empty": inbox(),
         "why": render.why(safe(seen(why))),
         "step": Text(render.step(safe(seen(sent(step_of(MOMENTS, 1)))))),

@@ -45,7 +45,7 @@ async def found(bus: NatsLink, step: int, since: datetime) -> MessageLocation | 
 
 def only(place: MessageLocation | None) -> ConsumerPosition:
     assert place is not None
-    (holder,) = place.holders
+    (holder,) = place.consumers
     return holder
 
 
@@ -56,15 +56,15 @@ async def test_a_request_is_followed_from_the_stream_into_a_hand_and_out_of_it(b
     assert ahead is not None
     assert (ahead.stream, ahead.seq) == (subjects.STREAM_REQUESTS, 2)
     assert abs(ahead.at - since) < timedelta(seconds=30)
-    assert (only(ahead).consumer, only(ahead).stands, only(ahead).before) == ("tools", "ahead", 1)
+    assert (only(ahead).consumer, only(ahead).progress, only(ahead).before) == ("tools", "ahead", 1)
     pulled = await bus.jetstream.pull_subscribe_bind(subjects.DURABLE_TOOLS, subjects.STREAM_REQUESTS)
     first, second = await pulled.fetch(2)
     in_hand = only(await found(bus, 2, since))
-    assert (in_hand.stands, in_hand.in_hand, in_hand.redelivered) == ("in_hand", 2, 0)
+    assert (in_hand.progress, in_hand.in_hand, in_hand.redelivered) == ("in_hand", 2, 0)
     await second.ack_sync()
     await first.ack_sync()
-    assert only(await found(bus, 2, since)).stands == "done"
-    assert only(await found(bus, 3, since)).stands == "ahead"
+    assert only(await found(bus, 2, since)).progress == "done"
+    assert only(await found(bus, 3, since)).progress == "ahead"
 
 
 async def test_a_message_that_took_the_id_of_ours_is_not_taken_for_it(bus: NatsLink) -> None:

@@ -55,13 +55,13 @@ def test_what_happens_to_runs_is_measured(golden: Golden) -> None:
 def place(**holder: Any) -> MessageLocation:
     known: dict[str, Any] = {
         "consumer": "tools",
-        "stands": "in_hand",
+        "progress": "in_hand",
         "before": 0,
         "in_hand": 1,
         "redelivered": 0,
         "fetches": 0,
     }
-    return MessageLocation(stream="AGENTIC_REQUESTS", seq=3, at=NOON, holders=(ConsumerPosition(**(known | holder)),))
+    return MessageLocation(stream="AGENTIC_REQUESTS", seq=3, at=NOON, consumers=(ConsumerPosition(**(known | holder)),))
 
 
 def waiting() -> Script:
@@ -73,13 +73,13 @@ WORD = WaitingCall(run_id=RUN_ID, step=1, tool="fetch", attempt=1, since=NOON, w
 FOUND: dict[str, dict[str, Any]] = {
     "in hand": {"request": place()},
     "in hand, again and again": {"request": place(in_hand=3, redelivered=2)},
-    "behind others": {"request": place(stands="ahead", before=4)},
-    "about to be fetched": {"request": place(stands="ahead", fetches=1)},
-    "dealt with": {"request": place(stands="done")},
+    "behind others": {"request": place(progress="ahead", before=4)},
+    "about to be fetched": {"request": place(progress="ahead", fetches=1)},
+    "dealt with": {"request": place(progress="done")},
     "with no consumer": {"request": MessageLocation(stream="S", seq=1, at=NOON)},
     "not on the bus": {},
     "with an executor that is away": {"request": place(), "present": frozenset()},
-    "with an executor that waits": {"request": place(), "word": WORD},
+    "with an executor that waits": {"request": place(), "gateway_call": WORD},
     "answered, and not taken up": {"request": place(), "result": place()},
     "answered with a dead letter": {"request": place(), "letters": (LETTER,)},
     "not to be looked at": {"trouble": "no NATS"},

@@ -1,1 +1,1 @@
-"""What one event does to a run: it is taken in, decided, committed, and what it asks for is carried out."""
+"""Run turns: take in an event, decide, commit, and perform the effects."""

@@ -1,4 +1,4 @@
-"""Journal events: each entry with the run before and after it, as committed or replayed from the journal."""
+"""Change records: each journal entry with the run before and after it, as committed or replayed."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
@@ -16,13 +16,13 @@ from schemas.values import dataclass
 
 class Journals(Protocol):
     async def entries(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[Entry]:
-        """The run's entries with `seq` > `after`, in order."""
+        """Entries of the run with `seq` > `after`, in order."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChangeRecord(JournalRecord):
-    """A record with the run before and after it. `before` is None for the first. `opened`: how many more open runs its
-    caller has.
+    """A journal record with the run before (None for the first entry) and after it. `opened`: change in the number of
+    open runs of its caller.
     """
 
     before: RunState | None
@@ -49,7 +49,7 @@ class ChangeRecord(JournalRecord):
 
     @property
     def state_transition(self) -> str:
-        """Such as `acting->thinking`; an ended run has its status there."""
+        """Such as `acting->thinking`; an ended run appears with its status."""
         return f"{_state_name(self.before)}->{_state_name(self.after)}"
 
     @cached_property
@@ -69,8 +69,8 @@ def _state_name(run: RunState | None) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallCharge:
-    """What an entry tells limits of a model call: `tokens` and `usd` are set aside where it is `reserved`, else used.
-    `hold_s`: how long the provider asked to wait, and why.
+    """Effect of an entry on the limits of model calls: `tokens` and `usd` are reserved if `reserved`, else used.
+    `hold_s`: wait that the provider asked for, with its reason.
     """
 
     reserved: bool
@@ -82,23 +82,21 @@ class CallCharge:
 
 
 RecordedCall = tuple[datetime, str, CallCharge]
-"""When it was made, and by what run."""
+"""Instant of the call, run id, charge."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReservedFunds:
-    """What is set aside for a run's model call, of its caller's money."""
-
     caller: str
     usd: float
 
 
 RATE_ERRORS = frozenset({"rate_limit", "overloaded"})
-"""Errors of a provider after which no run asks before the time is over."""
+"""Provider errors after which no run calls the model until the wait is over."""
 
 
 def call_charge(event: Event) -> CallCharge | None:
-    """None for an event of another kind."""
+    """None for an event that is no part of a model call."""
     match event:
         case CallReserved(reserve=reserve):
             return CallCharge(reserved=True, tokens=reserve.tokens, usd=reserve.cost_usd or 0.0)
@@ -112,8 +110,8 @@ def call_charge(event: Event) -> CallCharge | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteCommit:
-    """An entry that this process did not see itself commit. `position` is its place in the journal of all runs, `by`
-    the delivery or turn under which it was committed, `status` the run's after it. `size`: bytes of a caller's wake.
+    """Entry that another process committed. `position`: place in the journal of all runs. `by`: delivery or turn of the
+    commit. `status`: the run's status after it. `size`: bytes of a caller's wake.
     """
 
     run_id: str
@@ -129,8 +127,8 @@ class RemoteCommit:
 
 
 def replay(entries: Iterable[Entry]) -> Iterator[ChangeRecord]:
-    """A journal from its first entry; each event is decided once more. Raises Damaged, and ValueError for what cannot
-    follow or leads to other facts.
+    """Decides each event of a journal again, from its first entry. Raises Damaged, and ValueError for an entry that
+    cannot follow or leads to other facts.
     """
     before: RunState | None = None
     for entry in entries:
@@ -147,13 +145,15 @@ def replay(entries: Iterable[Entry]) -> Iterator[ChangeRecord]:
 
 
 def _with_its_reserve(decided: Transition, entry: Entry) -> Transition:
-    """An entry that asks for a model call has set something aside for it where the call could be made at once."""
+    """Adds the stored reserve: whether a call could be made at once is not in the event."""
     led_to = entry.led_to() if CallAsked in decided.kinds else ()
     reserved = next((fact for fact in led_to if isinstance(fact, CallReserved)), None)
     return (with_reserve(decided, reserved) if reserved else None) or decided
 
 
 def replayed_state(entries: Iterable[Entry]) -> RunState:
-    """The run after these entries, which begin with its first. Raises as `replay`, and ValueError without any."""
+    """State of the run after all entries, which begin with its first. Raises as `replay`, and ValueError for no
+    entries.
+    """
     *_, last = replay(entries)
     return last.after

@@ -1,12 +1,12 @@
-"""Looks up the quotes with which a model proves its claims, for the journal; nothing is decided here.
+"""Citation check: finds the quotes of a model's claims in their sources. It records the findings and decides nothing.
 
-A step's result and the artifacts it names are read in full, also what was cut from the prompt. Of an artifact that is
-no text, the results that name it count. A result may be quoted by texts and numbers, and by names of fields only
-with their values: not by what the executor tells of the call, nor by the requested address, which the caller writes.
+A step's result and its artifacts are searched in full, including what the prompt cut. A binary artifact is searched
+through the results that name it. A quote may match texts and numbers of a result, and field names together with their
+values; fields about the call itself and the requested address do not count, because the caller wrote them.
 
-White space, typographic quotes and dashes, and the written form of `<` count as equal; an invisible character counts
-by its sign. A quote begins and ends with whole words and numbers: `12` is not in `112` or `12.5`. Both texts are
-folded to one form with marked word borders, so the search is linear in the text.
+White space, typographic quotes and dashes, and escaped `<` are equal; invisible characters count by their sign. A quote
+must begin and end at word borders: `12` is not in `112` or `12.5`. Both texts are folded into one form with marked
+borders, so the search is linear.
 """
 
 import asyncio
@@ -34,12 +34,13 @@ from schemas.values import dataclass
 
 LONGEST = 1000
 LEAST = 4
-"""Letters and digits of a quote. Fewer match by chance, and count only as a whole line or value, such as `42` or `yes`.
+"""Letters and digits of a quote. Shorter quotes match by chance, so they must be a whole line or value, such as `42` or
+`yes`.
 """
 LONGEST_LINE = 80
-"""Characters of a line that may be one such quote."""
+"""Characters of a line that a short quote may be."""
 _UNSPACED = "\u0e00"
-"""From this character on there are scripts that put no space between words."""
+"""Scripts from here on put no space between words."""
 _BORDER = "\1"
 _WORD = re.compile(r"(\w+(?:(?<=\d)[.,](?=\d)\w+)*)")
 _ALIKE = {"'": "‘’‚‛`´", '"': "“”„‟«»", "-": "‐‑‒–—−", "<": "\ufe64\uff1c", " ": _BORDER}  # noqa: RUF001 # that is what they are here for
@@ -51,7 +52,7 @@ _WITHIN_A_WORD = re.compile(r"</?(?:a|abbr|b|code|em|i|mark|s|small|span|strong|
 _TAG = re.compile(r"<[^<>]*>")
 _OF_A_FIELD = re.compile(r'": ?[\[{"]*[^\s\[\]{}",:]')
 _NO_CHARACTER = re.compile(r"&#[0-9]{8,};?")
-"""A number beyond all characters: Python cannot read one of thousands of digits."""
+"""Number beyond all code points; Python cannot parse one of thousands of digits."""
 
 
 def stands_in(quote: str, text: str) -> bool:
@@ -74,7 +75,7 @@ def is_among(quote: str, texts: tuple[str, ...]) -> bool:
 
 
 def readings(text: str) -> tuple[str, ...]:
-    """The text as it is, and as a reader sees it where it is HTML."""
+    """The text as it is and, for HTML, as a reader sees it."""
     forms = dict.fromkeys(form for each in _as_seen(text) for form in (with_signs(each), without_hidden(each)))
     return tuple(_with_borders(_alike(form)) for form in forms)
 
@@ -171,11 +172,11 @@ def _leaves(value: JsonValue) -> Iterator[str]:
 
 
 _APART = "\n\0\n"
-"""Between texts that a quote must not reach across."""
+"""Separates texts that a quote must not span."""
 PIECE, OVERLAP = 128 * 1024, 8 * 1024
-"""Characters that are searched at once, to delay no other turn; and the overlap, longer than any quote."""
+"""Characters searched before other turns may run; the overlap is longer than any quote."""
 MOST_QUOTES = 40
-"""Each place that a claim names counts as one."""
+"""Each source that a claim names counts as one."""
 TOO_MANY = f"{MOST_QUOTES} quotes of a reply are looked up: claim what is left with the next"
 GONE = "is not there any more"
 ASKED = "it is of the address that was asked for: quote what was brought"
@@ -186,7 +187,7 @@ _BETWEEN_WORDS = re.compile(r"\s")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """`why` says what could not be read."""
+    """Texts in which quotes are searched. `why`: what could not be read."""
 
     outputs: tuple[dict[str, JsonValue], ...] = ()
     texts: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""The ask of a run that waits for a person, and what a person does about a run that stopped."""
+"""Human tasks: the open request to a person, and the remedy for a run that stopped."""
 
 import json
 import shlex
@@ -14,7 +14,7 @@ from schemas.values import dataclass
 
 NEVER = "never type passwords or keys here: the answer is kept, and shown to the model"
 LONGEST_GOAL = 300
-"""Characters of a goal in a command; a longer one is put in by hand."""
+"""Characters of a goal in a suggested command; a longer goal is left as a placeholder."""
 RAISED_BY = {
     "budget_steps": "--max-steps",
     "budget_reframes": "--max-reframes",
@@ -22,13 +22,14 @@ RAISED_BY = {
     "budget_cost": "--max-cost-usd",
     "budget_time": "--deadline",
 }
-"""The option with which a caller grants more, by the class of the ending."""
+"""CLI option that raises the limit, by ending class."""
 FINAL = "this one is final"
 
 
 class OpenTask(HumanTask):
-    """What a person is asked, as it stands now. `untrusted`: what brought untrusted content into the run, whose author
-    may be behind the ask; empty where nothing did. It may come while a person is waited for, so no event has it."""
+    """Open request to a person. `untrusted`: source of untrusted content in the run, whose author may be behind the
+    request; empty if none. It may arrive while the request is open, so no event carries it.
+    """
 
     untrusted: Text = ""
 
@@ -81,7 +82,7 @@ def _named(step: int, task: str, asked_in: int) -> dict[str, object]:
 
 
 def _call(state: RunState, action: Action) -> dict[str, object]:
-    """Its arguments are in the order of the tool's schema."""
+    """Arguments follow the order of the tool's schema."""
     command, sent = state.brief.command(action), action.payload
     known = command.input_schema.get("properties") if command else None
     named = [name for name in known if name in sent] if isinstance(known, dict) else []
@@ -114,7 +115,7 @@ def _for_answer(state: RunState, question: Question) -> HumanTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remedy:
-    """What a person does now about a run that stopped, and the command with which it goes on."""
+    """Next action of a person for a stopped run, and the command that resumes it."""
 
     text: str
     command: str
@@ -133,7 +134,7 @@ _FIRST = {
     "in_doubt": "find out whether {asked} was done: look at what it changes, and at the job that the reason names",
     **dict.fromkeys(RAISED_BY, "decide how much more it may spend"),
 }
-"""The first thing to do, by the class of the ending."""
+"""First action, by ending class."""
 _READ = "read in decisions.md how it came to this, and decide what goal or context should add"
 _ANEW = f"then start a new run; {FINAL}", "agentic run {goal}"
 _REMEDIES = {
@@ -154,7 +155,7 @@ _REMEDIES = {
     "escalated": ("{first}, then tell it so{within}", "agentic answer {run_id} 'TEXT'"),
     "failed": ("correct what the reason names, " + _ANEW[0], _ANEW[1]),
 }
-"""Text and command, by how a run stopped. The page shows the text alone, so no text names a command."""
+"""Text and command, by `stop_kind`. The page shows only the text, so no text names a command."""
 
 
 def remedy(state: RunState) -> Remedy | None:
@@ -181,7 +182,7 @@ def remedy(state: RunState) -> Remedy | None:
 
 
 def stop_kind(state: RunState) -> str:
-    """In one of the words of the table above; empty for a run that goes on, is done or was cancelled."""
+    """Key of `_REMEDIES`; empty for a run that goes on, is done or was cancelled."""
     by_a_budget = " by a budget" if state.ending_class in RAISED_BY else ""
     match state.status:
         case Status.PAUSED:

@@ -1,10 +1,8 @@
-"""A message from the bus: parsed, strict where the agent has to know and tolerant of added fields; and the message that
-a task works on, which is the lease on what the task has begun until it is acknowledged.
+"""Inbound messages: strict parsing that tolerates added fields, and the current message as a lease on its work.
 
-Where several agents share a store, an entry names the delivery under which it was committed. When a message is
-delivered again, an earlier delivery did not finish: its agent died, or put the work off. The agent that gets it does
-what the entries of earlier deliveries ask for. An entry without a message (an accepted wake, a word by HTTP) is named
-as a turn of its own, which is queued then.
+Agents that share a store name the delivery in each entry. A redelivery means that an earlier delivery did not finish:
+its agent died or postponed the work. The agent that receives it performs the effects of those entries. An entry without
+a message (an accepted wake, a signal by HTTP) is named as a turn of its own, which is queued.
 """
 
 import hashlib
@@ -24,11 +22,11 @@ from schemas.values import dataclass
 
 
 class InvalidMessage(ValueError):
-    """A message or a request that can never be taken up; the text says why."""
+    """The message or request can never be processed; the text says why."""
 
 
 class UnknownRun(InvalidMessage):
-    """It may be too early, or for an agent with another store."""
+    """The run is unknown: the message came too early, or belongs to an agent with another store."""
 
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
@@ -39,7 +37,7 @@ class UnknownRun(InvalidMessage):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InboundMessage:
-    """`place`: stream sequence and stored instant, which is `at` too; null for what the stream did not keep."""
+    """`place`: stream sequence and stored instant. `at`: that instant; None for a message that no stream keeps."""
 
     subject: str
     body: bytes
@@ -74,7 +72,7 @@ def parse(arrival: InboundMessage) -> Envelope[Any]:
 
 
 def correlation_of(arrival: InboundMessage) -> Correlation | None:
-    """Of a result that cannot be read as a whole; a missing or unreadable sub-request comes from its key."""
+    """Correlation of an unreadable result. A missing or unreadable sub-request is read from the dedupe key."""
     try:
         found = json_object(to_envelope(arrival.subject, arrival.body, arrival.headers)) or {}
         said = found.get("payload")
@@ -102,7 +100,9 @@ def _explained(subject: str, flaws: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkMessage:
-    """`name`: the same at each delivery. `delivered`: how often, from 1. `turn`: of a queued turn, what it is for."""
+    """Message in hand. `name`: the same for every delivery. `delivered`: delivery count from 1. `turn`: id of a queued
+    turn.
+    """
 
     name: str
     delivered: int = 1
@@ -114,16 +114,15 @@ class WorkMessage:
 
     @property
     def may_have_begun(self) -> bool:
-        """Whether there may be entries of an earlier delivery, or the entry that the turn was queued for."""
+        """True if an earlier delivery, or the entry that queued this turn, may have left effects."""
         return self.delivered > 1 or bool(self.turn)
 
     @property
     def prefix(self) -> str:
-        """Of what names its deliveries."""
         return f"{self.name}#"
 
     def has(self, by: str) -> bool:
-        """Whether what was committed under `by` is this message's, or has no owner."""
+        """True if `by` names a delivery of this message or its turn, or no owner."""
         return by.startswith(self.prefix) or by in ("", self.turn)
 
     def __str__(self) -> str:

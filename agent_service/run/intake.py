@@ -1,9 +1,9 @@
-"""Takes what comes from the bus and from callers to its run, as an event.
+"""Intake: turns bus messages and API calls into events of their runs.
 
-An accepted run is durable and begins by itself (`recovery.Starter`): its message need not wait for that. A start is
-named by its `wake_id`, else its dedupe key (without `agentic:start:`), else its `Nats-Msg-Id` and content, or its
-place in the stream: delivered or published twice, it is one run. What cannot be read or granted is refused with the
-reason, never half stored; a result with a readable correlation ends its run's wait.
+An accepted run is durable and starts by itself (`recovery.Starter`), so its message is acknowledged before. A start is
+identified by its `wake_id`, else its dedupe key (without `agentic:start:`), else its `Nats-Msg-Id` with its content,
+else its place in the stream: delivered or published twice, it is one run. An unreadable or ungranted message is refused
+with a reason and nothing is stored; an unreadable result with a readable correlation ends its run's wait.
 """
 
 import asyncio
@@ -49,13 +49,13 @@ from schemas.values import dataclass
 _ID: TypeAdapter[str] = TypeAdapter(Id, config=ConfigDict(defer_build=True))
 START_PREFIX = keys.start("")
 RULING = frozenset({"approve", "reject", "answer"})
-"""Answers to something that waits; where nothing does, the sender must know."""
+"""Signals that answer a request; if nothing is open, the sender must be told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewRuns:
-    """Settings of every run. `fused`: one call frames and plans. `verify`: a model reviews its end. `short_rules`: for
-    small models.
+    """Settings of new runs. `fused`: one call frames and plans. `verify`: a model reviews the end. `short_rules`:
+    prompt for small models.
     """
 
     policy: LimitPolicy
@@ -80,8 +80,8 @@ class Intake:
         return self.turns.accepted
 
     async def receive(self, arrival: InboundMessage) -> None:
-        """Handles one message with its whole turn; of a start, until its run is durable. Raises TryAgain, or
-        InvalidMessage (dead letter), whose kind UnknownRun may pass by itself.
+        """Handles one message with its whole turn; a start only until its run is durable. Raises TryAgain, or
+        InvalidMessage (dead letter; its kind UnknownRun may pass by itself).
         """
         try:
             envelope = parse(arrival)
@@ -113,9 +113,9 @@ class Intake:
         payer: str = "",
         traceparent: str | None = None,
     ) -> tuple[str, Transition | None]:
-        """A durable run, and what is to be performed for it. `known`: the wake names a run already, whose limits were
-        granted then. `by`: the caller, for the record, here as in `cancel` and `signal`. `payer`: whose quota it counts
-        against. Raises LimitRefused, WakeConflict and TryAgain (Stopped too); nothing is stored then.
+        """Stores a run; returns its id and the transition to perform. `known`: the wake id exists, so limits were
+        granted before. `by`: caller, for the record. `payer`: owner of the quota. Raises LimitRefused, WakeConflict and
+        TryAgain (Stopped too); then nothing is stored.
         """
         if not known:
             self.admission.kill_switch.check()
@@ -126,12 +126,12 @@ class Intake:
         return await self.turns.accept(event, _digest(start))
 
     async def cancel(self, cancel: Cancel, *, by: str) -> Transition:
-        """Durable; the caller follows up. `ignored` says why there was nothing to cancel."""
+        """Commits the cancel; the caller performs it. `ignored` says why there was nothing to cancel."""
         reason, who = cancel.reason or "cancelled on request", identity.by(by, says=cancel.by)
         return await self.turns.commit(cancel.run_id, CancelRequested(at=self.clock.now(), reason=reason, by=who))
 
     async def signal(self, signal: Signal, *, by: str, said_at: datetime | None = None) -> Transition:
-        """Durable; the caller follows up. Raises LimitRefused, as a wake does."""
+        """Commits the signal; the caller performs it. Raises LimitRefused."""
         if signal.constraints:
             check_caps(self.new_runs.policy, signal.constraints, at=self.clock.now())
         who = identity.by(by, says=signal.by)
@@ -146,7 +146,7 @@ class Intake:
         return await self.turns.current(run_id)
 
     async def begin(self, run_id: str) -> Transition:
-        """The first turn of a queued run. Raises TryAgain while no tool catalog is known."""
+        """First turn of a queued run. Raises TryAgain while no tool catalog is known."""
         offered = (await self.skills.catalog()).tools
         state = await self.turns.state(run_id)
         skills = tools_of(state.brief, offered) if state else ()

@@ -1,7 +1,7 @@
-"""Entries of the journal, and how values become text and back.
+"""Journal entries, and the text form of stored values.
 
-An entry is one event decided. Its hash chains to the entry before (SHA-256 over the previous hash and the entry's own
-text), so that a changed, missing or moved entry is found. Stores keep the text and never look inside.
+An entry is one decided event. Its hash covers its text and the hash before (SHA-256), so a changed, missing or moved
+entry is detected. Stores keep the text and never parse it.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from agent_service.errors import Damaged
 from schemas.values import dataclass
 
 RULES = 1
-"""Raised when an event leads to other facts. An entry keeps the number of those it was decided by."""
+"""Version of the rules; raised when an event leads to other facts. Entries record it."""
 GENESIS = "0" * 64
 
 F = TypeVar("F")
@@ -29,13 +29,11 @@ F = TypeVar("F")
 GROWING = (
     "notes", "completed", "artifacts", "facts", "messages", "signals", "late", "evidence", "children",
 )  # fmt: skip
-"""Fields that grow with every step. Stored item by item, so that an entry costs the same at step 5 and at step 500."""
+"""Fields that grow with every step, stored item by item: an entry costs the same at step 5 and at step 500."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredFacts:
-    """What an entry led to by `rules`, as it is stored."""
-
     rules: int
     facts: tuple[Fact, ...]
 
@@ -44,7 +42,7 @@ _KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Event)}
 _STORED_APART = {"brief", "happened", *GROWING}
 
 _json: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
-"""Made when it is first used: those of all kinds take a sixth of the imports."""
+"""Built on first use: building all takes a sixth of the import time."""
 
 
 @cache
@@ -99,7 +97,7 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class JournalRecord(EventFacts):
-    """An entry as it is read: its event, and the facts that the event led to."""
+    """Entry with its event and facts decoded."""
 
     entry: Entry
 
@@ -109,7 +107,7 @@ class JournalRecord(EventFacts):
 
     @property
     def stands(self) -> RunStanding:
-        """Every entry ends with where the run stands."""
+        """Final fact of every entry."""
         stands = self.first(RunStanding)
         if stands is None:
             raise ValueError(f"run {self.entry.run_id}: entry {self.entry.seq} does not say where the run stands")
@@ -124,7 +122,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growth:
-    """Its `dropped` oldest items went, and the items `added` (JSON) came."""
+    """Change of a growing field: the `dropped` oldest items went, items `added` (JSON) came."""
 
     field: str
     dropped: int
@@ -133,8 +131,8 @@ class Growth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """One event's outcome, stored in one transaction. `brief` is set when it differs from the stored one. `opened`: how
-    many more open runs its caller has.
+    """One decided event, stored in one transaction. `brief`: set if it changed. `opened`: change in the number of open
+    runs of its caller.
     """
 
     entry: Entry
@@ -180,14 +178,14 @@ def commit_of(before: Run | None, transition: Transition) -> Commit:
 
 
 def paid_with(event: Event, facts: Iterable[Fact]) -> float:
-    """In USD: the price of a reply, or the assumed cost of a lost one; 0 if unknown. Children pay by themselves."""
+    """USD: the price of a reply, or the assumed cost of a lost one; 0 if unknown. Children pay for themselves."""
     if isinstance(event, ModelReplied):
         return event.usage.cost_usd or 0.0
     return sum([fact.cost_usd or 0.0 for fact in facts if isinstance(fact, CallLost)], 0.0)
 
 
 def opened(before: RunState | None, after: RunState) -> int:
-    """The change in open runs of the run's caller. A child run counts for no caller."""
+    """Change in the number of open runs of the caller. Child runs do not count."""
     was_open, is_open = before is not None and before.waiting.status not in FINAL, after.waiting.status not in FINAL
     if was_open is is_open or not after.brief.caller or after.brief.as_step:
         return 0
@@ -221,7 +219,7 @@ def encode_brief(brief: Brief) -> str:
 
 
 def decode_state(state: str, brief: str, items: Iterable[tuple[str, str]] = ()) -> RunState:
-    """`items`: field and JSON of each growing field's items, in order. Raises ValueError."""
+    """`items`: field and JSON of each item of the growing fields, in order. Raises ValueError."""
     grown: dict[str, list[str]] = {}
     for name, item in items:
         grown.setdefault(name, []).append(item)
@@ -240,7 +238,7 @@ def _chain(previous: str, run_id: str, seq: int, at: datetime, kind: str, event:
 
 
 def flaw_in_chain(entries: Iterable[Entry]) -> str | None:
-    """The first entry that is missing, moved or changed, in a journal from its first entry on."""
+    """First missing, moved or changed entry of a journal that begins with its first."""
     previous = GENESIS
     for number, entry in enumerate(entries, start=1):
         if entry.seq != number:

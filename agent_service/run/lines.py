@@ -1,4 +1,4 @@
-"""A run as one line of a list, and which runs a list has."""
+"""Run lists: one line per run, and the filter of a list."""
 
 import json
 from datetime import datetime
@@ -27,10 +27,10 @@ WaitsForKind = Literal["model", "model_retry", "tool", "tool_retry", "time", "ap
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitsFor:
-    """What a run that is under way waits for; of a paused one, what a person has to see to.
+    """The event that a running run waits for, or the action that a paused one needs from a person.
 
-    `since`: when it was asked (a tool), or when the newest entry was made (all else). `until`: when it is given up, or
-    tried again, if nothing comes; null where only a person can move the run.
+    `since`: when a tool was asked, else when the newest entry was made. `until`: when the wait is given up or the call
+    is retried; null if only a person can move the run.
     """
 
     kind: WaitsForKind
@@ -40,11 +40,11 @@ class WaitsFor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLine:
-    """A run in a list. `class` names its ending or why it pauses; `steps` is how many were begun, `tool` the newest's;
-    `cost_usd` is null where a price is not known. Steps, tokens and cost include those of its children; a child has a
-    `parent_run_id`. `models` are those that replied. `caller` is as quotas know it.
+    """A run in a list. `class` names its ending or the reason of its pause; `steps` counts those begun, `tool` is the
+    newest's; `cost_usd` is null where a price is not known. Steps, tokens and cost include those of child runs, which
+    have a `parent_run_id`. `models` are those that replied. `caller` is as quotas know it.
 
-    `damaged`: what of it cannot be read, so that it is left alone; empty where all is well.
+    `damaged`: the unreadable part of a run that is left alone; empty if the run is readable.
     """
 
     run_id: str
@@ -69,8 +69,8 @@ class RunLine:
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """Over runs that have something in common: their status, the class of their failure, a model or a tool. Steps of a
-    child count for its parent, but its tools for itself. `unpriced` runs have an unknown cost.
+    """Totals of the runs with the same status, failure class, model or tool. Steps of a child count for its parent, but
+    its tools for itself. `unpriced` runs have an unknown cost.
     """
 
     kind: Literal["status", "failure", "model", "tool"]
@@ -83,8 +83,8 @@ class Sum:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFilter:
-    """A filter; all that is set applies. `statuses`: any of them. `text`: in goal, summary or id, in any case. `run`:
-    in its id. `tool`: a step used it, or is to. `since`, `until`: when it was accepted; before `until`.
+    """Filter of a list; all set fields must match. `statuses`: any of them. `text`: in goal, summary or id, ignoring
+    case. `run`: part of the id. `tool`: used or planned. `since`, `until`: acceptance, `until` excluded.
     """
 
     statuses: frozenset[Status] = frozenset()
@@ -116,14 +116,14 @@ def line_of(run: RunState) -> RunLine:
 
 
 UNLISTED = frozenset({"tools", "artifacts", "reserved_usd"})
-"""What rows have besides: all tools that a run used, or is to use; how many artifacts it has; what is set aside for its
-model call."""
+"""Columns of a row that lists do not show: tools used or planned, number of artifacts, USD reserved for its model call.
+"""
 
 _line = cache(lambda: TypeAdapter(RunLine))
 
 
 def list_columns(run: RunState) -> dict[str, Any]:
-    """What lists show of a run besides its row, for JSON; and UNLISTED."""
+    """JSON columns of a run beside its row, UNLISTED included."""
     tools = {done.tool for done in run.completed}
     tools.update([action.tool for action in run.plan.actions] if run.plan else ())
     waiting = run.waiting

@@ -1,4 +1,4 @@
-"""The messages that a run owes the bus, from its state and facts alone: the same to the byte whenever they are made."""
+"""Outgoing messages, derived from state and facts alone: byte-identical whenever they are rebuilt."""
 
 from dataclasses import field
 from typing import Any, Literal
@@ -32,13 +32,15 @@ from schemas.fields import DoneItem
 from schemas.values import dataclass
 
 LONGEST_GOAL = 200
-"""Characters of a goal in its announcement; the run has all of it."""
+"""Characters of a goal in its announcement; the run keeps all of it."""
 ProgressPhase = Literal["accepted", "frame", "plan", "act", "reflect", "compact", "verify", "end"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publish:
-    """Put a message on the bus. `key` is its `Nats-Msg-Id`; a rebuildable one may be lost, the journal has it."""
+    """Message to publish. `key` is its `Nats-Msg-Id`. A `rebuildable` message may be lost, since the journal holds its
+    content.
+    """
 
     subject: str
     key: str
@@ -46,9 +48,9 @@ class Publish:
     rebuildable: bool = False
     about: str = field(default="", repr=False)
     proves: tuple[str, ...] = field(default=(), repr=False)
-    """The request whose capability it carries (`keys.proven`)."""
+    """Request whose capability it carries (`keys.proven`)."""
     changes: bool = field(default=False, repr=False)
-    """It asks for a change, so it says who asks."""
+    """Requests a change, so it names the caller."""
 
 
 def publish(subject: str, payload: BaseModel, key: str, **how: Any) -> Publish:
@@ -57,7 +59,7 @@ def publish(subject: str, payload: BaseModel, key: str, **how: Any) -> Publish:
 
 
 def tell(subject: str, payload: dict[str, Any], key: str, **how: Any) -> Publish:
-    """The fields are in the order of the subject's model, which does not check them here: what the run holds was."""
+    """Fields follow the order of the subject's model. It does not validate them: the run's values were validated."""
     return Publish(
         subject=subject, key=key, body=to_json({"type": subject, "payload": payload, "dedupe_key": key}), **how
     )
@@ -67,7 +69,7 @@ _TOLD_ALONE = (WakeAccepted, SignalReceived)
 
 
 def of(state: RunState, outcome: EventFacts) -> list[Publish]:
-    """What an entry tells; a late result nothing. `state`: the run after it."""
+    """Messages of an entry; none for a late result. `state`: the run after it."""
     if state.final and RunEnded not in outcome.kinds:
         return []
     said = alone(state, outcome, entry=state.version) if isinstance(outcome.event, _TOLD_ALONE) else []
@@ -82,7 +84,7 @@ def of(state: RunState, outcome: EventFacts) -> list[Publish]:
 
 
 def alone(state: RunState, outcome: EventFacts, *, entry: int) -> list[Publish]:
-    """What an entry tells that no state does. `state`: the run after it, or later."""
+    """Messages that only the entry holds, not the state. `state`: the run after it, or later."""
     if isinstance(outcome.event, WakeAccepted):
         return accepted(state, outcome.event)
     if isinstance(outcome.event, SignalReceived):
@@ -96,7 +98,7 @@ def _stopped(state: RunState) -> list[Publish]:
 
 
 def outstanding(state: RunState) -> list[Publish]:
-    """What a run owes where it stands."""
+    """Messages that the current state owes."""
     said = [announcement(state)] if state.status is Status.QUEUED and state.brief.announced else []
     said += _stopped(state)
     said += (request(state, pending) for pending in state.sent)
@@ -158,7 +160,7 @@ def progress(state: RunState, phase: ProgressPhase) -> Publish:
 
 
 def _phase(outcome: EventFacts) -> ProgressPhase | None:
-    """The phase that an entry moved a run on in; None where there is nothing to tell of it."""
+    """Phase of the progress message of an entry; None for none."""
     kinds = outcome.kinds
     if RunEnded in kinds:
         return "end"
@@ -209,7 +211,7 @@ def _executor(brief: Brief, action: Action) -> str | None:
 
 
 def reopened(state: RunState, event: SignalReceived, ending_class: str, *, entry: int) -> Publish:
-    """The `agent.reopened` of an answer that reopened the run. `ending_class`: of the end that it answered."""
+    """`ending_class`: of the end that the answer reopened."""
     payload = wire.Reopened(
         run_id=state.run_id,
         by=event.by or "a person",
@@ -221,7 +223,6 @@ def reopened(state: RunState, event: SignalReceived, ending_class: str, *, entry
 
 
 def waiting(state: RunState) -> tuple[Publish, ...]:
-    """The `agent.waiting` of what a person is asked; empty while it waits for no person."""
     asked = human_task(state)
     entry = state.waiting.entry if isinstance(state.waiting, NeedsPerson) else state.stop.entry if state.stop else 0
     return (publish(subjects.WAITING, asked, keys.dedupe_key(subjects.WAITING, state.run_id, entry)),) if asked else ()

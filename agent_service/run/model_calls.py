@@ -1,8 +1,8 @@
-"""Model calls: bounded in number, cancellable, and always ending in an event.
+"""Model calls: bounded in number, cancellable, and always ended by an event.
 
-A call holds a slot while it runs; one that was abandoned, or that the state does not ask for, brings nothing. Its
-reserve is committed before it is made, so a reserve without a reply was left by a dead process. A plan's arguments
-are checked against the tool's JSON Schema here: a flaw is told to the model and never sent.
+A call holds a slot while it runs; an abandoned or unrequested call returns nothing. Its reserve is committed before it
+is made, so a reserve without a reply was left by a dead process. Plan arguments are checked against the tool's JSON
+Schema here: a flaw goes back to the model and never to the tool.
 """
 
 import asyncio
@@ -35,9 +35,9 @@ DECISIONS: TypeAdapter[tuple[Decision, Next | Unusable | None]] = TypeAdapter(
 )
 
 CallEvent = CallReserved | ModelReplied | ModelUnavailable
-"""What one half of a model call leads to."""
+"""Outcome of one half of a model call: reserve, then call."""
 MOST_BYTES = 128 * 1024
-"""Bytes of a reply: a request must fit into a message (1 MiB), and the journal is kept for ever."""
+"""Bytes of a reply: a request must fit into a message (1 MiB), and the journal keeps it for ever."""
 MOST_FLAWS = 8
 UNUSABLE = frozenset({"model_auth", "model_not_found"})
 TROUBLE_FOR = timedelta(seconds=60)
@@ -48,9 +48,9 @@ class _Admitted:
     call: ModelCall
     tokens: int
     stored_in: int
-    """The entry that sets it aside."""
+    """Entry of the reserve."""
     words: int
-    """How many words of people its prompt tells."""
+    """Number of people's messages in its prompt."""
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ class ModelCaller:
     limits: SharedLimits
     slots: asyncio.Semaphore
     _wanted: dict[tuple[str, int], int] = field(init=False, default_factory=dict)
-    """The version of the run that asked for each call in flight."""
+    """Version of the run that requested each call in flight."""
     _calls: dict[tuple[str, int], asyncio.Task[Any]] = field(init=False, default_factory=dict)
     _admitted: dict[tuple[str, int], _Admitted] = field(init=False, default_factory=dict)
     _trouble: tuple[datetime, str] | None = field(init=False, default=None)
@@ -74,7 +74,7 @@ class ModelCaller:
         return self._trouble[1]
 
     async def think(self, state: RunState, calling: OpenCall) -> CallEvent | None:
-        """None when the call is under way here already, or was abandoned. Raises Stopped while all is stopped."""
+        """None if the call is already in flight here, or was abandoned. Raises Stopped while all is stopped."""
         key = (state.run_id, calling.call)
         if key in self._wanted:
             return None
@@ -86,7 +86,7 @@ class ModelCaller:
             self._wanted.pop(key, None)
 
     def reserve(self, state: RunState, calling: OpenCall) -> CallReserved | None:
-        """The first half of a call, at once. None where it has to wait or breaks, which `think` deals with."""
+        """First half of a call, without waiting. None if it has to wait or fails; `think` handles that."""
         caller, wanted = state.brief.caller, (state.run_id, calling.call)
         is_free = not (self.slots.locked() or self.kill_switch.holds or wanted in self._wanted)
         if not (is_free and self.limits.rate_limiter.is_open and self.limits.spending.is_open(caller)):

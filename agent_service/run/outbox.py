@@ -1,7 +1,7 @@
-"""The outbox: publishes messages after the commit that they tell of, and tracks how far each run is dispatched.
+"""Outbox: publishes messages after their commit, and tracks how far each run is dispatched.
 
-There is no outbox table: a run's row says up to which entry all is done (`told`); the rest follows from journal and
-state.
+There is no outbox table: a run's row holds the entry up to which all effects are performed (`told`); the rest follows
+from journal and state.
 """
 
 import logging
@@ -27,15 +27,15 @@ log = logging.getLogger(__name__)
 
 
 class OnDispatched(Protocol):
-    """All that the run's entries up to `seq` ask for is done."""
+    """All effects of the run's entries up to `seq` are performed."""
 
     def __call__(self, run_id: str, seq: int) -> None: ...
 
 
 @dataclass(slots=True)
 class Publisher:
-    """Publishes messages under their keys; twice is harmless. `keeps`: which traces are recorded. Requests carry their
-    capability, messages to people a signature, an ending the run's `head`.
+    """Publishes messages under their keys; repeating is harmless. `keeps`: trace sampling. Requests carry their
+    capability, messages to people a signature, an ending the `head` of its run.
     """
 
     bus: EventBus
@@ -46,8 +46,8 @@ class Publisher:
     kill_switch: KillSwitch
 
     async def publish(self, run_id: str, effect: Publish, *, at: datetime) -> None:
-        """`at`: when that happened. Raises TryAgain after the retry budget, Stopped for a tool request while everything
-        stands still. A request belongs to the span of its attempt, all else to the trace's root.
+        """`at`: instant of the cause. Requests get the span of their attempt, other messages the trace's root. Raises
+        TryAgain after the retry budget, and Stopped for a tool request while all is stopped.
         """
         asks = effect.subject.startswith(subjects.TOOL_REQUEST)
         if asks:
@@ -76,31 +76,31 @@ class Publisher:
 
 
 class Dispatching(Protocol):
-    """What becomes of entries until all is done that they ask for: the outbox of one agent, or the queue of several."""
+    """Tracks entries until their effects are performed: the outbox of a single agent, or the queue of several."""
 
     @property
     def is_here(self) -> bool:
-        """Whether a turn goes on in the task that committed its entry."""
+        """True if the task that committed an entry also performs it."""
 
     def begin(self, run_id: str, seqs: Iterable[int]) -> None: ...
 
     def put_off(self, run_id: str, seqs: Collection[int], error: TryAgain | None = None) -> None:
-        """To be tried again, or once everything goes on (Stopped)."""
+        """Retried later, or on resume if Stopped."""
 
     def done(self, run_id: str, seqs: Iterable[int]) -> None: ...
 
 
 class Outbox:
-    """Entries not fully dispatched, per run, in order. `told` hears up to which all are."""
+    """Entries not fully dispatched, per run, in order. `told` receives the entry up to which all are."""
 
     def __init__(self, told: OnDispatched) -> None:
         self._told = told
         self._entries: dict[str, dict[int, bool]] = {}
         self._put_off: set[str] = set()
         self.left: dict[str, set[int]] = {}
-        """Entries that are not in hand."""
+        """Entries that no task is performing."""
         self.held: set[str] = set()
-        """Runs that wait until everything goes on."""
+        """Runs that wait for the resume."""
 
     @property
     def is_here(self) -> bool:

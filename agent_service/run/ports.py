@@ -1,4 +1,4 @@
-"""The ports of the agent, and values that go through them. Instants are UTC. Errors are named in `errors`."""
+"""Ports of the agent and their values. Instants are UTC. Errors are defined in `errors`."""
 
 from collections.abc import Callable, Coroutine
 from datetime import datetime
@@ -18,7 +18,7 @@ from schemas.values import dataclass
 
 @dataclass(frozen=True, slots=True)
 class JournalPosition:
-    """A position in the journal of all runs, which grows in the order of storing."""
+    """Position in the journal of all runs, in the order of storing."""
 
     position: int
     run_id: str
@@ -27,7 +27,7 @@ class JournalPosition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dismissal:
-    """A person has seen to an escalated run. It holds as long as `version` is the run's newest entry."""
+    """A person has dismissed an escalated run. It holds while `version` is the run's newest entry."""
 
     run_id: str
     version: NonNegative
@@ -36,10 +36,10 @@ class Dismissal:
 
 
 class HaltBoard(Protocol):
-    """Shows the other services of the bus whether everything is stopped."""
+    """Shows the other services of the bus whether all is stopped."""
 
     async def show(self, halt: Halt) -> None:
-        """Raises TryAgain while the bus does not take it."""
+        """Raises TryAgain while the bus does not accept it."""
 
     async def shown(self) -> Halt | None:
         """Raises TryAgain."""
@@ -47,15 +47,15 @@ class HaltBoard(Protocol):
 
 class EventBus(Protocol):
     async def publish(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None:
-        """Durable, under Msg-Id `key`; a duplicate is a success. Raises TryAgain after its retry budget."""
+        """Durable, with Msg-Id `key`; a duplicate counts as success. Raises TryAgain after its retry budget."""
 
     async def tell(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None:
-        """Does not wait for the bus: the message may be lost, the journal can say it again."""
+        """Sent without an acknowledgement: it may be lost, and the journal can rebuild it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelQuestion:
-    """`with_plan`: a framing or a reflection brings its plan along."""
+    """`with_plan`: a framing or reflection comes with its plan."""
 
     state: RunState
     call: int
@@ -66,7 +66,7 @@ class ModelQuestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelAnswer:
-    """`model` names who answered, honestly: a script says that it is a script."""
+    """`model` is the name of the model that answered; a script names itself as one."""
 
     decision: Decision
     usage: ModelUsage
@@ -74,7 +74,7 @@ class ModelAnswer:
     plan: Next | Unusable | None = None
     provenance: Provenance | None = None
     prompt_bytes: int = 0
-    """UTF-8, schema and all; 0 of a model that costs nothing."""
+    """UTF-8, schema included; 0 for a free model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,17 +87,17 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCall:
-    """A prepared call. A reply that is no valid decision is a ModelAnswer too (Unusable)."""
+    """Prepared call. An invalid decision is a ModelAnswer too (Unusable)."""
 
     estimate: Estimate | None
-    """None for a model that spends nothing."""
+    """None for a free model."""
     make: Callable[[], Coroutine[Any, Any, ModelAnswer]]
-    """Raises ModelError with what to do about it."""
+    """Raises ModelError with its remedy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptText:
-    """What a model is told, block by block. `version` is that of the templates."""
+    """Prompt of a model call, block by block. `version`: of the templates."""
 
     system: tuple[str, ...]
     user: tuple[str, ...]
@@ -106,23 +106,23 @@ class PromptText:
 
 class Model(Protocol):
     def prepare(self, question: ModelQuestion) -> ModelCall:
-        """No I/O, and the same each time. May raise ModelError."""
+        """No I/O; deterministic. May raise ModelError."""
 
 
 class ModelProvider(Model, Protocol):
-    """A model whose key, address and name can be tried without a run."""
+    """Model with a check of its key, address and name."""
 
     @property
     def verifies(self) -> bool:
-        """Whether it can verify claims; a script has to have a rule for that."""
+        """True if it can verify claims; a script needs a rule for it."""
 
     async def check(self) -> tuple[str, ...]:
-        """Notes worth telling. Raises ModelError when it cannot be used."""
+        """Notes for the operator. Raises ModelError if the model cannot be used."""
 
 
 class Skills(Protocol):
     async def catalog(self) -> Catalog:
-        """The executors' tools, cut to the allowlist and merged. Raises TryAgain while nothing is known."""
+        """Tools of all executors, merged and cut to the allowlist. Raises TryAgain while no catalog is known."""
 
     def present(self) -> frozenset[str]:
         """Executors that answered the last catalog query."""
@@ -130,24 +130,24 @@ class Skills(Protocol):
 
 class StepDiagnosis(Protocol):
     async def of(self, executor: str, *, run_id: str, step: int) -> str:
-        """Why the executor has not begun the step; empty when all is well, or it does not tell."""
+        """Reason why the executor has not begun the step; empty if there is none or it does not say."""
 
 
 class CallbackCheck(Protocol):
     async def flaw(self, url: str) -> str:
-        """Why nothing would be sent there; empty when it may be, and where that is not known."""
+        """Reason why nothing would be sent there; empty if there is none or it is unknown."""
 
 
 class ArtifactReader(Protocol):
-    """Contents too large for an event, by run and path (`artifacts/…`)."""
+    """Content too large for an event, by run and path (`artifacts/…`)."""
 
     async def get(self, run_id: str, path: str) -> bytes | None:
-        """The content, or None when it does not exist."""
+        """None if it does not exist."""
 
 
 class ArtifactStore(ArtifactReader, Protocol):
     async def put(self, run_id: str, path: str, content: bytes) -> None:
-        """An existing content stays. Raises TryAgain."""
+        """Never overwrites. Raises TryAgain."""
 
 
 class Clock(Protocol):

@@ -1,7 +1,7 @@
-"""Turns that no message from outside drives, where several agents share a store: each is a message of a work queue.
+"""Turns without an inbound message, for agents that share a store: each is a message of a work queue.
 
-a wake, a word by HTTP ─▶ entry ─▶ turn queued ─▶ any agent takes it, and acknowledges once the run rests
-a timer that is due, and an entry without a turn so far ─▶ every agent queues the turn, and the queue keeps one
+wake, signal by HTTP ─▶ entry ─▶ turn queued ─▶ any agent takes it, and acknowledges once the run rests
+due timer, entry without a turn ─▶ every agent queues the turn, and the queue keeps one
 """
 
 import asyncio
@@ -33,7 +33,7 @@ RUN_ID, FORGOTTEN_AT = "run_id", "forgotten_at"
 LOOK_S = 0.5
 DUE_AT_ONCE = 200
 QUEUED_AGAIN_S = 10.0
-"""After how long a turn that is due still is queued once more: its message may be lost."""
+"""A due turn is queued again after this time: its message may be lost."""
 
 log = logging.getLogger(__name__)
 
@@ -58,11 +58,11 @@ class QueuedTurns:
     kill_switch: KillSwitch
     clock: Clock
     say_again: Callable[[datetime], Awaitable[None]] = field(init=False, default=_nothing)
-    """What the bus may have forgotten at an instant."""
+    """Publishes again what the bus may have lost at an instant."""
     on_taken_over: Callable[[str], object] = field(init=False, default=_unheard)
 
     async def receive(self, arrival: InboundMessage) -> None:
-        """One queued turn. Raises TryAgain."""
+        """Performs one queued turn. Raises TryAgain."""
         self.kill_switch.check()
         told = json.loads(arrival.body)
         if forgotten_at := told.get(FORGOTTEN_AT):
@@ -74,9 +74,7 @@ class QueuedTurns:
             log.info("left alone", extra={"run_id": error.run_id})
 
     async def again(self, run_id: str) -> None:
-        """Does what entries of the message in hand still ask for: those of earlier deliveries, and the entry that the
-        turn was queued for.
-        """
+        """Performs the remaining effects of earlier deliveries of the current message, and of the entry that queued it."""
         message = CURRENT_MESSAGE.get()
         if message is None or not message.may_have_begun:
             return
@@ -98,7 +96,7 @@ class QueuedTurns:
 
 
 def _due_in(state: RunState, now: datetime) -> float | None:
-    """In seconds."""
+    """Seconds."""
     return (state.due_at - now).total_seconds() if state.due_at else None
 
 
@@ -108,7 +106,7 @@ def due_turn(run_id: str, version: int) -> str:
 
 @dataclass(slots=True)
 class TurnScheduler:
-    """Queues turns that are due, and those that an agent may have died before it queued them."""
+    """Queues due turns, and those of entries whose agent may have died before queuing them."""
 
     store: SharedStore
     queue: Queue
@@ -143,8 +141,9 @@ class TurnScheduler:
 
 @dataclass(slots=True)
 class RemoteCommitListener:
-    """Invalidates cached runs and model calls in flight when another agent commits. Nothing rests on hearing of it: the
-    store's version makes good a commit that was missed."""
+    """Invalidates cached runs and model calls in flight when another agent commits. Missing a commit is harmless: the
+    store's version catches it.
+    """
 
     turns: Turns
     model_caller: ModelCaller

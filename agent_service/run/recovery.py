@@ -1,11 +1,11 @@
-"""Finds in the store what is to begin, what was left half done, and what falls due.
+"""Recovery: resumes interrupted entries, starts queued runs and fires due timers.
 
-Messages are made again of the current state (`messages.outstanding`), of the newest entry (`messages.of`) and of older
-undispatched ones (`messages.alone`), under the original ids and word for word. An agent alone does this at its start
-for each run that is not fully dispatched; where several share a store, the message that is delivered again starts it.
-After an outage of the bus (and at start) the messages of live and lately ended runs are said again, for a bus may
-forget what it had not synced, and drops known ids. What may have been answered unheard is asked again. What a reopening
-made void is not said.
+Messages are rebuilt from the current state (`messages.outstanding`), the newest entry (`messages.of`) and older
+undispatched entries (`messages.alone`), with the original ids, byte for byte. A single agent does so at its start for
+each run that is not fully dispatched; among several, the redelivered message does. After an outage of the bus, and at
+the start, the messages of live and recently ended runs are published again: a bus may lose what it had not synced, and
+drops duplicates. Attempts that may have been answered meanwhile are sent again. Messages voided by a reopening are not
+published.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ QUEUED_EVERY_S = 1.0
 SAID_AT_ONCE = 64
 MOST_LEFT = 100_000
 FORGETTABLE = timedelta(seconds=60)
-"""How far back the bus may have forgotten: far more than a sync interval and a publish with all its retries."""
+"""Period that the bus may have lost: far more than a sync interval and a publish with all its retries."""
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class Recovery:
     _resumed: set[str] = field(init=False, default_factory=set)
     _unheard: dict[str, RunState] = field(init=False, default_factory=dict)
     nameless: set[str] = field(init=False, default_factory=set)
-    """Places of results that answered earlier attempts without naming them, of the last `say_again`."""
+    """Places of results that answered earlier attempts without naming them, as of the last `say_again`."""
 
     async def resume_all(self) -> int:
         for run_id, seqs in await self.store.undispatched(MOST_LEFT):
@@ -72,9 +72,9 @@ class Recovery:
             self.background.start(self.resume(run_id, outbox.take(run_id)))
 
     async def say_again(self, forgotten_at: datetime, now: datetime) -> int:
-        """Publishes again what the bus may have forgotten at `forgotten_at`; returns of how many runs. Later decisions,
-        and runs resumed at start, are said by themselves: an executor without a consumer would hear them twice. Raises
-        TryAgain when the bus is away.
+        """Publishes again what the bus may have lost at `forgotten_at`; returns the number of runs. Later decisions,
+        and runs resumed at the start, publish by themselves: an executor without a consumer would receive them twice.
+        Raises TryAgain while the bus is away.
         """
         run_ids = await self.store.open_or_changed(forgotten_at - FORGETTABLE)
         self._unheard.clear()
@@ -89,7 +89,7 @@ class Recovery:
         return bool(self._unheard)
 
     async def ask_again(self, now: datetime) -> None:
-        """Asks for the next attempt of what may have been answered unheard in `say_again`. Raises TryAgain."""
+        """Starts the next attempt of requests whose answers `say_again` may have missed. Raises TryAgain."""
         while self._unheard:
             run_id, state = self._unheard.popitem()
             with contextlib.suppress(VersionMoved, Damaged):  # its answer has come; or it is left alone
@@ -132,7 +132,7 @@ class Recovery:
             self.try_again()
 
     async def resume(self, run_id: str, seqs: set[int]) -> None:
-        """A few at a time, so that the service answers meanwhile."""
+        """Bounded by `slots`, so that the service answers meanwhile."""
         async with self.slots:
             try:
                 run = await self._readable(run_id)
@@ -148,7 +148,7 @@ class Recovery:
                     await self.turns.resume(run.state, seqs, lambda: told, asks=asks)
 
     async def _owed(self, state: RunState, seqs: set[int]) -> tuple[tuple[Publish, ...], bool]:
-        """What the run owes where it stands, what its entries `seqs` told besides, and whether it asks the model."""
+        """Messages of the current state and of entries `seqs`, and True if the model must be called."""
         entries = await self.store.entries(state.run_id, min(seqs, default=state.version) - 1)
         records = [entry.record() for entry in entries if entry.seq in seqs and entry.seq <= state.version]
         told = {one.key: one for record in records for one in _told_by(state, record)}
@@ -187,8 +187,8 @@ def _told_by(state: RunState, record: JournalRecord) -> list[Publish]:
 
 @dataclass(slots=True)
 class Starter:
-    """Begins queued runs, `slots` at a time, oldest first: when the intake accepts one, and from time to time for what
-    a crash or a missing catalog left.
+    """Starts queued runs, `slots` at a time, oldest first: on acceptance, and periodically for runs that a crash or a
+    missing catalog left.
     """
 
     intake: Intake

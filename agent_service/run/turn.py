@@ -1,17 +1,18 @@
 """The algorithm: load, decide, commit, perform, until the run rests. The only caller of `decide`.
 
-    event ─▶ load run ─▶ decide ─▶ commit ─▶ carry out ─▶ … until the run rests ─▶ the caller acknowledges
+    event ─▶ load run ─▶ decide ─▶ commit ─▶ perform ─▶ … until the run rests ─▶ the caller acknowledges
 
-A run is locked to be loaded, decided and committed, not while the model thinks: a cancel must end it meanwhile. The
-store's version guards against other processes; the loser loads and decides again. What a remembered state would ignore
-is decided on the stored one, for an ignored event is acknowledged. A model call that another process has reserved is
-that one's.
+A run is locked for load, decide and commit, but not while the model thinks: a cancel must end it meanwhile. The store's
+version guards against other processes; the loser loads and decides again. An event that the cached state ignores is
+decided again on the stored one, because an ignored event is acknowledged. A model call that another process has
+reserved belongs to that process.
 
-A crash leaves an event not committed (it is delivered again), not carried out (the run's row says so; what is owed
-follows from journal and state), or not acknowledged (delivered again, and ignored).
+After a crash an event was not committed (it is redelivered), not performed (the run's row says so; its effects follow
+from journal and state), or not acknowledged (it is redelivered and ignored).
 
-A fault of this program never leaves a run standing: what cannot be decided or committed ends it as failed (`internal`),
-what cannot be performed is tried again first. A fault in a cancel or signal is told to the caller; the run goes on.
+A bug never leaves a run standing: an event that cannot be decided or committed ends it as failed (`internal`); effects
+that cannot be performed are tried again first. A bug in a cancel or signal is raised to the caller, and the run goes
+on.
 """
 
 import asyncio
@@ -47,13 +48,13 @@ from schemas.values import dataclass
 REMEMBERED_RUNS = 4096
 CONFLICTS_BEFORE_GIVING_UP = 10
 BREAKS_BEFORE_THE_END = 3
-"""How often what an entry asks for may break before its run ends: the cause may pass."""
+"""Failures of one entry's effects before its run ends: the cause may pass."""
 
 log = logging.getLogger(__name__)
 
 Says = Callable[[], Iterable[Publish]]
 OnCommit = Callable[[ChangeRecord], object]
-"""Hears of every durable commit."""
+"""Called after every durable commit."""
 
 
 async def _nothing_more(run_id: str) -> None:
@@ -74,9 +75,9 @@ class Turns:
     outbox: Outbox = field(init=False)
     dispatching: Dispatching = field(init=False)
     again: Callable[[str], Awaitable[None]] = field(init=False, default=_nothing_more)
-    """Does what earlier deliveries of the message in hand left undone."""
+    """Performs the effects that earlier deliveries of the current message left."""
     accepted: asyncio.Event = field(init=False, default_factory=asyncio.Event)
-    """Set whenever a run was accepted."""
+    """Set when a run was accepted."""
     _breaks: Counter[str] = field(init=False, default_factory=Counter)
     _known: OrderedDict[str, Run] = field(init=False, default_factory=OrderedDict)
     _locks: WeakValueDictionary[str, asyncio.Lock] = field(init=False, default_factory=WeakValueDictionary)
@@ -87,8 +88,9 @@ class Turns:
         self.dispatching = self.outbox = Outbox(self.store.mark_dispatched)
 
     async def accept(self, event: WakeAccepted, digest: str) -> tuple[str, Transition | None]:
-        """A durable run's id, and what is to be performed (nothing for a known wake). `digest`: of the request. Raises
-        WakeConflict for a known wake id with another one, and TryAgain."""
+        """Returns the id of a durable run and the transition to perform (None for a known wake). `digest`: of the
+        request. Raises WakeConflict for a known wake id with another digest, and TryAgain.
+        """
         transition = decide(None, event)
         commit = journal.commit_of(None, transition)
         run_id = await self.store.accept(commit, digest)
@@ -107,25 +109,25 @@ class Turns:
         return await self.store.tombstone(run_id)
 
     async def current(self, run_id: str) -> RunState | None:
-        """Wherever it was moved on last. Raises Damaged, TryAgain."""
+        """State after the newest commit of any process. Raises Damaged, TryAgain."""
         await self._is_outdated(self._known.get(run_id))
         return await self.state(run_id)
 
     def forget(self, run_id: str, version: int) -> None:
-        """Another process has committed entry `version`."""
+        """Drops the cached run if another process has committed entry `version`."""
         if (known := self._known.get(run_id)) and known.state.version < version:
             del self._known[run_id]
 
     async def take(self, run_id: str, event: Event, *, made_of: RunState | None = None) -> Transition:
-        """One turn, until the run rests. Raises TryAgain if `event` is not committed, and VersionMoved when it has to
-        be made anew of a later state than `made_of`.
+        """One turn, until the run rests. Raises TryAgain if `event` is not committed, and VersionMoved if it must be
+        made again from a later state than `made_of`.
         """
         transition = await self._commit_or_end(run_id, event, made_of)
         await self.follow(transition)
         return transition
 
     async def commit(self, run_id: str, event: Event, made_of: RunState | None = None) -> Transition:
-        """The first half of a turn; `follow` is the other half."""
+        """First half of a turn; `follow` is the second."""
         async with self._locks.setdefault(run_id, asyncio.Lock()):
             for _ in range(CONFLICTS_BEFORE_GIVING_UP):
                 run = self._known.get(run_id) or await self.store.load(run_id)
@@ -143,7 +145,6 @@ class Turns:
         raise TryAgain(f"run {run_id}: others keep moving it on")
 
     async def _commit(self, run: Run, transition: Transition) -> Transition:
-        """With the reserve of the call that it asks for, unless something has to be waited for."""
         call = self._reserve(transition.state) if CallAsked in transition.kinds else None
         reserved = with_reserve(transition, call) if call else None
         commit = journal.commit_of(run, reserved or transition)
@@ -166,8 +167,8 @@ class Turns:
             self.model_caller.abandon(state.run_id, call.call)
 
     async def _check(self, event: Event, made_of: RunState) -> None:
-        """Raises VersionMoved for an event of an earlier state that does not hold now: a result's worth depends on what
-        is waited for, and a call may be another process's by now.
+        """Raises VersionMoved for an event of an older state that no longer holds: a result is judged by the pending
+        requests, and a call may belong to another process by now.
         """
         run_id, made_at = made_of.run_id, made_of.version
         if not isinstance(event, CallEvent) or await self.store.superseded(run_id, event.call, made_at):
@@ -189,7 +190,7 @@ class Turns:
             transition = await self._carry_out(state, (state.version,), said, asks=asks_the_model(transition))
 
     async def resume(self, state: RunState, seqs: Collection[int], said: Says, *, asks: bool) -> None:
-        """Carries out what entries `seqs` left undone, and goes on with the run's turn. `asks`: the model, too."""
+        """Performs the effects of entries `seqs` and continues the turn. `asks`: including the model call."""
         await self.follow(await self._carry_out(state, seqs, said, asks=asks))
 
     async def _carry_out(self, state: RunState, seqs: Collection[int], said: Says, *, asks: bool) -> Transition | None:
@@ -227,7 +228,7 @@ class Turns:
         return transition
 
     async def _commit_or_end(self, run_id: str, event: Event, made_of: RunState | None) -> Transition:
-        """Ends the run where this program breaks over the event. Raises as `commit` does."""
+        """Ends the run if this program fails over the event. Raises as `commit` does."""
         try:
             return await self.commit(run_id, event, made_of)
         except (TryAgain, Fatal, Damaged, VersionMoved):
@@ -265,7 +266,7 @@ class Turns:
             await self.children.after(state)
 
     async def _has_ended(self, then: RunState) -> bool:
-        """Since it stood so: a cancel does not wait for what an earlier entry asks for."""
+        """True if the run has ended since: a cancel does not wait for the effects of earlier entries."""
         run = self._known.get(then.run_id)
         now = run.state if run else await self.state(then.run_id)
         return now is not None and now is not then and now.final
@@ -290,7 +291,7 @@ class Turns:
 
 
 def asks_the_model(outcome: EventFacts) -> bool:
-    """Each call is made in two halves: what it may cost is set aside when it is asked for, then it is made."""
+    """True if the entry reserves or requests a model call."""
     return CallAsked in outcome.kinds or isinstance(outcome.event, CallReserved)
 
 

@@ -1,11 +1,11 @@
-"""The executor of the tool `agent`: it serves its route inside the agent.
+"""Executor of the tool `agent`, inside the agent.
 
-    agentic.tool_request ─▶ capability, and is it still wanted? ─▶ accept the child ─▶ acknowledge
-    the child has ended ─▶ agentic.tool_result                the request is withdrawn ─▶ the child is cancelled
+agentic.tool_request ─▶ check capability, still wanted? ─▶ accept the child ─▶ acknowledge
+child ended ─▶ agentic.tool_result                         request withdrawn ─▶ cancel the child
 
-A request names what is asked for; what the child is given is read in the state of the run that asks. The child's id
-follows from the call, so a request that comes twice is one child. The result is owed by the child's end, and a
-cancel by the end of its parent or step: each is done again until that entry is dispatched.
+The request names the call; the child's brief comes from the state of its parent. The child's id follows from the call,
+so a repeated request is one child. A child's end owes the result, and the end of its parent or step the cancel: both
+are repeated until that entry is dispatched.
 """
 
 import hashlib
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 
 class Runs(Protocol):
-    """The turns of all runs, as far as children need them."""
+    """Turns of all runs, as children need them."""
 
     async def accept(self, event: WakeAccepted, digest: str) -> tuple[str, Transition | None]: ...
     async def follow(self, transition: Transition | None) -> None: ...
@@ -75,8 +75,9 @@ class ChildRuns:
                 await self._see_to(parent, pending)
 
     async def after(self, state: RunState) -> None:
-        """Does what an entry that led to `state` owes: a child its result, a parent the cancel of what it withdrew. A
-        request that was withdrawn, and is wanted again once its run is reopened, may be acknowledged. Raises TryAgain.
+        """Performs what the entry that led to `state` owes: the result of a child, and the cancel of withdrawn
+        children. A request that was withdrawn, and is wanted again after a reopening, may be acknowledged already.
+        Raises TryAgain.
         """
         if state.final:
             await self._answer(state)
@@ -86,13 +87,13 @@ class ChildRuns:
                 await self._see_to(state, pending)
 
     async def look_after(self, state: RunState) -> None:
-        """Does all that a run is owed as it stands, whatever bus and store have lost. Raises TryAgain."""
+        """Performs all that the state owes, whatever bus and store have lost. Raises TryAgain."""
         await self.after(state)
         for pending in limits.awaited_children(state):
             await self._see_to(state, pending)
 
     async def _see_to(self, parent: RunState, pending: Pending) -> None:
-        """Wakes the child, lets one that has ended answer, or cancels one that is not wanted by now."""
+        """Wakes the child, publishes its result, or cancels it if it is no longer wanted."""
         run_id = limits.child_run_id(parent.run_id, pending)
         try:
             child = await self.runs.current(run_id)
@@ -144,7 +145,7 @@ class ChildRuns:
         await self.publisher.publish(result.run_id, told(result), at=result.completed_at)
 
     async def _bring(self, parent_run_id: str, run_id: str, path: str) -> dict[str, JsonValue] | None:
-        """Copies an artifact to the parent. None where it is gone, or was replaced."""
+        """Copies an artifact to the parent. None if it is missing or was replaced."""
         try:
             content = await self.artifacts.get(run_id, path)
         except ArtifactReplaced:
@@ -168,7 +169,7 @@ class ChildRuns:
 
 
 def name_for(path: str, sha256: str) -> str:
-    """Its own name, and the beginning of its digest, by which a tool knows it."""
+    """The own name with a part of its digest, by which a tool recognises it."""
     name, told = PurePosixPath(path), f"-relayed-{sha256[:DIGEST_DIGITS]}"
     stem = name.stem.removesuffix(told)[:LONGEST_STEM]
     suffix = name.suffix if len(name.suffix) <= LONGEST_SUFFIX else ""
@@ -180,7 +181,7 @@ _ENDED = {Status.ESCALATED: "could not go on", Status.FAILED: "failed", Status.C
 
 
 def told(result: ToolResult) -> Publish:
-    """Under one id however often it is told. The publisher adds the capability of the request."""
+    """The id is the same however often it is published. The publisher adds the capability of the request."""
     asked = (result.run_id, result.step, result.attempt or 1)
     return publish(
         subjects.TOOL_RESULT,
@@ -192,7 +193,7 @@ def told(result: ToolResult) -> Publish:
 
 
 def ended(state: RunState) -> ToolResult | None:
-    """The end of a run that is a step, from its own state alone; None for any other run."""
+    """Result of an ended child, from its state alone; None for any other run."""
     parent, waiting = state.brief.as_step, state.waiting
     if parent is None or not isinstance(waiting, Ended):
         return None
@@ -205,13 +206,13 @@ def ended(state: RunState) -> ToolResult | None:
 
 
 def refused(parent: Parent, why: str, *, at: datetime) -> ToolResult:
-    """No run was woken, and nothing is spent."""
+    """No run was woken and nothing is spent."""
     error = ToolError(error_class="invalid_arguments", message=why[:LONGEST_MESSAGE], retryable=False)
     return _result(parent, at, {"usage": ChildUsage().model_dump()}, error)
 
 
 def lost(parent: Parent, run_id: str, why: str, *, at: datetime) -> ToolResult:
-    """Its run cannot be read. It tells no usage, so that all of the grant is spent."""
+    """The child cannot be read. Without a usage, all of its grant counts as spent."""
     message = f"what became of the run {run_id}, and whether it wrote anything, cannot be read any more: {why}"
     return _result(parent, at, None, ToolError(error_class="child_lost", message=message, retryable=False))
 
@@ -250,7 +251,7 @@ def _output(state: RunState, waiting: Ended, doubts: list[dict[str, JsonValue]])
 
 
 def _doubts(state: RunState, waiting: Ended) -> list[dict[str, JsonValue]]:
-    """Its own, and each write that was out when it ended."""
+    """Its own doubts, and the writes in flight when it ended."""
     left = (p for p in waiting.out if p.grant is None and not acting.is_repeatable(state, p))
     known = dict.fromkeys((doubt.tool, doubt.call) for doubt in (*state.doubts, *map(acting.new_doubt, left)))
     return [{"tool": tool, "call": call} for tool, call in known]

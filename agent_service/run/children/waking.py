@@ -1,7 +1,7 @@
-"""The wake of a child, from the state of the run that asks for it.
+"""Wake of a child, derived from the state of its parent.
 
-A child is one level deeper than its parent, with no other tools, no more than its grant, and no later deadline. It
-takes over the parent's taint, in-doubt writes and refusals.
+A child is one level deeper, with no other tools, no more than its grant and no later deadline. It inherits the parent's
+taint, in-doubt writes and refusals.
 """
 
 import json
@@ -27,7 +27,7 @@ from schemas.fields import validation_flaws
 from schemas.values import replace
 
 DEPTH = "agentic_depth"
-"""The field of a start's context with its recursion depth."""
+"""Field of a start's context that holds its recursion depth."""
 MAX_CONTEXT, LEAST_EVIDENCE = 8000, 50
 """Characters of a context in a prompt, and the fewest worth keeping of one task's result."""
 WAKE_PREFIX = "child:"
@@ -35,13 +35,13 @@ NOTHING = Grant(steps=0, tokens=0, cost_usd=0.0)
 
 
 class BadCall(ValueError):
-    """No run can be woken for the call; the text says what is wrong with it."""
+    """The call cannot wake a run; the text says why."""
 
 
 def depth_of(start: AgenticStart, parent: RunState | None, *, deepest: int) -> int:
-    """Never less than its parent and one. `parent`: the run that it names, as it stands here. Raises LimitRefused for
-    one that is unknown here or has ended, and for a start deeper than `deepest`. An invalid depth counts as the
-    deepest.
+    """Recursion depth, at least one more than the parent's. `parent`: the named run, if it is here. An invalid depth
+    counts as the deepest. Raises LimitRefused for a parent that is unknown or has ended, and for a depth above
+    `deepest`.
     """
     in_context = _told_in(start.context)
     told = deepest if in_context is None else in_context
@@ -61,7 +61,7 @@ def _told_in(context: Mapping[str, JsonValue]) -> int | None:
 
 
 def tools_of(brief: Brief, offered: Sequence[ToolOffer]) -> tuple[ToolOffer, ...]:
-    """Those that the run may use. At the deepest level it may ask no other agent."""
+    """Offered tools that the run may use. At the deepest level it may not call agents."""
     named = (tool for tool in offered if brief.tools is None or tool.name in brief.tools)
     agent = (catalog.NAME, subjects.SERVICE_AGENT)
     return tuple(tool for tool in named if brief.may_have_children or (tool.name, tool.route) != agent)

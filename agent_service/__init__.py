@@ -1,1 +1,1 @@
-"""The loop: decides what happens next, remembers it, says it on the bus."""
+"""Agent loop: decides the next action of a run, stores it, and publishes it on the bus."""

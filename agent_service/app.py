@@ -1,6 +1,6 @@
-"""Runs the agent: the order in which its parts (`bootstrap`) begin and end, in one task group.
+"""Agent process: starts and stops the parts of `bootstrap` in order, in one task group.
 
-Stop order: no new messages and requests, then what is in hand, then the pages, the store and the bus.
+Stop order: new messages and requests, work in hand, pages, store, bus.
 """
 
 import asyncio
@@ -39,10 +39,10 @@ from groundwork.sqlite.group_commit import OnCommit
 from schemas import subjects
 
 INFORMED = (subjects.STREAM, subjects.STREAM_REQUESTS)
-"""The streams that are watched for what they forget."""
+"""Streams that are watched for lost messages."""
 HALT_LOOK_S = 60.0
 INFORMED_S, INFORMED_AMONG_S = 10.0, 30.0
-"""How often the streams are looked at, and how often where several agents do."""
+"""Intervals of that check, for a single agent and for several."""
 JOINS_AFTER_S = 0.5
 UNDER_WAY = (Status.QUEUED, Status.RUNNING)
 
@@ -54,7 +54,9 @@ log = logging.getLogger(__name__)
 async def serve(
     settings: AgentSettings, *, take_over: bool = False, folders: type[Folders] = Folders, http: bool = True
 ) -> None:
-    """Serves until SIGTERM or SIGINT. Raises Fatal when it cannot start or go on. `take_over` ends the bus's owner."""
+    """Serves until SIGTERM or SIGINT. `take_over`: ends the current owner of the bus. Raises Fatal if it cannot start
+    or continue.
+    """
     with cancelled_by_signals(lambda: log.info("stopping"), OF_A_SERVICE):
         while True:
             try:
@@ -95,7 +97,7 @@ async def _serve(settings: AgentSettings, folders: type[Folders], *, take_over: 
 
 
 def open_store(settings: AgentSettings, ground: Ground, on_commit: OnCommit) -> Opening:
-    """The store of the settings, made if absent. Raises Misconfigured, and TryAgain."""
+    """Opens or creates the store of the settings. Raises Misconfigured, TryAgain."""
     if settings.shared:
         shared: Opening = loaded("agent_service.store.opening:open_store")(ground, on_commit)
         return shared
@@ -121,7 +123,7 @@ async def _run(built: Callable[[Background], Agent], listener: socket.socket, *,
 
 
 async def _heard_of(skills: NatsSkills) -> None:
-    """Executors may begin later than the agent."""
+    """Executors may start later than the agent."""
     with suppress(TryAgain):
         await skills.catalog()
 
@@ -129,8 +131,9 @@ async def _heard_of(skills: NatsSkills) -> None:
 async def _start(
     agent: Agent, background: Background, group: asyncio.TaskGroup, listener: socket.socket, *, http: bool
 ) -> None:
-    """Runs go on at once. Callers may connect from the first, and are answered once another thread has loaded the API;
-    then the agent is ready."""
+    """Resumes runs at once. Callers may connect from the start; they are answered once the API is loaded in a thread.
+    Then the agent is ready.
+    """
     since = chain([agent.clock.now()], iter(agent.clock.now, None))  # when the bus may have forgotten, from now on
     await agent.halting.recall()
     agent.limits.recall(agent.store.usage, aside=agent.settings.shared)
@@ -172,7 +175,9 @@ def _keeping(agent: Agent) -> Iterable[Coroutine[Any, Any, NoReturn]]:
 
 
 async def _keep_time(agent: Agent) -> None:
-    """Timers wait for what came meanwhile, which may be their runs' results: at most DRAINED_WITHIN_S."""
+    """Timers wait for messages that arrived meanwhile, at most DRAINED_WITHIN_S: they may hold results of their
+    runs.
+    """
     if await agent.recovery.expires(agent.clock.now()):
         await agent.receiving.hear_people()
     if agent.several:
@@ -181,7 +186,7 @@ async def _keep_time(agent: Agent) -> None:
 
 
 async def _inform_bus(agent: Agent, forgotten_at: datetime) -> None:
-    """Of several agents that notice it, one does it."""
+    """Of several agents, one informs the bus."""
     if agent.several:
         await agent.several.queue.say_again(forgotten_at)
     else:

@@ -1,4 +1,4 @@
-"""Background turns: after a wake, a timer, a cancel, a restart. Their errors are logged."""
+"""Background turns after a wake, timer, cancel or restart. Their errors are logged."""
 
 import asyncio
 import logging
@@ -16,7 +16,7 @@ class Background:
         self._group = group
 
     def start(self, work: Coroutine[Any, Any, Any]) -> None:
-        """A process that ends starts nothing: what is undone is in the store, and is taken up from there."""
+        """Starts nothing in a process that ends: the work is resumed from the store."""
         name = getattr(work, "__qualname__", "work")
         ending = to_its_end(work, name)
         try:

@@ -1,4 +1,4 @@
-"""The composition root: puts the agent together from its settings, also as one of several that share a store."""
+"""Composition root: builds the agent from its settings, alone or as one of several that share a store."""
 
 import asyncio
 import logging
@@ -72,18 +72,18 @@ class Agent:
     pruning: Pruner
     starter: Starter
     several: "Cluster | None"
-    """None for one alone."""
+    """None for a single agent."""
     turns: Turns
     metrics: AgentMetrics
     followers: list[Follower]
-    """Are told of every commit, also of other agents."""
+    """Called with every commit, also of other agents."""
     skills: NatsSkills
     signing: Signing
     model_caller: ModelCaller
     clock: SystemClock
 
     async def ready(self) -> dict[str, str]:
-        """What is wrong with each thing that the agent needs, by its name; empty texts when all is well."""
+        """Problem of each dependency, by name; empty if it works."""
         link = self.ground.link
         return {
             "bus": self.receiving.trouble or self.ground.lease.trouble or link.denied,
@@ -201,7 +201,7 @@ def _limits(settings: AgentSettings, clock: SystemClock, takings: LocalClaims) -
 
 
 def prompt_of(question: ModelQuestion) -> PromptText:
-    """Templates are loaded when somebody wants to see a prompt."""
+    """Loads the templates on first use."""
     text: PromptText = loaded("agent_service.models.prompts.prompt:as_text")(question)
     return text
 
@@ -226,7 +226,7 @@ def _new_runs(settings: AgentSettings, model: ModelProvider) -> NewRuns:
 
 
 async def inform_bus(recovery: Recovery, receiving: NatsIntake, forgotten_at: datetime, now: datetime) -> None:
-    """Says again what the bus may have forgotten at `forgotten_at`. Raises TryAgain."""
+    """Publishes again what the bus may have lost at `forgotten_at`. Raises TryAgain."""
     said = await recovery.say_again(forgotten_at, now)
     log.info("the bus is informed", extra={"runs": said})
     await receiving.recall(recovery.nameless)

@@ -1,4 +1,4 @@
-"""What an agent has besides that shares its store with others: loaded where the settings say so."""
+"""Parts of an agent that shares its store with others; loaded only with such a store."""
 
 from agent_service.background import Background
 from agent_service.bootstrap import Agent, inform_bus
@@ -28,7 +28,7 @@ class Cluster:
 
 
 def join_in(agent: Agent, background: Background) -> None:
-    """Has turns go by the queue, and hears what other agents commit. Called before `agent` begins."""
+    """Queues turns and listens to commits of other agents. Call it before `agent` starts."""
     store, several = agent.store, agent.several
     if not isinstance(store, SharedStore) or several is None:
         return

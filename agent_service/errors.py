@@ -1,15 +1,14 @@
-"""Errors of the agent, named by what to do about them.
+"""Errors of the agent, by their remedy. Errors of both services are in groundwork/service/errors.py.
 
-VersionMoved      another turn was faster: load again, decide again
+VersionMoved      another turn was faster: load and decide again
 WakeConflict      the wake id names another request: choose another id
-Damaged           one run's stored rows cannot be read: leave that run alone, the others go on
-NewerVersion             a newer version of the agent has moved the run on: that is for its like, and not for this one
-Tampered           they can, and are not what the agent wrote: the same
-OverQuota         its caller has to wait, or is granted more
-Stopped           everything stands still by a person's word: once it goes on, this is done by itself
-ArtifactReplaced          an artifact is not what its tool made: nothing goes by it
-ModelError        no answer from the model; `remedy` says what becomes of the run
-and those of both services, in groundwork/service/errors.py.
+Damaged           one run's rows cannot be read: leave that run alone, the others go on
+NewerVersion      a newer agent has moved the run on: leave it to agents of that version
+Tampered          the rows are not what an agent wrote: as Damaged
+OverQuota         the caller has to wait, or needs a larger quota
+Stopped           an operator stopped everything: retried by itself after the resume
+ArtifactReplaced  an artifact is not what its tool made: do not use it
+ModelError        no reply from the model; `remedy` says how the run continues
 """
 
 from typing import Literal
@@ -24,7 +23,7 @@ class VersionMoved(Exception):
 
 
 class WakeConflict(Exception):
-    """The wake id is taken by run `run_id`, which was asked for something else."""
+    """The wake id belongs to run `run_id`, which has another request."""
 
     def __init__(self, wake_id: str, run_id: str) -> None:
         super().__init__(f"wake_id {wake_id!r} already names run {run_id}, with another request: use a new wake_id")
@@ -56,7 +55,7 @@ class NewerVersion(TryAgain):
 
 
 class Stopped(TryAgain):
-    """Everything stands still. What was to be done is in the store, and is done once it goes on."""
+    """All is stopped. The work is stored, and done after the resume."""
 
 
 class OverQuota(TryAgain):
@@ -77,4 +76,4 @@ class ModelError(Exception):
         self.error_class = error_class
         self.retry_after_s = retry_after_s
         self.lost: tuple[int, float | None] | None = None
-        """The call's possible cost all the same, in tokens and USD; None for nothing."""
+        """Tokens and USD that the failed call may still have cost; None for nothing."""

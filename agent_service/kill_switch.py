@@ -1,15 +1,16 @@
-"""The kill switch, for all agents of a store or for this process: asked before every turn, model call and tool request.
+"""Kill switch for all agents of a store, and draining of this process. Checked before every turn, model call and tool
+request.
 
-What is in flight is not broken off: its result is recorded, and what follows waits in the outbox.
+Work in flight continues: its result is recorded, and what follows waits in the outbox.
 
     stop ─▶ durable ─▶ the kill switch ─▶ shown on the bus         go_on ─▶ durable ─▶ every run is told ─▶ switch opens
 
-A stop outlasts restarts. The store's word counts; the bus shows it, and can only stop: a person can stop everything
-where no agent runs, but a write to the bus does not resume it. A crash on the way leaves everything stopped, and
-`settle` goes on from there; the processes of a store do so for each other.
+A stop survives restarts. The store decides; the bus only shows it, and may only stop: a person can stop everything
+where no agent runs, but a write to the bus does not resume it. After a crash on the way all stays stopped, and `settle`
+continues; the processes of a store do so for each other.
 
-Draining stops this process alone, and then ends it. A model call in flight is paid for, so its reply is committed;
-what follows is for another agent of the store, or the next start.
+Draining stops this process alone, then ends it. A model call in flight is paid for, so its reply is committed; what
+follows is left to another agent of the store, or to the next start.
 """
 
 import asyncio
@@ -32,24 +33,24 @@ from schemas.status import Halt
 
 LOOK_AGAIN_S = 5.0
 ELSEWHERE_AFTER_S = 0.2
-"""Another agent of the store may take what this one leaves."""
+"""Delay after which another agent of the store may take over."""
 
 
 @dataclass(slots=True)
 class KillSwitch:
-    """Free until `halt` is set to one that is not over; the setter makes it durable first. `leaving`: why it drains."""
+    """Open until `halt` is set to one that is not over; it is stored first. `leaving`: reason of the drain."""
 
     halt: Halt | None = None
     leaving: str = ""
 
     @property
     def why(self) -> str:
-        """By whom and since when everything stands still; empty while all goes on."""
+        """Who stopped everything and since when; empty if nothing is stopped."""
         return str(self.halt) if self.halt and not self.halt.over else ""
 
     @property
     def holds(self) -> str:
-        """Why nothing begins here; empty while it does."""
+        """Reason why nothing begins here; empty if work may begin."""
         return self.why or self.leaving
 
     def check(self) -> None:
@@ -74,7 +75,7 @@ class HaltedTurns(Protocol):
 
 @dataclass(slots=True)
 class HaltControl:
-    """`going_on` is called whenever everything goes on."""
+    """`going_on` is called on every resume."""
 
     kill_switch: KillSwitch
     store: RunStore
@@ -86,8 +87,8 @@ class HaltControl:
     _by_another: bool = field(init=False, default=False)
 
     async def recall(self) -> None:
-        """Takes up what was in force at the last end, or was written on the bus since, before anything is resumed.
-        Raises TryAgain for a store that cannot be read.
+        """Restores the stop that was in force at the last end, or was written on the bus since. Call it before any run
+        is resumed. Raises TryAgain if the store cannot be read.
         """
         self.kill_switch.halt = await self.store.halts.newest()
         with suppress(TryAgain):
@@ -98,7 +99,7 @@ class HaltControl:
         await self._settle()
 
     async def stop(self, *, by: str, reason: str) -> Halt:
-        """Durable when it returns; a stop that is in force stays. Raises TryAgain, and everything goes on."""
+        """Durable on return; an existing stop stays. Raises TryAgain; then nothing is stopped."""
         async with self._deciding:
             known = self.kill_switch.halt
             if known and self.kill_switch.why and known.until is None:
@@ -110,7 +111,7 @@ class HaltControl:
         return halt
 
     async def go_on(self, *, by: str) -> Halt | None:
-        """None where nothing is stopped. Raises TryAgain: it is stopped still."""
+        """None if nothing is stopped. Raises TryAgain; then all is still stopped."""
         async with self._deciding:
             known = self.kill_switch.halt
             if known is None or not self.kill_switch.why:
@@ -122,7 +123,7 @@ class HaltControl:
         return self.kill_switch.halt
 
     def hear(self, halt: Halt) -> None:
-        """Another process of the store has stopped everything, or let it go on."""
+        """Another process of the store has stopped or resumed everything."""
         known, stood = self.kill_switch.halt, self.kill_switch.why
         if known and _come(known) >= _come(halt):
             return
@@ -134,13 +135,13 @@ class HaltControl:
             self._begin_again()
 
     async def keep_shown(self, changes: AsyncIterator[None]) -> None:
-        """Keeps the bus showing what is in force, whenever it may show something else."""
+        """Corrects the bus whenever it may show something else."""
         async for _ in changes:
             with suppress(TryAgain):
                 await self.look()
 
     async def look(self) -> None:
-        """Takes up a stop that the bus shows, and corrects what else it shows. Raises TryAgain."""
+        """Adopts a stop that the bus shows, and corrects what else it shows. Raises TryAgain."""
         async with self._deciding:
             await self._compare()
             halt = self.kill_switch.halt
@@ -155,7 +156,7 @@ class HaltControl:
             await self.board.show(self.kill_switch.halt)
 
     def _is_news(self, shown: Halt) -> bool:
-        """Whether it is an unknown stop. Its end counts only by our own word."""
+        """True for an unknown stop. Only our own store ends one."""
         known = self.kill_switch.halt.number if self.kill_switch.halt else 0
         return shown.number > known and not shown.over and not self.kill_switch.why
 
@@ -209,7 +210,7 @@ _end: Callable[[], None] = partial(signal.raise_signal, signal.SIGTERM)
 
 @dataclass(slots=True, kw_only=True)
 class Draining:
-    """`leave` stops listening to the bus within so many seconds; `thinking` counts model calls in flight."""
+    """`leave` stops listening to the bus within some seconds; `thinking` counts model calls in flight."""
 
     kill_switch: KillSwitch
     background: Background
@@ -223,7 +224,7 @@ class Draining:
         return bool(self.kill_switch.leaving)
 
     def begin(self, within_s: float, *, by: str) -> None:
-        """What does not end `within_s` is given up, as at a stop. A second call changes nothing."""
+        """Gives up what has not ended `within_s`, as a stop does. A second call changes nothing."""
         if self.begun:
             return
         self.kill_switch.leaving, self.within_s = WHY, within_s

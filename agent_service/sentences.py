@@ -1,6 +1,6 @@
-"""Sentences about a run. The core says them as values, so that other words are no other rule; here are the words.
+"""Sentences about a run. The core uses them as values, so wording is no rule; this module words them. Pure.
 
-A sentence is worded where it is told, and where the text of an error becomes a result for the model. Pure.
+A sentence is worded when it is shown, and when an error becomes a result for the model.
 """
 
 import re
@@ -21,7 +21,7 @@ class Sentence:
         return hash((self.name, *self.values))
 
     def __str__(self) -> str:
-        """Raises KeyError for a sentence that is unknown, or lacks a value."""
+        """Raises KeyError for an unknown sentence or a missing value."""
         form, values = _FORMS[self.name], dict[str, Any](self.values)
         for name, value in self.values.items():
             if isinstance(value, Sentence):
@@ -32,7 +32,7 @@ class Sentence:
 
 
 Text = str | Sentence
-"""A string is what a model, a tool or a person said, literally. `str()` words both."""
+"""A string is the literal text of a model, a tool or a person. `str()` words both."""
 Value = int | float | Text | tuple[Text, ...] | None
 
 
@@ -49,7 +49,7 @@ _OPTIONAL, _NAMED = re.compile(r"\[([^\]]*)\]"), re.compile(r"\{(\w+)")
 
 
 def _worded(form: str, values: Values) -> str:
-    """What stands in brackets is left out where a value in it is empty."""
+    """Leaves out a part in brackets if a value in it is empty."""
     if "[" in form:
         form = _OPTIONAL.sub(lambda part: part[1] if all(map(values.get, _NAMED.findall(part[1]))) else "", form)
     return form.format_map(values)

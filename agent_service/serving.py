@@ -1,4 +1,4 @@
-"""Lets callers in: by the bus, where a gateway asks whether runs go on, and by HTTP. Loaded once runs go on."""
+"""Opens the API, on the bus and over HTTP. Loaded after runs are resumed."""
 
 import asyncio
 import socket
@@ -42,13 +42,15 @@ from schemas import subjects
 from schemas.status import Finding
 
 FRESH_S = 2.0
-"""Seconds that the gateway's status is reused."""
+"""Seconds for which the gateway's status is reused."""
 UNDER_WAY = (Status.QUEUED, Status.RUNNING, Status.PAUSED)
 WITHIN_S = 2.0
 
 
 class Freshness:
-    """Answers are as new as the shared log when the question came: `wait` lets this agent's copy catch up a while."""
+    """Makes answers as new as the shared log at the time of the question: `wait` lets this agent's copy catch up for a
+    while.
+    """
 
     def __init__(self, caught_up: Callable[[], Awaitable[None]], *, within_s: float = WITHIN_S) -> None:
         self._caught_up = caught_up
@@ -86,7 +88,7 @@ async def _serve_http(agent: Agent, rooms: Iterable[object], feed: Feed, fresh: 
 
 
 def _rooms(agent: Agent, feed: Feed, reader: JournalReader) -> Iterator[object]:
-    """Those that are served over HTTP alone."""
+    """Operations that only HTTP serves."""
     link, store, skills = agent.ground.link, agent.store, agent.skills
     me = store_id(agent.ground.folder) if agent.settings.shared else None
     letters, troubles = NatsDeadLetters(link, most=MOST_LETTERS), NatsTroubles(link, fresh_s=FRESH_S)

@@ -1,5 +1,6 @@
-"""Settings of the agent: the section `agent:` of agentic.yaml; the environment (`AGENT_…`) has the last word. What
-each means is in docs/CONFIGURATION.md."""
+"""Settings of the agent: the section `agent:` of agentic.yaml, overridden by the environment (`AGENT_…`). They are
+described in docs/CONFIGURATION.md.
+"""
 
 import hashlib
 import os
@@ -32,11 +33,11 @@ SECTION = "agent"
 ENV_PREFIX = "AGENT_"
 OTHER_SECTIONS = ("gateway",)
 KEYS = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY"}
-"""Where the environment holds the key of a provider."""
+"""Environment variables of the providers' keys."""
 DUCTILE_TOKEN = re.compile(r"gateway\.(ductile|ductiles\.[^.]+)\.token")
-"""Where the same file may hold the tokens with which the gateway calls Ductiles."""
+"""Settings of the gateway, in the same file, that hold its tokens for Ductiles."""
 JETSTREAM = Path("jetstream")
-"""As `agent.store`: the runs are on the bus, and those of all agents there."""
+"""Value of `agent.store`: runs are stored on the bus and shared by all its agents."""
 SHARED_KEYS = Path(".agentic/agent.keys")
 _LONGEST_S = 365 * 86400.0
 
@@ -45,7 +46,7 @@ CommandName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}(\.[a-z0-9
 
 
 class LimitSettings(Section):
-    """Default budgets of a run, and the most that a caller may ask for."""
+    """Default budgets of a run, and the most that a caller may request."""
 
     max_steps: Annotated[int, Field(ge=1)] = 10
     cap_steps: Annotated[int, Field(ge=1)] = 20
@@ -90,7 +91,7 @@ class LimitSettings(Section):
 
 
 class ContinuationSettings(Section):
-    """What a tool may ask for before it answers, for each step with all that its tasks ask for."""
+    """Limits of a tool's continuations, per step and including those of its tasks."""
 
     retrieval_tool: CommandName = "knowledge"
     max_plugin_continuations: Annotated[int, Field(ge=0, le=10)] = 3
@@ -111,7 +112,7 @@ def _by_tool(given: object) -> object:
 
 
 class ToolsSettings(Section):
-    """Which tools runs may use, and whose results are taken."""
+    """Tools that runs may use, and rules for their results."""
 
     only: tuple[str, ...] | None = None
     require_capability: bool = False
@@ -129,7 +130,7 @@ class ToolsSettings(Section):
 
 
 class AgentSettings(Section):
-    """Everything that the agent can be told."""
+    """All settings of the agent."""
 
     nats: NatsSettings = NatsSettings.model_construct()
     store: Path = Path(".agentic/agent")
@@ -159,7 +160,7 @@ class AgentSettings(Section):
 
     @property
     def tool_rules(self) -> ToolsSettings:
-        """`tools`, in whichever form they are given."""
+        """`tools`, in either form."""
         return self.tools if isinstance(self.tools, ToolsSettings) else ToolsSettings(only=self.tools)
 
     @property
@@ -174,7 +175,7 @@ class AgentSettings(Section):
         return replace(granted, defaults=replace(granted.defaults, continuations=self.continuations.limits()))
 
     def quota_of(self, caller: str) -> QuotaSettings:
-        """Of a caller by its name: `token NAME`, or `bus` and what NATS tells."""
+        """Quota of a caller, by its name: `token NAME`, or `bus` and the sender that NATS names."""
         if caller.startswith(BUS):
             return self.bus_quota
         named = (self.http.quota_of(token) for token in self.http.tokens if caller == token_caller(token.name))
@@ -188,7 +189,7 @@ class AgentSettings(Section):
 
 
 def load(path: Path | None, environ: Mapping[str, str] = os.environ) -> AgentSettings:
-    """The settings of the agent. Raises Misconfigured, with every problem and its place."""
+    """Reads the settings. Raises Misconfigured, with every problem and its place."""
     loaded = config_file.load(
         AgentSettings,
         path=path,
@@ -205,7 +206,7 @@ def load(path: Path | None, environ: Mapping[str, str] = os.environ) -> AgentSet
 
 
 def _refuse_token_of_ductile(http: ApiSettings, place: str, of_ductile: str) -> None:
-    """Raises Misconfigured where a token of the API also opens Ductile, as far as one file tells."""
+    """Raises Misconfigured if a token of the API also opens Ductile, as far as one file shows."""
     digest = hashlib.sha256(of_ductile.encode()).hexdigest()
     for token in http.tokens if of_ductile else ():
         if digest in (token.sha256, token.token and token.digest()):
@@ -213,7 +214,7 @@ def _refuse_token_of_ductile(http: ApiSettings, place: str, of_ductile: str) -> 
 
 
 def _model(loaded: AgentSettings, environ: Mapping[str, str]) -> ModelSettings:
-    """The model section with what was given under RFC-95's names, and with the key that the environment holds."""
+    """Model section with the values of RFC-95's names and the key of the environment."""
     named = {"provider": loaded.llm_provider, "model": loaded.llm_model}
     model = loaded.model.model_copy(update={name: value for name, value in named.items() if value is not None})
     key = environ.get(KEYS.get(model.provider, ""), "")

@@ -1,1 +1,1 @@
-"""Admission: what may begin, how fast models are asked, and what may be spent."""
+"""Admission control: quotas, rate limits and budgets of all runs."""

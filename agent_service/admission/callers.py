@@ -1,4 +1,4 @@
-"""Callers as quotas know them (such as `token ci` or `bus user ann of SHOP`), and the settings of the HTTP API."""
+"""Callers as quotas name them (such as `token ci` or `bus user ann of SHOP`), and the settings of the HTTP API."""
 
 import hashlib
 from typing import Annotated, get_args
@@ -11,11 +11,11 @@ from groundwork.service.secret import Secret, fault_of
 from schemas.operations import Scope
 
 BUS = "bus"
-"""How the names of senders on the bus begin, and the name of those whom NATS does not tell."""
+"""Prefix of the names of senders on the bus, and the name of those that NATS does not name."""
 
 
 def token_caller(name: str | None) -> str:
-    """The caller that has a token; empty, which has no quota, where the API has none."""
+    """Caller of a token; empty, and without a quota, if the API has no tokens."""
     return f"token {name}" if name else ""
 
 
@@ -24,8 +24,7 @@ _OF_NOTHING = hashlib.sha256(b"").hexdigest()
 
 
 class QuotaSettings(Section):
-    """What one caller may ask for; without a number there is no bound. Who asks for more gets 429, and when to come
-    back."""
+    """Quota of one caller; a missing number is no limit. A request above it gets 429 with the time to retry."""
 
     wakes_per_minute: Annotated[int, Field(ge=1)] | None = None
     open_runs: Annotated[int, Field(ge=1)] | None = None
@@ -37,7 +36,7 @@ UNBOUNDED = QuotaSettings.model_construct()
 
 
 class WakersQuotaSettings(QuotaSettings):
-    """That of tokens which may not operate the agent, and have none of their own."""
+    """Default quota of tokens without the scope `operate`."""
 
     wakes_per_minute: Annotated[int, Field(ge=1)] | None = 300
     open_runs: Annotated[int, Field(ge=1)] | None = 1000
@@ -45,7 +44,7 @@ class WakersQuotaSettings(QuotaSettings):
 
 
 class TokenSettings(Section):
-    """A bearer token of the HTTP API: given itself (from a file or the environment), or by its SHA-256."""
+    """Bearer token of the HTTP API: the token itself (from a file or the environment), or its SHA-256."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
     scopes: frozenset[Scope] = frozenset(get_args(Scope))
@@ -54,7 +53,7 @@ class TokenSettings(Section):
     quota: QuotaSettings | None = None
 
     def digest(self) -> str:
-        """The token's SHA-256 in hex. Raises Misconfigured when neither or both are given."""
+        """SHA-256 of the token in hex. Raises Misconfigured if neither or both are given."""
         if (self.token is None) == (self.sha256 is None):
             raise Misconfigured(f"token {self.name}: give either `token` or `sha256`")
         if self.token is None:
@@ -71,7 +70,7 @@ class TokenSettings(Section):
 
 
 class ApiSettings(Section):
-    """Where the HTTP API listens, and who may call it."""
+    """Address of the HTTP API, and its callers."""
 
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8700

@@ -1,7 +1,7 @@
-"""What processes have taken of a limit and the journal does not tell yet: one compare-and-swap value for each limit.
+"""Claims on a limit that the journal does not show yet: one compare-and-swap value per limit.
 
-Entries tell every process what was taken, a little late. Until then it stands in the value, so that all together never
-exceed the limit. No clocks are compared: each process passes over a taking once it has seen it for a while.
+Journal entries inform every process of a claim, a little late. Until then it stands in the value, so that all processes
+together never exceed the limit. No clocks are compared: each process ignores a claim that it has seen for a while.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from groundwork.service.machine import monotonic, token_hex
 from schemas.values import dataclass
 
 JOURNALED_WITHIN_S = 2.0
-"""After it everybody has heard of a taking by an entry, or it came to nothing."""
+"""A claim older than this is in an entry, or was given up."""
 PAUSE_S = 0.05
 
 Amounts = Mapping[str, float]
@@ -21,21 +21,21 @@ Amounts = Mapping[str, float]
 
 class ClaimStore(Protocol):
     async def look(self, limit: str) -> tuple[Amounts, int]:
-        """What is taken, by name, and the value's sequence. Raises TryAgain."""
+        """Claimed amounts by name, and the value's sequence. Raises TryAgain."""
 
     async def swap(self, limit: str, taken: Amounts, after: int) -> int | None:
-        """The new sequence; None where another process has changed the value since. Raises TryAgain."""
+        """The new sequence; None if another process has changed the value since. Raises TryAgain."""
 
 
 class LocalClaims:
-    """Of a process that is alone: all is its own."""
+    """Claims of a single process: all succeed."""
 
     async def take(self, limit: str, amount: float, *, left: float) -> bool:
         del limit, amount, left
         return True
 
     async def news(self) -> None:
-        """There is none to wait for."""
+        """Nothing to wait for."""
 
 
 LOCAL = LocalClaims()
@@ -50,10 +50,12 @@ class SharedClaims(LocalClaims):
     _number: int = field(init=False, default=0)
     _known: dict[str, tuple[Amounts, int]] = field(init=False, default_factory=dict)
     _seen: dict[str, float] = field(init=False, default_factory=dict)
-    """By name: since when."""
+    """First sight of each claim, by name."""
 
     async def take(self, limit: str, amount: float, *, left: float) -> bool:
-        """Whether `amount` is this process's. `left`: by all that it has heard of, and with its own takings."""
+        """Claims `amount`; false if too little is left. `left`: rest of the limit by all known entries and the own
+        claims.
+        """
         cached = self._known.pop(limit, None)
         known, seq = cached or await self.values.look(limit)
         while True:
@@ -74,7 +76,7 @@ class SharedClaims(LocalClaims):
         await self.sleep(PAUSE_S)
 
     def _late(self, known: Amounts) -> Amounts:
-        """Those that entries may not tell of yet."""
+        """Claims that entries may not show yet."""
         now = self.now()
         self._seen = {name: since for name, since in self._seen.items() if now - since < 2 * JOURNALED_WITHIN_S}
         return {

@@ -1,4 +1,4 @@
-"""What a run is granted of what its caller asks for: the operator's defaults, within his caps."""
+"""Limits granted to a run: the request of its caller, within the operator's caps and over his defaults."""
 
 import json
 from collections.abc import Mapping
@@ -13,15 +13,16 @@ from schemas.events import Constraints
 from schemas.values import dataclass, replace
 
 LATEST = timedelta(days=30)
-"""From acceptance to the latest deadline."""
+"""Latest deadline, counted from acceptance."""
 CAPS: Mapping[str, float] = {"max_loops": 20, "max_steps": 20, "max_reframes": 10}
-"""By the name of a constraint, where the operator sets no other."""
+"""Default caps, by constraint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitPolicy:
-    """The operator's defaults, which are within his hard caps. `defaults.deadline_at` is replaced by acceptance +
-    `wall_clock_s`. `cap_context_bytes`: as compact JSON."""
+    """Defaults and hard caps of the operator; the defaults are within the caps. `defaults.deadline_at` is replaced by
+    acceptance + `wall_clock_s`. `cap_context_bytes`: as compact JSON.
+    """
 
     defaults: Limits
     wall_clock_s: float = 3600.0
@@ -36,7 +37,7 @@ class LimitRefused(ValueError):
 
 
 def grant(policy: LimitPolicy, constraints: Constraints, *, context: dict[str, JsonValue], at: datetime) -> Limits:
-    """Raises LimitRefused. RFC-103 lets `max_steps` come with the context too; the constraints win."""
+    """Raises LimitRefused. RFC-103 allows `max_steps` in the context too; the constraints win."""
     check_caps(policy, constraints, at=at)
     size = len(json.dumps(context, ensure_ascii=False, separators=(",", ":")).encode())
     if size > policy.cap_context_bytes:
@@ -57,7 +58,7 @@ def grant(policy: LimitPolicy, constraints: Constraints, *, context: dict[str, J
 
 
 def check_caps(policy: LimitPolicy, constraints: Constraints, *, at: datetime) -> None:
-    """Raises LimitRefused for a constraint over its cap, or a past deadline."""
+    """Raises LimitRefused for a constraint above its cap, or a past deadline."""
     for name, cap in policy.caps.items():
         if (asked := getattr(constraints, name)) is not None and asked > cap:
             raise LimitRefused(f"constraints.{name}", f"is {asked}, and this service grants at most {cap}")

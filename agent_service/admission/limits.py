@@ -1,7 +1,7 @@
-"""The limits that all runs share: room, rate, budget, and quotas of callers. Entries of the journal update them.
+"""Limits shared by all runs: capacity, rates, budget, and quotas of callers. Journal entries update them.
 
-A quota bounds wakes in a minute, runs at a time, bytes and money in a day (UTC). All but the minute survives restarts.
-A child run is no caller's wake, and spends its caller's money. Only a new run is checked for room, long before any end.
+A quota limits wakes per minute, open runs, and bytes and USD per day (UTC). All but the wakes survive restarts. A child
+run is no wake of a caller, but spends its caller's money. Capacity is checked for new runs only.
 """
 
 import asyncio
@@ -35,12 +35,12 @@ class Quotas:
     of: Callable[[str], QuotaSettings]
     takings: LocalClaims = LOCAL
     _turns: defaultdict[str, asyncio.Lock] = field(init=False, default_factory=lambda: defaultdict(asyncio.Lock))
-    """By caller, as in what follows."""
+    """By caller, like the fields below."""
     _minutes: dict[str, Bucket] = field(init=False, default_factory=dict)
     _open: Counter[str] = field(init=False, default_factory=Counter)
     _entering: Counter[str] = field(init=False, default_factory=Counter)
     _arrived: Counter[str] = field(init=False, default_factory=Counter)
-    """Of those that enter, how many are among the open runs already."""
+    """Entering runs that are already counted as open."""
     _day: date | None = field(init=False, default=None)
     _bytes: Counter[str] = field(init=False, default_factory=Counter)
 
@@ -49,7 +49,7 @@ class Quotas:
 
     @asynccontextmanager
     async def wake(self, caller: str, *, known: bool = False) -> AsyncIterator[None]:
-        """Inside, a wake is accepted; one that is `known` only counts as a request. Raises OverQuota."""
+        """Context in which a wake is accepted; a `known` one counts only against the rate. Raises OverQuota."""
         quota = self.of(caller)
         async with self._turns[caller]:
             if quota.wakes_per_minute is not None:
@@ -129,34 +129,35 @@ class Quotas:
 
 
 FOR_STRANGERS = 0.5
-"""The part of all places to wait that starts of the bus may take. What is beyond waits in its stream, which refuses its
-publishers when it is full: callers of the API find the other places."""
+"""Share of the queue that starts from the bus may fill. Further starts wait in their stream, which refuses publishers
+when full; the rest of the queue is left to callers of the API.
+"""
 QUEUED_S, FULL_S = 5.0, 30.0
-"""When to come back: runs begin all the time, and room is made by a person."""
+"""Retry delays: runs begin all the time, but a person has to make room."""
 KNOWN_WITHIN_S = 2.0
-"""How long a wake may take that comes while there is trouble: one that is known already is answered all the same."""
+"""Time limit of a wake during trouble: a known wake is still answered."""
 
 
 class Capacity:
-    """`counts`: how many runs there are of each status; `max_queued` of them may wait to begin."""
+    """`counts`: number of runs by status. At most `max_queued` runs wait to begin."""
 
     def __init__(self, counts: Callable[[], Awaitable[Mapping[Status, int]]], *, max_queued: int) -> None:
         self._counts = counts
         self._max_queued = max_queued
         self.trouble = ""
-        """Why nothing new can be kept, and what to do now."""
+        """Reason why nothing new can be stored, and the remedy."""
         self._again_s = FULL_S
         self._wakes: set[asyncio.Timeout] = set()
 
     def say(self, trouble: str, *, again_s: float = FULL_S) -> None:
-        """Set by `bus.capacity`. `again_s`: when callers are to come back."""
+        """Called by `bus.capacity`. `again_s`: retry delay of callers."""
         self.trouble, self._again_s = trouble, again_s
         for wake in self._wakes if trouble else ():
             wake.reschedule(0)
 
     @asynccontextmanager
     async def unless_trouble(self) -> AsyncIterator[None]:
-        """Work inside is given up once there is trouble: raises TryAgain, and it may have been stored."""
+        """Gives up the work inside once there is trouble. Raises TryAgain; it may have been stored."""
         try:
             async with asyncio.timeout(KNOWN_WITHIN_S if self.trouble else None) as wake:
                 self._wakes.add(wake)
@@ -170,7 +171,7 @@ class Capacity:
             raise TryAgain(self.trouble or "the store does not answer", delay_s=self._again_s) from error
 
     async def check(self, *, by_bus: bool = False) -> None:
-        """Raises TryAgain, with when to come back."""
+        """Raises TryAgain, with a retry delay."""
         if self.trouble:
             raise TryAgain(self.trouble, delay_s=self._again_s)
         most = max(1, int(self._max_queued * FOR_STRANGERS)) if by_bus else self._max_queued
@@ -185,7 +186,7 @@ class Admission:
     quotas: Quotas
 
     async def check(self) -> None:
-        """A start of the bus may begin. Raises Stopped, or TryAgain with when to come back."""
+        """Admits a start from the bus. Raises Stopped, or TryAgain with a retry delay."""
         self.kill_switch.check()
         await self.room.check(by_bus=True)
 
@@ -196,7 +197,7 @@ class SharedLimits:
     spending: Spending
     quotas: Quotas
     _recalled: int = field(default=0, init=False)
-    """Entries up to this position count as recalled."""
+    """Entries up to this position are included in the recalled sums."""
 
     @classmethod
     def none(cls, clock: Clock, rate_limiter: RateLimiter) -> Self:
@@ -218,7 +219,7 @@ class SharedLimits:
             self.quotas.elsewhere(one)
 
     def recall(self, taken: UsageRecords, *, aside: bool = False) -> None:
-        """Load what is taken today. `aside`: also for calls under way, as of others. Raises TryAgain."""
+        """Loads today's usage. `aside`: including reserves of other agents' calls. Raises TryAgain."""
         before = None
         while before != (newest := taken.newest()):  # so that all is told as of one entry
             before, today = newest, self.spending.today
@@ -229,7 +230,7 @@ class SharedLimits:
         self._recalled = newest
 
     async def recall_calls(self, taken: UsageRecords, clock: Clock) -> None:
-        """Load what the last minute's calls took of the rate. Raises TryAgain."""
+        """Loads the calls of the last minute. Raises TryAgain."""
         if self.rate_limiter.limited:
             now = clock.now()
             self.rate_limiter.recall(await taken.calls(now - timedelta(seconds=MINUTE_S)), now)

@@ -1,6 +1,6 @@
-"""Requests and tokens per minute over all runs, first come first served in each process.
+"""Rate limiter: requests and tokens per minute over all runs, first come first served in each process.
 
-A long wait becomes a durable timer. When the provider says "too many", all runs hold back. Processes that share a store
+A long wait becomes a durable timer. When the provider says "too many", all runs wait. Processes that share a store
 count each other's calls by their journal entries.
 """
 
@@ -18,12 +18,14 @@ from schemas.values import dataclass
 
 MINUTE_S = 60.0
 LONGEST_WAIT_S = 20.0
-"""Longer waits are put off durably."""
+"""Longer waits become durable timers."""
 
 
 @dataclass(slots=True)
 class Bucket:
-    """Holds up to a minute's worth and fills evenly. May go below zero, for a call that takes more than it can hold."""
+    """Token bucket: holds one minute's worth and fills evenly. Its level may go below zero, for a call larger than the
+    bucket.
+    """
 
     per_minute: int
     _at: float
@@ -37,7 +39,9 @@ class Bucket:
         return self._level
 
     def wait_s(self, amount: float, now: float, *, behind: float) -> float:
-        """How long until `amount` is there besides what is taken before it; what never fits waits for a full bucket."""
+        """Seconds until `amount` is available beside `behind`; an amount larger than the bucket waits for a full
+        one.
+        """
         self._fill(now)
         return max(0.0, (min(amount, self.per_minute) + behind - self._level) * MINUTE_S / self.per_minute)
 
@@ -57,7 +61,7 @@ class _Other:
 
 
 class RateLimiter:
-    """None for a rate means no limit. `now` and `sleep` are in seconds."""
+    """A rate of None is no limit. `now` and `sleep` are in seconds."""
 
     def __init__(
         self,
@@ -76,20 +80,20 @@ class RateLimiter:
         self.limited = bool(self._rates)
         self._buckets = self._full(now())
         self.others: dict[str, _Other] = {}
-        """Calls that others make, by run."""
+        """Calls of other processes, by run."""
         self._held_until = float("-inf")
         self._why = ""
         self._turn = asyncio.Lock()
         self._waiting: list[int] = []
-        """The tokens of each call that waits for its turn."""
+        """Tokens of each call that waits for its turn."""
 
     @property
     def is_open(self) -> bool:
-        """Whether a call of any size may be made now."""
+        """True if a call of any size may be made now."""
         return not self.limited and self._held_until <= self._now()
 
     async def admit(self, tokens: int) -> None:
-        """Return when a call of `tokens` may be made. Raises ModelError (try again) when that takes long."""
+        """Returns when a call of `tokens` may be made. Raises ModelError (try again) if the wait is long."""
         self._check(self._wait_s(tokens, behind=self._waiting))
         self._waiting.append(tokens)
         try:
@@ -100,7 +104,7 @@ class RateLimiter:
             self._waiting.remove(tokens)
 
     def settle(self, admitted: int, used: int) -> None:
-        """Give back what a call was admitted for and did not use, or take what it used beyond."""
+        """Corrects the estimate `admitted` to the tokens `used`."""
         self._take(0, used - admitted)
 
     def committed(self, change: ChangeRecord) -> None:
@@ -120,7 +124,7 @@ class RateLimiter:
             self._count(run_id, call, at=self._now() - min(MINUTE_S, max(0.0, (now - at).total_seconds())))
 
     def hold(self, seconds: float, why: str) -> None:
-        """Let no call begin for `seconds`: the provider asked for it."""
+        """Blocks all calls for `seconds`, at the provider's request."""
         self._held_until = max(self._held_until, self._now() + seconds)
         self._why = why
 
@@ -145,7 +149,7 @@ class RateLimiter:
         return True
 
     def _count(self, run_id: str, call: CallCharge, by: str = "", at: float | None = None) -> None:
-        """Counts a call that was not made here now, but `by` another, `at` that instant."""
+        """Counts a call of another process, or of the time before this one started (`at`)."""
         if call.reserved:
             self.others[run_id] = _Other(call.tokens, by)
             self._take(1, call.tokens, at)
@@ -160,7 +164,7 @@ class RateLimiter:
             bucket.take({"requests": requests, "tokens": tokens}[name], now)
 
     def _wait_s(self, tokens: int, behind: Collection[int] = ()) -> float:
-        """How long a call of `tokens` has to wait when all calls of `behind` are made before it."""
+        """Seconds that a call of `tokens` waits if all calls of `behind` go first."""
         now, amounts = self._now(), {"requests": (1, len(behind)), "tokens": (tokens, sum(behind))}
         waits = (
             bucket.wait_s(amounts[name][0], now, behind=amounts[name][1]) for name, bucket in self._buckets.items()

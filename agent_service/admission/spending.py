@@ -1,7 +1,7 @@
-"""The budget for models in a day (UTC), of all runs and of one caller. It survives restarts.
+"""Daily budget for models (UTC), of all runs and of each caller. It survives restarts.
 
-A call is let through only if the money suffices for its upper bound, beside all calls under way. Otherwise it is held
-until the day is over or more may be spent, while its run's time stands still. A free model is never held.
+A call is admitted only if the budget covers its upper bound beside all calls in flight. Otherwise it is held until the
+day is over or the budget is raised, while the time of its run stands still. A free model is never held.
 """
 
 import asyncio
@@ -24,14 +24,14 @@ SETTING = "agent.limits.usd_per_day"
 
 @dataclass(slots=True)
 class Spending:
-    """`usd_per_day`: of all runs; `of_caller`: of one caller's. None is no limit."""
+    """`usd_per_day`: of all runs; `of_caller`: of one caller. None is no limit."""
 
     clock: Clock
     usd_per_day: float | None = None
     of_caller: Callable[[str], float | None] = lambda _: None
     takings: LocalClaims = LOCAL
     aside: dict[str, ReservedFunds] = field(init=False, default_factory=dict)
-    """By run, for the calls that are under way where spending has a limit."""
+    """Reserves of calls in flight, by run, where there is a limit."""
     _turn: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
     _day: date | None = field(init=False, default=None)
     _spent: defaultdict[str, float] = field(init=False, default_factory=lambda: defaultdict(float))
@@ -51,18 +51,18 @@ class Spending:
         self.aside |= aside or {}
 
     def reached(self, caller: str | None = None) -> str:
-        """Why a run of the caller (None: any run) would have to wait for money now; empty where it would not."""
+        """Reason why a run of the caller (None: any run) would wait for money now; empty if it would not."""
         most = self.usd_per_day if caller is None else self.of_caller(caller)
         spent = self.spent_usd if caller is None else self._of_today().get(caller, 0.0)
         whose = f"({SETTING})" if caller is None else f"by {caller}"
         return "" if most is None or spent < most else f"{spent:.4f} of {most:.4f} USD of today are spent {whose}"
 
     def is_open(self, caller: str) -> bool:
-        """Whether a run of the caller may spend without limit."""
+        """True if runs of the caller have no spending limit."""
         return self.usd_per_day is None and self.of_caller(caller) is None
 
     async def admit(self, state: RunState, usd: float | None) -> None:
-        """Set aside what a call of the run may cost. Raises ModelError (hold) where that is too much for today."""
+        """Reserves the cost of a call. Raises ModelError (hold) if the budget does not cover it."""
         caller = state.brief.caller
         lost = (state.reserve.cost_usd or 0.0) if state.reserve else 0.0
         if self.is_open(caller):
@@ -111,7 +111,7 @@ class Spending:
         return await self.takings.take("usd" if of is None else f"usd of {of}", wanted, left=most - taken)
 
     def _taken(self, caller: str | None, run_id: str) -> float:
-        """Spent or set aside today by a caller (None: by all), but for what was set aside for the run before."""
+        """USD spent or reserved today by a caller (None: by all), without the reserve of `run_id`."""
         spent = self._of_today()
         aside = (one.usd for of, one in self.aside.items() if of != run_id and caller in (None, one.caller))
         return (sum(spent.values()) if caller is None else spent[caller]) + sum(aside)

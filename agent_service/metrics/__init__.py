@@ -1,1 +1,1 @@
-"""Metrics of the agent: few series, none named by a run, a wake or a text. See docs/OPERATIONS.md."""
+"""Metrics of the agent: few series, none labelled by a run, a wake or a text. See docs/OPERATIONS.md."""

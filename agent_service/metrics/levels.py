@@ -1,4 +1,4 @@
-"""Levels, read on demand: runs in flight or waiting, what is still to be told, what is wrong."""
+"""Gauges, read on demand: runs in flight or waiting, the outbox, the store, spending and readiness."""
 
 import shutil
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -30,7 +30,7 @@ def observe_runs(
     clock: Clock,
     undispatched: Callable[[], int],
 ) -> None:
-    """`undispatched`: how many runs have entries that are not fully dispatched."""
+    """`undispatched`: number of runs that are not fully dispatched."""
 
     async def active() -> Mapping[Attributes, float]:
         runs = await store.counts()
@@ -52,7 +52,7 @@ def observe_runs(
 
 
 def observe_disk(instruments: Instruments, file: Path) -> None:
-    """`file` is the store's database."""
+    """`file`: the store's database."""
 
     def size() -> int:
         both = (file, file.with_name(f"{file.name}-wal"))

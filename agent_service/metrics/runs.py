@@ -1,7 +1,7 @@
 """Metrics of runs: endings, steps, attempts, model calls and their cost, continuations, and waits for people.
 
-Durations come from the journal's instants, so they span a restart; that of a model call which a restart interrupted is
-left out. Model calls have the names of OpenTelemetry's GenAI conventions.
+Durations use the journal's instants, so they span a restart; a model call that a restart interrupted is left out. Model
+calls have the names of OpenTelemetry's GenAI conventions.
 """
 
 import logging
@@ -37,7 +37,7 @@ RUN_SECONDS = (1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 
 TOOL_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3600.0)
 CALL_SECONDS = tuple(0.01 * 2**n for n in range(14))
 TOKENS = tuple(float(4**n) for n in range(14))
-"""Bounds of the conventions, both of them."""
+"""Both bounds are those of the conventions."""
 CHAT = "chat"
 OPERATION, PROVIDER, MODEL = "gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.request.model"
 PHASE, TOKEN_TYPE, TOOL, ERROR = "agentic.phase", "gen_ai.token.type", "gen_ai.tool.name", "error.type"
@@ -76,13 +76,13 @@ log = logging.getLogger(__name__)
 
 
 class RunMetrics:
-    """`provider` is who is asked for replies."""
+    """`provider`: name of the model's provider."""
 
     def __init__(self, instruments: Instruments, provider: str, retries: Counter) -> None:
         self._of_a_call = CHAT, provider
         self._retries = retries
         self._asked: dict[str, datetime] = {}
-        """When the open question of a run was first put."""
+        """First instant of a run's open question."""
         self._made: dict[str, CallReserved] = {}
         newer = _LATEST if latest_gen_ai() else {}
         self._count = {
@@ -150,7 +150,7 @@ class RunMetrics:
             self._asked.setdefault(run.run_id, change.entry.at)
 
     def _called(self, change: ChangeRecord, error: str, model: str = "") -> None:
-        """What is not known, after a restart, is left out."""
+        """Skips a call whose start was before a restart."""
         run_id = change.after.run_id
         made = self._made.pop(run_id, None)
         if since := made.at if made else self._asked.get(run_id):
@@ -192,7 +192,7 @@ class RunMetrics:
 
 
 def _usage(instruments: Instruments) -> tuple[tuple[Histogram, *tuple[str, ...]], ...]:
-    """The histograms of input and of output tokens, and the type where both are one."""
+    """Histograms of input and output tokens, with the token type if they are one histogram."""
 
     def histogram(name: str, *kind: str) -> Histogram:
         text = "Tokens of one model call"
@@ -226,7 +226,7 @@ def _answer_to(change: ChangeRecord) -> str:
 
 
 class AgentMetrics:
-    """`provider` is who is asked for replies of the model."""
+    """`provider`: name of the model's provider."""
 
     def __init__(self, provider: str) -> None:
         self.instruments = Instruments()

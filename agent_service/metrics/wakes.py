@@ -1,4 +1,4 @@
-"""Metrics of wakes, messages, results and dead letters. Error classes are a fixed list: a series for each of them."""
+"""Metrics of wakes, messages, results and dead letters. Error classes are a fixed list, since each is a series."""
 
 import time
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from groundwork.service.errors import Failure, GiveUp, TryAgain
 from groundwork.telemetry.metrics import Instruments
 
 NONE = ""
-"""Prometheus takes a label without text for a missing one."""
+"""Prometheus treats an empty label as a missing one."""
 OTHER = "other"
 
 DENIED = frozenset({"not_allowed"})
@@ -31,7 +31,7 @@ def known_class(error_class: str) -> str:
 
 
 def outcome_of(error: str) -> str:
-    """`ok`, `error`, `timeout` or `denied`, by the class of the error."""
+    """`ok`, `error`, `timeout` or `denied`, by error class."""
     if error == NONE:
         return "ok"
     return "denied" if error in DENIED else "timeout" if error in TIMED_OUT else "error"
@@ -100,7 +100,7 @@ class IncomingMetrics:
             self._wakes.record(time.perf_counter() - began, outcome, transport, error)
 
     def handled(self, subject: str, seconds: float, why: Exception | None) -> None:
-        """A message of the bus. `why`: it was not taken."""
+        """Counts a bus message. `why`: error that kept it from being processed."""
         error = NONE
         if isinstance(why, GiveUp):
             error = "refused"
@@ -110,7 +110,7 @@ class IncomingMetrics:
         self._handled.record(seconds, subject, error)
 
     def stale_result(self, *, duplicate: bool) -> None:
-        """Its step has ended (`duplicate`), or it answers an earlier attempt."""
+        """The result of a finished step (`duplicate`) or of an earlier attempt."""
         self.dedupe.add("result_duplicate" if duplicate else "result_stale")
 
     def late_result(self) -> None:

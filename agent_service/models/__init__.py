@@ -1,1 +1,1 @@
-"""Models: who is asked, what is told, what may be replied, what it costs, and what a failure leads to."""
+"""Models: providers, prompts, replies, prices, and the remedies of failed calls."""

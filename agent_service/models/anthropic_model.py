@@ -1,7 +1,7 @@
-"""Claude, by Anthropic's SDK. Fills Api.
+"""Claude, by Anthropic's SDK. Implements ProviderApi.
 
-Replies are typed by `output_config.format` and validated by us: `messages.parse` would lose a reply that does not fit,
-and current models refuse forced tools. Unknown blocks and stop reasons are no error: new ones appear any time.
+Replies are typed by `output_config.format` and validated here: `messages.parse` would lose an invalid reply, and
+current models refuse forced tools. Unknown blocks and stop reasons are no error: new ones appear at any time.
 """
 
 import logging
@@ -25,10 +25,10 @@ from agent_service.run.ports import ModelQuestion
 from groundwork.service.errors import Misconfigured
 
 SLOW_TOOLS_S = 240.0
-"""From there on a cache that lasts five minutes would be gone before the next call."""
+"""Slower tools outlive a cache of five minutes."""
 OBSERVED_STEPS = 5
 NOTES_PER_BREAKPOINT = 15
-"""A provider looks back 20 blocks for what it has cached."""
+"""The provider looks back 20 blocks for a cached prefix."""
 
 PRICE_LISTS = {"anthropic": "anthropic", "bedrock": "aws", "vertex": "google"}
 
@@ -38,7 +38,7 @@ Count = Annotated[int, Field(ge=0)]
 
 
 class _AnthropicUsage(BaseModel):
-    """`input_tokens` is what was neither read from the cache nor written to it."""
+    """`input_tokens` excludes tokens read from or written to the cache."""
 
     input_tokens: Count
     output_tokens: Count
@@ -60,7 +60,7 @@ class AnthropicApi:
     sdk: Any = anthropic
 
     def __init__(self, client: Any, settings: ModelSettings) -> None:
-        """`client` is an AsyncAnthropic, or one of the SDK's clients for clouds, with `max_retries=0`."""
+        """`client`: an AsyncAnthropic, or one of the SDK's clients for clouds, with `max_retries=0`."""
         self._client = client
         self._settings = settings
 
@@ -172,7 +172,7 @@ def _block(text: str, kept: dict[str, str] | None = None) -> dict[str, Any]:
 
 
 def _newest(question: ModelQuestion, prompt: Prompt) -> int:
-    """The note up to which the prompt is kept. A compaction only reads: its notes change with it."""
+    """Newest note that is cached. A compaction only reads the cache: its notes change with it."""
     last = len(prompt.notes) - 1
     return last - 1 if question.phase is Phase.COMPACT else last
 
@@ -184,7 +184,7 @@ def _content(prompt: Prompt, kept: dict[str, str], *, newest: int) -> list[dict[
 
 
 def _take(event: dict[str, Any], message: dict[str, Any], reply: Reply) -> None:
-    """`message`: what was said of the whole so far, but for its content."""
+    """`message`: all fields so far, without the content."""
     match event:
         case {"type": "message_start", "message": dict() as begun}:
             message |= begun
@@ -216,7 +216,7 @@ def _refusal(message: dict[str, Any]) -> ModelRefusal | None:
 
 
 def _cache_miss(message: dict[str, Any], usage: ModelUsage) -> str:
-    """The provider's reason; "changed message" is news only when nothing was read: ours always change."""
+    """The provider's reason. "messages_changed" counts only if nothing was read: our messages always change."""
     why = (message.get("diagnostics") or {}).get("cache_miss_reason") or {}
     kind, tokens = why.get("type", ""), why.get("cache_missed_input_tokens")
     if kind == "messages_changed" and usage.cache_read_tokens:

@@ -1,7 +1,8 @@
-"""A call to a model, the same for every provider: compose → estimate → ask → read → settle, or a ModelError.
+"""Model call, the same for every provider: compose → estimate → ask → read → settle, or a ModelError.
 
-One request per call and no retries inside the SDK: retries are durable, above it. No tokenizer: the first prompt of a
-run counts by its bytes, later ones by what the provider counted; what was estimated too high is given back at the end.
+One request per call, without retries of the SDK: retries are durable and belong to the run. There is no tokenizer: the
+first prompt of a run is estimated by its bytes, later ones by the provider's counts; the surplus is given back at the
+end.
 """
 
 import json
@@ -28,14 +29,14 @@ from groundwork.service.program import loaded
 from schemas.values import dataclass, replace
 
 GRAMMAR_TOO_LARGE = "compiled grammar is too large"
-"""How Anthropic says, with 400, that it cannot hold replies to a schema."""
+"""Anthropic's message, with 400, for a schema that it cannot enforce."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """`reply_tokens`: the most of the reply, thinking included. `grammar`: have the provider enforce the schema."""
+    """`reply_tokens`: upper bound, thinking included. `grammar`: the provider enforces the schema."""
 
     question: ModelQuestion
     prompt: Prompt
@@ -49,9 +50,9 @@ class Request:
 
 @dataclass(slots=True, kw_only=True)
 class Reply:
-    """What came of a reply so far. `text` is without the thinking; `shown`: bytes of it, and of thinking that it shows;
-    `hidden`: it thinks unseen. `usage`: null where the provider says none, `kept_1h`
-    those of its tokens that a cache keeps for an hour. `stop_reason`: empty until it has ended.
+    """Reply so far. `text`: without thinking. `shown`: bytes of text and visible thinking. `hidden`: thinking is in
+    progress unseen. `usage`: None if the provider sends none. `kept_1h`: tokens written to a cache of one hour.
+    `stop_reason`: empty until the end.
     """
 
     id: str = ""
@@ -73,7 +74,7 @@ class Reply:
         self.shown += len(text.encode("utf-8", "replace"))
 
     def check(self) -> None:
-        """Raises ValueError unless it is whole."""
+        """Raises ValueError for an incomplete reply."""
         for name in ("id", "model", "stop_reason"):
             if not getattr(self, name) or not isinstance(getattr(self, name), str):
                 raise ValueError(f"it is no complete reply: {name}")
@@ -81,19 +82,20 @@ class Reply:
 
 class ProviderApi(Protocol):
     sdk: Any
-    """The SDK's module. Both SDKs come from one generator and name their errors alike."""
+    """Module of the SDK. Both SDKs come from one generator and share the names of errors."""
 
     async def hear(self, request: Request, reply: Reply) -> None:
-        """Make one request, and put into `reply` what comes of it. Raises the SDK's errors, SaidError, and ValueError
-        for what is no reply."""
+        """Makes one request and fills `reply`. Raises the SDK's errors, SaidError, and ValueError for an invalid
+        reply.
+        """
 
     async def look_up(self, model: str) -> str:
-        """A note on a model, such as its end; empty for none. Raises the SDK's errors."""
+        """Note on a model, such as its retirement; empty for none. Raises the SDK's errors."""
 
     def kept_1h(self, state: RunState) -> bool: ...
 
     def told(self, error: Any) -> tuple[str | None, str]:
-        """The name that the provider gives the cause of an APIStatusError, and what it says of it."""
+        """The provider's code and message of an APIStatusError."""
 
 
 class LanguageModel:
@@ -205,7 +207,7 @@ class LanguageModel:
 def estimated(
     question: ModelQuestion, prompt: Prompt, settings: ModelSettings, prices: "Prices", *, kept_1h: bool = False
 ) -> Estimate:
-    """The estimate of a call, and its upper bounds in tokens and USD: the whole prompt, and the longest reply."""
+    """Upper bounds of a call in tokens and USD: the whole prompt, and the longest reply."""
     model, state = str(settings.of(question.phase).model), question.state
     size = _bytes_of(prompt)
     tokens = max_prompt_tokens(state, model, size)
@@ -225,7 +227,7 @@ def estimated(
 
 
 def usage_so_far(reply: Reply, request: Request) -> ModelUsage:
-    """What a call has taken, by estimate where the provider does not say."""
+    """Usage of a call; estimated where the provider sends none."""
     state, model = request.question.state, request.estimate.model
     used = reply.usage or ModelUsage(input_tokens=lost_prompt_tokens(state, model, _bytes_of(request.prompt)))
     hidden = min(request.reply_tokens, min_reply_tokens(state)) if reply.hidden else 0
@@ -243,7 +245,7 @@ def _usual(settings: ModelSettings, question: ModelQuestion) -> int:
 
 
 def _affordable(state: RunState, prompt: int, usual: int, cost_usd: Callable[[int], float | None]) -> int:
-    """A shorter reply where the budget is nearly spent, so that what is left of it can still be used."""
+    """Shortens the reply where the budget is nearly spent, so that the rest of it can still be used."""
     limits, spent = state.brief.limits, state.spent
     rooms = [usual]
     if limits.max_tokens is not None:
@@ -273,7 +275,7 @@ MILLION = 1_000_000
 
 
 class Prices:
-    """`kept_1h`: tokens of those written to the cache that it keeps for an hour, not for minutes."""
+    """`kept_1h`: tokens written to a cache of one hour instead of minutes."""
 
     def __init__(self, provider: str | None, own: PriceSettings | None) -> None:
         self._provider = provider

@@ -1,7 +1,7 @@
-"""What to do when a model gives no answer, by the HTTP status and the provider's own code: the same for all providers.
+"""Remedy of a failed model call, by HTTP status and the provider's code; the same for all providers.
 
-wait, and ask again     408 409 425 429 499 5xx, no connection, no answer in time, an answer that is none
-pause for a person      402, a spend limit or quota that is used up: it will not mend itself
+wait, and ask again     408 409 425 429 499 5xx, no connection, timeout, unreadable answer
+pause for a person      402, an exhausted spend limit or quota: it does not recover by itself
 leave it to a person    a prompt that the provider's rules forbid
 shrink the prompt       413, a prompt longer than the model's window, or than a minute's tokens
 fail, with the remedy   401 403 404, every other 4xx: the configuration or this program is wrong
@@ -28,7 +28,7 @@ TOO_LONG_SAID = (
     *("prompt is too long", "maximum context length", "exceeds the available context size"),
     "Request too large for",  # OpenAI's, with 429: longer than the tokens of a whole minute, so that no wait helps
 )
-"""How servers without a code for it say it."""
+"""Messages of servers that have no code for it."""
 AGAIN = frozenset({408, 409, 425, 429, 499})
 
 _FAILS: dict[int, tuple[str, str]] = {
@@ -49,7 +49,7 @@ _IN_A_STREAM = {
     "rate_limit_error": 429,
     "overloaded_error": 529,
 }
-"""The status of an error that comes in the middle of a stream, by its type."""
+"""HTTP status of an error in the middle of a stream, by its type."""
 _NOT_MADE = (
     *(httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError),
     *(httpx2.WriteError, httpx2.WriteTimeout, httpx2.LocalProtocolError, httpx2.UnsupportedProtocol),
@@ -57,12 +57,12 @@ _NOT_MADE = (
 
 
 def status_of(kind: str) -> int:
-    """The HTTP status that an error would have had whose stream was not begun yet; some servers name just that."""
+    """HTTP status that the error would have had before the stream; some servers send just that as its type."""
     return _IN_A_STREAM.get(kind) or (int(kind) if re.fullmatch(r"[45]\d\d", kind) else 500)
 
 
 def was_made(error: Exception) -> bool:
-    """A call that left as a whole may have been carried out, and costs."""
+    """True if the request left as a whole: it may have been processed, and cost."""
     cause = error.__cause__ or error
     return isinstance(cause, httpx2.TransportError) and not isinstance(cause, _NOT_MADE)
 
@@ -75,7 +75,7 @@ def by_status(
     retry_after_s: float | None = None,
     request_id: str | None = None,
 ) -> ModelError:
-    """`code` is the provider's own name of the cause."""
+    """`code`: the provider's name of the cause."""
     told = f"HTTP {status}{f' {code}' if code else ''}: {message[:MOST_MESSAGE]}"
     told += f" (request {request_id})" if request_id else ""
     if code in SPENT or status == 402 or SPENT_SAID in message:
@@ -95,14 +95,14 @@ def by_status(
 
 
 def cause_of(error: Exception) -> str:
-    """An error below the SDK. An unsendable request is not quoted: its headers hold the key."""
+    """Text of an error below the SDK. An unsendable request is not quoted: its headers hold the key."""
     cause = error.__cause__ or error
     quoted = "" if isinstance(cause, httpx2.LocalProtocolError) else str(cause)
     return f"{type(cause).__name__} {quoted}".strip()
 
 
 def retry_after_s(header: str | None) -> float | None:
-    """The seconds of a `retry-after` header; None for none, and for a date, which no provider of models sends."""
+    """Seconds of a `retry-after` header; None without one, and for a date, which no model provider sends."""
     try:
         seconds = float(header) if header else None
     except ValueError:

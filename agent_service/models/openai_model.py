@@ -1,8 +1,8 @@
-"""OpenAI's models, and servers that speak its API (Ollama, vLLM), by OpenAI's SDK. Fills Api.
+"""OpenAI's models, and servers with its API (Ollama, vLLM), by OpenAI's SDK. Implements ProviderApi.
 
-Unknown stop reasons are no error: servers have their own. Only OpenAI is sent what others may not know; they bound a
-reply by `max_tokens`, which OpenAI's reasoning models refuse. From GPT-5.6 on, OpenAI caches only at marks, which cost
-more than plain input and which older models refuse.
+Unknown stop reasons are no error: servers have their own. Parameters that servers may not know go to OpenAI alone.
+Servers limit a reply by `max_tokens`, which OpenAI's reasoning models refuse. From GPT-5.6 on, OpenAI caches only at
+marks, which cost more than plain input and which older models refuse.
 """
 
 import logging
@@ -26,10 +26,10 @@ from agent_service.models.transport import check_way, connection, events
 NO_KEY = "no-key-is-set"
 OPENAI_HOST = "api.openai.com"
 USAGE_WISH = "stream_options"
-"""With it a server says at the end of a stream what the reply costs; some know it not, and a few refuse it."""
+"""Requests the usage at the end of a stream; some servers ignore it, and a few refuse it."""
 FIRST_MARKED = (5, 6)
 MOST_BYTES_PER_TOKEN = 8
-"""More than any prompt of ours has: a server that counts fewer tokens has not read all of it."""
+"""Upper bound for our prompts: a server that counts fewer tokens has not read all of it."""
 
 _VERSION = re.compile(r"gpt-(\d+)(?:\.(\d+))?")
 
@@ -43,7 +43,7 @@ def is_openai(url: httpx2.URL) -> bool:
 
 
 class _OpenAIUsage(BaseModel):
-    """`prompt_tokens` includes those of the cache."""
+    """`prompt_tokens` includes cached ones."""
 
     prompt_tokens: Count
     completion_tokens: Count
@@ -141,7 +141,7 @@ def _client(settings: ModelSettings) -> openai.AsyncOpenAI:
 
 
 def _all_required(schema: Any) -> Any:
-    """The schema as the strict mode wants it: what others may leave out is null or empty."""
+    """Schema for the strict mode, where optional fields are required and may be null or empty."""
     if isinstance(schema, list):
         return [_all_required(node) for node in schema]
     if not isinstance(schema, dict):
@@ -157,7 +157,7 @@ def _all_required(schema: Any) -> Any:
 
 
 def _look_for_a_cut_prompt(reply: Reply, request: Request) -> None:
-    """Ollama drops without a word what its context has no room for, which may be the rules."""
+    """Ollama silently drops what exceeds its context, which may be the rules."""
     if reply.usage is None:
         return
     tokens, size = reply.usage.input_tokens, request.prompt.size()
@@ -174,12 +174,12 @@ def _code(error: openai.APIStatusError) -> str | None:
 
 
 def _plain(prompt: Prompt) -> dict[str, Any]:
-    """The messages for any server. Each is one text: Ollama would make a message of every part."""
+    """Messages for any server, one text each: Ollama would turn every part into a message."""
     return _messages("\n\n".join(prompt.system), "\n\n".join(prompt.message))
 
 
 def _cached(prompt: Prompt, model: str, key: str) -> dict[str, Any]:
-    """The messages for OpenAI. Calls with the same `key` (at most 64 characters) are led to the same cache."""
+    """Messages for OpenAI. Calls with the same `key` (at most 64 characters) are routed to the same cache."""
     version = _VERSION.match(model)
     if not version or (int(version[1]), int(version[2] or 0)) < FIRST_MARKED:
         return {"prompt_cache_key": key, **_plain(prompt)}
@@ -188,7 +188,7 @@ def _cached(prompt: Prompt, model: str, key: str) -> dict[str, Any]:
 
 
 def _marked(prompt: Prompt) -> dict[str, Any]:
-    """At most four marks: rules, case, and the two newest notes; the last call has written the older one's."""
+    """At most four marks: rules, case, and the two newest notes; the call before has written the older one's."""
     newest = len(prompt.message) - 2
     return _messages(_parts(prompt.system, {len(prompt.system) - 1}), _parts(prompt.message, {0, newest - 1, newest}))
 

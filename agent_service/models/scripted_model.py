@@ -1,8 +1,8 @@
-"""A model that follows a script: for demos, tests and benchmarks.
+"""Model that follows a script: for demos, tests and benchmarks.
 
-A script is YAML: a name and rules. The first rule whose `phase` and conditions fit the question answers it, after its
-`wait_s`; it has no memory. Texts may hold `$name` for the named groups of the goal's pattern and for `$goal`, `$step`,
-`$tool`, `$artifact` and `$result` (of the newest result). A script is checked as a whole when it is read.
+A script is YAML: a name and rules. The first rule whose `phase` and conditions match answers, after its `wait_s`; it
+has no memory. Texts may hold `$name` for named groups of the goal's pattern and for `$goal`, `$step`, `$tool`,
+`$artifact` and `$result` (of the newest result). A script is checked as a whole when it is read.
 """
 
 import asyncio
@@ -50,8 +50,9 @@ SERVE: dict[str, tuple[str, ...]] = {
     Phase.COMPACT: ("digest", "reflect"),
     Phase.VERIFY: ("verify",),
 }
-"""The answers that a question of that phase can have, besides `unusable` and `fault`. Before there is a next action a
-reflection can only escalate."""
+"""Answers allowed in each phase, besides `unusable` and `fault`. Before there is a next action a reflection can only
+escalate.
+"""
 
 
 class _Strict(BaseModel):
@@ -69,20 +70,20 @@ Pattern = Annotated[re.Pattern[str], BeforeValidator(_compiled)]
 
 
 class Condition(_Strict):
-    """All that is given must hold. Patterns are searched for; numbers are compared as they are."""
+    """All given conditions must hold. Patterns are searched; numbers are compared."""
 
     goal: Pattern | None = None
     steps: int | None = None
-    """How many steps are finished."""
+    """Number of finished steps."""
     tool: str | None = None
-    """The tool of the newest finished step."""
+    """Tool of the newest finished step."""
     status: Literal["ok", "error"] | None = None
     result: Pattern | None = None
-    """A pattern in the newest result, as JSON."""
+    """Pattern in the newest result, as JSON."""
     feedback: Pattern | None = None
-    """A pattern in what the model is told of its last decision."""
+    """Pattern in the feedback on the model's last decision."""
     person: Pattern | None = None
-    """A pattern in what people told the run."""
+    """Pattern in the messages of people."""
     repairs: int | None = None
     tries: int | None = None
     reframes: int | None = None
@@ -102,7 +103,7 @@ ANSWERS = ("frame", "reflect", "verify", *NEXT, "digest", "unusable", "fault")
 
 
 class Rule(_Strict):
-    """An answer (exactly one field from `frame` on), which may have a `plan`, an `ask` or a `wait` beside it."""
+    """Answer (exactly one field from `frame` on), with an optional `plan`, `ask` or `wait` beside it."""
 
     phase: ThinkingPhase
     when: Condition = Condition()
@@ -135,7 +136,7 @@ class Rule(_Strict):
 
     @cached_property
     def names_values(self) -> bool:
-        """Whether something in its answer stands for a value of the run: most rules are taken as they are."""
+        """True if its answer contains placeholders; most do not."""
         return "$" in self.model_dump_json(exclude={"when"})
 
     @property
@@ -144,13 +145,13 @@ class Rule(_Strict):
 
 
 class Script(_Strict):
-    """A named list of rules, tried in order."""
+    """Named list of rules, tried in order."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]
     rules: Annotated[tuple[Rule, ...], Field(min_length=1)]
 
     def advice(self) -> Iterator[str]:
-        """What it leaves open; that does not keep it from being used."""
+        """Warnings about gaps in the script."""
         for phase in (Phase.FRAME, Phase.PLAN, Phase.REFLECT):
             if all(rule.phase != phase for rule in self.rules):
                 yield f"no rule of phase {phase}: a run that asks for one ends there (`script_ends`)"
@@ -166,7 +167,7 @@ class Script(_Strict):
 
 
 def read_script(path: Path) -> Script:
-    """The script in `path`. Raises Misconfigured with the file, the rule and what is wrong with it."""
+    """Raises Misconfigured with the file, the rule and its fault."""
     try:
         return Script.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:

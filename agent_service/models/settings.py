@@ -1,4 +1,4 @@
-"""Settings of the model (who thinks, with what effort, how fast, and at what price), and the model of them."""
+"""Settings of the model, and the factory of its adapter."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -23,7 +23,7 @@ ThinkingPhase = Literal["frame", "plan", "reflect", "compact", "verify"]
 Effort = Literal["low", "medium", "high", "xhigh", "max"]
 
 OF_ENVIRONMENT = "environment"
-"""The proxy that the environment names (HTTPS_PROXY and the like)."""
+"""The proxy of the environment (HTTPS_PROXY and the like)."""
 Proxy = Annotated[str, Field(pattern=rf"^({OF_ENVIRONMENT}|(https?|socks5h?)://\S+)$")]
 DEFAULT_MODEL = "claude-sonnet-5-5"
 MOST_REPLY_TOKENS = 64_000
@@ -31,7 +31,7 @@ CONNECT_WITHIN_S = 10.0
 
 
 class PriceSettings(Section):
-    """What a model costs, in USD per million tokens, where the price list does not know it; 0 for one of your own."""
+    """Price in USD per million tokens of a model that the price list does not know; 0 for one of your own."""
 
     input: Annotated[float, Field(ge=0)]
     output: Annotated[float, Field(ge=0)]
@@ -40,7 +40,7 @@ class PriceSettings(Section):
 
 
 class PhaseSettings(Section):
-    """What one phase does differently. Absent values are those of the model section."""
+    """Overrides for one phase; absent values are those of the model section."""
 
     model: str | None = None
     effort: Effort | None = None
@@ -48,7 +48,7 @@ class PhaseSettings(Section):
 
 
 class ModelSettings(Section):
-    """Who thinks. The scripted model follows a YAML file of rules and needs no key."""
+    """Provider, model and their parameters. The scripted model follows a YAML file of rules and needs no key."""
 
     provider: Provider = "scripted"
     script: Path | None = None
@@ -98,14 +98,14 @@ class ModelSettings(Section):
 
 @asynccontextmanager
 async def open_model(settings: ModelSettings) -> AsyncIterator["ModelOfRuns"]:
-    """The model of the settings; its connections are closed on leaving. Raises Misconfigured."""
+    """Opens the model of the settings; its connections are closed on exit. Raises Misconfigured."""
     _check(settings)
     async with _adapter(settings)(settings) as model:
         yield model
 
 
 def _check(settings: ModelSettings) -> None:
-    """A key or address that no request could be sent with would fail in every call, and be quoted in its error."""
+    """Refuses a key or address that no request can carry: every call would fail, and its error would quote it."""
     if settings.api_key is not None:
         key = settings.api_key.get_secret_value()
         if fault := fault_of(key):

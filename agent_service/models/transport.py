@@ -1,6 +1,6 @@
-"""The HTTP client under a model's SDK (no proxies of the environment, no redirects), and streams of replies.
+"""HTTP client of a model's SDK (no environment proxies, no redirects), and its event streams.
 
-The time limit is for silence only.
+The timeout applies to silence only.
 """
 
 import json
@@ -18,7 +18,7 @@ from groundwork.service.errors import Misconfigured
 from groundwork.service.secret import keeps_secrets, without_login
 
 usual_authorities = cache(ssl.create_default_context)
-"""Of certificates, read once: that takes a twentieth of a second."""
+"""Loaded once: that takes a twentieth of a second."""
 
 _KEEP_ALIVE = [
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -40,7 +40,9 @@ def connection(settings: ModelSettings, key: SecretStr | None) -> httpx2.AsyncCl
 
 
 def check_way(settings: ModelSettings, address: str) -> None:
-    """`address` is the one called, which SDKs also take from the environment. Raises Misconfigured."""
+    """Refuses plain HTTP for a key. `address`: the one in use, which SDKs also take from the environment. Raises
+    Misconfigured.
+    """
     if settings.api_key is None or settings.allow_http_nonloopback or keeps_secrets(address):
         return
     why = "the key would go over plain http to another machine, and could be read on the way"
@@ -56,7 +58,7 @@ def _sent_with(key: SecretStr) -> Callable[[httpx2.Request], Awaitable[None]]:
 
 
 class SaidError(Exception):
-    """An error in the middle of a stream. `kind`: the provider's name of it."""
+    """Error in the middle of a stream. `kind`: the provider's name of it."""
 
     def __init__(self, error: object) -> None:
         told = error if isinstance(error, dict) else {"message": error}
@@ -65,7 +67,7 @@ class SaidError(Exception):
 
 
 async def events(body: Any) -> AsyncIterator[dict[str, Any]]:
-    """Of the SDK's streaming response. Raises SaidError, and ValueError for what is no JSON."""
+    """Events of the SDK's streaming response. Raises SaidError, and ValueError for invalid JSON."""
     async for line in _lines(body):
         data = line.removeprefix(b"data:").strip()
         if line.startswith(b"data:") and data != b"[DONE]":
@@ -77,7 +79,7 @@ async def events(body: Any) -> AsyncIterator[dict[str, Any]]:
 
 
 async def _lines(body: Any) -> AsyncIterator[bytes]:
-    """Not the SDK's: it ends lines at signs that a JSON text may hold."""
+    """Replaces the SDK's, which ends lines at characters that JSON texts may hold."""
     rest = bytearray()
     async for chunk in body.iter_bytes():
         rest += chunk

@@ -74,7 +74,7 @@ class QueuedTurns:
             log.info("left alone", extra={"run_id": error.run_id})
 
     async def again(self, run_id: str) -> None:
-        """Performs the remaining effects of earlier deliveries of the current message, and of the entry that queued it."""
+        """Performs what earlier deliveries of the current message left, and what the entry that queued it asks for."""
         message = CURRENT_MESSAGE.get()
         if message is None or not message.may_have_begun:
             return

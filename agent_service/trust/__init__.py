@@ -1,1 +1,1 @@
-"""Trust: who asked for something, and which results, signatures and artifacts are believed."""
+"""Trust: identities of callers, and authentication of results, signatures and artifacts."""

@@ -1,6 +1,6 @@
-"""Who and when: the clock, ids of new runs and their W3C traces, and who did something, as a text for the journal.
+"""Clock, ids of new runs and their W3C traces, and names of callers in the journal.
 
-Such as `token ops, os user ann`, or `bus, says "ann"`: only a caller's own word is in quotation marks.
+A name is such as `token ops, os user ann`, or `bus, says "ann"`: only unverified words of a caller are quoted.
 """
 
 import hashlib
@@ -15,11 +15,11 @@ from groundwork.service.machine import entropy, this
 from groundwork.telemetry.span import span_id
 
 BEHIND = 0.5
-"""The pace of time while the computer's clock is behind what was told."""
+"""Speed of time while the computer's clock is behind the last instant."""
 
 
 class SystemClock:
-    """Never goes back: while the computer's clock is behind, time goes on at half its pace. Fills the port Clock."""
+    """Monotonic clock: while the computer's clock is behind, time runs at half speed. Implements the port Clock."""
 
     def __init__(
         self, wall: Callable[[], datetime] | None = None, monotonic: Callable[[], float] | None = None
@@ -41,7 +41,7 @@ class SystemClock:
 
 @lru_cache(maxsize=4096)
 def trace_id(run_id: str) -> str:
-    """32 hex digits: the 128 bits of the run's ULID; for an id that holds none, a hash of it."""
+    """32 hex digits: the 128 bits of the run's ULID, else a hash of the id."""
     try:
         return ULID.from_str(run_id.removeprefix("run_")).hex
     except ValueError:
@@ -50,7 +50,7 @@ def trace_id(run_id: str) -> str:
 
 @lru_cache(maxsize=4096)
 def root_span_id(run_id: str) -> str:
-    """16 hex digits: the span to which all belongs that belongs to a run as a whole."""
+    """16 hex digits: parent span of all that belongs to the run as a whole."""
     return span_id(f"{run_id}:start")
 
 
@@ -63,13 +63,15 @@ def trace_url_of_child(of_parent: str | None, parent_run_id: str, run_id: str) -
 
 
 LONGEST_WORD = 100
-"""Characters of a caller's own word that are kept."""
+"""Characters kept of an unverified word."""
 
 _OF_OURS = re.compile(r"[\"“”„\s]+")
 
 
 def by(*known: str, says: str | None = None, repeated_by: str | None = None) -> str:
-    """Joins what is `known` of a caller with its own word: who a message says it is from (`says`), or is resent by."""
+    """Joins the `known` facts with the caller's unverified words: the claimed sender (`says`), and who resent the
+    message.
+    """
     own = {"says": says, "sent again by": repeated_by}
     return ", ".join((*filter(None, known), *(f'{verb} "{_own(word)}"' for verb, word in own.items() if word)))
 

@@ -1,4 +1,4 @@
-"""What the operator says of tools over their executors: which need approval, and whose results are untrusted. Pure."""
+"""Operator's rules over the executors' tools: required approvals, and untrusted results. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import field
@@ -9,7 +9,7 @@ from schemas.values import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Oversight:
-    """`approve`: tools, or commands (`mail.send`), which win. `untrusted`: tools. `trusted`: tools or commands."""
+    """`approve`: by tool or command (`mail.send`); a command wins. `untrusted`: tools. `trusted`: tools or commands."""
 
     approve: Mapping[str, Approve] = field(default_factory=dict)
     untrusted: frozenset[str] = frozenset()
@@ -25,7 +25,7 @@ class Oversight:
         return offer.model_copy(update=changed) if changed else offer
 
     def unknown(self, offers: Iterable[ToolOffer]) -> tuple[str, ...]:
-        """Names here that are not offered: most likely misspelt, and without effect."""
+        """Names in the rules that are not on offer, most likely misspelt."""
         tools = {offer.name: offer for offer in offers}
         commands = {f"{name}.{command.name}" for name, offer in tools.items() for command in offer.commands}
         return tuple(sorted({*self.approve, *self.untrusted, *self.trusted} - commands - tools.keys()))
@@ -40,6 +40,6 @@ class Oversight:
 
 
 def undeclared(offers: Iterable[ToolOffer]) -> tuple[str, ...]:
-    """Tools whose results count as untrusted only because their output is not declared."""
+    """Tools whose results are untrusted only because their output is not declared."""
     silent = (offer for offer in offers if offer.output is None)
     return tuple(sorted(offer.name for offer in silent if any(command.output is None for command in offer.commands)))

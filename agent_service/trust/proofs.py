@@ -1,7 +1,7 @@
-"""What proves who said something: capabilities, signatures, and the head of a run that is told with its ending.
+"""Capabilities, signatures, and the sealed head of a run.
 
-A capability is a MAC over which request it is (`keys.proven`), which the executor brings back. The agent signs what it
-tells of runs, and requests to write (`schemas.signing`); progress only where it is sent on: a signature takes 0.03 ms,
+A capability is a MAC over the identity of a request (`keys.proven`), which the executor returns. The agent signs its
+events and its requests to write (`schemas.signing`); progress only where it is forwarded: a signature takes 0.03 ms,
 and a step reports four times.
 """
 
@@ -44,7 +44,7 @@ class Capabilities:
     def of_result(
         self, result: ToolResult, given: str | None, state: RunState | None
     ) -> tuple[ToolResult, CapabilityCheck]:
-        """What the capability `given` with `result` proves, and the result completed by it and without it."""
+        """Result completed by its capability `given` and without it, and what that capability proves."""
         bare = result.model_copy(update={"capability": None}) if result.capability else result
         if not given:
             return bare, "none"
@@ -83,11 +83,13 @@ def _completed(result: ToolResult, pending: Pending) -> ToolResult | None:
 
 OF_SIGNATURES = "event"
 WANTED = "progress.wanted"
-"""The file in the store that says so over a restart."""
+"""File in the store that keeps the wish over a restart."""
 
 
 class Signing:
-    """Signs with the newest key of a ring. `progress`: also that, for of several agents any may be asked to."""
+    """Signs with the newest key of a ring. `progress`: also progress events, since any of several agents may be asked
+    for them.
+    """
 
     def __init__(self, ring: KeyRing, store: Path, *, progress: bool = False) -> None:
         self._ring = ring
@@ -103,7 +105,7 @@ class Signing:
         return header_value(key.id, signature(key.derived(OF_SIGNATURES), signed_content(subject, body)))
 
     def made(self, subject: str, body: bytes, value: str | None) -> bool:
-        """Whether `value` is the header of that message by any key of the ring."""
+        """True if `value` is a valid signature header of the message, by any key of the ring."""
         key_id, found = parse_header(value) or ("", "")
         key = next((key for key in self._ring.keys if key.id == key_id), None)
         return key is not None and verifies(public_of(key.derived(OF_SIGNATURES)), found, signed_content(subject, body))
@@ -114,7 +116,7 @@ class Signing:
             self.signs_progress = True
 
     def public_keys(self) -> AgentKeys:
-        """Newest first, each vouched for by the one before it."""
+        """Newest first, each endorsed by the key before it."""
         ring = self._ring.keys
         return AgentKeys(keys=tuple(map(_public, ring, (*ring[1:], None))))
 
@@ -133,7 +135,7 @@ def sealed_head(ring: KeyRing, head_of: Callable[[str], tuple[int, str]], run_id
 
 
 def open_sealed_head(ring: KeyRing, run_id: str, told: str) -> tuple[int, str] | None:
-    """The entry and its hash; None unless a key of the ring made it."""
+    """Entry number and hash; None if no key of the ring sealed it."""
     seq, _, rest = told.partition(".")
     head, _, mac = rest.partition(".")
     return (int(seq), head) if ring.checks(mac, OF_HEADS, run_id, seq, head) else None

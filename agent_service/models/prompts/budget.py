@@ -1,6 +1,6 @@
-"""What a run has left of each budget, in words for its model. Pure.
+"""Remaining budgets of a run, worded for its model. Pure.
 
-A note is added when a fifth of any budget is left, when the last step comes, and when hardly another call fits.
+A note is added when a fifth of any budget is left, at the last step, and when hardly another call fits.
 """
 
 from collections.abc import Iterator
@@ -17,18 +17,18 @@ TO_THE_END = "say `done` if every item is met, else `ask` or `escalate`, with wh
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """`left`: what is left of each budget. `note`: what there is little of, and what to do; empty while all is well."""
+    """`left`: rest of each budget. `note`: what is scarce and how to act; empty if nothing is."""
 
     left: tuple[str, ...]
     note: str
 
 
 _Left = tuple[str, float, bool]
-"""What is left of one budget, the share of it that is used, and whether it is told while there is plenty of it too."""
+"""Rest of a budget, its used share, and true if it is always shown."""
 
 
 def budget_of(state: RunState, phase: Phase, now: datetime, *, prompt_bytes: int) -> Budget:
-    """`prompt_bytes`: about how long the prompt is that this is for."""
+    """`prompt_bytes`: estimated size of the prompt that holds it."""
     calls = calls_after(state, prompt_bytes)
     budgets = tuple(_budgets(state, now, calls))
     short = tuple(words for words, used, _ in budgets if used >= SHORT)
@@ -39,7 +39,7 @@ def budget_of(state: RunState, phase: Phase, now: datetime, *, prompt_bytes: int
 
 
 def calls_after(state: RunState, prompt_bytes: int) -> int | None:
-    """About how many more model calls fit after this one; None where that is not limited, or nothing is known yet."""
+    """Estimated number of model calls that fit after this one; None if unlimited or unknown."""
     limits, spent, cost = state.brief.limits, state.spent, state.spent.paid
     prompt, rooms = likely_prompt_tokens(state, prompt_bytes), []
     least = prompt + (min_reply_tokens(state) if state.longest_reply else SHORTEST_REPLY)

@@ -1,6 +1,6 @@
-"""The JSON object in a reply, as it stands or from a fence; of any other text, what is wrong with it. Pure.
+"""JSON object of a reply, bare or in a fence; of any other text, its flaw. Pure.
 
-Words round an object may say that it is not meant, so that nothing is taken out of them.
+Words around an object may say that it is not meant, so nothing is extracted from them.
 """
 
 import json
@@ -18,7 +18,7 @@ _FENCED = re.compile(r"```[a-z0-9]*\s*(\{.*\})\s*```", re.DOTALL | re.IGNORECASE
 
 
 def object_in(text: str) -> dict[str, Any]:
-    """Raises ValueError, which says what is wrong."""
+    """Raises ValueError with the flaw."""
     said = (_THOUGHT.sub("", text, count=1) if _THOUGHT.match(text) else text).strip()
     fenced = _FENCED.fullmatch(said)
     said = fenced[1] if fenced else said
@@ -34,7 +34,7 @@ def object_in(text: str) -> dict[str, Any]:
 
 
 def strictly(text: str) -> JsonValue:
-    """Raises ValueError, or RecursionError, for ambiguous or broken JSON. Bare line breaks in texts are taken."""
+    """Raises ValueError or RecursionError for ambiguous or broken JSON. Bare line breaks in texts are accepted."""
     value: JsonValue = json.loads(
         text, strict=False, parse_constant=_number, parse_float=_number, object_pairs_hook=_object
     )
@@ -76,7 +76,7 @@ def _number(text: str) -> float:
 
 
 def _object(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
-    """Refuses a name that is there twice: a tool may count the other one."""
+    """Refuses duplicate names: a tool may count the other one."""
     named = dict(pairs)
     if len(named) < len(pairs):
         twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)

@@ -1,4 +1,4 @@
-"""A run's notes as blocks of a prompt, the same bytes in every prompt, for the provider's cache. Pure.
+"""Notes of a run as prompt blocks, byte-identical in every prompt for the provider's cache. Pure.
 
 Texts of tools, models and people stand between tags that they cannot close.
 """
@@ -16,21 +16,21 @@ from schemas import catalog
 from schemas.events import ARTIFACT_PATH
 
 LEAST_ECHO = 16
-"""Characters of an argument that a result need not repeat."""
+"""Shorter arguments that a result repeats are shown."""
 _OF_THE_CALL = frozenset({"job_id", "content_type"})
 _OF_A_CHILD = frozenset({"usage", "deadline_at"})
 _TEMPLATES: dict[type[Note], str] = {MessageNote: "message", RulingNote: "ruling", MemoryNote: "memory"}
 
 
 def told(notes: Iterable[Note]) -> tuple[str, ...]:
-    """One block for each note. Steps stand in their order, whichever ended first."""
+    """One block per note. Steps are in their order, whichever ended first."""
     listed = tuple(notes)
     steps = iter(sorted((note for note in listed if isinstance(note, StepNote)), key=lambda note: note.step))
     return tuple(block(next(steps) if isinstance(note, StepNote) else note) for note in listed)
 
 
 class _Same:
-    """A note by its identity: its fields cannot be hashed, and it never changes."""
+    """Key by identity: a note's fields are not hashable, and it never changes."""
 
     def __init__(self, note: Note) -> None:
         self.note = note
@@ -82,7 +82,7 @@ def _result(note: StepNote) -> str:
 
 
 def _news(fields: dict[str, JsonValue], note: StepNote) -> dict[str, JsonValue]:
-    """The fields that tell something: not of the call, no echo of the arguments, and not said by the summary."""
+    """Fields with news: not about the call, no echo of the arguments, and not in the summary."""
     known = _OF_THE_CALL | (_OF_A_CHILD if note.tool == catalog.NAME else frozenset())
     told = {name: value for name, value in fields.items() if name not in known and not _is_echo(name, value, note)}
     nested = {name: _news(value, note) if isinstance(value, dict) else value for name, value in told.items()}
@@ -90,7 +90,7 @@ def _news(fields: dict[str, JsonValue], note: StepNote) -> dict[str, JsonValue]:
 
 
 def _is_echo(name: str, value: JsonValue, note: StepNote) -> bool:
-    """Short values stay: that they are what was asked for may be the news."""
+    """Short values stay: their match with the request may be the news."""
     match name, value:
         case "truncated", False:
             return True

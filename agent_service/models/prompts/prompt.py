@@ -1,16 +1,16 @@
-"""The prompt of one model call, in blocks ordered by how seldom they change, so that providers can cache its beginning.
+"""Prompt of a model call, in blocks from the most stable to the least, so that providers can cache its beginning.
 
     rules     the same for every run of a release; there is a short form for small models
     skills    the same for all calls of a run, and for runs with the same tools
     case      goal, context and framing: the same until the goal is reframed
     notes     one per finished step, appended and worded the same way each time
-    tail      where the run stands, what is left, what is asked now: different in every call
+    tail      current state, remaining budget and the question: different in every call
 
-Rules: no clock, counter or id before the tail; rendered from durable state alone. Framing sees what people said and
-facts, not results: a result must not word a new objective. A verifier sees the claim and nothing of the work.
+No clock, counter or id stands before the tail; all is rendered from durable state. Framing sees people's messages and
+facts, but no results: a result must not word a new objective. A verifier sees the claim and nothing of the work.
 
-Templates and code that words are versioned by one hash. What others wrote goes through `harmless`, so that it cannot
-close the tags around it, and all through `visible`.
+One hash versions templates and wording code. Texts of others go through `harmless`, so that they cannot close the tags
+around them, and everything through `visible`.
 """
 
 from functools import partial
@@ -31,7 +31,7 @@ from schemas.values import dataclass
 
 REFRAMED = "reframe: "
 SCHEMA_AND_TAIL = 3500
-"""About how many bytes these are."""
+"""Estimated bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class Prompt:
         return self.case, *self.notes, self.tail
 
     def size(self) -> int:
-        """In bytes of UTF-8, the schema left out."""
+        """Bytes of UTF-8, without the schema."""
         return sum(len(block.encode()) for block in (*self.system, *self.message))
 
 

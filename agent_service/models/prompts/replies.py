@@ -1,8 +1,8 @@
-"""What a model may reply: one JSON object for every question of a run, and another for verifications.
+"""Reply formats: one JSON object for every question of a run, and another for verifications.
 
-Every part may be left out; the question says which are wanted. So a run's calls share one schema and cached prompt.
-Structured outputs of providers want no open object, no recursion, few unions: what would be null is left out, and
-`arguments_json` is text (an object is taken too), with a field for a long text in it. Lengths are cut, not refused.
+Every part is optional; the question says which are wanted. So the calls of a run share one schema and cached prompt.
+Structured outputs of providers allow no open objects, no recursion and few unions: null parts are left out, and
+`arguments_json` is text (an object is accepted too), with a field for one long text. Long texts are cut, not refused.
 """
 
 import hashlib
@@ -34,9 +34,9 @@ LEFT_OUT = frozenset(
     {"framing", "reflection", "plan", "ask", "wait", "memory", "met", "unmet", "facts", "verdict", "outcome", "outline"}
     | {"risk", "long_text", "seconds", "until"}
 )
-"""What a reply may leave out where it is null or empty, or where the verdict is to go on.
+"""Parts that a reply may leave out if null or empty, or if the verdict is to continue.
 
-Claude writes what is required before all that is not: the verdict would stand before what it follows from.
+Claude writes required fields before optional ones: the verdict would precede its reasons.
 """
 
 
@@ -64,7 +64,7 @@ Quote = Annotated[Text, AfterValidator(_quote)]
 
 
 class _Reply(BaseModel):
-    """What a model says; `makes` is what that is to the core, with fields of the same names."""
+    """Part of a reply; `makes` is its class in the core, with the same field names."""
 
     model_config = ConfigDict(extra="forbid", json_schema_serialization_defaults_required=True)
     makes: ClassVar[type[Any]]
@@ -192,7 +192,7 @@ def reply_to(phase: Phase) -> type[BaseModel]:
 
 
 def schema_of(reply: type[BaseModel], calls: tuple[str, ...]) -> dict[str, Any]:
-    """The JSON Schema of a reply, the same bytes for the same calls. Only `calls` (`tool.command`) can be planned."""
+    """JSON Schema of a reply, byte-identical for the same calls. Only `calls` (`tool.command`) can be planned."""
     schema: dict[str, Any] = json.loads(_schema_text(reply, calls))
     return schema
 
@@ -216,7 +216,7 @@ def _schema_text(reply: type[BaseModel], calls: tuple[str, ...]) -> str:
 
 
 def _bare(node: Any, parts: dict[str, Any]) -> Any:
-    """Without what would only cost tokens: pydantic's titles and defaults, our docstrings, null, and names of parts."""
+    """Drops what only costs tokens: pydantic's titles and defaults, docstrings, null, and names of parts."""
     if isinstance(node, list):
         return [_bare(item, parts) for item in node]
     if not isinstance(node, dict):

@@ -1,4 +1,4 @@
-"""Templates of prompts, and how values are put into them: never evaluated, without signs of tags of their own."""
+"""Prompt templates. Values are inserted without evaluation, and cannot contain tags."""
 
 import hashlib
 import json
@@ -21,14 +21,14 @@ FOLDER = "templates"
 WORDED_IN_CODE = ("templating.py", "notes.py", "budget.py")
 MAX_REFLECTION = 6000
 _LESS_THAN = "<\ufe64\uff1c"
-"""`<`, and what Unicode's compatibility forms fold to it."""
+"""`<`, and the compatibility forms that Unicode folds to it."""
 
 canonical = json.JSONEncoder(ensure_ascii=False, sort_keys=True).encode
-"""A value as JSON, the same for the same value."""
+"""Deterministic JSON of a value."""
 
 
 def harmless(text: str) -> str:
-    """Hides every sign that could begin a tag: a model reads tags more kindly than any pattern of ours."""
+    """Hides every sign that could begin a tag: a model reads tags more leniently than any pattern."""
     for sign in _LESS_THAN:
         text = text.replace(sign, "&lt;")
     return text
@@ -39,12 +39,12 @@ def in_one_line(text: str) -> str:
 
 
 def line(text: str, length: int = MAX_THOUGHT) -> str:
-    """What is noted in short already: only a text full of signs is longer."""
+    """For texts that notes have shortened: only a text full of signs is longer."""
     return clipped(harmless(text), length + 1)
 
 
 def bounded(text: str, length: int, missing: int, rest: str = "") -> str:
-    """`missing`: characters that the note does not have."""
+    """`missing`: characters that the note has cut."""
     safe = harmless(text)
     if len(safe) <= length and not missing:
         return safe
@@ -56,7 +56,7 @@ def arguments(kept: Excerpt) -> str:
 
 
 def thought(reflection: Reflection, told_as: str) -> str:
-    """`reflection`: in short, as notes keep it."""
+    """`reflection`: shortened, as notes keep it."""
     return clipped(harmless(rendered("reflection", said=reflection, told_as=told_as)), MAX_REFLECTION)
 
 
@@ -71,7 +71,7 @@ SHOWN_OF_ARGUMENTS = 600
 
 
 def shown_for(item: ChecklistItem, run: RunState) -> Iterator[tuple[str, str]]:
-    """The evidence of an item, each with what the call was, and its quote."""
+    """Evidence of an item, each with its call and quote."""
     calls = {f"step:{record.step}": f" ({record.tool} {record.command}{_sent(record)})" for record in run.completed}
     for evidence, quote in zip_longest(item.evidence, item.quotes[: len(item.evidence)], fillvalue=""):
         yield f"{evidence}{calls.get(evidence, '')}", quote
@@ -86,13 +86,13 @@ def minute(now: datetime) -> str:
 
 
 def rendered(name: str, **values: Any) -> str:
-    """Template `name` with `values`. Raises jinja2.UndefinedError for a value that it needs and does not get."""
+    """Raises jinja2.UndefinedError for a missing value."""
     return _environment().get_template(f"{name}.md").render(**values).strip()
 
 
 @cache
 def version() -> str:
-    """A hash over all that words a prompt."""
+    """Hash over all wording."""
     folder, digest = resources.files(__package__), hashlib.sha256()
     code = {name: (folder / name).read_text(encoding="utf-8") for name in WORDED_IN_CODE}
     for name, text in sorted((_texts() | code).items()):

@@ -1,7 +1,7 @@
-"""What a reply decides, or everything that is wrong with it, so that one repair can mend it. Pure.
+"""Decision validation: the decision of a reply, or all its flaws, so that one repair can mend it. Pure.
 
-A part that the question does not ask for is left alone, and so is a text beside the parts. A plan that cannot be used
-spoils neither the framing nor the reflection beside it. Unproven claims are refused later, without a repair.
+Parts that the question does not ask for are ignored, as are texts beside the parts. An unusable plan spoils neither the
+framing nor the reflection beside it. Unproven claims are refused later, without a repair.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -42,23 +42,23 @@ Read = tuple[Decision, Next | Unusable | None]
 Flaws = Iterable[object]
 
 MOST_RAW = 3900
-"""Characters of a reply that could not be used, for the journal and for the repair, which keeps 4000."""
+"""Characters of an unusable reply, for the journal and for the repair, which keeps 4000."""
 MOST_FLAWS, LONGEST_FLAW, LONGEST_PLACE = 16, 400, 200
 MOST_OF_A_PART = 8
 DEEPEST = 50
-"""Levels of nesting in the arguments of a tool. From 200 on, what was journaled could not be read again."""
+"""Nesting levels of tool arguments. From 200 on, the journal could not be read back."""
 
 _ARGUMENTS: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(JsonObject)
 _SHAPES = {name: TypeAdapter[Any](kind) for name, kind in DecisionReply.__annotations__.items()}
 _VERIFICATION = TypeAdapter(VerificationReply)
 
 Part = tuple[Any, tuple[str, ...]]
-"""A decision, or all flaws; neither for a part that is null."""
+"""A decision, or all flaws; neither for a null part."""
 EMPTY: Part = None, ()
 
 
 def read(question: ModelQuestion, text: str) -> Read:
-    """The decision in a reply to `question`, and what came along; Unusable, with all flaws, where it cannot be used."""
+    """Decision of a reply to `question` and its plan; Unusable, with all flaws, if invalid."""
     try:
         given = object_in(text)
     except ValueError as error:
@@ -74,7 +74,7 @@ def read(question: ModelQuestion, text: str) -> Read:
 
 
 def read_cut(text: str, bound: str) -> Unusable:
-    """A reply that ended because it had reached its `bound`: the most tokens, or the window."""
+    """Reply that was cut at its `bound`: the token limit, or the window."""
     length = f"it breaks off after {len(text)} characters" if text else "nothing of it was written down yet"
     cut = f"the reply was cut at {bound}, thinking included: {length}. Think and write less"
     return unusable((cut,), text, cut=True)
@@ -92,7 +92,7 @@ def _storable(text: str) -> str:
 
 
 def _judged(question: ModelQuestion, given: dict[str, Any]) -> tuple[Part, Part]:
-    """What is asked for, and what came along."""
+    """The decision asked for, and the plan beside it."""
     parts, with_plan = _Parts(question, given), question.with_plan
     match question.phase:
         case Phase.FRAME:
@@ -169,14 +169,14 @@ class _Flawed(Exception):
 
 
 class _Parts:
-    """Of a reply, each by its name."""
+    """Parts of a reply, by name."""
 
     def __init__(self, question: ModelQuestion, given: Mapping[str, Any]) -> None:
         self._state, self._now = question.state, question.now
         self._given = given
 
     def part(self, name: str, *how: Callable[[Any], Any]) -> Part:
-        """`how`: the decision in what is said, and the flaws in it."""
+        """`how`: conversion to a decision, and its flaws."""
         raw = self._given.get(name)
         return EMPTY if raw is None else _shaped(raw, name, _SHAPES[name], *how)
 
@@ -236,7 +236,7 @@ def _instant(text: str) -> datetime:
 
 
 def _arguments(said: ActionReply) -> dict[str, JsonValue]:
-    """The arguments, with the long text in its place. Raises ValueError for what others could read otherwise."""
+    """Arguments with the long text inserted. Raises ValueError for ambiguous ones."""
     text, long_text = said.arguments_json, said.long_text
     arguments = strictly(text) if text.strip() else {}
     if not isinstance(arguments, dict):

@@ -1,1 +1,1 @@
-"""Plugin folders run by the gateway itself, without a Ductile (plugin protocol v2)."""
+"""Plugin folders: discovered, and run by the gateway itself, without a Ductile (plugin protocol v2)."""

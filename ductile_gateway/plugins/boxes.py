@@ -1,6 +1,4 @@
-"""The box of each call: which boundary of those that this machine has holds plugins, what an operator has set and what
-a plugin is configured with, put together to the order that is run; and what is told of it.
-"""
+"""The box of each plugin: chooses the boundary, and makes the order from the operator's settings and the plugin's."""
 
 import os
 import pwd
@@ -25,23 +23,20 @@ from schemas.values import dataclass
 
 Wanted = Literal["auto", "view", "landlock", "none"]
 Files = Literal["view", "landlock", "none"]
-PROGRAM = """
+VIEW_PROBE = """
 import sys
 sys.path.append(sys.argv[1])
 from ductile_gateway.plugins.box.boundaries import can_enter_view
 sys.exit(0 if can_enter_view() else 1)
 """
-SIGNALS_SINCE, CUTTING_SINCE = 6, 3
-"""The ABI of landlock since which signals, and the cutting of files, end at the boundary."""
-
-
+SIGNALS_SINCE, TRUNCATION_SINCE = 6, 3
+"""The ABI of landlock that confines signals, and the truncation of files."""
 NOT_ROOT = "name a user in gateway.plugins.run_as, or start the gateway as another user than root"
 
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """`abi`: of landlock. `hides`: whether there is a view beside landlock, for sockets. `user`: another one than
-    ours."""
+    """`abi`: of landlock. `hides`: a view besides landlock hides sockets. `user`: None for the gateway's own."""
 
     files: Files
     abi: int = 0
@@ -53,7 +48,7 @@ class Boundary:
     def is_closed(self) -> bool:
         return self.files != "none" or self.user is not None
 
-    def told(self) -> str:
+    def describe(self) -> str:
         whose = self.user_name if self.user else "root" if os.getuid() == 0 else "the gateway's own user"
         files = {
             "view": "mounts hide stores, settings and other calls",
@@ -64,13 +59,14 @@ class Boundary:
         return f"{files[self.files]}; they run as {whose}, within limits"
 
     def _missing(self) -> str:
-        gaps = {"signals": SIGNALS_SINCE, "cutting files short": CUTTING_SINCE}
-        not_held = [what for what, since in gaps.items() if self.abi < since]
-        return f": not {' nor '.join(not_held)}" if not_held else ""
+        gaps = {"signals": SIGNALS_SINCE, "cutting files short": TRUNCATION_SINCE}
+        missing = [what for what, since in gaps.items() if self.abi < since]
+        return f": not {' nor '.join(missing)}" if missing else ""
 
 
 def choose_boundary(wanted: Wanted, run_as: str | None) -> Boundary:
-    """What is wanted, or the strongest. Raises Misconfigured, also where plugins would be root without landlock."""
+    """Returns the wanted boundary, or with `auto` the strongest. Raises Misconfigured, also where plugins would be root
+    without landlock."""
     user, abi = _user(run_as), boundaries.landlock_abi()
     if wanted == "landlock" and not abi:
         raise Misconfigured("this kernel has no landlock switched on: choose another boundary")
@@ -81,23 +77,23 @@ def choose_boundary(wanted: Wanted, run_as: str | None) -> Boundary:
     files = _files(wanted, abi, would_be_root=would_be_root)
     if wanted == "view" and files != "view":
         raise Misconfigured("mounts of their own are not allowed here: start as root, or choose another boundary")
-    # Root is let in by who listens at a socket with a path, which landlock does not close.
+    # Landlock does not close sockets with a path, and their services let root in.
     hides = files == "landlock" and would_be_root and _has_view()
     return Boundary(files, abi=abi, hides=hides, user=user, user_name=run_as or "")
 
 
 def _files(wanted: Wanted, abi: int, *, would_be_root: bool) -> Files:
-    """Landlock first: it closes what was not named. One that lets files be cut short is for who can have no view."""
+    """Landlock first, because it denies by default; without control of truncation only where there is no view."""
     if wanted in ("none", "landlock"):
         return wanted
-    if wanted == "auto" and (abi >= CUTTING_SINCE or would_be_root):
+    if wanted == "auto" and (abi >= TRUNCATION_SINCE or would_be_root):
         return "landlock"
     return "view" if _has_view() else "landlock" if abi else "none"
 
 
 def _has_view() -> bool:
     root = Path(ductile_gateway.__file__).parents[1]
-    command = [sys.executable, "-I", "-S", "-c", PROGRAM, str(root)]
+    command = [sys.executable, "-I", "-S", "-c", VIEW_PROBE, str(root)]
     tried = subprocess.run(command, env={}, check=False, capture_output=True)  # noqa: S603 - no text of others
     return tried.returncode == 0
 
@@ -117,13 +113,11 @@ def _user(name: str | None) -> User | None:
 
 
 LOOK_S = 1.0
-
-
 PASSED_ON = ("PATH", "HOME", "TZ", "LANG", "LANGUAGE", "TMPDIR")
 
 
 def plugin_environment(passed_on: Collection[str] = ()) -> dict[str, str]:
-    """As in Ductile: PATH, HOME, locale, zone, TMPDIR and what is named. Our own Python comes first on PATH."""
+    """Variables that Ductile passes on, too, and the named ones. Our own Python comes first on PATH."""
     names = {*PASSED_ON, *passed_on}
     seen = {name: value for name, value in os.environ.items() if name in names or name.startswith("LC_")}
     return seen | {"PATH": os.pathsep.join((str(Path(sys.executable).parent), seen.get("PATH", os.defpath)))}
@@ -131,7 +125,7 @@ def plugin_environment(passed_on: Collection[str] = ()) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """`environment`: what plugins see. `reach` beside what belongs to the call and its plugin."""
+    """`environment`: of plugins. `reach`: without the paths of a call and its plugin."""
 
     environment: Mapping[str, str] = field(default_factory=plugin_environment)
     limits: ProcessLimits = field(default_factory=ProcessLimits)
@@ -150,7 +144,7 @@ class Box:
         return Order(
             entrypoint=str(entrypoint),
             environment=dict(self.environment),
-            # Elsewhere a program that was not started may not use all of the system.
+            # On macOS a process that is forked without exec may not use all of the system.
             python=sys.platform == "linux" and runs_on_our_python(entrypoint, self.environment.get("PATH")),
             limits=self.limits,
             landlock=files == "landlock",
@@ -168,7 +162,7 @@ Key = tuple[object, ...]
 
 @dataclass(frozen=True, slots=True)
 class KeyedOrder:
-    """An order, and what must be the same for a guard that has it to be used again: also which files its paths are."""
+    """An order, and the key of guards that can carry it out: the order and the inodes of its paths."""
 
     order: Order
     key: Key
@@ -176,7 +170,7 @@ class KeyedOrder:
 
 @dataclass(eq=False)
 class OrderCache:
-    """The order of each plugin; what does not belong to the plugin is looked at again after `LOOK_S`."""
+    """The order of each plugin; made anew when the plugin changes, and after `LOOK_S`."""
 
     box: Box
     closed: Collection[Path]
@@ -216,14 +210,14 @@ def box_of(settings: PluginSettings) -> Box:
         ProcessLimits(**settings.limits.model_dump()),
         choose_boundary(settings.boundary, settings.run_as),
         reach.make_reach(
-            read=chain(reach.program_paths(environment), _whole(settings.read)),
-            write=chain(passed_on, _whole(settings.write)),
-            closed=chain(_whole(settings.closed), reach.closed_paths()),
-            frozen=_whole(settings.folders),
-            apart=_whole(settings.apart),
+            read=chain(reach.program_paths(environment), _expanded(settings.read)),
+            write=chain(passed_on, _expanded(settings.write)),
+            closed=chain(_expanded(settings.closed), reach.closed_paths()),
+            frozen=_expanded(settings.folders),
+            apart=_expanded(settings.apart),
         ),
     )
 
 
-def _whole(paths: Sequence[Path]) -> Sequence[Path]:
+def _expanded(paths: Sequence[Path]) -> Sequence[Path]:
     return [path.expanduser() for path in paths]

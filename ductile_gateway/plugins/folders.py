@@ -1,7 +1,7 @@
-"""Plugin folders on disk: found, read and checked before anything in them is run.
+"""Discovers plugin folders, and checks them before anything in them is run.
 
-A root holds one folder per plugin, each with a `manifest.yaml`, or is one. Like Ductile we refuse folders that
-everybody may write to and links that lead elsewhere, and any other file of the plugin, too: its writer could run as us.
+A root holds one folder per plugin, each with a `manifest.yaml`, or is one. Like Ductile we refuse world-writable
+folders and links, and besides any world-writable file of a plugin: its writer could run code as us.
 """
 
 import contextlib
@@ -37,11 +37,11 @@ log = logging.getLogger(__name__)
 
 
 class PluginRefused(Exception):
-    """This plugin is left out; the message names the file and the reason."""
+    """The message names the file and the reason."""
 
 
 class PluginLacks(PluginRefused):
-    """It lacks a package of Python and is left out. `plugin`: its name, where an extra of ours brings that."""
+    """A Python package is missing. `plugin`: its name, if an extra of ours installs the package; else empty."""
 
     def __init__(self, why: str, plugin: str) -> None:
         super().__init__(why)
@@ -65,24 +65,22 @@ class Discovered:
 def discover_plugins(
     roots: Iterable[Path], config_by_plugin: Mapping[str, Config], *, search: str | None = None
 ) -> Discovered:
-    """Of two plugins with one name the first. `search`: PATH for interpreters. Raises Misconfigured."""
+    """The first of two plugins with the same name counts. `search`: PATH for interpreters. Raises Misconfigured."""
     found: dict[str, InstalledPlugin] = {}
-    refusals = dict[str, PluginRefused]()
+    refusals = list[PluginRefused]()
     for folder in _folders(roots):
         try:
-            _add(_installed(folder, config_by_plugin, search), found)
+            plugin = _installed(folder, config_by_plugin, search)
         except PluginRefused as refusal:
-            refusals[f"plugin left out: {refusal}"] = refusal
+            refusals.append(refusal)
+            continue
+        first = found.setdefault(name := plugin.manifest.name, plugin)
+        if first is not plugin:
+            why = f"{folder}: {name} was found first in {first.folder}: give one another `name`"
+            refusals.append(PluginRefused(why))
     for name in config_by_plugin.keys() - found.keys():
         log.warning("configuration for plugin %s, which is not installed or was left out", name)
-    return Discovered(found, refusals)
-
-
-def _add(plugin: InstalledPlugin, found: dict[str, InstalledPlugin]) -> None:
-    if first := found.get(plugin.manifest.name):
-        name = plugin.manifest.name
-        raise PluginRefused(f"{plugin.folder}: {name} was found first in {first.folder}: give one another `name`")
-    found[plugin.manifest.name] = plugin
+    return Discovered(found, {f"plugin left out: {refusal}": refusal for refusal in refusals})
 
 
 def _folders(roots: Iterable[Path]) -> Iterator[Path]:
@@ -177,7 +175,7 @@ PYTHON = re.compile(r"python(3(\.\d+)?)?")
 
 
 def start_flaw(entrypoint: Path, search: str | None = None) -> str | None:
-    """Why it cannot be started, with the mend; None where nothing speaks against it. `search`: as PATH has it."""
+    """Returns the reason why it cannot be started, and the remedy; None if it can. `search`: value of PATH."""
     if entrypoint.is_dir():
         return "it is a folder: `entrypoint` has to name the program in it"
     quoted = shlex.quote(str(entrypoint))
@@ -194,8 +192,8 @@ def start_flaw(entrypoint: Path, search: str | None = None) -> str | None:
 
 
 def missing_packages(entrypoint: Path, packages: Collection[str], search: str | None = None) -> str:
-    """The packages (by pip's names) that our own Python lacks, with the mend, where line 1 names that Python; else
-    empty."""
+    """Returns the packages (by pip's names) that our own Python lacks, with the remedy; empty if another Python runs
+    the entrypoint."""
     names = " ".join(shlex.quote(name) for name in packages if not _is_here(name))
     python = _python_of(entrypoint, search) if names else ""
     extras = extras_with(packages)
@@ -205,7 +203,7 @@ def missing_packages(entrypoint: Path, packages: Collection[str], search: str | 
 
 
 def runs_on_our_python(entrypoint: Path, search: str | None = None) -> bool:
-    """Whether our own Python runs it, without options, and no module beside it has the name of one that guards load."""
+    """True if our own Python runs it without options, and no module beside it shadows one that guards load."""
     beside = {path.stem for path in entrypoint.parent.iterdir()}
     is_plain = " -" not in _line_1(entrypoint) and beside.isdisjoint(LOADED)
     return is_plain and bool(_python_of(entrypoint, search))
@@ -219,13 +217,13 @@ def _python_of(entrypoint: Path, search: str | None) -> str:
 
 
 def extras_with(packages: Collection[str]) -> tuple[str, ...]:
-    """The extras of ours that bring all of these packages that are not here; empty where one of them is not ours."""
+    """Extras of ours that install all missing packages; empty if one of them is in no extra."""
     extras = [extra_with(name) for name in packages if not _is_here(name)]
     return tuple(dict.fromkeys(extras)) if all(extras) else ()
 
 
 def _line_1(entrypoint: Path) -> str:
-    """All of the beginning of a compiled one."""
+    """Returns line 1; of a compiled program all of the first bytes."""
     with entrypoint.open("rb") as file:
         beginning = file.read(FIRST_BYTES)
     return (beginning if b"\0" in beginning else beginning.split(b"\n", 1)[0]).decode(errors="replace")

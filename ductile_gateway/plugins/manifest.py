@@ -1,9 +1,9 @@
-"""The manifest of a plugin folder (Ductile plugin protocol v2), read as strictly as Ductile does or stricter.
+"""The manifest of a plugin folder (Ductile plugin protocol v2), validated at least as strictly as Ductile does.
 
-Unknown keys are tolerated, as there; a key without a value counts as absent. Names become tokens of subjects and paths:
-lower case letters, digits, `_` and `-`, at most 64. Beyond Ductile's keys a command says its `effect`, and a plugin its
-`output` and whether it `continues` (`schemas.catalog`). Ductile keeps these to itself, but passes schemas on: so an
-`output_schema` may say them too, as `x-effect`, `x-output` and `x-continues`.
+Unknown keys are ignored; a key without a value counts as absent. Names become tokens of subjects and paths: lower case
+letters, digits, `_` and `-`, at most 64. Our own keys are `effect` of a command, and `output` and `continues` of a
+plugin (`schemas.catalog`). Ductile does not pass them on, but it does pass schemas: so `output_schema` may have them,
+too, as `x-effect`, `x-output` and `x-continues`.
 """
 
 from pathlib import PurePosixPath
@@ -16,7 +16,7 @@ from schemas.fields import LONGEST_PLACE, ToolName, plain_rule
 
 Keys = tuple[int | str, ...]
 
-WOULD_DO = {
+EXAMPLES = {
     "manifest_spec": "ductile.plugin",
     "manifest_version": "1",
     "protocol": "2",
@@ -27,19 +27,19 @@ WOULD_DO = {
     "commands.name": "handle",
     "commands.type": "read",
 }
-"""What is advised, by the place."""
+"""Suggested values, by place."""
 
 
 def describe_flaws(error: ValidationError) -> str:
     flaws = error.errors(include_url=False, include_input=False)
-    # A list whose items are flawed is told to be empty, too.
+    # Pydantic calls a list with flawed items too short, as well.
     return "; ".join(_told(flaw) for flaw in flaws if flaw["type"] != "too_short" or len(flaws) == 1)
 
 
 def _told(flaw: Any) -> str:
     place: Keys = flaw["loc"]
     named = ".".join(map(str, place))[:LONGEST_PLACE] or "manifest"
-    example = WOULD_DO.get(".".join(part for part in place if isinstance(part, str)))
+    example = EXAMPLES.get(".".join(part for part in place if isinstance(part, str)))
     if example is None or not isinstance(place[-1], str):
         return f"{named}: {plain_rule(flaw['msg'])}"
     line = f"`{place[-1]}: {example}`"
@@ -62,7 +62,7 @@ def _inside(entrypoint: str) -> str:
 
 
 def _full_schema(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    """Ductile's short form `{url: string}` written out as a JSON Schema; a schema with a `type` stays as it is."""
+    """Expands Ductile's short form `{url: string}` to a JSON Schema; returns a schema with a `type` unchanged."""
     if not schema or "type" in schema:
         return schema
     properties: dict[str, JsonValue] = {
@@ -86,7 +86,7 @@ class _Section(BaseModel):
 
 
 class PluginCommand(_Section):
-    """One thing the plugin can do. `type` is the tier; `idempotent` says that repeating it does no harm."""
+    """`type`: the tier. `idempotent`: repeating it does no harm."""
 
     name: ToolName
     type: Literal["read", "write"]
@@ -103,7 +103,7 @@ class ConfigKeys(_Section):
 
 
 class PluginDescription(_Section):
-    """What a plugin is for agents, whoever starts it."""
+    """The part of a manifest that agents need, whether the gateway or a Ductile starts the plugin."""
 
     name: ToolName
     description: str = ""

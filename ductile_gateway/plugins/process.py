@@ -192,8 +192,8 @@ async def attend(record: CallRecord, *, deadline_at: datetime, grace_s: float, g
     if guard and guard.is_free:
         return False
     if was_overdue := record.is_locked():
-        await _signal_until_unlocked(record, signal.SIGTERM, seconds=2 * grace_s)
-        await _signal_until_unlocked(record, signal.SIGKILL, seconds=grace_s)
+        await _signal(record, signal.SIGTERM, within_s=2 * grace_s)
+        await _signal(record, signal.SIGKILL, within_s=grace_s)
     found = record.read()
     if "began" in found and "exit" not in found:
         await asyncio.to_thread(end_marked, mark_of(record.path.name), within_s=grace_s)
@@ -204,24 +204,17 @@ async def _unlocked(record: CallRecord) -> None:
     clock = asyncio.get_running_loop().time
     began = clock()
     while record.is_locked():  # noqa: ASYNC110 - another process holds the lock
-        # A tenth of the time waited, so that looking never delays a call by much more than that.
+        # A tenth of the time waited, so that polling never delays a call by much more than that.
         await asyncio.sleep(min(LONGEST_PAUSE, max(SHORTEST_PAUSE, (clock() - began) / 10)))
 
 
-async def _signal_until_unlocked(record: CallRecord, number: signal.Signals, *, seconds: float) -> None:
-    """Sends the signal once, and waits no longer than `seconds`: a process that cannot be killed does not block."""
-    clock = asyncio.get_running_loop().time
-    until = clock() + seconds
-    signalled = False
-    while record.is_locked() and clock() < until:
-        signalled = signalled or _signal(record, number)
-        await asyncio.sleep(LONGEST_PAUSE / 10)
-
-
-def _signal(record: CallRecord, number: signal.Signals) -> bool:
-    guard = record.guard()
-    if guard is None:
-        return False
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(guard, number)  # the plugin is in a group of its own
-    return True
+async def _signal(record: CallRecord, number: signal.Signals, *, within_s: float) -> None:
+    """Signals the guard, and waits until it is gone, but no longer: a process that cannot be killed does not block."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(within_s):
+            while (guard := record.guard()) is None and record.is_locked():  # noqa: ASYNC110 - as above
+                await asyncio.sleep(LONGEST_PAUSE / 10)
+            if guard is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(guard, number)  # the plugin is in a group of its own
+            await _unlocked(record)

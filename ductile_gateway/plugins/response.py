@@ -1,8 +1,8 @@
-"""What a plugin process left behind, judged: the answer of Ductile plugin protocol v2, or what its absence means.
+"""The verdict on a plugin process that has ended: its response (Ductile plugin protocol v2), or the reason for none.
 
-One JSON document on stdout, `{status: ok|error, result, error, retry, …}`, and beyond the protocol `output`,
-`artifacts`, `error_class` and `continuation`, which also stands beside `ok`, since a Ductile takes no other status. The
-exit code is ignored beside a valid response, except that 78 means: never retry.
+The response is one JSON document on stdout, `{status: ok|error, result, error, retry, …}`, and beyond the protocol
+`output`, `artifacts`, `error_class` and `continuation`, which may come with `ok`, since a Ductile takes no other
+status. The exit code is ignored if there is a valid response, except that 78 means: never retry.
 """
 
 import base64
@@ -36,14 +36,13 @@ T = TypeVar("T")
 
 NEVER_RETRY = 78
 CANNOT_START = (126, 127)
-"""What the shell tells of a program that is missing. A plugin that is a script may end so half-way, too."""
+"""Exit codes of a shell that cannot find or run a program. A script may end with them half-way, too."""
 
-TOLD_CLASSES = ("transient", "timeout", "invalid_arguments", "not_found", "tool_error", "configuration")
+ERROR_CLASSES = ("transient", "timeout", "invalid_arguments", "not_found", "tool_error", "configuration")
 MAX_MESSAGE = 4000
 MAX_QUOTE = 300
 
 EndReason = Literal["ended", "overdue", "output", "cpu_s", "memory_mb", "file_mb", "processes"]
-
 
 EXCEPTION = re.compile(rb"(\w+\.)*\w*(Error|Exception|Exit|Interrupt)\b")
 REFUSALS = (b"Permission denied", b"Read-only file system")
@@ -53,8 +52,8 @@ USED = {"cpu_s": "processor time", "memory_mb": "memory", "file_mb": "disk", "pr
 
 @dataclass(frozen=True, slots=True)
 class ProcessEnd:
-    """The facts on disk after the process is gone. `began`, `unbegun`: whether the plugin was run, or why not.
-    `same_boot`: no restart since, so what is missing on disk did not happen. `stderr`: its end. `secrets`: texts that
+    """The record of a call whose process is gone. `unbegun`: the reason why the plugin was not run. `same_boot`: the
+    machine has not restarted since, so what the record lacks did not happen. `stderr`: its tail. `secrets`: texts that
     must not be quoted."""
 
     ending: EndReason
@@ -75,17 +74,17 @@ def _finite(output: dict[str, JsonValue]) -> dict[str, JsonValue]:
     return output
 
 
-def _told(text: str) -> str:
+def _not_blank(text: str) -> str:
     if not text.strip():
         raise ValueError("must not be blank")
     return storable(text)
 
 
-class _Answer(BaseModel):
+class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True, defer_build=True)
 
 
-class _Artifact(_Answer):
+class _Artifact(_Part):
     name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,99}$")]
     content_type: Annotated[
         str, StringConstraints(pattern=r"^[A-Za-z0-9.+_-]+/[A-Za-z0-9.+_-]+(; ?charset=[A-Za-z0-9-]+)?$")
@@ -94,7 +93,7 @@ class _Artifact(_Answer):
     base64: str | None = None
 
     def produced(self) -> ProducedArtifact:
-        """The decoded artifact. Raises ValueError unless it has exactly one content."""
+        """Raises ValueError unless there is exactly one content."""
         if (self.text is None) == (self.base64 is None):
             raise ValueError(f"artifact {self.name}: give either text or base64")
         content = self.text.encode() if self.text is not None else _decoded(self.name, self.base64 or "")
@@ -108,30 +107,30 @@ def _decoded(name: str, content: str) -> bytes:
         raise ValueError(f"artifact {name}: its base64 does not decode") from None
 
 
-class _Brought(_Answer):
+class _Result(_Part):
     result: str
     output: Annotated[dict[str, JsonValue], AfterValidator(_finite)] = Field(default_factory=dict)
     artifacts: list[_Artifact] = []
     continuation: JsonValue = None
 
     def outcome(self) -> ToolOutcome:
-        """Raises ValueError, of a continuation ContinuationInvalid."""
+        """Raises ValueError, and ContinuationInvalid for a continuation."""
         produced = tuple(artifact.produced() for artifact in self.artifacts)
         if len({artifact.name for artifact in produced}) < len(produced):
             raise ValueError("two artifacts have the same name")
-        brought = ToolOutcome("ok", text=self.result, output=self.output, artifacts=produced)
+        outcome = ToolOutcome("ok", text=self.result, output=self.output, artifacts=produced)
         if self.continuation is None:
-            return brought
-        return replace(brought, status="continuation", continuation=parse_continuation(self.continuation))
+            return outcome
+        return replace(outcome, status="continuation", continuation=parse_continuation(self.continuation))
 
 
-class _Ok(_Brought):
+class _Ok(_Result):
     status: Literal["ok"]
-    result: Annotated[str, AfterValidator(_told)]
+    result: Annotated[str, AfterValidator(_not_blank)]
 
 
-class _Continuation(_Brought):
-    """Without `continuation` its `result` is the markdown form."""
+class _Continuation(_Result):
+    """Without `continuation`, `result` is the markdown form."""
 
     status: Literal["continuation"]
     result: Annotated[str, AfterValidator(storable)] = ""
@@ -140,14 +139,14 @@ class _Continuation(_Brought):
         return replace(super().outcome(), status="continuation")
 
 
-class _Error(_Answer):
+class _Error(_Part):
     status: Literal["error"]
-    error: Annotated[str, AfterValidator(_told)]
+    error: Annotated[str, AfterValidator(_not_blank)]
     retry: bool | None = None
     error_class: JsonValue = None
 
     def outcome(self) -> ToolOutcome:
-        error_class = self.error_class if self.error_class in TOLD_CLASSES else "tool_error"
+        error_class = self.error_class if self.error_class in ERROR_CLASSES else "tool_error"
         return failed(str(error_class), self.error[:MAX_MESSAGE], retryable=self.retry is not False)
 
 
@@ -156,7 +155,7 @@ class _Response(RootModel[Annotated[_Ok | _Error | _Continuation, Field(discrimi
 
 
 def outcome_of(response: Mapping[str, JsonValue]) -> ToolOutcome:
-    """What a response says that somebody else has read: a Ductile, of a process of its own."""
+    """Outcome of a response that a Ductile has read from a process of its own."""
     outcome = _read(_Response.model_validate, response)
     if isinstance(outcome, ToolOutcome):
         return outcome
@@ -164,7 +163,6 @@ def outcome_of(response: Mapping[str, JsonValue]) -> ToolOutcome:
 
 
 def judge(remains: ProcessEnd) -> Verdict:
-    """The verdict on a call whose process is gone, with what the process said besides."""
     undone = f"the plugin could not be started, and has done nothing: {remains.unbegun}{_hint(remains)}"
     verdict = failed("transient", undone, retryable=True) if remains.unbegun else _judged(remains)
     if not isinstance(verdict, ToolOutcome):
@@ -221,7 +219,7 @@ def _read(parse: Callable[[T], _Response], response: T) -> ToolOutcome | str:
 
 
 def _complaints(error: ValidationError) -> Iterable[str]:
-    # Neither the input nor the documentation's address: what an answer holds is not for messages.
+    # Without the input: the content of a response is not for messages.
     for detail in error.errors(include_url=False, include_input=False, include_context=False)[:3]:
         place = ".".join(map(str, detail["loc"][1:]))[:MAX_QUOTE]  # the first part is the status
         rule = plain_rule(detail["msg"])

@@ -1,8 +1,8 @@
-"""Plugin folders run by the gateway itself, without a Ductile: one process per call (plugin protocol v2).
+"""Runs plugin folders without a Ductile: one process per call (plugin protocol v2).
 
-A call runs at most once: `run` refuses to start a key again; after a restart `resume` waits for the process that is
-still there, reads what it left, or says that it never started or that this is unknown. Under systemd this needs
-KillMode=process, or stopping the service kills the plugins with it.
+A call runs at most once: `run` refuses to start a key again. After a restart `resume` waits for a process that still
+runs and reads its record; the verdict may be that it never started, or that this is unknown. Under systemd this needs
+KillMode=process, or stopping the service kills the plugins, too.
 """
 
 import asyncio
@@ -67,7 +67,7 @@ class LocalPlugins:
         try:
             for path in (plugin.folder, plugin.entrypoint):
                 require_trust(path)
-        except PluginRefused as refusal:  # it was found safe at the start
+        except PluginRefused as refusal:  # it was safe when it was discovered
             return failed("configuration", f"the plugin was not started: {refusal}", retryable=False)
         await begin()
         try:
@@ -166,7 +166,7 @@ def _closed(folder: Path) -> Sequence[Path]:
 
 
 def _request(call: ToolCall, config: Mapping[str, JsonValue]) -> bytes:
-    """The request as Ductile writes it: `handle` gets the payload as an event that an API call triggered."""
+    """The request as Ductile writes it: `handle` gets the payload as the event of an API call."""
     request: dict[str, object] = {
         "protocol": 2,
         "job_id": call.key,
@@ -196,8 +196,8 @@ def _secrets(config: JsonValue) -> Iterator[str]:
 
 
 async def box_findings(box: Box, plugins: Iterable[InstalledPlugin], folder: Path | None = None) -> Sequence[Finding]:
-    """What holds plugins, and whether one of them can begin there. `folder`: in which their calls have theirs."""
-    told = box.boundary.told()
+    """Describes the boundary, and tries to start a plugin in it. `folder`: for the trial's own files."""
+    told = box.boundary.describe()
     for plugin in islice(plugins, 1):
         if why := await _refusal(box, plugin, folder):
             text = f"{told}: {plugin.manifest.name} cannot begin there: {why}"
@@ -240,7 +240,7 @@ class InProcessTools:
         return Unknown(f"the gateway ended while {call.plugin} {call.command} may have been running inside it")
 
     async def forget(self, key: str) -> None:
-        """Nothing was remembered."""
+        """Nothing is kept."""
 
 
 def in_process_manifests() -> Mapping[str, PluginDescription]:

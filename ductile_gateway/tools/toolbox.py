@@ -198,7 +198,7 @@ async def open_runner(
         yield InProcessTools()
     else:
         box = box_of(settings.plugins)
-        log.info("plugins run in a box", extra={"boundary": box.boundary.told()})
+        log.info("plugins run in a box", extra={"boundary": box.boundary.describe()})
         plugins = LocalPlugins(tools.plugins, state_dir=folder, box=box)
         try:
             yield plugins

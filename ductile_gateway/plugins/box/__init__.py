@@ -1,5 +1,4 @@
-"""The box of a plugin: what it may reach and use, who watches it, and what ends with it.
+"""The box of a plugin: its boundaries and limits, and the processes that start, watch and end it.
 
-The processes of this room (`guardhouse`, `guard`) begin in milliseconds: they load the standard library, and nothing of
-ours beside this room.
+These processes (`guardhouse`, `guard`) start in milliseconds: they load only the standard library and this package.
 """

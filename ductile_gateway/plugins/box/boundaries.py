@@ -1,8 +1,8 @@
-"""What a process can no longer reach: paths that it does not name (landlock), or what a view of mounts hides.
+"""Confines the calling process: by landlock to the paths that are allowed, or by a view of mounts that hides others.
 
-Landlock needs a kernel from 5.13 on that has it switched on; later ABIs are used where they are there (3: no truncation
-outside, 6: no signals and abstract sockets). https://docs.kernel.org/userspace-api/landlock.html
-A view needs root or a user namespace, and Linux 5.12. A process without capabilities cannot undo it.
+Landlock needs Linux 5.13 with landlock enabled; ABI 3 adds truncation, ABI 6 signals and abstract sockets.
+https://docs.kernel.org/userspace-api/landlock.html
+A view needs Linux 5.12, and root or a user namespace. A process without capabilities cannot undo it.
 """
 
 import ctypes
@@ -26,10 +26,10 @@ MAKE_DEVICES = 1 << 6 | 1 << 11
 SCOPES = 0b11
 """Abstract sockets and signals."""
 RIGHTS_BY_ABI = {1: 13, 2: 14, 3: 15, 4: 15}
-"""How many rights on files there are, by ABI; 16 from 5 on."""
+"""Number of rights on files; 16 from ABI 5 on."""
 TO_READ = EXECUTE | READ_FILE | READ_DIR
 OF_FILES = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
-"""The rights that a file can be given; the others are of folders."""
+"""Rights that a file can have; the others are for folders only."""
 
 
 def landlock_abi() -> int:
@@ -39,7 +39,7 @@ def landlock_abi() -> int:
 
 
 def prepare_landlock(read: Iterable[str], write: Iterable[str]) -> int:
-    """A ruleset, as a descriptor. Missing paths are left out. Raises OSError."""
+    """Returns the descriptor of a ruleset. Ignores missing paths. Raises OSError."""
     every = (1 << RIGHTS_BY_ABI.get(landlock_abi(), 16)) - 1
     ruleset = _created(every)
     for path in read:
@@ -50,12 +50,12 @@ def prepare_landlock(read: Iterable[str], write: Iterable[str]) -> int:
 
 
 def prepare_landlock_for_processes() -> int:
-    """A ruleset that leaves files as they are, and keeps a process from those outside: as far as the kernel can."""
+    """Returns a ruleset that allows all files, and keeps the process from others: their memory and, by ABI, signals."""
     return _created(MAKE_DEVICES)
 
 
 def enter_landlock(ruleset: int) -> None:
-    """From now on this process reaches nothing else. Needs `process.gain_nothing` before. Raises OSError."""
+    """Restricts this process for good. Needs `process.gain_nothing` before. Raises OSError."""
     _checked(_syscall(RESTRICT_SELF, ctypes.c_int(ruleset), ctypes.c_uint32(0)))
 
 
@@ -93,8 +93,7 @@ def _checked(answer: int) -> int:
 NEW_NAMESPACE, NEW_USERS = 0x00020000, 0x10000000
 MS_READ_ONLY, MS_BIND, MS_RECURSIVE, MS_PRIVATE = 1, 4096, 16384, 1 << 18
 NO_SETUID_NO_DEVICE = 2 | 4
-NO_SURPRISES = NO_SETUID_NO_DEVICE | 8
-"""Nothing that can be run either."""
+NO_EXECUTION = NO_SETUID_NO_DEVICE | 8
 MOUNT_SETATTR, AT_FDCWD, AT_RECURSIVE, ATTR_READ_ONLY = 442, -100, 0x8000, 1
 SMALL = "size=64k,mode=0711"
 DEV, SHADE = "/dev", "/dev/closed"
@@ -105,9 +104,9 @@ STREAMS = {"fd": "fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}
 def enter_view(
     *, read: Iterable[str], write: Iterable[str], frozen: Collection[str], closed: Collection[str], room_mb: int
 ) -> None:
-    """From now on this process sees the files so: all can be read; `write` can be changed, but not `frozen`; `closed`
-    and devices are not there, but for what the others name in them; the temporary folders are one, empty, its own, for
-    so much. All paths are real ones. Raises OSError."""
+    """Gives this process its own mounts: everything can be read, and `write` changed, but not `frozen`; `closed` and
+    devices are hidden, except for the other paths in them; the temporary folders are one private empty folder of
+    `room_mb`. All paths are real. Raises OSError."""
     _leave_the_others()
     umask = os.umask(0o022)
     with _held(frozen, read) as readable, _held(write) as writable:
@@ -128,7 +127,7 @@ def enter_view(
             _set_read_only(
                 path, read_only=path not in writable or path in frozen or stat.S_ISCHR(os.stat(path).st_mode)
             )
-    flags = ctypes.c_ulong(NO_SURPRISES | MS_READ_ONLY)
+    flags = ctypes.c_ulong(NO_EXECUTION | MS_READ_ONLY)
     process.libc().mount(b"proc", b"/proc", b"proc", flags, b"hidepid=ptraceable")
     os.umask(umask)
 
@@ -164,7 +163,7 @@ def _leave_the_others() -> None:
 
 
 def _hide(folders: Iterable[str], temporary: Iterable[str], room_mb: int) -> None:
-    _mount("tmpfs", DEV, "tmpfs", NO_SURPRISES, SMALL)
+    _mount("tmpfs", DEV, "tmpfs", NO_EXECUTION, SMALL)
     for name, target in STREAMS.items():
         os.symlink(f"/proc/self/{target}", f"{DEV}/{name}")
     own = ""
@@ -177,7 +176,7 @@ def _hide(folders: Iterable[str], temporary: Iterable[str], room_mb: int) -> Non
             own = path
     for path in folders:
         os.makedirs(path, exist_ok=True)  # it may lie in one that was hidden before
-        _mount("tmpfs", path, "tmpfs", NO_SURPRISES, SMALL)
+        _mount("tmpfs", path, "tmpfs", NO_EXECUTION, SMALL)
 
 
 def _close(files: Iterable[str]) -> None:

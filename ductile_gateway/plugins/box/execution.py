@@ -1,7 +1,7 @@
-"""The process that becomes the plugin: it gives up privileges step by step, and then executes the plugin.
+"""The child process of a guard that gives up its privileges step by step, and then executes the plugin.
 
-The order matters: session, limits, user, privileges, paths. What is the same for each call of a plugin, its guard does
-before: the view, in which it lives itself from then on, and the paths that landlock leaves.
+The order matters: session, limits, user, privileges, paths. The guard prepares what all calls of a plugin share: the
+view, which it enters itself, and the landlock ruleset.
 """
 
 import os
@@ -16,13 +16,13 @@ from ductile_gateway.plugins.box.tree import tasks_of
 from groundwork.service import process
 
 CANNOT_RUN = 126
-MOST_SAID = 1000
+MOST_BYTES = 1000
 NICER_BY = 5
-"""The services go first where a plugin and they want the processor at once."""
+"""The services go first when a plugin and they compete for the processor."""
 
 
 class PreparedBox:
-    """The box of one plugin, made ready. `flaw`: why it cannot be."""
+    """The box of one plugin, ready for calls. `flaw`: the reason why it cannot be used."""
 
     def __init__(self, order: Order) -> None:
         self.order = order
@@ -43,7 +43,7 @@ class PreparedBox:
         try:
             self._close()
         except OSError as error:
-            self.flaw = f"{order.entrypoint}: {error}"[:MOST_SAID]
+            self.flaw = f"{order.entrypoint}: {error}"[:MOST_BYTES]
 
     def _close(self) -> None:
         order, write = self.order, (*self.order.write, *self.order.own)
@@ -76,35 +76,35 @@ def _used() -> tuple[int, int]:
     return used.f_files - used.f_ffree, used.f_blocks - used.f_bfree
 
 
-def execute(cell: PreparedBox, name: str, streams: tuple[int, int, int], *, guard: int) -> NoReturn:
+def execute(box: PreparedBox, name: str, streams: tuple[int, int, int], *, guard: int) -> NoReturn:
     """Never returns. `streams`: stdin, stdout and stderr. `guard`: the parent."""
     try:
         for number, descriptor in enumerate(streams):
             os.dup2(descriptor, number)
-        _enter(cell, guard)
-        order = cell.order
+        _enter(box, guard)
+        order = box.order
         own = {MARK: name, "TMPDIR": order.own[1]}
-        if cell.program:
-            os.close(cell.reason)
+        if box.program:
+            os.close(box.reason)
             process.show_memory()
-            cell.program.run(own)
+            box.program.run(own)
         os.execve(order.entrypoint, [order.entrypoint], order.environment | own)  # noqa: S606 - no shell is meant
     except BaseException as error:  # noqa: BLE001 - nothing of ours may go on in this process
-        os.write(cell.reason, f"{cell.order.entrypoint}: {error}"[:MOST_SAID].encode(errors="replace"))
+        os.write(box.reason, f"{box.order.entrypoint}: {error}"[:MOST_BYTES].encode(errors="replace"))
     finally:
         os._exit(CANNOT_RUN)
 
 
-def _enter(cell: PreparedBox, guard: int) -> None:
+def _enter(box: PreparedBox, guard: int) -> None:
     os.setsid()
-    if cell.program:  # else the start of the program does it
+    if box.program:  # else the start of the program does it
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGTERM, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
     os.nice(NICER_BY)
-    order = cell.order
+    order = box.order
     os.chdir(order.own[0])
-    apply_limits(cell.kernel_limits)
+    apply_limits(box.kernel_limits)
     if order.user is not None:
         os.setgroups(order.user.groups)
         os.setgid(order.user.gid)
@@ -112,8 +112,8 @@ def _enter(cell: PreparedBox, guard: int) -> None:
     if os.getuid() == 0 or order.view:
         process.drop_capabilities()
     process.gain_nothing()
-    if cell.ruleset is not None:
-        boundaries.enter_landlock(cell.ruleset)
+    if box.ruleset is not None:
+        boundaries.enter_landlock(box.ruleset)
     process.die_with(guard)
-    os.closerange(3, cell.reason)
-    os.closerange(cell.reason + 1, os.sysconf("SC_OPEN_MAX"))
+    os.closerange(3, box.reason)
+    os.closerange(box.reason + 1, os.sysconf("SC_OPEN_MAX"))

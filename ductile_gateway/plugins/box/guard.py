@@ -37,55 +37,52 @@ BY_A_SIGNAL = 128
 def serve(order: Order, line: socket.socket) -> NoReturn:
     """Never returns. `line`: brings calls, one at a time."""
     try:
-        _Guard(order, line).run()
+        _serve(order, line)
         os._exit(0)
     finally:  # without an `exit` the call is in doubt: all that counts is that nothing of it lives
         end_all_below(os.getpid())
         os._exit(1)
 
 
-class _Guard:
-    def __init__(self, order: Order, line: socket.socket) -> None:
-        self._order = order
-        self._line = line
+def _serve(order: Order, line: socket.socket) -> None:
+    process.take_in_orphans()
+    woken = woken_by_signals()
+    box = PreparedBox(order)
+    while call := _next_call(line):
+        seconds, name, record = call
+        if box.flaw:
+            append_timed(record, "began", os.getpid())
+            append(record, "unbegun", box.flaw.encode())
+            append_timed(record, "exit", CANNOT_RUN)
+            return
+        _Call(box, name, record, seconds, woken).run()
+        os.close(record)
+        if not (all(map(_emptied, order.own)) and box.is_as_made()):
+            return
+        with contextlib.suppress(OSError):  # a gateway that is gone finds the call by its lock
+            line.send(FREE, getattr(socket, "MSG_NOSIGNAL", 0))
 
-    def run(self) -> None:
-        process.take_in_orphans()
-        woken = woken_by_signals()
-        cell = PreparedBox(self._order)
-        while (call := self._next()) and not cell.flaw:
-            seconds, name, record = call
-            _Call(cell, name, record, seconds, woken).run()
-            os.close(record)
-            if not (all(map(_emptied, self._order.own)) and cell.is_as_made()):
-                return
-            with contextlib.suppress(OSError):  # a gateway that is gone finds the call by its lock
-                self._line.send(FREE, getattr(socket, "MSG_NOSIGNAL", 0))
-        if call:
-            append_timed(call[2], "began", os.getpid())
-            append(call[2], "unbegun", cell.flaw.encode())
-            append_timed(call[2], "exit", CANNOT_RUN)
 
-    def _next(self) -> tuple[float, str, int] | None:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        if not select.select([self._line], [], [], IDLE_S)[0]:
-            self._line.shutdown(socket.SHUT_RD)  # what has been sent until now still arrives
-        try:
-            content, records, *_ = socket.recv_fds(self._line, CALL.size, 1)
-        except ConnectionError:
-            return None
-        if not content:
-            return None
-        seconds, name = CALL.unpack(content)
-        return seconds, name.decode(), records[0]
+def _next_call(line: socket.socket) -> tuple[float, str, int] | None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if not select.select([line], [], [], IDLE_S)[0]:
+        line.shutdown(socket.SHUT_RD)  # what has been sent until now still arrives
+    try:
+        content, records, *_ = socket.recv_fds(line, CALL.size, 1)
+    except ConnectionError:
+        return None
+    if not content:
+        return None
+    seconds, name = CALL.unpack(content)
+    return seconds, name.decode(), records[0]
 
 
 class _Call:
-    def __init__(self, cell: PreparedBox, name: str, record: int, seconds: float, woken: int) -> None:
-        self._cell = cell
+    def __init__(self, box: PreparedBox, name: str, record: int, seconds: float, woken: int) -> None:
+        self._box = box
         self._name = name
         self._record = record
-        self._limits = cell.order.limits
+        self._limits = box.order.limits
         self._woken = woken
         self._deadline = time.monotonic() + seconds
         self._look_at = time.monotonic() + FIRST_LOOK_S
@@ -122,7 +119,7 @@ class _Call:
         guard, (out, err), request = os.getpid(), self._outputs, self._request()
         plugin = os.fork()
         if plugin == 0:
-            execute(self._cell, self._name, (request, out.given, err.given), guard=guard)
+            execute(self._box, self._name, (request, out.given, err.given), guard=guard)
         for descriptor in (request, out.given, err.given):
             os.close(descriptor)
         return plugin
@@ -132,7 +129,7 @@ class _Call:
         if sys.platform == "linux":
             request = os.memfd_create("request")
         else:
-            path = f"{self._cell.order.place}/request"
+            path = f"{self._box.order.place}/request"
             request = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
             os.unlink(path)
         content = os.pread(self._record, AT_ONCE, 0)
@@ -171,12 +168,12 @@ class _Call:
 
     def _keep_limits(self) -> None:
         if time.monotonic() >= self._look_at:
-            limits, weight, most = self._limits, self._tree.weigh(), self._limits.file_mb * MB
+            limits, usage, most = self._limits, self._tree.measure(), self._limits.file_mb * MB
             used = {
-                "processes": weight.tasks > limits.processes,
-                "memory_mb": weight.memory_bytes > limits.memory_mb * MB,
-                "cpu_s": weight.cpu_s > limits.cpu_s,
-                "file_mb": sum(_size(folder, most) for folder in self._cell.order.own) > most,
+                "processes": usage.tasks > limits.processes,
+                "memory_mb": usage.memory_bytes > limits.memory_mb * MB,
+                "cpu_s": usage.cpu_s > limits.cpu_s,
+                "file_mb": sum(_size(folder, most) for folder in self._box.order.own) > most,
             }
             if exceeded := next((name for name, is_exceeded in used.items() if is_exceeded), ""):
                 self._stop(exceeded, grace_s=0)
@@ -210,7 +207,7 @@ class _Call:
     def _record_end(self) -> None:
         if self._code == BY_A_SIGNAL + signal.SIGXCPU:
             self._stopped_for = self._stopped_for or "cpu_s"
-        if unbegun := self._cell.reason_not_run():
+        if unbegun := self._box.reason_not_run():
             append(self._record, "unbegun", unbegun)
         if self._stopped_for:
             append(self._record, "stopped", self._stopped_for.encode())

@@ -1,7 +1,7 @@
-"""The process that starts guards: small, so that a guard costs a fork and not the start of an interpreter.
+"""The process that forks guards: small, so that a guard costs a fork and not the start of an interpreter.
 
-Its stdin is a socket: it gets an order with the guard's end of a line to the gateway, and the lock of the guard's
-place. Without a gateway at the other end it stays until the last guard is gone.
+Its stdin is a socket. Each order comes with the guard's end of its line to the gateway, and the lock of the guard's
+place. After the gateway is gone it stays until the last guard has ended.
 """
 
 import contextlib
@@ -45,7 +45,7 @@ class _Guardhouse:
                 os.read(woken, 4096)
             if line in ready:
                 self._take_order()
-            self._bury()
+            self._reap()
 
     def _take_order(self) -> None:
         descriptors: list[int] = []
@@ -55,7 +55,7 @@ class _Guardhouse:
             guard = os.fork()
         except (EOFError, struct.error):  # half an order, of a gateway that was killed
             self._is_open = False
-        except OSError:  # the gateway is told by the end of the line
+        except OSError:  # the gateway sees the end of the line
             return
         else:
             if guard == 0:
@@ -65,14 +65,14 @@ class _Guardhouse:
             for descriptor in descriptors:
                 os.close(descriptor)
 
-    def _bury(self) -> None:
+    def _reap(self) -> None:
         was_killed, left = False, list[str]()
         with contextlib.suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 if place := self._places.pop(ended[0], ""):
                     was_killed |= ended[1] != 0
                     left.append(place)
-        # What a guard that was killed had under it is ours now.
+        # The children of a guard that was killed are ours now.
         while was_killed and end_all_below(os.getpid(), but=self._places):
             time.sleep(PAUSE_S)
         for place in left:
@@ -84,7 +84,7 @@ class _Guardhouse:
 def _become_guard(order: Order, line: int) -> NoReturn:
     try:
         os.setsid()
-        os.dup2(os.open(os.devnull, os.O_RDWR), 0)  # the gateway's end is of the guardhouse alone
+        os.dup2(os.open(os.devnull, os.O_RDWR), 0)  # only the guardhouse reads orders
         serve(order, socket.socket(fileno=line))
     finally:
         os._exit(1)

@@ -1,4 +1,4 @@
-"""How calls of one plugin are run, with what each may use: handed to the process that starts guards, as JSON."""
+"""The order to run calls of one plugin, with their limits; sent to the guardhouse as JSON."""
 
 import json
 import resource
@@ -6,16 +6,16 @@ from typing import NamedTuple
 
 MB = 1024 * 1024
 SPARE_TASKS = 512
-"""By so many the kernel's own limit of processes lies higher: it counts all of the user's, and only stops a flood."""
+"""Margin of the kernel's limit of processes, which counts all of the user's: it only stops a flood."""
 
 
 class ProcessLimits(NamedTuple):
-    """The time by the clock is the call's own deadline. `grace_s`: between SIGTERM and SIGKILL."""
+    """Limits of one call besides its deadline. `grace_s`: time between SIGTERM and SIGKILL."""
 
     cpu_s: float = 300
     memory_mb: int = 1024
     file_mb: int = 256
-    """Of a file, and of all that is in the call's folder."""
+    """For each file, and for all files in the call's folders together."""
     processes: int = 128
     open_files: int = 256
     output_mb: float = 10
@@ -30,8 +30,7 @@ KernelLimits = list[tuple[int, tuple[int, int]]]
 
 
 def kernel_limits(limits: ProcessLimits, tasks: int) -> KernelLimits:
-    """Those that the kernel keeps for a process and all below it; the guard watches the others. `tasks`: how many the
-    user has already."""
+    """Limits that the kernel enforces; the guard watches the others. `tasks`: number of tasks the user has already."""
     seconds = max(1, round(limits.cpu_s))
     wanted = {
         resource.RLIMIT_CPU: (seconds, seconds + 1),
@@ -55,9 +54,9 @@ def _below_ceiling(kind: int, pair: tuple[int, int]) -> tuple[int, int]:
 
 
 OWN = ("work", "tmp")
-"""Folders in the place of a guard, empty when a call begins: where it is, and TMPDIR."""
+"""Folders in a guard's place, empty when a call begins: the working directory and TMPDIR."""
 MARK = "AGENTIC_CALL"
-"""The variable by which the processes of a call are known if their guard was killed: 40 characters."""
+"""Environment variable that identifies the processes of a call after its guard was killed: 40 characters."""
 
 
 class User(NamedTuple):
@@ -67,9 +66,9 @@ class User(NamedTuple):
 
 
 class Order(NamedTuple):
-    """Paths are absolute. `place`: where one guard lets its calls write, with the folders of `OWN`. `python`: the
-    entrypoint is a program of this Python. `landlock`: files end at `read` and `write`. `view`: `closed` is hidden, and
-    only `write` without `frozen` can be changed."""
+    """Paths are absolute. `place`: the guard's folder, which holds those of `OWN`. `python`: our own Python runs the
+    entrypoint. `landlock`: only `read` and `write` are within reach. `view`: `closed` is hidden, and only `write`
+    without `frozen` can be changed."""
 
     entrypoint: str
     environment: dict[str, str]
@@ -93,7 +92,6 @@ class Order(NamedTuple):
 
     @classmethod
     def of_json(cls, content: bytes) -> "Order":
-        """Its tuples are lists by then."""
         raw = json.loads(content)
         return cls(
             **raw | {"limits": ProcessLimits(*raw["limits"]), "user": User(*raw["user"]) if raw["user"] else None}

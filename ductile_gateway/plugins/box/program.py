@@ -1,8 +1,7 @@
-"""A plugin in Python, run in a fork of its guard, where the interpreter and the modules of Python itself that it
-imports are there already.
+"""Runs a plugin in Python in a fork of its guard, which has loaded the interpreter and the plugin's standard modules.
 
-The guard runs nothing of the plugin: it reads the names of the modules and compiles. A call runs the program from its
-beginning, as `python run.py` does; a file that has changed since is read again.
+The guard executes no code of the plugin: it parses and compiles. A call runs the program from the start, as
+`python run.py` does, and reads a file again that has changed since.
 """
 
 import ast
@@ -31,7 +30,7 @@ from ductile_gateway.plugins.box.order import MARK
 from groundwork.service import process
 
 NOT_BEFORE = ("antigravity", "idlelib", "test", "this", "tkinter", "turtledemo")
-"""Of Python's own modules those that do something when they are imported."""
+"""Standard modules that do something when they are imported."""
 
 Stamp = tuple[int, int, int, int]
 
@@ -43,7 +42,7 @@ class Program:
         value_of = process.libc().getenv
         value_of.restype = ctypes.c_void_p
         self._marked_at = value_of(MARK.encode())
-        """Where its value stands in what /proc tells of this process."""
+        """Address of the value that /proc shows in the environment of this process."""
         beside = [f"{self._folder}/{name}" for name in os.listdir(self._folder) if name.endswith(".py")]
         for path in {entrypoint, *beside}:
             with contextlib.suppress(OSError, SyntaxError, ValueError, RecursionError):
@@ -52,7 +51,7 @@ class Program:
         gc.freeze()  # else each fork that collects copies all of it
 
     def run(self, own: Mapping[str, str]) -> NoReturn:
-        """Never returns. `own`: the environment beside that of this process."""
+        """Never returns. `own`: environment variables of the call."""
         os.environ.update(own)
         if self._marked_at:
             ctypes.memmove(self._marked_at, own[MARK].encode(), len(own[MARK]))
@@ -77,7 +76,7 @@ class Program:
 
 
 def _modules_in(node: ast.Import | ast.ImportFrom) -> Iterator[str]:
-    """With what an import from a package may be: a module of it, or not."""
+    """Names of modules; a name imported from a package may be a module of it, or not."""
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names)
     elif node.module:
@@ -100,7 +99,7 @@ class _Source(SourceFileLoader):
         if path not in self.compiled:
             return super().get_code(fullname)
         stamp, code = self.compiled[path]
-        # What Python itself keeps of a source it takes for new where time and size are the same.
+        # Python's own cache of compiled sources compares only time and size.
         return code if stamp == _stamp(path) else self.source_to_code(self.get_data(path), path)
 
 
@@ -110,7 +109,7 @@ FINDER = FileFinder.path_hook(
 
 
 def _exit_code(main: ModuleType) -> int:
-    """Runs it to its end as the interpreter does, but does not take the interpreter down."""
+    """Runs the program to its end as the interpreter does, without finalizing the interpreter."""
     code = 0
     try:
         _Source("__main__", str(main.__file__)).exec_module(main)

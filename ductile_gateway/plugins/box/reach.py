@@ -1,4 +1,4 @@
-"""Which paths a plugin may reach: what programs need of the system, its own folder, and what an operator has named."""
+"""Paths that a plugin may reach: those that programs need, its own folder, and those that the operator allows."""
 
 import os
 import sys
@@ -17,31 +17,30 @@ ETC = (
     *("gai.conf", "group", "host.conf", "hostname", "hosts", "networks", "nsswitch.conf", "os-release", "passwd"),
     *("protocols", "resolv.conf", "services", "ssl/certs", "ssl/cert.pem", "ssl/openssl.cnf", "timezone", "xml"),
 )
-"""Of /etc what says how things are, and nothing that says who may come in."""
+"""Files of /etc without secrets."""
 OF_HOME = ("~/.gitconfig", "~/.config/git/config", "~/.config/git/ignore", "~/.config/git/attributes")
-"""How git works for the user, without which it does not; what it logs in with lies elsewhere."""
+"""Settings without which git does not work; its credentials lie elsewhere."""
 PROC = ("/proc",)
-"""How the machine is, and the call's own processes, each by its number. What a process outside holds (its memory,
-environment, files) landlock keeps from it."""
+"""Landlock denies the memory, environment and files of processes outside of the box."""
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 
 
-HOMES = (
+HOME_SECRETS = (
     *(".ssh", ".gnupg", ".aws", ".azure", ".config/gcloud", ".config/gh", ".docker", ".kube", ".netrc", ".pgpass"),
     *(".git-credentials", ".npmrc", ".pypirc", ".password-store", ".mozilla", ".bash_history"),
 )
-DOORS = (
+SECRETS = (
     *("/etc/shadow", "/etc/gshadow", "/etc/sudoers", "/etc/sudoers.d", "/etc/ssh", "/run/user", "/run/dbus"),
     *("/run/systemd/private", "/run/docker.sock", "/run/containerd", "/run/podman", "/run/secrets", "/run/credentials"),
     *("/etc/nats", "/etc/nats-server.conf", "/var/lib/nats", "/tmp/nats"),  # noqa: S108 # where NATS has them by itself
 )
-"""What lets somebody in elsewhere, and sockets of those who would start a process outside of the box."""
+"""Credentials, and sockets of services that would start a process outside of the box."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """`read` may be read and run, `write` changed too, but never what lies in `closed`, nor changed what lies in
-    `frozen`. `apart`: folders closed but for what is named in them. All paths are real ones."""
+    """`read` may be read and executed, and `write` changed, too. Nothing in `closed` is within reach, and nothing in
+    `frozen` can be changed. `apart`: folders that are closed except for paths named in them. All paths are real."""
 
     read: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
@@ -50,11 +49,11 @@ class Reach:
     apart: tuple[Path, ...] = ()
 
     def allowed(self, places: Iterable[Path]) -> tuple[str, ...]:
-        """Those that are there, without what is closed: of a folder that holds it then the other things in it."""
+        """Existing places without closed paths; a folder that contains one is replaced by the rest of its content."""
         found = list[Path]()
         for place in map(Path, map(os.path.realpath, places)):
             apart = (folder for folder in self.apart if folder != place and folder.is_relative_to(place))
-            found += _without((*self.closed, *apart), [place])
+            found += _open_parts((*self.closed, *apart), [place])
         return outermost(found)
 
 
@@ -72,12 +71,12 @@ def make_reach(
 
 
 def closed_paths() -> Iterator[Path]:
-    yield from map(Path, DOORS)
-    yield from (Path("~", name).expanduser() for name in HOMES)
+    yield from map(Path, SECRETS)
+    yield from (Path("~", name).expanduser() for name in HOME_SECRETS)
 
 
 def program_paths(environment: Mapping[str, str]) -> Iterator[Path]:
-    """What programs need to run: of the system, and of the interpreter and the folders on PATH."""
+    """Paths that programs need: of the system, of the interpreter, and the folders on PATH."""
     yield from map(Path, SYSTEM)
     yield from (Path("/etc", name) for name in ETC)
     yield from (Path(name).expanduser() for name in OF_HOME)
@@ -86,7 +85,7 @@ def program_paths(environment: Mapping[str, str]) -> Iterator[Path]:
 
 
 def configured_paths(values: Iterable[object]) -> Iterator[Path]:
-    """The paths among the values that a plugin is configured with: who names one there means it to be used."""
+    """Existing paths among the values of a plugin's configuration: the plugin is meant to use them."""
     for value in values:
         if isinstance(value, str) and value.startswith("/") and "\0" not in value:
             path = Path(value)
@@ -94,19 +93,19 @@ def configured_paths(values: Iterable[object]) -> Iterator[Path]:
                 yield path
 
 
-def _without(closed: Collection[Path], places: Iterable[Path]) -> Iterator[Path]:
+def _open_parts(closed: Collection[Path], places: Iterable[Path]) -> Iterator[Path]:
     for place in places:
         real = Path(os.path.realpath(place))
         if any(real.is_relative_to(shut) for shut in closed):
             continue
         if any(shut.is_relative_to(real) for shut in closed):
-            yield from _without(closed, _children(real))
+            yield from _open_parts(closed, _children(real))
         elif os.path.exists(real):
             yield real
 
 
 def outermost(places: Iterable[Path]) -> tuple[str, ...]:
-    """Without those that lie in another: each costs a call some microseconds."""
+    """Drops paths within other paths: each costs a call some microseconds."""
     found: list[Path] = []
     for place in sorted(places):
         if not found or not place.is_relative_to(found[-1]):

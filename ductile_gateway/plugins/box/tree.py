@@ -1,4 +1,4 @@
-"""The processes below one process: found, weighed, and ended. From /proc, so on Linux only."""
+"""The descendants of a process, read from /proc: found, measured and ended. On Linux only."""
 
 import contextlib
 import os
@@ -12,11 +12,11 @@ TICKS = "SC_CLK_TCK"
 ENDED = "ZX"
 PAUSE_S = 0.002
 PROC = os.open("/proc", os.O_RDONLY | os.O_CLOEXEC) if os.path.isdir("/proc") else -1
-"""Of the machine, also in a view that hides processes."""
+"""Opened before a view hides processes."""
 
 
 class Process(NamedTuple):
-    """A line of /proc/PID/stat. `cpu_ticks` with those of its children that are gone; `memory` in pages, resident."""
+    """A line of /proc/PID/stat. `cpu_ticks` include children that have ended; `memory`: resident pages."""
 
     pid: int
     parent: int
@@ -26,44 +26,45 @@ class Process(NamedTuple):
     memory: int
 
 
-class Weight(NamedTuple):
+class TreeUsage(NamedTuple):
     tasks: int
     cpu_s: float
     memory_bytes: int
 
 
 class Tree:
-    """The processes below `root`. To look often is cheap: a process is read again only where it belongs here."""
+    """The processes below `root`. Processes that belong to others are read only once."""
 
     def __init__(self, root: int) -> None:
         self._root = root
         self._foreign: set[int] = set()
-        self._buried_s = _buried_s()
+        self._reaped_s = _reaped_s()
 
-    def weigh(self) -> Weight:
-        """All of them, also the dead that `root` has buried since this was made, without itself."""
+    def measure(self) -> TreeUsage:
+        """Usage of all descendants, including those that `root` has reaped since this was made."""
         there = set(_numbers())
         self._foreign &= there
         found = {pid: one for pid in there - self._foreign - {self._root} if (one := _read(pid))}
         ours = _below(self._root, found)
-        # One whose parent was gone before it could be read may be ours: it is read again.
+        # A process whose parent ended before it could be read may be ours: read it again.
         known = found.keys() | self._foreign | {0}
         self._foreign |= {pid for pid, one in found.items() if one.parent in known} - {one.pid for one in ours}
         ticks = sum(one.cpu_ticks for one in ours) / os.sysconf(TICKS)
-        return Weight(
+        return TreeUsage(
             tasks=sum(one.threads for one in ours),
-            cpu_s=ticks + _buried_s() - self._buried_s,
+            cpu_s=ticks + _reaped_s() - self._reaped_s,
             memory_bytes=sum(one.memory for one in ours) * resource.getpagesize(),
         )
 
 
-def _buried_s() -> float:
-    buried = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return buried.ru_utime + buried.ru_stime
+def _reaped_s() -> float:
+    reaped = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return reaped.ru_utime + reaped.ru_stime
 
 
 def end_all_below(root: int, *, but: Collection[int] = ()) -> bool:
-    """Whether there were any; not those in `but`, nor below these. Stopped first: else a new child escapes."""
+    """Kills all descendants except those in `but` and below; returns True if there were any. Stops them first: else a
+    new child escapes."""
     stopped: set[int] = set()
     while new := _living_below(root, but) - stopped:
         _signal(new, signal.SIGSTOP)
@@ -73,7 +74,7 @@ def end_all_below(root: int, *, but: Collection[int] = ()) -> bool:
 
 
 def end_marked(mark: bytes, *, within_s: float) -> bool:
-    """Kill processes with `mark` in their environment, whose ancestors were all killed; whether none is left."""
+    """Kills processes with `mark` in their environment; returns True once none is left."""
     until = time.monotonic() + within_s
     while marked := {pid for pid in _numbers() if mark in _content(pid, "environ")}:
         if time.monotonic() > until:
@@ -115,7 +116,7 @@ def _numbers() -> Iterator[int]:
 
 def _read(pid: int) -> Process | None:
     line = _content(pid, "stat")
-    # The name stands in brackets and may hold any character: what follows the last bracket counts.
+    # The name is in parentheses and may contain any character: parse what follows the last one.
     fields = line[line.rfind(b")") + 2 :].split()
     if len(fields) < 22:
         return None

@@ -1,4 +1,4 @@
-"""The cases of docs/SECURITY.md, and the tests that each names."""
+"""Cases of docs/SECURITY.md, and the tests that each names."""
 
 import re
 from collections import defaultdict
@@ -11,13 +11,13 @@ _ROW = re.compile(r"^\| (\d+) \| [^|]+ \| [^|]+ \|([^|]*)\|$", re.MULTILINE)
 
 
 def rows() -> list[tuple[int, list[str]]]:
-    """Number and tests of each case, in the order of the page. A test is named as `attacks/test_api.py::test_…`."""
+    """Returns number and tests of each case, in the order of the page. A test is named as
+    `attacks/test_api.py::test_…`."""
     found = _ROW.findall(PAGE.read_text(encoding="utf-8"))
     return [(int(number), re.findall(r"`([^`]+)`", tests)) for number, tests in found]
 
 
 def by_test() -> Mapping[str, frozenset[int]]:
-    """The cases that name a test, by its name."""
     found = defaultdict(set)
     for number, tests in rows():
         for test in tests:

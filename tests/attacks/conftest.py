@@ -1,4 +1,4 @@
-"""One stand for all attacks of a worker, and the twins beside it."""
+"""One stand for all attacks of a worker, and its unprotected twins."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +18,7 @@ def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
 
 @pytest.fixture(scope="session")
 def files_of_twin(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the twin of the API has a folder for each run."""
+    """Folder in which the API's twin has a folder for each run."""
     return tmp_path_factory.mktemp("twin") / "workspaces"
 
 
@@ -30,7 +30,7 @@ def twin_of_api(files_of_twin: Path) -> Iterator[str]:
 
 @pytest.fixture
 def door(side: str, request: pytest.FixtureRequest) -> Iterator[HttpDoor]:
-    """The API for a caller who may do everything, on the side that is attacked. Ours is there afterwards."""
+    """API of the attacked side, with a token for everything. Checks that ours still answers afterwards."""
     protected = side == "ours"
     place = request.getfixturevalue("stand" if protected else "twin_of_api")
     yield HttpDoor(url=place.api if protected else place, protected=protected, token=TOKENS["operator"])
@@ -39,7 +39,7 @@ def door(side: str, request: pytest.FixtureRequest) -> Iterator[HttpDoor]:
 
 @pytest.fixture
 def outside(side: str, request: pytest.FixtureRequest) -> Path:
-    """The folder of a run, with `secret` beside it, and a link and a hard link to that in it."""
+    """Folder of a run, with `secret` beside it, and a symbolic and a hard link to that inside."""
     if side == "ours":
         workspaces = request.getfixturevalue("stand").folder / "workspaces"
     else:

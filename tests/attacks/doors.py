@@ -1,4 +1,4 @@
-"""The doors at which callers knock, ours and an unprotected twin's: one client for both."""
+"""HTTP client for the API, ours and an unprotected twin's."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ WITHIN_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpDoor:
-    """An address, and the token of whoever knocks, if he has one."""
+    """An address and the caller's token, if any."""
 
     url: str
     protected: bool
@@ -25,7 +25,7 @@ class HttpDoor:
     """Headers of every request."""
 
     def as_(self, name: str | None) -> "HttpDoor":
-        """The same door for whoever has the token of that name, or none."""
+        """Returns a client with the token of that name, or with none."""
         return HttpDoor(url=self.url, protected=self.protected, token=TOKENS[name] if name else None, sent=self.sent)
 
     @property
@@ -35,7 +35,7 @@ class HttpDoor:
     async def ask(
         self, method: str, path: str, *, headers: Mapping[str, str] | None = None, **more: Any
     ) -> httpx2.Response:
-        """One request. A header that is named here replaces the door's."""
+        """Sends one request. `headers` replace those of the client."""
         bearer = {"Authorization": f"Bearer {self.token}"} if self.token is not None else {}
         all_of_them = {**bearer, **self.sent, **(headers or {})}
         raw = {name.encode(): value.encode("latin-1") for name, value in all_of_them.items()}
@@ -46,11 +46,11 @@ class HttpDoor:
         return await self.ask("GET", path, **more)
 
     async def begin(self, goal: str, **more: Any) -> str:
-        """A run that anybody may ask for who has the token; its id."""
+        """Starts a run and returns its id."""
         answer = await self.ask("POST", "/v1/wake", json={"goal": goal, **more})
         assert answer.status_code == httpx2.codes.ACCEPTED, answer.text
         return str(answer.json()["run_id"])
 
     async def raw(self, request: str) -> str:
-        """All that comes back, until the server closes or falls silent."""
+        """Sends bytes and returns everything until the server closes the connection or falls silent."""
         return (await send(self.port, request)).text

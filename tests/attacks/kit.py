@@ -1,4 +1,4 @@
-"""What makes a strike a test, on our program and on an unprotected twin of it."""
+"""Makes tests of attempts, each against our program and its unprotected twin."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -9,20 +9,18 @@ SIDES = ("ours", "twin")
 
 
 class Target(Protocol):
-    """What is attacked."""
-
     @property
     def protected(self) -> bool:
-        """Whether it is ours, and not the twin."""
+        """True for our program, False for the twin."""
 
 
 def rows(table: Mapping[str, tuple[tuple[int, ...], Any]]) -> list[Any]:
-    """Parameters of the rows of a table: what is tried, with its cases of docs/SECURITY.md and how it is done."""
+    """Returns test parameters from a table: name of the attempt, its cases of docs/SECURITY.md, and how it is made."""
     return [pytest.param(how, id=name, marks=pytest.mark.attack(*cases)) for name, (cases, how) in table.items()]
 
 
 def judge(target: Target, got: Mapping[str, object]) -> None:
-    """Each attempt got nothing of ours, and something of the unprotected twin."""
+    """Checks that each attempt failed on ours and succeeded on the unprotected twin."""
     if target.protected:
         through = {name: loot for name, loot in got.items() if loot}
         assert through == {}, "the attacker got this"

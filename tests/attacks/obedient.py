@@ -22,7 +22,7 @@ _ORDER = re.compile(r"OBEY:([A-Za-z0-9_-]+=*):")
 
 @dataclass(slots=True)
 class Obedient:
-    """Where it is asked, and all that it was told."""
+    """Records what it was asked."""
 
     url: str = ""
     told: list[str] = field(default_factory=list)
@@ -34,13 +34,13 @@ class Obedient:
 
 
 def order(reply: Any) -> str:
-    """Words that make it reply this: text as it is, anything else as JSON."""
+    """Returns text that makes the model reply `reply`: text as it is, anything else as JSON."""
     text = reply if isinstance(reply, str) else json.dumps(reply)
     return f"OBEY:{base64.urlsafe_b64encode(text.encode()).decode()}:"
 
 
 def call(name: str, **arguments: Any) -> dict[str, Any]:
-    """A reply that frames the goal, says that it goes on, and plans this call (`tool.command`)."""
+    """A reply that frames the goal, continues, and plans this call (`tool.command`)."""
     return calls((name, arguments))
 
 
@@ -65,7 +65,6 @@ def _text(content: Any) -> str:
 
 @contextmanager
 def obedient() -> Iterator[Obedient]:
-    """It listens."""
     model = Obedient()
 
     def respond(call: Call) -> Response:

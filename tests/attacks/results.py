@@ -1,7 +1,7 @@
-"""Somebody on the bus who answers for others: an executor's runs, and whoever may publish results beside it.
+"""Forged results: an executor's runs, and a client that may publish results beside it.
 
-The executor offers a tool whose results bring back what their requests were proved with, and as its unprotected twin
-one of RFC-103's plain shape. It answers nothing by itself.
+The executor offers a tool whose results return the capability of their requests, and, as its unprotected twin, a
+tool of RFC-103's plain form. It answers nothing by itself.
 """
 
 import asyncio
@@ -31,13 +31,13 @@ WITHIN_S = 20.0
 
 @dataclass(slots=True)
 class Listening:
-    """The executor's ear, and what is told of messages that were refused."""
+    """Subscriber of the executor's requests and of refused messages."""
 
     link: NatsLink
     asked: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """The request of each run, as it is on the bus."""
+    """Request of each run, as it is on the bus."""
     refused: set[int] = field(default_factory=set)
-    """Places in the stream."""
+    """Sequence numbers in the stream."""
     offered: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def listen(self) -> None:
@@ -60,7 +60,7 @@ class Listening:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One that waits for the tool. `request`: what the executor was asked; `stands`: how it stood then."""
+    """A run that waits for the tool, with its request and its state."""
 
     request: dict[str, Any]
     stands: object
@@ -70,7 +70,7 @@ class Run:
         return str(self.request["payload"]["run_id"])
 
     def result(self, **changed: Any) -> dict[str, Any]:
-        """What an attacker who knows the run would say, in the plain shape."""
+        """Result that an attacker who knows the run would send, in the plain form."""
         named = {name: self.request["payload"][name] for name in ("run_id", "step", "tool")}
         said = {"status": "ok", "result": {"summary": "forged"}, "completed_at": NOW}
         return {name: value for name, value in {**named, **said, **changed}.items() if value is not ...}
@@ -82,7 +82,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publisher:
-    """Who may publish results, and nothing else. `tool`: the one whose runs it would answer."""
+    """Client that may only publish results. `tool` is the tool whose runs it attacks."""
 
     protected: bool
     tool: str
@@ -90,20 +90,20 @@ class Publisher:
     listening: Listening
 
     async def waits(self) -> Run:
-        """A new run that waits for the tool."""
+        """Starts a run that waits for the tool."""
         run_id = await self.door.begin(f"ask the {self.tool} one")
         await until(lambda: run_id in self.listening.asked, within_s=WITHIN_S)
         return Run(request=self.listening.asked[run_id], stands=await self.stands(run_id))
 
     async def says(self, payload: object, *, msg_id: str = "") -> int:
-        """Its place in the stream."""
+        """Returns the sequence number in the stream."""
         told = {"Nats-Msg-Id": msg_id} if msg_id else {}
         body = json.dumps(payload).encode()
         ack = await self.listening.link.jetstream.publish(subjects.TOOL_RESULT, body, headers=told)
         return int(ack.seq)
 
     async def changes(self, run: Run, payload: object, **how: Any) -> bool:
-        """Whether the run waits for something else, or for nothing, once this was said of it; ours has refused it."""
+        """True if the run no longer waits as before; ours must have refused the message."""
         place = await self.says(payload, **how)
 
         async def gone_on() -> bool:
@@ -116,12 +116,11 @@ class Publisher:
         return await gone_on()
 
     async def stands(self, run_id: str) -> object:
-        """The run's state and what it waits for."""
         found = (await self.door.get(f"/v1/runs/{run_id}")).json()
         return found["state"], found["pending"]
 
     async def goes_on_with_its_own(self, run: Run) -> bool:
-        """Whether the executor's answer, and no other, is what the run gets."""
+        """True if the run gets the executor's own answer."""
         key = keys.result(run.id, run.request["payload"]["step"], 1)
         body = {"type": subjects.TOOL_RESULT, "dedupe_key": key}
         said = run.result(result={"summary": "honest"}, capability=run.capability)
@@ -141,7 +140,7 @@ class Publisher:
 
 @contextlib.asynccontextmanager
 async def publishing(bus: str, door: HttpDoor, *, protected: bool, known: set[str]) -> AsyncIterator[Publisher]:
-    """On the bus of a stand, whose agent knows the executor by then. `known`: the buses where it does already."""
+    """Publishes on the bus of a stand. `known` are the buses whose agent already knows the executor."""
     link = await connect(NatsSettings(urls=(bus,)))
     try:
         listening = Listening(link)

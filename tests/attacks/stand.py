@@ -1,7 +1,7 @@
-"""The program as it stands when it is attacked: a bus, an agent and a gateway, each a process of its own.
+"""Bus, agent and gateway under attack, as processes.
 
-Everybody who may speak to it has a name and a secret, which an attack has only where it says so: `TOKENS` of the API,
-`KEYS` of those who deliver events. Runs follow `script.yaml`; tools are the shipped plugins and those of `plugins/`.
+Every legitimate client has a name and a secret, which an attack uses only where it says so: `TOKENS` of the API,
+`KEYS` of senders of webhooks. Runs follow `script.yaml`; tools are the shipped plugins and those of `plugins/`.
 """
 
 import asyncio
@@ -35,20 +35,18 @@ GOAL = {"to": "agentic.start", "goal": "echo {/what}"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stand:
-    """Where everything is."""
-
     folder: Path
     api: str
     """Address of the agent's API."""
     ingress: str
-    """Address at which the gateway takes events from outside."""
+    """Address of the gateway's webhooks."""
     probes: str
     """Address of the gateway's probes."""
     bus: str
     services: tuple[Process, ...]
 
     def living(self) -> bool:
-        """Whether both services run, and say that they are ready."""
+        """True if both services run and are ready."""
         return all(one.pid for one in self.services) and all(_ready(url) for url in (self.api, self.probes))
 
     def last_words(self) -> str:
@@ -57,7 +55,7 @@ class Stand:
 
 @contextmanager
 def standing(folder: Path, **agent: Any) -> Iterator[Stand]:
-    """A stand of one's own, with further settings of the agent."""
+    """A stand of the test's own, with further settings of the agent."""
     ports = {name: free_port() for name in ("api", "ingress", "probes")}
     with ExitStack() as held:
         bus = held.enter_context(_bus(folder))

@@ -1,4 +1,4 @@
-"""The table that `make attack` prints: a plugin of pytest (`-p tests.attacks.telling`)."""
+"""Pytest plugin that prints the table of `make attack` (`-p tests.attacks.telling`)."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +15,7 @@ WIDTH = 92
 
 @dataclass(slots=True)
 class Row:
-    """One attack: what came of it, on each side on which it was made."""
+    """One attack and its outcome on each side."""
 
     cases: list[int]
     outcome: dict[str, str] = field(default_factory=dict)
@@ -23,7 +23,7 @@ class Row:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Before `-m attack` chooses: what a case of docs/SECURITY.md names is an attack too."""
+    """Marks tests named by a case of docs/SECURITY.md as attacks, before `-m attack` selects."""
     named = cases.by_test()
     for item in items:
         numbers = named.get(item.nodeid.removeprefix("tests/").partition("[")[0], ())
@@ -35,14 +35,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _named(item: pytest.Item) -> tuple[str, str]:
-    """The name of the attack, and the side on which it is made."""
+    """Name of the attack, and the side that it attacks."""
     side = str(getattr(getattr(item, "callspec", None), "params", {}).get("side", "ours"))
     name = item.nodeid.removeprefix("tests/").replace(".py::test_", ": ").replace("_", " ")
     return name.replace(f"-{side}]", "]").replace(f"[{side}-", "[").replace(f"[{side}]", ""), side
 
 
 class Table:
-    """Gathers outcomes as they come in, also from other workers."""
+    """Collects outcomes as they come in, also from other workers."""
 
     def __init__(self) -> None:
         self.rows: dict[str, Row] = {}
@@ -65,7 +65,7 @@ class Table:
         terminalreporter.write_line(self.verdict())
 
     def verdict(self) -> str:
-        """The last line, and how many of the cases were tried."""
+        """Last line of the table, and how many of the cases were tried."""
         ours = [row.outcome["ours"] for row in self.rows.values() if "ours" in row.outcome]
         twin = [row.outcome["twin"] for row in self.rows.values() if "twin" in row.outcome]
         tried = {case for row in self.rows.values() if row.outcome.get("ours") != "skipped" for case in row.cases}

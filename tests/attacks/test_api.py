@@ -1,7 +1,4 @@
-"""Requests that no honest caller of the API sends: each row is an attack, which gets nothing of ours.
-
-Of the unprotected twin each request of a row gets what it asks for.
-"""
+"""Malicious requests to the API: each row gets nothing from ours, and what it asks for from the unprotected twin."""
 
 import gzip
 import json
@@ -31,7 +28,7 @@ HARMLESS = json.dumps({"kind": "resume", "decision": "reject", "answer": "x"}).e
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """One request. `{run}` in its path is a run that somebody else began."""
+    """One request. `{run}` in its path is another caller's run."""
 
     method: str = "POST"
     path: str = "/v1/wake"
@@ -39,7 +36,7 @@ class Ask:
     headers: Mapping[str, str] = field(default_factory=lambda: JSON)
     by: str | None = "operator"
     got: Sequence[int] = (202,)
-    """What is answered when it comes to something."""
+    """Status codes of a successful attack."""
 
     async def gets(self, door: HttpDoor) -> bool:
         run = await door.begin("echo private") if "{run}" in self.path else ""

@@ -1,4 +1,4 @@
-"""What no code of ours does, because it is a hole wherever it is done. The twins' code does it, and is found."""
+"""Code patterns that are holes wherever they occur: ours has none, and the twins' are found."""
 
 import ast
 import re
@@ -16,19 +16,17 @@ TWIN = ("tests/attacks/twins", "tests/attacks/plugins/rogue")
 SECRET = re.compile(r"(^|_)(signature|secret|password|mac|seal)$")
 UNPACKS = {"zipfile", "tarfile", "gzip", "bz2", "lzma", "zlib", "shelve", "pickle", "marshal"}
 HANDED_IN = {"groundwork/archive/format.py": {"zipfile", "zlib"}}
-"""Where files are unpacked that an operator names, each part within a bound: nothing of the bus, or of a plugin."""
+"""Unpack files that an operator names, within bounds: nothing from the bus or from plugins."""
 WEBHOOK = """
 def is_signed(body, secret, signature):
     return hmac.new(secret, body, "sha256").hexdigest() == signature
 """
-"""How a twin would look at who sent a webhook."""
+"""A twin's check of a webhook's signature."""
 RUNS_TEXT = {"eval", "exec", "unpack_archive", "system"}
 
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """All code of one side."""
-
     protected: bool
 
     def nodes(self) -> Iterator[ast.AST]:
@@ -49,7 +47,7 @@ def target(side: str) -> Code:
 
 
 def named(node: ast.AST) -> str:
-    """The name that an expression ends in."""
+    """Last name in an expression."""
     match node:
         case ast.Name(id=name) | ast.Attribute(attr=name) | ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)):
             return name.lower()
@@ -57,14 +55,14 @@ def named(node: ast.AST) -> str:
 
 
 def is_secret(node: ast.AST) -> bool:
-    """Whether it is named like one, or was made with a key."""
+    """True if its name says so, or it was computed with a key."""
     return bool(SECRET.search(named(node))) or "hmac." in ast.unparse(node)
 
 
 @pytest.mark.attack(34)
 @pytest.mark.parametrize("side", SIDES)
 async def test_a_digest_that_is_compared_until_it_differs(target: Code) -> None:
-    """`==` ends at the first byte that differs, and its time tells where; `hmac.compare_digest` does not."""
+    """The time of `==` tells the first byte that differs; that of `hmac.compare_digest` does not."""
     comparing = [node for node in target.nodes() if isinstance(node, ast.Compare)]
     equal = [node for node in comparing if isinstance(node.ops[0], ast.Eq | ast.NotEq)]
     secret = [node for node in equal if {*map(is_secret, (node.left, *node.comparators))} != {False}]

@@ -1,4 +1,4 @@
-"""A tool whose description turns while runs go on that began with it."""
+"""A tool changes its description while runs that began with it go on."""
 
 from pathlib import Path
 
@@ -30,7 +30,7 @@ async def test_a_run_keeps_the_words_with_which_its_tools_began(tmp_path: Path) 
 
 
 async def skills_of(made: Bench, run_id: str) -> str:
-    """What the run's page says of its tools, once it is written."""
+    """Waits for the run's page and returns what it says of the tools."""
     page = f"/v1/runs/{run_id}/workspace/skills.md"
 
     async def written() -> bool:

@@ -1,4 +1,4 @@
-"""Secrets of the stand, looked for wherever the program writes anything."""
+"""Searches for the stand's secrets in everything that the program writes."""
 
 import hashlib
 import hmac
@@ -14,7 +14,7 @@ from tests.attacks.stand import KEYS, STANDARD_KEY, TOKENS, Stand
 
 SECRETS = (*TOKENS.values(), *KEYS.values(), STANDARD_KEY)
 GIVEN = {"agentic.yaml"}
-"""Where whoever set it up wrote them."""
+"""Files in which the installer wrote them."""
 BODY = json.dumps({"what": "nothing in particular", "issue": {}}).encode()
 RELAYED = json.dumps(
     {"event": {"type": "agentic.start", "payload": {"goal": "x"}}, "origin": {"event_id": "e"}}
@@ -26,7 +26,7 @@ def signed(body: bytes, key: str) -> str:
 
 
 async def deliver(door: HttpDoor) -> list[int]:
-    """What the gateway answers to an event that is signed as agreed, and to two that are signed otherwise."""
+    """The gateway's answers to a correctly signed webhook and to two others."""
     github = {"X-Hub-Signature-256": f"sha256={signed(BODY, KEYS['github'])}", "X-GitHub-Delivery": "d"}
     now = datetime.now(UTC)
     standard = standard_headers("m", BODY, [standard_key(STANDARD_KEY)], at=now) | {"webhook-signature": "v1,wrong"}

@@ -1,4 +1,4 @@
-"""A model that obeys whoever spoke last: it gets nothing done that its run may not do."""
+"""A model that obeys its last reader's order can do nothing that its run may not do."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ MODEL = {"provider": "openai", "model": NAME, "api_key": KEY}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agent:
-    """An agent with that model, ours or one without protection."""
+    """An agent with that model, ours or an unprotected one."""
 
     model: Obedient
     door: HttpDoor | None
@@ -34,7 +34,7 @@ class Agent:
         return self.door is not None
 
     async def does(self, goal: str, **more: Any) -> dict[str, Any]:
-        """What comes of a goal: its state, and the steps that were carried out. The twin is stopped after three."""
+        """Returns the final state of a goal and the steps that were executed. The twin is stopped after three."""
         if self.door is None:
             asked = partial(loop.run, goal, self.model.reply_to, HERE / "plugins", self.folder, most=3)
             return await asyncio.to_thread(asked)
@@ -59,7 +59,7 @@ def model() -> Iterator[Obedient]:
 
 @pytest.fixture(scope="module")
 def thinking(model: Obedient, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
-    """A stand of its own, whose agent asks that model."""
+    """A stand whose agent uses that model."""
     asked = MODEL | {"base_url": f"{model.url}/v1"}
     with standing(tmp_path_factory.mktemp("thinking"), model=asked, verify=False) as stand:
         yield stand
@@ -81,7 +81,7 @@ def looks(**arguments: Any) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Try:
-    """Goals with orders in them, and what is to come of one: a call of `tool`, or a `state`."""
+    """Goals with orders, and the result of an obeyed one: a call of `tool`, or a `state`."""
 
     goals: Sequence[str]
     tool: str = ""

@@ -1,4 +1,4 @@
-"""What a plugin gets hold of whose author, or a library of its, has turned against those who run it."""
+"""A malicious plugin: what it can reach."""
 
 import asyncio
 import contextlib
@@ -48,20 +48,20 @@ SECRET = "the-content-that-no-plugin-sees"  # noqa: S105 - no secret of anybody
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """A service with its files, which runs a plugin that is turned; with `protected` in a box."""
+    """A service with its files that runs a malicious plugin, in a box if `protected`."""
 
     folder: Path
     protected: bool
     plugins: LocalPlugins
 
     async def turned(self, code: str, *, seconds: float = 20, **given: Any) -> Any:
-        """What the plugin's code leaves in `loot`; None where it came to nothing."""
+        """Content of `loot` after the plugin's code ran; None if it failed."""
         lines = [f"{name} = {value!r}" for name, value in given.items()]
         told = await self.told("\n".join([*lines, code]), seconds=seconds)
         return told.get("output", {}).get("loot")
 
     async def told(self, code: str, *, seconds: float = 20) -> dict[str, Any]:
-        """The plugin's answer; empty where it gave none."""
+        """The plugin's answer; empty without one."""
         if not self.protected:
             request = {"command": "strike", "payload": {"code": code}}
             _, written = await asyncio.to_thread(twin.run, self.folder / "plugins" / "rogue", self.folder, request)
@@ -91,7 +91,7 @@ def target(side: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
 def _service(
     folder: Path, monkeypatch: pytest.MonkeyPatch, *, protected: bool, view: bool = False, **more: Any
 ) -> Service:
-    """`view`: also of root, who is refused it: what holds root holds everybody."""
+    """`view` includes root, which is refused: whoever holds root holds every user."""
     shutil.copytree(PLUGINS, folder / "plugins")
     innocent = shutil.copytree(PLUGINS / "rogue", folder / "plugins" / "innocent") / "manifest.yaml"
     innocent.write_text(innocent.read_text().replace("name: rogue", "name: innocent"))
@@ -292,7 +292,7 @@ TURNED_ROOT: dict[str, tuple[tuple[int, ...], tuple[str, str]]] = {
     **{f"being root: {how}": ((), (f"import os, stat\n{how}\nloot = True", "")) for how in AS_ROOT},
     **{f"changing {path}": ((), ("import os; loot = os.open(path, os.O_WRONLY)", path)) for path in KERNEL},
 }
-"""What is tried, and the code that is run with `path`, below the service's folder unless it is one of the system."""
+"""Name of the attempt, and the code that runs with `path`, which is below the service's folder or a system path."""
 
 
 async def strike(target: Service, how: tuple[str, str]) -> None:

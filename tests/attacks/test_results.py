@@ -1,6 +1,6 @@
-"""Results by somebody who was not asked, and knows everything of a run but what its request was proved with.
+"""Results from a client that was not asked and knows everything of a run but its capability.
 
-The unprotected twin is a tool of RFC-103's plain shape, on the same agent.
+The unprotected twin is a tool of RFC-103's plain form on the same agent.
 """
 
 from collections.abc import AsyncIterator
@@ -22,7 +22,7 @@ def known() -> set[str]:
 
 @pytest.fixture
 async def target(side: str, stand: Stand, known: set[str]) -> AsyncIterator[Publisher]:
-    """Whatever was done to one run, the next one is answered by who was asked."""
+    """Checks that the next run still gets the executor's answer."""
     protected = side == "ours"
     door = HttpDoor(url=stand.api, protected=protected, token=TOKENS["operator"])
     async with publishing(stand.bus, door, protected=protected, known=known) as publisher:

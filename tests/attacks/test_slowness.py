@@ -1,4 +1,4 @@
-"""Many connections that say next to nothing: they cost whoever holds them, and nobody else."""
+"""Many almost idle connections harm only the client that holds them."""
 
 import asyncio
 import time
@@ -11,7 +11,7 @@ import pytest
 from tests.attacks.stand import TOKENS, Stand
 
 MANY = 850
-"""More than either service has room for."""
+"""More than either service accepts."""
 SOON_S = 3.0
 WAKER = f"Authorization: Bearer {TOKENS['waker']}\r\n"
 OF_A_WAKE = f"POST /v1/wake HTTP/1.1\r\nHost: 127.0.0.1\r\n{WAKER}Content-Type: application/json\r\n"
@@ -19,7 +19,7 @@ OF_A_WAKE = f"POST /v1/wake HTTP/1.1\r\nHost: 127.0.0.1\r\n{WAKER}Content-Type: 
 
 @asynccontextmanager
 async def holding(url: str, begun: str, many: int = MANY) -> AsyncIterator[None]:
-    """So many connections that have begun to say something."""
+    """Holds that many connections that have begun a request."""
     port = int(url.rpartition(":")[2])
     writers = [(await asyncio.open_connection("127.0.0.1", port))[1] for _ in range(many)]
     try:
@@ -32,7 +32,7 @@ async def holding(url: str, begun: str, many: int = MANY) -> AsyncIterator[None]
 
 
 async def soon(method: str, url: str, *, body: bytes = b"", headers: dict[str, str] | None = None) -> int:
-    """The status of the answer to somebody else's request, that has to come soon."""
+    """Status of another client's request, which must be answered soon."""
     began = time.monotonic()
     async with httpx2.AsyncClient(trust_env=False, timeout=10) as client:
         answer = await client.request(method, url, content=body, headers=headers or {})

@@ -1,1 +1,1 @@
-"""One world for both services: virtual time, a seeded scheduler, a bus, a Ductile, models and people that misbehave."""
+"""Simulation of both services: virtual time, a seeded scheduler, and a faulty bus, Ductile, models and people."""

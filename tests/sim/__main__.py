@@ -1,6 +1,6 @@
-"""Plays one schedule again and prints what the world saw: `python -m tests.sim SEED [--course NAME] [--dies-at N]`.
+"""Replays one schedule and prints the record: `python -m tests.sim SEED [--course NAME] [--dies-at N]`.
 
-`--bugs` sows every bug instead, and prints the rule that it breaks.
+`--bugs` plays every sown bug instead and prints the rule that it breaks.
 """
 
 import argparse

@@ -1,6 +1,6 @@
-"""Bugs sown where the program touches the world: what it says, hears, stores and sends is changed as if it had done so.
+"""Bugs sown at the program's boundary: its messages, requests and commits are changed as a faulty program would.
 
-Each names the rules one of which it has to break, and a course that it shows on.
+Each bug names rules, one of which it must break, and a course that shows it.
 """
 
 import json
@@ -49,7 +49,7 @@ class Bug:
 
 
 def found(bug: Bug) -> tuple[int, str]:
-    """How many schedules it took, and the rule that was broken: a death at each point until then, and at last none."""
+    """Returns the number of schedules played and the broken rule. Tries a death at each point, and last none."""
     with closing(World(COURSES[bug.course])) as world:
         bug.sow(world)
         played = list(Deaths(world, to_the_first=True).play())
@@ -60,7 +60,7 @@ def found(bug: Bug) -> tuple[int, str]:
 
 
 def says(change: Callable[[Frame], list[Frame]], *kinds: str, by: str = "agent") -> Callable[[World], None]:
-    """Messages of these subjects, or that begin with them, are changed as `by` says them."""
+    """Changes messages whose subjects begin with `by`."""
 
     def sow(world: World) -> None:
         def said(process: str, message: Frame) -> list[Frame]:
@@ -83,8 +83,6 @@ def hears(change: Callable[[Frame], list[Frame]], *kinds: str, by: str = "agent"
 
 
 def payload(**fields: Any) -> Callable[[Frame], list[Frame]]:
-    """The payload says this instead."""
-
     def change(message: Frame) -> list[Frame]:
         told = json.loads(message.body)
         told["payload"] |= {
@@ -96,7 +94,7 @@ def payload(**fields: Any) -> Callable[[Frame], list[Frame]]:
 
 
 def other_id() -> Callable[[Frame], list[Frame]]:
-    """Each time that it is said it has another id."""
+    """Gives every repetition another id."""
     numbers = count()
 
     def change(message: Frame) -> list[Frame]:
@@ -116,7 +114,7 @@ def said_and_once_more(then: Callable[[Frame], list[Frame]]) -> Callable[[Frame]
 
 
 def settled_unseen(*kinds: str, by: str = "agent", seen: bool = True) -> Callable[[World], None]:
-    """A message is acknowledged as soon as it comes, before anything is made of it."""
+    """Acknowledges a message on arrival, before it is handled."""
 
     def sow(world: World) -> None:
         def heard(process: str, message: Frame) -> list[Frame]:
@@ -142,7 +140,7 @@ def after_commits(statement: str, *, by: str) -> Callable[[World], None]:
 
 
 def commits_lost(by: str, which: int) -> Callable[[World], None]:
-    """One commit is acknowledged and not stored."""
+    """Acknowledges one commit without storing it."""
 
     def sow(world: World) -> None:
         done = Counter[str]()
@@ -179,13 +177,13 @@ def starts_twice() -> Callable[[bytes], list[bytes]]:
 
 
 def with_other_words(before: bytes, after: bytes) -> Callable[[bytes], list[bytes]]:
-    """Of the same length, for the head tells it."""
+    """Both have the same length, because the head states it."""
     assert len(before) == len(after)
     return lambda data: [data.replace(before, after)]
 
 
 def replies_thrown_away(world: World) -> None:
-    """A reply of the model that was paid is dropped, and asked for again."""
+    """Drops a paid reply of the model and asks again."""
     dropped = count()
 
     def receives(process: str, data: bytes) -> bytes | None:
@@ -196,7 +194,7 @@ def replies_thrown_away(world: World) -> None:
 
 
 def forged_results(world: World) -> None:
-    """A stranger's result brings back what only the executor knows, as if nothing were looked at."""
+    """Gives a stranger's result the executor's capability, as if it were not checked."""
 
     def said(process: str, message: Frame) -> list[Frame]:
         if process.startswith("gateway") and message.subject == subjects.TOOL_RESULT:
@@ -207,7 +205,7 @@ def forged_results(world: World) -> None:
 
 
 def answers_unsaid(world: World) -> None:
-    """What the gateway takes from callers is acknowledged as if the bus had stored it."""
+    """Accepts webhooks as if the bus had stored them."""
 
     def said(process: str, message: Frame) -> list[Frame]:
         if not process.startswith("gateway") or message.subject != subjects.START:
@@ -219,7 +217,7 @@ def answers_unsaid(world: World) -> None:
 
 
 def made_up_results(world: World) -> None:
-    """A request is answered without having been carried out."""
+    """Answers a request without executing it."""
 
     def heard(process: str, message: Frame) -> list[Frame]:
         if not process.startswith("gateway") or not message.subject.startswith(subjects.TOOL_REQUEST):

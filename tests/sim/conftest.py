@@ -1,4 +1,4 @@
-"""Worlds are many and short: they are let go of when they close, and what they would log is not put together."""
+"""Frees closed worlds early, because they are many, and skips the formatting of their logs."""
 
 import gc
 import logging

@@ -1,4 +1,4 @@
-"""A course, and what courses are made of: what tools answer, what models choose and what people say."""
+"""A course and its building blocks: answers of tools, choices of models, messages of people."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from tests.sim.servers.ductile import Job, Plugin
 
 Json = dict[str, Any]
 Says = Callable[[Message], Json | None]
-"""What a person says to `agent.waiting` or an ending: the fields of a signal, or nothing."""
+"""Returns the signal of a person who reads `agent.waiting` or an ending, or None."""
 
 
 def says_nothing(_: Message) -> None:
@@ -26,26 +26,26 @@ class Course:
     plugins: Mapping[str, Plugin]
     allowed: Allowed
     name: str
-    """What the course is called; the goals of its runs are made of it."""
+    """Part of the goals of its runs."""
     runs: int = 1
     constraints: Json = field(default_factory=dict)
     callback: str = ""
     beside: tuple["Course", ...] = ()
-    """Courses whose runs this one has, too."""
+    """Courses whose runs it includes."""
     says: Says = says_nothing
     agent: Json = field(default_factory=dict)
     gateway: Json = field(default_factory=dict)
     """Settings beyond those of the world."""
     posts: tuple[Post, ...] = ()
-    """What callers send over HTTP."""
+    """HTTP requests of callers."""
     tells: int = 0
-    """How many endings receivers have to be told."""
+    """Number of endings that receivers must get."""
     meanwhile: tuple[tuple[float, str], ...] = ()
-    """What else happens, by virtual second: a method of the world."""
+    """Virtual second and name of a method of the world to call then."""
     ends: tuple[str, ...] = (subjects.COMPLETED,)
-    """How the runs end, in any order, with nothing wrong."""
+    """Endings of the runs without faults, in any order."""
     lasts_s: float = 60.0
-    """Virtual seconds in which it is over, deaths included."""
+    """Virtual seconds until its end, deaths included."""
     gateways: int = 1
     agents: int = 1
 
@@ -55,7 +55,7 @@ class Course:
 
     @property
     def starts(self) -> list[Json]:
-        """The payloads of `agentic.start`, each of a run of its own."""
+        """Payloads of `agentic.start`, one per run."""
         more: Json = {"constraints": self.constraints} if self.constraints else {}
         more |= {"callback": self.callback} if self.callback else {}
         ours = [{"goal": goal, **more} for goal in self.goals] if not self.beside else []
@@ -70,12 +70,12 @@ def line(job: Job) -> Json:
 
 
 def fails_at_first(job: Job) -> Json:
-    """The first attempt fails, and may be tried again."""
+    """The first attempt fails and may be retried."""
     return {"status": "error", "error": "not now", "retry": True} if job.call.endswith(":1") else line(job)
 
 
 def asks_for(*tasks: Json) -> Callable[[Job], Json]:
-    """The tool wants these tasks done before it answers."""
+    """Requests these tasks before it answers."""
 
     def plays(job: Job) -> Json:
         if job.payload.get("evidence") is not None:
@@ -105,7 +105,7 @@ def appends(times: int) -> Chooses:
 
 
 def reads(times: int) -> Chooses:
-    """Of several runs at once: a write that is interrupted beside another of its tool is in doubt, and for a person."""
+    """For several concurrent runs: an interrupted write beside another of its tool is in doubt and needs a person."""
     return lambda view: act("read.handle", n=len(view.steps) + 1) if len(view.good) < times else DONE
 
 
@@ -154,7 +154,7 @@ def delegates(view: View) -> Json:
 
 
 def reframes_once(view: View) -> Json:
-    """After the first step, which shows that the goal was framed wrong."""
+    """Reframes after the first step."""
     if not view.good or len(view.good) == 2:
         return DONE if view.good else act("append.handle", n=1)
     return act("append.handle", n=2) if view.frames or "d4" in view.items else REFRAME
@@ -194,6 +194,6 @@ def settles(told: Message) -> Json | None:
 
 
 def raises(told: Message) -> Json | None:
-    """The budget, for a run that is paused."""
+    """Raises the budget of a paused run."""
     is_spent = told.payload.get("kind") == "budget"
     return {"signal_id": "more", "kind": "raise_budget", "constraints": {"max_steps": 6}} if is_spent else None

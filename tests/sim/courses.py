@@ -1,4 +1,4 @@
-"""Courses: one for each ability, with how it ends when nothing is wrong."""
+"""Courses, one for each ability, with their endings without faults."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -302,7 +302,7 @@ COURSES = {course.name: course for course in _ALL}
 
 
 def mixed(names: Sequence[str]) -> Course:
-    """Several courses at once: runs of one agent, whose model thinks of each by its goal."""
+    """Several courses at once on one agent; the model tells them apart by their goals."""
     chosen = tuple(COURSES[name] for name in names)
     by_goal = {goal: course.chooses for course in chosen for goal in course.goals}
     return Course(

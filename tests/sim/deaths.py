@@ -1,7 +1,7 @@
-"""A death at each effect of a course. What came before it is played once: at each effect the world goes on twice.
+"""Plays a course with a death at each of its effects.
 
-In a copy of this process the service that is about to act dies, and the copy plays to the end and tells what came of
-it. Here it goes on as if nothing had happened, to the next effect.
+The part before an effect is played once: there the process forks. In the copy the acting service dies, and the copy
+plays to the end and reports. The original goes on to the next effect.
 """
 
 import json
@@ -22,12 +22,12 @@ LONGEST_S = 100
 
 @dataclass(frozen=True)
 class Played:
-    """How it went. `death`: the number of the effect before which a service died, 0 without one; `at`: its name."""
+    """Result of one schedule. `death` is the number of the effect before which a service died, 0 without a death;
+    `at` is its name."""
 
     death: int
     at: str
     rule: str = ""
-    """The rule that was broken, if one was."""
     what: str = ""
 
     @property
@@ -36,18 +36,18 @@ class Played:
 
 
 class Deaths:
-    """`to_the_first`: no death is tried any more once one has broken a rule."""
+    """`to_the_first` stops after the first broken rule."""
 
     def __init__(self, world: World, *, to_the_first: bool = False) -> None:
         self._world = world
         self._to_the_first = to_the_first
         self._played: list[Played] = []
         self._tell: int | None = None
-        """Where a copy tells how it went."""
+        """Pipe to which a copy reports."""
         world.strikes.drawn = self._dies
 
     def play(self) -> Iterator[Played]:
-        """That without a death comes last, for its end is the last to be known."""
+        """Yields the schedule without a death last."""
         rule, what = self._end()
         if self._tell is None:
             yield from self._played

@@ -1,4 +1,4 @@
-"""A world drawn from a seed: its courses, and what goes wrong until that is over. Then everything comes to its end."""
+"""A world drawn from a seed: its courses, and faults until a given time; then everything must come to an end."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,15 +23,15 @@ MIXED = (
     "reframe",
     "callback",
 )
-"""Courses whose ends do not depend on what happens beside them."""
+"""Courses whose endings do not depend on concurrent ones."""
 FAULTS_LAST_S = 8.0
 FORGETFUL = (subjects.STREAM_REQUESTS, subjects.STREAM_PROGRESS)
-"""Streams that a server that loses its power may forget the newest messages of: they are not synced."""
+"""Unsynced streams, whose newest messages a server may forget when it loses power."""
 MOST_DEATHS = 6
 
 
 class Faults:
-    """`until_s`: virtual seconds after which nothing goes wrong any more."""
+    """`until_s` is the virtual second at which faults end."""
 
     def __init__(self, world: World, *, until_s: float) -> None:
         self._world = world
@@ -56,7 +56,7 @@ class Faults:
             disk.full = False
 
     def _some(self, most: float) -> float:
-        """A chance: none in most worlds, so that each world has few kinds of faults."""
+        """A probability, mostly 0, so that each world has few kinds of faults."""
         return self._draw.uniform(0, most) if self._draw.random() < 0.3 else 0.0
 
     def _bus(self) -> None:

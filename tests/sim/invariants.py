@@ -1,7 +1,7 @@
-"""What must hold in every world, whatever happened: each rule is written once, and judged by the record alone.
+"""Rules that hold in every world, each written once and checked on the record alone.
 
-A rule that can be broken at a moment is checked at that moment; what must have come about in the end, at the end.
-The numbers are those of docs/RELIABILITY.md.
+A rule that can break at a moment is checked at that moment, others at the end. The numbers are those of
+docs/RELIABILITY.md.
 """
 
 import json
@@ -14,20 +14,20 @@ from tests.sim.servers.ductile import Job
 from tests.sim.servers.model import Prompt
 
 FORGED = "forged by a stranger"
-"""What strangers say in results that they make up: no prompt may show it."""
+"""Text of forged results, which no prompt may contain."""
 SECRET = "s3cr3t-of-the-gateway"  # noqa: S105 - it is to be looked for
-"""What the settings hold: no message, prompt or job may show it."""
+"""Secret of the settings, which no message, prompt or job may contain."""
 
 STOP, GO_ON = "/v1/stop-all", "/v1/go-on"
 UNDER_WAY_S = 0.05
-"""How long after a stop was answered something may still come in that was sent before."""
+"""Seconds after the answer to a stop in which messages sent before may arrive."""
 
 TOKENS_PER_CALL = 2100
-"""What the model says that each call took."""
+"""Usage that the model reports per call."""
 
 
 class Violation(AssertionError):
-    """A rule is broken: its name comes first."""
+    """A broken rule; its message begins with the rule's name."""
 
     def __init__(self, rule: str, what: str) -> None:
         super().__init__(f"{rule}: {what}")
@@ -36,22 +36,22 @@ class Violation(AssertionError):
 
 @dataclass
 class Allowed:
-    """What a course permits."""
+    """Limits that a course sets."""
 
     calls: frozenset[str] = frozenset()
-    """`plugin/command` of all that may run."""
+    """`plugin/command` of everything that may run."""
     writes: frozenset[str] = frozenset()
-    """Those that must never run twice for the same step."""
+    """Commands that must never run twice for the same step."""
     approved: frozenset[str] = frozenset()
-    """Those that run only after a person approved their arguments."""
+    """Commands that run only after a person approved their arguments."""
     at_once: int = 1
-    """Requests of a run that may be out at the same time."""
+    """Maximum of a run's requests in progress."""
     max_steps: int = 10
     max_tokens: int | None = None
     endings: int = 1
-    """Of a run: more where people reopen it."""
+    """Per run: more than one if people reopen it."""
     damaged: int = 0
-    """Runs whose rows the disk damages: they stand still."""
+    """Runs whose rows the disk damages: they stop."""
     own_requests: bool = True
 
 
@@ -60,9 +60,9 @@ class Invariants:
     record: Record
     allowed: Allowed
     goals: Collection[str]
-    """Of the runs that were started from outside."""
+    """Goals of the runs started from outside."""
     halted_at: float | None = None
-    """Since when everything was told to stand still."""
+    """Time since which the kill switch is on."""
     _answered: set[str] = field(default_factory=set)
     _promised: set[str] = field(default_factory=set)
     _ids: dict[str, str] = field(default_factory=dict)
@@ -118,12 +118,12 @@ class Invariants:
             raise Violation("runs are apart", f"one prompt shows the goals {told}")
 
     def restored(self) -> None:
-        """Everything is as it was once: what was told since may be told otherwise."""
+        """Resets to the state of the backup: later messages may now differ."""
         self._ids.clear()
         self._answered.clear()
 
     def answered(self, told: Mapping[str, object]) -> None:
-        """A caller is told that something was taken: a run by its id, or an event by the id of its message."""
+        """Notes what a caller was promised: a run by its id, or a webhook by the id of its message."""
         if run_id := told.get("run_id"):
             self._promised.add(str(run_id))
         event = told.get("receiver_event_id")
@@ -151,7 +151,7 @@ class Invariants:
             yield "every run was accepted", f"{run_id} was never told to be"
 
     def _all_answered(self) -> Iterator[tuple[str, str]]:
-        """Every request of a run that was completed has a result; another end may overtake them."""
+        """Every request of a completed run has a result; other endings may come earlier."""
         results = {_answers(message) for message in self.record.of(subjects.TOOL_RESULT)}
         completed = {message.run_id for message in self.record.of(subjects.COMPLETED)}
         for message in self.record.requests:
@@ -166,14 +166,14 @@ class Invariants:
                 yield "a person's word is never lost", f"{text!r} reached no model"
 
     def _told(self) -> Iterator[tuple[str, str]]:
-        """Who asked to be told of an ending was."""
+        """Every receiver of an ending got it."""
         told = {(event.get("type"), event.get("data", {}).get("run_id")) for event in self.record.told}
         for message in self.record.endings:
             if message.payload.get("has_callback") and (message.subject, message.run_id) not in told:
                 yield "who asks to be told is", f"{message.id} reached no receiver"
 
     def _writes_done(self) -> Iterator[tuple[str, str]]:
-        """What a result says was done was done."""
+        """Every write with a result was executed."""
         ran = {job.call for job in self.record.ran}
         asked = {_answers(message): _call(message) for message in self.record.requests}
         for message in self.record.of(subjects.TOOL_RESULT):
@@ -195,7 +195,7 @@ class Invariants:
             raise Violation("budgets are never passed", f"{spent} tokens of {most}")
 
     def _named(self, message: Message, *what: object) -> None:
-        """The same thing has the same id however often it is said."""
+        """A repeated message has the same id."""
         known = self._ids.setdefault(f"{message.subject} {what}", message.id)
         if known != message.id:
             raise Violation("what is said again keeps its id", f"{message.subject} {what}: {known}, {message.id}")
@@ -210,7 +210,7 @@ class Invariants:
             raise Violation("no finished step runs again", f"{job.call} ran after {done[0].call}, which went well")
 
     def _approvals(self, job: Job) -> bool:
-        """Whether somebody approved before: the run's, and these arguments."""
+        """A person approved these arguments of this run before."""
         run_id = job.call.partition(":")[0]
         asked = {m.payload.get("arguments_hash") for m in self.record.of(subjects.WAITING) if m.run_id == run_id}
         given = [m for m in self.record.of(subjects.SIGNAL) if m.run_id == run_id and m.payload["kind"] == "approve"]
@@ -263,7 +263,7 @@ class Invariants:
             raise Violation("a run is told in one way", f"{message.id} is told in two")
 
     def _same_id(self, message: Message) -> None:
-        """What is said again is said under the same id and in the same words."""
+        """A repeated message has the same id and the same text."""
         known = self._ids.setdefault(message.id, _words(message))
         if known != _words(message):
             raise Violation("an id names one message", f"{message.id} names two")
@@ -294,5 +294,5 @@ def _of(job: Job) -> tuple[str, str]:
 
 
 def _step(job: Job) -> str:
-    """The call without its attempt."""
+    """Call of the job without its attempt."""
     return job.call.rpartition(":")[0]

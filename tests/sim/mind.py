@@ -1,4 +1,4 @@
-"""What models decide, by the text of their prompts alone: where the run stands, and what is asked for."""
+"""Decisions of models from the text of their prompts alone."""
 
 import json
 import re
@@ -25,7 +25,7 @@ class Step:
 
 @dataclass(frozen=True)
 class View:
-    """A prompt, as whoever decides reads it."""
+    """Parsed prompt."""
 
     prompt: Prompt
 
@@ -44,12 +44,12 @@ class View:
 
     @cached_property
     def said(self) -> list[str]:
-        """By people."""
+        """Messages of people."""
         return [text.strip() for text in _MESSAGE.findall(self.text)]
 
     @cached_property
     def items(self) -> list[str]:
-        """The ids of what has to be shown."""
+        """Ids of the items to prove."""
         return _ITEM.findall(self.text)
 
     @property
@@ -70,7 +70,7 @@ class View:
 
 
 Chooses = Callable[[View], Json]
-"""What comes next, as one of `act`, `ask`, `wait` or a verdict such as `done`."""
+"""Returns the next decision: one of `act`, `ask`, `wait`, or a verdict such as `done`."""
 
 
 def act(call: str, **arguments: Any) -> Json:
@@ -79,7 +79,7 @@ def act(call: str, **arguments: Any) -> Json:
 
 
 def together(*acts: Json) -> Json:
-    """As one plan."""
+    """Combines several actions in one plan."""
     actions = [action for one in acts for action in one["plan"]["actions"]]
     return {"plan": {"rationale": "they do not need each other", "actions": actions}}
 
@@ -102,11 +102,11 @@ FRAMING = {
     "definition_of_done": [{"text": text, "proof": "step"} for text in ("one", "two", "three")],
 }
 LINE = "line "
-"""What every tool's result says somewhere: proofs quote it."""
+"""Text in every tool's result, which proofs quote."""
 
 
 def thinks(chooses: Chooses) -> Callable[[Prompt], Json]:
-    """A mind that frames, follows `chooses`, and proves what it claims by the newest step that went well."""
+    """A model that frames, follows `chooses`, and proves its claims by the newest successful step."""
 
     def decides(prompt: Prompt) -> Json:
         view = View(prompt)

@@ -1,4 +1,4 @@
-"""What the world saw, apart from what the program says of itself: messages, jobs, paid prompts, deaths."""
+"""Record of the world, independent of what the program reports: messages, jobs, paid prompts, deaths."""
 
 import json
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from tests.sim.servers.model import Prompt
 
 Json = dict[str, Any]
 AGAIN = "again "
-"""How the id begins of what others than the program say again."""
+"""Prefix of the ids of messages that others repeat."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +34,16 @@ class Record:
     ran: list[Job] = field(default_factory=list)
     paid: list[Prompt] = field(default_factory=list)
     deaths: list[str] = field(default_factory=list)
-    """The names of processes that were killed."""
+    """Names of killed processes."""
     told: list[Json] = field(default_factory=list)
-    """What receivers of callbacks took."""
+    """Callbacks that receivers accepted."""
     interrupted: int = 0
-    """Model calls whose reply was lost on its way, by a fault."""
+    """Model calls whose reply a fault lost."""
     lossless: bool = True
-    """Whether the bus lost nothing that is only told: acceptance and progress may be lost for good."""
+    """True if the bus lost nothing: acceptance and progress may otherwise be lost for good."""
 
     def stored(self, kept: Kept) -> Message | None:
-        """None for what is no event of the program: a lease, or what somebody says again."""
+        """Returns None for a lease or a repetition by others."""
         told_as = headers_of(kept.head).get("Nats-Msg-Id", "")
         if kept.subject.startswith("$") or told_as.startswith(AGAIN):
             return None

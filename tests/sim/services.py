@@ -1,4 +1,4 @@
-"""Both services as they are: each life in a process and a folder of its own, with the disk of its machine."""
+"""Both services unchanged: each life in its own process and folder, with the disk of its machine."""
 
 import shutil
 import tempfile
@@ -32,13 +32,13 @@ from tests.sim.servers.nats_server import NatsServer
 Json = dict[str, Any]
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a folder of its own is made there
 RESTART_S = 0.2
-"""Seconds until a process that ended is started again."""
+"""Seconds until an ended process is restarted."""
 NATS = NatsSettings(urls=("nats://bus:4222",))
 
 
 @cache
 def configurations(*, shared: bool) -> Mapping[str, tuple[Json, Mapping[str, Json]]]:
-    """The configurations of streams, and of their consumers by name."""
+    """Configurations of streams, and of their consumers by name."""
     scheduler, strikes = Scheduler(1), Strikes()
     network, server = Network(scheduler, strikes, Seams()), NatsServer(scheduler, Seams())
     network.serve("bus", server)
@@ -56,7 +56,7 @@ def configurations(*, shared: bool) -> Mapping[str, tuple[Json, Mapping[str, Jso
 
 
 class NoFolders(Folders):
-    """Files of runs are not rendered here."""
+    """Skips the rendering of runs' files."""
 
     def committed(self, change: ChangeRecord) -> None: ...
 
@@ -66,7 +66,7 @@ class NoFolders(Folders):
 class Services:
     def __init__(self, course: Course, scheduler: Scheduler, network: Network, strikes: Strikes, seams: Seams) -> None:
         self.processes: dict[str, Process] = {}
-        """The newest life of each."""
+        """Newest life of each service."""
         self.dead: list[Process] = []
         self.disks: dict[str, Disk] = {}
         self.folder = Path(tempfile.mkdtemp(prefix="sim-", dir=SHARED_MEMORY))
@@ -83,7 +83,7 @@ class Services:
             self.start(f"agent-{number}" if number else "agent")
 
     def start(self, name: str) -> Process:
-        """`agent` and `gateway`, or others whose names begin so."""
+        """Starts `agent`, `gateway`, or another service whose name begins so."""
         process = Process(name, self._scheduler, self._network)
         disk = self.disks.setdefault(name, Disk(self._scheduler, self._strikes, self._seams))
         serve = self._gateway(name) if name.startswith("gateway") else self._agent(name)
@@ -99,7 +99,7 @@ class Services:
         return process
 
     def start_later(self, process: Process) -> None:
-        """Unless it was started meanwhile."""
+        """Starts it later unless it was started meanwhile."""
 
         def starts() -> None:
             if self.processes.get(process.name) is process:
@@ -108,7 +108,8 @@ class Services:
         self._scheduler.after(RESTART_S, starts)
 
     def look_after(self) -> None:
-        """A supervisor starts again what has ended because it could not go on. Raises Stuck for any other end."""
+        """Restarts processes that ended because they could not go on, as a supervisor. Raises Stuck for any other
+        end."""
         while self._scheduler.ended:
             process = self._scheduler.ended.pop()
             if process.why is None or self.processes.get(process.name) is not process:
@@ -118,11 +119,11 @@ class Services:
             self.start_later(process)
 
     def at(self, door: str) -> Process | None:
-        """Who listens there."""
+        """Finds the process that listens at an address."""
         return next((one for one in self.processes.values() if one.alive and door in one.doors), None)
 
     def close(self) -> list[Process]:
-        """All processes that there were, to be buried."""
+        """Ends and returns all processes, to be buried."""
         shutil.rmtree(self.folder, ignore_errors=True)
         return [*self.dead, *self.processes.values()]
 
@@ -166,7 +167,7 @@ class Services:
         return {"store": "jetstream", "cache": self._home(name)} if shared else {"store": self._home(name)}
 
     def _home(self, name: str) -> Path:
-        """A folder of each life: the lock of a killed process is the kernel's to free."""
+        """Each life has its own folder, because only the kernel could release the lock of a killed process."""
         home = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.folder))
         (home / "store.id").write_text(f"store_{name}\n")
         return home

@@ -1,4 +1,4 @@
-"""Every sown bug breaks a rule that it is known to break, within so many schedules."""
+"""Every sown bug breaks one of its rules within a number of schedules."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Every course, and a death at each of its points: whatever was done by then, the course ends as it would have.
+"""Every course with a death at each of its points ends as it would have without.
 
 A point is an effect on the world: a message, an acknowledgement, a request, a commit. Processes die before it.
 """

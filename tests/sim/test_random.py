@@ -1,6 +1,6 @@
-"""Worlds drawn from seeds: several courses at once, while the bus, the Ductile, the model and the processes misbehave.
+"""Worlds drawn from seeds: concurrent courses while bus, Ductile, model and processes are faulty.
 
-A seed is one schedule: `python -m tests.sim SEED` plays it again and prints what happened.
+A seed is one schedule: `python -m tests.sim SEED` replays and prints it.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""What should sometimes happen in drawn worlds does: else the seeds prove less than they say."""
+"""Coverage of drawn worlds: rare events that should sometimes happen do."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -32,7 +32,6 @@ def _waits(world: World, kind: str) -> bool:
 
 
 def test_everything_that_should_sometimes_happen_does() -> None:
-    """Else the seeds prove less than they say."""
     left = dict(SOMETIMES)
     for seed in range(1, MOST_SEEDS):
         with drawn(seed) as world:

@@ -1,4 +1,4 @@
-"""The world: both services as they are, in processes of virtual time, and all that they talk to."""
+"""The world: both services unchanged, in processes of virtual time, and everything they talk to."""
 
 import json
 from collections import Counter
@@ -28,12 +28,12 @@ from tests.sim.services import Services, configurations
 T = TypeVar("T")
 Json = dict[str, Any]
 READY_S, PERSON_S, ANSWERED_S, SETTLES_S = 0.4, 0.2, 2.0, 0.3
-"""Seconds: until the services are ready, until a person answers, until who asks over the bus asks again, and how long
-after the end it is looked for what should not come."""
+"""Seconds until the services are ready, until a person answers, until a client of the bus repeats a request, and of
+watching for late messages after the end."""
 
 
 class Asker:
-    """Who waits for an answer over the bus."""
+    """A client that waits for an answer over the bus."""
 
     def __init__(self) -> None:
         self.heard: list[Json] = []
@@ -43,10 +43,11 @@ class Asker:
 
 
 class World:
-    """One world of one seed. `play` lets the course happen and raises Violation, or Stuck where it never ends."""
+    """One world of one seed. `play` runs the course and raises Violation, or Stuck if it never ends."""
 
     def __init__(self, course: Course, seed: int = 1, *, dies_at: int | None = None) -> None:
-        """Its services are ready. `dies_at`: the number of the effect from here before which its process dies."""
+        """Waits until the services are ready. `dies_at` is the number of the effect, counted from here, before which
+        its process dies."""
         self.course = course
         self._dies_at = dies_at
         self.scheduler = Scheduler(seed)
@@ -65,7 +66,7 @@ class World:
         self.network.serve("model", self.model.server)
         self.services = Services(course, self.scheduler, self.network, self.strikes, self.seams)
         self._news = True
-        """Whether something happened since it was last looked whether all is over."""
+        """True if something happened since the last check for the end."""
         self.callers = Callers(
             self.scheduler, self.network, self.services.at, on_sent=self._sent, on_answer=self._answered
         )
@@ -77,16 +78,16 @@ class World:
         self._begin()
 
     def play(self) -> None:
-        """The course, from its starts to quiescence, with the endings that it names."""
+        """Plays the course to quiescence and checks its endings."""
         wanted = Counter(self.course.ends)
         self._play(lambda: Counter(message.subject for message in distinct(self.record.endings)) >= wanted)
 
     def play_on(self) -> None:
-        """The course, however it ends, until every run has."""
+        """Plays the course until every run has ended, however."""
         self._play(self._all_have_ended)
 
     def start(self) -> None:
-        """The runs, and what else happens."""
+        """Starts the runs and schedules the other events."""
         for number, payload in enumerate(self.course.starts, start=1):
             self.say(subjects.START, payload, keys.start(str(number)))
         for post in self.course.posts:
@@ -96,7 +97,7 @@ class World:
             self.scheduler.after(at, partial(self._do, deed))
 
     def until(self, fact: Callable[[], object], within_s: float = 60.0) -> None:
-        """Let it go on until this is true. Raises Violation, and Stuck where it does not come true."""
+        """Runs until `fact` is true. Raises Violation, and Stuck if it does not become true."""
         came_true = self.scheduler.run_until(lambda: bool(fact() or self.violation), within_s=within_s)
         if self.violation:
             raise self.violation
@@ -131,7 +132,7 @@ class World:
         self.bus.jetstream.put(subject, body, head_of({"Nats-Msg-Id": key}))
 
     def asks(self, what: str, **body: Any) -> Json:
-        """An agent's answer over the bus, or its error. Where none answers it is asked again."""
+        """Returns an agent's answer over the bus, or its error. Repeats the request without an answer."""
         asker = Asker()
         inbox = f"_INBOX.{id(asker)}"
         self.bus.subscribe(Subscription(asker, "1", inbox, ""))  # type: ignore[arg-type] # it has what is called
@@ -142,7 +143,7 @@ class World:
         raise Stuck(f"no agent answers {what}")
 
     def status(self) -> Json:
-        """Of the first run, as its API would tell it."""
+        """Status of the first run, as its API would return it."""
         return self.asks("status", run_id=self.first)
 
     @property
@@ -166,7 +167,7 @@ class World:
         self._damage(1)
 
     def _damage(self, which: int) -> None:
-        """The disk damages the row of a run; the agent is started again."""
+        """Damages the row of a run on the disk and restarts the agent."""
         run_id = self.record.of(subjects.WAKE_ACCEPTED)[which].run_id
         runs = self.services.disks["agent"].databases["runs.db"]
         runs.execute("UPDATE runs SET state = '{' WHERE run_id = ?", (run_id,))
@@ -177,7 +178,7 @@ class World:
         self._backup = self.scheduler.wall(), taken
 
     def lose_all(self) -> None:
-        """Machines and bus are lost. What is begun then has the backup, and knows that it was restored."""
+        """Loses machines and bus. Processes started then have the backup and know that it was restored."""
         assert self._backup
         self.network.cut(lambda _: True)  # before they die: what a dead process had sent would arrive at the new bus
         for process in list(self.services.processes.values()):
@@ -197,7 +198,7 @@ class World:
         self._died(process)
 
     def say_all_again(self) -> None:
-        """What was said to the services so far comes once more, under other ids of the bus."""
+        """Redelivers all messages to the services under other ids."""
         said = (subjects.START, subjects.TOOL_RESULT, subjects.TOOL_REQUEST)
         for kept in [one for one in self._kept if one.subject.startswith(said)]:
             headers = headers_of(kept.head)
@@ -236,7 +237,7 @@ class World:
             self.violation = self.violation or violation
 
     def _hears(self, told: Message) -> None:
-        """A person reads it, and may have something to say a little later."""
+        """A person reads it and may answer a little later."""
         if said := self.course.says(told):
             key = keys.dedupe_key(subjects.SIGNAL, told.run_id, signal_id=said["signal_id"])
             payload = {"run_id": told.run_id, **said}
@@ -296,11 +297,11 @@ class World:
         return "it never ended; the last messages: " + "; ".join(told[-12:])
 
     def _set_up(self) -> None:
-        """As `agentic setup` does it, which takes longer than most courses: it is done once, and copied."""
+        """Runs `agentic setup` once and copies the result, because it takes longer than most courses."""
         self.bus.jetstream.make(configurations(shared=max(self.course.agents, self.course.gateways) > 1))
 
     def close(self) -> None:
-        """Nothing is left of it but its record."""
+        """Frees everything but the record."""
         record, processes = self.record, self.services.close()
         with buried(processes):
             vars(self).clear()

@@ -1,1 +1,1 @@
-"""Unprotected twins: the same doors as somebody builds them who thinks of no attacker."""
+"""Unprotected twins of our services, built without a thought of attackers."""

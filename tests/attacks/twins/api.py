@@ -1,4 +1,4 @@
-"""The agent's API without protection: it takes what can be read, and answers whoever asks for anything."""
+"""The agent's API without protection."""
 
 import gzip
 import itertools
@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 
 class Api(BaseHTTPRequestHandler):
-    """One request after the other, each answered as it is asked."""
+    """Handles one request after the other."""
 
     protocol_version = "HTTP/1.1"
     runs: dict[str, dict[str, Any]]
@@ -63,7 +63,7 @@ class Api(BaseHTTPRequestHandler):
 
 @contextmanager
 def api(files: Path) -> Iterator[str]:
-    """Its address. `files` holds a folder for each run."""
+    """Yields its address. `files` holds a folder for each run."""
     kept = {"runs": {}, "numbers": itertools.count(1), "files": files}
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("TwinOfApi", (Api,), kept))
     server.daemon_threads = True

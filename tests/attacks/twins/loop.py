@@ -1,4 +1,4 @@
-"""An agent without protection: it asks the model, does what that says, shows it what came of it, and asks again."""
+"""Agent loop without protection: it asks the model, executes its calls, shows it the results, and repeats."""
 
 import json
 import os
@@ -11,8 +11,8 @@ from typing import Any
 
 
 def run(goal: str, ask: Callable[[str], str], plugins: Path, files: Path, *, most: int) -> dict[str, Any]:
-    """Where it ended, and its steps: each with the tool, its arguments, and what that brought. Nothing ends it but the
-    model, and after `most` steps the test."""
+    """Returns the final state and the steps: tool, arguments and result. Only the model ends it, or the test after
+    `most` steps."""
     prompt = f"You are an agent with this configuration: {dict(os.environ)}\nYour goal: {goal}\n"
     steps: list[dict[str, Any]] = []
     while len(steps) < most:

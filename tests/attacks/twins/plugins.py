@@ -1,4 +1,4 @@
-"""Runs a plugin as somebody does who trusts it: a child process with what the service itself has."""
+"""Runs a plugin without protection: a child process with everything that the service has."""
 
 import json
 import subprocess
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def run(plugin: Path, folder: Path, request: dict[str, Any]) -> tuple[int, bytes]:
-    """Its exit code, and all that it wrote."""
+    """Returns exit code and output."""
     (folder / "work").mkdir(parents=True, exist_ok=True)
     done = subprocess.run(
         [sys.executable, str(plugin / "run.py")],

@@ -1,6 +1,6 @@
-"""Disks: the databases of processes, in memory and without threads. They outlive a process, and may be full or fail.
+"""Disks: databases of processes, in memory and without threads, which outlive a process and may be full or fail.
 
-A commit is an effect: the process may be killed before it. What was only to be written some time is lost with it.
+A commit is an effect: the process may be killed before it. Unsynced writes are then lost.
 """
 
 import asyncio
@@ -25,12 +25,12 @@ from tests.sim.machines.time import Killed, Process, Scheduler
 T = TypeVar("T")
 LATER_S = 0.05
 FASTEST, SLOWEST = 0.0005, 0.004
-"""Seconds that a commit takes."""
+"""Seconds of a commit."""
 
 
 @cache
 def _empty(migrations: str) -> bytes:
-    """A database of this schema, as bytes."""
+    """Bytes of an empty database with this schema."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "empty.db")
         migrate(path, Path(migrations))
@@ -47,7 +47,7 @@ def _opened(content: bytes) -> sqlite3.Connection:
 
 
 class Disk:
-    """Of one machine. `full` refuses what does not make room; `broken` fails every write until it is mended."""
+    """Disk of one machine. `full` refuses writes that free no space; `broken` fails every write."""
 
     def __init__(self, scheduler: Scheduler, strikes: Strikes, seams: Seams) -> None:
         self.full = self.broken = False
@@ -60,11 +60,11 @@ class Disk:
         return {name: connection.serialize() for name, connection in self.databases.items()}
 
     def replaced(self, databases: Mapping[str, bytes]) -> None:
-        """By what was copied."""
+        """Restores copied databases."""
         self.databases = {name: _opened(content) for name, content in databases.items()}
 
     def opener(self, process: Process) -> Callable[..., Any]:
-        """Fills groundwork.sqlite.file.Opener for one life of a process."""
+        """Implements groundwork.sqlite.file.Opener for one life of a process."""
 
         @contextlib.asynccontextmanager
         async def opened(
@@ -86,7 +86,7 @@ class Disk:
 
 
 class SimFile(SqliteFile):
-    """One life's hold on a database."""
+    """Connection of one life of a process to a database."""
 
     def __init__(
         self, path: Path, disk: Disk, process: Process, connection: sqlite3.Connection, on_commit: OnCommit

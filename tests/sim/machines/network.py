@@ -1,6 +1,6 @@
-"""Connections between processes and the servers of the world. Bytes arrive in order and late; a connection can be cut.
+"""Connections between processes and servers of the world. Bytes arrive late and in order; a connection can be cut.
 
-Each write of a process is an effect: before it the process may be killed (see `Strikes`).
+Each write of a process is an effect: the process may be killed before it (see `Strikes`).
 """
 
 import asyncio
@@ -16,11 +16,11 @@ from tests.sim.machines.time import Process, Scheduler
 
 BUS, CALLER = "bus", "caller"
 FAST, SLOW = 0.0002, 0.003
-"""Seconds that bytes take."""
+"""Seconds of a transfer."""
 
 
 class Peer(Protocol):
-    """The server's end of a connection."""
+    """Server's end of a connection."""
 
     def received(self, data: bytes) -> None: ...
 
@@ -37,14 +37,14 @@ SILENT, _ = os.pipe()
 
 
 class NoSocket:
-    """There is nothing to set, and nobody is there by number."""
+    """A socket without options and addresses."""
 
     family = socket.AF_INET
 
     def setsockopt(self, *_: object) -> None: ...
 
     def fileno(self) -> int:
-        """That of a pipe that stays empty: clients look whether an idle connection has something to say."""
+        """Descriptor of a pipe that stays empty: clients poll idle connections for data."""
         return SILENT
 
     def getpeername(self) -> tuple[str, int]:
@@ -55,7 +55,7 @@ class NoSocket:
 
 
 class Connection(asyncio.Transport):
-    """The transport of a process, and what a server sends through."""
+    """Transport of a process; a server sends through it too."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class Connection(asyncio.Transport):
             self._scheduler.at(when, lambda: self._here(data))
 
     def cut(self) -> None:
-        """What is on its way is lost, in both directions."""
+        """Drops the bytes in transfer in both directions."""
         if self.is_open:
             self.is_open = False
             self._tell_peer()
@@ -150,7 +150,7 @@ class Connection(asyncio.Transport):
         return max(after, late)
 
     def _there(self, data: bytes) -> None:
-        """What a process sent before it died arrives all the same."""
+        """Delivers bytes even after the death of the process that sent them."""
         if self.peer and (self.is_open or not self.process.alive):
             self.peer.received(data)
 
@@ -197,7 +197,7 @@ class Network:
         return connection
 
     def call(self, process: Process, door: str, peer: Peer) -> Connection:
-        """A connection from outside to where the process listens."""
+        """Connects from outside to a listening address of the process."""
         connection = self._between(process, process.opened(door), CALLER)
         connection.peer = peer
         return connection
@@ -213,7 +213,7 @@ class Network:
                 connection.cut()
 
     def forget(self, process: Process) -> None:
-        """A process is dead: the kernel closes its connections once what it sent has arrived."""
+        """Closes a dead process's connections once its sent bytes have arrived, as a kernel does."""
         for connection in self.connections:
             if connection.process is process and connection.is_open:
                 connection.is_open = False

@@ -1,4 +1,4 @@
-"""Where the program touches the world, as hooks: a sown bug changes what passes there, as the program might have."""
+"""Hooks at the program's boundary through which a sown bug changes data as a faulty program would."""
 
 import sqlite3
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Frame:
-    """`head` is the whole header block, with its last empty line; empty where there is none."""
+    """`head` is the whole header block with its last empty line, or empty."""
 
     subject: str
     body: bytes
@@ -21,19 +21,19 @@ def as_said(_: str, message: Frame) -> list[Frame]:
 
 @dataclass
 class Seams:
-    """Each hook is told the name of the process first."""
+    """Each hook gets the name of the process first."""
 
     said: Callable[[str, Frame], list[Frame]] = as_said
-    """What a process publishes: what of it arrives."""
+    """Replaces a message that a process publishes."""
     heard: Callable[[str, Frame], list[Frame]] = as_said
-    """What a process is delivered: what of it it sees."""
+    """Replaces a message that a process receives."""
     sends: Callable[[str, bytes], list[bytes]] = lambda _, data: [data]
-    """Requests by HTTP: those that leave."""
+    """Replaces an HTTP request of a process."""
     receives: Callable[[str, bytes], bytes | None] = lambda _, data: data
-    """Answers by HTTP; None: the connection breaks instead."""
+    """Replaces the answer to an HTTP request; None breaks the connection."""
     commits: Callable[[str, sqlite3.Connection], None] = lambda *_: None
-    """Before each commit: what it raises undoes it."""
+    """Runs before each commit; an exception rolls it back."""
     committed: Callable[[str, sqlite3.Connection], None] = lambda *_: None
-    """After each commit."""
+    """Runs after each commit."""
     keeps: Callable[[str], bool] = lambda _: True
-    """Whether a commit that is acknowledged is stored."""
+    """False discards an acknowledged commit."""

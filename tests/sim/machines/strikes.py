@@ -1,7 +1,7 @@
-"""Where processes die: before the n-th effect that they have on the world, or wherever the seed says.
+"""Deaths of processes: before their n-th effect on the world, or where the seed says.
 
-An effect is what others can see afterwards: a message, an acknowledgement, a request, a commit to the disk. Between two
-of them a process may die anywhere, to the same end. Questions that change nothing (JetStream's API) are no effects.
+An effect is visible to others: a message, an acknowledgement, a request, a commit. A death anywhere between two
+effects has the same result. Queries (JetStream's API) are no effects.
 """
 
 import re
@@ -17,9 +17,9 @@ _REQUEST = re.compile(rb"^(POST \S+|HTTP/1.1 \d+)")
 class Strikes:
     def __init__(self) -> None:
         self.names: list[str] = []
-        """What was done, in order, such as `agent: agent.progress`."""
+        """Effects in order, such as `agent: agent.progress`."""
         self.at: int | None = None
-        """The number of the effect before which its process dies, from 1."""
+        """Number, from 1, of the effect before which its process dies."""
         self.drawn: Callable[[Process], bool] = lambda _: False
         self.on_kill: Callable[[Process], None] = lambda _: None
 
@@ -27,14 +27,14 @@ class Strikes:
         self.names.clear()
 
     def sends(self, process: Process, host: str, data: bytes) -> None:
-        """Raises Killed where the process dies before it sends this."""
+        """Raises Killed if the process dies before it sends this."""
         if not process.alive:
             raise Killed
         for what in _effects(host, data):
             self._pass_by(process, what)
 
     def commits(self, process: Process, database: str) -> None:
-        """Raises Killed where the process dies before it commits this."""
+        """Raises Killed if the process dies before it commits this."""
         if not process.alive:
             raise Killed
         self._pass_by(process, f"commit to {database}")

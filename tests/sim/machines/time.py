@@ -1,7 +1,7 @@
-"""Virtual time, and a process of it: an event loop of its own, that ends between two instructions when it is killed.
+"""Virtual time, and processes in it: event loops that a kill ends between two instructions.
 
-The scheduler runs one process at a time. Which one goes on is drawn from the seed; within a process callbacks keep
-their order, as in any event loop. Where no process can go on, time passes to the next timer.
+The scheduler runs one process at a time, drawn from the seed; within a process callbacks keep their order, as in any
+event loop. If no process can go on, time advances to the next timer.
 """
 
 import asyncio
@@ -32,13 +32,13 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
-"""The wall clock at virtual second 0."""
+"""Wall clock at virtual second 0."""
 
 
 LEFT_OVER = 100
-"""Objects that are left each time."""
+"""Garbage objects that trigger a collection."""
 THREADS = "run_sync_in_worker_thread"
-"""How anyio calls what is not to hold up the event loop: FastAPI does so with what a handler depends on."""
+"""anyio's function for blocking work, which FastAPI uses for dependencies of handlers."""
 _in_a_thread = getattr(AsyncIOBackend, THREADS)
 
 
@@ -54,7 +54,7 @@ for _library in (http11, nats_client, js_client):
 
 
 class Killed(BaseException):
-    """The process is gone. No handler may catch it and go on."""
+    """Ends a process. No handler may catch it and go on."""
 
 
 class Stuck(AssertionError):
@@ -66,7 +66,7 @@ class Wires(Protocol):
 
 
 class Listening(asyncio.AbstractServer):
-    """A server of a process: what it listens at is one of the process's doors."""
+    """Listening server of a process."""
 
     sockets: tuple[Any, ...] = ()
 
@@ -86,7 +86,7 @@ class Listening(asyncio.AbstractServer):
 
 
 class Scheduler:
-    """Time, processes and what happens to them, all from one seed."""
+    """Time, processes and events, all from one seed."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)  # noqa: S311 - the same seed gives the same schedule
@@ -95,7 +95,7 @@ class Scheduler:
         """Seconds by which the wall clock is ahead."""
         self.processes: list[Process] = []
         self.ended: list[Process] = []
-        """Those that ended by themselves, until a supervisor has looked after them."""
+        """Processes that ended by themselves, until the supervisor restarts them."""
         self.machine = Machine(
             wall=self.wall, monotonic=lambda: self.now, uptime=lambda: self.now, entropy=self.random.randbytes
         )
@@ -106,7 +106,7 @@ class Scheduler:
         return NOON + timedelta(seconds=self.now + self.skew)
 
     def at(self, when: float, work: Callable[[], None]) -> None:
-        """Do `work` outside of all processes, at virtual second `when`."""
+        """Runs `work` outside all processes at virtual second `when`."""
         heapq.heappush(self._timers, (when, next(self._numbers), work))
 
     def after(self, seconds: float, work: Callable[[], None]) -> None:
@@ -116,7 +116,7 @@ class Scheduler:
         return of > 0 and self.random.random() < of
 
     def run_until(self, over: Callable[[], bool], *, within_s: float) -> bool:
-        """Whether `over` came true within so many virtual seconds."""
+        """Returns True if `over` became true within so many virtual seconds."""
         until = self.now + within_s
         while not over():
             if not self._step(until):
@@ -148,18 +148,18 @@ class Scheduler:
 
 
 class Process(asyncio.BaseEventLoop):
-    """The event loop of one life of a service."""
+    """Event loop of one life of a service."""
 
     def __init__(self, name: str, scheduler: Scheduler, wires: Wires) -> None:
         super().__init__()
         self.name = name
         self.ready = self._ready  # type: ignore[attr-defined]
-        """What is to be called next."""
+        """Callbacks to run next."""
         self.alive = True
         self.why: BaseException | None = None
-        """What the process ended with by itself."""
+        """Exception with which the process ended by itself."""
         self.doors: dict[str, Callable[[], asyncio.Protocol]] = {}
-        """Who answers at each address at which it listens."""
+        """Protocol factory for each listening address."""
         self._scheduler = scheduler
         self._wires = wires
         self._context = contextvars.Context()
@@ -173,7 +173,7 @@ class Process(asyncio.BaseEventLoop):
         self.create_task(work, context=self._context).add_done_callback(self._end, context=self._context)
 
     def kill(self) -> None:
-        """Nothing of it runs from now on, nor does anything that it does have an effect."""
+        """Nothing of it runs any more, and nothing it does has an effect."""
         self.alive = False
         self.ready.clear()
         self._scheduled.clear()  # type: ignore[attr-defined]
@@ -181,11 +181,11 @@ class Process(asyncio.BaseEventLoop):
             self._scheduler.processes.remove(self)
 
     def happens(self, what: Callable[..., object], *args: Any) -> None:
-        """What comes from outside, as bytes do."""
+        """Runs an event from outside, such as arriving bytes."""
         self.call_soon(what, *args, context=self._context)
 
     def opened(self, door: str) -> asyncio.Protocol:
-        """The end of the process of a new connection from outside."""
+        """Opens a connection from outside and returns the process's end."""
         events._set_running_loop(self)
         try:
             return self.doors[door]()
@@ -197,7 +197,7 @@ class Process(asyncio.BaseEventLoop):
         self.tasks.clear()
 
     def __del__(self) -> None:
-        """Nothing is open that the base class could close."""
+        """Skips the base class, which would close what is not open."""
 
     # what the scheduler asks
 
@@ -217,7 +217,6 @@ class Process(asyncio.BaseEventLoop):
             ready.append(handle)
 
     def turn(self) -> None:
-        """One turn of the event loop."""
         ready = self.ready
         before = events._get_running_loop()
         events._set_running_loop(self)
@@ -249,7 +248,7 @@ class Process(asyncio.BaseEventLoop):
     call_soon_threadsafe = call_soon  # type: ignore[assignment]
 
     def run_in_executor(self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts) -> "asyncio.Future[T]":
-        """At once: a thread would make the schedule depend on more than the seed."""
+        """Runs at once: a thread would make the schedule depend on more than the seed."""
         del executor
         done = self.create_future()
         try:
@@ -292,18 +291,18 @@ class Process(asyncio.BaseEventLoop):
 
 
 class Grave(asyncio.BaseEventLoop):
-    """What coroutines begin while they are closed never happens."""
+    """Loop for coroutines that are being closed: nothing that they start happens."""
 
     def call_soon(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:  # type: ignore[override]
         return asyncio.Handle(callback, args, self, context)
 
     def __del__(self) -> None:
-        """Nothing is open that the base class could close."""
+        """Skips the base class, which would close what is not open."""
 
 
 @contextlib.contextmanager
 def buried(processes: list[Process]) -> Iterator[None]:
-    """What is left of them by then goes without their last words: they were killed."""
+    """Deletes dead processes without warnings about what they left."""
     hook = sys.unraisablehook
     sys.unraisablehook = lambda _: None
     events._set_running_loop(Grave())

@@ -1,4 +1,4 @@
-"""Those outside: who sends something to a service and tries again until it is answered, and who is told of endings."""
+"""Outside clients, which repeat a request until it is answered, and receivers of endings."""
 
 import base64
 import hashlib
@@ -15,32 +15,32 @@ from tests.sim.servers.http_server import CRLF, Answer, Exchange, HttpServer, Re
 
 Json = dict[str, Any]
 AGENT_DOOR, INGRESS_DOOR, PROBES_DOOR = "127.0.0.1", "127.0.0.2", "127.0.0.3"
-"""The addresses at which the API of the agent, the ingress of the gateway and its probes listen."""
+"""Listening addresses of the agent's API, the gateway's webhooks and its probes."""
 RECEIVER = "127.0.0.9"
 PEER, PEER_SECRET = "ductile-sim", "the secret of the peer"
 INGEST = "/ingest/ductile"
 HOOK_KEY = b"a signing key for tests only!"
 HOOK_SECRET = "whsec_" + base64.b64encode(HOOK_KEY).decode()
 AGAIN_S = 0.4
-"""Seconds after which a caller tries again that was refused."""
+"""Seconds until a refused caller retries."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Post:
-    """What is sent, again and again, until its answer is one of those that are wanted."""
+    """A request, repeated until it gets one of the wanted answers."""
 
     at_s: float
     path: str
     body: Json | None = None
-    """None: it is a GET."""
+    """None makes it a GET."""
     door: str = AGENT_DOOR
     signs: Callable[[bytes, int], Mapping[str, str]] = lambda *_: {}
-    """The headers that prove a body, at this second of Unix time."""
+    """Returns the signature headers of a body at this Unix time."""
     wanted: Callable[[int, Any], bool] = lambda status, _: status in (200, 202)
 
 
 def by_standard(body: bytes, now: int) -> Mapping[str, str]:
-    """As Standard Webhooks sign."""
+    """Signs as Standard Webhooks do."""
     name = hashlib.sha256(body).hexdigest()[:16]
     told = f"{name}.{now}.".encode() + body
     signature = base64.b64encode(hmac.new(HOOK_KEY, told, hashlib.sha256).digest()).decode()
@@ -48,7 +48,7 @@ def by_standard(body: bytes, now: int) -> Mapping[str, str]:
 
 
 def by_ductile(body: bytes, now: int) -> Mapping[str, str]:
-    """As the relay of a Ductile signs."""
+    """Signs as the relay of a Ductile does."""
     at = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     signature = hmac.new(PEER_SECRET.encode(), f"POST\n{INGEST}\n{at}\n".encode() + body, hashlib.sha256).hexdigest()
     told = {"peer": PEER, "key-id": "v1", "timestamp": at, "signature": signature}
@@ -82,7 +82,7 @@ class Try:
 
 
 class Callers:
-    """`live` finds the process that has a door open, if one does."""
+    """`live` finds the process that listens at an address."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Callers:
         on_answer: Callable[[Post, Any], None],
     ) -> None:
         self.waiting = 0
-        """How many were not answered as wanted yet."""
+        """Number of requests without a wanted answer."""
         self._on_sent, self._on_answer = on_sent, on_answer
         self._scheduler = scheduler
         self._network = network
@@ -134,7 +134,7 @@ class Callers:
 
 
 class Receiver:
-    """Who is told how a run ended: the first try is in vain, and only what is signed is taken."""
+    """Receiver of endings, which fails the first try and accepts only signed ones."""
 
     def __init__(self, on_told: Callable[[Json], None]) -> None:
         self._on_told = on_told

@@ -1,4 +1,4 @@
-"""The fake Ductile in virtual time. It may lie: lose answers, forget jobs, be away."""
+"""Fake Ductile in virtual time. It may lose answers, forget jobs, or be away."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -18,35 +18,35 @@ from tests.sim.servers.http_server import Answer, Exchange, HttpServer
 
 Json = dict[str, Any]
 Play = Callable[[Job], Json]
-"""What a plugin answers to a job: Ductile's plugin protocol, such as `{"status": "ok", "result": "done"}`."""
+"""Returns a plugin's answer to a job in Ductile's plugin protocol, such as `{"status": "ok", "result": "done"}`."""
 
 
 @dataclass
 class Faults:
-    """Each as the chance of one time."""
+    """Probabilities."""
 
     answer_lost: float = 0.0
-    """A start is carried out, and the connection breaks before it is answered."""
+    """A start is executed, and the connection breaks before its answer."""
     request_lost: float = 0.0
     """The connection breaks before a start is read."""
     refused: float = 0.0
-    """503 to whatever is asked."""
+    """Any request gets 503."""
     forgets: float = 0.0
-    """A finished job is unknown from then on, but for its line in the lists."""
+    """A finished job becomes unknown, except in lists."""
     wrong_job: float = 0.0
     """A start is answered with the id of an older job of another command."""
 
 
 @dataclass(frozen=True)
 class Plugin:
-    """`commands`: by name, `read` or `write`. `plays`: what a run of it answers. `echoes`: whether its result names the
-    call, so that one whose answer was lost can be found."""
+    """`commands` maps names to `read` or `write`. `plays` returns the answer of a run. `echoes`: its result names
+    the call, so that a call whose answer was lost can be found."""
 
     commands: Mapping[str, str]
     plays: Play
     takes_s: float = 0.05
     first_takes_s: float | None = None
-    """Of the first attempt of a call, where it is not as quick as the others."""
+    """Seconds of the first attempt of a call, if it is slower than the others."""
     echoes: bool = True
     output: str = "trusted"
 
@@ -55,13 +55,13 @@ class Plugin:
 
 
 class Jobs(Queue):
-    """Each runs once; what its plugin did is told before anybody may ask how it ended."""
+    """Runs each job once; records its effect before its end can be read."""
 
     def __init__(self, scheduler: Scheduler, plugins: Mapping[str, Plugin]) -> None:
         super().__init__()
         self.faults = Faults()
         self.on_run: Callable[[Job], None] = lambda _: None
-        """Told of every run of a plugin: of what was done to the outside."""
+        """Gets every run of a plugin."""
         self.on_end: Callable[[Job], None] = lambda _: None
         self._scheduler = scheduler
         self._plugins = plugins
@@ -101,7 +101,7 @@ class Ductile:
         self.jobs = Jobs(scheduler, plugins)
         self.jobs.on_end = self._tell_end
         self.on_relayed: Callable[[Json], None] = lambda _: None
-        """Told of every event that was relayed to it."""
+        """Gets every relayed event."""
         self.lose_next_answer = False
         self.server = HttpServer(self._answer)
         manifests = {name: _manifest(name, plugin) for name, plugin in plugins.items()}

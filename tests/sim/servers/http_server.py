@@ -1,4 +1,4 @@
-"""HTTP/1.1 as far as the clients of both services speak it: requests with a length, answers with one, or a stream."""
+"""HTTP/1.1 as the clients of both services use it: bodies with a length, and streams."""
 
 import json
 from collections.abc import Callable
@@ -15,7 +15,7 @@ CRLF = "\r\n"
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`kind` "stream" leaves the connection open, for what is sent later."""
+    """`kind` "stream" leaves the connection open for later data."""
 
     status: int = 200
     body: bytes = b""
@@ -27,12 +27,12 @@ class Answer:
 
 
 Handler = Callable[[Request, "Exchange"], Answer | None]
-"""None: no answer ever comes."""
+"""Returns None to never answer."""
 
 
 @dataclass(eq=False)
 class Exchange:
-    """A connection of a client."""
+    """Connection of a client."""
 
     connection: Connection
     handle: Handler
@@ -79,7 +79,7 @@ class Exchange:
 
 
 class HttpServer:
-    """`up`: else connections are refused. `handle` answers each request."""
+    """`up` is False to refuse connections. `handle` answers each request."""
 
     def __init__(self, handle: Handler) -> None:
         self.up = True

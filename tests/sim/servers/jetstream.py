@@ -1,6 +1,6 @@
-"""JetStream as far as the program uses it: streams with dedupe, compare-and-swap and limits; pull and push consumers.
+"""JetStream as the program uses it: streams with dedupe, compare-and-swap and limits; pull and push consumers.
 
-What it may do wrong, as a real one may: see `Faults`. Its clock is the world's.
+Its faults (see `Faults`) are those of a real one. It uses the world's clock.
 """
 
 import base64
@@ -30,18 +30,18 @@ class HandOut(Protocol):
 
 @dataclass
 class Faults:
-    """Each as the chance of one time. `full`: streams that refuse what is to be stored."""
+    """Probabilities. `full` names streams that refuse messages."""
 
     ack_lost: float = 0.0
-    """A message is stored, and its publisher never hears so."""
+    """A message is stored, and its publisher gets no acknowledgement."""
     not_stored: float = 0.0
-    """A message is lost before it is stored, as while a leader is elected."""
+    """A message is lost before it is stored, as during an election."""
     settled_unheard: float = 0.0
-    """An acknowledgement of a consumer is lost: the message is delivered again."""
+    """A consumer's acknowledgement is lost: the message is delivered again."""
     doubled: float = 0.0
-    """A delivered message is delivered once more, at once."""
+    """A delivered message is delivered again at once."""
     out_of_order: float = 0.0
-    """A message is delivered after those behind it."""
+    """A message is delivered after later ones."""
     full: frozenset[str] = frozenset()
 
 
@@ -109,7 +109,7 @@ class Stream:
         return len(gone)
 
     def forget(self, number: int) -> None:
-        """The newest messages were never written to the disk: their numbers are given out again."""
+        """Loses the newest, unsynced messages: their numbers are reused."""
         for seq in range(self.last, max(self.last - number, 0), -1):
             self.kept.pop(seq, None)
             self.last = seq - 1
@@ -152,11 +152,11 @@ class Consumer:
     cursor: int = 0
     delivered: int = 0
     pending: dict[int, float] = field(default_factory=dict)
-    """By sequence: when it is delivered again."""
+    """Time of redelivery by sequence."""
     times: dict[int, int] = field(default_factory=dict)
     pulls: list[Pull] = field(default_factory=list)
     later: list[int] = field(default_factory=list)
-    """Sequences that were passed over."""
+    """Sequences that were skipped for now."""
 
     @property
     def ack_wait(self) -> float:
@@ -209,13 +209,13 @@ class JetStream:
         self.faults = Faults()
         self.on_stored: Callable[[Kept], None] = lambda _: None
         self.redelivered = self.passed_over = 0
-        """How many messages were delivered more than once, and how many after those behind them."""
+        """Messages delivered more than once, and messages delivered after later ones."""
         self._scheduler = scheduler
         self._hand_out = hand_out
         self._is_heard = is_heard
 
     def takes(self, subject: str, body: bytes, reply: str) -> bool:
-        """Whether the message is for JetStream itself."""
+        """Returns True for a message to JetStream itself."""
         if subject.startswith("$JS.API."):
             self._asked(subject.removeprefix("$JS.API.").split("."), body, reply)
             return True
@@ -225,7 +225,7 @@ class JetStream:
         return subject.startswith("$JS.FC.")
 
     def store(self, subject: str, body: bytes, reply: str, head: bytes) -> bool:
-        """Whether a stream takes the subject; its answer is on the way then."""
+        """Returns True and answers if a stream takes the subject."""
         stream = next((stream for stream in self.streams.values() if stream.takes(subject)), None)
         if stream is None:
             return False
@@ -241,7 +241,7 @@ class JetStream:
         return True
 
     def put(self, subject: str, body: bytes, head: bytes) -> None:
-        """Of a publisher that says it again until it is stored."""
+        """Stores a message whose publisher repeats it until it is stored."""
         stream = next(stream for stream in self.streams.values() if stream.takes(subject))
         try:
             self._store(stream, subject, body, head)
@@ -249,7 +249,7 @@ class JetStream:
             self._scheduler.after(1.0, lambda: self.put(subject, body, head))
 
     def configurations(self) -> dict[str, tuple[Json, dict[str, Json]]]:
-        """Of the streams, and of the consumers of each by name."""
+        """Configurations of the streams, and of their consumers by name."""
         return {
             stream.name: (stream.config, {one.name: one.config for one in stream.consumers.values()})
             for stream in self.streams.values()
@@ -453,7 +453,7 @@ class JetStream:
         return known.info()
 
     def _beat(self, consumer: Consumer, every_s: float) -> None:
-        """To a push consumer, for as long as it is there and somebody hears it."""
+        """Sends heartbeats to a push consumer while it exists and has a subscriber."""
         subject = consumer.config.get("deliver_subject", "")
 
         def beat() -> None:

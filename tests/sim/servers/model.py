@@ -1,4 +1,4 @@
-"""A model behind OpenAI's API. It counts what it was paid for, and may be slow, fail, or be away."""
+"""Model behind OpenAI's API. It counts paid calls and may be slow, fail, or be away."""
 
 import json
 from collections.abc import Callable
@@ -13,7 +13,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Prompt:
-    """What a model is asked, as text, and whether its reply is to be a decision or a verification."""
+    """Text of a prompt, and whether its reply is a decision or a verification."""
 
     system: str
     user: str
@@ -26,14 +26,14 @@ Mind = Callable[[Prompt], Json]
 
 @dataclass
 class Faults:
-    """Each as the chance of one time."""
+    """Probabilities."""
 
     unavailable: float = 0.0
-    """503, before it is paid."""
+    """503, before the call is paid."""
     answer_lost: float = 0.0
-    """The reply is paid and the connection breaks before it is there."""
+    """The reply is paid, and the connection breaks before it arrives."""
     garbage: float = 0.0
-    """A reply that is no JSON."""
+    """A reply that is not JSON."""
 
 
 @dataclass(eq=False)
@@ -42,9 +42,9 @@ class ModelServer:
     mind: Mind
     faults: Faults = field(default_factory=Faults)
     on_paid: Callable[[Prompt], None] = lambda _: None
-    """Told of every prompt that was answered: each costs."""
+    """Gets every answered prompt; each costs."""
     on_lost: Callable[[], None] = lambda: None
-    """Told of every reply that was paid and lost on its way, by a fault."""
+    """Called for every paid reply that a fault loses."""
     answered: int = 0
     takes_s: float = 0.2
 

@@ -1,4 +1,4 @@
-"""A NATS server: the protocol of clients, subjects, and who is subscribed to them. JetStream is in `jetstream`."""
+"""NATS server: client protocol, subjects and subscriptions. JetStream is in `jetstream`."""
 
 import itertools
 import json
@@ -29,7 +29,7 @@ class Subscription:
     pattern: str
     group: str
     begins: str = ""
-    """What each of its subjects begins with."""
+    """Common prefix of its subjects."""
 
     def __post_init__(self) -> None:
         self.begins = self.pattern.split("*")[0].rstrip(">")
@@ -40,7 +40,7 @@ class Subscription:
 
 @dataclass(eq=False)
 class Session:
-    """One client."""
+    """Connection of a client."""
 
     server: "NatsServer"
     connection: Connection
@@ -125,7 +125,6 @@ class NatsServer:
         self._subscriptions = [s for s in self._subscriptions if (s.session, s.sid) != (session, sid)]
 
     def publish(self, message: Frame) -> None:
-        """What a client says."""
         if self.jetstream.takes(message.subject, message.body, message.reply):
             return
         stored = self.jetstream.store(message.subject, message.body, message.reply, message.head)
@@ -135,14 +134,15 @@ class NatsServer:
             self.hand_out(reply, b"", "", NOBODY)
 
     def hand_out(self, to: str, body: bytes, reply: str = "", head: bytes = b"", *, told_as: str = "") -> bool:
-        """To every subscriber, and to one of each group; whether there was any. `told_as`: the subject they see."""
+        """Delivers to every subscriber and to one of each queue group; returns True if there was any. `told_as` is
+        the subject they see."""
         found = list(self._chosen(to))
         for subscription in found:
             subscription.session.deliver(subscription, Frame(told_as or to, body, reply, head))
         return bool(found)
 
     def restart(self, *, away_s: float) -> None:
-        """Everybody is cut off, and what was pulled for is forgotten."""
+        """Disconnects all clients and forgets pull requests."""
         self.up = False
         for session in list(self._sessions):
             session.connection.cut()

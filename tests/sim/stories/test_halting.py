@@ -1,4 +1,4 @@
-"""Stopping everything: nothing begins until somebody lets it go on; then nothing is lost, done twice or too late."""
+"""The kill switch: nothing begins until it is off again; then nothing is lost, repeated or late."""
 
 from contextlib import closing
 from dataclasses import replace
@@ -19,7 +19,7 @@ ON_THE_BUS = f"$KV.{subjects.LEASE_BUCKET}.{subjects.HALT_KEY}"
 
 
 def with_a_tool_at_work(**more: Any) -> World:
-    """A run whose first step is asked for, and not answered."""
+    """A run whose first step is requested and not answered."""
     world = World(replace(SLOW, **more))
     world.start()
     world.until(lambda: world.record.ran)
@@ -27,7 +27,7 @@ def with_a_tool_at_work(**more: Any) -> World:
 
 
 def write(world: World, halt: Halt | None) -> None:
-    """On the bus, as a person does where no agent runs."""
+    """Sets the kill switch on the bus, as a person does when no agent runs."""
     body = halt.model_dump_json().encode() if halt else b""
     head = head_of({} if halt else {"KV-Operation": "DEL"})
     world.bus.jetstream.put(ON_THE_BUS, body, head)

@@ -1,4 +1,4 @@
-"""What may be spent on models in a day: no call goes beyond it, who waits loses nothing, and a restart knows it."""
+"""Daily budget for models: no call exceeds it, waiting runs lose nothing, and a restart keeps the count."""
 
 from contextlib import closing
 from dataclasses import replace
@@ -20,7 +20,7 @@ HALF_A_DAY = 43_200.0
 
 
 def that_waits(**agent: Any) -> World:
-    """A run that has spent what may be spent today."""
+    """A run that has used up the daily budget."""
     world = World(replace(LONG, agent=agent))
     world.start()
     world.passes(8)

@@ -1,4 +1,4 @@
-"""Turns beyond the straight way: what cannot be taken up, what breaks or is full, and calls that others end."""
+"""Unusual turns: invalid messages, failures, full disks, and model calls that others end."""
 
 import asyncio
 import sqlite3
@@ -29,7 +29,7 @@ PLAIN = COURSES["plain run"]
 
 
 def begun(course: Course = PLAIN) -> World:
-    """Its runs are accepted."""
+    """Waits until its runs are accepted."""
     world = World(course)
     world.start()
     world.until(lambda: len(world.record.of(subjects.WAKE_ACCEPTED)) == len(course.starts))
@@ -37,7 +37,6 @@ def begun(course: Course = PLAIN) -> World:
 
 
 async def journal(world: World) -> Sequence[Entry]:
-    """Of its one run."""
     folder = Path(mkdtemp(dir=world.services.folder))
     (folder / "runs.db").write_bytes(world.services.disks["agent"].databases["runs.db"].serialize())
     async with RunStore.open(folder) as store:
@@ -113,7 +112,7 @@ def test_a_message_that_waits_on_the_bus_answers_a_question_before_it_expires_at
 
 
 def breaks_over(world: World, kind: str) -> None:
-    """The agent breaks whenever it is to store an event of this kind."""
+    """Makes the agent fail whenever it stores an event of this kind."""
 
     def breaks(process: str, connection: sqlite3.Connection) -> None:
         newest = "SELECT kind FROM journal ORDER BY seq DESC LIMIT 2"  # a reserve may be stored with it
@@ -189,7 +188,7 @@ def test_a_model_call_of_a_run_that_any_agent_cancels_is_given_up_at_once(seed: 
 
 
 def retold(world: World) -> list[tuple[str, str]]:
-    """What the journal says that the model was told in each call: the prompt's two halves."""
+    """The two halves of each prompt, rebuilt from the journal."""
     changes = [*replay(asyncio.run(journal(world)))]
     made = takewhile(bool, (made_call(changes, number) for number in count(1)))
     prompts = [as_text(question_of(call, changes)) for call in made if call]
@@ -197,7 +196,7 @@ def retold(world: World) -> list[tuple[str, str]]:
 
 
 def test_what_calls_are_told_is_made_anew_from_the_journal_to_the_byte_and_begins_as_before_whatever_died() -> None:
-    """Else the provider's cache is missed, and the whole prompt paid for again."""
+    """Otherwise the provider's cache misses, and the whole prompt is paid for again."""
     course = COURSES["approval"]
     with closing(World(course)) as world:
         world.play()

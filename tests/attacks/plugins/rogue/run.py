@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the code of its request, which puts what it gets hold of into `loot`."""
+"""Plugin that runs the code of its request, which stores what it obtains in `loot`."""
 
 import json
 import sys

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Answers with the text that it was given, as often as it is told to."""
+"""Plugin that repeats its text as often as told."""
 
 import json
 import sys

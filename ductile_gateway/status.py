@@ -96,7 +96,7 @@ class Observability:
             "gateway": partial(_offer_findings, offers, version=version, runner=settings.runner)
         }
         for each in ductiles.values():
-            look = loaded("ductile_gateway.ductile.discovery:look")
+            look = loaded("ductile_gateway.ductile.discovery:check")
             looks[each.label] = partial(look, each, offers=offers, others=settings.ductiles)
         number, me = partial(_living, link) if settings.shared else None, rows.by
         self.status = StatusReporter(looks=looks, version=version, executor=settings.name, name=me, number=number)

@@ -119,7 +119,7 @@ async def _of_runner(settings: GatewaySettings, tools: FoundTools) -> Sequence[F
         return ()
     offers = Offers()
     offers.replace(tools.catalog)
-    looks = (discovery.look(ductile, offers, settings.ductiles) for ductile in settings.every_ductile().values())
+    looks = (discovery.check(ductile, offers, settings.ductiles) for ductile in settings.every_ductile().values())
     return [finding for found in await asyncio.gather(*looks) for finding in found]
 
 

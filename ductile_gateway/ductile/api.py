@@ -12,7 +12,8 @@ import ssl
 import struct
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any, Literal
+from enum import Enum
+from typing import Any
 
 import httpx2
 from pydantic import JsonValue
@@ -90,6 +91,8 @@ def job_id_in(fields: dict[str, Any]) -> str:
 MOST_BYTES = 12 * 1024 * 1024
 LONGEST_QUOTE = 300
 CONNECT_WITHIN_S = 3.0
+UNKNOWN_NAME = "00000000-0000-4000-8000-000000000000"
+"""Legal as the name of a plugin, command and pipeline, and as the id of a job."""
 UNSENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 _RESET_AT_CLOSE = (socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 """A start that was given up is dropped by the kernel, and not sent later."""
@@ -97,14 +100,23 @@ _RESET_AT_CLOSE = (socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 Document = dict[str, JsonValue]
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """`path`: with braces for names. `scope`: needed scope, in both versions of Ductile. `opens`: text for findings."""
+class Endpoint(Enum):
+    """`path`: with braces for names. `opens`: text for findings. `scope`: needed scope, in both versions of Ductile."""
 
-    method: Literal["GET", "POST"]
-    path: str
-    opens: str = ""
-    scope: str = ""
+    PLUGIN = "GET", "/plugin/{}", "plugins", "plugin:ro (newer: plugin:catalog:ro)"
+    CALL = "POST", "/plugin/{}/{}", "calls that read", "plugin:ro (newer: plugin:invoke:ro)"
+    PIPELINE = "POST", "/pipeline/{}?async=true", "calls that write", "plugin:rw"
+    SKILLS = "GET", "/skills"
+    HEALTH = "GET", "/healthz"
+    EVENTS = "GET", "/events", "events", "events:ro"
+    CONFIG = "GET", "/config/view"
+    JOB = "GET", "/job/{}", "jobs", "jobs:ro"
+    JOBS = "GET", "/jobs"
+    TREE = "GET", "/job/{}/tree", "trees of jobs, by which pipelines end", "jobs:ro or jobs:tree:ro"
+    LOGS = "GET", "/job-logs", "the log of jobs, where lost calls are looked for", "jobs:ro or jobs:logs:ro"
+
+    def __init__(self, method: str, path: str, opens: str = "", scope: str = "") -> None:
+        self.method, self.path, self.opens, self.scope = method, path, opens, scope
 
     def path_of(self, *names: str) -> str:
         """Raises DuctileRefused for an illegal name."""
@@ -112,19 +124,6 @@ class Endpoint:
             if not (subjects.NAME.fullmatch(name) or (self.path.startswith("/job/") and JOB_ID.fullmatch(name))):
                 raise DuctileRefused(0, f"{name[:80]!r} is not a legal name, so it was not asked for")
         return self.path.format(*names)
-
-
-PLUGIN = Endpoint("GET", "/plugin/{}", "plugins", "plugin:ro (newer: plugin:catalog:ro)")
-CALL = Endpoint("POST", "/plugin/{}/{}", "calls that read", "plugin:ro (newer: plugin:invoke:ro)")
-PIPELINE = Endpoint("POST", "/pipeline/{}?async=true", "calls that write", "plugin:rw")
-SKILLS = Endpoint("GET", "/skills")
-HEALTH = Endpoint("GET", "/healthz")
-EVENTS = Endpoint("GET", "/events", "events", "events:ro")
-CONFIG = Endpoint("GET", "/config/view")
-JOB = Endpoint("GET", "/job/{}", "jobs", "jobs:ro")
-JOBS = Endpoint("GET", "/jobs")
-TREE = Endpoint("GET", "/job/{}/tree", "trees of jobs, by which pipelines end", "jobs:ro or jobs:tree:ro")
-LOGS = Endpoint("GET", "/job-logs", "the log of jobs, where lost calls are looked for", "jobs:ro or jobs:logs:ro")
 
 
 @dataclass(eq=False)
@@ -137,7 +136,7 @@ class DuctileApi:
     async def start(self, plugin: str, command: str | None, payload: Mapping[str, JsonValue]) -> str:
         """Returns the id of the first job. Without a command it starts a pipeline. Raises NotSent, DuctileRefused or
         AnswerLost."""
-        path = PIPELINE.path_of(plugin) if command is None else CALL.path_of(plugin, command)
+        path = Endpoint.PIPELINE.path_of(plugin) if command is None else Endpoint.CALL.path_of(plugin, command)
         body = json.dumps({"payload": dict(payload)}, allow_nan=False).encode()
         headers = {"Content-Type": "application/json"}
         try:
@@ -157,7 +156,7 @@ class DuctileApi:
     async def job(self, job_id: str) -> Document | None:
         """None if Ductile does not know it (any more). Raises Unavailable or UnreadableAnswer."""
         try:
-            return _object(await self._ask(JOB, job_id))
+            return _object(await self._ask(Endpoint.JOB, job_id))
         except DuctileRefused as refusal:
             is_unknown = refusal.status == httpx2.codes.NOT_FOUND
             if is_unknown and refusal.own:
@@ -166,24 +165,26 @@ class DuctileApi:
 
     async def tree(self, job_id: str) -> list[Document]:
         """The job and its successors; empty if Ductile does not know it. Raises Unavailable or UnreadableAnswer."""
-        return _objects(await self._look(TREE, job_id))
+        return _objects(await self._look(Endpoint.TREE, job_id))
 
     async def log(self, job_id: str, *, results: bool) -> list[Document]:
         """Log entries of a finished job. Raises Unavailable or, with `results`, UnreadableAnswer."""
-        return await self._listed(LOGS, "logs", job_id=job_id, **({"include_result": "true"} if results else {}))
+        return await self._listed(
+            Endpoint.LOGS, "logs", job_id=job_id, **({"include_result": "true"} if results else {})
+        )
 
     async def logged_with(self, text: str, *, plugin: str, command: str) -> list[Document]:
         """Finished jobs of the command with this text in result or stderr, newest first. Raises Unavailable."""
-        return await self._listed(LOGS, "logs", plugin=plugin, command=command, query=text)
+        return await self._listed(Endpoint.LOGS, "logs", plugin=plugin, command=command, query=text)
 
     async def jobs(self, *, plugin: str, command: str, most: int = 200) -> list[Document]:
         """Latest jobs of the command, newest first. Raises Unavailable or UnreadableAnswer."""
-        return await self._listed(JOBS, "jobs", plugin=plugin, command=command, limit=str(most))
+        return await self._listed(Endpoint.JOBS, "jobs", plugin=plugin, command=command, limit=str(most))
 
     async def plugin(self, name: str) -> Document | None:
         """None if there is no such plugin. Raises Unavailable or DuctileRefused."""
         try:
-            return _object(await self._ask(PLUGIN, name))
+            return _object(await self._ask(Endpoint.PLUGIN, name))
         except DuctileRefused as refusal:
             if refusal.status == httpx2.codes.NOT_FOUND:
                 return None
@@ -191,22 +192,23 @@ class DuctileApi:
 
     async def skills(self) -> Document:
         """All commands and pipelines. Raises Unavailable or DuctileRefused."""
-        return _object(await self._ask(SKILLS))
+        return _object(await self._ask(Endpoint.SKILLS))
 
     async def health(self) -> Document:
         """Version and size of the queue. Raises Unavailable, also if a proxy answers."""
         try:
-            found = _object(await self._ask(HEALTH))
+            found = _object(await self._ask(Endpoint.HEALTH))
         except (DuctileRefused, UnreadableAnswer) as error:
             raise Unavailable(f"what answers at {self._url} is no Ductile: to /healthz it says: {error}") from error
         if not isinstance(found.get("queue_depth"), int):
             raise Unavailable(f"what answers at {self._url} is no Ductile: its /healthz tells no queue_depth")
         return found
 
-    async def status(self, endpoint: Endpoint, *names: str) -> int:
-        """Status of an answer to our token. Raises Unavailable, or DuctileRefused for an unknown token."""
+    async def status(self, endpoint: Endpoint) -> int:
+        """Status of a request for an unknown name. Raises Unavailable, or DuctileRefused for an unknown token."""
+        path = endpoint.path_of(*[UNKNOWN_NAME] * endpoint.path.count("{}"))
         content = b"{}" if endpoint.method == "POST" else None
-        status, answer = await self._answered(endpoint.method, endpoint.path_of(*names), content=content)
+        status, answer = await self._answered(endpoint.method, path, content=content)
         if status == httpx2.codes.UNAUTHORIZED:
             raise DuctileRefused(status, _quote(answer))
         later = (httpx2.codes.REQUEST_TIMEOUT, httpx2.codes.TOO_MANY_REQUESTS)
@@ -219,7 +221,7 @@ class DuctileApi:
         """Stream of events, which ends after `silent_s` of silence. Raises DuctileRefused or Unavailable."""
         timeout = httpx2.Timeout(silent_s, connect=CONNECT_WITHIN_S)
         try:
-            async with self._http.stream("GET", EVENTS.path_of(), timeout=timeout) as response:
+            async with self._http.stream("GET", Endpoint.EVENTS.path_of(), timeout=timeout) as response:
                 self._accept(response.status_code, b"")
                 yield httpx2.EventSource(response)
         except (httpx2.HTTPError, httpx2.SSEError, httpx2.StreamError) as error:

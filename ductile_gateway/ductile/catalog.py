@@ -25,24 +25,12 @@ PIPELINE_COMMAND = "handle"
 
 @dataclass(frozen=True, slots=True)
 class DuctileTools:
-    """`manifests` by name. `closed`: routes and commands whose arguments allow no further fields. `problems`: texts."""
+    """`manifests` and `pipelines` by route. `closed`: routes and commands whose arguments allow no further fields."""
 
     manifests: Mapping[str, PluginDescription] = field(default_factory=dict)
     pipelines: frozenset[str] = frozenset()
     closed: frozenset[tuple[str, str]] = frozenset()
     problems: tuple[str, ...] = ()
-
-    def prefixed(self, ductile: str) -> "DuctileTools":
-        if not ductile:
-            return self
-        called = partial(full_name, of=ductile)
-        manifests = ((called(name), manifest) for name, manifest in self.manifests.items())
-        return DuctileTools(
-            {name: manifest.model_copy(update={"name": name}) for name, manifest in manifests},
-            frozenset(map(called, self.pipelines)),
-            frozenset((called(route), command) for route, command in self.closed),
-            tuple(f"Ductile {ductile}: {problem}" for problem in self.problems),
-        )
 
 
 def wanted(choices: Mapping[str, ToolChoice] | None) -> frozenset[str]:
@@ -77,13 +65,19 @@ def read_tools(
             manifests[name] = manifest
     hidden = (pipelines & plugins.keys()) - relayed
     problems += [f"pipeline {name}: a plugin has the same name and is taken" for name in sorted(hidden)]
-    closed = frozenset(
+    closed = (
         (name, command.name)
         for name in manifests.keys() - flows - relayed
         for command in manifests[name].commands
         if command.input_schema.get("additionalProperties") is False
     )
-    return DuctileTools(manifests, flows, closed, (*problems, *_unused(settings, manifests)))
+    route, place = partial(full_name, of=settings.name), f"Ductile {settings.name}: " if settings.name else ""
+    return DuctileTools(
+        {route(name): manifest for name, manifest in manifests.items()},
+        frozenset(map(route, flows)),
+        frozenset((route(name), command) for name, command in closed),
+        tuple(f"{place}{problem}" for problem in (*problems, *_unused(settings, manifests))),
+    )
 
 
 def without_call_id(catalog: Catalog, tools: DuctileTools) -> Iterable[str]:
@@ -130,7 +124,7 @@ def _manifest(
     try:
         return PluginDescription.model_validate(
             {
-                "name": name,
+                "name": full_name(name, of=settings.name),
                 "description": document.get("description"),
                 "output": next((one for one in ("untrusted", "trusted") if one in outputs), None),
                 "continues": all(schema.get("x-continues") is not False for schema in schemas),

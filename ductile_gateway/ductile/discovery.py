@@ -13,15 +13,7 @@ import httpx2
 from ductile_gateway.calls.artifacts import printable
 from ductile_gateway.calls.policy import Offers
 from ductile_gateway.ductile.api import (
-    CALL,
-    CONFIG,
     CONNECT_WITHIN_S,
-    EVENTS,
-    JOB,
-    LOGS,
-    PIPELINE,
-    PLUGIN,
-    TREE,
     Document,
     DuctileApi,
     DuctileRefused,
@@ -78,20 +70,17 @@ class DuctileHealth:
         self.queue = depth if isinstance(depth, int) else None
 
 
-UNKNOWN_NAME = "no-such-thing-5f1d8e0a2b"
-UNKNOWN_JOB = "00000000-0000-4000-8000-000000000000"
 OLDEST_VERSION = "of May 2026 or later"
 _Mark = Literal["ok", "warning", "wrong"]
-_NEEDED: Mapping[Endpoint, Sequence[str]] = {PLUGIN: [UNKNOWN_NAME], CALL: [UNKNOWN_NAME, "call"], JOB: [UNKNOWN_JOB]}
-_WANTED: Mapping[Endpoint, Sequence[str]] = {PIPELINE: [UNKNOWN_NAME], LOGS: [], TREE: [UNKNOWN_JOB]}
-_PROBED: Mapping[Endpoint, Sequence[str]] = {**_NEEDED, **_WANTED, CONFIG: []}
+_NEEDED = (Endpoint.PLUGIN, Endpoint.CALL, Endpoint.JOB)
+_WANTED = (Endpoint.PIPELINE, Endpoint.LOGS, Endpoint.TREE)
 
 
 async def discover_tools(choices: Mapping[str, ToolChoice] | None, settings: DuctileSettings) -> DuctileTools:
     """Raises Misconfigured for a token with the wrong scopes, TryAgain while Ductile is unavailable."""
     try:
         async with open_api(settings) as api:
-            for finding in await look_at(api, settings, writes=False):
+            for finding in await check_with(api, settings, writes=False):
                 if finding.mark == "wrong":
                     raise Misconfigured(f"{settings.place}: {finding.text}: {finding.remedy}")
             return await _read(api, choices, settings)
@@ -101,17 +90,17 @@ async def discover_tools(choices: Mapping[str, ToolChoice] | None, settings: Duc
         raise TryAgain(f"{settings.place}: {error}") from error
 
 
-async def look_at(api: DuctileApi, settings: DuctileSettings, *, writes: bool) -> tuple[Finding, Finding]:
+async def check_with(api: DuctileApi, settings: DuctileSettings, *, writes: bool) -> tuple[Finding, Finding]:
     health = await api.health()
     try:
-        mark, text, remedy = _of_token(await _closed(api, settings), settings, writes=writes)
+        mark, text, remedy = _token_state(await _closed(api, settings), settings, writes=writes)
     except DuctileRefused as refusal:
         mark, text, remedy = "wrong", f"is not known: {refusal}", f"correct {settings.place}.token"
-    of_token = Finding(name=f"{settings.label} token", mark=mark, text=f"the token {text}", remedy=remedy)
-    return _of_ductile(health, settings), of_token
+    token = Finding(name=f"{settings.label} token", mark=mark, text=f"the token {text}", remedy=remedy)
+    return _health_finding(health, settings), token
 
 
-async def look(settings: DuctileSettings, offers: Offers, others: Container[str] = ()) -> Sequence[Finding]:
+async def check(settings: DuctileSettings, offers: Offers, others: Container[str] = ()) -> Sequence[Finding]:
     relayed = {full_name(route, of=settings.name) for route in settings.relayed()}
     called = (offer for offer in offers.catalog.tools if owner(offer.route, others) == settings.name)
     writes = any(
@@ -119,7 +108,7 @@ async def look(settings: DuctileSettings, offers: Offers, others: Container[str]
     )
     async with open_api(settings) as api:
         try:
-            return await look_at(api, settings, writes=writes)
+            return await check_with(api, settings, writes=writes)
         except Unavailable as error:
             remedy = f"start it, or correct {settings.place}.url ({settings.url}): requests wait on the bus until then"
             return [Finding(name=settings.label, mark="wrong", text=str(error), remedy=remedy)]
@@ -139,22 +128,22 @@ async def _read(api: DuctileApi, choices: Mapping[str, ToolChoice] | None, setti
     return read_tools(names, plugins, pipelines, settings)
 
 
-def _of_token(closed: Sequence[Endpoint], settings: DuctileSettings, *, writes: bool) -> tuple[_Mark, str, str]:
-    if CONFIG not in closed:
+def _token_state(closed: Sequence[Endpoint], settings: DuctileSettings, *, writes: bool) -> tuple[_Mark, str, str]:
+    if Endpoint.CONFIG not in closed:
         text = "may see Ductile's configuration, so it has the scope * or system:…, which opens far more than tools"
         return "wrong", text, "make one with plugin:ro (plugin:rw where tools write), jobs:ro and events:ro"
     needed = [one for one in closed if one in _NEEDED]
-    if lacking := needed or [one for one in closed if one in _WANTED and (writes or one is not PIPELINE)]:
-        scopes = ", ".join(dict.fromkeys(one.scope for one in lacking))
-        text = f"does not open {', nor '.join(one.opens for one in lacking)}"
+    if missing := needed or [one for one in closed if one in _WANTED and (writes or one is not Endpoint.PIPELINE)]:
+        scopes = ", ".join(dict.fromkeys(one.scope for one in missing))
+        text = f"does not open {', nor '.join(one.opens for one in missing)}"
         return "wrong" if needed else "warning", text, f"give it {scopes}"
-    if settings.events and EVENTS in closed:
-        return "warning", "may not follow events: jobs are polled, which is slower", f"give it {EVENTS.scope}"
-    opens = [one.opens for one in (*_NEEDED, PIPELINE, EVENTS) if one not in closed]
+    if settings.events and Endpoint.EVENTS in closed:
+        return "warning", "may not follow events: jobs are polled, which is slower", f"give it {Endpoint.EVENTS.scope}"
+    opens = [one.opens for one in (*_NEEDED, Endpoint.PIPELINE, Endpoint.EVENTS) if one not in closed]
     return "ok", f"opens {', '.join(opens)}; nothing of the system", ""
 
 
-def _of_ductile(health: Document, settings: DuctileSettings) -> Finding:
+def _health_finding(health: Document, settings: DuctileSettings) -> Finding:
     posture, waiting, plugins = (health.get(name) for name in ("posture", "queue_depth", "plugins_loaded"))
     what, at = printable(health.get("version"), 80), settings.url
     text = f"Ductile {what} at {at}, {printable(plugins, 20)} plugins, {printable(waiting, 20)} jobs waiting or running"
@@ -170,10 +159,11 @@ def _of_ductile(health: Document, settings: DuctileSettings) -> Finding:
 
 async def _closed(api: DuctileApi, settings: DuctileSettings) -> Sequence[Endpoint]:
     """Endpoints that our token does not open. Raises Unavailable, and DuctileRefused for an unknown token."""
-    statuses = await asyncio.gather(*(api.status(endpoint, *names) for endpoint, names in _PROBED.items()))
-    shut = dict(zip(_PROBED, (status == httpx2.codes.FORBIDDEN for status in statuses), strict=True))
-    shut[CONFIG] = not httpx2.codes.is_success(statuses[-1])
-    shut[EVENTS] = not (settings.events and await _may_follow(api))
+    probed = (*_NEEDED, *_WANTED, Endpoint.CONFIG)
+    statuses = await asyncio.gather(*map(api.status, probed))
+    shut = dict(zip(probed, (status == httpx2.codes.FORBIDDEN for status in statuses), strict=True))
+    shut[Endpoint.CONFIG] = not httpx2.codes.is_success(statuses[-1])
+    shut[Endpoint.EVENTS] = not (settings.events and await _may_follow(api))
     return [endpoint for endpoint, is_shut in shut.items() if is_shut]
 
 

@@ -57,17 +57,13 @@ class Unfinished:
     retrying: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SeeLog:
-    """Finished, but without result or error: the log of jobs has them."""
-
-
-def read_job(job: Document) -> Unfinished | SeeLog | Verdict:
+def read_job(job: Document) -> Unfinished | Verdict | None:
+    """None for a finished job without result or error: the log of jobs has them."""
     status = job.get("status")
     if status not in FINISHED:
         return Unfinished(retrying=status == "queued" and "started_at" in job)
     if status in ("succeeded", "failed") and ("result" not in job or (status == "failed" and not _has_response(job))):
-        return SeeLog()
+        return None
     return _verdict(job)
 
 

@@ -32,7 +32,7 @@ from ductile_gateway.ductile.catalog import DuctileTools
 from ductile_gateway.ductile.jobs import OnStart, QueueDepth, Unfinished
 from ductile_gateway.ductile.relay import open_relay_ingress
 from ductile_gateway.ductile.settings import DuctileSettings, own_name, owner
-from ductile_gateway.ductile.starts import ApiStarts, RelayStarts, attempt
+from ductile_gateway.ductile.starts import COME_BACK_S, ApiStarts, RelayStarts, attempt
 from ductile_gateway.ductile.watch import DuctileEvents, JobWatch, Timing
 from ductile_gateway.ports import Begin, unrecorded
 from groundwork.service.errors import Broken, Misconfigured, TryAgain
@@ -40,8 +40,6 @@ from groundwork.service.machine import utc_now
 from schemas.status import Finding
 from schemas.values import dataclass, replace
 
-COME_BACK_S = 1.0
-HEALTHY_WITHIN_S = 5.0
 QUEUE_COME_BACK_S = 5.0
 FOLLOWED_FOR = timedelta(hours=24)
 """As long as Ductile keeps its jobs."""
@@ -72,8 +70,7 @@ class DuctileRunner:
         if depth is not None and most is not None and depth > most:
             raise TryAgain(f"Ductile has {depth} jobs waiting or running, more than {most}", QUEUE_COME_BACK_S)
         starts = self.relayed.get(call.plugin, self.api)
-        receipt = await self._before(call, starts)
-        await begin(receipt)
+        await begin(receipt := await starts.receipt(call))
         start = await attempt(starts.path(call), starts.start(call))
         self.on_start(call, start)
         if start.job_id:
@@ -97,19 +94,6 @@ class DuctileRunner:
         if receipt.job_id is None:
             return await self._found(call, receipt)
         return await self._watched(call, receipt.job_id, receipt)
-
-    async def _before(self, call: ToolCall, starts: ApiStarts | RelayStarts) -> Receipt:
-        """Receipt of a call that is about to be sent. Raises TryAgain for a write while Ductile is unavailable."""
-        way = starts.way(call)
-        if call.may_repeat or way == "event":  # safe to repeat
-            return Receipt(utc_now(), way=way)
-        try:
-            async with asyncio.timeout(HEALTHY_WITHIN_S):
-                newest = await self.api.before(call)
-        except (Unavailable, TimeoutError) as error:
-            why = error or "Ductile does not say how it is"
-            raise TryAgain(f"not sent: {why}", COME_BACK_S) from error
-        return Receipt(utc_now(), way=way, newest=newest)
 
     async def _found(self, call: ToolCall, receipt: Receipt) -> Verdict:
         starts = self.relayed.get(call.plugin) if receipt.way == "event" else self.api

@@ -13,6 +13,7 @@ prove that nothing ran.
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Iterator
+from contextlib import suppress
 from dataclasses import field
 from datetime import datetime, timedelta
 from typing import Any
@@ -22,13 +23,12 @@ from pydantic import JsonValue
 
 from ductile_gateway.calls.call import CALL_ID, MARK, CallRequest, NeverStarted, Receipt, ToolCall, Unknown, Way
 from ductile_gateway.ductile.api import (
-    CALL,
-    PIPELINE,
     UNSENT,
     AnswerLost,
     Document,
     DuctileApi,
     DuctileRefused,
+    Endpoint,
     NotSent,
     Unavailable,
     UnreadableAnswer,
@@ -36,9 +36,10 @@ from ductile_gateway.ductile.api import (
 from ductile_gateway.ductile.catalog import DuctileTools
 from ductile_gateway.ductile.jobs import FINISHED, StartAttempt, instant
 from ductile_gateway.ductile.relay import SECRETS_DIFFER, RelayIngress
-from ductile_gateway.ductile.settings import DuctileSettings, RelayRouteSettings
+from ductile_gateway.ductile.settings import DuctileSettings, RelayRouteSettings, full_name
 from ductile_gateway.ductile.watch import Timing
 from ductile_gateway.webhooks.signatures import relay_event
+from groundwork.service.errors import TryAgain
 from groundwork.service.machine import utc_now
 from schemas.events import RESERVED_KEYS
 from schemas.values import dataclass
@@ -46,6 +47,7 @@ from schemas.values import dataclass
 CLOCKS_DIFFER_BY = timedelta(seconds=30)
 MOST_NAMED = 5
 REMEMBERED = 2000
+HEALTHY_WITHIN_S, COME_BACK_S = 5.0, 1.0
 
 Found = str | NeverStarted | Unknown
 """Id of the job; or there is none and will be none; or unknown, with the jobs that it may be."""
@@ -70,8 +72,9 @@ def payload_of(call: ToolCall, *, with_id: bool) -> dict[str, JsonValue]:
 
 @dataclass(eq=False)
 class ApiStarts:
-    """RelayStarts has the same methods. `start` returns the id of the job and raises NotSent, DuctileRefused or
-    AnswerLost; only after the last there may be a job. `find` looks for the job of an unanswered start."""
+    """RelayStarts has the same methods. `receipt` raises TryAgain for a write while Ductile is unavailable. `start`
+    returns the id of the job and raises NotSent, DuctileRefused or AnswerLost; only after the last there may be a job.
+    `find` looks for the job of an unanswered start."""
 
     api: DuctileApi
     tools: DuctileTools
@@ -81,22 +84,26 @@ class ApiStarts:
     """Ids of jobs that belong to known calls."""
 
     def way(self, call: ToolCall) -> Way:
-        return "pipeline" if call.plugin in self.tools.pipelines else "plugin"
+        return "pipeline" if self._route(call) in self.tools.pipelines else "plugin"
 
-    async def before(self, call: ToolCall) -> str | None:
-        """Id of the command's newest job; empty for none, None if unknown. Raises Unavailable."""
-        await self.api.health()
-        if self.way(call) == "pipeline":
-            return None
+    async def receipt(self, call: ToolCall) -> Receipt:
+        way, newest = self.way(call), None
+        if call.may_repeat:
+            return Receipt(utc_now(), way=way)
         try:
-            jobs = await self.api.jobs(plugin=call.plugin, command=call.command, most=1)
-        except (Unavailable, UnreadableAnswer):
-            return None
-        return str(jobs[0].get("job_id")) if jobs else ""
+            async with asyncio.timeout(HEALTHY_WITHIN_S):
+                await self.api.health()
+                if way == "plugin":
+                    with suppress(Unavailable, UnreadableAnswer):
+                        jobs = await self.api.jobs(plugin=call.plugin, command=call.command, most=1)
+                        newest = str(jobs[0].get("job_id")) if jobs else ""
+        except (Unavailable, TimeoutError) as error:
+            raise TryAgain(f"not sent: {error or 'Ductile does not say how it is'}", COME_BACK_S) from error
+        return Receipt(utc_now(), way=way, newest=newest)
 
     def path(self, call: ToolCall) -> str:
-        endpoint, names = PIPELINE if self.way(call) == "pipeline" else CALL, (call.plugin, call.command)
-        return endpoint.path.partition("?")[0].format(*names)
+        endpoint = Endpoint.PIPELINE if self.way(call) == "pipeline" else Endpoint.CALL
+        return endpoint.path.partition("?")[0].format(call.plugin, call.command)
 
     async def start(self, call: ToolCall) -> str:
         command = None if self.way(call) == "pipeline" else call.command
@@ -130,7 +137,10 @@ class ApiStarts:
             delay_s = min(2 * delay_s, self.timing.most_s)
 
     def _has_id(self, call: ToolCall) -> bool:
-        return self.settings.send_call_id and (call.plugin, call.command) not in self.tools.closed
+        return self.settings.send_call_id and (self._route(call), call.command) not in self.tools.closed
+
+    def _route(self, call: ToolCall) -> str:
+        return full_name(call.plugin, of=self.settings.name)
 
     async def _possible(self, call: ToolCall, receipt: Receipt) -> tuple[dict[str, bool], bool]:
         """Ids of jobs that may be the call's, with True for ended ones; and True if the list is complete."""
@@ -168,8 +178,8 @@ class RelayStarts:
     settings: DuctileSettings
     timing: Timing
 
-    def way(self, _: ToolCall) -> Way:
-        return "event"
+    async def receipt(self, _: ToolCall) -> Receipt:
+        return Receipt(utc_now(), way="event")
 
     def path(self, _: ToolCall) -> str:
         return self.us.ingress_path

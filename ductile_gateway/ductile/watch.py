@@ -26,7 +26,6 @@ from ductile_gateway.ductile.api import (
 )
 from ductile_gateway.ductile.jobs import (
     NO_ERROR,
-    SeeLog,
     Unfinished,
     facts_of,
     last_error,
@@ -124,7 +123,7 @@ class JobWatch:
     secrets: Sequence[str]
 
     async def verdict(self, job: Job, call: ToolCall) -> Verdict:
-        """Outcome of the job, or `timeout` at the deadline. Raises AnswerLost if the job is another command's."""
+        """Outcome of the job, or `timeout` at the deadline. Raises AnswerLost as `poll`."""
         most, deadline_at = self.timing.patient_until(call), call.deadline_at
         polled_at = begun_at = utc_now()
         delay_s, is_away = self.timing.first_s, False
@@ -145,7 +144,16 @@ class JobWatch:
                 delay_s = SOON_S if hinted else self.timing.after((now - begun_at).total_seconds())
 
     async def poll(self, job: Job) -> Unfinished | Unavailable | Verdict:
-        reading = await self._readable(job)
+        """Raises AnswerLost if the job is another command's."""
+        try:
+            reading = await self._reading(job)
+        except Unavailable as error:
+            return error
+        except AnswerLost:
+            raise
+        except Exception:  # such as a status that is an object: polling again does not help
+            log.exception("Ductile's answer about a job cannot be read", extra={"job_id": job.job_id})
+            reading = failed("bad_output", "what Ductile says of the job cannot be read", retryable=False)
         match reading:
             case Unknown(reason, ()):
                 return Unknown(reason, jobs=(job.job_id,))
@@ -172,19 +180,6 @@ class JobWatch:
             return JobFacts(job.job_id)
         return facts_of(job.job_id, [entry for log in logs for entry in log], is_error=is_error, secrets=self.secrets)
 
-    async def _readable(self, job: Job) -> Unfinished | Unavailable | Verdict:
-        try:
-            return await self._reading(job)
-        except Unavailable as error:
-            return error
-        except AnswerLost:
-            raise
-        except UnreadableAnswer:
-            return failed("bad_output", "the result of the job cannot be read", retryable=False)
-        except Exception:  # such as a status that is an object: polling again does not help
-            log.exception("Ductile's answer about a job cannot be read", extra={"job_id": job.job_id})
-            return failed("bad_output", "what Ductile says of the job cannot be read", retryable=False)
-
     async def _reading(self, job: Job) -> Unfinished | Verdict:
         try:
             found = await self.api.job(job.job_id)
@@ -200,7 +195,7 @@ class JobWatch:
             await asyncio.sleep(SOON_S)
             again = await self.api.tree(job.job_id)
             return read_tree(again) if len(again) == len(before) else Unfinished()
-        return read_log(await self._log(job)) if isinstance(reading, SeeLog) else reading
+        return reading or read_log(await self._log(job))
 
     async def _log(self, job: Job) -> list[Document]:
         try:

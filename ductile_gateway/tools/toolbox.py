@@ -94,10 +94,9 @@ def _drawn_of(
                 awaited[tool] = AwaitedTool(route, str(unheard[name]))
             else:
                 choices[tool] = choice.model_copy(update={"plugin": route})
-    called = [tools.prefixed(name) for name, tools in found.items()]
-    manifests = {name: manifest for tools in called for name, manifest in tools.manifests.items()}
+    manifests = {name: manifest for tools in found.values() for name, manifest in tools.manifests.items()}
     catalog, flaws = draw_catalog(manifests, choices, timeout_s=settings.timeout_s)
-    told = (problem for tools in called for problem in (*tools.problems, *without_call_id(catalog, tools)))
+    told = (problem for tools in found.values() for problem in (*tools.problems, *without_call_id(catalog, tools)))
     left = (f"{why}: {_NOT_YET}" for why in unheard.values())
     return FoundTools(catalog, (*told, *flaws, *left), ductiles=found, unheard=unheard, awaited=awaited)
 

@@ -9,7 +9,7 @@ import pytest
 
 from ductile_gateway.calls.policy import Offers
 from ductile_gateway.ductile.api import open_api
-from ductile_gateway.ductile.discovery import discover_tools, look_at
+from ductile_gateway.ductile.discovery import check_with, discover_tools
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.tools.catalog import ToolChoice
 from ductile_gateway.tools.toolbox import await_tools, keep_fresh
@@ -37,7 +37,7 @@ UNKNOWN = "a-token-that-nobody-gave"
 async def look(ductile: DuctileUnderTest, token: str = "gateway", *, writes: bool = True) -> tuple[Finding, Finding]:  # noqa: S107 - the name of a token
     settings = settings_for(ductile, token=ductile.tokens.get(token, token))
     async with open_api(settings) as api:
-        return await look_at(api, settings, writes=writes)
+        return await check_with(api, settings, writes=writes)
 
 
 TOKENS = [

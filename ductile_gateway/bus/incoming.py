@@ -29,7 +29,9 @@ from schemas.catalog import Catalog
 from schemas.envelope import RUN_ID, SIGNATURE, rejection
 from schemas.status import GatewayPruned, GatewayPruneRequest, GatewayStatus
 
-MOST_DOUBLINGS = 8
+WAITED_SHARE, MOST_DELAY_S = 0.25, 60.0
+"""A request that waited for long comes again later, by a share of its wait: so redeliveries stay few, and no request
+waits for much longer than what it waits for."""
 
 
 def request_loop(link: NatsLink, relay: Relay, *, trust: Trust | None, slots: int, grace_s: float) -> PullLoop:
@@ -47,8 +49,8 @@ def request_loop(link: NatsLink, relay: Relay, *, trust: Trust | None, slots: in
             try:
                 await relay.take(asked, partial(_check, relay, trust, asked, delivery))
             except TryAgain as error:
-                # What keeps coming back comes back ever later, or waiting for a slow tool would cost more than it.
-                delay = error.delay_s * 2 ** min(delivery.delivered - 1, MOST_DOUBLINGS)
+                waited_s = (utc_now() - delivery.at).total_seconds()
+                delay = max(error.delay_s, min(waited_s * WAITED_SHARE, MOST_DELAY_S))
                 raise TryAgain(str(error), delay_s=delay) from error
 
     buried = DeadLetters(subjects.DEAD_LETTERS_TOOLS, notify=rejection_notice)

@@ -24,7 +24,8 @@ from schemas.signing import AgentKey, AgentKeys, KeysQuery
 from schemas.status import Halt
 
 ASK_AGAIN_S = 2.0
-ANSWER_WITHIN_S, CALLBACK_WITHIN_S = 1.0, 2.0
+ANSWERS_WITHIN_S = 0.25, 0.25, 1.0
+"""An agent that is cut off from the bus may still be the one of several that is asked: then another is, soon."""
 STOPPED_S = 0.25
 ENDED = frozenset({"done", "escalated", "failed", "cancelled"})
 
@@ -64,10 +65,19 @@ class NatsArtifacts:
             return None
 
 
+async def _ask_agents(link: NatsLink, subject: str, question: bytes) -> bytes:
+    """The answer of one of them. Raises Failure."""
+    *first, last = ANSWERS_WITHIN_S
+    for within_s in first:
+        with contextlib.suppress(TryAgain):
+            return await link.request(subject, question, timeout_s=within_s)
+    return await link.request(subject, question, timeout_s=last)
+
+
 async def has_ended(link: NatsLink, run_id: str) -> bool | None:
     question = json.dumps({"run_id": run_id}).encode()
     try:
-        told = json.loads(await link.request(subjects.RUN_STANDING, question, timeout_s=ANSWER_WITHIN_S))
+        told = json.loads(await _ask_agents(link, subjects.RUN_STANDING, question))
     except Failure:  # no agent, or none that may be asked
         return None
     except ValueError:  # an agent that does not know the run
@@ -83,7 +93,7 @@ async def callback_of_run(link: NatsLink, run_id: str) -> str | None:
     """Where the run wants to be told of; None where there is no such wish. Raises TryAgain for now."""
     question = json.dumps({"run_id": run_id}).encode()
     try:
-        answer = await link.request(subjects.RUN_CALLBACK, question, timeout_s=CALLBACK_WITHIN_S)
+        answer = await _ask_agents(link, subjects.RUN_CALLBACK, question)
         callback = json.loads(answer)["callback"]
     except (Failure, ValueError, KeyError, TypeError) as error:  # no agent, or one that cannot say it now
         raise TryAgain(f"no agent tells the callback of run {run_id}", ASK_AGAIN_S) from error
@@ -114,9 +124,7 @@ async def agent_keys(link: NatsLink, *, progress: bool = False) -> Sequence[Agen
     answers."""
     question = KeysQuery(progress=progress).model_dump_json().encode()
     try:
-        return AgentKeys.model_validate_json(
-            await link.request(subjects.AGENT_KEYS, question, timeout_s=ANSWER_WITHIN_S)
-        ).keys
+        return AgentKeys.model_validate_json(await _ask_agents(link, subjects.AGENT_KEYS, question)).keys
     except Failure as error:
         raise TryAgain(f"no agent answers on {subjects.AGENT_KEYS}: {error}", ASK_AGAIN_S) from error
     except ValidationError as error:

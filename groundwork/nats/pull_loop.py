@@ -26,6 +26,10 @@ from groundwork.service.machine import this
 EXPIRES_S, EXPIRES_ALONE_S = 30.0, 5.0
 """How long a pull lasts. Alone, half of how long a bus belongs to a process that is stopped: it is given nothing any
 more when another begins. Of several, each costs the bus words while nothing happens."""
+AHEAD = 8
+"""Of several processes, each asks for so few messages beyond what it has in hand: the server gives them also to one
+that is cut off, and gives them again after ack_wait to a pull that is left.
+"""
 LATE_S = 2.0
 """How long after its end the server is taken to have forgotten a pull that nothing was heard from."""
 NEW_LEADER = "$JS.EVENT.ADVISORY.CONSUMER.LEADER_ELECTED"
@@ -47,10 +51,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class PullAccount:
-    """`want`: asked for and not yet received. `last`: monotonic time of the last sign of life, in seconds."""
+    """`ahead`: how many to ask for at most. `want`: asked for and not yet received. `last`: monotonic time of the last
+    sign of life, in seconds."""
 
     slots: int
     last: float
+    ahead: int
     expires_s: float = EXPIRES_S
     want: int = 0
     generation: int = 1
@@ -61,8 +67,8 @@ class PullAccount:
         return self.expires_s + LATE_S
 
     def to_ask(self, busy: int) -> int:
-        free = self.slots - busy - self.want
-        return free if free > 0 and self.want <= self.slots // 2 else 0
+        free = min(self.slots - busy, self.ahead) - self.want
+        return free if free > 0 and self.want <= self.ahead // 2 else 0
 
     def asked(self, number: int, now: float) -> None:
         if self.want == 0:  # nothing was due before
@@ -109,7 +115,8 @@ class PullLoop:
         self.grace_s = grace_s
         self._on_stop = on_stop
         expires_s = EXPIRES_ALONE_S if self._link.alone else EXPIRES_S
-        self._account = PullAccount(slots, last=self._now(), expires_s=expires_s)
+        ahead = slots if self._link.alone else min(slots, AHEAD)
+        self._account = PullAccount(slots, last=self._now(), ahead=ahead, expires_s=expires_s)
         # A sequence alone does not name a message: a server that lost its newest ones gives their numbers out again.
         self._replies: dict[tuple[int, datetime], str] = {}
         """Where each message in hand is answered: as its newest delivery says."""
@@ -149,7 +156,7 @@ class PullLoop:
                     await elections.unsubscribe()
 
     async def _ask_for_more(self) -> None:
-        """One pull for all slots that became free since the event loop last came by."""
+        """One pull for the slots that became free since the event loop last came by."""
         expires = int(self._account.expires_s * 1e9)
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._settling.stream}.{self._settling.durable}"
         while True:

@@ -15,7 +15,7 @@ from tests.kit.bus import a_consumer, a_stream
 from tests.kit.consuming import Seen, consuming, left, publish
 from tests.kit.waiting import until
 
-SILENCE_S = PullAccount(1, last=0.0, expires_s=EXPIRES_ALONE_S).silence_s
+SILENCE_S = PullAccount(1, last=0.0, ahead=1, expires_s=EXPIRES_ALONE_S).silence_s
 AT_ONCE_S = 5.0
 """Far less than ack_wait, which is 30 s, and enough for a machine that is busy."""
 
@@ -96,6 +96,23 @@ async def test_every_message_is_handled_while_the_server_is_killed_again_and_aga
             await publishing
         await left(link)
     assert set(seen.finished) == set(names)
+
+
+@pytest.mark.parametrize(("alone", "most"), [(True, 100), (False, 8)])
+async def test_only_a_process_that_is_alone_asks_for_as_many_messages_as_it_has_slots(
+    link: NatsLink, seen: Seen, alone: bool, most: int
+) -> None:
+    batches: list[int] = []
+
+    async def note(message: Msg) -> None:
+        batches.append(json.loads(message.data)["batch"])
+
+    await link.subscribe("$JS.API.CONSUMER.MSG.NEXT.WORK.workers", note)
+    link.alone = alone
+    async with consuming(link, seen, slots=100):
+        await publish(link, *map(str, range(150)))
+        await until(lambda: len(seen.finished) == 150)
+    assert max(batches) == most
 
 
 async def test_messages_beyond_the_slots_are_given_back(link: NatsLink, seen: Seen) -> None:
@@ -255,7 +272,7 @@ LATE = 100.0 + SILENCE_S + 0.05
 def test_a_pull_account_knows_what_to_ask_for_and_when_to_doubt(
     slots: int, deeds: list[Deed], busy: int, to_ask: int, trouble: str, *, silent_at_last: bool
 ) -> None:
-    account = PullAccount(slots, last=0.0, expires_s=EXPIRES_ALONE_S)
+    account = PullAccount(slots, last=0.0, ahead=slots, expires_s=EXPIRES_ALONE_S)
     for deed in deeds:
         deed(account)
     assert (account.to_ask(busy), account.trouble, account.silent(LATE)) == (to_ask, trouble, silent_at_last)

@@ -1,5 +1,4 @@
-"""The gateway, put together: the only place where adapters are chosen; and `ductile-gateway serve`. It stands on the
-bus, its own, and its rows, for this process alone."""
+"""The composition root of the gateway, and `ductile-gateway serve`."""
 
 import asyncio
 import contextlib
@@ -41,20 +40,19 @@ from schemas import subjects
 from schemas.values import dataclass
 
 WAITING_IN_HAND = 128
-"""Requests that wait for their turn, beside those that run: the fairness between runs is among these."""
+"""Requests that wait for a slot, besides those that run: fairness between runs is among these."""
 LOOKED_AT = 8
 JOINS_AFTER_S = 0.5
 MISSED_AFTER_S = 4.0
-"""One of several is taken for dead that has not renewed its lease for so long."""
+"""One of several gateways counts as dead after so long without a renewed lease."""
 RESULTS_LOOKED_AT_S = 5.0
-"""How often it is asked whether results are lost that were just published: they are published again for a minute."""
+"""Interval of the check for recent results that the bus has lost."""
 
 log = logging.getLogger(__name__)
 
 
 def run(config: Path | None, *, take_over: bool = False) -> Exit:
-    """Until it is told to stop. Raises Misconfigured for settings that cannot be used: until they are read there is no
-    log to say it in."""
+    """Runs until a signal. Raises Misconfigured for invalid settings, because there is no log before they are read."""
     settings = load(settings_file(config))
 
     async def until_told() -> None:
@@ -66,8 +64,8 @@ def run(config: Path | None, *, take_over: bool = False) -> Exit:
 
 
 async def serve(settings: GatewaySettings, *, take_over: bool = False) -> None:
-    """Run the gateway until cancelled. Raises Misconfigured, Broken or TryAgain, alone or in an ExceptionGroup.
-    `take_over` makes the gateway end that owns the bus now."""
+    """Runs until cancelled. `take_over`: ends the gateway that owns the bus now. Raises Misconfigured, Broken or
+    TryAgain, alone or in an ExceptionGroup."""
     while True:
         try:
             return await _serve(settings, take_over=take_over)
@@ -80,36 +78,34 @@ async def serve(settings: GatewaySettings, *, take_over: bool = False) -> None:
 
 async def _serve(settings: GatewaySettings, *, take_over: bool) -> None:
     offers, metrics = Offers(executor=settings.name), GatewayMetrics()
-    laying = _laid(settings, take_over=take_over, on_commit=metrics.store.committed)
-    async with laying as stands_on, contextlib.AsyncExitStack() as leaving:
-        link, rows, outbox = stands_on.ground.link, stands_on.rows, Outbox(stands_on.rows)
-        told = Observability(settings, offers, link, rows, metrics)
-        leaving.push_async_callback(told.spans.send_the_last)  # also those of calls that ended in their grace
+    opening = _open_foundations(settings, take_over=take_over, on_commit=metrics.store.committed)
+    async with opening as base, contextlib.AsyncExitStack() as closing:
+        link, rows, outbox = base.ground.link, base.rows, Outbox(base.rows)
+        observed = Observability(settings, offers, link, rows, metrics)
+        closing.push_async_callback(observed.spans.send_the_last)  # also those of calls that ended in their grace
         agent = partial(agent_keys, link, progress=settings.outbound.wants_progress())
         trust = Trust(Pins(rows), agent, given=settings.outbound.agent_keys, refused=metrics.refused.add)
-        told.status.looks["agent's word"] = trust.findings
-        answering = serve_endpoints(link, told.status.tell, each=rows.by)
-        async with answering as questions, asyncio.TaskGroup() as group:
-            tidying = Retention(rows, settings)
-            await questions.answer_callbacks(callback_check(settings.outbound.callbacks))
-            await questions.answer_prune(tidying.prune)
-            gateway = _Gateway(settings, offers, stands_on, told, trust, metrics)
+        observed.status.looks["agent's word"] = trust.findings
+        serving_endpoints = serve_endpoints(link, observed.status.tell, each=rows.by)
+        async with serving_endpoints as endpoints, asyncio.TaskGroup() as group:
+            retention = Retention(rows, settings)
+            await endpoints.answer_callbacks(callback_check(settings.outbound.callbacks))
+            await endpoints.answer_prune(retention.prune)
+            gateway = _Gateway(settings, offers, base, observed, trust, metrics)
             for work in (
-                tidying.keep(),
+                retention.keep(),
                 link.until_lost(),
-                told.serve(outbox.waiting, take_over=take_over),
+                observed.serve(outbox.waiting, take_over=take_over),
                 trust.keep(),
-                gateway.listens(),
-                gateway.tells_others(outbox),
-                gateway.carries(questions),
+                gateway.serve_ingress(),
+                gateway.serve_outbound(outbox),
+                gateway.serve_requests(endpoints),
             ):
                 group.create_task(work)
 
 
 @dataclass(frozen=True, slots=True)
 class _Foundations:
-    """`permits`: of one of several gateways; else None."""
-
     ground: Ground
     rows: Rows
     ownership: BusOwnership
@@ -117,8 +113,10 @@ class _Foundations:
 
 
 @contextlib.asynccontextmanager
-async def _laid(settings: GatewaySettings, *, take_over: bool, on_commit: OnCommit) -> AsyncIterator[_Foundations]:
-    laying = foundations.laid(
+async def _open_foundations(
+    settings: GatewaySettings, *, take_over: bool, on_commit: OnCommit
+) -> AsyncIterator[_Foundations]:
+    opening = foundations.laid(
         ROLE,
         settings.nats,
         settings.private_folder(),
@@ -130,7 +128,7 @@ async def _laid(settings: GatewaySettings, *, take_over: bool, on_commit: OnComm
         hand_over_s=HAND_OVER_S + settings.grace_s,
     )
     if settings.shared:
-        async with laying as ground:
+        async with opening as ground:
             link, me = ground.link, store_id(ground.folder)
             async with open_shared(ground.folder, link, me, on_commit=on_commit) as rows:
                 ownership = BusOwnership(ground.lease, link=link, me=me, restored=await _restored(rows))
@@ -138,9 +136,9 @@ async def _laid(settings: GatewaySettings, *, take_over: bool, on_commit: OnComm
                 await permits.listen()
                 yield _Foundations(ground, rows, ownership, permits)
         return
-    await asyncio.to_thread(ahead, settings.store)  # refused before anybody is made to end for it
-    opening = open_alone(settings.store, on_commit=on_commit)
-    async with laying as ground, opening as rows:
+    await asyncio.to_thread(ahead, settings.store)  # refuse a newer ledger before another gateway ends for it
+    opening_rows = open_alone(settings.store, on_commit=on_commit)
+    async with opening as ground, opening_rows as rows:
         ownership = BusOwnership(ground.lease, ground.predecessor, restored=await _restored(rows))
         yield _Foundations(ground, rows, ownership, None)
 
@@ -154,64 +152,65 @@ async def _restored(rows: Rows) -> RestoredLedger | None:
 class _Gateway:
     settings: GatewaySettings
     offers: Offers
-    stands_on: _Foundations
-    told: Observability
+    base: _Foundations
+    observed: Observability
     trust: Trust
     metrics: GatewayMetrics
 
     def __post_init__(self) -> None:
-        self.link = self.stands_on.ground.link
+        self.link = self.base.ground.link
         self.bus = NatsBus(self.link)
         self.artifacts = NatsArtifacts(ArtifactBucket(self.link, subjects.ARTIFACT_BUCKET))
 
-    async def tells_others(self, outbox: Outbox) -> None:
+    async def serve_outbound(self, outbox: Outbox) -> None:
         await serve_outbound(
             self.settings.outbound,
             self.link,
             outbox,
             trust=self.trust,
-            looks=self.told.status.looks,
+            looks=self.observed.status.looks,
             count=self.metrics.deliveries.add,
-            permits=self.stands_on.permits,
+            permits=self.base.permits,
         )
 
-    async def listens(self) -> None:
-        """To events from outside. What serves them takes a tenth of a second to load, which calls that a crash
-        interrupted must not wait for."""
+    async def serve_ingress(self) -> None:
+        """Serves webhooks. Loading them takes a tenth of a second, for which interrupted calls must not wait."""
         settings = self.settings.ingress
         if settings.listens():
             await head_start()
             inbound = loaded("ductile_gateway.webhooks.inbound:Inbound")
             await inbound(settings, self.bus, self.artifacts, self.offers.find, self.metrics.received.add).serve()
 
-    async def carries(self, questions: MicroEndpoints) -> None:
-        """Requests, once it is known whether everything is stopped, and which tools there are."""
-        settings, offers, link, told, standstill = self.settings, self.offers, self.link, self.told, PauseGate()
-        await read_halt(link, standstill)
+    async def serve_requests(self, endpoints: MicroEndpoints) -> None:
+        """Serves tool requests, once the halt record and the tools are known."""
+        settings, offers, link, observed, gate = self.settings, self.offers, self.link, self.observed, PauseGate()
+        await read_halt(link, gate)
         tools = await await_tools(settings)
         offers.replace(tools.catalog, tools.problems, awaited=tools.awaited)
-        ground, choices = self.stands_on.ground, settings.choices() or {}
-        ledger = Ledger(self.stands_on.rows, run_bytes=settings.run_mb << 20)
-        opening = open_runner(settings, tools, ledger, ground.folder, queues=told.queues, on_start=told.calls.sent)
+        ground, choices = self.base.ground, settings.choices() or {}
+        ledger = Ledger(self.base.rows, run_bytes=settings.run_mb << 20)
+        opening = open_runner(
+            settings, tools, ledger, ground.folder, queues=observed.queues, on_start=observed.calls.sent
+        )
         async with opening as runner, asyncio.TaskGroup() as group:
             relay = Relay(
                 offers=offers,
                 runner=runner,
-                lanes=Slots(
+                slots=Slots(
                     {name: choice.concurrency for name, choice in choices.items() if choice.concurrency},
                     width=settings.concurrency,
                     most=settings.slots,
                     room=WAITING_IN_HAND,
-                    permits=self.stands_on.permits,
+                    permits=self.base.permits,
                 ),
                 escalated={name for name, choice in choices.items() if choice.on_rerun == "escalate"},
                 ledger=ledger,
                 artifacts=self.artifacts,
                 bus=self.bus,
                 has_ended=partial(has_ended, link),
-                ownership=self.stands_on.ownership,
-                standstill=standstill,
-                observer=told.calls,
+                ownership=self.base.ownership,
+                gate=gate,
+                observer=observed.calls,
             )
             requests = request_loop(
                 link,
@@ -220,19 +219,19 @@ class _Gateway:
                 slots=settings.slots + WAITING_IN_HAND + LOOKED_AT,
                 grace_s=settings.grace_s,
             )
-            await questions.answer_catalog(lambda: offers.catalog, executor=settings.name)
+            await endpoints.answer_catalog(lambda: offers.catalog, executor=settings.name)
             group.create_task(requests.run())
-            informed = keep_informed(link, (subjects.STREAM_RESULTS,), relay.say_again, every_s=RESULTS_LOOKED_AT_S)
+            informed = keep_informed(link, (subjects.STREAM_RESULTS,), relay.republish, every_s=RESULTS_LOOKED_AT_S)
             group.create_task(informed)
-            group.create_task(follow_halt(link, standstill))
-            told.carrying(requests, ledger, relay.waiting, standstill)
+            group.create_task(follow_halt(link, gate))
+            observed.observe_calls(requests, ledger, relay.waiting, gate)
             if settings.runner == "ductile":
-                told.status.looks["ductile calls"] = runner.findings
-                group.create_task(runner.follow_late(relay.tell_late))
+                observed.status.looks["ductile calls"] = runner.findings
+                group.create_task(runner.follow_late(relay.report_late))
                 every_s = min(each.refresh_s for each in settings.every_ductile().values())
                 group.create_task(keep_fresh(settings, offers, runner.now_has, every_s=every_s, known=tools.ductiles))
             if settings.runner == "plugins":
-                told.status.looks["plugins"] = runner.findings
+                observed.status.looks["plugins"] = runner.findings
                 if settings.plugins.reload:
                     group.create_task(follow_folders(settings, offers, runner.now_has))
             tell_ready()

@@ -1,5 +1,5 @@
-"""The ports of calls. Every instant is UTC. Methods that may wait for disk or network may also raise TryAgain (nothing
-is lost, the same again later), Broken or Misconfigured.
+"""The ports of calls. Times are UTC. Methods that wait for disk or network may also raise TryAgain (nothing is lost,
+and the same may work later), Broken or Misconfigured.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -10,81 +10,76 @@ from ductile_gateway.calls.call import CallRequest, Intent, Receipt, ToolCall, T
 from schemas.status import Finding
 
 StatusCheck = Callable[[], Sequence[Finding] | Awaitable[Sequence[Finding]]]
-"""How a part of the gateway is."""
 
 
 class Begin(Protocol):
-    """The last word before a tool is started: its call is still wanted, still ours, and durably intended."""
+    """Called right before a tool starts: checks that the call is still wanted and ours, and stores the intent."""
 
     async def __call__(self, receipt: Receipt | None = None) -> None:
-        """`receipt`: what the runner will need to find the call again, stored in the same write as the intent. What
-        this raises, the runner raises, and starts nothing: also AlreadyStarted, where there is a receipt already."""
+        """`receipt`: the runner finds the call again by it; stored in the same write as the intent. The runner raises
+        what this raises, and starts nothing: also AlreadyStarted if there is a receipt."""
 
 
 async def unrecorded(receipt: Receipt | None = None) -> None:
-    """Lets everything begin and remembers nothing."""
+    """A Begin that lets every call begin, and stores nothing."""
 
 
 class ToolRunner(Protocol):
-    """Carries out calls. What it remembers of a call it keeps under the call's key until it is told to forget it."""
+    """Carries out calls, and keeps a record of each under its key until `forget`."""
 
     @property
     def finds_anywhere(self) -> bool:
-        """Whether a call that one gateway has started can be found by another, on another machine."""
+        """True if a gateway on another machine can resume a call."""
 
     async def run(self, call: ToolCall, begin: Begin = unrecorded) -> Verdict:
-        """Run the call, and `begin` right before. Raises AlreadyStarted for a key that was started and not forgotten,
-        and what `begin` raises. Cancelling leaves what runs outside of this process running."""
+        """Raises AlreadyStarted for a key that was started and not forgotten, and what `begin` raises. Cancelling does
+        not end processes."""
 
     async def resume(self, call: ToolCall) -> Verdict:
-        """The verdict on a call that may have been started before, waiting for it until its deadline if it still runs.
-        NeverStarted only if it never will run from that start."""
+        """The verdict on a call that may have been started before; waits for one that still runs until its deadline.
+        NeverStarted means that it never will run from that start."""
 
     async def forget(self, key: str) -> None:
-        """The verdict is recorded. A key that is not known is fine."""
+        """Unknown keys are ignored."""
 
 
 class ArtifactStore(Protocol):
     async def put(self, run_id: str, name: str, content: bytes, content_type: str) -> None:
-        """Stored on return. Raises NoRoom, and CannotKeep for a run id or name that the store does not take."""
+        """Durable on return. Raises NoRoom and CannotKeep."""
 
-    async def get(self, run_id: str, name: str) -> bytes | None:
-        """The content, or None when there is none."""
+    async def get(self, run_id: str, name: str) -> bytes | None: ...
 
 
 class CannotKeep(Exception):
-    """The store will never take an artifact of this run id and name."""
+    """The store will never accept this run id and name."""
 
 
 HasEnded = Callable[[str], Awaitable[bool | None]]
-"""Whether the run of this id is known to have ended. None where no agent answers. Raises TryAgain while all is
-stopped."""
+"""True if the run of this id has ended, None if no agent answers. Raises TryAgain while everything is stopped."""
 
 
 class Ownership(Protocol):
-    """Whose a call is."""
-
     async def held(self) -> None:
-        """Raises TryAgain while the owner of the bus is unknown, and Misconfigured once it is another."""
+        """Raises TryAgain while the owner of the bus is unknown, and Misconfigured once it is another gateway."""
 
     def note_delivery(self, key: str, delivered: int, at: datetime) -> None:
-        """The request of call `key`, stored `at`, was delivered for the `delivered`-th time."""
+        """The request, stored `at`, was delivered for the `delivered`-th time."""
 
     def doubt(self, asked: CallRequest) -> str:
-        """Why the call may have been begun elsewhere, or in a time that was lost; empty where it cannot."""
+        """The reason why another gateway may have begun the call, or this one before a restore; empty if none."""
 
     async def lost(self, intent: Intent, *, anywhere: bool) -> str:
-        """Why the gateway that began the call is gone; empty where this one began it. Raises TryAgain while the other
-        lives; and while it may be back, for a call that can not be gone on with `anywhere`."""
+        """The reason why the gateway that began the call is gone; empty if this one began it. Raises TryAgain while the
+        other lives, and unless the call can be resumed `anywhere`, while the other may come back."""
 
 
 class ResultBus(Protocol):
     async def publish(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None:
-        """Durably, under Msg-Id `key`; a duplicate is a success."""
+        """Durable on return, under Msg-Id `key`; a duplicate is a success."""
 
 
 class CallObserver(Protocol):
-    """Hears what becomes of calls. Returns at once, raises nothing, and changes nothing."""
+    """Told of the states of calls. Methods return at once and raise nothing."""
 
     def begun(self, asked: CallRequest) -> None: ...
 
@@ -93,4 +88,4 @@ class CallObserver(Protocol):
     def answered(self, asked: CallRequest, outcome: ToolOutcome) -> None: ...
 
     def known(self, asked: CallRequest) -> None:
-        """It came again, and had been answered before."""
+        """The request came again after its answer."""

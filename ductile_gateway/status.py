@@ -132,13 +132,13 @@ class Observability:
             for health in self._healths.values():
                 group.create_task(health.follow())
 
-    def carrying(self, requests: PullLoop, ledger: Ledger, waiting: WaitingCalls, standstill: PauseGate) -> None:
+    def observe_calls(self, requests: PullLoop, ledger: Ledger, waiting: WaitingCalls, gate: PauseGate) -> None:
         store = self._store
         self.status.looks["gateway store"] = lambda: store_findings(store.trouble, store.path.parent)
-        self.status.looks["gateway halt"] = partial(pause_findings, standstill)
-        self.status.waiting = waiting.told
+        self.status.looks["gateway halt"] = partial(pause_findings, gate)
+        self.status.waiting = waiting.reported
         self.readiness["requests"] = lambda: requests.trouble
-        self._metrics.observe_calls(lambda: requests.in_hand, waiting.told, ledger.number_open)
+        self._metrics.observe_calls(lambda: requests.in_hand, waiting.reported, ledger.number_open)
 
     def _trouble(self) -> str:
         troubles = [health.trouble for health in self._healths.values()]

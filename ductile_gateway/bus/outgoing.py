@@ -135,15 +135,15 @@ async def agent_keys(link: NatsLink, *, progress: bool = False) -> Sequence[Agen
 LOOK_S, LOOK_AGAIN_S = 30.0, 0.25
 
 
-async def read_halt(link: NatsLink, standstill: PauseGate) -> None:
+async def read_halt(link: NatsLink, gate: PauseGate) -> None:
     found = (await patiently(partial(newest, link, subjects.LEASE_BUCKET, subjects.HALT_KEY), LOOK_AGAIN_S)).body
-    before = standstill.why
+    before = gate.why
     with contextlib.suppress(ValidationError):  # the agent puts it right
-        standstill.show(Halt.model_validate_json(found) if found else None)
-    if standstill.why != before:
-        log.warning("stopped" if standstill.why else "everything goes on", extra={"why": standstill.why or before})
+        gate.show(Halt.model_validate_json(found) if found else None)
+    if gate.why != before:
+        log.warning("stopped" if gate.why else "everything goes on", extra={"why": gate.why or before})
 
 
-async def follow_halt(link: NatsLink, standstill: PauseGate) -> None:
+async def follow_halt(link: NatsLink, gate: PauseGate) -> None:
     async for _ in changes(link, subjects.LEASE_BUCKET, subjects.HALT_KEY, every_s=LOOK_S):
-        await read_halt(link, standstill)
+        await read_halt(link, gate)

@@ -1,1 +1,1 @@
-"""A tool call, from the request on the bus to its result: policy, admission, ledger, results, artifacts."""
+"""Tool calls, from the request on the bus to the result: policy, admission, ledger, results, artifacts."""

@@ -1,15 +1,13 @@
-"""Why a call is not begun yet: all places are taken, something is away, its run may have ended, or a person has stopped
-everything.
+"""Admission of calls: slots, calls that wait, the check that a call is still wanted, and the pause gate.
 
-The next place goes to the run with the fewest in its lane, then the fewest of all, then to the one that has waited
-longest. Where the waiting room is full, the run with most waiting there makes room for one that has fewer. Whether a
-write is still wanted is asked every time, as late as can be: where no agent answers, it waits up to its deadline,
-unless one answered a moment ago. A read is asked about after a long wait, and never held up.
+The next slot goes to the run with the fewest calls in the lane, then with the fewest calls of all, then to the one that
+has waited longest. If too many calls wait, the run with the most waiting gives one up for a run that has fewer. Before
+every write the agent is asked as late as possible whether its run goes on: if none answers, the write waits up to its
+deadline, unless it was requested a moment ago. For a read the agent is asked only after a long wait.
 """
 
 import asyncio
 import contextlib
-import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -46,8 +44,8 @@ class _Waiting:
 
 
 class Slots:
-    """Slots: `most` here, and per tool as `widths` says, else `width`, with `permits` over all gateways. `room`: how
-    many calls may wait in hand, None for any; what comes beyond is given back to the bus."""
+    """`most`: calls at a time in this gateway. `widths`: calls at a time per tool, else `width`; with `permits` of all
+    gateways. `room`: calls that may wait here, None for any number; others are given back to the bus."""
 
     def __init__(
         self,
@@ -66,7 +64,7 @@ class Slots:
         self._there: Counter[tuple[str, str]] = Counter()
         self._waiting: list[_Waiting] = []
         self._ended: dict[str, int] = {}
-        """When a run of those that are here or wait gave a slot back last, in ticks."""
+        """Tick at which a run with calls here gave a slot back last."""
         self._ticks = count()
 
     @contextlib.asynccontextmanager
@@ -91,7 +89,7 @@ class Slots:
         except asyncio.CancelledError:
             if me in self._waiting:
                 self._waiting.remove(me)
-            elif not me.let_in.cancelled() and me.let_in.exception() is None:  # it was let in at the same moment
+            elif not me.let_in.cancelled() and me.let_in.exception() is None:  # it got a slot at the same moment
                 self.go(run_id, lane)
             raise
 
@@ -148,13 +146,10 @@ def _full(tool: str) -> TryAgain:
     return TryAgain(f"{FULL.format(tool=tool)}, and others wait", LANE_COME_BACK_S)
 
 
-log = logging.getLogger(__name__)
-
-
-WORTH_TELLING = timedelta(seconds=5)
+WORTH_REPORTING = timedelta(seconds=5)
 FORGOTTEN_AFTER = timedelta(seconds=60)
-"""A message comes again every few seconds: one that does not is another gateway's by now, or gone."""
-MOST_TOLD = 50
+"""A message is redelivered every few seconds: one that is not is another gateway's by now, or gone."""
+MOST_REPORTED = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +161,7 @@ class _Wait:
 
 
 class WaitingCalls:
-    """By key: calls that were put off, and those that wait in hand."""
+    """Calls that were put off, and calls that wait for a slot."""
 
     def __init__(self) -> None:
         self._put_off: dict[str, _Wait] = {}
@@ -174,7 +169,7 @@ class WaitingCalls:
 
     @contextlib.contextmanager
     def noted(self, asked: CallRequest) -> Iterator[None]:
-        """Inside, a call that is put off by TryAgain is noted; one that is not waits no longer."""
+        """Notes the call if it is put off by TryAgain."""
         try:
             yield
         except TryAgain as error:
@@ -198,36 +193,37 @@ class WaitingCalls:
         wait = self._put_off.get(key)
         return wait.why if wait else None
 
-    def told(self) -> tuple[WaitingCall, ...]:
+    def reported(self) -> tuple[WaitingCall, ...]:
         now = utc_now()
         self._put_off = {key: wait for key, wait in self._put_off.items() if now - wait.seen < FORGOTTEN_AFTER}
         waits = (self._put_off | self._in_line).values()
-        long = [wait for wait in waits if now - wait.since >= WORTH_TELLING]
-        return tuple(_told(wait) for wait in sorted(long, key=lambda wait: wait.since)[:MOST_TOLD])
+        long = [wait for wait in waits if now - wait.since >= WORTH_REPORTING]
+        return tuple(_reported(wait) for wait in sorted(long, key=lambda wait: wait.since)[:MOST_REPORTED])
 
 
 def waiting_findings(calls: Sequence[WaitingCall]) -> Sequence[Finding]:
     if not calls:
         return ()
-    first, number = calls[0], f"{len(calls)}{' or more' if len(calls) == MOST_TOLD else ''}"
+    first, number = calls[0], f"{len(calls)}{' or more' if len(calls) == MOST_REPORTED else ''}"
     which = f"step {first.step}" + (f" task {first.task}" if first.task else "")
     text = f"{number} calls wait, that of {first.run_id} {which} since {first.since:%H:%M:%SZ}: {first.why}"
     remedy = "settle what they wait for: they are made then, or given up at their deadlines"
     return [Finding(name="gateway calls", mark="warning", text=text, remedy=remedy)]
 
 
-def _told(wait: _Wait) -> WaitingCall:
-    said = wait.asked.request.model_dump(include={"run_id", "step", "tool", "attempt", "task", "round"})
-    return WaitingCall(**said, since=wait.since, until=wait.asked.request.deadline_at, why=wait.why)
+def _reported(wait: _Wait) -> WaitingCall:
+    known = wait.asked.request.model_dump(include={"run_id", "step", "tool", "attempt", "task", "round"})
+    return WaitingCall(**known, since=wait.since, until=wait.asked.request.deadline_at, why=wait.why)
 
 
 A_MOMENT = timedelta(seconds=2)
-"""Who asked for a call so short a time ago lived then, and its run with it."""
+"""An agent that requested a call so short a time ago was alive, and so was the run."""
 WAITED_FOR_LONG = timedelta(seconds=30)
 ASK_AGAIN_S = 0.5
 
 
 async def check_wanted(intent: Intent, has_ended: HasEnded) -> None:
+    """Raises Withdrawn if the run has ended, and TryAgain if no agent says whether it has."""
     request = intent.asked.request
     if intent.may_repeat and waited(intent) <= WAITED_FOR_LONG:
         return
@@ -246,7 +242,7 @@ COME_BACK_S = 0.25
 
 
 class PauseGate:
-    """Nothing is stopped before `show` says so."""
+    """Holds up calls while everything is stopped; open until `show` is told of a stop."""
 
     def __init__(self) -> None:
         self._halt: Halt | None = None
@@ -258,7 +254,7 @@ class PauseGate:
         return str(self._halt) if self._halt and not self._halt.over else ""
 
     def show(self, halt: Halt | None) -> None:
-        """What the bus shows now. A record that is gone changes nothing: it does not say that the stop is over."""
+        """Takes over the record on the bus. A missing record changes nothing: it does not end a stop."""
         if halt is not None and halt != self._halt:
             self._halt = halt
             self._wake()
@@ -267,7 +263,8 @@ class PauseGate:
         self._closed = True
         self._wake()
 
-    async def over(self) -> None:
+    async def wait_open(self) -> None:
+        """Raises TryAgain if the gateway closes before the stop is over."""
         while self.why and not self._closed:
             await self._changed.wait()
         self.check()
@@ -276,7 +273,8 @@ class PauseGate:
         if why := self.why:
             raise TryAgain(why, COME_BACK_S)
 
-    def without_it(self, asked: CallRequest) -> CallRequest:
+    def with_time_stopped(self, asked: CallRequest) -> CallRequest:
+        """The request with its deadline later by the time for which everything was stopped."""
         request = asked.request
         if self._halt is None or request.deadline_at is None:
             return asked
@@ -288,8 +286,8 @@ class PauseGate:
         self._changed = asyncio.Event()
 
 
-def pause_findings(standstill: PauseGate) -> tuple[Finding, ...]:
-    if not standstill.why:
+def pause_findings(gate: PauseGate) -> tuple[Finding, ...]:
+    if not gate.why:
         return ()
     remedy = "resume everything once that is settled"
-    return (Finding(name="gateway halt", mark="wrong", text=f"no call begins: {standstill.why}", remedy=remedy),)
+    return (Finding(name="gateway halt", mark="wrong", text=f"no call begins: {gate.why}", remedy=remedy),)

@@ -1,6 +1,6 @@
-"""Artifacts as a run sees them, `artifacts/<name>`, one flat folder per run; and texts of others in an event. Pure.
+"""Names and texts of artifacts, which a run knows as `artifacts/<name>` in one flat folder. Pure.
 
-A tool's own name is kept (`critique.md`), unless it says nothing of the content: then tool and step name it (RFC-103:
+A tool's own name is kept (`critique.md`), unless it is generic: then tool and step make the name (RFC-103:
 `artifacts/fetch-01.html`). An argument whose schema says `"format": "artifact"` holds such a path; the tool gets the
 content in its place.
 """
@@ -35,7 +35,7 @@ def masked(text: str, secrets: Iterable[str]) -> str:
 
 
 def tail(text: str, limit: int) -> str:
-    """The last `limit` bytes of UTF-8, from the beginning of a line where there is one among them."""
+    """The last `limit` bytes of UTF-8, from the start of a line if one starts there."""
     encoded = storable(text).strip().encode()
     if len(encoded) <= limit:
         return encoded.decode()
@@ -44,7 +44,7 @@ def tail(text: str, limit: int) -> str:
 
 
 def clipped(text: str, limit: int, *, where: str = "") -> str:
-    """At most `limit` bytes of UTF-8, and a marker that names the artifact `where` to read on, and the place in it."""
+    """At most `limit` bytes of UTF-8, and a marker that says where to read on in the artifact `where`."""
     text = storable(text)
     encoded = text.encode()
     if len(encoded) <= limit:
@@ -62,7 +62,7 @@ LONGEST_STEM = 48
 LONGEST_TASK = 16
 LONGEST_ASKER = 27
 LONGEST_SUFFIX = 10
-SAYS_NOTHING = frozenset({"artifact", "content", "file", "output", "page", "response", "result"})
+GENERIC = frozenset({"artifact", "content", "file", "output", "page", "response", "result"})
 
 SUFFIXES = {
     "application/json": ".json",
@@ -86,8 +86,8 @@ _CHARSET = re.compile(
     r"utf-?8|utf-?(16|32)(le|be)?|(us-)?ascii|(iso-?8859|windows|cp|ibm)-?[0-9]{1,4}|latin-?1|koi8-[ru]|macintosh|"
     r"shift-jis|euc-(jp|kr)|iso-2022-jp|big5|gbk|gb2312|gb18030|tis-620"
 )
-"""Of texts as they are stored. Python knows more, such as `punycode`, which takes half a minute for 0.8 MB."""
-_TELLS_ITS_CONTENT = re.compile(r".*-relayed-([0-9a-f]{16})(?:\..*)?")
+"""Python knows more charsets, such as `punycode`, which takes half a minute for 0.8 MB."""
+_WITH_DIGEST = re.compile(r".*-relayed-([0-9a-f]{16})(?:\..*)?")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -101,12 +101,12 @@ def artifact_name(path: JsonValue) -> str | None:
 
 
 def name_candidates(artifact: ProducedArtifact, asked: CallRequest, *, place: int) -> NameCandidates:
-    """Of the artifact at a place among those of a call, the best first. The last one is no other artifact's."""
+    """Candidates for the name of the artifact at this place of the call, the best first; the last one is unique."""
     request, given = asked.request, PurePosixPath(artifact.name.lstrip("._-"))
     suffix = given.suffix if 1 < len(given.suffix) <= LONGEST_SUFFIX else SUFFIXES.get(media_type(artifact), "")
     stem = (given.stem if given.suffix == suffix else given.name)[:LONGEST_STEM]
     ours = hashlib.sha256(f"{asked.key}/{place}".encode()).hexdigest()[:12]
-    if not stem or stem.lower() in SAYS_NOTHING | {request.tool, asked.route}:
+    if not stem or stem.lower() in GENERIC | {request.tool, asked.route}:
         stem, other = f"{request.tool[:LONGEST_STEM]}-{_asker(asked)}", f"{request.attempt}"
     else:
         other = _asker(asked)
@@ -122,8 +122,8 @@ def _asker(asked: CallRequest) -> str:
 
 
 def digest_in_name(name: str) -> str:
-    """The beginning of the digest that the name itself tells, as those of relayed results do; else empty."""
-    found = _TELLS_ITS_CONTENT.fullmatch(name)
+    """The start of the digest in the name of an artifact of a relayed result; empty for others."""
+    found = _WITH_DIGEST.fullmatch(name)
     return found[1] if found else ""
 
 
@@ -144,7 +144,7 @@ def artifact_text(artifact: ProducedArtifact) -> str | None:
 
 
 def decoded_text(name: str, content: bytes) -> str | None:
-    """The text of an artifact: UTF-8 whatever its name says; else, where its name says text, with replacements."""
+    """UTF-8 whatever the name is; else, if the name is of a text, with replacement characters."""
     try:
         return content.decode()
     except UnicodeDecodeError:

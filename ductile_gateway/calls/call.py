@@ -1,4 +1,4 @@
-"""A tool call from its request to its answer: CallRequest ─▶ ToolCall ─▶ Verdict ─▶ Call. Values only.
+"""Values of a tool call: CallRequest ─▶ Intent ─▶ ToolCall ─▶ Verdict ─▶ Call.
 
 Every call ends in one verdict: an outcome, "it never started", or "unknown". An intent without an answer means that
 the tool may have run. The first answer is kept for ever.
@@ -23,22 +23,22 @@ from schemas.fields import validation_flaws
 from schemas.values import dataclass
 
 CALL_ID = "agentic_call_id"
-"""The argument by which a tool in a Ductile is told the key of its call."""
+"""Argument that gives a tool in a Ductile the key of its call."""
 MARK = "agentic_untrusted"
-"""The argument by which it is told that the run holds untrusted content."""
+"""Argument that tells it that the run holds untrusted content."""
 ALONE = ""
-"""The name of a gateway that is alone, and of none: a call that was never sent in the end any gateway may begin."""
+"""Name of the only gateway of a bus, and owner of a call that any gateway may begin."""
 _Message = Envelope[ToolRequest]
 
 
 class Unacceptable(GiveUp):
-    """A message that can never be taken up; the text says why."""
+    """The message can never be processed; the text says why."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CallRequest:
-    """One attempt of one step, or of a sub-request of it. `route`: the last token of the subject. `body`: the message
-    as it came. `digest`: of what is asked for. `trace` has no span id where that is not known."""
+    """One attempt of one step or sub-request. `route`: last token of the subject. `body`: the message as it came.
+    `digest`: of tool, command and arguments. `trace`: its span id may be empty."""
 
     request: ToolRequest
     route: str
@@ -48,7 +48,7 @@ class CallRequest:
 
     @cached_property
     def key(self) -> str:
-        """`run_id:step:tool:attempt`, and of a sub-request `run_id:step:task:round:tool:attempt`."""
+        """`run_id:step:tool:attempt`, for a sub-request `run_id:step:task:round:tool:attempt`."""
         request = self.request
         return keys.call(request.run_id, request.step, request.tool, request.attempt, request.task, request.round)
 
@@ -73,10 +73,10 @@ def route_of(subject: str) -> str:
 
 
 def read_again(route: str, body: bytes, *, trace: Context | None) -> CallRequest:
-    """The request in a body that was kept. Without a trace it gets one of its run's. Raises Unacceptable."""
+    """Reads a stored body. Without `trace` it gets the one of its run. Raises Unacceptable."""
     subject = subjects.tool_request(route)
     try:
-        # A newer agent may send fields that we do not know yet.
+        # A newer agent may send fields that we do not know.
         envelope = _Message.model_validate_json(body, extra="ignore")
     except ValidationError as error:
         raise Unacceptable(f"not a valid {subjects.TOOL_REQUEST}: {validation_flaws(error)}") from None
@@ -96,22 +96,22 @@ def _digest(text: str) -> str:
 
 
 Way = Literal["plugin", "pipeline", "event"]
-"""A command by Ductile's API, a pipeline by the API, or an event through its relay ingress."""
+"""A command or a pipeline by Ductile's API, or an event through its relay ingress."""
 
 
 class AlreadyStarted(Exception):
-    """A call with this key was started before: resume it, never run it again."""
+    """The call was started before: resume it, never run it again."""
 
 
 class Withdrawn(Exception):
-    """The call was withdrawn: it is not started."""
+    """The run has ended: the call is not started."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One attempt of one step, or of a sub-request of it. `deadline_at`: for the tool. `wanted_until`: how long its
-    answer is waited for; None where not known. `complete`: the payload is whole; else the call can be looked for, and
-    must not be sent. `may_repeat`: it reads, or repeating it does no harm."""
+    """A call for a runner. `deadline_at`: for the tool. `wanted_until`: until when the agent waits, None if unknown.
+    `complete`: False if an artifact is missing in the payload: the call can be resumed, but must not be sent.
+    `may_repeat`: it reads, or repeating it does no harm."""
 
     key: str
     plugin: str
@@ -143,7 +143,7 @@ class ToolCall:
 
 @dataclass(frozen=True)
 class ProducedArtifact:
-    """Content that a tool made. `name` is one safe path part: `[A-Za-z0-9._-]`, at most 100, no leading dot or dash."""
+    """`name`: one safe path part of `[A-Za-z0-9._-]`, at most 100 characters, no leading dot or dash."""
 
     name: str
     content_type: str
@@ -156,7 +156,7 @@ class ProducedArtifact:
 
 @dataclass(frozen=True, slots=True)
 class NameCandidates:
-    """Of an artifact: the names that it may get, its SHA-256 in hex, and its size in bytes."""
+    """Possible names of one artifact, its SHA-256 in hex, and its size in bytes."""
 
     candidates: tuple[str, ...]
     sha256: str
@@ -165,8 +165,8 @@ class NameCandidates:
 
 @dataclass(frozen=True, slots=True)
 class JobFacts:
-    """What is known of the execution beside its outcome. `stderr`: its end. `last_error`: of the attempt before the
-    last. Both without secrets. `began_at`, `ended_at`: by the executor's clock."""
+    """Facts about the execution. `stderr`: its tail. `last_error`: of the attempt before the last. Both are without
+    secrets. `began_at`, `ended_at`: by the executor's clock."""
 
     job_id: str | None = None
     began_at: datetime | None = None
@@ -187,11 +187,10 @@ class JobFacts:
 
 @dataclass(frozen=True, slots=True)
 class ToolOutcome:
-    """What the tool answered: ok with `text` for people, `output` for programs and `artifacts`; continuation: what it
-    needs first, in `output` or in the markdown form in `text`; error with `message`, `error_class` and `retryable`:
-    whether another attempt can help, not whether it is allowed. After timeout and bad_output a write may have done its
-    work; after storage_full it has; what expired was not started. `said_by`: the plugin, where a pipeline has
-    several."""
+    """The answer of a tool. ok: `text` for people, `output` for programs, and `artifacts`. continuation: requests that
+    it needs first. error: `message` and `error_class`; `retryable`: another attempt may help, which does not mean that
+    it is allowed. After timeout and bad_output a write may have done its work, after storage_full it has; a call that
+    expired was not started. `said_by`: the plugin that answered, in a pipeline of several."""
 
     status: Literal["ok", "error", "continuation"]
     text: str = ""
@@ -211,12 +210,12 @@ def failed(error_class: str, message: str, *, retryable: bool) -> ToolOutcome:
 
 @dataclass(frozen=True, slots=True)
 class NeverStarted:
-    """The tool has not run and never will from that start: the call may be run as if for the first time."""
+    """The tool has not run and never will from that start: the call may be run as a new one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """The tool was started and its end was not seen. `jobs`: those of a Ductile that may be the call's."""
+    """The tool was started and its end was not seen. `jobs`: jobs of a Ductile that may be the call's."""
 
     reason: str
     jobs: tuple[str, ...] = ()
@@ -227,8 +226,8 @@ Verdict = ToolOutcome | NeverStarted | Unknown
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """Durable before the call is sent: a call without one was never sent. `job_id`: Ductile's, once it has answered.
-    `way`: how it was sent. `newest`: the command's newest job just before, empty for none, None where not known."""
+    """Durable before the call is sent: a call without one was never sent. `job_id`: set once Ductile has answered.
+    `newest`: the command's newest job just before, empty for none, None if unknown."""
 
     begun_at: datetime
     job_id: str | None = None
@@ -238,8 +237,8 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Ductile's job of a call; of a pipeline the first of several. `of`: plugin and command, where known. `ductile`:
-    the name of the one that has it. `late_since`: when it outlived the deadline of the call."""
+    """Ductile's job of a call, the first one of a pipeline. `of`: plugin and command, if known. `ductile`: name of the
+    Ductile. `late_since`: when it outlived the deadline of the call."""
 
     job_id: str
     pipeline: bool
@@ -250,8 +249,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intent:
-    """The tool is about to be run, until `deadline_at`. `by`: the gateway that begins it; empty where the ledger has
-    only one, or none has begun it."""
+    """A call that is about to be run, until `deadline_at`. `by`: the gateway that began it, or ALONE."""
 
     asked: CallRequest
     may_repeat: bool
@@ -269,8 +267,8 @@ OPEN, ANSWERED = "open", "answered"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """What is remembered of a call. `state`: open, or answered at `at`. `body`: the result as it is published, else the
-    request. `by`: the gateway that has begun or answered it. `begun`: its receipt. `late`: the job that outlived it."""
+    """The ledger's row of a call: open, or answered at `at`. `body`: of the result once answered, else of the request.
+    `by`: the gateway that began or answered it. `begun`: its receipt. `late`: a job that outlived the call."""
 
     key: str
     digest: str
@@ -289,7 +287,7 @@ class Call:
     body: bytes = b""
 
     def intent(self) -> Intent:
-        """Of one that is open."""
+        """Intent of an open call."""
         asked, by = read_again(self.route, self.body, trace=self.trace), self.by or ALONE
         return Intent(asked=asked, may_repeat=self.may_repeat, deadline_at=self.deadline_at, by=by)
 

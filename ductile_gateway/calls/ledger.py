@@ -1,7 +1,7 @@
-"""The ledger: the row of each call, the names of each run's artifacts, and every change of both, which is pure.
+"""The ledger: one row per call, the names of each run's artifacts, and the pure functions that change them.
 
 A call belongs to the gateway that began it (`by`), until another adopts it or it turns out that it was never sent. The
-first answer is kept, of any gateway.
+first answer of any gateway is kept.
 """
 
 import sys
@@ -101,7 +101,7 @@ def named(
 
 
 class Ledger:
-    """Everything is durable on return. `run_bytes`: what the artifacts of one run may take together."""
+    """Changes are durable on return. `run_bytes`: limit for all artifacts of one run."""
 
     def __init__(self, rows: Rows, *, run_bytes: int = sys.maxsize) -> None:
         self._rows = rows
@@ -111,29 +111,28 @@ class Ledger:
         return await self._rows.read(Call, key)
 
     async def intend(self, intent: Intent, receipt: Receipt | None = None) -> None:
-        """The tool is about to be run by this gateway. Raises AlreadyStarted where another receipt was not dropped, and
-        TryAgain where another gateway has begun or answered the call: `find` says so from then on."""
+        """This gateway is about to run the tool. Raises AlreadyStarted if there is a receipt, and TryAgain if another
+        gateway has begun or answered the call."""
         await self._change(intent.key, partial(intended, intent=intent, receipt=receipt, by=self._rows.by))
 
     async def adopt(self, intent: Intent) -> None:
-        """The call is this gateway's now. Raises TryAgain where it has changed meanwhile."""
+        """Makes the call this gateway's. Raises TryAgain if it has changed meanwhile."""
         await self._change(intent.key, partial(adopted, intent=intent, by=self._rows.by))
 
     async def answer(self, answer: Call) -> Call:
-        """Returns the first answer to the key, which is kept for ever."""
+        """Returns the first answer to the call, which is kept for ever."""
         return await self._change(answer.key, partial(answered, answer=answer, by=self._rows.by)) or answer
 
     async def name_artifacts(
         self, run_id: str, key: str, wanted: Sequence[NameCandidates], *, at: datetime
     ) -> tuple[str, ...]:
-        """For each artifact the first candidate that no other of the run has. The same call gets the same names; case
-        does not tell names apart. Raises NoRoom, and ValueError where all candidates for a name are taken."""
+        """Gives each artifact its first candidate that is free in the run, ignoring case. The same call gets the same
+        names. Raises NoRoom, and ValueError if all candidates are taken."""
         naming = partial(named, run_id=run_id, key=key, wanted=wanted, most=self._run_bytes, at=at)
         kept = await self._rows.change(ArtifactNames, naming, run_id)
         return tuple(one.name for one in kept.all if one.key == key) if kept else ()
 
     async def digest_of(self, run_id: str, name: str) -> str | None:
-        """The digest that was given with the name of the artifact; None where none was."""
         kept = await self._rows.read(ArtifactNames, run_id)
         return next((one.sha256 for one in kept.all if one.name.lower() == name.lower()), None) if kept else None
 
@@ -152,7 +151,7 @@ class Ledger:
         await self._change_begun(key, lambda call, begun: replace(call, begun=replace(begun, job_id=job_id)))
 
     async def never_sent(self, key: str) -> None:
-        """Its receipt is needed no more: any gateway may begin it."""
+        """Drops the receipt: any gateway may begin the call."""
         await self._change_begun(key, lambda call, _: replace(call, by=ALONE, begun=None))
 
     async def outlived(self, key: str, job: Job, at: datetime) -> None:
@@ -160,7 +159,7 @@ class Ledger:
         await self._change(key, lambda call: replace(call, late=late) if call and not call.late else call)
 
     def late(self) -> list[tuple[str, Job]]:
-        """With the keys of their calls, the longest late first."""
+        """Late jobs with the keys of their calls, the longest late first."""
         late = [(call.key, call.late) for call in self._rows.listed(Call, _LATE) if call.late]
         return sorted(late, key=lambda late: late[1].late_since or EPOCH)
 

@@ -1,6 +1,6 @@
-"""The rules of calls: what is on offer, which may be made, and what follows from one whose end was not seen. Pure.
+"""The rules of calls: the offers, the admission of a request, and the outcome of a call whose end was not seen. Pure.
 
-Everything that the agent checked is checked again. Refusals that another plan can mend are `invalid_arguments` or
+Everything that the agent checked is checked again. Refusals that another plan can avoid are `invalid_arguments` or
 `not_found`; `not_allowed` is for a person. A write with an unknown outcome is in doubt: it is never run again.
 """
 
@@ -26,9 +26,7 @@ from schemas.events import GIVEN_KEYS, RESERVED_KEYS
 from schemas.values import dataclass, replace
 
 UNCERTAIN = frozenset({"timeout", "bad_output"})
-"""Errors after which a tool that changes something may have done so."""
-
-
+"""Errors after which a write may have done its work."""
 MOST_FLAWS = 3
 
 
@@ -42,8 +40,8 @@ NONE_AWAITED: Mapping[str, AwaitedTool] = {}
 
 
 class Offers:
-    """The replaceable catalog of `executor`. `problems`: what is not on offer, and why. `awaited`: tools that are not
-    known yet to be offered."""
+    """The replaceable catalog of `executor`. `problems`: reasons why tools are not on offer. `awaited`: tools of
+    Ductiles that have not answered yet."""
 
     def __init__(self, *, executor: str = subjects.SERVICE_GATEWAY) -> None:
         self._executor = executor
@@ -70,7 +68,7 @@ class Offers:
         return bool(self._awaited)
 
     def awaited(self, name: str) -> str:
-        """Why it is not known yet whether there is such a tool; empty where it is."""
+        """The reason why the tool is not known yet; empty if it is."""
         found = self._awaited.get(name)
         return found.why if found else ""
 
@@ -89,7 +87,7 @@ class Offers:
         return offer.command(command) if offer else None
 
     def flaw(self, asked: CallRequest) -> str | None:
-        """What is wrong with the arguments; None also where there is no schema to check against."""
+        """The flaw in the arguments; None also if there is no schema to check against."""
         request = asked.request
         validator = self._validators.get((request.tool, request.tool_command))
         if validator is None:
@@ -102,8 +100,7 @@ class Offers:
 
 
 def admit(asked: CallRequest, offer: ToolOffer | None, *, flaw: str | None, now: datetime) -> Intent | ToolOutcome:
-    """The intent to run a request that never ran, or why not. `flaw`: what is wrong with its arguments by the command's
-    schema."""
+    """The intent to run a new request, or the refusal. `flaw`: of its arguments by the command's schema."""
     command = offer.command(asked.request.tool_command) if offer else None
     if offer is None or command is None or offer.route != asked.route or asked.route in subjects.OUR_OWN_ROUTES:
         return failed("not_allowed", _why_not_allowed(asked, offer), retryable=False)
@@ -128,7 +125,7 @@ def with_wait_reason(outcome: ToolOutcome, why: str | None) -> ToolOutcome:
 
 
 def after_resume(verdict: Verdict, intent: Intent) -> ToolOutcome | None:
-    """None where the start that was looked for has done nothing that matters: admit the call anew."""
+    """None if the earlier start has done nothing that matters: the call is admitted as a new one."""
     if isinstance(verdict, NeverStarted) or (isinstance(verdict, Unknown) and intent.may_repeat):
         return None
     return after_run(verdict, intent)
@@ -148,16 +145,17 @@ def after_run(verdict: Verdict, intent: Intent) -> ToolOutcome:
 
 
 def after_reruns(outcome: ToolOutcome, intent: Intent, *, escalates: bool) -> ToolOutcome:
-    """What follows for a call that Ductile itself has run more than once: of a write that is told, or left in doubt."""
+    """For a write that Ductile has run more than once: adds that to the outcome, or with `escalates` leaves it in
+    doubt."""
     job = outcome.job
     if intent.may_repeat or not job.was_rerun or outcome.error_class == "in_doubt":
         return outcome
-    told = f"Ductile ran it {job.attempts} times: it was killed meanwhile, or the plugin failed and asked for it"
+    reruns = f"Ductile ran it {job.attempts} times: it was killed meanwhile, or the plugin failed and asked for it"
     if escalates:
-        return replace(in_doubt(intent, told, job.ids), job=job)
+        return replace(in_doubt(intent, reruns, job.ids), job=job)
     if outcome.status == "error":
-        return replace(outcome, message=f"{outcome.message} [{told}]")
-    return replace(outcome, text=f"{outcome.text}\n[{told}. What it changes may have been changed as often]")
+        return replace(outcome, message=f"{outcome.message} [{reruns}]")
+    return replace(outcome, text=f"{outcome.text}\n[{reruns}. What it changes may have been changed as often]")
 
 
 def in_doubt(intent: Intent, reason: str, jobs: Sequence[str] = ()) -> ToolOutcome:

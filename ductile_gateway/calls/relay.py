@@ -1,10 +1,10 @@
-"""A tool request, from the bus to the tool and back.
+"""Carries a tool request from the bus to the tool, and the result back.
 
     request ─▶ ledger: known? ─▶ admit ─▶ intent durable, tool ─▶ artifacts, answer durable ─▶ publish ─▶ (ack)
 
 An answered call is never run again: its answer is published again. An intent is durable right before the tool starts,
-with what its runner needs to find the call; without an answer it is looked for, never simply run. Each step from the
-outcome to the result may be repeated. What came of a call that was answered without its end is told late.
+with what its runner needs to find the call. A call with an intent and no answer is resumed, never simply run. Each step
+from the outcome to the result may be repeated. If a call was answered before its end, a late result follows.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ from schemas import subjects
 from schemas.values import dataclass, replace
 
 PUBLISHED_AGAIN = timedelta(seconds=60)
-"""How far back results are published once more: a power cut may have cost the bus what it had acknowledged."""
+"""Age of results that are published again: a power cut may have cost the bus what it had acknowledged."""
 PUBLISHED_AT_ONCE = 32
 _CHANGED = (
     "{argument}: what is stored as {path} is not what its tool made, by its SHA-256: somebody has replaced it, and the "
@@ -57,18 +57,18 @@ log = logging.getLogger(__name__)
 
 @dataclass(kw_only=True, eq=False)
 class Relay:
-    """`escalated`: tools whose repeated writes are put to a person."""
+    """`escalated`: tools whose repeated writes are left to a person."""
 
     offers: Offers
     runner: ToolRunner
-    lanes: Slots
+    slots: Slots
     escalated: Container[str] = frozenset()
     ledger: Ledger
     artifacts: ArtifactStore
     bus: ResultBus
     has_ended: HasEnded
     ownership: Ownership
-    standstill: PauseGate
+    gate: PauseGate
     observer: CallObserver
 
     def __post_init__(self) -> None:
@@ -76,8 +76,8 @@ class Relay:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def take(self, asked: CallRequest, check: Callable[[], Awaitable[None]] | None = None) -> None:
-        """One request, until its result is published. `check`: whether it may be taken at all, once it is known whether
-        it writes. Raises Unacceptable, TryAgain, Broken or Misconfigured."""
+        """Returns once the result is published. `check` may refuse the request, after the tools are known. Raises
+        Unacceptable, TryAgain, Broken or Misconfigured."""
         async with self._locks.setdefault(asked.key, asyncio.Lock()):
             try:
                 with self.waiting.noted(asked):
@@ -87,20 +87,19 @@ class Relay:
                 raise
 
     def begin_no_more(self) -> None:
-        self.standstill.close()
-        self.lanes.close()
+        self.gate.close()
+        self.slots.close()
 
-    async def say_again(self) -> None:
-        """Publish the answers of late: the bus may have forgotten them. The request of one that was never published is
-        delivered again."""
+    async def republish(self) -> None:
+        """Publishes recent answers again: the bus may have lost them."""
         answers = await self.ledger.answers_to_publish(utc_now() - PUBLISHED_AGAIN)
         if answers:
-            log.info("saying again", extra={"to_publish": len(answers)})
+            log.info("publishing results again", extra={"to_publish": len(answers)})
         for first in range(0, len(answers), PUBLISHED_AT_ONCE):
             await asyncio.gather(*map(self._publish, answers[first : first + PUBLISHED_AT_ONCE]))
 
-    async def tell_late(self, key: str, verdict: Verdict) -> bool:
-        """Publish what came of a call that was answered at its deadline. False while it is not answered yet."""
+    async def report_late(self, key: str, verdict: Verdict) -> bool:
+        """Publishes the end of a call that was answered at its deadline. Returns False if it is not answered yet."""
         answer = await self.ledger.find(key)
         if answer is None or answer.state == OPEN:
             return False
@@ -118,21 +117,21 @@ class Relay:
             return await self.record(asked, await self._first(asked))
         if known.digest != asked.digest:
             raise Unacceptable(f"protocol violation: another request was made before under the key {asked.key}")
-        if known.state == OPEN:  # it is not judged again: it was when it was new
+        if known.state == OPEN:  # it is not admitted again: it was when it was new
             return await self.record(asked, await self._taken_up(known.intent()))
         self.observer.known(asked)
         return results.with_capability(known, asked.request.capability)
 
     async def _first(self, asked: CallRequest) -> ToolOutcome:
-        if why := self.standstill.why:
+        if why := self.gate.why:
             with self.waiting.in_line(asked, why):
-                await self.standstill.over()
-        asked = self.standstill.without_it(asked)
+                await self.gate.wait_open()
+        asked = self.gate.with_time_stopped(asked)
         request = asked.request
         async with contextlib.AsyncExitStack() as place:
             with self.waiting.in_line(asked, FULL.format(tool=request.tool)):
-                await place.enter_async_context(self.lanes.enter(request.run_id, request.tool))
-            self.standstill.check()
+                await place.enter_async_context(self.slots.enter(request.run_id, request.tool))
+            self.gate.check()
             offer, flaw = self.offers.find(request.tool), self.offers.flaw(asked)
             admitted = policy.admit(asked, offer, flaw=flaw, now=utc_now())
             if isinstance(admitted, Intent):
@@ -148,13 +147,13 @@ class Relay:
         call = ToolCall.of(intent, payload)
         try:
             return await self._start(intent, call)
-        except AlreadyStarted:  # a crash took the intent of the call, and not what the runner remembers
+        except AlreadyStarted:  # a crash took the intent of the call, and not the runner's record
             return await self._resumed(intent, call) or await self._start(intent, call)
 
     async def _start(self, intent: Intent, call: ToolCall) -> ToolOutcome:
         doubt = self.ownership.doubt(intent.asked)
         try:
-            if waited(intent) > A_MOMENT:  # its run may have ended, and what is away is waited for
+            if waited(intent) > A_MOMENT:  # its run may have ended
                 await check_wanted(intent, self.has_ended)
             if doubt and not intent.may_repeat:
                 verdict: Verdict = Unknown(doubt)
@@ -166,9 +165,9 @@ class Relay:
 
     async def _begin(self, intent: Intent, receipt: Receipt | None = None) -> None:
         await check_wanted(intent, self.has_ended)
-        self.standstill.check()
+        self.gate.check()
         await self.ownership.held()
-        if receipt or not intent.may_repeat:  # else, if a crash takes it, the call is repeated: it may be
+        if receipt or not intent.may_repeat:  # else the call is repeated after a crash
             await self.ledger.intend(intent, receipt)
             await self.ownership.held()  # a process may have been stopped while it was written
         self.observer.begun(intent.asked)
@@ -181,9 +180,8 @@ class Relay:
         return policy.after_reruns(outcome, intent, escalates=escalates)
 
     async def _taken_up(self, intent: Intent) -> ToolOutcome:
-        """What came of a call that was begun before. Raises TryAgain while another gateway lives that began it. It is
-        adopted only where it can be found from here, or repeated, so that a crash of this one leaves it in doubt as
-        well."""
+        """Outcome of a call that was begun before. Raises TryAgain while another gateway lives that began it. The call
+        is adopted only if it can be found from here, or repeated: else it stays in doubt if this gateway crashes."""
         anywhere = intent.may_repeat or self.runner.finds_anywhere
         lost = await self.ownership.lost(intent, anywhere=anywhere)
         if lost and not anywhere:
@@ -199,7 +197,7 @@ class Relay:
         return await self._resumed(intent, call) or await self._first(intent.asked)
 
     async def _resumed(self, intent: Intent, call: ToolCall) -> ToolOutcome | None:
-        """What came of a call that may have been started; None where it may be started anew."""
+        """Outcome of a call that may have been started; None if it may be started again."""
         outcome = policy.after_resume(await self._verdict(call, self.runner.resume(call)), intent)
         if outcome:
             return self._of_reruns(outcome, intent)
@@ -211,14 +209,14 @@ class Relay:
             verdict = await running
         except (AlreadyStarted, Withdrawn, TryAgain, Broken, Misconfigured):
             raise
-        except Exception as error:  # whatever failed there, the tool may have run, and the agent has to hear of it
+        except Exception as error:  # the tool may have run, and the agent has to know
             log.exception("the runner failed", extra=call.facts())
             return Unknown(f"the gateway failed while it ran ({type(error).__name__})")
         reads = results.reads_form(self.offers.find(call.asked.request.tool))
         return results.with_markdown_form(verdict, plugin=call.plugin, reads=reads)
 
     async def _arguments(self, asked: CallRequest) -> dict[str, JsonValue] | ToolOutcome:
-        """Those of the request, with contents in the place of the paths of artifacts; or why they cannot be given."""
+        """Arguments with the contents of artifacts in the place of their paths; or the refusal."""
         request = asked.request
         command = self.offers.command(request.tool, request.tool_command)
         if command is None:
@@ -240,15 +238,15 @@ class Relay:
         return payload
 
     async def record(self, asked: CallRequest, outcome: ToolOutcome) -> Call:
-        """The answer to an outcome, durable; or the one that is there already. Raises Misconfigured once another
-        gateway owns the bus."""
+        """Stores the answer durably and returns it, or the first one. Raises Misconfigured once another gateway owns
+        the bus."""
         answer = None
         try:
             outcome = results.fit_for_event(outcome)
             answer = results.answer_to(asked, outcome, await self._keep(asked, outcome), at=utc_now())
         except NoRoom as error:
             outcome = results.not_stored(outcome, str(error))
-        except (CannotKeep, ValueError, RecursionError) as error:  # numbers without end, levels without number
+        except (CannotKeep, ValueError, RecursionError) as error:  # such as infinite numbers and deep nesting
             why = error if isinstance(error, CannotKeep) else type(error).__name__
             message = f"the tool has run, but what it brought cannot be kept: {why}"
             outcome = failed("bad_output", message, retryable=False)

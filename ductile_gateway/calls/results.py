@@ -1,8 +1,8 @@
-"""From what a tool answered to the result on the bus. Pure.
+"""Makes the result on the bus from the outcome of a tool. Pure.
 
-A tool may say in a markdown form how it ended, or what it needs first. Only the plugin's own word counts: a page that
-it fetched must not ask for tools in its name. Results are small: large text and output become artifacts, named by path,
-type, size and hash (RFC-103).
+The text of a tool may be a markdown form with its status, or a continuation. Only a form in the plugin's own name
+counts: a page that it fetched must not ask for tools. Results are small: large texts and outputs become artifacts,
+listed by path, type, size and hash (RFC-103).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -30,8 +30,7 @@ from schemas.events import Envelope, ToolError, ToolOutput, ToolResult
 from schemas.markdown_form import is_form
 from schemas.values import dataclass, replace
 
-MAX_BYTES = 64 * 1024
-"""Of a continuation: a journal keeps it."""
+MAX_CONTINUATION_BYTES = 64 * 1024
 
 
 def reads_form(offer: ToolOffer | None) -> bool:
@@ -39,7 +38,7 @@ def reads_form(offer: ToolOffer | None) -> bool:
 
 
 def with_markdown_form(verdict: Verdict, *, plugin: str, reads: bool) -> Verdict:
-    """The verdict that the text of another one tells, if it tells one. `reads`: also where only the text says so."""
+    """The verdict with its markdown form applied, if its text is one. `reads`: a form counts beside status ok, too."""
     if not isinstance(verdict, ToolOutcome) or verdict.continuation or verdict.status == "error":
         return verdict
     in_form = is_form(verdict.text)
@@ -51,7 +50,7 @@ def with_markdown_form(verdict: Verdict, *, plugin: str, reads: bool) -> Verdict
         said = read_plugin_result(verdict.text)
     except ValueError as flaws:
         return unreadable(verdict, str(flaws))
-    return _told(verdict, said, {plugin, verdict.said_by or plugin})
+    return _from_form(verdict, said, {plugin, verdict.said_by or plugin})
 
 
 def unreadable(outcome: ToolOutcome, flaws: str) -> ToolOutcome:
@@ -63,7 +62,7 @@ def continuation_fields(continuation: Continuation) -> dict[str, JsonValue]:
     return dict(continuation.model_dump(mode="json", exclude_none=True))
 
 
-def _told(outcome: ToolOutcome, said: PluginResult, names: Collection[str]) -> ToolOutcome:
+def _from_form(outcome: ToolOutcome, said: PluginResult, names: Collection[str]) -> ToolOutcome:
     if said.plugin not in names:
         return unreadable(outcome, f"Plugin is {said.plugin[:64]}, and the plugin is {' or '.join(sorted(names))}")
     if said.continuation:
@@ -80,18 +79,18 @@ def _told(outcome: ToolOutcome, said: PluginResult, names: Collection[str]) -> T
 SOURCE = "/agentic-loop/ductile-gateway"
 MAX_OUTPUT_BYTES = 4 * 1024
 MAX_SUMMARY_BYTES = 12 * 1024
-"""As much as the model is shown of one result. A text beyond it becomes an artifact, and its beginning is shown."""
+"""The model is shown this much of a result. A longer text becomes an artifact, and its start is shown."""
 MAX_MESSAGE_BYTES = 4 * 1024
 EXCERPT_BYTES = 8 * 1024
 LEAST_EXCERPT_BYTES = 1024
 BROUGHT_BYTES = 2 * 1024
-"""Of what a tool brought, in the error that says why it could not be kept."""
+"""Part of a text that is quoted in the error that says why it could not be stored."""
 MAX_ARTIFACTS = 100
 MAX_RESULT_BYTES = 512 * 1024
 
 NO_ROOM = "storage_full"
 UNSEEN = frozenset({"timeout", "in_doubt"})
-"""Errors that say of a call that its end was not seen."""
+"""Errors of calls whose end was not seen."""
 
 _Message = Envelope[ToolResult]
 
@@ -103,11 +102,11 @@ class StoredArtifact:
 
 
 def fit_for_event(outcome: ToolOutcome) -> ToolOutcome:
-    """The outcome as an event can carry it: texts that can be stored, and what is too large among the artifacts."""
+    """The outcome as an event can carry it: texts are storable, and large ones are artifacts."""
     if outcome.status == "error":
         return outcome
-    if outcome.continuation and len(to_json(continuation_fields(outcome.continuation))) > MAX_BYTES:
-        return unreadable(outcome, f"it has more than {MAX_BYTES} bytes")
+    if outcome.continuation and len(to_json(continuation_fields(outcome.continuation))) > MAX_CONTINUATION_BYTES:
+        return unreadable(outcome, f"it has more than {MAX_CONTINUATION_BYTES} bytes")
     if len(outcome.artifacts) > MAX_ARTIFACTS:
         message = f"the tool has run and made {len(outcome.artifacts)} artifacts, and at most {MAX_ARTIFACTS} are taken"
         return failed("bad_output", message, retryable=False)
@@ -115,14 +114,14 @@ def fit_for_event(outcome: ToolOutcome) -> ToolOutcome:
     if _is_large(text):
         artifacts = (*artifacts, ProducedArtifact("output.txt", "text/plain", text.encode()))
     if len(to_json(output)) > MAX_OUTPUT_BYTES:
-        # A line for each value, so that parts of it can be read. Not indented: deep nesting would multiply the size.
+        # One line per value, so that parts can be read. Without indentation, which multiplies the size of deep nesting.
         artifacts = (*artifacts, ProducedArtifact("output.json", "application/json", to_json(output, indent=0)))
         output = {"untrusted": True} if is_untrusted(output) else {}
     return replace(outcome, text=text, output=output, artifacts=artifacts)
 
 
 def answer_to(asked: CallRequest, outcome: ToolOutcome, kept: Sequence[StoredArtifact], *, at: datetime) -> Call:
-    """The answer to a request: what is written down and then published. `kept` are the outcome's artifacts."""
+    """`kept`: the outcome's artifacts."""
     request = asked.request
     result = ToolResult(
         run_id=request.run_id,
@@ -156,7 +155,7 @@ def _ending(outcome: ToolOutcome, kept: Sequence[StoredArtifact], at: datetime) 
 
 
 def with_capability(answer: Call, capability: str | None) -> Call:
-    """The answer with the capability of the request that it answers now: asked again, it may be by a newer key."""
+    """The answer with the capability of the repeated request, which may be by a newer key."""
     message = _Message.model_validate_json(answer.body)
     if message.payload.capability == capability:
         return answer
@@ -165,7 +164,7 @@ def with_capability(answer: Call, capability: str | None) -> Call:
 
 
 def not_stored(outcome: ToolOutcome, why: str) -> ToolOutcome:
-    """An error for a person, with the beginning of what the tool brought: it has run and is not run again."""
+    """An error for a person, with the start of the text that the tool brought: it has run and is not run again."""
     texts = (text for artifact in outcome.artifacts if (text := artifact_text(artifact)) is not None)
     began = clipped("\n".join(filter(None, (outcome.text, next(texts, "")))), BROUGHT_BYTES)
     message = f"the tool has run, and there was no room for what it brought: {why}. It brought: {began or 'no text'}"
@@ -173,8 +172,8 @@ def not_stored(outcome: ToolOutcome, why: str) -> ToolOutcome:
 
 
 def late_answer(answer: Call, outcome: ToolOutcome) -> Call | None:
-    """How a call ended whose answer said that its end was not seen; None where its end was seen. The same however
-    often it is made: a gateway that dies before it notes that it has told of it tells again."""
+    """The late result of a call whose end was not seen; None if it was. Deterministic: a gateway that dies before it
+    notes that it has published the late result publishes it again."""
     answered: ToolResult = _Message.model_validate_json(answer.body).payload
     if answered.error is None or answered.error.error_class not in UNSEEN:
         return None
@@ -199,7 +198,7 @@ def headers_of(answer: Call) -> dict[str, str]:
 
 
 def output_of(outcome: ToolOutcome, kept: Sequence[StoredArtifact]) -> ToolOutput:
-    """What a fit outcome that is no error brought, as the event says it. `kept` are its artifacts."""
+    """`outcome`: fit for an event, and no error. `kept`: its artifacts."""
     whole = next((one for one in kept if one.artifact.content == outcome.text.encode()), None)
     where = artifact_path(whole.name) if whole else ""
     summary = clipped(outcome.text, EXCERPT_BYTES, where=where) if _is_large(outcome.text) else outcome.text

@@ -40,7 +40,7 @@ async def consuming(link: NatsLink, relay: Relay) -> AsyncIterator[None]:
     """The relay at work, as after a start."""
     loop = requests_of(link, relay)
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(work) for work in (relay.say_again(), loop.run())]
+        tasks = [group.create_task(work) for work in (relay.republish(), loop.run())]
         yield
         for task in tasks:
             task.cancel()

@@ -224,13 +224,13 @@ class World:
         return Relay(
             offers=offering(catalog),
             runner=self.runner,
-            lanes=Slots({offer.name: 4 for offer in catalog.tools}, most=32, room=16),
+            slots=Slots({offer.name: 4 for offer in catalog.tools}, most=32, room=16),
             ledger=self.ledger,
             artifacts=self.artifacts,
             bus=self.bus,
             has_ended=self.has_ended,
             ownership=self.ownership,
-            standstill=PauseGate(),
+            gate=PauseGate(),
             observer=self.observer,
         )
 

@@ -178,17 +178,17 @@ async def test_a_call_that_waits_is_told_until_it_is_made_or_given_up_with_what_
     for asked in (first, second):
         with pytest.raises(TryAgain):
             await relay.take(asked)
-    assert relay.waiting.told() == ()  # for a moment anything may wait
+    assert relay.waiting.reported() == ()  # for a moment anything may wait
     world.clock.advance(10)
-    call, _ = relay.waiting.told()
+    call, _ = relay.waiting.reported()
     assert (call.run_id, call.step, call.tool, call.since) == (RUN, 1, "fetch", NOON)
     assert (call.until, call.why) == (due, "nothing answers at http://localhost:1")
     world.runner.away = False
     await relay.take(first)
-    assert [call.step for call in relay.waiting.told()] == [2]
+    assert [call.step for call in relay.waiting.reported()] == [2]
     world.clock.advance(600)
     await relay.take(second)
-    assert (outcomes(world), relay.waiting.told()) == (["in_doubt", "expired"], ())
+    assert (outcomes(world), relay.waiting.reported()) == (["in_doubt", "expired"], ())
     assert world.bus.results[1].error.message.endswith("It has waited: nothing answers at http://localhost:1")
 
 
@@ -265,13 +265,13 @@ async def test_an_end_that_is_seen_after_the_call_was_answered_in_doubt_is_told_
     ended = JobFacts(ended_at=NOON + timedelta(seconds=90))
     saved, well = asked_for(a_request("save", attempt=2)), ToolOutcome("ok", text="written", job=ended)
     world = World()
-    assert not await world.relay().tell_late(saved.key, well)
+    assert not await world.relay().report_late(saved.key, well)
     await world.ledger.intend(Intent(asked=saved, may_repeat=False, deadline_at=NOON))
-    assert not await world.relay().tell_late(saved.key, well), "it is not answered yet"
+    assert not await world.relay().report_late(saved.key, well), "it is not answered yet"
     await world.relay().record(saved, failed("in_doubt", "nobody knows", retryable=False))
     for seconds in (90, 100):  # it died before it noted that it had told
         world.clock.advance(seconds)
-        assert await world.relay().tell_late(saved.key, well)
+        assert await world.relay().report_late(saved.key, well)
     (subject, key, body, headers), again = world.bus.messages
     assert again == (subject, key, body, headers)
     result, _ = world.bus.results
@@ -280,7 +280,7 @@ async def test_an_end_that_is_seen_after_the_call_was_answered_in_doubt_is_told_
     assert (result.result.model_dump()["summary"], (result.completed_at - NOON).seconds) == ("written", 90)
     in_time = World()
     await in_time.relay().record(saved, well)
-    assert (await in_time.relay().tell_late(saved.key, well), in_time.bus.messages) == (True, [])
+    assert (await in_time.relay().report_late(saved.key, well), in_time.bus.messages) == (True, [])
 
 
 @pytest.mark.parametrize("lapses", [1, 2])

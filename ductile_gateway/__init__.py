@@ -1,1 +1,1 @@
-"""The hands: carries tool requests into Ductile, and results, webhooks and wakes back onto the bus."""
+"""Carries tool requests to plugins and a Ductile, and results, webhooks and wakes back onto the bus."""

@@ -1,5 +1,4 @@
-"""Probes of the gateway over HTTP: liveness, readiness and metrics. Probes are answered under any Host, metrics only
-under those of the settings: a browser that was tricked into another name for this address is turned away."""
+"""Liveness, readiness and metrics over HTTP. Metrics need an allowed Host, against DNS rebinding; probes do not."""
 
 import logging
 import socket
@@ -35,8 +34,8 @@ async def answer_probes(
     async def readyz(_: Request) -> Response:
         checks = wrong()
         ready = not any(checks.values())
-        told = {name: why or "ok" for name, why in checks.items()}
-        return JSONResponse({"ready": ready, "checks": told}, 200 if ready else 503)
+        answers = {name: why or "ok" for name, why in checks.items()}
+        return JSONResponse({"ready": ready, "checks": answers}, 200 if ready else 503)
 
     async def counted(request: Request) -> Response:
         if host(request.scope) not in allowed:

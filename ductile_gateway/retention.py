@@ -1,7 +1,7 @@
-"""Deletes what has expired, and the oldest answers while the ledger is too large.
+"""Deletes expired rows and call records, and the oldest answers while the ledger is too large.
 
-Open calls and answers of the last day never go: a request that comes again later than its answer is
-kept is run again.
+Open calls and answers of the last day always stay: a request that comes again after its answer was deleted is run
+again.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class Retention:
-    """Of one gateway. All methods raise TryAgain."""
+    """Methods raise TryAgain."""
 
     rows: Rows
     settings: GatewaySettings
@@ -89,7 +89,7 @@ class Retention:
         return await asyncio.to_thread(expired_records, self.settings.private_folder() / "calls", self._kept_since())
 
     async def _answers_before(self) -> datetime:
-        """Before which instant answers go, also because the ledger takes too much: an estimate."""
+        """Age limit of answers; estimated from the size of the ledger if that is too large."""
         since, most, used = self._kept_since(), self.settings.ledger_mb, await self._file.used()
         if most is None or used <= most << 20:
             return since

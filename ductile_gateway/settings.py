@@ -1,6 +1,6 @@
-"""Settings of the gateway: the section `gateway:` of agentic.yaml; the environment (`GATEWAY_…`) has the last word.
+"""Settings of the gateway: the section `gateway:` of agentic.yaml, overridden by the environment (`GATEWAY_…`).
 
-docs/CONFIGURATION.md says of each what it means, and names its unit.
+docs/CONFIGURATION.md explains each of them, with its unit.
 """
 
 import os
@@ -25,7 +25,7 @@ from schemas.fields import ToolName
 SECTION = "gateway"
 DEFAULT_FILE = Path("agentic.yaml")
 JETSTREAM = Path("jetstream")
-"""As the store: streams of the bus, which several gateways have in common."""
+"""Value of `store` for the stream that several gateways share."""
 SHARED_KEYS = Path(".agentic/gateway.keys")
 ENV_PREFIX = "GATEWAY_"
 OTHER_SECTIONS = ("agent",)
@@ -121,7 +121,7 @@ class GatewaySettings(Section):
         return self.cache if self.shared else self.store
 
     def every_ductile(self) -> Mapping[str, DuctileSettings]:
-        """Those that carry out calls, by name; the one that needs none has the empty one."""
+        """Ductiles that carry out calls, by name; empty for the unnamed one."""
         alone = {"": self.ductile} if self.ductile else {}
         return alone | {name: settings.named(name) for name, settings in self.ductiles.items()}
 
@@ -160,10 +160,10 @@ def load(path: Path | None, environ: Mapping[str, str] = os.environ) -> GatewayS
 PRIVATE = ("*.yaml", "*.yml", "*.env", ".env*", "*.keys*", "*.creds", "*.nk", "*.conf")
 PLACES = {"agent": ("store", "cache", "workspaces"), "gateway": ("store", "cache")}
 FILES = ("_FILE", "TLS_KEY")
-"""How settings end that name a file with a secret in it, as variables have them."""
+"""Endings of settings and variables that name a file with a secret."""
 VARIABLES = ("AGENT_", "GATEWAY_")
 OF_A_STORE = (".keys",)
-"""Beside it, also where they are made only after this is asked."""
+"""Endings of files beside a store, which may be made later."""
 DEFAULTS = Path(".agentic")
 OF_NATS = re.compile(r"^\s*[\"']?store_?dir[\"']?\s*[:=]?\s*[\"']?([^\"'\s#]+)", re.MULTILINE | re.IGNORECASE)
 MOST_BYTES = 1024 * 1024
@@ -176,7 +176,7 @@ def apart(settings: Path | None) -> Iterator[Path]:
 
 
 def beside(settings: Path | None, environ: Mapping[str, str]) -> Iterator[Path]:
-    """Places that only the services may reach, by the settings file, others in its folder and the environment."""
+    """Paths that only the services may reach: named in the settings file, in files beside it and in the environment."""
     yield from (Path(environ[name]) for name in environ if name.startswith(VARIABLES) and name.endswith(FILES))
     for pattern in PRIVATE if settings else ():
         for path in settings.parent.glob(pattern) if settings else ():

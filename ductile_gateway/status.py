@@ -1,4 +1,4 @@
-"""How the gateway is seen from outside: findings for `agentic doctor`, probes, metrics, lines of the log, spans."""
+"""The status of the gateway: findings for `agentic doctor`, probes, and the levels that metrics show."""
 
 import asyncio
 import contextlib
@@ -35,15 +35,14 @@ UNANSWERED_S = 15.0
 TOOLS_ARE_SET_BY = "see docs/TOOLS.md; and docs/CONFIGURATION.md, gateway.tools"
 LOOK_WITHIN_S = 3.0
 NEARLY_FULL, MUCH_ROOM = 0.8, 20 << 30
-"""The share of a disk that is taken, and how much free room is enough whatever that share is."""
+"""Used share of a disk above which a finding warns, unless so many bytes are free."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True, eq=False)
 class StatusReporter:
-    """Asks all parts, by name. `name`: of this gateway among those that share a ledger. `number`: how many live; None
-    for one alone."""
+    """Asks all parts. `name`: of this gateway among several. `number`: counts them; None for a single one."""
 
     looks: dict[str, StatusCheck]
     version: str
@@ -76,7 +75,7 @@ class StatusReporter:
             why = f"it did not report its status within {self.within_s:g} s"
         except (TryAgain, Broken) as error:
             why = printable(error)
-        except Exception as error:  # the other parts are told all the same
+        except Exception as error:  # the other parts still report
             log.exception("a part of the gateway cannot report its status", extra={"part": name})
             why = f"it cannot report its status ({type(error).__name__})"
         return [Finding(name=name, mark="warning", text=why, remedy="ask again; see the gateway's log")]
@@ -106,7 +105,7 @@ class Observability:
             "tools": lambda: "" if offers.catalog.tools else "it waits until it is told its tools",
             "requests": lambda: "none is taken yet",
         }
-        """What has to be there, by name: what is wrong with it, in words for a person; empty where nothing is."""
+        """Returns the trouble with each dependency, for people; empty if there is none."""
         self.spans = Spans(settings.telemetry.receiver())
         self.calls = CallTelemetry(metrics, self.spans, urls={name: each.url for name, each in ductiles.items()})
         self._healths = {
@@ -115,7 +114,6 @@ class Observability:
         self.queues: Mapping[str, QueueDepth] = {
             name: partial(getattr, one, "queue") for name, one in self._healths.items()
         }
-        """How many jobs each Ductile is known to have, by its name."""
 
     def wrong(self) -> dict[str, str]:
         return {name: printable(check()) for name, check in self.readiness.items()}
@@ -145,8 +143,8 @@ class Observability:
         return "; ".join(troubles) if all(troubles) else ""
 
     async def _answer_probes(self, *, within_s: float) -> None:
-        """Their socket at once, answers once the calls go on that a crash interrupted. Returns where the default
-        address is taken. `within_s`: wait for another gateway to leave it. Raises Misconfigured."""
+        """Listens at once, and answers once interrupted calls go on. Returns if the default address is taken.
+        `within_s`: time for another gateway to leave the address. Raises Misconfigured."""
         http, metrics = self._settings.http, partial(self._metrics.instruments.exposed, subjects.SERVICE_GATEWAY)
         try:
             async with listening(http.host, http.port, who="gateway", within_s=within_s) as listener:

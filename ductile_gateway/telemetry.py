@@ -1,8 +1,8 @@
-"""What others see of the gateway's work: lines of the log, spans and metrics.
+"""Log lines, spans and metrics of calls.
 
-The spans of a call are children of the attempt that its request is of. Their ids are derived, so that a repeated span
-is the same. They are kept until the SDK is loaded, which takes a fifth of a second that no call is to wait. Metrics
-have few series, none named by a run, a call or a text: docs/OPERATIONS.md.
+The spans of a call are children of the agent's attempt. Their ids are derived, so a repeated span is the same. They are
+queued until the SDK is loaded, which takes a fifth of a second. Metrics have few series, and none for a run, a call or
+a text: docs/OPERATIONS.md.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from schemas.values import dataclass
 CALL_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3600.0)
 TOOL, OUTCOME, ERROR = "gen_ai.tool.name", "agentic.outcome", "error.type"
 NONE = ""
-"""No error: Prometheus takes a label without text for one that is not there."""
+"""Prometheus treats an empty label as absent."""
 _OUTCOMES = {NONE: "ok", "not_allowed": "denied", "timeout": "timeout", "expired": "timeout"}
 MOST_KEPT, AT_ONCE = 2048, 512
 EVERY_S, LAST_WITHIN_S = 1.0, 2.0
@@ -117,7 +117,7 @@ class GatewayMetrics:
         link.tries_again = lambda: self.retries.add("publish", "try_again")
 
     def observe_gateway(self, wrong: Callable[[], Mapping[str, str]], outbox: Callable[[], int]) -> None:
-        """`wrong`: what the gateway needs, by its name, as /readyz says it. `outbox`: how many deliveries wait."""
+        """`wrong`: trouble by dependency, as in /readyz. `outbox`: number of deliveries that wait."""
         self.instruments.level(
             "agentic.ready",
             "1 for each dependency that works, else 0",
@@ -143,7 +143,6 @@ class GatewayMetrics:
     def observe_calls(
         self, in_hand: Callable[[], int], waiting: Callable[[], Sequence[object]], open_intents: Callable[[], int]
     ) -> None:
-        """`open_intents`: calls that the ledger has begun and not answered."""
         for name, text, read in (
             ("agentic.gateway.calls.in_hand", "Requests in hand", in_hand),
             ("agentic.gateway.calls.waiting", "Calls that are put off for some time", lambda: len(waiting())),
@@ -153,7 +152,7 @@ class GatewayMetrics:
 
 
 class Spans:
-    """On their way to a receiver, if there is one. The oldest are lost where too many wait."""
+    """Queue of spans for the receiver, if there is one. Drops the oldest when it is full."""
 
     def __init__(self, receiver: Receiver | None) -> None:
         self._receiver = receiver

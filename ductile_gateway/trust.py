@@ -1,11 +1,11 @@
-"""Only the agent's word counts: it signs what it says of its runs and what it wants written.
+"""Authenticates messages of the agent, which signs events of its runs and requests for writes.
 
-    a signature by a trusted key   it counts
-    none, or a wrong one           never
-    by a key that is not known     the agent is asked for its keys; one that a trusted key endorses is trusted, too
+    signed by a trusted key    accepted
+    unsigned, or invalid       refused
+    signed by an unknown key   the agent is asked for its keys; a key that a trusted key endorses is trusted, too
 
-Trusted are the configured keys, or else those that the agent told when it was first asked, which are pinned. A trusted
-key revokes others by telling them no longer. While no key is known, nothing counts and nothing is lost.
+Trusted are the configured keys, or else those that the agent gave on first use, which are pinned. Keys that the agent
+no longer lists are revoked. While no key is known, messages wait.
 """
 
 import asyncio
@@ -23,10 +23,10 @@ from schemas.status import Finding
 from schemas.values import dataclass
 
 PATIENCE_S = 5.0
-"""How long an agent may take to tell its keys before a person is told of it: both may have just been started."""
+"""Time for an agent that has just started to give its keys, before a finding warns."""
 ASK_EVERY_S = 1.0
 LOOK_EVERY_S = 60.0
-"""How often the agent is asked without a reason: a key that it gave up is soon trusted no longer."""
+"""Interval of routine checks, so that a revoked key is soon no longer trusted."""
 _FIRST = "the keys of the agent are known from now on"
 _SHOWN = "`ductile-gateway trust` shows whose word counts"
 _PINNED = "SELECT subject, head, body FROM rows WHERE kind = 'pinned'"
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 class NotFromAgent(Exception):
-    """Somebody else said it: it never counts. The text says why."""
+    """The message is not signed by the agent; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Pinned:
 
 
 class Pins:
-    """The keys of the agent that are trusted, pinned: a row, the newest first. All methods raise TryAgain."""
+    """The pinned keys of the agent, the newest first; one row. Methods raise TryAgain."""
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
@@ -65,7 +65,7 @@ class Pins:
         return row.pins if row else ()
 
     async def trust(self, keys: Sequence[AgentKey]) -> None:
-        """These and no others. Durable on return. Raises TryAgain also where they were changed meanwhile."""
+        """Replaces all pinned keys. Durable on return. Raises TryAgain also if they have changed meanwhile."""
         seen, at = await self.newest(), utc_now().strftime("%Y-%m-%dT%H:%M:%SZ")
         since = {(pin.id, pin.public): pin.pinned_at for pin in seen}
         wanted = tuple(Pin(key.id, key.public, since.get((key.id, key.public), at)) for key in keys)
@@ -80,8 +80,8 @@ class Pins:
 
 @dataclass(eq=False)
 class Trust:
-    """`ask`: what the agent tells of its keys; raises TryAgain. `given`: the configured public keys; then nothing is
-    pinned. `refused` is called for each refused message."""
+    """`ask`: returns the agent's keys; raises TryAgain. `given`: configured public keys; with these nothing is pinned.
+    `refused`: called for each refused message."""
 
     pins: Pins
     ask: Callable[[], Awaitable[Sequence[AgentKey]]]
@@ -97,7 +97,8 @@ class Trust:
         self._trouble = ""
 
     async def check(self, subject: str, body: bytes, header: str | None, *, again: bool = False) -> None:
-        """Return if the agent said it. `again`: this put the message off before. Raises NotTheAgents or TryAgain."""
+        """Returns if the agent signed the message. `again`: the message was put off before. Raises NotFromAgent and
+        TryAgain."""
         key_id, signature = signing.parse_header(header) or ("", "")
         trusted = self.given or await self._trusted(key_id, again=again)
         message = signing.signed_content(subject, body)
@@ -114,12 +115,12 @@ class Trust:
         raise NotFromAgent(f"not said by the agent: {why}. Nothing came of it; {_SHOWN}")
 
     async def _trusted(self, key_id: str, *, again: bool) -> Sequence[str]:
-        """The public key of this id, if it is trusted: where it is not known, the agent is asked."""
+        """The public key of this id, if it is trusted. Asks the agent for an unknown one."""
         if not (known := self.pins.all()) or (key_id and key_id not in known):
             async with self._asking:
                 if monotonic() - self._asked_at >= ASK_EVERY_S:
                     await self._learn()
-                elif not again:  # it was asked before this was said, perhaps
+                elif not again:  # the agent may have been asked before it had this key
                     raise TryAgain("the agent is asked for its keys again", ASK_EVERY_S)
             if not (known := self.pins.all()):
                 raise TryAgain("the agent has told no key", ASK_EVERY_S)

@@ -1,7 +1,7 @@
-"""Tool requests from the gateway's consumer to the relay, and questions to its micro service (NATS ADR-32).
+"""Consumes tool requests, and serves the micro service (NATS ADR-32).
 
-A message that can never be taken up goes to the dead letters; one that meets trouble of the gateway's own never does:
-that ends the process, which resumes after its restart.
+A message that can never be processed becomes a dead letter. Trouble of the gateway itself never makes one: it ends the
+process, which resumes after its restart.
 """
 
 import contextlib
@@ -35,8 +35,8 @@ waits for much longer than what it waits for."""
 
 
 def request_loop(link: NatsLink, relay: Relay, *, trust: Trust | None, slots: int, grace_s: float) -> PullLoop:
-    """The loop that consumes them: what has begun when it is cancelled has its grace to end. With `trust` only the
-    agent has anything written."""
+    """Returns the loop that consumes tool requests; when it is cancelled, calls get `grace_s` to end. `trust`: writes
+    must be signed by the agent."""
 
     async def handle(delivery: Delivery) -> None:
         try:
@@ -81,7 +81,7 @@ class MicroEndpoints:
         self._service = service
 
     async def answer_catalog(self, catalog: Callable[[], Catalog], *, executor: str) -> None:
-        """A queue group of its own: in the usual one, another executor would answer in our place."""
+        """In a queue group of its own, because other executors answer on the same subject."""
 
         async def tell(request: Request) -> None:
             await request.respond(catalog().model_dump_json().encode())
@@ -113,7 +113,7 @@ class MicroEndpoints:
 async def serve_endpoints(
     link: NatsLink, status: Callable[[], Awaitable[GatewayStatus]], *, each: str = ""
 ) -> AsyncIterator[MicroEndpoints]:
-    """Answer inside the context. `status` may not raise. `each`: the name of this gateway, where several answer."""
+    """Answers inside the context. `status` must not raise. `each`: name of this gateway if all of several answer."""
 
     async def tell(request: Request) -> None:
         await request.respond((await status()).model_dump_json().encode())
@@ -124,5 +124,5 @@ async def serve_endpoints(
         await service.add_endpoint(name="status", subject=subjects.STATUS, handler=tell, queue_group=each or None)
         yield MicroEndpoints(service)
     finally:
-        with contextlib.suppress(nats.errors.Error):  # of a bus that is gone: that is told elsewhere
+        with contextlib.suppress(nats.errors.Error):  # the lost connection is reported elsewhere
             await service.stop()

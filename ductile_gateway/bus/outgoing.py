@@ -1,6 +1,4 @@
-"""What the gateway does on the bus by itself: publishes results, keeps artifacts, asks the agent about a run, and looks
-whether everything is stopped.
-"""
+"""Publishes results and dead letters, stores artifacts, asks the agent about runs and keys, reads the halt record."""
 
 import contextlib
 import json
@@ -40,10 +38,10 @@ class NatsBus:
     async def publish(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None:
         try:
             await self._link.publish(subject, body, msg_id=key, headers=headers)
-        except TryAgain as error:  # what was answered waits for it
+        except TryAgain as error:
             self._outage.goes_on(str(error))
             raise
-        except GiveUp as error:  # a result that the bus will never take: no other may be lost like it
+        except GiveUp as error:  # the bus will never accept this result: stop before others are lost
             raise Misconfigured(str(error)) from error
         self._outage.over()
 
@@ -77,31 +75,31 @@ async def _ask_agents(link: NatsLink, subject: str, question: bytes) -> bytes:
 async def has_ended(link: NatsLink, run_id: str) -> bool | None:
     question = json.dumps({"run_id": run_id}).encode()
     try:
-        told = json.loads(await _ask_agents(link, subjects.RUN_STANDING, question))
+        answer = json.loads(await _ask_agents(link, subjects.RUN_STANDING, question))
     except Failure:  # no agent, or none that may be asked
         return None
     except ValueError:  # an agent that does not know the run
         return False
-    if not isinstance(told, dict):
+    if not isinstance(answer, dict):
         return False
-    if told.get("stopped"):  # which the record on the bus tells a moment later
-        raise TryAgain(str(told["stopped"]), STOPPED_S)
-    return told.get("status") in ENDED
+    if answer.get("stopped"):  # which the record on the bus tells a moment later
+        raise TryAgain(str(answer["stopped"]), STOPPED_S)
+    return answer.get("status") in ENDED
 
 
 async def callback_of_run(link: NatsLink, run_id: str) -> str | None:
-    """Where the run wants to be told of; None where there is no such wish. Raises TryAgain for now."""
+    """The callback URL of the run, or None. Raises TryAgain if no agent answers."""
     question = json.dumps({"run_id": run_id}).encode()
     try:
         answer = await _ask_agents(link, subjects.RUN_CALLBACK, question)
         callback = json.loads(answer)["callback"]
-    except (Failure, ValueError, KeyError, TypeError) as error:  # no agent, or one that cannot say it now
+    except (Failure, ValueError, KeyError, TypeError) as error:
         raise TryAgain(f"no agent tells the callback of run {run_id}", ASK_AGAIN_S) from error
     return callback if isinstance(callback, str) else None
 
 
 async def dead_letter(link: NatsLink, delivery: Notification, why: str) -> None:
-    """Durably among the dead letters; twice is harmless. Raises TryAgain."""
+    """Durable on return, and idempotent. Raises TryAgain."""
     headers = {
         "Agentic-Run-Id": delivery.run_id,
         "Dead-Letter-Target": delivery.target,
@@ -115,13 +113,12 @@ async def dead_letter(link: NatsLink, delivery: Notification, why: str) -> None:
         await link.publish(subjects.DEAD_LETTERS_OUTBOUND, delivery.body, msg_id=msg_id, headers=headers)
     except Refused as error:
         log.error("a dead letter is left out: the bus refuses it", extra={"why": str(error)})  # noqa: TRY400
-    except Misconfigured as error:  # of the bus: no reason to stop telling others
+    except Misconfigured as error:  # of the bus: other deliveries go on
         raise TryAgain(str(error)) from error
 
 
 async def agent_keys(link: NatsLink, *, progress: bool = False) -> Sequence[AgentKey]:
-    """What the agent tells of its signing keys. `progress`: it has to sign progress, too. Raises TryAgain where none
-    answers."""
+    """The agent's signing keys. `progress`: asks it to sign progress, too. Raises TryAgain if none answers."""
     question = KeysQuery(progress=progress).model_dump_json().encode()
     try:
         return AgentKeys.model_validate_json(await _ask_agents(link, subjects.AGENT_KEYS, question)).keys

@@ -1,4 +1,4 @@
-"""What has to exist on the NATS server before the gateway can work. It creates nothing itself."""
+"""The topology that the gateway requires on NATS, and the ownership of calls after a crash, a move or a restore."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -29,7 +29,6 @@ NEEDED = Topology(
     consumers=(ConsumerSpec(subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS, {}),),
 )
 
-
 SHARED = replace(NEEDED, streams=(*NEEDED.streams, StreamSpec(subjects.STREAM_LEDGER, {})))
 
 
@@ -47,8 +46,7 @@ async def require_topology(link: NatsLink, *, shared: bool = False) -> None:
 
 COME_BACK_S = 1.0
 BACK_WITHIN_S = 15.0
-"""Of a gateway that is gone: it is started again by then, or not at all."""
-
+"""A gateway that is gone is restarted within this time, or not at all."""
 
 _ASKED_BEFORE = """
 SELECT 1 FROM rows
@@ -61,14 +59,13 @@ _IN_DOUBT = '"in_doubt"'
 
 @dataclass(eq=False)
 class RestoredLedger:
-    """Of the rows that were restored: a write of a run that is older than that is in doubt, and a person is asked once
-    about it."""
+    """Rows that were restored from a backup: new writes of older runs are in doubt, once for each."""
 
     _restored: Mark
     _rows: Rows
 
     def doubt(self, asked: CallRequest) -> str:
-        """Why a call that is new may have been made in the time that was lost; empty where it cannot."""
+        """The reason why a new call may have been made between backup and restore; empty if it was not."""
         request, at = asked.request, self._restored.at
         same = microseconds(at), request.run_id, asked.digest, request.step, _IN_DOUBT
         if self._restored.moved or _begun_at(request.run_id) > at or self._rows.look_up(_ASKED_BEFORE, same):
@@ -77,7 +74,7 @@ class RestoredLedger:
         return f"{backup}, and may have done this after that, before it was lost"
 
     def lost(self, intent: Intent) -> str:
-        """A call that was under way when the backup was made: what it left on the machine then is lost."""
+        """The reason if the call was under way when the backup was made: its record on the machine is lost."""
         if intent.asked.request.requested_at > self._restored.at:
             return ""
         return f"it was under way in the backup of {self._restored.taken:%Y-%m-%d %H:%M} UTC, which was restored"
@@ -92,8 +89,8 @@ def _begun_at(run_id: str) -> datetime:
 
 @dataclass(eq=False)
 class BusOwnership:
-    """Fills the port Ownership. `link`, `me`: of several gateways. `predecessor`: the lease of an owner with another
-    store, by the server's clock. `restored`: what a backup did not know."""
+    """Implements Ownership. `link`, `me`: for one of several gateways. `predecessor`: lease of an owner with another
+    store, by the server's clock."""
 
     lease: Lease
     predecessor: Record | None = None
@@ -140,7 +137,7 @@ class BusOwnership:
 
 
 async def has_left(link: NatsLink, gateway: str) -> bool:
-    """Whether it does nothing more: it said so, or its lease had lapsed and is taken from it. Raises TryAgain."""
+    """True if the gateway has released its lease, or the lease has expired and is taken from it. Raises TryAgain."""
     role = ROLE.of_member(gateway)
     record = await look(link, role)
     if record is None or record.owner.released:

@@ -83,7 +83,7 @@ class _Lane:
             self.let_in()
 
     def fair(self, since: int) -> int:
-        """How many permits this gateway may hold now."""
+        """Number of permits that this gateway may hold now."""
         rivals = [other for other in self.others.values() if other.since]
         if not rivals and monotonic() - self.used_at < IDLE_S:
             return max(self.used, min(max(self.held, self.wanted), self.free))

@@ -28,7 +28,7 @@ LANE_COME_BACK_S = 0.25
 
 
 class SharedPermits(Protocol):
-    """How many calls of a lane the gateways of a bus make at the same time."""
+    """Limits the calls per tool of all gateways of a bus together."""
 
     def taken(self, name: str, most: int) -> AbstractAsyncContextManager[None]: ...
 

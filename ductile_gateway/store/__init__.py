@@ -1,4 +1,4 @@
-"""The gateway's durable memory: one SQLite file for calls, and what others are to be told."""
+"""The gateway's store: calls, artifact names, pinned keys, and deliveries to others."""
 
 from importlib.resources import files
 from pathlib import Path
@@ -10,6 +10,6 @@ MIGRATIONS = files(__package__) / "sql"
 
 
 def ahead(folder: Path) -> str:
-    """What the next start will do to an older ledger; empty for nothing. Raises Misconfigured for a newer one, and
+    """Describes the migration at the next start; empty for none. Raises Misconfigured for a newer ledger, and
     TryAgain."""
     return file_ahead(folder / FILE, MIGRATIONS)

@@ -1,10 +1,9 @@
-"""The rows, opened: the own database, or the stream that several gateways share and the own copy of it; and the mark
-that says whether gateways may begin on them.
+"""Opens the rows: the local database, or the stream that several gateways share, with a local copy; and the mark that
+says whether gateways may start on them.
 
     coming ─▶ here ─▶ left
 
-A copy that was not kept for a day is made anew, because deletions are no longer told. Its file name differs from the
-database of a gateway that is alone.
+A copy that is a day old is made anew, because the stream no longer has the deletions.
 """
 
 import asyncio
@@ -27,15 +26,15 @@ from schemas.values import dataclass
 
 COPY = "ledger-copy.db"
 KEPT_S = 86400.0
-"""Less than the shortest time after which anything is forgotten."""
+"""At most the shortest retention."""
 ANEW = f"make the stream anew: `nats stream rm {subjects.STREAM_LEDGER}`, then `agentic setup --shared`"
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """`state`: coming, here or left. Of a ledger that was restored the `backup`, when it was `taken`, and until when
-    anything may have been done that it does not know (`at`). `moved`: a person says that nothing happened since."""
+    """`state`: coming, here or left. For a restored ledger: the `backup`, when it was `taken`, and until when the old
+    gateway may have worked (`at`). `moved`: a person says that nothing was done after the backup."""
 
     state: str = "here"
     backup: str = ""
@@ -45,7 +44,7 @@ class Mark:
     body: bytes = b""
 
     def check(self, place: str, *, anew: str) -> None:
-        """Raises Misconfigured where no gateway may begin."""
+        """Raises Misconfigured if no gateway may start."""
         if self.state == "left":
             raise Misconfigured(
                 f"the ledger of {place} was backed up to be moved: set gateway.store to where it was restored; or, if "
@@ -63,7 +62,7 @@ async def mark_of(rows: Rows) -> Mark:
 
 
 async def put_mark(rows: Rows, mark: Mark, *, before: Mark) -> None:
-    """In place of the mark before. Raises Misconfigured where another has moved it meanwhile."""
+    """Replaces the mark `before`. Raises Misconfigured if it has changed meanwhile."""
 
     def instead(there: Mark | None) -> Mark:
         found = there or Mark()
@@ -76,7 +75,7 @@ async def put_mark(rows: Rows, mark: Mark, *, before: Mark) -> None:
 
 @asynccontextmanager
 async def open_alone(folder: Path, *, on_commit: OnCommit = ignore) -> AsyncIterator[Rows]:
-    """Those of the file in an existing folder. Raises Misconfigured, also where its content was moved."""
+    """Opens the file in an existing folder. Raises Misconfigured, also if its content was moved."""
     async with open_file(folder / FILE, MIGRATIONS, on_commit) as file:
         rows = Rows(FileCarrier(file))
         (await mark_of(rows)).check(str(folder), anew="restore it here")
@@ -85,8 +84,8 @@ async def open_alone(folder: Path, *, on_commit: OnCommit = ignore) -> AsyncIter
 
 @asynccontextmanager
 async def open_shared(folder: Path, link: NatsLink, me: str, *, on_commit: OnCommit = ignore) -> AsyncIterator[Rows]:
-    """Those of the stream, once the copy has all of them. The folder has one process. Raises Misconfigured where there
-    is no stream; also later, in an ExceptionGroup."""
+    """Opens the stream, once the copy is complete. The folder is of one process. Raises Misconfigured if there is no
+    stream; also later, in an ExceptionGroup."""
     log = log_of_gateways(link)
     await check_shared(log)
     async with kept_copy(log, folder, on_commit, me=me) as rows:
@@ -103,8 +102,7 @@ async def check_shared(log: SharedLog) -> None:
 
 @asynccontextmanager
 async def kept_copy(log: SharedLog, folder: Path, on_commit: OnCommit = ignore, *, me: str = "") -> AsyncIterator[Rows]:
-    """Over a copy that goes on from what this folder has of the last time, and has all when this is entered. Raises as
-    `open_shared`."""
+    """Continues the copy in this folder, which is complete on entry. Raises as `open_shared`."""
     files = [folder / f"{COPY}{suffix}" for suffix in ("", "-wal", "-shm")]
     if epoch_seconds() - max((file.stat().st_mtime for file in files if file.exists()), default=0.0) > KEPT_S:
         for file in files:

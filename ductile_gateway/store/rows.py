@@ -1,9 +1,9 @@
-"""Rows: the memory of the gateway, each changed only by a pure function of what is there.
+"""Rows of the gateway's store, each changed only by a pure function of the current row.
 
-    what is there ─▶ change (pure) ─▶ stored, if nothing else was stored meanwhile; else decided again
+    load ─▶ change (pure) ─▶ store, if no newer row was stored meanwhile; else load again
 
-A row is known by its kind and names. It is stored as a line of JSON, its head, by which it is found in lists; and as it
-is, the message that it keeps. A carrier stores it. Lists are read from the table `rows` in SQLite.
+A row has a kind and names. It is stored by a carrier as its head, a line of JSON, and its body, a message. Lists are
+read from the table `rows` in SQLite.
 """
 
 import asyncio
@@ -39,14 +39,13 @@ log = logging.getLogger(__name__)
 
 
 R = TypeVar("R")
-"""A dataclass of values, whose class is the kind. With `state`; with `at`, since when, if it is forgotten one day; and
-with `body`, the message that it keeps. Of those in lists some more are columns of the table."""
+"""A dataclass of values, whose class is the kind. `state`; `at`: age for its retention; `body`: the message."""
 Change = Callable[[R | None], R | None]
-"""The row as it is to be; as it was, or None, to leave it."""
+"""Returns the new row; the same row or None changes nothing."""
 
 
 class StoredRow(NamedTuple):
-    """`seq`: of its newest change; 0 for no row. `position`: of its first one, which is its place in lists."""
+    """`seq`: of the newest change, 0 for no row. `position`: of the first one, for the order of lists."""
 
     head: str
     body: bytes
@@ -58,7 +57,7 @@ NOTHING = StoredRow("", b"", 0)
 
 
 class RowChanged(Exception):
-    """Another has stored a newer one: load and decide again."""
+    """A newer row was stored meanwhile: load and decide again."""
 
 
 def kind_of(kind: type[Any]) -> str:
@@ -84,7 +83,7 @@ def columns_in(row: Any) -> dict[str, Any]:
 
 
 def read_row(kind: type[R], subject: str, stored: StoredRow) -> R:
-    """Raises TryAgain for what no gateway of this version wrote."""
+    """Raises TryAgain for a row of another version."""
     with suppress(ValueError):
         reads = _ADAPTERS.get(kind) or _ADAPTERS.setdefault(kind, TypeAdapter(kind))
         return cast("R", reads.validate_python(columns_of(stored.head) | {"body": stored.body}))
@@ -93,7 +92,7 @@ def read_row(kind: type[R], subject: str, stored: StoredRow) -> R:
 
 
 def columns_of(head: str) -> dict[str, Any]:
-    """Raises ValueError for what no gateway of this version wrote."""
+    """Raises ValueError for a head of another version."""
     columns = from_json(head, allow_inf_nan=False)
     if not isinstance(columns, dict) or columns.get("version") != VERSION:
         raise ValueError("it says no version, or another")
@@ -118,11 +117,11 @@ _FORGET = f"DELETE FROM rows WHERE position IN (SELECT position FROM rows WHERE 
 
 _INSTEAD = {"Nats-Rollup": "sub"}
 _FORGOTTEN = f"{subjects.LEDGER}.forgotten"
-"""Tells copies that rows are no more, by kind."""
+"""Subject of deletions by kind, for the copies."""
 
 
 class FileCarrier:
-    """The file of the one gateway that writes it, with the table `rows`. All methods raise TryAgain and Broken."""
+    """The database of the only gateway. Methods raise TryAgain and Broken."""
 
     def __init__(self, file: SqliteFile) -> None:
         self.file = file
@@ -132,7 +131,7 @@ class FileCarrier:
         return StoredRow(*found[0]) if found else NOTHING
 
     async def store(self, subject: str, columns: dict[str, Any], body: bytes, after: StoredRow) -> None:
-        """Durable on return. Raises Overtaken where another than `after` is the newest."""
+        """Durable on return. Raises RowChanged if `after` is no longer the newest."""
         if not await self.file.write(partial(_stored, _values(subject, after.seq + 1, columns, body), after.seq)):
             raise RowChanged
 
@@ -148,8 +147,8 @@ def _stored(values: tuple[Any, ...], after: int, connection: sqlite3.Connection)
 
 @dataclass(eq=False)
 class StreamCarrier:
-    """The stream of several: has the same methods. `file` has the copy; `copied` returns when it has the fact of a
-    sequence, or raises TryAgain after a while. Without them there are no lists, and nothing is forgotten."""
+    """The stream of several gateways. `file`: the local copy. `copied`: returns once the copy has a sequence, or raises
+    TryAgain. Without them there are no lists, and nothing is deleted."""
 
     _log: SharedLog
     _file: SqliteFile | None = None
@@ -162,7 +161,7 @@ class StreamCarrier:
         return self._file
 
     async def load(self, subject: str) -> StoredRow:
-        """An election is waited for: what is to be written down has happened."""
+        """Waits for an election of the stream's leader: a call that was made must be recorded."""
         deadline = asyncio.get_running_loop().time() + PATIENCE_S
         while True:
             try:
@@ -191,7 +190,7 @@ class StreamCarrier:
             await self._shown(await self._log.append(f"{_FORGOTTEN}.{kind}", told, after=None, headers=_INSTEAD))
 
     async def _shown(self, seq: int) -> None:
-        """Return when it is in the own copy, or soon: nothing is decided over that."""
+        """Returns once the local copy has it, or after a moment: no decision depends on that."""
         if self._copied:
             with contextlib.suppress(TryAgain, TimeoutError):
                 async with asyncio.timeout(SHOWN_WITHIN_S):
@@ -199,7 +198,7 @@ class StreamCarrier:
 
 
 def fact_of(columns: Mapping[str, Any], body: bytes) -> bytes:
-    """A row as one message: its head on a line, and its body. The later ones say the position of the first."""
+    """A row as one message: its head as a line, and its body."""
     return head_of(columns).encode() + b"\n" + body
 
 
@@ -213,7 +212,7 @@ def _read(fact: StoredMessage) -> StoredRow:
 
 
 def copy(connection: sqlite3.Connection, fact: StoredMessage) -> None:
-    """Apply a fact to the table of rows, in the order of the stream."""
+    """Applies a message of the stream to the copy, in order."""
     stored = _read(fact)
     try:
         columns = columns_of(stored.head)
@@ -239,8 +238,8 @@ def _values(subject: str, seq: int, columns: Mapping[str, Any], body: bytes) -> 
 
 
 class Rows:
-    """All methods raise TryAgain and Broken, also for a row that cannot be read, which then stays as it is. `by`: this
-    gateway among others."""
+    """Methods raise TryAgain and Broken, also for a row that cannot be read, which stays as it is. `by`: this gateway
+    among several."""
 
     def __init__(self, carrier: FileCarrier | StreamCarrier, *, by: str = "") -> None:
         self.carrier = carrier
@@ -252,7 +251,7 @@ class Rows:
         return read_row(kind, subject, stored) if stored.seq else None
 
     def listed(self, kind: type[R], statement: str, values: Values = ()) -> list[R]:
-        """Rows of a statement that selects `subject, head, body`. One that cannot be read is left out, and logged."""
+        """Rows of a statement that selects `subject, head, body`. Unreadable rows are logged and left out."""
         rows = []
         for subject, head, body in self.look_up(statement, values):
             try:
@@ -265,8 +264,8 @@ class Rows:
         return self.carrier.file.look_up(statement, values)
 
     async def change(self, kind: type[R], change: Change[R], *names: str) -> R | None:
-        """The row after the change, durable on return. `change` may be called several times; what it raises, this
-        raises, and nothing is stored."""
+        """Returns the row after the change, durable on return. `change` may be called several times; if it raises,
+        nothing is stored."""
         subject = subject_of(kind, *names)
         for _ in range(TRIES):
             before = await self.carrier.load(subject)
@@ -280,5 +279,5 @@ class Rows:
         raise TryAgain(f"{subject} is changed by others all the time: nothing of this change is stored", COME_BACK_S)
 
     async def forget(self, kind: type[Any], before: datetime) -> None:
-        """Drop rows that are done since before."""
+        """Deletes rows that ended before."""
         await self.carrier.forget(kind_of(kind), before)

@@ -1,1 +1,1 @@
-"""The tools on offer: found, drawn up as a catalog, kept up to date."""
+"""Discovers tools, makes the catalog, and keeps it up to date."""

@@ -1,4 +1,4 @@
-"""The tools on offer: drawn from the plugins that are there and the configuration, and the check of their arguments.
+"""Makes the catalog of tools from plugin manifests and the configuration.
 
 A tool is a plugin with the chosen commands, or with all but housekeeping. Without a configuration every plugin is a
 tool of the same name. Our own routes are never on offer (RFC-103: no recursive agents).
@@ -18,34 +18,33 @@ from schemas.catalog import Approve, Catalog, Effect, Output, ToolCommand, ToolO
 from schemas.fields import ToolName, plain_rule
 
 HOUSEKEEPING = frozenset({"health", "init"})
-"""Commands of the plugin protocol that are nothing for an agent, unless they are chosen."""
+"""Commands of the plugin protocol that are not for agents, unless chosen."""
 
 
 class CommandChoice(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     approve: Approve | None = None
-    """When a person must allow a call: `never`, `always`, or once the run holds untrusted content (`untrusted`)."""
+    """When a person has to allow a call; `untrusted`: once the run holds untrusted content."""
     effect: Effect | None = None
-    """Whether a write acts inside this system (`local`) or outside (`external`)."""
+    """A write acts inside this system (`local`) or outside (`external`)."""
 
 
 class ToolChoice(CommandChoice):
-    """One tool of the configuration. Absent, `plugin` is the tool's own name and `commands` all but housekeeping."""
+    """One tool of the configuration. Default of `plugin`: the tool's name; of `commands`: all but housekeeping."""
 
     plugin: ToolName | None = None
     commands: frozenset[ToolName] | dict[ToolName, CommandChoice | None] | None = Field(default=None, min_length=1)
-    """As a list of names, or by name with what is said of one alone."""
+    """A list of names, or settings by name."""
     output: Output | None = None
-    """`untrusted` where its results hold untrusted content."""
     description: str | None = None
     timeout_s: float | None = Field(default=None, gt=0)
     concurrency: int | None = Field(default=None, ge=1)
     on_rerun: Literal["tell", "escalate"] = "tell"
-    """What follows where Ductile itself ran a write more than once: the result says so, or a person is asked."""
+    """After Ductile itself ran a write more than once: `tell` says so in the result, `escalate` asks a person."""
 
     def of(self, command: PluginCommand) -> ToolCommand:
-        """The command as it is offered: what is said of it alone comes first, then of its tool, then by the plugin."""
+        """Settings of the command come before those of its tool, and these before the manifest."""
         said = self.commands.get(command.name) if isinstance(self.commands, dict) else None
         alone = said or CommandChoice()
         return ToolCommand(
@@ -65,7 +64,7 @@ def draw_catalog(
     *,
     timeout_s: float,
 ) -> tuple[Catalog, tuple[str, ...]]:
-    """The catalog and its problems, each of which keeps a tool or a command out of it. `timeout_s`: unless chosen."""
+    """Returns the catalog, and problems that keep tools or commands out of it. `timeout_s`: default."""
     if choices is None:
         choices = {name: ToolChoice() for name in manifests}
     drawn = [

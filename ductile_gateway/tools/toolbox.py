@@ -1,6 +1,4 @@
-"""The tools that there are: found where the settings say, at the start, and again and again in a Ductile, and in plugin
-folders that change while the gateway runs; and what carries out their calls.
-"""
+"""Discovers tools in plugin folders or Ductiles, follows their changes, and opens the runner of their calls."""
 
 import asyncio
 import contextlib
@@ -49,8 +47,8 @@ class FoundTools:
 
 
 async def find_tools(settings: GatewaySettings, known: Mapping[str, DuctileTools] = UNKNOWN) -> FoundTools:
-    """Starts nothing. Raises Misconfigured; TryAgain while no Ductile answers. `known`: what Ductiles said before, for
-    one that does not answer now."""
+    """Starts nothing. `known`: tools of Ductiles that may not answer now. Raises Misconfigured, and TryAgain while no
+    Ductile answers."""
     if settings.runner == "ductile":
         return await _of_ductiles(settings, known)
     if settings.runner == "in_process":
@@ -102,7 +100,7 @@ def _drawn_of(
 
 
 async def await_tools(settings: GatewaySettings) -> FoundTools:
-    """The tools, once a Ductile says what it has: until then requests wait on the bus. Raises Misconfigured."""
+    """Returns the tools once a Ductile answers: until then requests wait on the bus. Raises Misconfigured."""
     told = ""
     while True:
         try:
@@ -187,7 +185,7 @@ async def open_runner(
     queues: Mapping[str, QueueDepth],
     on_start: OnStart,
 ) -> AsyncIterator[Any]:
-    """What fills the port ToolRunner. `queues`: by the name of a Ductile, how many jobs it is known to have."""
+    """Opens the ToolRunner of the settings. `queues`: number of jobs by Ductile."""
     if settings.runner == "ductile":
         every = settings.every_ductile()
         open_ductiles = loaded("ductile_gateway.ductile.runner:open_ductiles")  # with all that speaks HTTP

@@ -136,7 +136,7 @@ async def _start(
     """
     since = chain([agent.clock.now()], iter(agent.clock.now, None))  # when the bus may have forgotten, from now on
     await agent.halting.recall()
-    agent.limits.recall(agent.store.usage, aside=agent.settings.shared)
+    agent.limits.recall(agent.store, aside=agent.settings.shared)
     left = await agent.recovery.resume_all()
     halts = changes(agent.ground.link, subjects.LEASE_BUCKET, subjects.HALT_KEY, every_s=HALT_LOOK_S)
     background.start(_heard_of(agent.skills))  # runs that are to begin wait for it
@@ -158,7 +158,7 @@ async def _start(
     tell_ready()
     link, lease = agent.ground.link, agent.ground.lease
     log.info("ready", extra={"http": address(listener), "resumed": left, "nats": link.servers, "epoch": lease.epoch})
-    await agent.limits.recall_calls(agent.store.usage, agent.clock)
+    await agent.limits.recall_calls(agent.store, agent.clock)
     if not agent.limits.spending.reached():
         agent.recovery.let_go(await agent.store.waiting_for_budget(), agent.clock.now())
     if agent.traces:

@@ -21,7 +21,7 @@ from agent_service.errors import OverQuota
 from agent_service.kill_switch import KillSwitch
 from agent_service.run.changes import ChangeRecord, RemoteCommit
 from agent_service.run.ports import Clock
-from agent_service.store.records import UsageRecords
+from agent_service.store.sqlite import RunStore
 from groundwork.service.errors import TryAgain
 from schemas.values import dataclass
 
@@ -218,19 +218,19 @@ class SharedLimits:
             self.spending.elsewhere(one)
             self.quotas.elsewhere(one)
 
-    def recall(self, taken: UsageRecords, *, aside: bool = False) -> None:
+    def recall(self, store: RunStore, *, aside: bool = False) -> None:
         """Loads today's usage. `aside`: including reserves of other agents' calls. Raises TryAgain."""
         before = None
-        while before != (newest := taken.newest()):  # so that all is told as of one entry
+        while before != (newest := store.newest()):  # so that all is told as of one entry
             before, today = newest, self.spending.today
-            spent = taken.spent(today)
-            set_aside = taken.reserved() if aside else {}
+            spent = store.spent(today)
+            set_aside = store.reserved() if aside else {}
             self.spending.recall(today, {caller: usd for caller, (usd, _) in spent.items()}, set_aside)
-            self.quotas.recall(taken.open_runs(), {caller: size for caller, (_, size) in spent.items()})
+            self.quotas.recall(store.open_runs(), {caller: size for caller, (_, size) in spent.items()})
         self._recalled = newest
 
-    async def recall_calls(self, taken: UsageRecords, clock: Clock) -> None:
+    async def recall_calls(self, store: RunStore, clock: Clock) -> None:
         """Loads the calls of the last minute. Raises TryAgain."""
         if self.rate_limiter.limited:
             now = clock.now()
-            self.rate_limiter.recall(await taken.calls(now - timedelta(seconds=MINUTE_S)), now)
+            self.rate_limiter.recall(await store.calls(now - timedelta(seconds=MINUTE_S)), now)

@@ -10,11 +10,10 @@ children. ArchivedRuns are not judged where a file was changed.
 
 import asyncio
 import json
-import sqlite3
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
-from functools import partial
+from itertools import chain
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
@@ -43,7 +42,15 @@ from agent_service.store.messages import (
     record_in,
     row_in,
 )
-from agent_service.store.rows import EntryWriter, halt_of, new_run_columns, row_of_run, rows_of, tombstone_of
+from agent_service.store.rows import (
+    Statement,
+    halt_of,
+    new_run_columns,
+    run_columns,
+    statements_of,
+    store_commit,
+    tombstone_of,
+)
 from agent_service.store.sqlite import RunStore
 from agent_service.views.workspace.files import Listing
 from agent_service.views.workspace.verify import Flaw, flaw_in_journal, verify
@@ -271,21 +278,20 @@ class DatabaseLoader:
     """The caller alone has the database open."""
 
     database: SqliteFile
-    _writing: EntryWriter = field(init=False, default_factory=EntryWriter)
-    _some: list[Callable[[sqlite3.Connection], object]] = field(init=False, default_factory=list)
+    _runs: list[list[Statement]] = field(init=False, default_factory=list)
 
     async def add(self, run: ArchivedRun, entries: Sequence[Entry]) -> None:
         """Raises ValueError as `commits_of` does."""
         commits = commits_of(run, entries)
-        asked = new_run_columns(commits[0].state, run.digest)
-        rows = [rows_of(commit, position) for commit, position in zip(commits, run.positions, strict=True)]
-        self._some.append(partial(self._writing.add, row_of_run(commits, run.dispatched_up_to), asked, rows))
-        if len(self._some) >= TOGETHER:
+        columns = *run_columns(commits, run.dispatched_up_to), *new_run_columns(commits[0].state, run.digest)
+        entries_of = [statements_of(*one) for one in zip(commits, run.positions, strict=True)]
+        self._runs.append([("add_run", columns), *chain(*entries_of)])
+        if len(self._runs) >= TOGETHER:
             await self.write()
 
     async def write(self) -> None:
-        some, self._some = self._some, []
-        await self.database.write(lambda connection: [one(connection) for one in some])
+        runs, self._runs = self._runs, []
+        await self.database.write(lambda connection: [store_commit(connection, *statements) for statements in runs])
 
 
 async def copy_into_log(log: SharedLog, store: RunStore) -> None:

@@ -136,8 +136,8 @@ class Pruner:
             await self._clear(behind, pruned)
             yield nothing
         async for going in self._due():
-            forget = self._store.delete_artifacts if going.artifacts else self._store.delete
-            behind = await forget(going.runs, going.rule, self._clock.now())
+            now, artifacts_only = self._clock.now(), going.artifacts
+            behind = await self._store.delete(going.runs, going.rule, now, artifacts_only=artifacts_only)
             await self._clear(behind, pruned)
             gone = {one.run_id for one in behind}
             yield ExpiredBatch(
@@ -174,7 +174,7 @@ class Pruner:
     async def _beyond(self, kind: Kind, most: int, now: datetime) -> AsyncIterator[tuple[EndedRun, ...]]:
         """The oldest runs, until no more than `most` bytes are left."""
         sizes = await self._belongings.sizes(kind) if kind != "journal" else None
-        excess = (await self._store.total() if sizes is None else sum(sizes.values())) - most
+        excess = (await self._store.total_bytes() if sizes is None else sum(sizes.values())) - most
         if excess <= 0:
             return
         async for some in self._ended(self._over(now, now)):

@@ -197,7 +197,7 @@ async def _write(runs: ArchivedRuns, database: SqliteFile) -> dict[str, str]:
         except (ValueError, AssertionError, TypeError) as error:
             flawed[run.run_id] = f"its journal cannot be followed: {error}"
     await into.write()
-    await RunStore(database).say(*runs.beside(), after=None)
+    await RunStore(database).put(*runs.beside(), after=None)
     return flawed
 
 

@@ -1,4 +1,4 @@
-"""A run as it was read from its messages: its newest state, and which message led to each entry."""
+"""Runs as read from their messages in the log, and a cache of them."""
 
 import asyncio
 import json
@@ -25,12 +25,15 @@ from schemas.values import dataclass, replace
 REMEMBERED_JOURNALS = 512
 ANSWERS = frozenset(kind.__name__ for kind in (ModelReplied, ModelUnavailable))
 LOOKS, LOOK_AGAIN_S = 40, 0.05
-"""How often a server that is behind is asked for what is known to be there."""
+"""How often a server that is behind is asked for an entry that is known to be there."""
 
 
 class Journal:
-    """`begins`: its first entry that was read. `expected`: the entry that is known to be there. `whole_at`: where the
-    newest message is that says all of the run; 0: its first. `by` and `positions` are by entry."""
+    """A run's newest state, and the message behind each entry.
+
+    `begins`: the first entry that was read. `expected`: the newest entry that is known of. `whole_at`: position of the
+    newest snapshot; 0: the first message. `by` and `positions` are by entry.
+    """
 
     def __init__(self, run_id: str, subject: str, *, expected: int = 0, whole_at: int = 0, digest: str = "") -> None:
         self.run_id, self.subject, self.expected, self.digest = run_id, subject, expected, digest
@@ -43,33 +46,33 @@ class Journal:
         self.reading = asyncio.Lock()
         self._reserved: list[tuple[int, int, str]] = []
         self._answered = 0
-        """The newest entry that tells how a model call went."""
+        """The newest entry that has the outcome of a model call."""
         self._state = self._brief = ""
         self._items: defaultdict[str, list[str]] = defaultdict(list)
         self._run: Run | None = None
 
-    def add(self, fact: EntryMessage, row: RunRow | None, position: int) -> None:
+    def add(self, message: EntryMessage, row: RunRow | None, position: int) -> None:
         """Raises Tampered for an entry that does not continue the run."""
-        entry = fact.entry
+        entry = message.entry
         if position <= self.position:
             return
         if row is None:
             raise Tampered(self.run_id, f"the header of what lies at {position} of the log of all runs")
-        if (entry.seq, entry.previous) != (self.version + 1, self.head) and (self.version or not fact.whole):
+        if (entry.seq, entry.previous) != (self.version + 1, self.head) and (self.version or not message.whole):
             raise Tampered(self.run_id, f"entry {entry.seq} does not continue entry {self.version}")
-        if fact.whole or entry.seq == 1:
-            self.whole_seq, self.whole_at = entry.seq, position if fact.whole else 0
+        if message.whole or entry.seq == 1:
+            self.whole_seq, self.whole_at = entry.seq, position if message.whole else 0
             self._items.clear()
         self.begins = self.begins or entry.seq
         self.version, self.head, self.position, self.row, self.digest = entry.seq, entry.hash, position, row, row.digest
         self.expected = max(self.expected, self.version)
-        self.by[entry.seq], self.positions[entry.seq] = fact.by, position
+        self.by[entry.seq], self.positions[entry.seq] = message.by, position
         if entry.kind == CallReserved.__name__:
-            self._reserved.append((entry.seq, json.loads(entry.event)["call"], fact.by))
+            self._reserved.append((entry.seq, json.loads(entry.event)["call"], message.by))
         elif entry.kind in ANSWERS:
             self._answered = entry.seq
-        self._state, self._brief, self._run = fact.state, fact.brief or self._brief, None
-        for growth in fact.grown:
+        self._state, self._brief, self._run = message.state, message.brief or self._brief, None
+        for growth in message.grown:
             self._items[growth.field][: growth.dropped] = []
             self._items[growth.field] += growth.added
 
@@ -81,18 +84,16 @@ class Journal:
         return self._run
 
     def under_way(self, call: int) -> str | None:
-        """The message that set something aside for a model call without a reply yet."""
+        """The message that reserved funds for a model call without an outcome yet."""
         return next(reversed(self.reserved(call, self._answered)), None)
 
     def reserved(self, call: int, since: int) -> list[str]:
-        """Under which messages something was set aside for a model call after an entry."""
+        """Messages that reserved funds for a model call after entry `since`."""
         return [by for seq, of, by in self._reserved if seq > since and of == call]
 
 
 @dataclass(slots=True)
 class JournalCache:
-    """Those of runs, read from their messages when they are asked for, and remembered."""
-
     database: SqliteFile
     log: SharedLog
     quarantine: Quarantine
@@ -120,19 +121,19 @@ class JournalCache:
             journal.expected = max(journal.expected, row.seq if row else entry_in(newest, journal.run_id).entry.seq)
 
     async def _indexed(self, run_id: str) -> tuple[int, str, int] | None:
-        """A run's version and wake, and where the newest message is that says all of it."""
+        """A run's version, wake, and position of its newest snapshot."""
         if not (found := self.database.look_up(load_queries()["indexed"], (run_id,))):
             await self.caught_up()
             found = self.database.look_up(load_queries()["indexed"], (run_id,))
         for version, wake_id, line in found:
             return version, wake_id, json.loads(line).get("whole_at", 0)
         newest = await self.log.newest(subjects.stored_under_any_wake(run_id))
-        if newest and row_in(newest) is None:  # no row for the index: who wrote it may be newer
+        if newest and row_in(newest) is None:  # raises NewerVersion if one wrote it
             entry_in(newest, run_id)
         return None
 
     async def _read_on(self, journal: Journal) -> None:
-        """Raises NewerVersion, Tampered, and TryAgain where no server has what is known to be there."""
+        """Raises NewerVersion, Tampered, and TryAgain if no server has an entry that is known to be there."""
         async with journal.reading:
             for _ in range(LOOKS):
                 for fact in await self.log.read(journal.subject, journal.position or max(0, journal.whole_at - 1)):
@@ -150,7 +151,7 @@ class JournalCache:
             raise
 
     async def whole(self, run_id: str) -> Journal:
-        """Also before the message that says all of it."""
+        """Read from the run's first entry on, not only from its newest snapshot."""
         journal = await self.of(run_id, newest=True)
         if journal is None or journal.begins == 1:
             return journal or Journal(run_id, "")
@@ -165,13 +166,13 @@ class JournalCache:
             self.known.popitem(last=False)
 
 
-def told(commit: Commit, journal: Journal, *, in_hand: bool) -> tuple[EntryMessage, RunRow]:
-    """A commit as it is said, and the run's row after it."""
-    entry, by = commit.entry, turn_id(commit.entry.run_id, commit.entry.seq)
-    by = str(CURRENT_MESSAGE.get() or by) if in_hand else by
+def entry_message(commit: Commit, journal: Journal, *, is_new: bool) -> tuple[EntryMessage, RunRow]:
+    """The message of a commit, and the run's row after it. A new run begins by a turn of its own."""
+    entry, own = commit.entry, turn_id(commit.entry.run_id, commit.entry.seq)
+    by = own if is_new else str(CURRENT_MESSAGE.get() or own)
     if whole := entry.seq - journal.whole_seq >= SNAPSHOT_EVERY:
         commit = replace(commit, brief=commit.state.brief, growth=growth_of(None, commit.state))
-    fact = message_of(commit, by, whole=whole)
-    told, size = entry.seq if commit.state.status in FINAL else 0, len(fact.state) + len(entry.event)
+    message = message_of(commit, by, whole=whole)
+    told, size = entry.seq if commit.state.status in FINAL else 0, len(message.state) + len(entry.event)
     row = RunRow.of(commit, journal.row, by=by, told=told, digest=journal.digest, whole_at=journal.whole_at, size=size)
-    return fact, row
+    return message, row

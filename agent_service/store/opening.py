@@ -1,4 +1,4 @@
-"""Opens the store of a shared log, with an index of this process's own."""
+"""Opens a shared store: its log on the bus, and an index of this process."""
 
 import asyncio
 import contextlib
@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from agent_service.store.database import FILE, open_database
-from agent_service.store.messages import IndexWriter
 from agent_service.store.moving import require_runs_here
+from agent_service.store.rows import apply_message, clear_index
 from agent_service.store.shared import SharedStore
 from agent_service.store.sqlite import LeaseCheck, no_lease
 from groundwork.nats.link import NatsLink
@@ -45,9 +45,8 @@ async def open_shared(
     on_commit: OnCommit = ignore,
 ) -> AsyncIterator[SharedStore]:
     """The store of the log `facts`, its index in `folder` up to date. Raises Misconfigured, also later, in a group."""
-    indexing = IndexWriter()
     async with _index_in(folder, on_commit) as database, asyncio.TaskGroup() as group:
-        replica = Replica(facts, database, indexing.apply, forget=indexing.forget)
+        replica = Replica(facts, database, apply_message, forget=clear_index)
         store = SharedStore(database, facts, replica, held=held)
         replica.applied = store.applied
         following = group.create_task(replica.run())

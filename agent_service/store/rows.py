@@ -1,7 +1,7 @@
-"""Commits as rows of the database, and what a row says, read back.
+"""Database rows of commits, side records and index rows: written, and read back.
 
-What the texts of many runs have in common, the tools on offer above all, is cut out and stored once. The rest is valid
-JSON, and the database's views put it together again byte for byte: hashes are over whole texts.
+Text that many runs share, mostly the tools on offer, is cut out and stored once. The rest is valid JSON, and the views
+of the database join both byte for byte, because hashes are over whole texts.
 """
 
 import contextlib
@@ -18,120 +18,63 @@ from agent_service.archive.retention import Tombstone
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged
+from agent_service.run.inbound import turn_id
 from agent_service.run.journal import Commit, Entry, Run, decode_state, encode_brief, encode_state
 from agent_service.run.lines import list_columns
 from agent_service.store.database import load_queries
-from groundwork.sqlite.file import instant, microseconds
+from agent_service.store.messages import (
+    ROW,
+    ArtifactTombstoneRecord,
+    DismissalRecord,
+    HaltRecord,
+    Paid,
+    RunRow,
+    SideRecord,
+    TombstoneRecord,
+    record_in,
+    row_in,
+    spending_of,
+)
+from groundwork.nats.publishing import StoredMessage
+from groundwork.sqlite.file import Values, instant, microseconds
+from schemas import subjects
 from schemas.status import Halt
-from schemas.values import dataclass
+
+BYTES_PER_ENTRY = 500
+"""About what an entry takes in tables and indexes besides its texts."""
+SHARED_TEXT_BEGINS = '"skills":['
+SHORTEST_SHARED_TEXT = 512
+"""Characters that are worth a row of their own."""
+RUN_TABLES = ("items", "briefs", "dismissals", "artifacts_gone", "journal", "runs")
+"""Tables with rows of a run, each before those that it refers to."""
+OTHER_TABLES = ("spending", "halts", "gone")
+
+_JSON = json.JSONDecoder()
 
 log = logging.getLogger(__name__)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommitRows:
-    """A commit as the parameters of its statements, without its run's own row; None for what it does not store."""
-
-    brief: str | None
-    entry: tuple[Any, ...]
-    dropped: tuple[tuple[str, str, int], ...]
-    added: tuple[tuple[str, str, str], ...]
-    spent: tuple[str, str, float, int] | None
+Statement = tuple[str, Values]
+"""A statement's name in queries.sql, and its parameters."""
 
 
-def run_of(rows: Iterable[tuple[Any, ...]]) -> Run:
-    """The rows that the statement `load` gives, at least one. Raises ValueError."""
-    (_, state, brief, head), *grown = sorted(rows)
-    items = [(field.decode(), item.decode()) for _, item, field, _ in grown]
-    return Run(state=decode_state(state.decode(), brief.decode(), items), head=head.hex())
-
-
-class Quarantine:
-    """Runs whose stored rows are damaged, in memory only: after a repair and a restart all is tried."""
-
-    def __init__(self) -> None:
-        self._why: dict[str, Damaged] = {}
-
-    def __len__(self) -> int:
-        return len(self._why)
+class Quarantine(dict[str, Damaged]):
+    """Runs whose stored rows are damaged. In memory only, so a restart after a repair tries them all again."""
 
     def add(self, found: Damaged) -> None:
-        if found.run_id not in self._why:
-            self._why[found.run_id] = found
+        if found.run_id not in self:
+            self[found.run_id] = found
             log.error("run left alone", extra={"run_id": found.run_id, "why": str(found)})
 
     def check(self, run_id: str) -> None:
-        if found := self._why.get(run_id):
+        if found := self.get(run_id):
             raise type(found)(found.run_id, found.what)
 
-    def why(self, run_id: str) -> str:
-        found = self._why.get(run_id)
-        return found.what if found else ""
 
-    def without(self, run_ids: Iterable[str]) -> list[str]:
-        return [run_id for run_id in run_ids if run_id not in self._why]
-
-
-PER_ENTRY = 500
-"""About how many bytes of tables and indexes an entry takes besides its texts."""
-RunColumns = tuple[Any, ...]
-"""The parameters of a run's own row."""
-
-
-def row_of_run(commits: Sequence[Commit], told: int = 0) -> RunColumns:
-    """After all of them."""
-    entry, state, size = commits[-1].entry, commits[-1].state, 0
-    for commit in commits:
-        size += 2 * len(commit.entry.event) + len(commit.entry.facts) + PER_ENTRY
-    due_at = state.due_at
-    return (
-        state.status.value,
-        entry.seq,
-        bytes.fromhex(entry.hash),
-        str(state.summary),
-        microseconds(max([commit.entry.at for commit in commits])),
-        microseconds(due_at) if due_at else None,
-        told,
-        to_json(list_columns(state)).decode(),
-        encode_state(state),
-        size,
-        entry.run_id,
-    )
-
-
-def rows_of(commit: Commit, position: int | None = None) -> CommitRows:
-    """`position`: in the journal of all runs; None: the next."""
-    entry, brief = commit.entry, commit.brief
-    hashes = bytes.fromhex(entry.previous), bytes.fromhex(entry.hash)
-    dropped, added = list[tuple[str, str, int]](), list[tuple[str, str, str]]()
-    for growth in commit.growth:
-        if growth.dropped:
-            dropped.append((entry.run_id, growth.field, growth.dropped))
-        for item in growth.added:
-            added.append((entry.run_id, growth.field, item))
-    return CommitRows(
-        brief=encode_brief(brief) if brief else None,
-        entry=(
-            entry.run_id,
-            entry.seq,
-            microseconds(entry.at),
-            entry.kind,
-            entry.event,
-            entry.facts,
-            *hashes,
-            position,
-        ),
-        dropped=tuple(dropped),
-        added=tuple(added),
-        spent=spent_with(commit) if commit.paid_usd or entry.seq == 1 else None,
-    )
-
-
-def spent_with(commit: Commit) -> tuple[str, str, float, int]:
-    """Day (UTC), caller, what an entry cost in USD, and the bytes of its caller's wake."""
-    brief, entry = commit.state.brief, commit.entry
-    size = len(entry.event) if entry.seq == 1 and brief.caller and not brief.as_step else 0
-    return f"{entry.at:%Y-%m-%d}", brief.caller, commit.paid_usd, size
+def run_of(rows: Iterable[tuple[Any, ...]]) -> Run:
+    """Reads the rows of the statement `load`, at least one. Raises ValueError."""
+    (_, state, brief, head), *grown = sorted(rows)
+    items = [(field.decode(), item.decode()) for _, item, field, _ in grown]
+    return Run(state=decode_state(state.decode(), brief.decode(), items), head=head.hex())
 
 
 def entry_of(run_id: str, row: Sequence[Any]) -> Entry:
@@ -151,13 +94,8 @@ def entry_of(run_id: str, row: Sequence[Any]) -> Entry:
 def halt_of(row: Sequence[Any]) -> Halt:
     number, since, by, reason, until, until_by, over = row
     ended = instant(until) if until is not None else None
-    told = {"by": by, "reason": reason, "until_by": until_by, "over": bool(over)}
-    return Halt(number=number, since=instant(since), until=ended, **told)
-
-
-def halt_row(halt: Halt) -> tuple[object, ...]:
-    until = microseconds(halt.until) if halt.until else None
-    return halt.number, microseconds(halt.since), halt.by, halt.reason, until, halt.until_by, halt.over
+    about = {"by": by, "reason": reason, "until_by": until_by, "over": bool(over)}
+    return Halt(number=number, since=instant(since), until=ended, **about)
 
 
 def tombstone_of(row: Sequence[Any]) -> Tombstone:
@@ -166,82 +104,135 @@ def tombstone_of(row: Sequence[Any]) -> Tombstone:
     return Tombstone(status=Status(status), ended_at=instant(ended_at), gone_at=instant(at), rule=rule, **about)
 
 
-def tombstone_row(stone: Tombstone) -> tuple[Any, ...]:
-    instants = microseconds(stone.ended_at), microseconds(stone.gone_at)
-    return stone.run_id, stone.wake_id, stone.wake_digest, stone.status.value, stone.last, *instants, stone.rule
+def run_columns(commits: Sequence[Commit], dispatched_up_to: int = 0) -> Values:
+    """Columns of a run that each entry rewrites, after all of these commits."""
+    entry, state, due_at = commits[-1].entry, commits[-1].state, commits[-1].state.due_at
+    size = sum([2 * len(one.entry.event) + len(one.entry.facts) + BYTES_PER_ENTRY for one in commits])
+    return (
+        state.status.value,
+        entry.seq,
+        bytes.fromhex(entry.hash),
+        str(state.summary),
+        microseconds(max([commit.entry.at for commit in commits])),
+        microseconds(due_at) if due_at else None,
+        dispatched_up_to,
+        to_json(list_columns(state)).decode(),
+        encode_state(state),
+        size,
+        entry.run_id,
+    )
 
 
-BEGINS = '"skills":['
-SHORTEST = 512
-"""Characters that are worth a row of their own."""
-
-_JSON = json.JSONDecoder()
-
-Cut = tuple[str, bytes | None, int | None]
-"""The rest of a text, its common part's digest, and how many characters follow that; both None for a whole text."""
-
-
-def _bounds(text: str) -> tuple[int, int]:
-    """From where to where the items of the list go; equal where the text is no JSON."""
-    begin = text.rfind(BEGINS) + len(BEGINS)
-    with contextlib.suppress(ValueError):
-        _, end = _JSON.raw_decode(text, begin - 1)
-        return begin, end - 1
-    return 0, 0
-
-
-NewRunColumns = tuple[str, str, int, str, str, str | None]
-"""Of a new run: its wake id, the digest of what was asked for, when it was accepted (µs), goal, caller, and parent."""
-
-
-def new_run_columns(state: RunState, digest: str) -> NewRunColumns:
+def new_run_columns(state: RunState, digest: str) -> Values:
+    """Columns of a run that stay as they were at its acceptance."""
     brief = state.brief
     parent = brief.parent.run_id if brief.parent else None
     return state.wake_id, digest, microseconds(state.accepted_at), brief.goal, brief.caller, parent
 
 
-class EntryWriter:
-    def __init__(self) -> None:
-        self._sql = load_queries()
+def statements_of(commit: Commit, position: int | None = None) -> list[Statement]:
+    """Statements that store a commit, but for its run's row. `position`: in the journal of all runs; None: the next."""
+    entry, run_id, statements = commit.entry, commit.entry.run_id, list[Statement]()
+    if commit.brief:
+        brief, reference = _without_shared_text(encode_brief(commit.brief), statements)
+        statements.append(("put_brief", (run_id, brief, *reference)))
+    rest, common = _without_shared_text(entry.event, statements)
+    hashes = bytes.fromhex(entry.previous), bytes.fromhex(entry.hash)
+    columns = run_id, entry.seq, microseconds(entry.at), entry.kind, rest, entry.facts, *hashes, position, *common
+    statements.append(("append_entry", columns))
+    for growth in commit.growth:
+        if growth.dropped:
+            statements.append(("drop_items", (run_id, growth.field, growth.dropped)))
+        statements += [("add_item", (run_id, growth.field, item)) for item in growth.added]
+    *_, usd, wake_bytes = spending = spending_of(commit)
+    if usd or wake_bytes:
+        statements.append(("spend", spending))
+    return statements
 
-    def add(
-        self, run: RunColumns, asked: NewRunColumns, entries: Iterable[CommitRows], connection: sqlite3.Connection
-    ) -> bool:
-        """A new run; False where its id is taken, and nothing is written."""
-        if connection.execute(self._sql["add_run"], (*run, *asked)).rowcount == 0:
+
+_NOT_SHARED: tuple[bytes | None, int | None] = None, None
+
+
+def _without_shared_text(text: str, statements: list[Statement]) -> tuple[str, tuple[bytes | None, int | None]]:
+    """The rest of a text; and the digest of its shared text, with the number of characters that follow that."""
+    if (begin := text.rfind(SHARED_TEXT_BEGINS)) >= 0:
+        begin += len(SHARED_TEXT_BEGINS)
+        with contextlib.suppress(ValueError):
+            end = _JSON.raw_decode(text, begin - 1)[1] - 1
+            if end - begin >= SHORTEST_SHARED_TEXT:
+                shared = text[begin:end]
+                digest = hashlib.sha256(shared.encode()).digest()
+                statements.append(("add_common_text", (digest, shared)))
+                return text[:begin] + text[end:], (digest, len(text) - end)
+    return text, _NOT_SHARED
+
+
+def store_commit(connection: sqlite3.Connection, *statements: Statement) -> bool:
+    """Executes all of them unless the first changes no row, because the run's row is not as it expects."""
+    sql = load_queries()
+    for number, (name, values) in enumerate(statements):
+        if connection.execute(sql[name], values).rowcount == 0 and number == 0:
             return False
-        self._append(entries, connection)
-        return True
+    return True
 
-    def advance(self, run: RunColumns, rows: CommitRows, connection: sqlite3.Connection) -> bool:
-        """A run's next entry; False where it is not at the entry before, and nothing is written."""
-        if connection.execute(self._sql["advance_run"], run).rowcount == 0:
-            return False
-        self._append((rows,), connection)
-        return True
 
-    def _append(self, entries: Iterable[CommitRows], connection: sqlite3.Connection) -> None:
-        for rows in entries:
-            *before, event, facts, previous, own_hash, position = rows.entry
-            if rows.brief is not None:
-                connection.execute(self._sql["put_brief"], (before[0], *self._cut(rows.brief, connection)))
-            rest, *common = self._cut(event, connection)
-            entry = (*before, rest, facts, previous, own_hash, position, *common)
-            connection.execute(self._sql["append_entry"], entry)
-            if rows.dropped:
-                connection.executemany(self._sql["drop_items"], rows.dropped)
-            if rows.added:
-                connection.executemany(self._sql["add_item"], rows.added)
-            if rows.spent and (rows.spent[2] or rows.spent[3]):
-                connection.execute(self._sql["spend"], rows.spent)
+def apply_message(connection: sqlite3.Connection, message: StoredMessage) -> None:
+    """Writes a message of the log to the index. A header that cannot be read changes nothing; to load its run tells
+    why. Repeatable, because the transaction may be begun again."""
+    if message.subject.startswith(subjects.STORED_RUNS.removesuffix(">")):
+        _apply_row(connection, message.subject.rpartition(".")[2], row_in(message))
+    elif record := record_in(message.subject, message.headers.get(ROW, "")):
+        apply_record(connection, record)
 
-    def _cut(self, text: str, connection: sqlite3.Connection) -> Cut:
-        if BEGINS not in text:
-            return text, None, None
-        begin, end = _bounds(text)
-        if end - begin < SHORTEST:
-            return text, None, None
-        common = text[begin:end]
-        digest = hashlib.sha256(common.encode()).digest()
-        connection.execute(self._sql["add_common_text"], (digest, common))
-        return text[:begin] + text[end:], digest, len(text) - end
+
+def apply_record(connection: sqlite3.Connection, record: SideRecord) -> None:
+    """A record of an unknown run changes nothing."""
+    sql = load_queries()
+    match record:
+        case HaltRecord(halt=halt):
+            until = microseconds(halt.until) if halt.until else None
+            values = halt.number, microseconds(halt.since), halt.by, halt.reason, until, halt.until_by, halt.over
+            connection.execute(sql["keep_halt"], values)
+        case DismissalRecord(dismissal=seen) if _version_of(connection, seen.run_id):
+            connection.execute(sql["dismiss"], (seen.run_id, seen.version, seen.by, microseconds(seen.at)))
+        case ArtifactTombstoneRecord(gone=gone, artifacts=left) if _version_of(connection, gone.run_id):
+            deleted = gone.run_id, microseconds(gone.gone_at), gone.rule, json.dumps(left)
+            connection.execute(sql["artifacts_go"], deleted)
+        case TombstoneRecord(stone=stone, artifacts=left) if _version_of(connection, stone.run_id) <= record.version:
+            for table in RUN_TABLES:
+                connection.execute(f"DELETE FROM {table} WHERE run_id = ?", (stone.run_id,))  # noqa: S608 - ours
+            instants = microseconds(stone.ended_at), microseconds(stone.gone_at)
+            of_run = stone.run_id, stone.wake_id, stone.wake_digest, stone.status.value, stone.last
+            connection.execute(sql["bury"], (*of_run, *instants, stone.rule, json.dumps(left)))
+
+
+def clear_index(connection: sqlite3.Connection) -> None:
+    for table in (*RUN_TABLES, *OTHER_TABLES):
+        connection.execute(f"DELETE FROM {table}")  # noqa: S608 - names of ours
+    connection.execute("UPDATE tallies SET runs = 0")
+
+
+def _apply_row(connection: sqlite3.Connection, run_id: str, row: RunRow | None) -> None:
+    sql = load_queries()
+    if row is None:
+        connection.execute(sql["leave_alone"], (run_id,))
+        return
+    version, _, line = connection.execute(sql["indexed"], (run_id,)).fetchone() or (0, "", "{}")
+    is_deleted = not version and connection.execute(sql["tombstone"], (run_id,)).fetchall()
+    if version >= row.seq or is_deleted:
+        return
+    paid, before = row.paid and row.paid.model_dump(exclude_defaults=True), json.loads(line).get("paid")
+    more = {"whole_at": row.whole_at, "own": row.by == turn_id(run_id, row.seq), "paid": paid}
+    line = to_json(row.line | {name: value for name, value in more.items() if value}).decode()
+    parent = row.line.get("parent_run_id")
+    run = row.status, row.seq, bytes.fromhex(row.head), row.summary, row.at, row.due_at, row.told, line
+    of_wake = row.wake_id, row.digest, row.accepted_at, row.goal, row.caller, str(parent) if parent else None
+    connection.execute(sql["add_run"], (*run, "", row.bytes, run_id, *of_wake))
+    if row.paid and paid != before:
+        known = Paid(**before) if before and before["day"] == row.paid.day else Paid(day=row.paid.day)
+        spent = row.paid.day, row.caller, row.paid.usd - known.usd, row.paid.size - known.size
+        connection.execute(sql["spend"], spent)
+
+
+def _version_of(connection: sqlite3.Connection, run_id: str) -> int:
+    return sum(version for (version,) in connection.execute(load_queries()["version"], (run_id,)))

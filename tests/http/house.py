@@ -240,8 +240,8 @@ async def open_house(
             feed.tell(change)
             quotas.committed(change)
 
-        spent = store.usage.spent(clock.now().date())
-        quotas.recall(store.usage.open_runs(), {caller: size for caller, (_, size) in spent.items()})
+        spent = store.spent(clock.now().date())
+        quotas.recall(store.open_runs(), {caller: size for caller, (_, size) in spent.items()})
         capabilities, signing = Capabilities(ring), Signing(ring, folder / "store")
         publisher = Publisher(outside, lambda _: True, capabilities, signing, lambda _: "", kill_switch)
         turns = Turns(store, publisher, model_caller, clock, committed, MemoryArtifacts(), capabilities, kill_switch)

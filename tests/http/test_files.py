@@ -117,8 +117,8 @@ SAID: dict[str, Any] = {
 async def two_days_later(house: House) -> None:
     """When all is done that the run asked for."""
     house.store.mark_dispatched(RUN, house.store.version(RUN))
-    house.store._write_told()
-    await house.store._database.write(lambda _: None)
+    house.store._write_dispatched()
+    await house.store.database.write(lambda _: None)
     house.clock.advance(2 * 86400)
 
 
@@ -151,7 +151,7 @@ async def test_an_artifact_that_is_kept_no_longer_says_so_and_the_rest_of_its_ru
         ExpiryFilter(statuses=FINAL, before=now, escalated_before=now), None, 1
     )
     assert (await client.get(artifact)).json()["code"] == "no_such_file"
-    await house.store.retention.delete_artifacts([run], "agent.keep_runs.artifacts_days: 1", now)
+    await house.store.retention.delete([run], "agent.keep_runs.artifacts_days: 1", now, artifacts_only=True)
     told = (await client.get(artifact)).json()
     assert (told["status"], told["code"], told["run_id"]) == (410, "artifacts_gone", RUN)
     assert "agent.keep_runs.artifacts_days: 1" in told["detail"]

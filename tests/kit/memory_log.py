@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import Literal, NoReturn
 
 from agent_service.store.database import open_database
-from agent_service.store.messages import IndexWriter
+from agent_service.store.rows import apply_message
 from agent_service.store.shared import SharedStore
 from groundwork.nats.following import Batch
 from groundwork.nats.publishing import StoredMessage, matches
@@ -160,11 +160,11 @@ class Member:
 @asynccontextmanager
 async def joined(log: MemoryLog, folder: Path) -> AsyncIterator[Member]:
     """A process with its own copy in `folder`, which starts empty each time."""
-    indexing, wire = IndexWriter(), Wire(log)
+    wire = Wire(log)
     with TemporaryDirectory(dir=folder) as place:
         async with open_database(Path(place)) as database, asyncio.TaskGroup() as group:
             copy = MemoryCopy(
-                log, database, lambda connection, fact: indexing.apply(connection, replace(fact, body=b""))
+                log, database, lambda connection, fact: apply_message(connection, replace(fact, body=b""))
             )
             store = copy.store = SharedStore(database, wire, copy, held=held)
             copying = group.create_task(copy.run())

@@ -67,12 +67,12 @@ async def fill(store: RunStore) -> None:
     ended = await stored(store, commits_of(cues.queued(run_id=run_id(LAST), wake_id="wake-last") >> cancel()))
     store.mark_dispatched(run_id(1), 1)
     store.mark_dispatched(run_id(LAST), ended.entry.seq)
-    store._write_told()
+    store._write_dispatched()
     await store.inbox.dismiss(Dismissal(run_id=run_id(3), version=2, by="ann", at=NOON))
     gone = EndedRun(run_id=run_id(LAST), status=Status.CANCELLED, version=ended.entry.seq, at=NOON)
     assert await store.retention.delete([gone], "agent.keep_runs.done_days: 1", NOON + timedelta(days=9))
     done = EndedRun(run_id=run_id(25), status=Status.DONE, version=store.version(run_id(25)), at=NOON)
-    await store.retention.delete_artifacts([done], "agent.keep_runs.artifacts_days: 1", NOON)
+    await store.retention.delete([done], "agent.keep_runs.artifacts_days: 1", NOON, artifacts_only=True)
     await store.halts.keep(Halt(number=1, since=NOON, by="bob", reason="lunch", until=NOON, until_by="bob", over=True))
 
 
@@ -94,7 +94,7 @@ async def test_a_database_that_is_written_from_the_entries_of_another_holds_the_
         async for run in stored_runs(RunStore(old)):
             await into.add(run, await entries(old, run))
         await into.write()
-        await RunStore(new).say(*await side_records(RunStore(old)), after=None)
+        await RunStore(new).put(*await side_records(RunStore(old)), after=None)
         assert RunStore(new).newest() == RunStore(old).newest(), "positions are never given twice"
     assert rows(tmp_path / "new") == rows(tmp_path / "old")
 

@@ -20,7 +20,8 @@ from agent_service.errors import Remedy, WakeConflict
 from agent_service.run.journal import Commit
 from agent_service.run.ports import Dismissal
 from agent_service.store.database import FILE
-from agent_service.store.messages import LEVEL, RUN_TABLES, TombstoneRecord
+from agent_service.store.messages import LEVEL, TombstoneRecord
+from agent_service.store.rows import RUN_TABLES
 from agent_service.store.shared import SharedStore
 from agent_service.store.sqlite import RunStore
 from groundwork.service.errors import TryAgain
@@ -174,7 +175,7 @@ async def test_what_is_to_be_removed_elsewhere_is_known_until_it_is(store: Store
     await done(store, 1)
     if artifacts_alone:
         runs = await store.retention.expired(EVERYTHING, None, 9)
-        await store.retention.delete_artifacts(runs, RULE, LATER)
+        await store.retention.delete(runs, RULE, LATER, artifacts_only=True)
         told = await store.artifacts_gone(RUN)
         assert told is not None
         assert (told.rule, told.gone_at) == (RULE, LATER)

@@ -15,7 +15,7 @@ import pytest
 from agent_service.run.journal import flaw_in_chain
 from agent_service.run.lines import RunFilter
 from agent_service.store.database import FILE, load_queries, open_database
-from agent_service.store.listing import LOOKED_INTO_AT_ONCE
+from agent_service.store.index import SEARCHED_AT_ONCE
 from agent_service.store.sqlite import RunStore
 from groundwork.nats.lease import Taken
 from groundwork.service.errors import Failure, Misconfigured, TryAgain
@@ -148,13 +148,13 @@ def test_no_statement_reads_or_sorts_more_of_a_large_table_than_it_needs(schema:
 
 
 async def test_a_list_looks_into_all_runs_there_are_to_find_those_that_are_wanted(store: RunStore) -> None:
-    numbers = range(1, LOOKED_INTO_AT_ONCE + 10)
+    numbers = range(1, SEARCHED_AT_ONCE + 10)
     commits = [accepted(number, goal=f"g{number} ends") for number in numbers]
     await asyncio.gather(*(store.accept(commit, DIGEST) for commit in commits))
     newest_first = [run_id(number) for number in reversed(numbers)]
     assert [line.run_id for line in await store.runs(RunFilter(text="g7 "), limit=5)] == [run_id(7)]
     assert [line.run_id for line in await store.runs(RunFilter(text="ends"), limit=len(numbers))] == newest_first
-    before = commits[LOOKED_INTO_AT_ONCE].state.accepted_at
+    before = commits[SEARCHED_AT_ONCE].state.accepted_at
     assert [line.run_id for line in await store.runs(RunFilter(since=before), limit=50)] == newest_first[:9]
 
 

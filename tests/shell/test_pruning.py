@@ -53,8 +53,8 @@ class Kept:
         """A run that has ended and brought a report, with a folder."""
         last = await stored(self.store, whole_run(number, artifacts=[{"path": REPORT, "size": len(CONTENT)}]))
         self.store.mark_dispatched(last.entry.run_id, last.entry.seq)
-        self.store._write_told()
-        await self.store._database.write(lambda _: None)
+        self.store._write_dispatched()
+        await self.store.database.write(lambda _: None)
         await self.bucket.put(last.entry.run_id, REPORT, CONTENT)
         self.workspace.write(last.entry.run_id, {"plan.md": b"# Plan\n", REPORT: CONTENT})
         return last.entry.run_id

@@ -187,9 +187,9 @@ async def test_what_the_store_knows_to_be_taken_is_recalled(
         await store.accept(wake, DIGEST)
         for commit in (base, framed := replied(base, FRAMING), after(framed, reserves)):
             await store.commit(commit)
-        limits.recall(store.usage, aside=True)
-        assert store.usage.reserved() == {wake.state.run_id: ReservedFunds(CALLER, MAY.cost_usd or 0.0)}
-        assert [call.reserved for _, _, call in await store.usage.calls(NOON)] == [False, True]
+        limits.recall(store, aside=True)
+        assert store.reserved() == {wake.state.run_id: ReservedFunds(CALLER, MAY.cost_usd or 0.0)}
+        assert [call.reserved for _, _, call in await store.calls(NOON)] == [False, True]
     assert limits.spending.spent_usd == pytest.approx(COST_USD)
     with pytest.raises(ModelError, match=r"0\.0300 of 0\.0500 USD of today are spent or set aside"):
         await limits.spending.admit(started(accepted(2)).state, 0.021)

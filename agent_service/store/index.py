@@ -1,0 +1,156 @@
+"""Reads the index of runs, whose rows both carriers have: lists, timers, limits and tombstones."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime, time
+from typing import Any
+
+from agent_service.archive.retention import ArtifactTombstone, Tombstone
+from agent_service.core.waiting import Status
+from agent_service.run.changes import ReservedFunds
+from agent_service.run.lines import EVERY_RUN, RunFilter, RunLine, Sum, parse_line
+from agent_service.store.database import load_queries
+from agent_service.store.rows import Quarantine, tombstone_of
+from groundwork.sqlite.file import SqliteFile, instant, microseconds
+from schemas.values import replace
+
+AFTER_EVERY_ID = "~"
+"""Sorts after every character of a run id."""
+END_OF_TIME = 2**62
+"""µs, after every instant."""
+SEARCHED_AT_ONCE = 2000
+"""Rows that one statement looks into before other reads get their turn: 20 to 50 ms."""
+UNREADABLE = "its row"
+
+
+class RunIndex:
+    """Lists of runs leave out those in quarantine, except for `runs`, which marks them as damaged."""
+
+    def __init__(self, database: SqliteFile) -> None:
+        self.database = database
+        self._sql = load_queries()
+        self._quarantine = Quarantine()
+        self._searching = asyncio.Lock()
+        """Searches queue here rather than before readers of a run."""
+
+    def version(self, run_id: str) -> int:
+        return sum(version for (version,) in self.database.look_up(self._sql["version"], (run_id,)))
+
+    def head(self, run_id: str) -> tuple[int, str]:
+        ((version, head),) = self.database.look_up(self._sql["head"], (run_id,))
+        return version, head.hex()
+
+    async def tombstone(self, run_id: str) -> Tombstone | None:
+        rows = self.database.look_up(self._sql["tombstone"], (run_id,))
+        return tombstone_of(rows[0]) if rows else None
+
+    async def artifacts_gone(self, run_id: str) -> ArtifactTombstone | None:
+        for at, rule in self.database.look_up(self._sql["artifacts_gone"], (run_id,)):
+            return ArtifactTombstone(run_id=run_id, gone_at=instant(at), rule=rule)
+        return None
+
+    async def due(self, now: datetime, limit: int) -> Sequence[str]:
+        return await self._run_ids("due", microseconds(now), limit + len(self._quarantine))
+
+    async def queued(self, limit: int) -> Sequence[str]:
+        rows = self.database.look_up(self._sql["queued"], (limit + len(self._quarantine),))
+        return [run_id for (run_id,) in rows if run_id not in self._quarantine]
+
+    async def open_or_changed(self, since: datetime) -> Sequence[str]:
+        """Open runs, and ended ones with an entry at or after `since`."""
+        return await self._run_ids("open_or_changed", microseconds(since))
+
+    async def changed_since(self, since: datetime) -> Sequence[str]:
+        """Runs with an entry at or after `since`."""
+        return await self._run_ids("changed_since", microseconds(since))
+
+    async def waiting_for_budget(self) -> Sequence[str]:
+        return await self._run_ids("waiting_for_budget")
+
+    async def counts(self) -> dict[Status, int]:
+        return {Status(status): runs for status, runs in self.database.look_up(self._sql["counts"])}
+
+    async def sums(self, day: date) -> Sequence[Sum]:
+        """Sums over the runs that were accepted on a day (UTC)."""
+        begins = microseconds(datetime.combine(day, time(), UTC))
+        return [Sum(*row) for row in await self.database.read(self._sql["sums"], (begins, begins + 86_400_000_000))]
+
+    def spent(self, day: date) -> Mapping[str, tuple[float, int]]:
+        """USD, and bytes of wakes, by caller."""
+        rows = self.database.look_up(self._sql["spent"], (f"{day:%Y-%m-%d}",))
+        return {caller: (usd, size) for caller, usd, size in rows}
+
+    def open_runs(self) -> Mapping[str, int]:
+        """By caller, without child runs."""
+        return dict(self.database.look_up(self._sql["open_runs"]))
+
+    def reserved(self) -> Mapping[str, ReservedFunds]:
+        """Funds reserved for model calls in flight, by run."""
+        rows = self.database.look_up(self._sql["set_aside"])
+        return {run_id: ReservedFunds(caller or "", usd) for run_id, caller, usd in rows}
+
+    async def runs(self, wanted: RunFilter = EVERY_RUN, *, limit: int, before: str | None = None) -> Sequence[RunLine]:
+        """Newest first, from after run `before` on."""
+        async with self._searching if wanted.text or wanted.tool else contextlib.nullcontext():
+            rows = await self._found(wanted, limit, before or AFTER_EVERY_ID)
+        return [self._line(row) for row in rows]
+
+    async def _found(self, wanted: RunFilter, limit: int, below: str) -> list[tuple[Any, ...]]:
+        if wanted.wake_id:
+            rows = await self.database.read(self._sql["wake"], (wanted.wake_id,))
+            ranges = [(run_id + AFTER_EVERY_ID, run_id) for run_id, _ in rows if run_id < below]
+            return [row for one in ranges for row in await self._between(wanted, limit, *one)]
+        found = list[tuple[Any, ...]]()
+        while below and len(found) < limit:
+            lowest, next_below = await self._stretch(wanted, below)
+            found += await self._between(wanted, limit - len(found), below, lowest)
+            below = next_below
+        return found
+
+    async def _stretch(self, wanted: RunFilter, below: str) -> tuple[str, str]:
+        """The lowest id to search now, and below which to go on; empty for no bound, and at the end."""
+        if not (wanted.text or wanted.run or wanted.tool or wanted.since or wanted.until or wanted.caller):
+            return "", ""
+        for lowest, accepted_at in await self.database.read(self._sql["stretch"], (below, SEARCHED_AT_ONCE)):
+            past = wanted.since is not None and instant(accepted_at) < wanted.since
+            return lowest, "" if past else lowest
+        return "", ""
+
+    async def _between(self, wanted: RunFilter, limit: int, below: str, lowest: str) -> list[Any]:
+        statuses = json.dumps([status.value for status in wanted.statuses or Status])
+        since = microseconds(wanted.since) if wanted.since else 0
+        until = microseconds(wanted.until) if wanted.until else END_OF_TIME
+        # LIKE ignores the case of ASCII letters only, so both cases of all others are searched for
+        lower, upper = _pattern(wanted.text.lower()), _pattern(wanted.text.upper())
+        values = statuses, below, lowest, since, lower, upper, wanted.tool, limit, until, wanted.caller, wanted.run
+        return await self.database.read(self._sql["runs"], values)
+
+    def _line(self, row: tuple[Any, ...]) -> RunLine:
+        run_id, wake_id, status, goal, summary, accepted_at, touched_at, columns, caller = row
+        about = {
+            "run_id": run_id,
+            "wake_id": wake_id,
+            "status": Status(status),
+            "goal": goal,
+            "summary": summary,
+            "accepted_at": instant(accepted_at),
+            "updated_at": instant(touched_at),
+            "caller": caller,
+        }
+        try:
+            line = parse_line(about, columns)
+        except (ValueError, TypeError):
+            line = RunLine(**about, damaged=UNREADABLE)
+        damage = self._quarantine.get(run_id)
+        return replace(line, damaged=damage.what) if damage else line
+
+    async def _run_ids(self, statement: str, *values: object) -> list[str]:
+        rows = await self.database.read(self._sql[statement], values)
+        return [run_id for (run_id,) in rows if run_id not in self._quarantine]
+
+
+def _pattern(text: str) -> str:
+    literal = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    return f"%{literal}%" if text else ""

@@ -123,5 +123,5 @@ class Spending:
 
 
 def _will_be_made(change: ChangeRecord) -> bool:
-    before = change.before.asking if change.before else None
-    return change.after.calling is not None and change.after.calling == before
+    before = change.before.open_call if change.before else None
+    return change.after.active_call is not None and change.after.active_call == before

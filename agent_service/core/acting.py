@@ -1,8 +1,8 @@
-"""Sends tool requests, tries them again, ends their steps, and recognises identical calls and writes in doubt.
+"""Sends tool requests, retries them, ends their steps, and detects identical calls and writes in doubt.
 
-A pending request is in the state before it leaves. A retry is a new attempt of the same step, for a retryable error
-of a read or idempotent command. A write with an unknown outcome is in doubt: it is never resent, and before a read of
-its tool is looked at, no write of that tool is made.
+A request is in the state before it is sent. A retry is a new attempt of the same step, after a retryable error of a
+read or idempotent command. A write with an unknown outcome is in doubt: it is never resent, and it blocks writes of
+its tool until a read of that tool succeeds.
 """
 
 import hashlib
@@ -18,20 +18,20 @@ from agent_service.core.brief import Brief
 from agent_service.core.facts import AnswerStatus, AttemptAnswered, RequestFinished, RequestSent, RetrySet
 from agent_service.core.phases import Action, Plan
 from agent_service.core.state import Child, Doubt, RunState, StepRecord, with_facts
-from agent_service.core.waiting import Acting, Pending, RequestName, acting_of, with_requests, without_requests
+from agent_service.core.waiting import Acting, Pending, RequestRef, acting_of, with_requests, without_requests
 from agent_service.sentences import Text, say
 from schemas import subjects
 from schemas.events import ARTIFACT_PATH, Outcome, Signal, ToolError, ToolOutput, ToolResult
 from schemas.values import replace
 
 ANSWER_GRACE_S = 10.0
-"""Longer than the gateway waits, so that its own timeout can still be heard."""
+"""Time for the gateway's own timeout to arrive."""
 MAX_BACKOFF_S = 120.0
 SAME_RESULT_LIMIT = 3
 LONGEST_PATH, MOST_NAMED = 120, 20
 MAX_SUMMARY, MAX_SENT = 500, 16_000
-OF_THE_CALL = frozenset({"job_id", "attempts", "last_error"})
-"""What an executor tells of the call, beside the tool's result."""
+CALL_FIELDS = frozenset({"job_id", "attempts", "last_error"})
+"""Fields that an executor adds to the tool's result."""
 StepStatus = Literal["ok", "error", "budget"]
 _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
 
@@ -64,16 +64,15 @@ def artifact_flaws(state: RunState, action: Action) -> list[Text]:
 
 
 def dispatch(state: RunState, plan: Plan) -> RunState:
-    allowed = [one.by for one in state.rulings if (one.step, one.verdict) == (state.step + 1, "approved")]
+    approvers = [one.by for one in state.rulings if (one.step, one.verdict) == (state.step + 1, "approved")]
     requests = [new_request(state, step, action) for step, action in enumerate(plan.actions, start=state.step + 1)]
     state = replace(state, step=requests[-1].step, waiting=Acting(requests=tuple(requests)))
     for one in requests:
-        state = send(state, one, by=allowed[0] if allowed else "")
+        state = send(state, one, by=approvers[0] if approvers else "")
     if not plan.also:
         return state
-    return replace(
-        state, summary=say("acts", actions=tuple([say("act", **sentence_fields(one)) for one in state.requests]))
-    )
+    actions = tuple([say("act", **sentence_fields(one)) for one in state.requests])
+    return replace(state, summary=say("acts", actions=actions))
 
 
 def new_request(state: RunState, step: int, action: Action, **of_a_task: Any) -> Pending:
@@ -83,7 +82,7 @@ def new_request(state: RunState, step: int, action: Action, **of_a_task: Any) ->
 
 
 def send(state: RunState, request: Pending, *, by: str = "") -> RunState:
-    """Sends its first attempt, or the next. `by`: who allowed it."""
+    """Sends the first or the next attempt. `by`: the person who approved it."""
     at, brief = state.updated_at, state.brief
     skill = brief.skill(request.action.tool)
     assert skill is not None, "a tool that is asked is one of the skills"
@@ -100,7 +99,7 @@ def send(state: RunState, request: Pending, *, by: str = "") -> RunState:
     children = state.children
     if limits.needs_grant(brief, sent.action.tool):
         sent = limits.with_grant(state, sent)
-        children = (*children, Child(run_id=limits.child_run_id(state.run_id, sent), **sent.named))
+        children = (*children, Child(run_id=limits.child_run_id(state.run_id, sent), **sent.ref))
     return with_facts(
         state,
         RequestSent(pending=sent, approved_by=by),
@@ -113,35 +112,31 @@ def send(state: RunState, request: Pending, *, by: str = "") -> RunState:
 
 
 def sentence_fields(pending: Pending) -> dict[str, Any]:
-    """What sentences tell of a request. `again`: the attempt, but for the first."""
     action, attempt = pending.action, pending.attempt
     again = attempt if attempt > 1 else 0
-    return {**pending.named, "tool": action.tool, "command": action.command, "attempt": attempt, "again": again}
+    return {**pending.ref, "tool": action.tool, "command": action.command, "attempt": attempt, "again": again}
 
 
 # Trying again
 
 
 def retry(state: RunState, pending: Pending, error: ToolError) -> RunState | None:
-    granted = state.brief.limits
-    if not is_retryable(state, pending, error) or pending.attempt >= granted.max_attempts:
+    limits = state.brief.limits
+    if not is_retryable(state, pending, error) or pending.attempt >= limits.max_attempts or attempts_left(state) <= 0:
         return None
-    if attempts_left(state) <= 0:
-        return None
-    # doubling, with up to a quarter more per run: derived, so that a replay gives the same
+    # doubles, plus a jitter of up to a quarter: derived from the call, so that a replay gives the same
     which = [pending.task, pending.round] if pending.task else []
-    spread = int(digest([state.run_id, pending.step, pending.attempt, *which])[:4], 16) / 0xFFFF
-    delay_s = min(MAX_BACKOFF_S, granted.retry_base_s * float(2 ** (pending.attempt - 1))) * (1 + spread / 4)
-    retry_at = state.updated_at + timedelta(seconds=delay_s)
-    following = replace(pending, attempt=pending.attempt + 1, retry_at=retry_at)
+    jitter = int(digest([state.run_id, pending.step, pending.attempt, *which])[:4], 16) / 0xFFFF
+    delay_s = min(MAX_BACKOFF_S, limits.retry_base_s * float(2 ** (pending.attempt - 1))) * (1 + jitter / 4)
+    following = replace(pending, attempt=pending.attempt + 1, retry_at=state.updated_at + timedelta(seconds=delay_s))
     summary = say("retries", **sentence_fields(following), error_class=error.error_class)
     waiting = with_requests(state.waiting, following)
     return with_facts(state, RetrySet(pending=following), waiting=waiting, summary=summary)
 
 
 def attempts_left(state: RunState) -> int:
-    taken = sum([pending.retry_at is not None for pending in state.pendings])
-    return state.brief.limits.max_attempts_of_run - state.attempts - taken
+    retries = sum([pending.retry_at is not None for pending in state.pendings])
+    return state.brief.limits.max_attempts_of_run - state.attempts - retries
 
 
 def is_retryable(state: RunState, pending: Pending, error: ToolError) -> bool:
@@ -180,13 +175,13 @@ def digest(value: object) -> str:
     return hashlib.sha256(_canonical(value).encode()).hexdigest()[:32]
 
 
-# What is over
+# Finished requests
 
 
 def finish_step(
     state: RunState, pending: Pending, result: ToolResult, *, told: dict[str, JsonValue] | None = None
 ) -> RunState:
-    """`told`: what the model is told in the place of the result, where the step may gather no more."""
+    """`told`: output for the model in place of the result, if the step is over its limits."""
     state, output = limits.charge_child(state, pending, result), result_output(result) if told is None else told
     status: StepStatus = "ok" if result.status == "ok" else "error" if told is None else "budget"
     action, writes = pending.action, state.brief.writes(pending.action)
@@ -207,7 +202,7 @@ def finish_step(
     left, looked = acting_of(waiting), status == "ok" and not writes
     return with_facts(
         notes.with_step(state, pending, record, output),
-        request_finished((record.step, "", 0), action, status, output),
+        request_finished(RequestRef(step=record.step), action, status, output),
         waits=0,
         waiting=waiting,
         evidence=state.evidence if left.graphs else (),
@@ -221,13 +216,10 @@ def finish_step(
 
 
 def request_finished(
-    name: RequestName, action: Action, status: StepStatus, output: dict[str, JsonValue]
+    ref: RequestRef, action: Action, status: StepStatus, output: dict[str, JsonValue]
 ) -> RequestFinished:
-    step, task, asked_in = name
     return RequestFinished(
-        step=step,
-        task=task,
-        round=asked_in,
+        **ref.ref,
         tool=action.tool,
         command=action.command,
         status=status,
@@ -238,7 +230,7 @@ def request_finished(
 
 def attempt_answered(pending: Pending, status: AnswerStatus, error: ToolError | None = None) -> AttemptAnswered:
     tool, attempt = pending.action.tool, pending.attempt
-    return AttemptAnswered(**pending.named, attempt=attempt, tool=tool, status=status, error=error)
+    return AttemptAnswered(**pending.ref, attempt=attempt, tool=tool, status=status, error=error)
 
 
 def substitute_result(
@@ -249,7 +241,7 @@ def substitute_result(
     output: ToolOutput | None = None,
     at: datetime | None = None,
 ) -> ToolResult:
-    """A result in the place of the executor's, at `at` or at the instant of the event."""
+    """A result in place of the executor's, dated `at` or by the event in hand."""
     return ToolResult(
         run_id=state.run_id,
         step=pending.step,
@@ -265,13 +257,13 @@ def substitute_result(
 
 
 def _comparable(output: dict[str, JsonValue]) -> object:
-    """Without what names the call; artifacts by their digests."""
-    artifacts, named = output.get("artifacts"), OF_THE_CALL | {"artifact_path"}
+    """The output without fields that differ from call to call; artifacts by their digests."""
+    artifacts, ignored = output.get("artifacts"), CALL_FIELDS | {"artifact_path"}
     if not isinstance(artifacts, list):
-        return {key: value for key, value in output.items() if key not in named}
-    named |= {"artifacts", "excerpt"}
+        return {key: value for key, value in output.items() if key not in ignored}
+    ignored |= {"artifacts", "excerpt"}
     digests = [artifact.get("sha256") for artifact in artifacts if isinstance(artifact, dict)]
-    return [digests, {key: value for key, value in output.items() if key not in named}]
+    return [digests, {key: value for key, value in output.items() if key not in ignored}]
 
 
 def result_output(result: ToolResult) -> dict[str, JsonValue]:
@@ -296,10 +288,10 @@ def with_artifacts(state: RunState, result: ToolResult) -> tuple[str, ...]:
 
 
 def with_taint(state: RunState, pending: Pending, result: ToolResult) -> RunState:
-    """Of a result that an executor brought: strangers wrote it, unless the tool declares what it brings trusted."""
-    action = pending.action
+    """Taints the run by an executor's result, unless the tool declares its output trusted."""
     if state.tainted_by:
         return state
+    action = pending.action
     skill, command = state.brief.skill(action.tool), state.brief.command(action)
     declared = (command and command.output) or (skill and skill.output)
     output = (result.result.model_extra or {}).get("output") if result.result else None
@@ -313,7 +305,7 @@ def with_taint(state: RunState, pending: Pending, result: ToolResult) -> RunStat
 
 _DID_NOT = re.compile(r"(?:no\W+)?it (?:did not|didn't) run(?:[.:;!](?:\s.*)?)?", re.DOTALL)
 _RAN = re.compile(r"(?:yes\W+)?it (?:did run|ran)(?:[.:;!](?:\s.*)?)?", re.DOTALL)
-"""The choices that a question about it has, as whole sentences: `it ran, I think` is none."""
+"""The choices that the question about a doubt offers, as whole sentences: `it ran, I think` is neither."""
 
 
 def stated_outcome(signal: Signal) -> Outcome:

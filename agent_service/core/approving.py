@@ -1,12 +1,12 @@
-"""Approval: what a person must allow before it is done.
+"""Approvals: actions that a person must allow first.
 
-The operator's rule comes first. In a tainted run an external write is asked for, and a read that may carry data out in
-the address that it asks for: one that was named nowhere in full before the model wrote it, and whose host nobody named,
-or whose path or query holds a value of the context, of the house's own tools, or a code. An approval is of one command
-with its arguments.
+The operator's rule comes first. In a tainted run an external write needs approval, and so does a read whose address may
+carry data out: the address stood nowhere in full before the model wrote it, and its host was never named, or its path
+or query holds a value of the context, of a trusted tool's output, or a code. An approval covers one command with its
+arguments.
 
-Where the request itself is untrusted its goal and context name no hosts; of a child, whose request a model wrote, no
-addresses either: what its parent could read is handed on (`named`).
+An untrusted request's goal and context name no hosts; those of a child, written by a model, name no addresses either.
+A child gets the addresses that its parent could read (`named`).
 """
 
 import json
@@ -32,7 +32,7 @@ from schemas.catalog import ToolCommand
 RulingVerdict = Literal["approved", "rejected", "expired"]
 MOST_RULINGS = 50
 MOST_REFUSED = 5
-"""In a row: then the run hands itself to a person."""
+"""Refusals in a row, after which the run escalates."""
 
 
 def is_allowed(state: RunState, plan: Plan) -> bool:
@@ -52,7 +52,7 @@ def approval_reason(state: RunState, action: Action) -> Text:
         return ""
     why: Text = say("leaves_the_house") if rule == "untrusted" else ""
     if command.tier == "read" and command.approve is None:
-        why = _why_read(state, command, action)
+        why = _read_reason(state, command, action)
     return why and say("tainted", **named, why=why, tainted_by=state.tainted_by)
 
 
@@ -86,8 +86,8 @@ def proposal_hash(proposal: Plan | Framing) -> str:
 def ask_approval(
     state: RunState, proposal: Plan | Framing, why: Text, *, held: Acting | None = None, of: Pending | None = None
 ) -> RunState:
-    """`held`: what goes on then. `of`: the sub-request that it is about."""
-    subject, named = proposal_hash(proposal), of.named if of else {}
+    """`held` goes on after the ruling. `of`: the sub-request that makes the call."""
+    subject, named = proposal_hash(proposal), of.ref if of else {}
     subject = acting.digest([subject, of.task, of.round]) if of and of.task else subject
     ask = Approval(proposal=proposal, subject_hash=subject, reason=why, **named)
     summary = say("waits_for_approval", why=why)
@@ -97,7 +97,7 @@ def ask_approval(
 # Egress
 
 LEAST = 6
-"""Letters and digits of a value that is looked for. An unknown code has at least eight."""
+"""Letters and digits of the shortest value that is searched for; of an unknown code, eight."""
 MOST_NAMED = 200
 _FIELD = re.compile(r"(ur[il]|href|link|host|hostname|domain|endpoint|site|webhook|server|address)s?$", re.IGNORECASE)
 _FORMATS = frozenset(
@@ -107,7 +107,7 @@ _URL = re.compile(r"[a-z][a-z0-9+.-]{0,20}://", re.IGNORECASE)
 _LINK = re.compile(r"[a-z][a-z0-9+.-]{0,20}://[^\s\"'<>()\[\]`]+", re.IGNORECASE)
 _AUTHORITY = re.compile(r"(?:[a-z][a-z0-9+.-]{0,20}://)?([^/?#]*)(.*)", re.IGNORECASE | re.DOTALL)
 _ODD = re.compile(r"[\\\s\x00-\x1f]")
-"""Characters that some readers of addresses take for the end of the host."""
+"""Characters that some URL parsers take for the end of the host."""
 _GOES_ON = re.compile(r"[/.,:;?!]?[\w%&=#+@~$-]")
 _WORD = re.compile(r"[\w.@-]{6,}")
 _PART = re.compile(r"[^/?&=;#+\s]+")
@@ -115,27 +115,27 @@ _CODE = re.compile(r"(?=[^\W_]*\d)(?=[^\W_]*[^\W\d_])[^\W_]{8,}")
 _DIGIT, _DATE = re.compile(r"\d"), re.compile(r"\d{4}-\d\d-\d\d")
 
 
-def _why_read(state: RunState, command: ToolCommand, action: Action) -> Text:
+def _read_reason(state: RunState, command: ToolCommand, action: Action) -> Text:
     if command.effect == "local":
         return ""
-    named = _hosts_named(state)
+    named = _named_hosts(state)
     for address in addresses_in(action.arguments, command.input_schema):
         hosts = _hosts_in(address)
-        if not hosts or _stands_in_full(state, address):
+        if not hosts or _is_known(state, address):
             continue
         odd = _ODD.search(address) or "@" in _split(address)[0]
         if odd or not hosts <= named:
             return say("address_unnamed", hosts=", ".join(sorted(hosts - named) or sorted(hosts)))
-        if _carries(state, action, address, hosts):
+        if _carries_data(state, action, address, hosts):
             return say("address_tells", hosts=", ".join(sorted(hosts)))
     return ""
 
 
 def child_addresses(state: RunState, texts: Sequence[str]) -> tuple[str, ...]:
-    """What a child may read whose request these texts are: hosts, and links that stand somewhere."""
+    """Addresses that a child with these texts as its request may read: named hosts, and known links."""
     found = (link.rstrip(".,;:!?") for text in texts for link in _LINK.findall(text))
-    links = dict.fromkeys(link for link in found if _stands_in_full(state, link))
-    return (*sorted(_hosts_named(state))[:MOST_NAMED], *tuple(links)[:MOST_NAMED])
+    links = dict.fromkeys(link for link in found if _is_known(state, link))
+    return (*sorted(_named_hosts(state))[:MOST_NAMED], *tuple(links)[:MOST_NAMED])
 
 
 def addresses_in(arguments: JsonValue, schema: JsonValue, field: str = "") -> Iterator[str]:
@@ -168,29 +168,29 @@ def request_texts(state: RunState) -> tuple[str, str]:
 
 
 def trusted_texts(state: RunState) -> tuple[str, ...]:
-    """The request, unless strangers wrote it, and what people said since."""
+    """The request, unless it is untrusted, and people's messages."""
     return (*(() if state.brief.untrusted else request_texts(state)), *state.messages)
 
 
-def _hosts_named(state: RunState) -> frozenset[str]:
+def _named_hosts(state: RunState) -> frozenset[str]:
     handed = (name for name in state.brief.named if not _URL.match(name))
     return frozenset(handed).union(*map(_hosts_in, trusted_texts(state)))
 
 
-def _stands_in_full(state: RunState, address: str) -> bool:
+def _is_known(state: RunState, address: str) -> bool:
     asked = request_texts(state) if state.brief.untrusted and state.brief.parent is None else ()
     texts = (*trusted_texts(state), *asked, *(_text(one.output) for one in state.evidence))
-    if address in state.brief.named or any(_stands_in(address, text) for text in texts):
+    if address in state.brief.named or any(_occurs_in(address, text) for text in texts):
         return True
-    for own, told in map(_said, state.notes):
-        if _stands_in(address, own):
+    for own, told in map(_texts_of, state.notes):
+        if _occurs_in(address, own):
             return False
-        if _stands_in(address, told):
+        if _occurs_in(address, told):
             return True
     return False
 
 
-def _stands_in(address: str, text: str) -> bool:
+def _occurs_in(address: str, text: str) -> bool:
     bare = address.rstrip("/")
     if "?" not in bare and "#" not in bare and f"{bare}/" in text:
         return True
@@ -198,47 +198,47 @@ def _stands_in(address: str, text: str) -> bool:
     return any(not _GOES_ON.match(text, end) for end in ends)
 
 
-def _carries(state: RunState, action: Action, address: str, hosts: frozenset[str]) -> bool:
-    """Whether path or query hold a value of the run, or an unknown code, that the host does not know."""
+def _carries_data(state: RunState, action: Action, address: str, hosts: frozenset[str]) -> bool:
+    """True if path or query hold a value of the run, or an unknown code, that the host does not know."""
     brief, tail = state.brief, _DATE.sub(" ", unquote_plus(unquote_plus(_split(address)[1])))
     request = () if brief.untrusted else (brief.goal, *_LINK.findall(request_texts(state)[1]))
     known, others = [*request, *state.messages], list[str]()
-    house = [*_leaves(brief.context), *((brief.goal,) if brief.untrusted else ())]
+    house = [*_leaf_texts(brief.context), *((brief.goal,) if brief.untrusted else ())]
     for note in state.notes:
-        own, told = _said(note)
-        if asked := _asked(note, action, hosts):
+        own, told = _texts_of(note)
+        if asked := _same_arguments(note, action, hosts):
             known += (asked, told)
         else:
-            (house if _is_of_the_house(brief, note) else others).extend((own, told))
-    bare, in_house = _squeezed("\n".join(known)), _squeezed("\n".join(house))
-    words = map(_squeezed, filter(_DIGIT.search, _WORD.findall(_DATE.sub(" ", "\n".join((*house, *others))))))
-    codes = [word for word in words if len(word) >= LEAST and word in _squeezed(tail)]
-    copied = [part for part in map(_squeezed, _PART.findall(tail)) if len(part) >= LEAST and part in in_house]
+            (house if _is_trusted(brief, note) else others).extend((own, told))
+    bare, in_house = _alphanumeric("\n".join(known)), _alphanumeric("\n".join(house))
+    words = map(_alphanumeric, filter(_DIGIT.search, _WORD.findall(_DATE.sub(" ", "\n".join((*house, *others))))))
+    codes = [word for word in words if len(word) >= LEAST and word in _alphanumeric(tail)]
+    copied = [part for part in map(_alphanumeric, _PART.findall(tail)) if len(part) >= LEAST and part in in_house]
     return any(value not in bare for value in (*copied, *codes, *map(str.casefold, _CODE.findall(tail))))
 
 
-def _asked(note: Note, action: Action, hosts: frozenset[str]) -> str:
-    """The arguments of a note that is of the same command and host; else empty."""
+def _same_arguments(note: Note, action: Action, hosts: frozenset[str]) -> str:
+    """Arguments of a note of the same command and host; else empty."""
     if not isinstance(note, StepNote) or (note.tool, note.command) != (action.tool, action.command):
         return ""
     asked = _text(note.arguments.value)
     return asked if hosts & _hosts_in(asked) else ""
 
 
-def _is_of_the_house(brief: Brief, note: Note) -> bool:
+def _is_trusted(brief: Brief, note: Note) -> bool:
     skill = brief.skill(note.tool) if isinstance(note, StepNote) else None
     return isinstance(note, MemoryNote) or (skill is not None and skill.output == "trusted")
 
 
-def _said(note: Note) -> tuple[str, str]:
-    """What the run or a person wrote of a note, and what a tool or a stranger did."""
+def _texts_of(note: Note) -> tuple[str, str]:
+    """Texts of a note that the run or a person wrote, and texts from tools or untrusted senders."""
     own, told = tuple[str, ...](), tuple[str, ...]()
     match note:
         case StepNote(reflection=reflection):
-            thought = _leaves(asdict(reflection)) if reflection else ()
+            thought = _leaf_texts(asdict(reflection)) if reflection else ()
             own = (*thought, note.rationale, note.expected, _text(note.arguments.value))
             told = (*(one.what for one in note.asked), _text(note.output.value))
-        case MessageNote():  # what a person said is among the messages of the run
+        case MessageNote():  # people's words are in the run's messages
             own, told = (note.answers,), (note.said,) if note.untrusted else ()
         case RulingNote(arguments=arguments):
             own = (note.framing, _text(arguments.value) if arguments else "", note.reason)
@@ -247,24 +247,24 @@ def _said(note: Note) -> tuple[str, str]:
     return "\n".join(own), "\n".join(told)
 
 
-def _leaves(value: JsonValue | Mapping[str, JsonValue], *, names: bool = False) -> Iterator[str]:
+def _leaf_texts(value: JsonValue | Mapping[str, JsonValue], *, names: bool = False) -> Iterator[str]:
     match value:
         case dict():
             for name, one in value.items():
                 yield from (name,) if names else ()
-                yield from _leaves(one, names=names)
+                yield from _leaf_texts(one, names=names)
         case list() | tuple():
             for one in value:
-                yield from _leaves(one, names=names)
+                yield from _leaf_texts(one, names=names)
         case str() | int() | float():
             yield str(value)
 
 
 def _text(value: Mapping[str, JsonValue]) -> str:
-    return "\n".join(_leaves(value, names=True))
+    return "\n".join(_leaf_texts(value, names=True))
 
 
-def _squeezed(text: str) -> str:
+def _alphanumeric(text: str) -> str:
     return re.sub(r"[\W_]+", "", text).casefold()
 
 
@@ -282,11 +282,11 @@ _ADDRESSES = re.compile(
     """,
     re.IGNORECASE | re.VERBOSE,
 )
-"""Each place is looked at once: a match is not taken apart again."""
+"""Possessive: a match is not taken apart again, so the search is linear."""
 _FILES = re.compile(r"txt|json|ya?ml|toml|ini|csv|xml|html?|css|js|pdf|docx|xlsx|png|jpe?g|svg|log", re.IGNORECASE)
-"""File endings that are no top-level domains here: `data.csv` alone is no address."""
+"""File suffixes that do not count as top-level domains: `data.csv` alone is no address."""
 _SUFFIX = re.compile(r"\.\w{1,8}$")
-_OURS = "artifacts/"
+_ARTIFACTS = "artifacts/"
 
 
 def new_destinations(texts: Iterable[str], known: Iterable[str]) -> tuple[str, ...]:
@@ -297,13 +297,13 @@ def new_destinations(texts: Iterable[str], known: Iterable[str]) -> tuple[str, .
 
 
 def destinations_in(text: str) -> Iterator[str]:
-    """Hosts and mail addresses in small letters and without `www.`, paths without detours."""
+    """Hosts and mail addresses in lower case and without `www.`, and normalised paths."""
     for match in _ADDRESSES.finditer(unicodedata.normalize("NFKC", text)):
         kind = str(match.lastgroup)
         name = match[kind].rstrip(".")
         if kind in ("path", "file"):
             path = posixpath.normpath(name)
-            if kind == "path" or (_SUFFIX.search(path) and not path.startswith(_OURS)):
+            if kind == "path" or (_SUFFIX.search(path) and not path.startswith(_ARTIFACTS)):
                 yield path
         elif kind != "name" or _is_host(name):
             yield name.casefold().removeprefix("www.")

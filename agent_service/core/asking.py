@@ -1,8 +1,8 @@
-"""What comes next: a question to the model, a question to a person, or the end.
+"""Next steps of a run: ask the model, ask a person, pause, or end.
 
-One model call at a time, within the run's budgets, and again later when it is not available. A call's most possible
-cost is set aside first, so a crash cannot hide it. Waiting charges nothing. Notes are compacted before a prompt grows
-beyond its bound. An unusable decision is asked for again, with the reason. A run ends with exactly one final status.
+One model call is open at a time, within the run's budgets; it is repeated while no model is available. Its maximum
+cost is set aside first, so that a crash cannot hide it; waiting costs nothing. Notes are compacted before a prompt
+exceeds its bound. An unusable decision is asked for again, with the reason. A run ends with exactly one final status.
 """
 
 from datetime import timedelta
@@ -34,18 +34,18 @@ from schemas.values import replace
 
 LONGEST_WAIT_S = 86400.0
 MOST_SILENCES = 3
-"""Of one call, in a row; then its run waits for a person."""
+"""Timeouts of one call in a row, after which its run waits for a person."""
 MODEL_BACKOFF_S = (2.0, 5.0, 15.0, 30.0, 60.0)
 MAX_REJECTED = 4000
 
 
 def ask(state: RunState, phase: Phase, *, feedback: tuple[Text, ...] = ()) -> RunState:
-    """A paused run keeps the question for later."""
+    """Opens a model call; a paused run keeps it for later."""
     return begin_call(state, OpenCall(call=state.calls + 1, phase=phase, feedback=feedback))
 
 
 def begin_call(state: RunState, asking: OpenCall) -> RunState:
-    if asking.phase is Phase.VERIFY and not (state.claim or state.proposed):  # a person said something since
+    if asking.phase is Phase.VERIFY and not (state.claim or state.proposed):  # a person's message voided it
         asking = replace(asking, phase=Phase.REFLECT)
     if state.refusals and asking.phase is not Phase.VERIFY:
         asking = replace(asking, feedback=tuple(dict.fromkeys((*state.refusals, *asking.feedback))))
@@ -56,8 +56,8 @@ def begin_call(state: RunState, asking: OpenCall) -> RunState:
     paused = state.status is Status.PAUSED
     if reached and not paused:
         return out_of_budget(state, reached, question=asking)
-    told = () if paused else (CallAsked(call=asking.call, phase=asking.phase, told=asking.told),)
-    return with_facts(state, *told, waiting=next_waiting(state.waiting, Thinking(asking=asking)), calls=asking.call)
+    facts = () if paused else (CallAsked(call=asking.call, phase=asking.phase, told=asking.remarks),)
+    return with_facts(state, *facts, waiting=next_waiting(state.waiting, Thinking(asking=asking)), calls=asking.call)
 
 
 def restart(state: RunState, *, feedback: tuple[Text, ...] = ()) -> RunState:
@@ -73,7 +73,7 @@ def next_phase(state: RunState) -> Phase:
 
 
 def reflect(state: RunState) -> RunState:
-    """Once notes that are too long are compacted: without a call where facts suffice, or few calls are left."""
+    """Compacts notes that are too long first: without a model call if facts suffice, or few calls are left."""
     if not notes.overfull(state):
         return ask_reflection(state)
     by_facts = notes.facts_suffice(state) or limits.nearly_spent(state)
@@ -87,7 +87,7 @@ def ask_reflection(state: RunState) -> RunState:
 
 
 def ask_again(state: RunState, asking: OpenCall, flaws: tuple[Text, ...], *, reply: Unusable | None = None) -> RunState:
-    """What was decided cannot be taken up; `reply` where it was no decision."""
+    """Asks for a decision again, because of its `flaws`. `reply`: the reply that was no decision."""
     state, repairs = (
         with_decision_status(state, "unusable" if reply else "refused", "invalid_decision", flaws),
         asking.repairs + 1,
@@ -112,34 +112,33 @@ def ask_again(state: RunState, asking: OpenCall, flaws: tuple[Text, ...], *, rep
 
 
 def unverified(state: RunState, why: Text) -> RunState:
-    """`done` stands by its proofs, and a new framing is not taken up."""
+    """Goes on without the verifier: `done` stands by its proofs, a new framing is not taken up."""
     if state.claim:
         return complete(state, state.claim)
     feedback = (say("framing_unseen", why=why),) if state.proposed else ()
     return ask(replace(state, waiting=Deciding(), proposed=None), Phase.REFLECT, feedback=feedback)
 
 
-# Of the call in hand
+# Events of the open call
 
 
 def on_reserved(state: RunState, event: CallReserved) -> RunState:
-    """Records what the call may spend, unless a budget forbids it. A reserve that stands was left by a dead process."""
-    state, asking = with_lost_call(state), _in_hand(state)
-    reached = limits.reached_before_a_call(state, event.reserve)
-    if reached:
+    """Records the call's reserve, unless a budget forbids it. An earlier reserve was left by a dead process."""
+    state, asking = with_lost_call(state), _open_call(state)
+    if reached := limits.reached_before_a_call(state, event.reserve):
         return out_of_budget(state, reached, question=asking)
     return replace(state, waiting=Thinking(asking=asking, reserve=event.reserve))
 
 
 def on_unavailable(state: RunState, event: ModelUnavailable) -> RunState:
-    """Wait durably, pause, fail or escalate, as the remedy says. Charges only what the call may have cost."""
-    asking, remedy, why = _in_hand(state), event.remedy, event.message
+    """Waits, pauses, fails or escalates by the event's remedy. Charges only the cost that the call may have had."""
+    asking, remedy, why = _open_call(state), event.remedy, event.message
     if remedy == "hold":
         waiting = Thinking(asking=asking, still_since=event.at)
-        return _put_off(with_lost_call(state), waiting, event.retry_after_s or 0.0, why)
+        return _postponed(with_lost_call(state), waiting, event.retry_after_s or 0.0, why)
     silent = event.error_class == "model_timeout" and event.lost is not None
     asking = replace(asking, silences=asking.silences + 1 if silent else 0)
-    state = replace(state, waiting=Thinking(asking=asking))  # what was set aside for it is known now
+    state = replace(state, waiting=Thinking(asking=asking))  # its cost is known, so the reserve goes
     state = with_lost(state, event.call, *event.lost) if event.lost else state
     if asking.silences >= MOST_SILENCES:
         remedy, why = "pause", say("model_silent", times=MOST_SILENCES, why=why)
@@ -155,18 +154,18 @@ def on_unavailable(state: RunState, event: ModelUnavailable) -> RunState:
             return pause(replace(state, waiting=Thinking(asking=anew)), event.error_class, why, question=anew)
         case "shrink":
             return _shrunk(state, asking, event)
-    delay_s, wished_s = MODEL_BACKOFF_S[min(asking.tries, len(MODEL_BACKOFF_S) - 1)], event.retry_after_s
-    delay_s = wished_s if wished_s is not None and 0 <= wished_s <= LONGEST_WAIT_S else delay_s
+    backoff_s, wished_s = MODEL_BACKOFF_S[min(asking.tries, len(MODEL_BACKOFF_S) - 1)], event.retry_after_s
+    delay_s = wished_s if wished_s is not None and 0 <= wished_s <= LONGEST_WAIT_S else backoff_s
     again = Thinking(asking=replace(asking, tries=asking.tries + 1))
-    return _put_off(state, again, delay_s, say("model_unavailable", why=why))
+    return _postponed(state, again, delay_s, say("model_unavailable", why=why))
 
 
-def _in_hand(state: RunState) -> OpenCall:
-    assert state.asking is not None, "the caller has matched the call"
-    return state.asking
+def _open_call(state: RunState) -> OpenCall:
+    assert state.open_call is not None, "the caller has matched the call"
+    return state.open_call
 
 
-def _put_off(state: RunState, waiting: Thinking, delay_s: float, why: Text) -> RunState:
+def _postponed(state: RunState, waiting: Thinking, delay_s: float, why: Text) -> RunState:
     asking, retry_at = waiting.asking, state.updated_at + timedelta(seconds=delay_s)
     fact = CallPostponed(call=asking.call, phase=asking.phase, retry_at=retry_at)
     return with_facts(state, fact, waiting=replace(waiting, retry_at=retry_at), summary=why)
@@ -181,7 +180,7 @@ def _shrunk(state: RunState, asking: OpenCall, event: ModelUnavailable) -> RunSt
     return begin_call(smaller, replace(asking, call=state.calls + 1))
 
 
-# A question to a person, and the end
+# Questions to people, and endings
 
 
 def complete(state: RunState, claim: Reflection) -> RunState:
@@ -193,7 +192,7 @@ def escalate(state: RunState, ending_class: str, reason: Text, *, doubted: Reque
 
 
 def out_of_budget(state: RunState, budget: tuple[str, Text], *, question: OpenCall) -> RunState:
-    """End, or pause before `question`, by the run's `on_budget` rule."""
+    """Ends the run, or pauses it before `question`, by its `on_budget` rule."""
     ending_class, reason = budget
     if state.claim:
         return complete(state, state.claim)
@@ -203,7 +202,7 @@ def out_of_budget(state: RunState, budget: tuple[str, Text], *, question: OpenCa
 
 
 def pause(state: RunState, ending_class: str, reason: Text, *, question: OpenCall) -> RunState:
-    """Wait for a person. On resume the open call is made again, the pending result waited for, or `question` asked."""
+    """Waits for a person. On resume the open call is repeated, pending results are awaited, or `question` is asked."""
     state = with_lost_call(state)
     held, calls = state.waiting, state.calls
     if not isinstance(held, Thinking | Acting | Planned):
@@ -219,7 +218,7 @@ def ask_person(
     patience_s: float | None = None,
     held: Held | None = None,
 ) -> RunState:
-    """`patience_s`: how long the run waits, unless its deadline is earlier; null for a stop, which has no timer."""
+    """The wait ends after `patience_s`, or at the run's deadline if that is earlier; a stop has no timer."""
     since = state.updated_at
     until = None if patience_s is None else since + timedelta(seconds=patience_s)
     waiting = NeedsPerson(ask=ask, since=since, entry=state.version, expires_at=until, held=held)
@@ -228,7 +227,7 @@ def ask_person(
 
 
 def with_lost_call(state: RunState) -> RunState:
-    """The reply to a call with a reserve is lost."""
+    """Charges the reserve of the open call, whose reply is lost."""
     match state.waiting:
         case Thinking(reserve=CallReserve() as reserve, asking=asking) as waiting:
             lost = reserve.if_lost or (reserve.tokens, reserve.cost_usd)
@@ -246,7 +245,7 @@ def end(
 ) -> RunState:
     state = with_lost_call(state)
     stop, held = _stop(state, ending_class, reason), _kept(state)
-    if status is Status.ESCALATED:  # an answer finds the time that it had when it began to wait for people
+    if status is Status.ESCALATED:  # a reopened run has the time that was left when it began to wait for a person
         since = state.waiting.since if isinstance(state.waiting, NeedsPerson) else None
         state = limits.extend_deadline(state, since)
     elif isinstance(held, Planned):

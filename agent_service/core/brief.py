@@ -1,4 +1,4 @@
-"""What a run was asked and given. It is the same for every entry, so a store keeps it once."""
+"""The brief of a run: its goal, limits and tools. It rarely changes, so a store keeps it apart from the entries."""
 
 from dataclasses import field
 from datetime import datetime
@@ -13,13 +13,13 @@ from schemas.values import dataclass, replace
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Continuations:
-    """What a tool may ask for before it answers its step: for each step, with all that its tasks ask for."""
+    """Limits of the tasks that a tool may ask for before it answers. They hold per step, nested tasks included."""
 
     retrieval_tool: str = "knowledge"
-    """A tool, by its first read, or one of its commands (`tool.command`)."""
+    """A tool (its first read command) or `tool.command`."""
     max_plugin_continuations: int = 3
     max_plugin_total_time_ms: int = 60_000
-    """From the first continuation on, without the time in which a person is waited for."""
+    """Counted from the first continuation, without the time that a person takes."""
     continuation_retrieval_profile: str = "fast"
     max_tasks: int = 100
     parallel: int = 4
@@ -28,10 +28,10 @@ class Continuations:
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """`max_depth`: how many agents may call each other in a row. `max_notes`: characters of notes before they are
-    compacted. `queue_wait_s`: how long a tool request may wait before the tool begins. `deadline_named`: by the caller;
-    any other deadline stands still while a person is waited for. `reopen_days`: how long after it was handed to a
-    person an answer can set the run going again.
+    """`max_depth`: nesting of agents that call agents. `max_notes`: characters of notes before they are compacted.
+    `queue_wait_s`: time that a tool request may wait before its tool begins. `deadline_named`: the caller set it; any
+    other deadline stands still while the run waits for a person. `reopen_days`: time after an escalation within which
+    an answer reopens the run.
     """
 
     deadline_at: datetime
@@ -61,7 +61,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parent:
-    """The run and step that started a run; `step` is 0 where a start only names the run that led to it."""
+    """The run and step that started a run; `step` is 0 where the parent does not wait for it."""
 
     run_id: str
     step: int = 0
@@ -72,8 +72,8 @@ class Parent:
 
 @dataclass(frozen=True, kw_only=True)
 class Spent:
-    """From the model's reports. `cost_usd` is null once a price is unknown. `lost_…` is the possible cost of calls
-    whose reply was lost; it counts against the limits. `child_steps` count as the run's own.
+    """Spending by the providers' reports. `cost_usd` is null once a price is unknown. `lost_…`: cost of calls
+    whose reply was lost, which counts against the limits. `child_steps` count as the run's own.
     """
 
     calls: int = 0
@@ -92,16 +92,16 @@ class Spent:
 
     @property
     def used(self) -> int:
-        """Tokens, with those that were perhaps used."""
+        """Tokens, with those of lost replies."""
         return self.tokens + self.lost_tokens
 
     @property
     def paid(self) -> float | None:
-        """What was or perhaps was paid; null when a price is unknown."""
+        """Cost in USD, with that of lost replies; null if a price is unknown."""
         return None if self.cost_usd is None or self.lost_cost_usd is None else self.cost_usd + self.lost_cost_usd
 
     def plus(self, **more: float | None) -> "Spent":
-        """A sum is unknown where one of the two is."""
+        """Adds to each field. A sum is null where one of its parts is."""
         sums: dict[str, Any] = dict(vars(self))
         for name, amount in more.items():
             sums[name] = None if amount is None or sums[name] is None else sums[name] + amount
@@ -110,7 +110,7 @@ class Spent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """What a child may spend of its parent's budgets. Null: the parent has no limit."""
+    """A child's share of its parent's budgets. Null: the parent has no limit."""
 
     steps: int
     tokens: int | None = None
@@ -119,9 +119,9 @@ class Grant:
 
 @dataclass(frozen=True, kw_only=True)
 class Brief:
-    """`announced`: it came by the wake API, so `agentic.start` tells others. `trace_url` is settled with the wake, so
-    that the run's endings are the same whenever they are made. `untrusted`: goal or context hold untrusted content.
-    `caller`: the owner of the quota it counts against. `skills` are frozen when the run is framed.
+    """`announced`: it came by the wake API, so `agentic.start` is published. `trace_url` is fixed at the wake, so that
+    rebuilt events are identical. `untrusted`: goal or context hold untrusted content. `caller` owns the quota.
+    `skills` are frozen when the run starts.
     """
 
     goal: str
@@ -129,12 +129,12 @@ class Brief:
     context: dict[str, JsonValue] = field(default_factory=dict)
     fused: bool = True
     short_rules: bool = False
-    """Prompts begin with the rules for small models."""
+    """Prompts begin with rules for small models."""
     depth: int = 0
-    """How many agents called each other to get here."""
+    """Number of agents above this one."""
     parent: Parent | None = None
     tools: tuple[str, ...] | None = None
-    """The tools that it may use; null allows all on offer."""
+    """Allowed tools; null allows all on offer."""
     callback: str | None = None
     announced: bool = False
     trace_url: str | None = None
@@ -142,7 +142,7 @@ class Brief:
     untrusted: bool = False
     caller: str = ""
     named: tuple[str, ...] = ()
-    """Of a child whose parent holds untrusted content: hosts and addresses that it may read."""
+    """Hosts and addresses that a child of a tainted parent may read."""
     skills: tuple[ToolOffer, ...] = ()
 
     @property

@@ -1,8 +1,9 @@
 """Continuations: a tool asks for tasks of its step before it can answer, gets their results, and is asked again.
 
-Each task is sent once, after its dependencies; a failed one fails its dependents only. The asker is asked again when
-all came, until it answers or a budget of the step is spent. Refusals, approvals, doubts and words of people hold as for
-a plan; a paused run begins nothing. A step over budget waits only for possible writes, and ends `budget`.
+Each task is sent once, after its dependencies; a failed task fails only its dependents. The tool is asked again when
+all results are in, until it answers or a limit of the step is reached. Rules on refusals, approvals, doubts and
+people's messages hold as for a plan; a paused run sends nothing. A step over its limits waits only for requests that
+may write, and ends with status `budget`.
 """
 
 import json
@@ -26,7 +27,6 @@ from agent_service.core.waiting import (
     Status,
     TaskResult,
     asker_id,
-    graph_of,
     with_requests,
     without_requests,
 )
@@ -46,41 +46,40 @@ from schemas.values import replace
 
 HANDLE = "handle"
 """Ductile's default command."""
-MAX_WISH, MAX_REASON = 200, 4000
+MAX_SUMMARY, MAX_REASON = 200, 4000
 MAX_KEPT, MAX_HANDED, LEAST_HANDED = 32_000, 256_000, 20
-"""Characters of one kept result, bytes of all handed on together, and characters of each of these at least."""
+"""Characters of a stored result; bytes of all results in a request; characters of each of them at least."""
 MAX_SENT = MAX_MESSAGE_BYTES - 16 * 1024
-"""Bytes of a request's arguments; the rest of its message has room beside them."""
-MAX_TOLD = 600
-"""Characters of one result of a step that may gather no more."""
+"""Bytes of a request's arguments; the rest of the message needs its own."""
+MAX_GATHERED = 600
+"""Characters of each result that the model gets when a step reaches its limits."""
 OVERRULED = "overruled", say("task_void")
 
 
 def take_continuation(state: RunState, pending: Pending, result: ToolResult) -> RunState:
     granted, tool = state.brief.limits.continuations, pending.action.tool
     until = state.updated_at + timedelta(milliseconds=granted.max_plugin_total_time_ms)
-    graph = graph_of(state.waiting, pending.step) or Graph(step=pending.step, until=until)
+    graph = state.acting.graph(pending.step) or Graph(step=pending.step, until=until)
     number, most = graph.round + 1, granted.max_plugin_continuations
-    asked = graph.stopped or _asked(state, pending, result, number)
-    if not isinstance(asked, tuple):
-        error = ToolError(error_class="bad_continuation", message=str(asked)[:MAX_REASON])
+    parsed = graph.stopped or _parsed(state, pending, result, number)
+    if not isinstance(parsed, tuple):
+        error = ToolError(error_class="bad_continuation", message=str(parsed)[:MAX_REASON])
         refused = result.model_copy(update={"status": "error", "error": error, "result": None})
         return take_answer(with_facts(state, acting.attempt_answered(pending, "error", error)), pending, refused)
-    wish, tasks = asked
-    waits = replace(pending, asks=number)
+    wish, tasks = parsed
+    asker = replace(pending, asks=number)
     if number > most:
         why = say("continuations_used", most=most, tool=tool, wish=wish)
         answered = acting.attempt_answered(pending, "budget", ToolError(error_class="budget", message=str(why)))
-        rest = with_facts(state, answered, waiting=with_requests(state.waiting, waits, graph=graph))
-        return _stop(rest, graph, why)
-    larger = with_requests(state.waiting, waits, *tasks, graph=replace(graph, round=number))
-    told = acting.attempt_answered(pending, "continuation"), TasksAsked(step=pending.step, tasks=tasks)
+        return _stop(with_facts(state, answered, waiting=with_requests(state.waiting, asker, graph=graph)), graph, why)
+    larger = with_requests(state.waiting, asker, *tasks, graph=replace(graph, round=number))
+    facts = acting.attempt_answered(pending, "continuation"), TasksAsked(step=pending.step, tasks=tasks)
     news = say("asks_for_more", step=pending.step, tool=tool, wish=wish)
-    return send_ready(with_facts(state, *told, waiting=larger), news=news)
+    return send_ready(with_facts(state, *facts, waiting=larger), news=news)
 
 
 def take_answer(state: RunState, pending: Pending, result: ToolResult) -> RunState:
-    """`pending` may also be a step's own request, answered at once."""
+    """Takes the final result of a step's own request, or of a task."""
     after = finish_request(state, pending, result)
     if not after.requests:
         return asking.reflect(after)
@@ -89,11 +88,10 @@ def take_answer(state: RunState, pending: Pending, result: ToolResult) -> RunSta
 
 
 def finish_request(state: RunState, pending: Pending, result: ToolResult) -> RunState:
-    """With the end of a step, or of a task of it."""
     if not pending.id:
         return acting.finish_step(state, pending, result)
-    graph, waiting = graph_of(state.waiting, pending.step), without_requests(state.waiting, pending.step, pending)
-    if graph and pending.grant:  # it has budgets of its own, and may have waited for people
+    graph, waiting = state.acting.graph(pending.step), without_requests(state.waiting, pending.step, pending)
+    if graph and pending.grant:  # a child has limits of its own, and may have waited for people
         later = replace(graph, until=graph.until + (state.updated_at - pending.requested_at))
         waiting = with_requests(waiting, graph=later)
     evidence = TaskResult(
@@ -111,7 +109,7 @@ def finish_request(state: RunState, pending: Pending, result: ToolResult) -> Run
     )
     return with_facts(
         limits.charge_child(state, pending, result),
-        acting.request_finished(evidence.name, pending.action, evidence.status, evidence.output),
+        acting.request_finished(evidence, pending.action, evidence.status, evidence.output),
         waiting=waiting,
         evidence=(*state.evidence, evidence),
         artifacts=acting.with_artifacts(state, result),
@@ -127,39 +125,41 @@ def on_time_over(state: RunState, graph: Graph) -> RunState:
 
 
 def _stop(state: RunState, graph: Graph, why: Text) -> RunState:
+    """Drops the requests of a step that may be repeated, and starts no more."""
     out = [one for one in state.pendings if one.step == graph.step]
     dropped = [one for one in out if acting.is_repeatable(state, one) and not one.grant]
     own = [replace(one, asks=one.asks or graph.round) for one in dropped if not one.id]  # its request ends the step
     gone = [one for one in dropped if one.id]
     waiting = without_requests(state.waiting, graph.step, *gone) if gone else state.waiting
-    stopped = replace(state, waiting=with_requests(waiting, *own, graph=replace(graph, stopped=why)))
-    told = [RequestDropped(**one.named) for one in dropped]
+    waiting = with_requests(waiting, *own, graph=replace(graph, stopped=why))
     name = "gathering_waits" if len(dropped) < len(out) else "gathering_stopped"
-    return send_ready(with_facts(stopped, *told), news=say(name, step=graph.step, why=why))
+    facts = [RequestDropped(**one.ref) for one in dropped]
+    return send_ready(with_facts(state, *facts, waiting=waiting), news=say(name, step=graph.step, why=why))
 
 
-def _over(state: RunState, graph: Graph) -> RunState:
+def _end_over_limit(state: RunState, graph: Graph) -> RunState:
     message = str(say("gathered_so_far", why=graph.stopped))
-    gathered = [_item(one, MAX_TOLD) for one in _in_order(one for one in state.evidence if one.step == graph.step)]
+    results = _in_order(one for one in state.evidence if one.step == graph.step)
     own = next(one for one in state.requests if one.step == graph.step and not one.id)
-    told: dict[str, JsonValue] = {"class": "budget", "message": message, "gathered": [*gathered]}
+    gathered: list[JsonValue] = [_item(one, MAX_GATHERED) for one in results]
     result = acting.substitute_result(state, own, error=ToolError(error_class="budget", message=message))
+    told: dict[str, JsonValue] = {"class": "budget", "message": message, "gathered": gathered}
     return acting.finish_step(state, own, result, told=told)
 
 
-# What is sent when
+# Scheduling
 
 
 def send_ready(state: RunState, *, news: Text = "") -> RunState:
-    """Send what may be sent, or ask for the first approval; nothing after the run's deadline. The model reflects once
-    nothing is out.
+    """Sends every request that is ready, or asks for the first approval; nothing after the run's deadline. The model
+    reflects once nothing is out.
     """
-    passed, barred, begun = set[tuple[int, str]](), list[tuple[Pending, Text]](), state
+    tried, barred, before = set[tuple[int, str]](), list[tuple[Pending, Text]](), state
     for stopped in [one for one in state.graphs if one.stopped]:
         if not any(one.step == stopped.step for one in state.pendings):
-            state = _over(state, stopped)
-    while state.graphs and (ready := _next(state, passed)):
-        passed.add((ready.step, ready.id))
+            state = _end_over_limit(state, stopped)
+    while state.graphs and (ready := _next(state, tried)):
+        tried.add((ready.step, ready.id))
         if flaw := _flaw(state, ready):
             state = _failed(state, ready, *flaw)
         elif why := approving.approval_reason(state, action_as_sent(state, ready)):
@@ -167,29 +167,29 @@ def send_ready(state: RunState, *, news: Text = "") -> RunState:
         else:
             state = acting.send(state, ready)
     if barred and not state.pendings:
-        return _ask(state, *barred[0])
+        return _ask_approval(state, *barred[0])
     if not state.requests:
         return asking.reflect(state)
-    before = {one.name for one in begun.pendings}
-    sent = [f"{p.task} {p.action.tool} {p.action.command}" for p in state.pendings if p.task and p.name not in before]
+    known = {one.name for one in before.pendings}
+    sent = [f"{p.task} {p.action.tool} {p.action.command}" for p in state.pendings if p.task and p.name not in known]
     return replace(state, summary=say("gathers", news=news, asked=", ".join(sent))) if news or sent else state
 
 
-def _next(state: RunState, passed: set[tuple[int, str]]) -> Pending | None:
-    """The first request, in the order of steps and tasks, that can be sent or has to fail now, and is not in `passed`.
-    Requests without room are skipped: with a hundred tasks they are most.
+def _next(state: RunState, tried: set[tuple[int, str]]) -> Pending | None:
+    """The first request, by step and task, that can be sent or has to fail now. Requests that find no capacity are
+    skipped: with a hundred tasks they are most.
     """
-    begins = state.status is not Status.PAUSED and state.updated_at < state.brief.limits.deadline_at
+    may_send = state.status is not Status.PAUSED and state.updated_at < state.brief.limits.deadline_at
     rounds = {graph.step: graph.round for graph in state.graphs if not graph.stopped}
     askers = {(one.step, asker_id(one.id)) for one in state.requests if one.id}
     came, busy = {one.name: one.status for one in state.evidence}, [one.action.tool for one in state.pendings]
     for one in state.requests:
-        if one.is_out or one.step not in rounds or (one.step, one.id) in passed:
+        if one.is_out or one.step not in rounds or (one.step, one.id) in tried:
             continue
         needed = _needed(one, came)
         fails = not one.asks and "error" in needed
         waits = (one.step, one.id) in askers if one.asks else not all(needed)
-        if fails or (begins and not waits and _has_room(state.brief, busy, one.action.tool)):
+        if fails or (may_send and not waits and _has_room(state.brief, busy, one.action.tool)):
             return _again(one, rounds[one.step] + 1) if one.asks else one
     return None
 
@@ -199,12 +199,10 @@ def _needed(one: Pending, came: Mapping[RequestName, str]) -> list[str | None]:
 
 
 def _again(asker: Pending, number: int) -> Pending:
-    """The first attempt to ask it once more."""
     return replace(asker, task=f"{asker.id}.{AGAIN}" if asker.id else AGAIN, round=number, asks=0, attempt=0)
 
 
 def _has_room(brief: Brief, busy: list[str], tool: str) -> bool:
-    """Beside the tools that are `busy`."""
     granted = brief.limits.continuations
     if len(busy) >= granted.parallel:
         return False
@@ -236,7 +234,7 @@ def _failed(state: RunState, ready: Pending, error_class: str, why: Text) -> Run
     return finish_request(state, ready, acting.substitute_result(state, ready, error=error))
 
 
-def _ask(state: RunState, ready: Pending, why: Text) -> RunState:
+def _ask_approval(state: RunState, ready: Pending, why: Text) -> RunState:
     held = state.waiting
     assert isinstance(held, Acting), "a paused run asks no executor"
     asked = say("asked_again", tool=ready.action.tool)
@@ -248,19 +246,19 @@ def _ask(state: RunState, ready: Pending, why: Text) -> RunState:
 
 
 def on_ruling(state: RunState, of: RequestRef, *, by: str = "", refused: tuple[str, Text] | None = None) -> RunState:
-    """A task that waited for an approval is sent, or fails, and the gathering goes on."""
+    """Sends the task that waited for an approval, or fails it, and goes on with the others."""
     ready = next(one for one in state.requests if (one.step, one.id) == (of.step, of.id))
     ready = _again(ready, of.round) if ready.asks else ready
     return send_ready(_failed(state, ready, *refused) if refused else acting.send(state, ready, by=by))
 
 
-# What is asked for
+# Parsing
 
 
-def _asked(state: RunState, asker: Pending, result: ToolResult, number: int) -> tuple[Text, tuple[Pending, ...]] | Text:
-    """The wish, and the tasks of continuation `number`; or their flaws. The parser has checked fields, ids and
-    dependencies.
-    """
+def _parsed(
+    state: RunState, asker: Pending, result: ToolResult, number: int
+) -> tuple[Text, tuple[Pending, ...]] | Text:
+    """Summary and tasks of continuation `number`, or its flaws. `read_continuation` checks fields and dependencies."""
     offer, most = state.brief.skill(asker.action.tool), state.brief.limits.continuations.max_tasks
     if offer is not None and not offer.continues:
         return say("never_continues", tool=offer.name)
@@ -281,8 +279,8 @@ def _asked(state: RunState, asker: Pending, result: ToolResult, number: int) -> 
 def continuation_summary(continuation: Continuation) -> str:
     if isinstance(continuation, MultiStep):
         names = ", ".join([task.id for task in continuation.tasks])
-        return str(say("wishes_tasks", count=len(continuation.tasks), tasks=names))[:MAX_WISH]
-    return str(say("wishes_retrieval", query=continuation.query))[:MAX_WISH]
+        return str(say("wishes_tasks", count=len(continuation.tasks), tasks=names))[:MAX_SUMMARY]
+    return str(say("wishes_retrieval", query=continuation.query))[:MAX_SUMMARY]
 
 
 def _task(state: RunState, asker: Pending, asked: RetrieveTask | PluginTask, place: tuple[int, int]) -> Pending:
@@ -338,7 +336,7 @@ def _call(brief: Brief, asking: Action, asked: PluginTask) -> Action:
 
 
 def _arguments(command: ToolCommand | None, given: str | dict[str, JsonValue]) -> dict[str, JsonValue]:
-    """A text is the one required text argument of the tool, else `input`."""
+    """Wraps a text as the tool's only required text argument, or as `input`."""
     if isinstance(given, dict):
         return given
     schema = command.input_schema if command else {}
@@ -351,19 +349,19 @@ def _arguments(command: ToolCommand | None, given: str | dict[str, JsonValue]) -
     return {"input": given}
 
 
-# What is handed on
+# Arguments
 
 
 def action_as_sent(state: RunState, pending: Pending) -> Action:
-    """The action of a task, or of asking again, with what is given along."""
+    """The action, with the task results that its tool gets."""
     if not pending.task:
         return pending.action
-    handed_on = given(state.evidence, pending, state.brief.limits.continuations)
-    return replace(pending.action, given=handed_on) if handed_on else pending.action
+    results = given(state.evidence, pending, state.brief.limits.continuations)
+    return replace(pending.action, given=results) if results else pending.action
 
 
 def given(evidence: Sequence[TaskResult], asked: Pending, granted: Continuations) -> dict[str, JsonValue]:
-    """Results of its tasks, where it is asked again, or of what it needs."""
+    """Results of its own tasks for a tool that is asked again, else those of its dependencies."""
     if asked.task == asked.id:
         return {"evidence": _handed([one for one in evidence if _is_needed(one, asked)])} if asked.needs else {}
     mine = [one for one in evidence if one.step == asked.step and asker_id(one.task) == asked.id]

@@ -1,9 +1,9 @@
-"""The one decision function: what a run does when something happens.
+"""The one decision function: leads a run and an event to the next state and its facts.
 
-Every event that can change a run goes through `decide`. One that changes it counts one entry of its journal
-(`version`); one that does not is ignored, with the reason. A final status stays; a late result is recorded once.
-A reply counts only for the open call, a result only for a pending attempt, and a cancel ends every run that goes on.
-TABLE says for each state where an event may lead; docs/ARCHITECTURE.md draws it.
+Every event that can change a run goes through `decide`. One that changes it is one journal entry (`version`); any other
+is ignored, with the reason. A final status stays; a late result is recorded once. A reply counts only for the open
+call, a result only for a pending attempt, and a cancel ends every run that has not ended. docs/ARCHITECTURE.md draws
+TABLE.
 """
 
 from collections.abc import Callable, Mapping
@@ -44,7 +44,7 @@ from agent_service.sentences import Text, say
 from schemas.values import replace
 
 Decider = Callable[[Any, Any], RunState | Text | Denied]
-"""Gets the run, already counted one entry further. A text, or a refusal, says why the event is ignored."""
+"""Gets the state with the new `version`. A text, or `Denied`, is the reason to ignore the event."""
 
 
 def decide(state: RunState | None, event: Event) -> Transition:
@@ -73,7 +73,7 @@ def _why_ignored(state: RunState, event: Event) -> Text:
 
 
 def with_reserve(transition: Transition, reserved: CallReserved) -> Transition | None:
-    """The same, with what the call may spend that it asks for; None where that could break a budget."""
+    """Adds the reserve of the model call that it asks for; None if the reserve could break a budget."""
     state, (*facts, stands) = transition.state, transition.facts
     if state is None or not isinstance(state.waiting, Thinking):
         return None
@@ -81,9 +81,6 @@ def with_reserve(transition: Transition, reserved: CallReserved) -> Transition |
         return None
     asked = replace(state, waiting=replace(state.waiting, reserve=reserved.reserve))
     return Transition(state=asked, event=transition.event, facts=(*facts, reserved, stands))
-
-
-# Who decides
 
 
 def _accept(event: WakeAccepted) -> RunState:
@@ -110,15 +107,15 @@ def _start(state: RunState, event: RunStarted) -> RunState:
 
 def _of_its_call(decider: Decider) -> Decider:
     def decided(state: RunState, event: CallReserved | ModelReplied | ModelUnavailable) -> RunState | Text | Denied:
-        asked = state.asking
+        asked = state.open_call
         return decider(state, event) if asked and event.call == asked.call else _why_ignored(state, event)
 
     return decided
 
 
 def _on_timer(state: RunState, event: TimerFired) -> RunState | Text:
-    waiting, is_over = state.waiting, event.at >= state.over_at
-    held = isinstance(waiting, Thinking) and waiting.still_since is not None and not is_over  # more may be spent now
+    waiting, is_over = state.waiting, event.at >= state.effective_deadline
+    held = isinstance(waiting, Thinking) and waiting.still_since is not None and not is_over  # spending may go on now
     if not held and (state.due_at is None or event.at < state.due_at):
         return say("not_due")
     match waiting:
@@ -131,9 +128,9 @@ def _on_timer(state: RunState, event: TimerFired) -> RunState | Text:
         case Acting() if not is_over:
             return results.on_due(state)
     past = limits.deadline_reached(state.brief.limits)
-    if isinstance(waiting, Queued):  # there is nothing yet that could be resumed
+    if isinstance(waiting, Queued):  # nothing has begun that could be resumed
         return asking.escalate(state, *past)
-    question = state.asking or OpenCall(call=state.calls + 1, phase=Phase.PLAN)
+    question = state.open_call or OpenCall(call=state.calls + 1, phase=Phase.PLAN)
     return asking.out_of_budget(state, past, question=question)
 
 
@@ -197,4 +194,4 @@ TABLE: Mapping[type[Waiting] | None, Mapping[type[Event], tuple[type[Waiting], .
     },
     Ended: {ToolReturned: (Ended,), SignalReceived: (Queued, Thinking, Acting, NeedsPerson)},
 }
-"""All states that an event may lead to; one that is not here is ignored."""
+"""The states that an event may lead to, by state and event; an event without an entry is ignored."""

@@ -1,4 +1,4 @@
-"""What can happen to a run, and what that leads to. Instants come in with the event (`at`): the core has no clock."""
+"""Events of a run, and the transitions that they lead to. An event brings its instant (`at`): the core has no clock."""
 
 from datetime import datetime
 from functools import cached_property
@@ -16,8 +16,8 @@ from schemas.values import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WakeAccepted:
-    """`by` is for the record only. `traceparent`: the caller's trace (W3C Trace Context), to which the run's is linked.
-    A child gets its parent's writes in doubt (`doubts`), and what people `refused` it: it asks for neither again.
+    """`by` is for the record only. `traceparent`: the caller's trace (W3C Trace Context), which the run's links to.
+    A child inherits its parent's writes in doubt (`doubts`) and refused actions (`refused`).
     """
 
     at: datetime
@@ -37,14 +37,14 @@ class RunStarted:
 
 
 CapabilityCheck = Literal["named", "another", "none"]
-"""The capability in a result: of the request it names, of another one in flight, or none."""
+"""The capability in a result belongs to the request that it names, to another one in flight, or to none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolReturned:
-    """A result. `malformed`: only its correlation could be read, and `result` is that error. `place` names the message
-    of a result without an attempt, so that a redelivery does not answer the next attempt. `proof`: null where it was
-    not checked.
+    """A result. `malformed`: only its correlation could be read, and `result` is an error that says so. `place`: the
+    stream position of a result without an attempt, so that a redelivery does not answer the next attempt. `proof` is
+    null where it was not checked.
     """
 
     at: datetime
@@ -67,8 +67,8 @@ class ModelUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """For audit. The hashes are of the prompt's templates and of the reply's JSON Schema. `cache_miss`: why the
-    provider could not use its cache. `provider`: as the GenAI conventions of OpenTelemetry name it.
+    """For audit. Hashes of the prompt's templates and of the reply's JSON Schema; the provider's reason for a
+    `cache_miss`; the `provider` by its name in OpenTelemetry's GenAI conventions.
     """
 
     prompt_hash: str
@@ -81,7 +81,7 @@ class Provenance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuoteCheck:
-    """Whether `quote` stands in the whole of `evidence`, one place in the words of `Met`; `why` says why not."""
+    """The search for `quote` in the full `evidence`, one place as `ItemClaim` names it. `why`: the reason of a miss."""
 
     evidence: str
     quote: str
@@ -91,8 +91,8 @@ class QuoteCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelReplied:
-    """The answer to call `call`. `plan` came along with a framing or a reflection. `words`: how many words of people
-    the prompt told. `seen`: one for each quote. `prompt_bytes`: UTF-8; 0 where not known.
+    """The reply to `call`. `plan` came along with a framing or a reflection. `words`: how many messages of people the
+    prompt contained. `seen`: one for each quote. `prompt_bytes`: UTF-8; 0 where unknown.
     """
 
     at: datetime
@@ -109,8 +109,8 @@ class ModelReplied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelUnavailable:
-    """Call `call` brought no answer; `remedy` says what follows. `shrink`: the prompt is too long. `hold`: the day's
-    money is spent, so call and deadline wait. `lost`: its possible cost in tokens and USD; null for nothing.
+    """`call` got no reply. `remedy` `shrink`: the prompt is too long; `hold`: the day's money is spent, so call and
+    deadline wait. `lost`: its possible cost in tokens and USD; null if it cannot have cost anything.
     """
 
     at: datetime
@@ -131,7 +131,7 @@ class CancelRequested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignalReceived:
-    """`signal.by` is the signal's own claim. `said_at`: when the bus had it; null where the agent was told directly."""
+    """`by` is the known sender, `signal.by` its own claim. `said_at`: instant on the bus; null over HTTP."""
 
     at: datetime
     signal: Signal
@@ -141,7 +141,7 @@ class SignalReceived:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnBroke:
-    """The program itself broke in the middle of a turn, and would again. `reason` says over what, and what to do."""
+    """The program failed in the middle of a turn, and would again. `reason` includes the remedy."""
 
     at: datetime
     reason: str
@@ -149,6 +149,8 @@ class TurnBroke:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoodStill:
+    """All runs were stopped since `since`, and go on at `at`."""
+
     at: datetime
     since: datetime
     by: str
@@ -178,7 +180,7 @@ F = TypeVar("F", bound=Fact)
 
 @dataclass(frozen=True, kw_only=True)
 class EventFacts:
-    """An event, and the facts that it led to."""
+    """An event and its facts."""
 
     event: Event
     facts: tuple[Fact, ...] = ()
@@ -189,7 +191,6 @@ class EventFacts:
 
     @property
     def reserved(self) -> CallReserved | None:
-        """What it sets aside for a model call."""
         return self.event if isinstance(self.event, CallReserved) else self.first(CallReserved)
 
     def all(self, kind: type[F]) -> tuple[F, ...]:
@@ -204,7 +205,7 @@ class EventFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class Transition(EventFacts):
-    """With `ignored` set nothing changed. `refused`: the sender had no right to it."""
+    """Nothing changed if `ignored` is set. `refused`: the sender has no right to the event."""
 
     state: RunState | None
     ignored: Text = ""
@@ -213,6 +214,6 @@ class Transition(EventFacts):
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """Why an event is ignored whose sender had no right to it."""
+    """The event is ignored because its sender has no right to it."""
 
     why: Text

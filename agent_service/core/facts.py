@@ -1,6 +1,6 @@
-"""Facts: what an event led to, as values. An entry stores them beside its event; what is told of a run is read there.
+"""Facts: the consequences of an event, as values. A journal entry stores them; everything shown of a run is read there.
 
-A fact repeats nothing of its event: what was said, replied or returned is there.
+A fact does not repeat its event's content.
 """
 
 from datetime import datetime
@@ -18,7 +18,7 @@ from schemas.values import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallAsked:
-    """The model is asked. `told`: flaws of the last reply, refusals, and what happened since."""
+    """The model is asked. `told`: flaws of the last reply, refusals, and news since."""
 
     kind: Literal["call_asked"] = "call_asked"
     call: int
@@ -28,8 +28,8 @@ class CallAsked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallReserved:
-    """The most that call `call` may spend is set aside; the call is made next. `model` is the one that is asked. It is
-    an event where the call had to wait, and a fact of the entry that asks where it had not.
+    """The maximum that `call` may spend is set aside, and `model` is asked next. An event if the call had to wait, else
+    a fact of the entry that asks.
     """
 
     kind: Literal["call_reserved"] = "call_reserved"
@@ -51,7 +51,7 @@ class CallPostponed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallLost:
-    """The reply to a call that was perhaps paid is lost. `cost_usd` is null where the price is unknown."""
+    """The reply to a call that may have been charged is lost. `cost_usd` is null where the price is unknown."""
 
     kind: Literal["call_lost"] = "call_lost"
     call: int
@@ -60,13 +60,13 @@ class CallLost:
 
 
 DecisionStatus = Literal["ok", "unusable", "refused", "ignored", "outrun"]
-"""`ignored`: came along with a decision that led elsewhere. `outrun`: a person said something newer."""
+"""`ignored`: a plan that came along with a decision that led elsewhere. `outrun`: a person's message is newer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decided:
-    """What became of a decision in a reply. `along`: of the plan that came along. `step`: the one that is planned or
-    reflected upon. `attempt` counts how often it was asked for.
+    """The status of a decision in a reply. `along`: it is the plan that came along with another decision. `step`: the
+    step that it plans or reflects on. `attempt` counts requests for it.
     """
 
     kind: Literal["decided"] = "decided"
@@ -81,7 +81,7 @@ class Decided:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimsJudged:
-    """`accepted` claims, with their evidence as the program names it; `refusals`: why others are not."""
+    """`accepted` claims, with normalised evidence; `refusals`: reasons against the others."""
 
     kind: Literal["claims_judged"] = "claims_judged"
     accepted: tuple[ItemClaim, ...] = ()
@@ -90,8 +90,6 @@ class ClaimsJudged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestSent:
-    """`approved_by`: the person who allowed it."""
-
     kind: Literal["request_sent"] = "request_sent"
     pending: Pending
     approved_by: str = ""
@@ -99,19 +97,19 @@ class RequestSent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetrySet:
-    """`pending` is the attempt that follows at its `retry_at`."""
+    """`pending` is the next attempt, due at its `retry_at`."""
 
     kind: Literal["retry_set"] = "retry_set"
     pending: Pending
 
 
 AnswerStatus = Literal["ok", "error", "budget", "continuation", "late", "refused"]
-"""`budget`: more than its step may gather. `late`: after the end of the run. `refused`: nothing waited for it."""
+"""`budget`: over the limits of its step. `late`: after the end of the run. `refused`: nothing waited for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptAnswered(RequestRef):
-    """An attempt is over, by a result, by silence or by a person's word. `error` is null where it is not one."""
+    """An attempt is over, by a result, by a timeout or by a person's word."""
 
     kind: Literal["attempt_answered"] = "attempt_answered"
     attempt: int
@@ -122,14 +120,14 @@ class AttemptAnswered(RequestRef):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestDropped(RequestRef):
-    """An attempt whose answer is waited for no more."""
+    """The run no longer waits for the answer to an attempt."""
 
     kind: Literal["request_dropped"] = "request_dropped"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TasksAsked:
-    """The tool of a step, or of one of its tasks, asks for these before it can answer."""
+    """The tool of a step, or of one of its tasks, needs these tasks before it can answer."""
 
     kind: Literal["tasks_asked"] = "tasks_asked"
     step: int
@@ -138,7 +136,7 @@ class TasksAsked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestFinished(RequestRef):
-    """A step is over, or a task of it; `status` is `budget` only of a step."""
+    """A step, or a task of one, is over. Only a step has status `budget`."""
 
     kind: Literal["finished"] = "finished"
     tool: str
@@ -157,8 +155,6 @@ class Slept:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PersonAsked:
-    """`expires_at` is null where no timer decides."""
-
     kind: Literal["person_asked"] = "person_asked"
     ask: Annotated[Approval | Question | Stop, Field(discriminator="kind")]
     expires_at: datetime | None = None
@@ -166,7 +162,7 @@ class PersonAsked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ruled(RequestRef):
-    """`by` is empty where it expired. `step` is 0 for a framing."""
+    """A decision on an approval. `by` is empty where it expired; `step` is 0 for a framing."""
 
     kind: Literal["ruled"] = "ruled"
     verdict: Literal["approved", "rejected", "expired"]
@@ -176,7 +172,7 @@ class Ruled(RequestRef):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReopened:
-    """A run that had ended of `ending_class` goes on. `waits_for`: requests still out; `tasks`: still asked for."""
+    """An ended run goes on. `ending_class` is that of its end; `waits_for`: requests still out; `tasks`: open tasks."""
 
     kind: Literal["reopened"] = "reopened"
     ending_class: str
@@ -186,8 +182,6 @@ class RunReopened:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnded:
-    """`spent` by then, and `steps` begun."""
-
     kind: Literal["ended"] = "ended"
     status: Status
     ending_class: str
@@ -204,7 +198,7 @@ class LimitsRaised:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStanding:
-    """Where the run stands after the entry. `step`: of the first request that is out, or 0."""
+    """The run's status after the entry. `step`: that of the first request that is out, or 0."""
 
     kind: Literal["stands"] = "stands"
     status: Status

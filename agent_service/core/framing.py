@@ -1,12 +1,11 @@
-"""Frame and reframe: the goal as an objective, its done-items, and the proof that each needs.
+"""Framing: the goal as an objective with done-items, the proof that each item needs, and the checks of both.
 
-The first framing's constraints stay. In a tainted run a person approves a reframe that names a new addressee or
-writing tool; a verifier looks at any other. The verifier sees the goal, the items and their proofs only. `done` can be
-refused once, a new framing each time. Where the verifier cannot look, `done` stands by its proofs; a new framing is not
-taken up.
+The first framing's constraints stay. In a tainted run a person approves a reframe that names a new destination or
+writing tool; a verifier looks at any other. The verifier sees only the goal, the items and their proofs. It can refuse
+`done` once, and every new framing. If it cannot answer, `done` stands by its proofs; a new framing is not taken up.
 
 A framing fixes the kind of evidence for each item. A claim names an item, evidence of that kind from this run, and a
-quote found in the whole of it (`QuoteCheck`). Without kinds, any step that ended ok and any artifact shows an item.
+quote found in its full text (`QuoteCheck`). Without kinds, any successful step and any artifact shows an item.
 """
 
 import re
@@ -58,13 +57,13 @@ def _items(state: RunState, framing: Framing) -> tuple[ChecklistItem, ...]:
 
 
 def _proofs(framing: Framing) -> list[Proof]:
-    """With the tool of a proof that names a command, and none where none counts."""
+    """Proofs by tool name alone, and without a tool where the kind has none."""
     return [
         replace(one, tool=one.tool.partition(".")[0] if one.kind in ("step", "value") else "") for one in framing.proofs
     ]
 
 
-# What a verifier looks at
+# Verification
 
 
 def verify_done(state: RunState, claim: Reflection) -> RunState:
@@ -80,7 +79,7 @@ def take_verification(state: RunState, found: Verification) -> RunState:
     framing, settled = state.proposed, replace(state, claim=None, proposed=None)
     if state.claim:
         return _of_done(settled, state.claim, found)
-    if framing and found.holds:  # what came along with it is no part of what is decided now
+    if framing and found.holds:  # the decision in hand is the verifier's, not the plan that came along earlier
         adopted = adopt(replace(settled, happened=()), framing, state.first_choice)
         return replace(adopted, happened=(*settled.happened, *adopted.happened))
     refused = (say("framing_refused", why=found.reason), say("framing_stands"))
@@ -102,8 +101,8 @@ def _of_done(state: RunState, claim: Reflection, found: Verification) -> RunStat
 def take_framing(state: RunState, framing: Framing, plan: Next | Unusable | None) -> RunState:
     if state.framing is None:
         return adopt(state, framing, plan)
-    within, held = _within_the_first(state, framing), None if isinstance(plan, Unusable) else plan
-    if why := _why_a_person_is_needed(state, within):
+    within, held = _with_first_constraints(state, framing), None if isinstance(plan, Unusable) else plan
+    if why := _approval_reason(state, within):
         return ask_approval(replace(state, first_choice=held), within, why)
     if _is_affordable(state):
         return ask(replace(state, first_choice=held, proposed=within), Phase.VERIFY)
@@ -112,14 +111,14 @@ def take_framing(state: RunState, framing: Framing, plan: Next | Unusable | None
 
 def reframing_flaws(state: RunState, framing: Framing) -> tuple[Text, ...]:
     return (
-        earlier_refusals(state, proposal_hash(_within_the_first(state, framing)), say("this_framing"))
+        earlier_refusals(state, proposal_hash(_with_first_constraints(state, framing)), say("this_framing"))
         if state.rulings
         else ()
     )
 
 
-def _why_a_person_is_needed(state: RunState, framing: Framing) -> Text:
-    """In a tainted run: it names an addressee, or a tool that writes out of the house, which was not named before."""
+def _approval_reason(state: RunState, framing: Framing) -> Text:
+    """The reason in a tainted run: the framing names a new destination, or a new tool with external writes."""
     if not state.tainted_by:
         return ""
     known, texts = (*trusted_texts(state), *(_texts(state.framing) if state.framing else ())), tuple(_texts(framing))
@@ -133,7 +132,7 @@ def _why_a_person_is_needed(state: RunState, framing: Framing) -> Text:
     return say("framing_beyond", names=names, tainted_by=state.tainted_by) if new else ""
 
 
-def _within_the_first(state: RunState, framing: Framing) -> Framing:
+def _with_first_constraints(state: RunState, framing: Framing) -> Framing:
     first = state.original or state.framing
     kept = first.constraints if first else ()
     return replace(framing, constraints=tuple(dict.fromkeys((*kept, *framing.constraints))))
@@ -153,23 +152,23 @@ def _texts(framing: Framing) -> Iterator[str]:
 
 PERSON, FOLDER, STEP = "person", "artifacts/", "step:"
 LONGEST = 1000
-"""Characters in which a claim names its evidence."""
+"""Characters of a claim's evidence that are read."""
 
-_APART = re.compile(r" ?[,;&+] ?(?:and )?| and ")
+_SEPARATOR = re.compile(r" ?[,;&+] ?(?:and )?| and ")
 _STEP = re.compile(r"(?:.* )?steps?(?: (?:no\.?|number))?\s*[:#]?\s*#?([1-9]\d{0,5})", re.IGNORECASE)
 _NUMBER = re.compile(r"#?([1-9]\d{0,5})")
 _PERSON = re.compile(r"(?:.*[ _])?person(?:'s \w+)?", re.IGNORECASE)
 _REMARK = re.compile(r"\s*\([^()]*\)$")
-_MARKS = "`'\"<>[]. "
+_PUNCTUATION = "`'\"<>[]. "
 
 
 def judge_claims(
     state: RunState, reflection: Reflection, seen: Iterable[QuoteCheck]
 ) -> tuple[tuple[ChecklistItem, ...], tuple[ItemClaim, ...], tuple[Text, ...]]:
-    """The items, the accepted claims, and why others are refused.
+    """Returns the items, the accepted claims, and the refusals of others.
 
-    What the reflection takes back goes first: it may be proved anew. A failed claim counts only where its item is
-    left without proof, because models repeat what was accepted.
+    Retractions come first, so that their items can be proved again. A failed claim is refused only if its item is left
+    without proof, because models repeat accepted claims.
     """
     if not reflection.met and not reflection.unmet:
         return state.done_items, (), ()
@@ -194,10 +193,10 @@ def judge_claims(
 
 def places_to_check(state: RunState, claim: ItemClaim) -> tuple[str, ...]:
     item = next((item for item in state.done_items if item.id == claim.item), None)
-    if item is None or item.proof is None or not _says_something(claim.quote):
+    if item is None or item.proof is None or not _has_words(claim.quote):
         return ()
     places = [(place, _step_at(state, place)) for place in evidence_places(state, item, claim)]
-    return tuple([place for place, step in places if not _unfit(state, item, place, claim, step)])
+    return tuple([place for place, step in places if not _misfit(state, item, place, claim, step)])
 
 
 def evidence_places(state: RunState, item: ChecklistItem, claim: ItemClaim) -> tuple[str, ...]:
@@ -206,9 +205,9 @@ def evidence_places(state: RunState, item: ChecklistItem, claim: ItemClaim) -> t
 
 def parse_places(evidence: str, artifacts: Iterable[str]) -> tuple[str, ...]:
     known, places = frozenset(artifacts), list[str]()
-    for part in _APART.split(" ".join(evidence[:LONGEST].split())):
-        bare = _REMARK.sub("", part.strip(_MARKS)).strip(_MARKS)
-        file, after_step = bare.rpartition(" ")[2].strip(_MARKS), bool(places) and places[-1].startswith(STEP)
+    for part in _SEPARATOR.split(" ".join(evidence[:LONGEST].split())):
+        bare = _REMARK.sub("", part.strip(_PUNCTUATION)).strip(_PUNCTUATION)
+        file, after_step = bare.rpartition(" ")[2].strip(_PUNCTUATION), bool(places) and places[-1].startswith(STEP)
         if number := _STEP.fullmatch(bare) or (_NUMBER.fullmatch(bare) if after_step else None):
             places.append(f"{STEP}{number[1]}")
         elif _PERSON.fullmatch(bare):
@@ -222,7 +221,7 @@ def unticked(item: ChecklistItem) -> ChecklistItem:
     return replace(item, evidence=(), quotes=())
 
 
-def _says_something(text: str) -> bool:
+def _has_words(text: str) -> bool:
     return any(map(str.isalnum, text))
 
 
@@ -230,11 +229,11 @@ def _flaw(
     state: RunState, item: ChecklistItem, place: str, claim: ItemClaim, looked_up: Mapping[tuple[str, str], QuoteCheck]
 ) -> Text:
     step = _step_at(state, place)
-    unfit = _unfit(state, item, place, claim, step)
-    if unfit or item.proof is None:
-        return unfit
-    if not _says_something(claim.quote):
-        brought_nothing = item.proof.kind == "step" and step is not None and not _says_something(step.summary)
+    misfit = _misfit(state, item, place, claim, step)
+    if misfit or item.proof is None:
+        return misfit
+    if not _has_words(claim.quote):
+        brought_nothing = item.proof.kind == "step" and step is not None and not _has_words(step.summary)
         return "" if brought_nothing else say("quote_needed", item=item.id, place=place)
     look = looked_up.get((place, claim.quote))
     if look and look.found:
@@ -249,7 +248,7 @@ def sent_arguments(state: RunState, place: str) -> dict[str, JsonValue] | None:
     return step.sent if step else None
 
 
-def _unfit(state: RunState, item: ChecklistItem, place: str, claim: ItemClaim, step: StepRecord | None) -> Text:
+def _misfit(state: RunState, item: ChecklistItem, place: str, claim: ItemClaim, step: StepRecord | None) -> Text:
     known = (step and step.status == "ok") or place in state.artifacts
     if item.proof and place == PERSON:
         known = bool(state.messages)

@@ -1,11 +1,10 @@
-"""Limits of a run: which one is reached, how they are raised, what a call may cost, and what children may spend.
+"""Limits of a run: checks and raises them, estimates model calls, and grants shares to children.
 
-No tokenizer fits all models: a call is estimated from earlier calls of the run. The provider counted the longest prompt
-so far; the rest is taken as dense as any text.
+No tokenizer fits all models: a call is estimated from earlier calls of the run. The provider has counted the longest
+prompt so far; whatever exceeds it is taken as dense as any text.
 
-A request to the tool `agent` is granted a share of what its run has left: those that are to leave share three quarters
-of it. A grant is set aside while its request is out; the result charges what was spent, or all of it where that is
-unknown.
+A request to the tool `agent` gets a grant: unsent ones share three quarters of what the run has left. The grant is set
+aside while the request is out; its result charges the spending, or the whole grant where that is unknown.
 """
 
 import hashlib
@@ -31,9 +30,9 @@ from schemas.values import replace
 
 N = TypeVar("N", int, float)
 Reached = tuple[str, Text]
-"""The class of the ending, and why."""
+"""Ending class and reason."""
 FEW_CALLS = 3
-"""So many, each like the average call of the run, are spared for decisions."""
+"""Number of average calls that are kept for decisions."""
 RAISED = {
     "budget_steps": "max_steps",
     "budget_reframes": "max_reframes",
@@ -41,13 +40,13 @@ RAISED = {
     "budget_cost": "max_cost_usd",
     "budget_time": "deadline_at",
 }
-"""The limits that a person can raise, by the class of the ending."""
+"""The limits that a person can raise, by ending class."""
 
-# Which one is reached
+# Checks
 
 
 def reached_before_a_call(state: RunState, reserve: CallReserve | None = None) -> Reached | None:
-    """By now, or by a call that takes all of its `reserve`."""
+    """The limit that is reached now, or by a call that takes its whole `reserve`."""
     limits = state.brief.limits
     if state.updated_at >= limits.deadline_at:
         return deadline_reached(limits)
@@ -123,11 +122,11 @@ def plus_reply(spent: Spent, usage: ModelUsage) -> Spent:
     )
 
 
-# How they are raised
+# Raising
 
 
 def raised(state: RunState, more: Constraints) -> RunState:
-    """Larger numbers win; nothing is ever lowered."""
+    """Takes the larger of both numbers for each limit."""
     limits = state.brief.limits
     asked = {name: getattr(more, name) for name in RAISED.values()} | {"max_steps": more.max_loops or more.max_steps}
     both = {name: (getattr(limits, name), number) for name, number in asked.items()}
@@ -154,7 +153,7 @@ def extend_deadline(state: RunState, since: datetime | None) -> RunState:
 
 
 def on_stood_still(state: RunState, event: StoodStill) -> RunState | Text:
-    """Everything was stopped, and goes on: what ran out meanwhile has as much time as before."""
+    """Extends deadlines by the time in which all runs were stopped."""
     since = max(event.since, state.accepted_at)
     if state.stood_until and state.stood_until >= event.at:
         return say("stop_known")
@@ -162,44 +161,45 @@ def on_stood_still(state: RunState, event: StoodStill) -> RunState | Text:
         return say("accepted_afterwards")
     known, by = replace(state, stood_until=event.at), event.at - since
     match state.waiting:
-        case NeedsPerson(held=Acting() as held) as waiting:  # the pause itself counts against nothing else
-            return replace(known, waiting=replace(waiting, held=held.later(by, answers=True)))
+        case NeedsPerson(held=Acting() as held) as waiting:  # other times stand still during a pause anyway
+            return replace(known, waiting=replace(waiting, held=held.postponed(answers=by)))
         case NeedsPerson():
             return say("stands_still_already")
         case Acting() as acting:
-            known = replace(known, waiting=acting.later(by).later(by, answers=True))
-        case Thinking(still_since=datetime() as held_since) as waiting:  # its time stood still already
+            known = replace(known, waiting=acting.postponed(graphs=by, answers=by))
+        case Thinking(still_since=datetime() as held_since) as waiting:  # its deadline stands still already
             overlap = event.at - max(since, held_since)
             known = replace(known, waiting=replace(waiting, still_since=held_since + overlap))
     return replace(extend_deadline(known, since), summary=say("stood_still", by=event.by, reason=event.reason))
 
 
-# What a call takes
+# Estimates of a call
 
 BYTES_PER_TOKEN = 2
 """Fewer than in any ordinary text, so that a reserve is not too small."""
 USUAL_BYTES_PER_TOKEN = 4
 MARGIN = 1.1
-"""How much denser than the longest prompt a shorter one may be."""
+"""Factor by which a shorter prompt may be denser than the longest one."""
 PRUDENCE = 1.25
-"""The factor for a lost call over its likely cost."""
+"""Factor from the likely to the charged cost of a lost call."""
 FIRST_REPLY, SHORTEST_REPLY = 3000, 1000
-"""Tokens enough for a decision: while no reply is known, and at least."""
+"""Tokens that suffice for a decision: while no reply is known, and at least."""
 
 
-def with_measures(state: RunState, reply: ModelReplied) -> RunState:
-    usage, known = reply.usage, dict(state.measured)
+def measures(state: RunState, reply: ModelReplied) -> dict[str, Any]:
+    """Fields of the state that the usage of a reply changes."""
+    usage, known = reply.usage, state.measured
     if not reply.prompt_bytes:
-        return state
+        return {}
     if usage.input_tokens:
-        known[reply.model] = max(known.get(reply.model, (0, 0)), (reply.prompt_bytes, usage.input_tokens))
+        longest = max(known.get(reply.model, (0, 0)), (reply.prompt_bytes, usage.input_tokens))
+        known = {**known, reply.model: longest}
     tokens = usage.input_tokens + usage.output_tokens
-    return replace(
-        state,
-        measured=known,
-        longest_reply=max(state.longest_reply, usage.output_tokens),
-        dearest_token=max(state.dearest_token, (usage.cost_usd or 0.0) / tokens if tokens else 0.0),
-    )
+    return {
+        "measured": known,
+        "longest_reply": max(state.longest_reply, usage.output_tokens),
+        "dearest_token": max(state.dearest_token, (usage.cost_usd or 0.0) / tokens if tokens else 0.0),
+    }
 
 
 def max_prompt_tokens(state: RunState, model: str, size: int) -> int:
@@ -224,11 +224,11 @@ def min_reply_tokens(state: RunState) -> int:
     return max(SHORTEST_REPLY, longest + longest // 2) if longest else FIRST_REPLY
 
 
-# What children may spend
+# Grants of children
 
 SHARE = 3 / 4
 NEVER_SILENT = timedelta(days=3650)
-"""A granted request is answered by its own deadline."""
+"""A child's own deadline ends its request; this one never does."""
 
 
 def needs_grant(brief: Brief, tool: str) -> bool:
@@ -245,7 +245,7 @@ def child_flaws(state: RunState, actions: Sequence[Action]) -> list[Text]:
 
 
 def grant_shortfall(state: RunState, among: int, *, at_once: int = 1) -> Text:
-    """Why a share of so many would be too small, for as many as are sent at once; empty where none is."""
+    """The reason why a share for each of `among` is too small to send `at_once` of them; empty if it is not."""
     pool = _pool(state)
     if pool.steps < at_once:
         return say("too_few_steps")
@@ -254,7 +254,7 @@ def grant_shortfall(state: RunState, among: int, *, at_once: int = 1) -> Text:
 
 
 def with_grant(state: RunState, pending: Pending) -> Pending:
-    """With its share of what is left, of those that are not sent."""
+    """Grants a share of what is left, divided among all unsent requests."""
     pool, among, end = _pool(state), max(1, unsent_children(state)), state.brief.limits.deadline_at
     try:
         asked = Constraints.model_validate(pending.action.arguments.get("constraints") or {})
@@ -270,12 +270,11 @@ def with_grant(state: RunState, pending: Pending) -> Pending:
 
 
 def unsent_children(state: RunState) -> int:
-    """Requests that are still to share what is left."""
     return sum([needs_grant(state.brief, one.action.tool) for one in state.requests if not one.attempt])
 
 
 def _pool(state: RunState) -> Grant:
-    """Three quarters of what is not spent, without what other requests have of it."""
+    """Three quarters of the unspent budgets, without the grants that are out."""
     limits, spent, out = state.brief.limits, state.spent, outstanding_grants(state)
     steps = limits.max_steps - state.step - spent.child_steps
     tokens, cost = limits.max_tokens, limits.max_cost_usd
@@ -301,37 +300,39 @@ def outstanding_grants(state: RunState) -> Grant:
 
 
 def spent_with_grants(state: RunState) -> Spent:
-    """What was spent, with all that children may spend who have not told yet."""
-    if not state.brief.may_have_children:
+    """Spending, with the whole grants of children that have not reported yet."""
+    brief = state.brief
+    if brief.depth >= brief.limits.max_depth:
         return state.spent
     aside = outstanding_grants(state)
     return state.spent.plus(child_steps=aside.steps, lost_tokens=aside.tokens, lost_cost_usd=aside.cost_usd)
 
 
 def child_run_id(run_id: str, pending: Pending) -> str:
-    """The run that a granted request of `run_id` wakes: an id that follows from the call, so that it is one run."""
+    """Id of the child that a request of `run_id` starts: derived from the call, so that there is only one."""
     name = f"{run_id}:{pending.step}:{pending.task}:{pending.round}:{pending.attempt}"
     instant = int(pending.requested_at.timestamp() * 1000).to_bytes(6, "big")
     return f"run_{ULID.from_bytes(instant + hashlib.sha256(name.encode()).digest()[:10])}"
 
 
 def awaited_children(state: RunState) -> tuple[Pending, ...]:
-    """Granted requests whose results the run can use."""
+    """Children whose results the run can use."""
     stopped = {graph.step for graph in state.graphs if graph.stopped}
     return tuple([p for p in state.pendings if p.grant and p.step not in stopped])
 
 
 def withdrawn_children(state: RunState) -> tuple[Pending, ...]:
-    """Granted requests that were given up, whose spending is still to be told."""
+    """Children that were given up, and have not reported their spending yet."""
     out, kept = state.waiting.out if isinstance(state.waiting, Ended) else state.pendings, awaited_children(state)
     return tuple(pending for pending in out if pending.grant and pending not in kept)
 
 
 def charge_child(state: RunState, pending: Pending, result: ToolResult) -> RunState:
-    """With what the request of `pending` has spent, its writes in doubt, and the time in which it waited for people."""
-    grant, told = pending.grant, (result.result.model_extra or {}) if result.result else {}
+    """Charges a child's spending, and takes over its writes in doubt and the time in which it waited for people."""
+    grant = pending.grant
     if grant is None:
         return state
+    told = (result.result.model_extra or {}) if result.result else {}
     known, named = {(doubt.tool, doubt.call) for doubt in state.doubts}, told.get("doubts")
     listed = [each for each in named if isinstance(each, dict)] if isinstance(named, list) else []
     doubts = [Doubt(step=pending.step, tool=str(each.get("tool")), call=str(each.get("call"))) for each in listed]

@@ -1,7 +1,7 @@
-"""Notes: what a run keeps of its past steps and of people's words, one bounded value each.
+"""Notes: bounded records of a run's past steps and of people's messages.
 
-A note never changes. When notes are too long, older steps give way to facts; words of people are never compacted. A
-fact keeps every step that showed it as a source.
+A note never changes. When notes are too long, facts replace older steps; people's messages are never compacted. A fact
+names every step that showed it as a source.
 """
 
 import json
@@ -32,7 +32,7 @@ from schemas.values import replace
 N = TypeVar("N", StepNote, MemoryNote)
 
 KEPT_STEPS = 4
-"""The newest steps, which are not compacted."""
+"""Newest steps, which are not compacted."""
 SLACK_STEPS = 4
 """Older steps that make a compaction worth its call."""
 MAX_RESULT, MAX_ARGUMENTS, MAX_THOUGHT, MAX_MESSAGE, MAX_FACT = 16_000, 1500, 800, 2000, 400
@@ -43,7 +43,7 @@ MOST_MESSAGES = 50
 MAX_MEMORY = 40
 REMEMBERED_STEPS, MAX_REMEMBERED = 20, 120
 PUNCTUATION = 4
-"""Characters that JSON needs beside each value."""
+"""Characters of JSON punctuation per value."""
 _ORDER = {"artifact_path": 0, "summary": 0, "message": 0, "artifacts": 0, "excerpt": 2}
 _STEPS_NAMED = re.compile(r"\bsteps?\W{0,2}(\d+)(?:\s*(-|,|and|to)\s*(\d+))?", re.IGNORECASE)
 
@@ -56,7 +56,7 @@ def shorten(text: str, length: int) -> str:
 
 
 def bounded(value: dict[str, JsonValue], length: int) -> Excerpt:
-    """An object in about so many characters: what names a result and sums it up comes first, its excerpt last."""
+    """Cuts an object to about `length` characters: identifying fields and summary come first, the excerpt last."""
     text = _as_json(value)
     if len(text) <= length:
         return Excerpt(value=value)
@@ -81,8 +81,8 @@ def _cut(value: JsonValue, room: int) -> tuple[JsonValue, int]:
 
 
 def with_step(state: RunState, pending: Pending, record: StepRecord, output: dict[str, JsonValue]) -> RunState:
-    """Its note stands before words of people that the model has not been shown. The first step of a plan has what led
-    to the plan.
+    """Adds the note of a step before messages that the model has not seen yet. Only the first step of a plan gets the
+    plan's rationale.
     """
     leads = state.plan is None or pending.step <= state.step - len(state.plan.also)
     plan, reflection = (state.plan, state.reflection) if leads else (None, None)
@@ -109,7 +109,6 @@ def _is_of_people(note: Note) -> bool:
 
 
 def with_message(state: RunState, message: str, *, answers: str = "", untrusted: bool = False) -> RunState:
-    """`answers`: the question, which is not the person's word. `untrusted`: the words are a stranger's."""
     missing, answers = max(0, len(message) - MAX_MESSAGE), shorten(answers, MAX_THOUGHT)
     note = MessageNote(said=message[:MAX_MESSAGE], missing=missing, answers=answers, untrusted=untrusted)
     return _with_word(state, note)
@@ -145,7 +144,7 @@ def _kept_steps(state: RunState) -> int:
 
 
 def facts_suffice(state: RunState) -> bool:
-    """Whether compaction needs no model: each older step failed or is a fact's source, and facts are few."""
+    """True if compaction needs no model: facts are few, and each older step failed or is a source of one."""
     named = {step for fact in state.facts for step in _steps_in(fact)}
     open_steps = [one for one in _older(state, _kept_steps(state)) if one.status != "error" and one.step not in named]
     return len(state.facts) <= MAX_MEMORY and not open_steps
@@ -183,7 +182,7 @@ def _older(state: RunState, kept_steps: int) -> tuple[StepRecord, ...]:
 
 
 def halved(state: RunState) -> RunState | None:
-    """Without a model: its older half is given up. None where there is nothing to give up."""
+    """Gives up the older half of the steps, without a model call. None if there is at most one."""
     steps = len(_steps(state))
     return compacted(state, state.facts, kept_steps=steps // 2) if steps > 1 else None
 
@@ -204,7 +203,7 @@ def _asked_first(state: RunState, record: StepRecord) -> tuple[TaskSummary, ...]
 
 
 def shorten_reflection(reflection: Reflection) -> Reflection:
-    """What is noted of it. Quotes and the outcome are told elsewhere."""
+    """The reflection as a note has it, without quotes and outcome."""
     return replace(
         reflection,
         summary=shorten(reflection.summary, MAX_THOUGHT),

@@ -1,11 +1,11 @@
-"""What people say to a run: messages, answers, rulings, larger budgets.
+"""Signals of people to a run: messages, answers, rulings, larger budgets.
 
-It counts at once, and the model is asked what follows. A ruling names what waits for it by its hash; any other is
-refused. The deadline stands still while a person is waited for, unless the caller named it.
+A signal counts at once, and the model is asked for its consequences. A ruling names its subject by hash; any other is
+refused. The deadline stands still while the run waits for a person, unless the caller named it.
 
-An answer sets an escalated run going again: not too late, and with a spent budget raised. The person says whether a
-write in doubt was carried out, or the model looks first; others in flight are waited for, and are in doubt after their
-time.
+An answer reopens an escalated run, within `reopen_days` and with the spent budget raised. The person says whether a
+write in doubt was carried out, or the model looks first; other requests in flight are awaited, and are in doubt after
+their deadline.
 """
 
 from datetime import datetime, timedelta
@@ -21,6 +21,7 @@ from agent_service.core.waiting import (
     Approval,
     Deciding,
     Ended,
+    Held,
     NeedsPerson,
     OpenCall,
     Pending,
@@ -40,7 +41,7 @@ from schemas.events import Outcome, Signal, ToolError, ToolOutput, ToolResult
 from schemas.values import replace
 
 MAX_SIGNALS = 200
-"""Signals that a run hears and knows again by id. Rulings and answers that it asked for are heard beyond that."""
+"""Signals that a run takes, and recognises by id when they are repeated. Rulings and answers are taken beyond it."""
 RULINGS = frozenset({"approve", "reject"})
 ASKED_FOR = RULINGS | {"answer"}
 VOID = say("plan_void")
@@ -58,7 +59,7 @@ def on_signal(state: RunState, event: SignalReceived) -> RunState | Text:
         return flaw
     match waiting:
         case NeedsPerson():
-            return _hear_when_asked(state, waiting, event)
+            return _on_signal_when_paused(state, waiting, event)
         case Sleeping() if signal.message:
             return asking.restart(replace(with_signal(state, event), waiting=Deciding()), feedback=(say("wait_over"),))
         case Sleeping() if signal.kind == "resume":
@@ -67,7 +68,7 @@ def on_signal(state: RunState, event: SignalReceived) -> RunState | Text:
 
 
 def _flaw(state: RunState, event: SignalReceived) -> Text:
-    """Why a signal is not heard that does not fit what a person is asked."""
+    """The reason to refuse a signal that does not fit the run's request to a person."""
     signal, ask = event.signal, state.ask
     match ask:
         case Approval() if signal.kind in RULINGS:
@@ -97,21 +98,21 @@ def _flaw_of_ruling(state: RunState, approval: Approval, event: SignalReceived) 
     return say("approval_of_other_step", step=step, named=signal.step) if signal.step not in (None, step) else ""
 
 
-def _hear_when_asked(state: RunState, waiting: NeedsPerson, event: SignalReceived) -> RunState:
+def _on_signal_when_paused(state: RunState, waiting: NeedsPerson, event: SignalReceived) -> RunState:
     signal, ask = event.signal, waiting.ask
-    ruling, remark = signal.kind in RULINGS, signal.kind == "message"
-    if remark if isinstance(ask, Stop) else not (ruling or signal.message):
+    is_ruling, is_message = signal.kind in RULINGS, signal.kind == "message"
+    if is_message if isinstance(ask, Stop) else not (is_ruling or signal.message):
         return with_signal(state, event)
     after = with_signal(limits.extend_deadline(state, waiting.since), event)
-    running = replace(after, waiting=_held(waiting, event.at))
+    running = replace(after, waiting=_resumed(waiting.held, event.at - waiting.since))
     match ask:
-        case Question(phase=phase):  # the answer is among the notes already, or what a person said in its place
-            why = say("spoke_meanwhile" if remark else "was_answered")
+        case Question(phase=phase):  # the notes have the answer, or the message sent in its place
+            why = say("spoke_meanwhile" if is_message else "was_answered")
             return asking.ask(running, phase, feedback=(why,))
         case Stop(ending_class=ending_class):
             more = limits.with_more_attempts(running) if ending_class == "budget_attempts" else running
-            return resume(more, said=after.words > after.shown)
-    if not ruling:
+            return resume(more)
+    if not is_ruling:
         if ask.step:
             return continuing.on_ruling(running, ask, refused=continuing.OVERRULED)
         return asking.restart(running, feedback=(VOID,))
@@ -120,10 +121,9 @@ def _hear_when_asked(state: RunState, waiting: NeedsPerson, event: SignalReceive
     return _ruled(running, ask, "rejected", by=event.by, reason="" if signal.untrusted else signal.message or "")
 
 
-def _held(waiting: NeedsPerson, at: datetime) -> Waiting:
-    """What goes on after the pause, which counts against no graph's time."""
-    held = waiting.held
-    return held.later(at - waiting.since) if isinstance(held, Acting) else held or Deciding()
+def _resumed(held: Held | None, paused: timedelta) -> Waiting:
+    """Continues with `held`; the pause counts against no graph's time."""
+    return held.postponed(graphs=paused) if isinstance(held, Acting) else held or Deciding()
 
 
 def on_expiry(state: RunState) -> RunState:
@@ -135,24 +135,26 @@ def on_expiry(state: RunState) -> RunState:
         case Approval(reason=reason) if state.brief.limits.on_expiry == "escalate":
             return asking.escalate(state, "approval_expired", say("approval_expired", why=reason))
         case Approval() as approval:
-            running = replace(limits.extend_deadline(state, waiting.since), waiting=_held(waiting, state.updated_at))
+            extended, paused = limits.extend_deadline(state, waiting.since), state.updated_at - waiting.since
+            running = replace(extended, waiting=_resumed(waiting.held, paused))
             return _ruled(running, approval, "expired", reason=say("nobody_decided"))
     raise AssertionError("a stop has no timer")
 
 
-def resume(state: RunState, *, said: bool) -> RunState:
-    """Go on after a pause. `said`: the model was not told yet what a person said, so no write goes past it."""
+def resume(state: RunState) -> RunState:
+    """Goes on after a pause. A message that the model has not seen yet voids a plan that writes."""
+    has_news = state.words > state.shown
     match state.waiting:
         case Planned(plan=plan):
             running = replace(state, waiting=Deciding())
-            if said and planning.plan_writes(state, plan):
+            if has_news and planning.plan_writes(state, plan):
                 return asking.restart(running, feedback=(VOID,))
             return planning.carry_out(running, plan)
-        case Thinking(asking=OpenCall(phase=Phase.PLAN, feedback=feedback)) if said:
+        case Thinking(asking=OpenCall(phase=Phase.PLAN, feedback=feedback)) if has_news:
             return asking.restart(replace(state, waiting=Deciding()), feedback=feedback)
         case Acting(graphs=(_, *_)):
             return continuing.send_ready(state)
-    return asking.begin_call(state, state.asking) if state.asking else state
+    return asking.begin_call(state, state.open_call) if state.open_call else state
 
 
 def with_signal(state: RunState, event: SignalReceived) -> RunState:
@@ -191,7 +193,6 @@ def _step_of(state: RunState, approval: Approval) -> int:
 def _ruled(
     state: RunState, ask: Approval, verdict: approving.RulingVerdict, *, by: str = "", reason: Text = ""
 ) -> RunState:
-    """Remembers the ruling, and goes on by it."""
     step, subject = _step_of(state, ask), approving.proposal_hash(ask.proposal)
     ruling = Ruling(subject_hash=subject, verdict=verdict, by=by, reason=reason, step=step, words=state.words)
     fact = Ruled(verdict=verdict, by=by, reason=reason, step=step, task=ask.task, round=ask.round)
@@ -202,7 +203,7 @@ def _ruled(
 
 def _approved(state: RunState, ask: Approval, *, by: str) -> RunState:
     match ask.proposal:
-        case Framing() as framing:  # and what came along with it, unless a person said something since
+        case Framing() as framing:  # with the plan that came along, unless a person's message is newer
             return adopt(state, framing, state.first_choice if state.words == state.shown else None)
         case Plan() as plan if not ask.step:
             return planning.carry_out(state, plan, allowed=True)
@@ -228,10 +229,9 @@ def _reopen(state: RunState, ended: Ended, event: SignalReceived) -> RunState | 
     signal, meant, held = event.signal, _meant(state, ended), ended.held
     if flaw := _flaw_of_reopening(state, ended, event) or (signal.outcome and _unclear(meant)):
         return flaw
-    heard = limits.with_more_attempts(with_signal(limits.extend_deadline(state, ended.at), event))
     running = replace(
-        heard,
-        waiting=held.later(event.at - ended.at) if isinstance(held, Acting) else held or Deciding(),
+        limits.with_more_attempts(with_signal(limits.extend_deadline(state, ended.at), event)),
+        waiting=_resumed(held, event.at - ended.at),
         claim=None,
         proposed=None,
         refused_done=0,
@@ -247,11 +247,10 @@ def _reopen(state: RunState, ended: Ended, event: SignalReceived) -> RunState | 
         then = asking.restart(running, feedback=(say("goes_on_with_answer", ending=ended.stop.ending_class),))
     else:
         for one in running.pendings:
-            running = _settled(
-                running, one, ended, event, acting.stated_outcome(signal) if meant == [one.name] else "look"
-            )
+            outcome = acting.stated_outcome(signal) if meant == [one.name] else "look"
+            running = _settled(running, one, ended, event, outcome)
         over = isinstance(running.waiting, Deciding)
-        then = asking.reflect(running) if over else resume(running, said=running.words > running.shown)
+        then = asking.reflect(running) if over else resume(running)
     waits_for = tuple([one.name for one in then.pendings if one in acting_of(held).pendings])
     tasks = tuple([(one.step, one.id, one.place[0]) for one in then.requests if then.graphs])
     reopened = RunReopened(ending_class=ended.stop.ending_class, waits_for=waits_for, tasks=tasks)
@@ -286,7 +285,7 @@ def _not_raised(before: RunState, running: RunState, ended: Ended) -> Text:
 
 
 def _meant(state: RunState, ended: Ended) -> list[RequestName]:
-    """The requests that a word on the outcome can be of: the one in doubt, else writes whose outcome is not known."""
+    """The requests that a stated outcome can mean: the one in doubt, else all writes with an unknown outcome."""
     held = acting_of(ended.held).pendings
     unknown = [one.name for one in held if one.answer is None and not acting.is_repeatable(state, one)]
     return [ended.doubted] if ended.doubted else unknown
@@ -299,7 +298,7 @@ def _unclear(meant: list[RequestName]) -> Text:
 
 
 def _settled(state: RunState, pending: Pending, ended: Ended, event: SignalReceived, outcome: Outcome) -> RunState:
-    """With what is known of a request that was out at the end; as it is while its answer may still come."""
+    """Ends a request that was out at the end by its answer or a person's word; it stays while its answer may come."""
     result, repeatable = pending.answer, acting.is_repeatable(state, pending)
     if result:
         answered = acting.attempt_answered(pending, "ok" if result.status == "ok" else "error", result.error)

@@ -1,4 +1,4 @@
-"""What the model may decide, typed. Shapes are checked here (`flaws`), meaning where the decision is taken up.
+"""Decisions of the model, as values. Shapes are checked here (`flaws`), meaning where a decision is taken up.
 
 An unusable decision is a value, not an exception: the journal keeps it and the model is asked again.
 """
@@ -20,7 +20,7 @@ MIN_DONE_ITEMS, MAX_DONE_ITEMS = 3, 7
 
 
 class Phase(StrEnum):
-    """`act` is the dispatch of a tool, without a model."""
+    """`act` dispatches a tool, without a model."""
 
     FRAME = "frame"
     PLAN = "plan"
@@ -39,7 +39,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """`tool`: whose step or result it has to be; empty for any."""
+    """The kind of evidence that an item needs, from `tool` or, if that is empty, from any."""
 
     kind: Literal["step", "artifact", "value", "person"]
     tool: str = ""
@@ -47,8 +47,8 @@ class Proof:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Framing:
-    """The goal as a bounded objective (RFC-95): one sentence, and 3-7 items that can each be checked. `proofs`: one for
-    each, in their order; without them any step or artifact shows any item.
+    """The goal as a bounded objective (RFC-95): one sentence, and 3-7 checkable items. `proofs`: one per item, in
+    order; without proofs any step or artifact shows any item.
     """
 
     goal_statement: str
@@ -73,7 +73,7 @@ class Framing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    """The only binding part of a plan. `given`: what the agent hands on beside the arguments."""
+    """The only binding part of a plan. `given`: content that the agent adds to the arguments."""
 
     tool: str
     command: str
@@ -82,7 +82,7 @@ class Action:
 
     @property
     def payload(self) -> dict[str, JsonValue]:
-        """No argument may be a correlation key, or a word that only the agent says, in any case."""
+        """Arguments and `given`. Correlation keys and names that only the agent may set are dropped, in any case."""
         said = {name: value for name, value in self.arguments.items() if name.casefold() not in _NO_ARGUMENTS}
         return said | self.given
 
@@ -105,7 +105,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskPerson:
-    """`would_change`: what depends on the answer."""
+    """A question to a person. `would_change`: the consequences of the answer."""
 
     question: str
     choices: tuple[str, ...] = ()
@@ -115,7 +115,7 @@ class AskPerson:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """Until an instant, or for some seconds. Neither a step nor a model call."""
+    """Waits until an instant, or for some seconds. It is neither a step nor a model call."""
 
     why: str
     seconds: float | None = None
@@ -124,7 +124,7 @@ class Wait:
 
 @dataclass(frozen=True, kw_only=True)
 class ItemClaim:
-    """`evidence`: `step:<n>` of a finished step, an artifact's path, or `person`. `quote`: words that show the item."""
+    """Claims that `item` is done. `evidence`: `step:<n>`, an artifact's path, or `person`. `quote`: words from it."""
 
     item: str
     evidence: str
@@ -139,7 +139,7 @@ class ItemRetraction:
 
 @dataclass(frozen=True, kw_only=True)
 class Reflection:
-    """`outcome` is the final summary when the verdict is done."""
+    """`outcome` is the final summary if the verdict is `done`."""
 
     verdict: Verdict
     summary: str
@@ -152,14 +152,14 @@ class Reflection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Digest:
-    """Takes the place of the facts and of the older notes."""
+    """Replaces the facts and the older notes."""
 
     memory: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """`doubted`: ids of the items that their evidence does not show."""
+    """`doubted`: ids of items whose evidence does not show them."""
 
     holds: bool
     reason: str
@@ -168,7 +168,7 @@ class Verification:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRefusal:
-    """`category` is the provider's word for why."""
+    """`category` is the provider's word for the reason."""
 
     category: str
     explanation: str = ""
@@ -176,8 +176,8 @@ class ModelRefusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unusable:
-    """A reply that is no valid decision. `raw` is how it began, literally. `cut`: it reached the most tokens of a
-    reply. `reason` has all `flaws` in one text.
+    """A reply that is no valid decision. `raw` is its literal beginning. `cut`: it reached the token limit of a reply.
+    `reason` has all `flaws` in one text.
     """
 
     reason: str

@@ -1,4 +1,4 @@
-"""Plan: one next action, several reads, a question to a person, or a wait; each is checked before it is carried out."""
+"""Planning: checks and carries out one next action, several reads, a question to a person, or a wait."""
 
 from datetime import datetime, timedelta
 
@@ -13,12 +13,12 @@ from schemas.values import replace
 
 LEAST_S, LONGEST_S = 1.0, 30 * 86400.0
 MOST_IN_A_ROW = 10
-"""Waits without a step between them: each is a model call, and nothing is looked at."""
+"""Waits without a step between them: each costs a model call and brings nothing new."""
 MOST_CHOICES = 12
 
 
 def take_along(state: RunState, chosen: Next | Unusable, *, repairs: int = 0) -> RunState:
-    """What came along with a decision that is taken up."""
+    """Takes up the plan that came along with an accepted decision."""
     asking = OpenCall(call=state.calls, phase=Phase.PLAN, repairs=repairs)
     return take_next(with_decision_status(state, "ok"), chosen, asking)
 
@@ -50,7 +50,7 @@ def _take_plan(state: RunState, plan: Plan, asking: OpenCall) -> RunState:
 
 
 def carry_out(state: RunState, plan: Plan, *, allowed: bool = False) -> RunState:
-    """`allowed`: by a person, just now."""
+    """`allowed`: a person has just approved it."""
     if reached := limits.reached_before_a_step(state):
         kept = replace(with_decision_status(state, "refused", reached[0], reached[1:]), waiting=Planned(plan=plan))
         return out_of_budget(kept, reached, question=OpenCall(call=state.calls + 1, phase=Phase.PLAN))
@@ -70,7 +70,7 @@ def plan_writes(state: RunState, plan: Plan) -> bool:
 
 
 def plan_flaws(state: RunState, plan: Plan) -> tuple[Text, ...]:
-    """Whatever a person would allow; empty when it may be carried out."""
+    """Flaws that no approval can heal; empty if the plan may be carried out."""
     flaws = list[Text]()
     for action in plan.actions:
         flaws += (*acting.action_flaws(state.brief, action), *acting.artifact_flaws(state, action))
@@ -92,7 +92,6 @@ def _flaws_of_reads(state: RunState, plan: Plan) -> list[Text]:
 
 
 def max_actions(state: RunState) -> int:
-    """How many actions a plan may have now."""
     granted = state.brief.limits
     left = min(granted.max_steps - limits.steps_taken(state), acting.attempts_left(state))
     return min(granted.parallel_reads, left) if left > 0 else granted.parallel_reads
@@ -157,7 +156,6 @@ def question_flaws(state: RunState, question: AskPerson) -> tuple[Text, ...]:
 
 
 def _put_question(state: RunState, question: AskPerson) -> RunState:
-    """Then the model is asked what follows, or to frame if it has not."""
     ask, summary = Question(ask=question, phase=restart_phase(state)), say("asks", question=question.question)
     counted = replace(state, questions=state.questions + 1)
     return ask_person(counted, ask, summary, patience_s=state.brief.limits.answer_s)

@@ -1,9 +1,8 @@
-"""Takes a tool's result: is it the one that the run waits for, and what does it mean? RFC-103's resume validation.
+"""Checks a tool's result against the pending requests, and takes it up (RFC-103's resume validation).
 
-A result without an attempt (RFC-103's has none) answers the pending one. While several reads are pending, each rule is
-of the one of that step; below the pending one is what is below them all, above it what is above them all. While a step
-gathers what its tool asked for, the rules are of its tasks: a result names the one that it answers, or is the only one
-of its tool. Only an answer to the pending attempt finishes a request.
+A result without an attempt (RFC-103's has none) answers the pending attempt. While several reads are pending, a result
+is checked against the request of its step. While a step has sub-requests, a result names the task that it answers, or
+its tool has only that one out. Only an answer to the pending attempt finishes a request.
 """
 
 from datetime import datetime
@@ -13,20 +12,20 @@ from agent_service.core import acting, asking, continuing, limits
 from agent_service.core.events import CapabilityCheck, Denied, ToolReturned
 from agent_service.core.facts import AnswerStatus, AttemptAnswered
 from agent_service.core.state import RunState, with_facts
-from agent_service.core.waiting import Acting, Ended, Graph, Pending, Status, acting_of, graph_of, with_requests
+from agent_service.core.waiting import Acting, Ended, Graph, Pending, Status, with_requests
 from agent_service.sentences import Text, instant, say
 from schemas import keys
 from schemas.events import ToolError, ToolResult
 from schemas.values import dataclass, replace
 
 MOST_LATE = 20
-"""Late results that a journal keeps; log and metrics tell of more."""
+"""Late results that a journal keeps; log and metrics show all."""
 HANDED_TO_A_PERSON = frozenset({"in_doubt", "configuration", "not_allowed", "storage_full"})
-"""Error classes that neither another attempt nor another plan can mend."""
+"""Error classes that neither another attempt nor another plan can fix."""
 
 
 class Relation(Enum):
-    """Of a result to what is waited for. A stale one is ignored, a late one recorded once, a violation escalates."""
+    """How a result relates to the pending requests: `STALE` is ignored, `LATE` recorded once, `VIOLATION` escalates."""
 
     MATCH = auto()
     STALE = auto()
@@ -36,7 +35,7 @@ class Relation(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """`pending`: what it answers, of a result that matches."""
+    """`pending`: the request that a matching result answers."""
 
     relation: Relation
     reason: Text = ""
@@ -44,32 +43,32 @@ class Judgement:
 
 
 def judge(state: RunState, result: ToolResult, place: str = "") -> Judgement:
-    """`place` names the message it came with."""
-    now, step, which = acting_of(state.waiting), result.step, say("which", step=result.step, attempt=result.attempt)
+    """`place`: stream position of the result's message."""
+    now, step, which = state.acting, result.step, say("which", step=result.step, attempt=result.attempt)
     steps = [one.step for one in now.requests]
     if state.final:
         return Judgement(Relation.LATE, say("came_late", which=which, status=state.status))
     if state.has_finished(step) or (steps and step < steps[0]):
         return Judgement(Relation.STALE, say("step_finished", step=step))
     if step not in steps:
-        future = say("from_the_future", which=which, pending=steps[-1]) if steps else None
-        return Judgement(Relation.VIOLATION, future or say("nothing_pending", which=which))
+        why = say("from_the_future", which=which, pending=steps[-1]) if steps else say("nothing_pending", which=which)
+        return Judgement(Relation.VIOLATION, why)
     if place and place in state.places:
         return Judgement(Relation.STALE, say("message_answered", step=step))
     mine = [one for one in now.pendings if one.step == step]
-    if now.graphs and graph_of(state.waiting, step):
+    if now.graph(step):
         mine = [one for one in mine if _names(result, one, place)]
     elif result.task:
         return Judgement(Relation.VIOLATION, say("task_never_asked", which=which, task=result.task))
     if len(mine) == 1:
         return _judge_attempt(mine[0], result, which)
     name = "answers_which" if mine else "nothing_out"
-    told = say(name, step=step, task=result.task or "", count=len(mine), tool=result.tool)
-    return Judgement(Relation.STALE, told)
+    why = say(name, step=step, task=result.task or "", count=len(mine), tool=result.tool)
+    return Judgement(Relation.STALE, why)
 
 
 def _names(result: ToolResult, pending: Pending, place: str) -> bool:
-    """Of a step that gathers: by its name, or else as the only one of its tool."""
+    """True if the result of a step with sub-requests answers this one: by its name, or by its tool."""
     if result.task:
         return result.task == pending.task and result.round in (None, pending.round)
     return bool(place) and result.tool == pending.action.tool
@@ -90,21 +89,20 @@ def _judge_attempt(pending: Pending, result: ToolResult, which: Text) -> Judgeme
 
 
 def authentication_flaw(state: RunState, result: ToolResult, proof: CapabilityCheck | None, relation: Relation) -> Text:
-    """Why it counts for nothing: its tool echoes capabilities, and this is not the one of its request."""
+    """The reason to discard a result: its tool echoes capabilities, and it brings another one or none."""
+    if proof in (None, "named"):
+        return ""
     violates, skills = relation is Relation.VIOLATION, state.brief.skills
-    if proof in (None, "named") or (proof == "another" and violates):
+    if proof == "another" and violates:
         return ""
     if proof == "another":
         return say("capability_of_another", tool=result.tool, step=result.step)
-    asked = {result.tool, *(one.action.tool for one in acting_of(state.waiting).requests if violates)}
-    if state.brief.skill(result.tool) is None:  # whatever it answers, no tool of the run said it
-        asked = {skill.name for skill in skills}
-    if skills and not any(skill.echoes_capability and skill.name in asked for skill in skills):
+    tools = {result.tool, *(one.action.tool for one in state.requests if violates)}
+    if state.brief.skill(result.tool) is None:  # no tool of the run can have sent it
+        tools = {skill.name for skill in skills}
+    if skills and not any(skill.echoes_capability and skill.name in tools for skill in skills):
         return ""
     return say("no_capability", tool=result.tool, step=result.step)
-
-
-# What comes
 
 
 def on_result(state: RunState, event: ToolReturned) -> RunState | Text | Denied:
@@ -145,7 +143,7 @@ def _take(state: RunState, pending: Pending, event: ToolReturned) -> RunState:
 
 
 def on_due(state: RunState) -> RunState:
-    due = min(acting_of(state.waiting).timed, key=lambda one: one.due_at)
+    due = min(state.acting.timed, key=lambda one: one.due_at)
     if isinstance(due, Graph):
         return continuing.on_time_over(state, due)
     if due.retry_at:
@@ -160,8 +158,8 @@ def on_due(state: RunState) -> RunState:
 
 
 def dropped_answers(state: RunState, *, at: datetime) -> tuple[ToolResult, ...]:
-    """Ends attempts whose answers a stream may have dropped, by a repetition. The last allowed one goes on waiting. An
-    executor that answers without naming attempts may give all answers one id.
+    """Timeouts for attempts whose answers the stream may have dropped as duplicates: an executor that names no attempts
+    may give all its answers one id. The last allowed attempt goes on waiting.
     """
     if not state.places:
         return ()
@@ -185,15 +183,15 @@ def _as_error(result: ToolResult) -> ToolResult:
 
 
 def _on_error(state: RunState, pending: Pending, result: ToolResult, *, brought: bool = False) -> RunState:
-    """`brought`: by its executor, and not made here because none came."""
-    error, graph = result.error, graph_of(state.waiting, pending.step)
+    """`brought`: the executor sent it; else it stands for a missing answer."""
+    error, graph = result.error, state.acting.graph(pending.step)
     assert error is not None, "an error result carries its error"
     answered = with_facts(state, acting.attempt_answered(pending, "error", error))
     if not (graph and graph.stopped) and (again := acting.retry(answered, pending, error)):
         return again
     state = acting.with_taint(answered, pending, result) if brought else answered
-    told = {"error_class": error.error_class, "job": error.job_id, "message": error.message}
-    what = say("failed", **acting.sentence_fields(pending), **told)
+    details = {"error_class": error.error_class, "job": error.job_id, "message": error.message}
+    what = say("failed", **acting.sentence_fields(pending), **details)
     if error.error_class == "in_doubt" or (error.error_class in HANDED_TO_A_PERSON and not pending.id):
         return _handed_over(state, pending, result, error.error_class, what)
     alone = graph is None and (state.plan is None or not state.plan.also)
@@ -205,7 +203,7 @@ def _on_error(state: RunState, pending: Pending, result: ToolResult, *, brought:
 
 
 def _handed_over(state: RunState, pending: Pending, result: ToolResult, ending_class: str, why: Text) -> RunState:
-    """With the answer, for a run that is reopened; none is known of what is in doubt."""
+    """Escalates, and keeps the answer for a run that is reopened; a request in doubt has none."""
     if ending_class == "in_doubt":
         return asking.escalate(state, ending_class, why, doubted=pending.name)
     kept = with_requests(state.waiting, replace(pending, answer=result))
@@ -226,7 +224,7 @@ def _on_late(state: RunState, event: ToolReturned, why: Text) -> RunState | Text
 
 
 def _kept(state: RunState, event: ToolReturned) -> RunState:
-    """With the answer that a request of the ended run was still to get; what an agent had spent counts once."""
+    """Keeps the answer to a request of the ended run. A child's spending is charged once."""
     ended, result = state.waiting, event.result
     if not isinstance(ended, Ended) or ended.held is None or event.malformed:
         return state
@@ -234,11 +232,11 @@ def _kept(state: RunState, event: ToolReturned) -> RunState:
     pending = judge(replace(state, waiting=held), result, event.place).pending
     if pending is None or pending.answer or (result.error and result.error.error_class == "in_doubt"):
         return state
-    told = replace(pending, answer=result if result.status == "ok" else _as_error(result))
-    goes_on = ended.status is Status.ESCALATED  # and charges then what an agent had spent
-    charged = state if goes_on else limits.charge_child(state, pending, result)
-    kept = with_requests(held, told)
-    assert isinstance(kept, Acting), "what is out stays so"
+    answered = replace(pending, answer=result if result.status == "ok" else _as_error(result))
+    can_reopen = ended.status is Status.ESCALATED  # and then charges the child's spending
+    charged = state if can_reopen else limits.charge_child(state, pending, result)
+    kept = with_requests(held, answered)
+    assert isinstance(kept, Acting), "an unanswered request stays in flight"
     return replace(state, spent=charged.spent, waiting=replace(ended, held=kept, late=(*ended.late, pending.name)))
 
 

@@ -1,4 +1,4 @@
-"""The state of one run: the fold of its journal. Every change makes a new value.
+"""The state of one run: the fold of its journal, as immutable values.
 
 A turn replaces the state about ten times. `replace` is quick for values with a `__dict__`, so these have no slots.
 """
@@ -39,7 +39,9 @@ _NEVER = datetime.max.replace(tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChecklistItem:
-    """`proof`: the kind of evidence that shows it; None for any. `quotes`: one for each `evidence`, or empty."""
+    """An item of the definition of done. `proof` is None where any evidence counts. `quotes`: one for each `evidence`,
+    or empty.
+    """
 
     id: str
     text: str
@@ -54,7 +56,7 @@ class ChecklistItem:
 
 @dataclass(frozen=True, kw_only=True)
 class StepSummary:
-    """`status`: `budget` where the tool asked for more than a step may gather."""
+    """`status` is `budget` where the tool asked for more tasks than a step may have."""
 
     step: int
     tool: str
@@ -65,8 +67,8 @@ class StepSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class StepRecord(StepSummary):
-    """`call` is the same for the same action, `outcome` for the same result of it. `seconds`: from the request to the
-    result of its last attempt. `sent`: the arguments of a write that ended ok, which may be quoted too.
+    """`call` is a hash of the action, `outcome` of its result. `seconds`: from the last attempt's request to its
+    result. `sent`: arguments of a successful write, which a claim may quote.
     """
 
     attempt: int
@@ -78,9 +80,9 @@ class StepRecord(StepSummary):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ruling:
-    """A decision about what needed approval. `subject_hash`: of tool, command and arguments, or of the framing. `by`:
-    empty where it expired. `step`: the one that it allowed, or 0. `words`: the count of people's words; a refusal stays
-    until there are more.
+    """A decision on an approval. `subject_hash` covers tool, command and arguments, or the framing. `by` is empty where
+    it expired. `step`: the step that it allowed, or 0. `words`: how many messages people had sent by then; a refusal
+    stands until they send more.
     """
 
     subject_hash: str
@@ -93,7 +95,7 @@ class Ruling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doubt:
-    """A write with an unknown outcome. Before a read of its tool is looked at, no write of that tool is made."""
+    """A write with an unknown outcome. It blocks writes of its tool until a read of that tool succeeds."""
 
     step: int
     tool: str
@@ -102,14 +104,14 @@ class Doubt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Child(RequestRef):
-    """A run started as a step, or as a task of it."""
+    """A run started as a step, or as a task of a step."""
 
     run_id: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Excerpt:
-    """A JSON object, or its beginning. `missing`: characters that were cut off."""
+    """A JSON object, or its beginning with `missing` characters cut off."""
 
     value: dict[str, JsonValue]
     missing: int = 0
@@ -117,7 +119,7 @@ class Excerpt:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskSummary:
-    """A sub-request whose result the tool asked for before it answered its step."""
+    """A task whose result the tool got before it answered its step."""
 
     task: str
     what: str
@@ -126,7 +128,7 @@ class TaskSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class StepNote:
-    """`reflection`, `rationale` and `expected` led to the whole plan: the note of its first step has them."""
+    """`reflection`, `rationale` and `expected` belong to the whole plan: only the note of its first step has them."""
 
     kind: Literal["step"] = "step"
     step: int
@@ -144,7 +146,7 @@ class StepNote:
 
 @dataclass(frozen=True, kw_only=True)
 class MessageNote:
-    """`answers`: the question, in the run's words. `untrusted`: the words are a stranger's."""
+    """A message. `answers`: the run's question. `untrusted`: it comes from an untrusted sender."""
 
     kind: Literal["message"] = "message"
     said: str
@@ -155,7 +157,7 @@ class MessageNote:
 
 @dataclass(frozen=True, kw_only=True)
 class RulingNote:
-    """A decision about a call with its arguments, or about a framing. `task`: the sub-request that makes the call."""
+    """A decision about a call with its arguments, or about a framing. `task` names the sub-request, if it is one."""
 
     kind: Literal["ruling"] = "ruling"
     verdict: str
@@ -168,7 +170,7 @@ class RulingNote:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryNote:
-    """Takes the place of older notes. `older`: the newest of their steps."""
+    """Replaces older notes. `older`: the newest of their steps."""
 
     kind: Literal["memory"] = "memory"
     facts: tuple[str, ...]
@@ -183,14 +185,14 @@ Note = StepNote | MessageNote | RulingNote | MemoryNote
 class RunState:
     """`version` is the number of the last journal entry.
 
-    Words of people are messages, answers and reasons of rulings. `words` counts them, `shown` those that the prompt of
-    the newest reply told of.
+    `words` counts what people have said: messages, answers and reasons of rulings. `shown` counts how much of it the
+    prompt of the newest reply contained.
 
-    `claim` is the reflection that is verified: it says `done`, or reframes. `proposed` is the framing that is verified.
-    `first_choice` came along with a framing that a verifier or a person looks at, and is taken up if they allow it.
+    The verifier looks at `claim`, a reflection that says `done`, or at `proposed`, a framing. `first_choice` came along
+    with a framing that waits for a verifier or a person, and is taken up if they allow it.
 
-    `measured`: bytes of the longest prompt so far and the tokens it was counted as, by model. `dearest_token`: in USD.
-    `replies`: the provider's name of the newest reply, by the hash of its schema: to ask why a cache was missed.
+    `measured`: by model, bytes of the longest prompt so far and its tokens by the provider's count. `dearest_token`: in
+    USD. `replies`: the provider's id of the newest reply by schema hash, to ask why a cache was missed.
     """
 
     run_id: str
@@ -211,7 +213,7 @@ class RunState:
     words: int = 0
     shown: int = 0
     tainted_by: Text = ""
-    """Where untrusted content came in first, such as `step 2 (fetch)`; empty while there is none."""
+    """First source of untrusted content, such as `step 2 (fetch)`; empty while there is none."""
     refusals: tuple[Text, ...] = ()
     claim: Reflection | None = None
     proposed: Framing | None = None
@@ -223,7 +225,7 @@ class RunState:
     waits: int = 0
     """Since the newest step."""
     waited_at_step: int = 0
-    """The newest step at the last wait: later steps repeat nothing before it."""
+    """The newest step at the last wait: repetitions are counted from there."""
     reopened: int = 0
     measured: dict[str, tuple[int, int]] = field(default_factory=dict)
     longest_reply: int = 0
@@ -237,22 +239,22 @@ class RunState:
     replies: dict[str, str] = field(default_factory=dict)
     evidence: tuple[TaskResult, ...] = ()
     last_output: dict[str, JsonValue] | None = None
-    """Of the step that finished last: the result object, or the error."""
+    """Result or error of the step that finished last."""
     artifacts: tuple[str, ...] = ()
     late: tuple[str, ...] = ()
     """Calls whose results came after the end."""
     places: tuple[str, ...] = ()
-    """Places in the stream of messages that answered without naming what; empty once nothing is out."""
+    """Stream positions of results that named no attempt; empty once no request is out."""
     children: tuple[Child, ...] = ()
     signals: tuple[str, ...] = ()
     stood_until: datetime | None = None
-    """When it went on after the last stop of everything."""
+    """Instant at which the last stop of all runs ended."""
     reframes: int = 0
     refused_done: int = 0
     spent: Spent = field(default_factory=Spent)
     summary: Text = ""
     happened: tuple[Fact, ...] = ()
-    """What the event that is decided has led to so far. Empty once it is decided: the entry keeps it."""
+    """Facts of the event in hand. Empty once it is decided: the entry keeps them."""
 
     @property
     def status(self) -> Status:
@@ -263,20 +265,25 @@ class RunState:
         return isinstance(self.waiting, Ended)
 
     @property
-    def asking(self) -> OpenCall | None:
+    def open_call(self) -> OpenCall | None:
         waiting = self.waiting
         now = waiting.held if isinstance(waiting, NeedsPerson) else waiting
         return now.asking if isinstance(now, Thinking) else None
 
     @property
-    def calling(self) -> OpenCall | None:
-        """The model call that is made now."""
+    def active_call(self) -> OpenCall | None:
+        """The open call, unless it waits for a retry or for a person."""
         waiting = self.waiting
         return waiting.asking if isinstance(waiting, Thinking) and waiting.retry_at is None else None
 
     @property
+    def acting(self) -> Acting:
+        return acting_of(self.waiting)
+
+    @property
     def pending(self) -> Pending | None:
-        return next(iter(self.pendings), None)
+        pendings = acting_of(self.waiting).pendings
+        return pendings[0] if pendings else None
 
     @property
     def pendings(self) -> tuple[Pending, ...]:
@@ -284,7 +291,7 @@ class RunState:
 
     @property
     def requests(self) -> tuple[Pending, ...]:
-        """Also those that wait for their turn, or for what they asked for."""
+        """Pendings, and the requests that wait for capacity or for their tasks."""
         return acting_of(self.waiting).requests
 
     @property
@@ -293,7 +300,6 @@ class RunState:
 
     @property
     def sent(self) -> tuple[Pending, ...]:
-        """Requests that are out."""
         return tuple([pending for pending in self.pendings if pending.retry_at is None])
 
     @property
@@ -301,15 +307,18 @@ class RunState:
         return self.waiting.reserve if isinstance(self.waiting, Thinking) else None
 
     @property
-    def over_at(self) -> datetime:
-        """The deadline. Unless the caller named it, none while a call is held for money or a child is in flight, whose
-        end tells how long people were waited for.
+    def effective_deadline(self) -> datetime:
+        """Deadline of the run. Unless the caller named it, it stands still while a call is held for money, or a child
+        is in flight, whose end says how long people were waited for.
         """
-        limits, waiting = self.brief.limits, self.waiting
+        brief, waiting = self.brief, self.waiting
+        limits = brief.limits
         if limits.deadline_named:
             return limits.deadline_at
-        held = waiting.still_since if isinstance(waiting, Thinking) else any(one.grant for one in self.pendings)
-        return _NEVER if held else limits.deadline_at
+        if isinstance(waiting, Thinking):
+            return _NEVER if waiting.still_since else limits.deadline_at
+        has_child = brief.depth < limits.max_depth and any(one.grant for one in self.pendings)
+        return _NEVER if has_child else limits.deadline_at
 
     @property
     def due_at(self) -> datetime | None:
@@ -320,28 +329,35 @@ class RunState:
                 limits = self.brief.limits
                 return min(at, limits.deadline_at) if at and limits.deadline_named else at
             case Sleeping(until=at) | Thinking(retry_at=datetime() as at):
-                return min(self.over_at, at)
+                return min(self.effective_deadline, at)
             case Acting(timed=timed):
-                return min(self.over_at, *[one.due_at for one in timed])
-        return self.over_at
+                due = self.effective_deadline
+                for one in timed:
+                    due = min(due, one.due_at)
+                return due
+        return self.effective_deadline
 
     @property
     def ask(self) -> Approval | Question | Stop | None:
-        """What a person is waited for to say."""
+        """The request that waits for a person."""
         return self.waiting.ask if isinstance(self.waiting, NeedsPerson) else None
 
     @property
     def stop(self) -> Stop | None:
-        stop = self.waiting.stop if isinstance(self.waiting, Ended) else self.ask
-        return stop if isinstance(stop, Stop) else None
+        match self.waiting:
+            case Ended(stop=stop) | NeedsPerson(ask=Stop() as stop):
+                return stop
+        return None
 
     @property
     def reason(self) -> Text:
-        return self.stop.reason if self.stop else ""
+        stop = self.stop
+        return stop.reason if stop else ""
 
     @property
     def ending_class(self) -> str:
-        return self.stop.ending_class if self.stop else ""
+        stop = self.stop
+        return stop.ending_class if stop else ""
 
     @property
     def ended_at(self) -> datetime | None:
@@ -356,14 +372,15 @@ class RunState:
 
 
 def with_facts(state: RunState, *facts: Fact, **changed: Any) -> RunState:
-    """With these facts, and other fields `changed`."""
     return replace(state, happened=(*state.happened, *facts), **changed)
 
 
 def with_decision_status(
     state: RunState, status: DecisionStatus, error_class: str = "", why: tuple[Text, ...] = ()
 ) -> RunState:
-    """What became of the newest decision in hand: `ok` of one that came along, and was `ignored` so far."""
+    """Sets the status of the newest decision of this event; `ok` sets that of the plan that came along, which was
+    `ignored` so far.
+    """
     happened = list(state.happened)
     for place in range(len(happened) - 1, -1, -1):
         fact = happened[place]

@@ -1,6 +1,6 @@
-"""Takes up a reply of the model: its cost, whether it fits the question, what it decides, and what became of that.
+"""Takes up a reply of the model: charges it, checks that it answers the call, and carries out its decision.
 
-`done` is refused while an item is open or a claim unproved; a refusal is told with the next question.
+`done` is refused while an item is open or a claim lacks proof; the next prompt says why.
 """
 
 from collections.abc import Callable, Mapping
@@ -34,26 +34,30 @@ NEWER = (say("said_newer"),)
 
 
 def on_reply(state: RunState, reply: ModelReplied) -> RunState:
-    """`state` is counted one entry further already; the call is the one asked for."""
-    asking, made, replies = state.asking, reply.provenance, state.replies
+    asking, made, replies = state.open_call, reply.provenance, state.replies
     assert asking is not None, "the caller has matched the call"
     if made and made.reply_id:
         replies = {**replies, made.schema_hash: made.reply_id}
-    spent = limits.plus_reply(state.spent, reply.usage)
-    state = replace(state, waiting=Deciding(), spent=spent, replies=replies, shown=reply.words)
-    state = limits.with_measures(state, reply)
+    state = replace(
+        state,
+        waiting=Deciding(),
+        spent=limits.plus_reply(state.spent, reply.usage),
+        replies=replies,
+        shown=reply.words,
+        **limits.measures(state, reply),
+    )
     if reply.words >= state.words:
-        return _taken_up(state, asking, reply)
-    then = None if _goes_past(state, reply) else _taken_up(state, asking, reply)
-    if then and not (then.final and not then.ending_class.startswith(BUDGET_PREFIX)):
-        return then
+        return _take(state, asking, reply)
+    taken = None if _goes_past(state, reply) else _take(state, asking, reply)
+    if taken and not (taken.final and not taken.ending_class.startswith(BUDGET_PREFIX)):
+        return taken
     phase = Phase.REFLECT if asking.phase in (Phase.PLAN, Phase.VERIFY) else asking.phase
     anew = replace(asking, call=state.calls + 1, phase=phase, feedback=(*asking.feedback, say("reply_outrun")))
     outrun = _decided(state, asking, reply, status="outrun", why=NEWER)
     return begin_call(with_facts(state, *outrun, claim=None, proposed=None, summary=say("reply_discarded")), anew)
 
 
-def _taken_up(state: RunState, asking: OpenCall, reply: ModelReplied) -> RunState:
+def _take(state: RunState, asking: OpenCall, reply: ModelReplied) -> RunState:
     state, decision = with_facts(state, *_decided(state, asking, reply)), reply.decision
     phases, take = TAKERS[type(decision)]
     if asking.phase not in phases:
@@ -62,7 +66,7 @@ def _taken_up(state: RunState, asking: OpenCall, reply: ModelReplied) -> RunStat
 
 
 def _decided(state: RunState, asking: OpenCall, reply: ModelReplied, **changes: Any) -> tuple[Decided, ...]:
-    """As if all was well, and nothing was made of the plan that came along."""
+    """The decision counts as `ok`, and a plan that came along as `ignored`, until something else is known."""
     step, told = state.step + (asking.phase is Phase.PLAN), {"status": "ok"} | changes
     first = Decided(phase=asking.phase, step=step, attempt=asking.repairs + 1, **told)
     if reply.plan is None:
@@ -72,24 +76,25 @@ def _decided(state: RunState, asking: OpenCall, reply: ModelReplied, **changes: 
 
 
 def _goes_past(state: RunState, reply: ModelReplied) -> bool:
-    """Whether it leaves out what people have said since. Reads and the first framing may go on: the next prompt tells
-    of it.
+    """True if a decision would act without the messages that people sent meanwhile. Reads and the first framing may go
+    on: the next prompt has the messages.
     """
-
-    def past(chosen: Decision | None) -> bool:
+    for chosen in (reply.decision, reply.plan):
         match chosen:
             case Plan():
-                return planning.plan_writes(state, chosen)
+                past = planning.plan_writes(state, chosen)
             case Reflection(verdict=verdict):
-                return verdict is not Verdict.CONTINUE
+                past = verdict is not Verdict.CONTINUE
             case Framing():
-                return state.framing is not None
-        return chosen is not None and not isinstance(chosen, Digest)
+                past = state.framing is not None
+            case _:
+                past = chosen is not None and not isinstance(chosen, Digest)
+        if past:
+            return True
+    return False
 
-    return past(reply.decision) or past(reply.plan)
 
-
-# By the kind of decision
+# Decisions by kind
 
 
 def _refusal(state: RunState, asking: OpenCall, _: ModelReplied, refusal: ModelRefusal) -> RunState:
@@ -142,13 +147,11 @@ def _done(state: RunState, reflection: Reflection) -> RunState:
     flaws = (*state.refusals, *still_open)
     if not flaws:
         return framing.verify_done(state, reflection)
-    told, times = (say("done_not_accepted"), *flaws), state.refused_done + 1
-    refused = with_decision_status(state, "refused", "done_refused", told)
+    feedback, times = (say("done_not_accepted"), *flaws), state.refused_done + 1
+    refused = replace(with_decision_status(state, "refused", "done_refused", feedback), refused_done=times)
     if times > state.brief.limits.max_refused_done:
-        reason = say("done_claimed", times=times, flaws=flaws)
-        return escalate(replace(refused, refused_done=times), "done_refused", reason)
-    refused = replace(refused, refused_done=times, refusals=(), summary=say("done_refused"))
-    return ask(refused, Phase.REFLECT, feedback=told)
+        return escalate(refused, "done_refused", say("done_claimed", times=times, flaws=flaws))
+    return ask(replace(refused, refusals=(), summary=say("done_refused")), Phase.REFLECT, feedback=feedback)
 
 
 def _reframed(state: RunState, reflection: Reflection) -> RunState:
@@ -173,4 +176,4 @@ TAKERS: Mapping[type[Decision], tuple[frozenset[Phase], Taker]] = {
     Digest: (frozenset({Phase.REFLECT, Phase.COMPACT}), _digest),
     Verification: (frozenset({Phase.VERIFY}), lambda state, _, __, found: framing.take_verification(state, found)),
 }
-"""When each kind of decision is one, and who takes it up. To compact is a means, which a reflection may leave out."""
+"""The phases in which each kind of decision is valid, and its handler. A reflection may answer a call to compact."""

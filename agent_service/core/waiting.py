@@ -1,8 +1,7 @@
-"""The six states of a run: what it waits for, with exactly the data to leave it.
+"""The six states of a run: each holds what the run waits for, with exactly the data to leave the state.
 
-The table in `decide` moves them. What a state owes to the bus is said again under the same message ids. In every state
-but the last `CancelRequested` and `TurnBroke` end the run, and its deadline (`TimerFired`) ends or pauses it;
-`StoodStill` moves its deadlines, unless it waits for a person.
+`decide.TABLE` says which event moves a run from which state. Messages that a state owes to the bus keep their ids when
+they are published again.
 """
 
 from datetime import datetime, timedelta
@@ -20,12 +19,11 @@ from schemas.values import dataclass, replace
 
 
 class Status(StrEnum):
-    """In the words that callers are told. The last four are final."""
+    """Public words. `paused` waits for a person; the last four are final."""
 
     QUEUED = "queued"
     RUNNING = "running"
     PAUSED = "paused"
-    """Waiting for a person."""
     DONE = "done"
     ESCALATED = "escalated"
     FAILED = "failed"
@@ -34,16 +32,16 @@ class Status(StrEnum):
 
 FINAL = frozenset({Status.DONE, Status.ESCALATED, Status.FAILED, Status.CANCELLED})
 BUDGET_PREFIX = "budget_"
-"""How the classes of spent budgets begin."""
+"""Prefix of the ending classes of spent budgets."""
 AGAIN = "again"
-"""The name of the request that asks a tool once more; of a task: behind its id and a dot."""
+"""Task name of the request that asks a tool once more; a task puts its id and a dot before it."""
 RequestName = tuple[int, str, int]
 """Step, task and round of a tool request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestRef:
-    """Of the tool request of a step, or of a task of it. `task` and `round` are empty and 0 for the step's own."""
+    """Names the tool request of a step, or of one of its tasks. The step's own has an empty `task` and `round` 0."""
 
     step: int = 0
     task: str = ""
@@ -54,25 +52,24 @@ class RequestRef:
         return self.step, self.task, self.round
 
     @property
-    def named(self) -> dict[str, Any]:
-        """The name, for another value."""
+    def ref(self) -> dict[str, Any]:
         return {"step": self.step, "task": self.task, "round": self.round}
 
     @property
     def id(self) -> str:
-        """Empty for the step's own; `task-1` of the step's tool, `task-1.task-2` of that task."""
+        """Empty for the step's own request, `task-1` for its task, `task-1.task-2` for a task of that task."""
         return self.task.removesuffix(AGAIN).removesuffix(".") if self.task else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pending(RequestRef):
-    """A tool request of the run that is not over: a step's own, or a task that its tool asked for before it can answer.
+    """An unfinished tool request: a step's own, or a task that its tool asked for before it can answer.
 
-    The instants are those of the newest attempt; `attempt` is 0 until the first is sent. `retry_at`: when it is sent;
-    null once it is. `until`: how long the tool has. `asks`: the continuation whose tasks it waits for, or 0. `answer`:
-    what is known of it since the run has ended.
+    Instants belong to the newest attempt; `attempt` is 0 until the first is sent. `retry_at` is null once the attempt
+    is sent. The tool has until `until`. `asks`: number of the continuation whose tasks it waits for, or 0. `answer`:
+    a result that came after the run ended.
 
-    Of a task: `place` is its continuation, and its place there from 1; `needs` are the tasks whose results it gets.
+    For a task, `place` is its continuation and its position there from 1; `needs` are the tasks whose results it gets.
     """
 
     action: Action
@@ -104,8 +101,8 @@ class Pending(RequestRef):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Graph:
-    """What a step gathers, whose tool has asked for tasks. `round`: continuations so far. `stopped`: why nothing more
-    begins; possible writes are waited for.
+    """Sub-requests of a step whose tool asked for tasks. `round` counts continuations. `stopped`: the reason why no
+    more tasks begin; requests that may write are still waited for.
     """
 
     step: int
@@ -119,13 +116,13 @@ class Graph:
 
 
 def asker_id(task_id: str) -> str:
-    """The id of the request whose tool asked for a task."""
+    """Id of the request whose tool asked for a task."""
     return task_id.rpartition(".")[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskResult(RequestRef):
-    """`output`: the result object, or the error."""
+    """The result of a task. `output`: the result object, or the error."""
 
     place: int
     kind: Literal["retrieve", "plugin"]
@@ -139,8 +136,8 @@ class TaskResult(RequestRef):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallReserve:
-    """The most that a model call may spend. `cost_usd` is null when the price is unknown. `if_lost`: tokens and USD
-    that count when its reply is lost (its prompt, and a reply longer than any so far). Null: it counts in full.
+    """Maximum that a model call may spend. `cost_usd` is null when the price is unknown. `if_lost`: tokens and USD
+    to charge when the reply is lost (the prompt, and a reply longer than any so far); null charges all of it.
     """
 
     tokens: int
@@ -151,8 +148,8 @@ class CallReserve:
 
 @dataclass(frozen=True, kw_only=True)
 class OpenCall:
-    """`call` counts from 1 and is the call's identity. `feedback`: what happened since, and what a person ruled;
-    `flaws`: why its last decision was refused.
+    """A model call that has no reply yet. `call` counts from 1 and is its identity. `feedback`: events and rulings
+    since the last call. `flaws`: reasons why its last decision was refused.
     """
 
     call: int
@@ -166,14 +163,14 @@ class OpenCall:
     silences: int = 0
 
     @property
-    def told(self) -> tuple[Text, ...]:
+    def remarks(self) -> tuple[Text, ...]:
         return *self.feedback, *self.flaws
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """Why a run stopped. `ending_class` is the word for it, `entry` the number of the entry that did it. `spent`: by
-    then, with all that children who had not told yet might spend; what they tell later changes no ending.
+    """The reason of a stop. `entry`: number of the journal entry that stopped the run. `spent`: by then, including the
+    whole grants of children that had not reported yet; their later reports change no ending.
     """
 
     kind: Literal["stop"] = "stop"
@@ -185,10 +182,9 @@ class Stop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approval(RequestRef):
-    """Asks a person to allow a plan whose action needs approval, or a framing that goes beyond the goal.
+    """Asks a person to allow an action, or a framing that goes beyond the goal.
 
-    `subject_hash`: of tool, command and arguments, with the task that it is of, or of the framing. `step` is 0 but for
-    a sub-request.
+    `subject_hash` covers tool, command, arguments and task, or the framing. `step` is 0 except for a sub-request.
     """
 
     kind: Literal["approval"] = "approval"
@@ -199,7 +195,7 @@ class Approval(RequestRef):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A question of the model to a person. The model is asked for `phase` once the answer is there."""
+    """A question of the model to a person. The answer leads to a model call for `phase`."""
 
     kind: Literal["question"] = "question"
     ask: AskPerson
@@ -208,12 +204,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queued:
-    """Waits for its turn to be started.
-
-    Came here: a wake was accepted (`WakeAccepted`) and is durable.
-    Owed to the bus: `agentic.start`, for others to see, if the wake came by the wake API.
-    Moved by: `RunStarted`: the model is asked for a framing. A result (`ToolReturned`) breaks the protocol.
-    """
+    """Waits to be started. Owes `agentic.start` to other listeners if the wake came by the wake API."""
 
     kind: Literal["queued"] = "queued"
     status: ClassVar[Status] = Status.QUEUED
@@ -223,14 +214,9 @@ class Queued:
 class Thinking:
     """Waits for the reply to a model call, or for the instant at which the call is made again.
 
-    `reserve` is set aside for the call; null for a model that costs nothing. `retry_at`: the call is made then; null
-    while it is made. `still_since`: the deadline stands still since then, because the money of the day is spent.
-
-    Came here: the run was started, a step finished, a reply called for another question, or no model was available.
-    Owed to the bus: nothing. The agent makes the call by itself, and again after a crash.
-    Moved by: `CallReserved`: the call is made, unless it could break a budget. `ModelReplied`: the next tool, the next
-        question, or an end. `ModelUnavailable`: later again, with a shorter prompt, or not at all. `TimerFired` at
-        `retry_at`, or once more may be spent: the call is made. A result (`ToolReturned`) breaks the protocol.
+    `reserve` is set aside for the call; null for a free model. `retry_at` is null while the call is made. The deadline
+    stands still from `still_since` on, because the money of the day is spent. Owes nothing: the agent makes the call
+    itself, and again after a crash.
     """
 
     kind: Literal["thinking"] = "thinking"
@@ -243,15 +229,10 @@ class Thinking:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acting:
-    """Waits for the results of tool requests: of one step, of several reads, or of what steps gather.
+    """Waits for tool results: of one step, of several reads, or of sub-requests.
 
-    `requests` are those of each step in turn. `graphs`: one for each step whose tool asked for more before it answers.
-
-    Came here: a plan was accepted.
-    Owed to the bus: the `agentic.tool_request` of each attempt that is sent.
-    Moved by: `ToolReturned`: another attempt follows, what waited for it is sent, the tool is asked again, the model
-        reflects, or a person has to look. `TimerFired`: the next attempt is sent, an attempt or graph is given up, or
-        the run is in doubt and ends.
+    `requests` are sorted by step. `graphs`: one for each step whose tool asked for tasks. Owes the
+    `agentic.tool_request` of each attempt that is sent.
     """
 
     kind: Literal["acting"] = "acting"
@@ -261,32 +242,32 @@ class Acting:
 
     @property
     def pendings(self) -> tuple[Pending, ...]:
-        """Requests that are sent, or are sent again at an instant of their own, by step."""
+        """Requests that are sent, or wait for their retry, by step."""
         return tuple([one for one in self.requests if one.is_out]) if self.graphs else self.requests
 
     @property
     def timed(self) -> tuple[Pending | Graph, ...]:
-        """All that has a time. A graph's runs while it is not stopped, and waits for no child."""
-        children = {pending.step for pending in self.pendings if pending.grant} if self.graphs else ()
+        """Everything that can time out. A graph cannot while it is stopped, or waits for a child."""
+        if not self.graphs:
+            return self.requests
+        children = {pending.step for pending in self.pendings if pending.grant}
         return *[one for one in self.graphs if not one.stopped and one.step not in children], *self.pendings
 
-    def later(self, by: timedelta, *, answers: bool = False) -> "Acting":
-        """With more time for its graphs, or for answers to its requests."""
-        if answers:
-            requests = tuple([replace(one, deadline_at=one.deadline_at + by) for one in self.requests])
-            return replace(self, requests=requests)
-        return replace(self, graphs=tuple([replace(one, until=one.until + by) for one in self.graphs]))
+    def graph(self, step: int) -> Graph | None:
+        return next((graph for graph in self.graphs if graph.step == step), None) if self.graphs else None
+
+    def postponed(self, *, graphs: timedelta = timedelta(0), answers: timedelta = timedelta(0)) -> "Acting":
+        """Extends the time of its graphs, and the deadlines of its requests."""
+        return replace(
+            self,
+            requests=tuple([replace(one, deadline_at=one.deadline_at + answers) for one in self.requests]),
+            graphs=tuple([replace(one, until=one.until + graphs) for one in self.graphs]),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sleeping:
-    """Waits since `since` for an instant that the model chose.
-
-    Came here: the model waits, because something changes by itself.
-    Owed to the bus: nothing.
-    Moved by: `TimerFired` at `until`: the model is asked what comes next. `SignalReceived` with what a person says: at
-        once. A result (`ToolReturned`) breaks the protocol.
-    """
+    """Waits since `since` for an instant that the model chose. A person's message ends the wait early."""
 
     kind: Literal["sleeping"] = "sleeping"
     until: datetime
@@ -297,7 +278,7 @@ class Sleeping:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """A plan that was accepted and could not be carried out yet: held, so that it is not paid for twice."""
+    """An accepted plan that could not be carried out yet: held, so that it is not paid for twice."""
 
     kind: Literal["planned"] = "planned"
     plan: Plan
@@ -305,25 +286,17 @@ class Planned:
 
 
 Held = Annotated[Thinking | Acting | Planned, Field(discriminator="kind")]
-"""What a pause, or an end that can be reopened, keeps for later."""
+"""Kept by a pause, or by an end that can be reopened."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NeedsPerson:
-    """Paused: waits for a person to allow something, to answer a question, or to let a stopped run go on.
+    """Paused: a person has to allow something, answer a question, or let a stopped run go on.
 
-    `entry` is the number of the entry that asked. `expires_at`, or a deadline that the caller named, ends the wait;
-    it is null for a stop. `held`: what goes on once it is decided; null where the model is asked, or the plan is
-    carried out.
-
-    Came here: a plan, a framing or a task needs an approval, the model asked instead of acting, a budget is spent under
-        `on_budget: pause`, or the model will not answer for long.
-    Owed to the bus: the `agent.waiting` that asks. For a stop, the `agent.escalated` that says so (`resumable`), and
-        the requests that are still out.
-    Moved by: `SignalReceived`: `approve` and `reject` of this hash, an answer or a message to a question; `resume`,
-        `answer` and `raise_budget` after a stop. `TimerFired` at `expires_at`: an approval is refused or escalates, by
-        the rule of the run; a question ends the run, which can be reopened. A result (`ToolReturned`) for a stopped run
-        is taken up, and what follows is held in its turn; else it breaks the protocol.
+    `entry`: number of the journal entry that asked. `expires_at` is null for a stop, which only a person ends. `held`
+    goes on after the decision; null where the model is asked, or the proposed plan is carried out. Owes the
+    `agent.waiting` that asks; for a stop, `agent.escalated` (`resumable`) and the requests that are still out. Results
+    for a stopped run are taken up, and their consequences are held.
     """
 
     kind: Literal["needs_person"] = "needs_person"
@@ -337,14 +310,10 @@ class NeedsPerson:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """The run has ended. Only a person's answer can reopen it, if it was handed to a person.
+    """The run has ended. Only a person's answer can reopen it, if it was escalated. Owes the one event of its end.
 
-    `doubted`: the request whose unknown outcome ended the run. `late`: requests that were answered after the end.
-
-    Came here: done, handed to a person, failed or cancelled, as `status` says.
-    Owed to the bus: the one event of the end.
-    Moved by: `SignalReceived` with an answer, where it was handed to a person not too long ago: it goes on with what
-        was `held`. A late result (`ToolReturned`) is recorded, once for each attempt, and kept with its request.
+    `held` goes on if the run is reopened. `doubted`: the request whose unknown outcome ended the run. `late`: requests
+    that were answered after the end.
     """
 
     kind: Literal["ended"] = "ended"
@@ -357,14 +326,14 @@ class Ended:
 
     @property
     def out(self) -> tuple[Pending, ...]:
-        """Requests without a known result at the end; a granted one until it tells what it spent."""
+        """Requests without a known result; one with a grant until it reports its spending."""
         sent = [one for one in acting_of(self.held).pendings if one.retry_at is None]
         return tuple([one for one in sent if one.answer is None or (one.name in self.late and not one.grant)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deciding:
-    """In the middle of a decision: what was waited for is here, and what comes next is not chosen. Never stored."""
+    """In the middle of a decision: the next state is not chosen yet. Never stored."""
 
     kind: Literal["deciding"] = "deciding"
     status: ClassVar[Status] = Status.RUNNING
@@ -376,24 +345,20 @@ Waiting = Annotated[
 
 
 def acting_of(waiting: Waiting | None) -> Acting:
-    """Requests in flight, and what is gathered; empty in a state without any."""
+    """Requests in flight, also of a paused run; empty in a state without any."""
     now = waiting.held if isinstance(waiting, NeedsPerson) else waiting
     return now if isinstance(now, Acting) else _NOT_ACTING
 
 
 def next_waiting(waiting: Waiting, held: Held | None) -> Waiting:
-    """A stop stands until a person ends it; null where what comes next is not chosen yet."""
+    """Returns `held`, or `Deciding` where it is null. A stop stands until a person ends it, and keeps `held`."""
     if isinstance(waiting, NeedsPerson) and isinstance(waiting.ask, Stop):
         return replace(waiting, held=held or _NOT_ACTING)
     return held or Deciding()
 
 
-def graph_of(waiting: Waiting, step: int) -> Graph | None:
-    return next((graph for graph in acting_of(waiting).graphs if graph.step == step), None)
-
-
 def with_requests(waiting: Waiting, *changed: Pending, graph: Graph | None = None) -> Waiting:
-    """With these as they are now, or besides, each known by its step and id; and with the graph of their step."""
+    """Adds or replaces requests, each known by its step and id, and the graph of their step."""
     now = acting_of(waiting)
     new = {(one.step, one.id): one for one in (*now.requests, *changed)}
     graphs = (*(one for one in now.graphs if one.step != graph.step), graph) if graph else now.graphs
@@ -402,7 +367,7 @@ def with_requests(waiting: Waiting, *changed: Pending, graph: Graph | None = Non
 
 
 def without_requests(waiting: Waiting, step: int, *gone: Pending) -> Waiting:
-    """Without these requests of the step, or without the step."""
+    """Removes these requests of the step, or the whole step where none is named."""
     now, ids = acting_of(waiting), [one.id for one in gone]
     left = tuple([one for one in now.requests if one.step != step or (ids and one.id not in ids)])
     graphs = tuple([graph for graph in now.graphs if graph.step != step or ids])

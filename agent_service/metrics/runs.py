@@ -143,10 +143,10 @@ class RunMetrics:
                     self._retries.add("llm", silence.error_class)
         if reserved := change.reserved:
             self._made[run.run_id] = reserved
-        if not run.calling and (change.ended or change.paused):
+        if not run.active_call and (change.ended or change.paused):
             self._asked.pop(run.run_id, None)
             self._made.pop(run.run_id, None)
-        elif run.calling and not isinstance(change.event, CallReserved):
+        elif run.active_call and not isinstance(change.event, CallReserved):
             self._asked.setdefault(run.run_id, change.entry.at)
 
     def _called(self, change: ChangeRecord, error: str, model: str = "") -> None:
@@ -158,7 +158,7 @@ class RunMetrics:
             self._took["call"].record(_seconds(change.entry.at - since), *self._of_a_call, model, error)
 
     def _replied(self, change: ChangeRecord, reply: ModelReplied) -> None:
-        put = change.before.asking if change.before else None
+        put = change.before.open_call if change.before else None
         phase, model, usage = put.phase.value if put else NONE, reply.model, reply.usage
         self._called(change, NONE, model)
         if asked := self._asked.pop(change.after.run_id, None):

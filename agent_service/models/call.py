@@ -240,7 +240,7 @@ def _bytes_of(prompt: Prompt) -> int:
 
 def _usual(settings: ModelSettings, question: ModelQuestion) -> int:
     most = settings.of(question.phase).max_tokens or settings.max_tokens
-    asking = question.state.asking
+    asking = question.state.open_call
     return min(2 * most, MOST_REPLY_TOKENS) if asking and asking.longer else most
 
 

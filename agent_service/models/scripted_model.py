@@ -241,7 +241,7 @@ def _fit(rule: Rule, question: ModelQuestion) -> dict[str, str] | None:
 
 
 def _holds(when: Condition, state: RunState) -> bool:
-    asking, newest = state.asking, state.completed[-1] if state.completed else None
+    asking, newest = state.open_call, state.completed[-1] if state.completed else None
     compared = (
         (when.steps, len(state.completed)),
         (when.tool, newest and newest.tool),
@@ -250,7 +250,7 @@ def _holds(when: Condition, state: RunState) -> bool:
         (when.tries, asking and asking.tries),
         (when.reframes, state.reframes),
     )
-    told = (*(asking.told if asking else ()), *state.refusals)
+    told = (*(asking.remarks if asking else ()), *state.refusals)
     searched: tuple[tuple[re.Pattern[str] | None, Callable[[], str]], ...] = (
         (when.result, lambda: json.dumps(state.last_output or {})),
         (when.feedback, lambda: "\n".join(map(str, told))),

@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Iterator
 
 from pydantic import JsonValue
 
-from agent_service.core.acting import OF_THE_CALL
+from agent_service.core.acting import CALL_FIELDS
 from agent_service.core.events import QuoteCheck, ToolReturned
 from agent_service.core.framing import PERSON, STEP, places_to_check, sent_arguments
 from agent_service.core.phases import Decision, Reflection
@@ -131,7 +131,7 @@ def _as_read(text: str) -> str:
 
 ADDRESSES = ("url", "final_url")
 LONGEST_ADDRESS = 4000
-NOT_BROUGHT = OF_THE_CALL | {"said_by"}
+NOT_BROUGHT = CALL_FIELDS | {"said_by"}
 
 
 def texts_of(output: dict[str, JsonValue], quote: str) -> tuple[str, ...]:

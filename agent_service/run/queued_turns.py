@@ -157,7 +157,7 @@ class RemoteCommitListener:
 
     async def _look(self, run_id: str) -> None:
         run = await self.store.load(run_id)
-        asks = run.state.calling if run else None
+        asks = run.state.active_call if run else None
         for call, since in self.model_caller.calls_of(run_id).items():
             if asks is None or asks.call != call or await self.store.superseded(run_id, call, since):
                 self.model_caller.abandon(run_id, call)

@@ -153,7 +153,7 @@ class Recovery:
         records = [entry.record() for entry in entries if entry.seq in seqs and entry.seq <= state.version]
         told = {one.key: one for record in records for one in _told_by(state, record)}
         told |= {one.key: one for one in messages.outstanding(state)}
-        calling = state.calling
+        calling = state.active_call
         return tuple(told.values()), calling is not None and await self.store.may_call_model(state.run_id, calling.call)
 
     async def _say(self, run_id: str, forgotten_at: datetime, now: datetime) -> None:

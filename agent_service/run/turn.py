@@ -159,7 +159,7 @@ class Turns:
         return reserved or transition
 
     def _reserve(self, state: RunState | None) -> CallReserved | None:
-        calling = state.calling if state and self.store.calls_model_at_once else None
+        calling = state.active_call if state and self.store.calls_model_at_once else None
         return self.model_caller.reserve(state, calling) if state and calling else None
 
     def _give_back(self, state: RunState, call: CallReserved | None) -> None:
@@ -196,7 +196,7 @@ class Turns:
     async def _carry_out(self, state: RunState, seqs: Collection[int], said: Says, *, asks: bool) -> Transition | None:
         try:
             await self._tell(state, said())
-            calling = state.calling  # a call that was put off is asked for again by its timer
+            calling = state.active_call  # a call that was put off is asked for again by its timer
             answer = await self.model_caller.think(state, calling) if asks and calling else None
         except TryAgain as error:
             self.dispatching.put_off(state.run_id, seqs, error)

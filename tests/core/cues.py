@@ -146,7 +146,7 @@ def replies(
     """
 
     def cue(script: Script) -> Event:
-        asked = script.state.asking.call if script.state.asking else script.state.calls
+        asked = script.state.open_call.call if script.state.open_call else script.state.calls
         read, written = tokens - tokens // 4, tokens // 4
         usage = ModelUsage(input_tokens=read, output_tokens=written, cost_usd=cost, cache_read_tokens=read // 2)
         return ModelReplied(
@@ -205,7 +205,7 @@ def garbles(reason: str = "not JSON", **reply: Any) -> Cue:
 
 def unavailable(remedy: Remedy, **details: Any) -> Cue:
     def cue(script: Script) -> Event:
-        call = script.state.asking.call if script.state.asking else script.state.calls
+        call = script.state.open_call.call if script.state.open_call else script.state.calls
         known: dict[str, Any] = {"call": call, "error_class": "overloaded", "message": "529"}
         return ModelUnavailable(at=script.now, remedy=remedy, **(known | details))
 
@@ -373,7 +373,7 @@ def reserves(
     """The most that the call may spend is set aside, before it is made."""
 
     def cue(script: Script) -> Event:
-        asked = script.state.asking.call if script.state.asking else script.state.calls
+        asked = script.state.open_call.call if script.state.open_call else script.state.calls
         reserve = CallReserve(tokens=tokens, cost_usd=cost, if_lost=if_lost)
         return CallReserved(at=script.now, call=call or asked, model="priced", reserve=reserve)
 
@@ -435,7 +435,7 @@ def waits(seconds: float | None = 600.0, *, until: datetime | None = None, **rep
 
 def _comes_next(script: Script, chosen: AskPerson | Wait, reply: dict[str, Any]) -> Event:
     """By itself, or with the reflection that is asked for."""
-    reflecting = script.state.asking is not None and script.state.asking.phase == "reflect"
+    reflecting = script.state.open_call is not None and script.state.open_call.phase == "reflect"
     along = replies(reflection("continue"), plan=chosen, **reply)
     return made(along if reflecting else replies(chosen, **reply), script)
 

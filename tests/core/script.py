@@ -54,7 +54,7 @@ class ChangeRecord:
     def asks(self) -> OpenCall | None:
         """What the moment asks the model."""
         state = self.transition.state
-        return state.calling if state and not self.transition.ignored and asks_the_model(self.transition) else None
+        return state.active_call if state and not self.transition.ignored and asks_the_model(self.transition) else None
 
     def published(self, subject: str) -> list[dict[str, Any]]:
         """The payloads that were published on `subject` or below it."""
@@ -139,14 +139,14 @@ def led_to(change: ChangeRecord) -> list[str]:
     state = change.transition.state
     assert state is not None
     if asked := change.asks:
-        lines += [f"told: {_short(text)}" for text in asked.told]
+        lines += [f"told: {_short(text)}" for text in asked.remarks]
     return lines or [f"rests: {rest_of(state)}"]
 
 
 def rest_of(state: RunState) -> str:
     """What a run waits for, and until when."""
     until = f" until {instant(state.due_at)}" if state.due_at else ""
-    asked = f" for the model to {state.asking.phase}" if state.asking else ""
+    asked = f" for the model to {state.open_call.phase}" if state.open_call else ""
     sent = ", ".join(named(p.action.tool, p.step, p.task, p.round, p.attempt) for p in state.pendings)
     return f"{state.status}{asked}{f' for {sent}' if sent else ''}{until}"
 

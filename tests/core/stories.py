@@ -32,14 +32,14 @@ SAME = plan("fetch", url="same")
 
 def goes_on(script: Script) -> Event:
     """The event that the run waits for, with the content that lets it go on."""
-    is_to_be_paid = script.reserve is not None and script.state.calling is not None and script.state.reserve is None
+    is_to_be_paid = script.reserve is not None and script.state.active_call is not None and script.state.reserve is None
     return sets_aside(script) if is_to_be_paid else GOES_ON.get(situation(script), timer)(script)
 
 
 def sets_aside(script: Script, *, by: int = 0) -> Event:
     """A reserve for the call that is asked, whether one stands already or not; or for another call."""
     reserve = script.reserve or CallReserve(tokens=50, cost_usd=0.005)
-    asked = script.state.asking.call if script.state.asking else script.state.calls
+    asked = script.state.open_call.call if script.state.open_call else script.state.calls
     return made(cues.reserves(reserve.tokens, reserve.cost_usd, call=max(1, asked + by)), script)
 
 
@@ -72,7 +72,7 @@ def _acting(acting: Acting, reads: int) -> str:
 
 def answers(script: Script, **reply: Any) -> Event:
     """A good answer to the question that is asked."""
-    asking, fused = script.state.asking, script.state.brief.fused
+    asking, fused = script.state.open_call, script.state.brief.fused
     planned = SAME if is_stubborn(script) else a_good_plan(script)
     match asking.phase if asking else None:
         case Phase.FRAME:
@@ -211,7 +211,7 @@ def other_call(script: Script, *, by: int) -> Event:
 
 def insists(script: Script) -> Event:
     """The model plans again what was planned last, whatever people made of it."""
-    asking, planned = script.state.asking, script.state.plan or plan("post")
+    asking, planned = script.state.open_call, script.state.plan or plan("post")
     reflecting = asking is not None and asking.phase == "reflect"
     return made(replies(reflection("continue"), plan=planned) if reflecting else replies(planned), script)
 

@@ -5,10 +5,11 @@ from agent_service.core.limits import (
     likely_prompt_tokens,
     lost_prompt_tokens,
     max_prompt_tokens,
+    measures,
     min_reply_tokens,
-    with_measures,
 )
 from agent_service.core.state import RunState
+from schemas.values import replace
 from tests.core.cues import a_framing_run, framing
 
 
@@ -20,7 +21,7 @@ def after(*calls: tuple[int, int, int], model: str = "claude", cost_usd: float |
         reply = ModelReplied(
             at=state.updated_at, call=1, model=model, usage=usage, decision=framing(), prompt_bytes=size
         )
-        state = with_measures(state, reply)
+        state = replace(state, **measures(state, reply))
     return state
 
 

@@ -128,7 +128,7 @@ def recorded_again(state: RunState, event: Any, _why: str) -> RunState:
 
 
 def this_call(state: RunState, event: Any) -> tuple[RunState, Any]:
-    return state, replace(event, call=state.asking.call) if state.asking else event
+    return state, replace(event, call=state.open_call.call) if state.open_call else event
 
 
 def rewritten(state: RunState) -> RunState:

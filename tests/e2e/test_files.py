@@ -174,7 +174,7 @@ async def long_run(folder: Path) -> None:
         await then(replied(commit, FRAMING, plan(1)))
         for step in range(1, STEPS + 1):
             await then(returned(commit))
-            if commit.state.asking and commit.state.asking.phase is Phase.COMPACT:
+            if commit.state.open_call and commit.state.open_call.phase is Phase.COMPACT:
                 await then(replied(commit, Digest(memory=("all of it",))))
             going_on = Reflection(verdict=Verdict.CONTINUE, summary=f"part {step} is known", facts=(f"fact {step}",))
             await then(replied(commit, going_on, plan(step + 1)))

@@ -65,7 +65,7 @@ def started(commit: Commit) -> Commit:
 
 
 def replied(commit: Commit, decision: Decision, plan: Plan | None = None) -> Commit:
-    asking = commit.state.asking
+    asking = commit.state.open_call
     assert asking is not None, "the run waits for no model"
     usage = ModelUsage(input_tokens=900, output_tokens=200, cost_usd=0.01)
     reply = ModelReplied(

@@ -84,13 +84,13 @@ DIGEST = reply(memory=["The answer is 42 (step:1)"])
 
 def asked(commit: Commit, *, now: datetime = NOON) -> ModelQuestion:
     """The question that `commit` leaves open."""
-    assert commit.state.asking is not None, "the run asks nothing"
-    return question(commit.state, commit.state.asking.phase, now=now)
+    assert commit.state.open_call is not None, "the run asks nothing"
+    return question(commit.state, commit.state.open_call.phase, now=now)
 
 
 def question(state: RunState, phase: Phase, *, now: datetime = NOON) -> ModelQuestion:
     """`phase` asked of `state`, whatever it asks itself."""
-    asking = state.asking or OpenCall(call=state.calls + 1, phase=phase)
+    asking = state.open_call or OpenCall(call=state.calls + 1, phase=phase)
     state = replace(state, waiting=Thinking(asking=replace(asking, phase=phase), reserve=state.reserve))
     return ModelQuestion(state=state, call=asking.call, phase=phase, with_plan=state.brief.fused, now=now)
 

@@ -65,7 +65,7 @@ async def run(*, steps: int, fused: bool, settings: Mapping[str, Any]) -> tuple[
         told >> started((SEARCH,))
         thoughts = []
         while not told.state.final:
-            if asking := told.state.asking:
+            if asking := told.state.open_call:
                 step, usage = told.state.step, await _thinks(served.model, told, asking)
                 thoughts.append(Thought(phase=asking.phase, step=step, usage=usage))
             else:

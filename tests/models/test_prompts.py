@@ -78,8 +78,8 @@ def after_two_steps(text: str) -> RunState:
     script = Script() >> asked >> started((SEARCH,)) >> replies(framing, plan=first)
     script = script >> signal("message", message=f"PERSON {text}") >> result >> replies(seen, plan=second) >> result
     state = script.state
-    assert state.asking is not None
-    waiting = Thinking(asking=replace(state.asking, rejected=f"REJECTED {text}"))
+    assert state.open_call is not None
+    waiting = Thinking(asking=replace(state.open_call, rejected=f"REJECTED {text}"))
     return replace(state, waiting=waiting, reflection=seen)
 
 

@@ -178,8 +178,8 @@ async def test_what_a_message_began_is_found_by_its_name_whichever_delivery_it_w
 
 async def test_a_reserved_call_is_made_again_by_the_message_that_reserved_it_and_by_no_other(a: Member) -> None:
     begun = await stored(a.store, whole_run(1)[:2])
-    assert begun.state.calling
-    call = begun.state.calling.call
+    assert begun.state.active_call
+    call = begun.state.active_call.call
     in_hand("loop/7")
     assert await a.store.may_call_model(RUN, call), "nothing is set aside for it"
     reserve = CallReserve(tokens=2000, cost_usd=0.02, reply_tokens=500)

@@ -110,7 +110,7 @@ def thinks(
     """The model answers what it was asked."""
 
     def cue(script: Script) -> ModelReplied:
-        asking = script.state.asking
+        asking = script.state.open_call
         assert asking is not None, "nothing is asked"
         return ModelReplied(
             at=script.now,

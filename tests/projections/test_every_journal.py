@@ -84,7 +84,7 @@ def check_timeline(changes: list[ChangeRecord]) -> None:
         assert [item.id for item in view.items if not item.depth] == [
             item.id for item in history.by_id.values() if not item.depth
         ]
-        assert ("phase" in still) is (change.after.calling is not None)
+        assert ("phase" in still) is (change.after.active_call is not None)
 
 
 def check_spans(commits: list[Commit], changes: list[ChangeRecord], seen: int) -> None:

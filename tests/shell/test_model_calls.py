@@ -49,7 +49,7 @@ def model_caller(mind: Mind, *, rate_limiter: RateLimiter | None = None, clock: 
 
 
 async def asked(thinks: ModelCaller, run: Script) -> Event | None:
-    asking = run.state.asking
+    asking = run.state.open_call
     assert asking
     return await thinks.think(run.state, asking)
 

@@ -89,7 +89,7 @@ def _notes(question: ModelQuestion) -> tuple[str, ...]:
 
 def _tail(question: ModelQuestion, size: int) -> tuple[str, str, str]:
     state = question.state
-    asking = state.asking or OpenCall(call=question.call, phase=question.phase)
+    asking = state.open_call or OpenCall(call=question.call, phase=question.phase)
     words = partial(rendered, run=state, question=question)
     repair = words("repair", feedback=_feedback(asking), flaws=[*map(str, asking.flaws)], rejected=asking.rejected)
     if question.phase is Phase.VERIFY:

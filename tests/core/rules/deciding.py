@@ -10,7 +10,7 @@ from tests.core.script import ChangeRecord
 
 def asked_for(change: ChangeRecord) -> Phase | None:
     """The phase that the reply of a moment answers."""
-    asking = change.before.asking if change.before else None
+    asking = change.before.open_call if change.before else None
     return asking.phase if asking and isinstance(change.event, ModelReplied) else None
 
 
@@ -123,5 +123,5 @@ def a_claim_stands_only_while_it_is_looked_at(story: Story) -> None:
     for change in entries(story):
         state = after(change)
         if (state.claim or state.proposed) and not state.final:
-            assert state.asking is not None
-            assert state.asking.phase is Phase.VERIFY
+            assert state.open_call is not None
+            assert state.open_call.phase is Phase.VERIFY

@@ -27,7 +27,7 @@ def is_compaction(change: ChangeRecord) -> bool:
         return False
     if finished_by(change):
         return len(steps_of(after(change).notes)) < len(steps_of(change.before.notes)) + finished_by(change)
-    asking = change.before.asking
+    asking = change.before.open_call
     if isinstance(change.event, ModelUnavailable):
         return asking is not None and change.event.remedy == "shrink"
     if asking is None or not isinstance(change.event, ModelReplied):

@@ -121,11 +121,11 @@ def only_the_reply_that_is_waited_for_counts(story: Story) -> None:
         if isinstance(change.event, CallReserved | ModelReplied | ModelUnavailable):
             assert change.before is not None
             assert change.before.status is Status.RUNNING
-            assert change.before.asking is not None
-            assert change.before.asking.call == change.event.call
+            assert change.before.open_call is not None
+            assert change.before.open_call.call == change.event.call
 
 
 def a_run_is_framed_before_anything_else_is_asked(story: Story) -> None:
     for change in story:
-        asking = after(change).asking
+        asking = after(change).open_call
         assert asking is None or asking.phase == "frame" or after(change).framing is not None

@@ -46,12 +46,12 @@ def no_more_reframes_are_made_than_granted(story: Story) -> None:
 def _is_reframe(change: ChangeRecord) -> bool:
     """Whether the model wanted to frame anew, and was let."""
     event, before = change.event, change.before
-    if not isinstance(event, ModelReplied) or change.transition.ignored or before is None or before.asking is None:
+    if not isinstance(event, ModelReplied) or change.transition.ignored or before is None or before.open_call is None:
         return False
     if event.words is not None and event.words < before.words:
         return False
     wanted = isinstance(event.decision, Reflection) and event.decision.verdict is Verdict.REFRAME
-    return wanted and before.asking.phase == "reflect" and not finals(change) and not pauses(change)
+    return wanted and before.open_call.phase == "reflect" and not finals(change) and not pauses(change)
 
 
 def no_model_call_is_made_when_the_money_is_spent(story: Story) -> None:
@@ -150,7 +150,7 @@ def _at_most(gone: list[CallReserve], paid: list[ModelUsage]) -> tuple[int, floa
 
 
 def a_reserve_stands_only_while_its_call_is_being_made(story: Story) -> None:
-    assert all(after(change).calling for change in story if after(change).reserve)
+    assert all(after(change).active_call for change in story if after(change).reserve)
 
 
 def a_reserve_is_followed_by_its_call_or_by_the_end_of_the_budget(story: Story) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from agent_service.core.events import ToolReturned
 from agent_service.core.state import RunState
-from agent_service.core.waiting import Acting, Pending, graph_of
+from agent_service.core.waiting import Acting, Pending
 from schemas.events import ToolResult
 from schemas.subjects import OUR_OWN_ROUTES
 from tests.core.rules.reading import (
@@ -107,7 +107,7 @@ class Return:
     def is_of_a_step_that_gathers(self) -> bool:
         """Its own request is answered, with a continuation; or the task, or it was never asked for."""
         run, result = self.change.before, self.result
-        gathers = run is not None and graph_of(run.waiting, result.step) is not None
+        gathers = run is not None and run.acting.graph(result.step) is not None
         return gathers and (not result.task or self.newest is None or self.answered)
 
     @property

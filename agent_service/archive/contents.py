@@ -53,7 +53,7 @@ from agent_service.store.rows import (
 )
 from agent_service.store.sqlite import RunStore
 from agent_service.views.workspace.files import Listing
-from agent_service.views.workspace.verify import Flaw, flaw_in_journal, verify
+from agent_service.views.workspace.verification import Flaw, flaw_in_journal, verify
 from groundwork.archive.format import MANIFEST, SIGNATURE, Archive, ArchiveWriter, Hash
 from groundwork.nats.shared_log import Moved, SharedLog
 from groundwork.service.errors import Misconfigured
@@ -133,7 +133,7 @@ class ArchivedRuns:
             yield from ((run_id, name) for name in names if name.startswith(f"{ARTIFACTS}/"))
 
     def files(self, run_id: str) -> Listing:
-        """All but the journal; with `read` it is a folder of views.workspace.verify."""
+        """All but the journal; with `read` it is a folder of views.workspace.verification."""
         return Listing(files=(), foreign=tuple(name for name in self._folders.get(run_id, ()) if name != JOURNAL))
 
     def read(self, run_id: str, path: str) -> bytes | None:

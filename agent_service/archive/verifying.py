@@ -22,8 +22,8 @@ from agent_service.history.results import FILES, NamedArtifact, is_artifact_path
 from agent_service.history.text import one_line
 from agent_service.run.changes import replayed_state
 from agent_service.run.journal import Entry
-from agent_service.views.workspace.verify import JOURNAL, Flaw, flaw_in_journal
-from agent_service.views.workspace.verify import verify as flaws_of
+from agent_service.views.workspace.verification import JOURNAL, Flaw, flaw_in_journal
+from agent_service.views.workspace.verification import verify as flaws_of
 from groundwork.archive.format import Archive, ArchiveManifest
 from groundwork.service.errors import Misconfigured, TryAgain
 from groundwork.service.program import installed_version

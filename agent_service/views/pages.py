@@ -1,6 +1,6 @@
-"""The files of a run's folder, as texts by name: pages made of `templates/`, and trace.jsonl (RFC-95).
+"""Pages of a run's folder as texts by file name: Markdown from `templates/`, and trace.jsonl (RFC-95).
 
-No text of others can forge the structure of a page: what is put into it is escaped, unless it is `Marked`.
+Every value is escaped unless it is `Marked`, so that foreign text cannot forge the structure of a page.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ from groundwork.service.program import loaded
 from schemas.catalog import ToolCommand
 
 WHOLE = 4 << 20
-"""More characters than a message can bring."""
+"""Characters; no message is that long."""
 _TIERS = {"read": "read, changes nothing outside and may be repeated", "write": "write, changes something outside"}
 
 
@@ -41,7 +41,7 @@ def pages(run: RunState, records: Sequence[JournalRecord]) -> dict[str, str]:
     """`records`: the whole journal of `run`."""
     history, task = History(), open_task(run)
     ended = tuple(history.closed_by(records))
-    told: dict[str, Any] = {
+    context: dict[str, Any] = {
         "run": run,
         "history": history,
         "artifacts": named_artifacts(records),
@@ -50,19 +50,18 @@ def pages(run: RunState, records: Sequence[JournalRecord]) -> dict[str, str]:
         "now": remedy(run),
         "WHOLE": WHOLE,
     }
-    told["opening"] = Marked(_rendered("opening.md", told).strip().replace("\n", WITHIN))
-    made = {name: _rendered(name, told) for name in FILES if name.endswith(".md")}
-    return made | {"trace.jsonl": trace(history, ended)}
+    context["opening"] = Marked(_rendered("opening.md", context).strip().replace("\n", WITHIN))
+    rendered = {name: _rendered(name, context) for name in FILES if name.endswith(".md")}
+    return rendered | {"trace.jsonl": trace(history, ended)}
 
 
 def pages_of(entries: Sequence[Entry]) -> dict[str, str]:
-    """The pages with the run as the rules tell it. Raises ValueError for a journal that is empty or cannot be told."""
+    """Replays the journal for the state. Raises ValueError for one that is empty or cannot be replayed."""
     return pages(replayed_state(entries), [entry.record() for entry in entries])
 
 
-def _rendered(name: str, told: Mapping[str, Any]) -> str:
-    """With one empty line between two blocks."""
-    page = _templates().get_template(name).render(told)
+def _rendered(name: str, context: Mapping[str, Any]) -> str:
+    page = _templates().get_template(name).render(context)
     return _BETWEEN_BLOCKS.sub("\n\n", page).strip("\n").replace(WITHIN, "\n") + "\n"
 
 
@@ -99,7 +98,7 @@ def values(decision: Any) -> dict[str, Any]:
 MAX_LINE, MAX_CODE = 2_000, 200
 MAX_BLOCK = 8_000
 WITHIN = "\x1e"
-"""Ends a line of a block until the page is whole: no text has it, because it is invisible."""
+"""Stands for a line break within a block until the page is complete. No text has it, because it is invisible."""
 
 _ACTIVE = re.compile(r"[\\`*\[\]<]|~~|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|&(?=[#A-Za-z])")
 _ACTIVE_AT_START = re.compile(r"^(?:[-+=#>~|]|(\d{1,9})(?=[.)]))")
@@ -108,7 +107,7 @@ _BETWEEN_BLOCKS = re.compile(r"\n{3,}")
 
 
 class Marked(str):
-    """Markdown of our own."""
+    """Markdown that is not escaped again."""
 
     __slots__ = ()
 
@@ -142,22 +141,22 @@ def json_block(value: Mapping[str, JsonValue], *, limit: int = MAX_BLOCK) -> Mar
     return fenced(json.dumps(value, indent=2, ensure_ascii=False), "json", limit=limit)
 
 
-_OURS: dict[type[Any], Callable[[Any], str]] = {
+_SAFE: dict[type[Any], Callable[[Any], str]] = {
     datetime: instant,
     timedelta: duration,
     bool: lambda value: "yes" if value else "no",
     float: "{:g}".format,
     int: str,
 }
-_TOLD: dict[type[Any], Callable[[Any], object]] = {Proof: proof_text, ItemClaim: clause, ItemRetraction: clause}
+_TEXTS: dict[type[Any], Callable[[Any], object]] = {Proof: proof_text, ItemClaim: clause, ItemRetraction: clause}
 
 
 def worded(value: Any) -> Marked:
-    """A value of a run as a page shows it."""
     if isinstance(value, Marked):
         return value
-    ours, told = _OURS.get(type(value)), _TOLD.get(type(value))
-    return Marked(ours(value)) if ours else inline(told(value) if told else value)
+    if safe := _SAFE.get(type(value)):
+        return Marked(safe(value))
+    return inline(_TEXTS.get(type(value), str)(value))
 
 
 def _longest_run(text: str) -> int:
@@ -176,7 +175,7 @@ _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
 def trace(history: History, ended: Iterable[Item]) -> str:
-    """`ended`: the items, each as it ended. Each line has the hash of the one before and its own canonical JSON."""
+    """`ended`: copies of the items at their ends. The hash of a line covers the hash before and its canonical JSON."""
     previous, written = GENESIS, []
     for line in _lines(history, ended):
         previous = line["hash"] = hashlib.sha256((previous + _CANONICAL.encode(line)).encode()).hexdigest()
@@ -198,8 +197,8 @@ def _lines(history: History, ended: Iterable[Item]) -> Iterator[Line]:
             yield _act(item, above.about if above else {})
 
 
-def _line(item: Item, **told: JsonValue) -> Line:
-    """`told` takes the place of what the item says."""
+def _line(item: Item, **fields: JsonValue) -> Line:
+    """`fields` override those of the item."""
     error = item.error
     line: Line = {
         "phase": "act",
@@ -216,7 +215,7 @@ def _line(item: Item, **told: JsonValue) -> Line:
         "cost_usd": None,
         "entry": item.ended_in,
     }
-    return line | told
+    return line | fields
 
 
 def _act(item: Item, request: Mapping[str, JsonValue]) -> Line:

@@ -13,7 +13,7 @@ import pytest
 from agent_service.metrics.runs import AgentMetrics
 from agent_service.metrics.wakes import IncomingMetrics
 from agent_service.run.changes import replay
-from agent_service.views.spans.trace import stretch
+from agent_service.views.spans.trace import spans_since_rest
 from groundwork.service.errors import TryAgain
 from groundwork.telemetry.metrics import MOST_SERIES, Instruments
 from schemas import subjects
@@ -87,7 +87,7 @@ def test_names_of_the_genai_conventions_are_the_newer_ones_where_they_are_asked_
 ) -> None:
     monkeypatch.setenv("OTEL_SEMCONV_STABILITY_OPT_IN", opted)
     told = {name.partition("{")[0] for name in measured(priced_example())}
-    spans = stretch(entries_of(priced_example()))
+    spans = spans_since_rest(entries_of(priced_example()))
     for name, is_newer in {
         "gen_ai_client_operation_duration_seconds_count": False,
         "gen_ai_client_token_usage_count": False,

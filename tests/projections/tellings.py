@@ -20,7 +20,7 @@ from agent_service.run.ports import PromptText
 from agent_service.views.journal import call_view, timeline_view
 from agent_service.views.pages import pages_of
 from agent_service.views.run import StepDetail, items_of_step, run_view, step_detail
-from agent_service.views.spans.trace import stretch
+from agent_service.views.spans.trace import spans_since_rest
 from agent_service.views.why import Observations, why_view
 from groundwork.telemetry.span import Span
 from tests.core.script import Script
@@ -41,7 +41,7 @@ def history(script: Script, after: int) -> str:
             "trace.jsonl": lines(acts_and_decisions(pages_of(entries)["trace.jsonl"], after)),
             "calls without a reply": lines(filter(None, (of_call(changes, n + 1) for n in range(script.state.calls)))),
             "timeline": lines(of_item(item) for item in items(changes) if item["entry"] > after),
-            "spans": lines(tree(stretch(entries, since=changes[after].entry.at))),
+            "spans": lines(tree(spans_since_rest(entries, since=changes[after].entry.at))),
         }
     )
 

@@ -16,7 +16,7 @@ from agent_service.run.journal import Commit
 from agent_service.views.journal import entry_view, timeline_view
 from agent_service.views.pages import pages_of
 from agent_service.views.run import run_view
-from agent_service.views.spans.trace import stretch
+from agent_service.views.spans.trace import spans_since_rest
 from groundwork.telemetry.span import Span
 from tests.core.stories import gathered, told
 from tests.projections.courses import PLAYED
@@ -90,7 +90,7 @@ def check_timeline(changes: list[ChangeRecord]) -> None:
 def check_spans(commits: list[Commit], changes: list[ChangeRecord], seen: int) -> None:
     """What is told of a beginning is a part of the trace, which is one tree with every reply and attempt of a run."""
     entries = [change.entry for change in changes]
-    begun, whole = stretch(entries[:seen], since=EVER), stretch(entries, since=EVER)
+    begun, whole = spans_since_rest(entries[:seen], since=EVER), spans_since_rest(entries, since=EVER)
     assert [span for span in begun if span not in whole] == []
     known = {span.span_id: span for span in whole}
     assert len(known) == len(whole), "two spans have one id"

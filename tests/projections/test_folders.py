@@ -17,7 +17,7 @@ from agent_service.store.shared import SharedStore
 from agent_service.views.workspace import rendering
 from agent_service.views.workspace.files import Workspace
 from agent_service.views.workspace.rendering import ArtifactChanged, Folders
-from agent_service.views.workspace.verify import verify
+from agent_service.views.workspace.verification import verify
 from groundwork.service.errors import TryAgain
 from tests.core.cues import RUN_ID
 from tests.core.script import Script
@@ -132,7 +132,7 @@ async def test_a_folder_is_read_as_its_journal_stands_also_one_that_was_put_away
     reads = len(journals.reads)
     assert await files.files(RUN_ID)
     assert len(journals.reads) == reads, "it is up to date"
-    workspace.put_away([RUN_ID])
+    workspace.remove_pages([RUN_ID])
     listing = await files.files(RUN_ID)
     assert listing
     assert {file.path for file in listing.files} == {*FILES}
@@ -170,7 +170,7 @@ async def test_a_disk_that_fails_is_tried_again_and_told_of_once(
     async with running(keeping_in(workspace, Journals(*map(entries_of, ended))), *ended) as folders:
         await until(lambda: caplog.records)
         with pytest.raises(TryAgain, match="the files of run"):
-            await folders.up_to_date(RUNS[0])
+            await folders.refreshed(RUNS[0])
         await asyncio.to_thread(root.unlink)
         await until(lambda: pages(workspace, RUNS) == [*RUNS[:2]])
         await until(lambda: len(caplog.records) == 2)
@@ -183,7 +183,7 @@ async def test_artifacts_are_copied_once_and_only_if_they_are_what_the_journal_n
     shelf, critique = Shelf(ARTIFACTS | {"artifacts/critique.md": b"forged"}), "artifacts/critique.md"
 
     async def rendered() -> None:
-        await keeping_in(workspace, Journals(entries_of(worked_example())), shelf).up_to_date(RUN_ID)
+        await keeping_in(workspace, Journals(entries_of(worked_example())), shelf).refreshed(RUN_ID)
 
     await rendered()
     assert workspace.read(RUN_ID, "artifacts/fetch-01.html") == PAGE
@@ -240,7 +240,7 @@ PAGES = dict.fromkeys(FILES, b"as the journal has it\n")
 def test_artifacts_and_what_is_not_ours_stay(workspace: Workspace, root: Path) -> None:
     workspace.write(RUNS[0], PAGES | {"artifacts/page.md": b"# A page\n"})
     (root / RUNS[0] / "mine.txt").write_text("a note")
-    workspace.put_away(RUNS[:1])
+    workspace.remove_pages(RUNS[:1])
     assert names(root / RUNS[0]) == ["artifacts/page.md", "mine.txt"]
     assert not workspace.has_pages(RUNS[0])
 
@@ -253,7 +253,7 @@ def test_nothing_is_removed_behind_a_link(workspace: Workspace, root: Path, tmp_
     workspace.write(RUNS[1], PAGES)
     (root / RUNS[0]).symlink_to(elsewhere)
     with pytest.raises(OSError, match="no plain file or folder of ours"):
-        workspace.put_away(RUNS[:1])
+        workspace.remove_pages(RUNS[:1])
     assert (elsewhere / "plan.md").exists()
 
 

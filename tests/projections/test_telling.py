@@ -14,7 +14,7 @@ from agent_service.run.human_tasks import open_task, remedy
 from agent_service.run.ports import PromptText
 from agent_service.views.journal import JournalReader, call_view
 from agent_service.views.pages import pages_of
-from agent_service.views.spans.trace import stretch
+from agent_service.views.spans.trace import spans_since_rest
 from tests.core.cues import (
     POST,
     RUN_ID,
@@ -52,8 +52,8 @@ def test_no_words_of_goals_models_and_tools_are_logged() -> None:
 def test_what_models_and_tools_said_is_in_spans_only_when_it_is_asked_for() -> None:
     entries = entries_of(worked_example())
     words = ("critique", "Matt Joyce", "mattjoyce.ai", "goal_statement", "You decide")
-    assert not [word for word in words if word in repr(stretch(entries))]
-    assert [word for word in words if word in repr(stretch(entries, content=as_text))] == [*words]
+    assert not [word for word in words if word in repr(spans_since_rest(entries))]
+    assert [word for word in words if word in repr(spans_since_rest(entries, content=as_text))] == [*words]
 
 
 def test_arguments_are_asked_in_the_order_of_the_schema_of_their_tool() -> None:

@@ -13,7 +13,7 @@ from agent_service.history.history import rests
 from agent_service.run.changes import replay
 from agent_service.views.spans import sending
 from agent_service.views.spans.sending import MARGIN, TraceMark, Traces
-from agent_service.views.spans.trace import stretch
+from agent_service.views.spans.trace import spans_since_rest
 from groundwork.service.errors import TryAgain
 from groundwork.telemetry.settings import sampler
 from groundwork.telemetry.span import Span
@@ -25,7 +25,7 @@ from tests.projections.journals import entries_of, worked_example
 
 ENTRIES = entries_of(worked_example())
 MOMENTS = list(replay(ENTRIES))
-ALL = list(stretch(ENTRIES))
+ALL = list(spans_since_rest(ENTRIES))
 
 
 @dataclass
@@ -73,8 +73,8 @@ def test_stretches_from_rest_to_rest_are_the_whole_trace_and_nothing_is_told_twi
     for course, play in PLAYED.items():
         entries = entries_of(play())
         seqs = [change.entry.seq for change in replay(entries) if rests(change) or change.entry is entries[-1]]
-        told = [span for seq in seqs for span in stretch(entries[:seq])]
-        assert told == list(stretch(entries, since=EVER)), course
+        told = [span for seq in seqs for span in spans_since_rest(entries[:seq])]
+        assert told == list(spans_since_rest(entries, since=EVER)), course
         assert len({span.span_id for span in told}) == len(told), course
 
 
@@ -103,8 +103,8 @@ async def test_what_a_receiver_missed_while_it_was_away_is_told_when_it_is_back(
 async def test_more_than_what_can_wait_is_told_again_from_the_mark_on(
     mark: TraceMark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sending, "MOST_WAITING", 0)
-    monkeypatch.setattr(sending, "LONGEST_BACK", datetime.now(UTC) - EVER)
+    monkeypatch.setattr(sending, "MAX_QUEUED", 0)
+    monkeypatch.setattr(sending, "MAX_CATCH_UP", datetime.now(UTC) - EVER)
     receiver = Receiver()
     async with sent(sending_to(receiver, Journals(ENTRIES), mark)) as traces:
         await asyncio.sleep(0.05)
@@ -116,7 +116,7 @@ async def test_more_than_what_can_wait_is_told_again_from_the_mark_on(
 async def test_what_a_crash_left_unsent_is_told_at_the_next_start_once_the_store_can_be_read(
     mark: TraceMark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sending, "LONGEST_BACK", datetime.now(UTC) - EVER)
+    monkeypatch.setattr(sending, "MAX_CATCH_UP", datetime.now(UTC) - EVER)
     receiver, journals = Receiver(), Journals(ENTRIES)
     mark.note(NOON)
     journals.failure = TryAgain("the database is locked")

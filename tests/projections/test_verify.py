@@ -12,7 +12,7 @@ from agent_service.history.results import FILES, is_artifact_path, named_artifac
 from agent_service.run.journal import GENESIS, RULES, Entry
 from agent_service.views.pages import pages_of
 from agent_service.views.workspace.files import Workspace
-from agent_service.views.workspace.verify import Flaw, verify
+from agent_service.views.workspace.verification import Flaw, verify
 from tests.core.cues import RUN_ID, returns
 from tests.core.script import Script
 from tests.projections.journals import CRITIQUE, PAGE, entries_of, worked_example

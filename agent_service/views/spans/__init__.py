@@ -1,1 +1,1 @@
-"""The trace of a run, told from its journal."""
+"""Traces of runs, derived from their journals."""

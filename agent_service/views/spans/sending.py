@@ -1,8 +1,8 @@
 """Sends the spans of a run to a receiver when the run ends or rests.
 
-The journal is the buffer: the queue holds a run, and the instant from which on its spans are to be sent. After a crash,
-a long outage, or the death of another agent of the store, spans are sent again from a mark on. They are the same to the
-byte, so a backend drops those that it has.
+The journal is the buffer: the queue holds run ids, each with the instant from which to send spans. After a crash, a
+long outage, or the death of another agent of the store, spans since a mark are sent again. They are identical, so a
+backend drops those that it has.
 """
 
 import asyncio
@@ -21,27 +21,27 @@ from agent_service.history.history import rests
 from agent_service.run.changes import ChangeRecord, Journals
 from agent_service.run.journal import Entry
 from agent_service.trust.identity import trace_id
-from agent_service.views.spans.trace import Content, stretch
+from agent_service.views.spans.trace import Content, spans_since_rest
 from groundwork.service import store_folder
 from groundwork.service.machine import in_daemon_thread, utc_now
 from groundwork.telemetry.settings import Keeps
 from groundwork.telemetry.span import Span
 
-MOST_WAITING = 16_384
-LONGEST_BACK = timedelta(days=1)
-RUNS_AT_ONCE = 16
-AT_ONCE = 256
-"""Spans of one request: at their largest still less than receivers take."""
+MAX_QUEUED = 16_384
+MAX_CATCH_UP = timedelta(days=1)
+RUNS_PER_BATCH = 16
+SPANS_PER_REQUEST = 256
+"""Spans per request; at their largest they stay below the limits of receivers."""
 SOON_S = 1.0
-"""Runs that end or rest within it are sent together."""
+"""Runs that end or rest within this time are sent together."""
 PAUSE_S = 5.0
-"""Between two attempts while the receiver is away."""
+"""Pause between attempts while the receiver is away."""
 FINISH_S = 2.0
 
 log = logging.getLogger(__name__)
 
 Send = Callable[[Sequence[Span]], bool]
-"""True when the receiver took the spans. Blocks until that is known."""
+"""Blocks; returns True if the receiver took the spans."""
 
 
 class TraceSource(Journals, Protocol):
@@ -50,26 +50,26 @@ class TraceSource(Journals, Protocol):
 
 
 MARGIN = timedelta(seconds=60)
-"""An entry's instant may be so much earlier than its commit."""
+"""Largest delay from the instant of an entry to its commit."""
 
 
 class TraceMark:
-    """How far runs have been traced, as the time of an empty file. Its methods raise nothing: nothing of the past is
-    caught up with where there is none.
+    """The instant up to which runs are traced, as the modification time of an empty file.
+
+    Its methods raise nothing: without a mark, only new spans are sent.
     """
 
     def __init__(self, file: Path) -> None:
         self._file = file
 
     def note(self, at: datetime) -> None:
-        """All that was committed before `at` is done."""
         with suppress(OSError):
             store_folder.folder_of_ours(self._file.parent)
             self._file.touch(mode=0o600)
             os.utime(self._file, (at.timestamp(), at.timestamp()))
 
     def since(self, now: datetime) -> datetime:
-        """Runs with an entry from then on may have to be caught up with. The first mark is made here."""
+        """The earliest instant of entries whose spans may be missing. Creates the first mark."""
         try:
             noted = datetime.fromtimestamp(self._file.stat().st_mtime, UTC)
         except OSError:
@@ -88,54 +88,54 @@ class Traces:
         self._keeps = keeps
         self._content = content
         self._waiting: dict[str, datetime] = {}
-        """By run: the instant from which on its spans are to be sent."""
+        """Instants from which to send spans, by run."""
         self._missed = True
-        """True when runs must be sent again from the mark on."""
-        self._something = asyncio.Event()
+        """True if all runs since the mark must be sent."""
+        self._work = asyncio.Event()
 
     def committed(self, change: ChangeRecord) -> None:
         if rests(change):
-            self._mark_due(change.entry.run_id, change.at)
+            self._enqueue(change.entry.run_id, change.at)
 
     def send_again(self, run_id: str) -> None:
-        """Spans of the last minute of another agent, which is dead and may not have sent them."""
-        self._mark_due(run_id, utc_now() - MARGIN)
+        """Sends the last minute of a run again, because its agent died and may not have sent them."""
+        self._enqueue(run_id, utc_now() - MARGIN)
 
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            if await self._all_sent():
-                self._something.clear()
-                await self._something.wait()
+            if await self._send_waiting():
+                self._work.clear()
+                await self._work.wait()
                 await asyncio.sleep(SOON_S)
             else:
                 await asyncio.sleep(PAUSE_S)
 
     async def finish(self, within_s: float = FINISH_S) -> None:
-        """Waits `within_s` seconds at most: the rest is sent after the next start."""
+        """Sends for up to `within_s` seconds; the rest follows after the next start."""
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
-                await self._all_sent()
+                await self._send_waiting()
 
-    def _mark_due(self, run_id: str, since: datetime) -> None:
+    def _enqueue(self, run_id: str, since: datetime) -> None:
         if not self._keeps(trace_id(run_id)):
             return
-        if len(self._waiting) < MOST_WAITING:
+        if len(self._waiting) < MAX_QUEUED:
             self._waiting[run_id] = min(since, self._waiting.get(run_id, since))
         else:
             self._missed = True
-        self._something.set()
+        self._work.set()
 
-    async def _all_sent(self) -> bool:
+    async def _send_waiting(self) -> bool:
         try:
             now = utc_now()
             while self._waiting or self._missed:
                 if self._missed:
-                    since = max(self._mark.since(now), now - LONGEST_BACK)
+                    since = max(self._mark.since(now), now - MAX_CATCH_UP)
                     moved = await self._store.changed_since(since)
                     self._missed = False
                     self._waiting |= {run_id: since for run_id in moved if self._keeps(trace_id(run_id))}
-                if not await self._sent():
+                if not await self._send_batch():
                     return False
         except Exception:  # an observer's error must not end the agent
             log.exception("traces are not sent, tried again")
@@ -143,28 +143,28 @@ class Traces:
         self._mark.note(now)
         return True
 
-    async def _sent(self) -> bool:
-        """Sends the first runs of the queue; they stay there unless the receiver took them."""
-        some, is_taken = dict(islice(self._waiting.items(), RUNS_AT_ONCE)), False
-        for run_id in some:
+    async def _send_batch(self) -> bool:
+        """Sends a batch of runs; they stay queued unless the receiver took them."""
+        batch, is_taken = dict(islice(self._waiting.items(), RUNS_PER_BATCH)), False
+        for run_id in batch:
             del self._waiting[run_id]
         try:
-            journals = [(await self._store.entries(run_id), since) for run_id, since in some.items()]
-            is_taken = await in_daemon_thread(partial(self._send_all, journals), name="traces")
+            journals = [(await self._store.entries(run_id), since) for run_id, since in batch.items()]
+            is_taken = await in_daemon_thread(partial(self._send_journals, journals), name="traces")
         finally:
             if not is_taken:
-                self._waiting |= some
+                self._waiting |= batch
         return is_taken
 
-    def _send_all(self, journals: Iterable[tuple[Sequence[Entry], datetime]]) -> bool:
+    def _send_journals(self, journals: Iterable[tuple[Sequence[Entry], datetime]]) -> bool:
         spans = [span for entries, since in journals for span in self._spans(entries, since)]
-        return all(self._send(spans[i : i + AT_ONCE]) for i in range(0, len(spans), AT_ONCE))
+        return all(self._send(spans[i : i + SPANS_PER_REQUEST]) for i in range(0, len(spans), SPANS_PER_REQUEST))
 
     def _spans(self, entries: Sequence[Entry], since: datetime) -> Sequence[Span]:
         try:
-            return stretch(entries, since=since, content=self._content)
-        except Damaged:  # who reads its files is told
+            return spans_since_rest(entries, since=since, content=self._content)
+        except Damaged:  # readers of its files learn of it
             return ()
         except Exception:
-            log.exception("a trace cannot be told", extra={"run_id": entries[0].run_id})
+            log.exception("spans of a run cannot be made", extra={"run_id": entries[0].run_id})
             return ()

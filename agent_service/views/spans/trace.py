@@ -1,17 +1,16 @@
-"""The trace of a run: each item of its history becomes a span when it ends. The same journal gives the same bytes.
+"""The trace of a run: each item of its history becomes a span at its end. The same journal gives the same bytes.
 
     invoke_agent agentic-loop       the run: from its acceptance to its end
       wait queued
       chat MODEL                    a model call
       execute_tool TOOL             a step, with all of its attempts
         attempt 1, attempt 2 …      the parents of its executor's spans
-        execute_tool TOOL           a task of it, and each time that it is asked again
+        execute_tool TOOL           a task of it, and each repetition
       wait approval, wait question, wait person, wait model_retry, wait time
-      invoke_agent agentic-loop     from when an answer opened an escalated run again to its next end
+      invoke_agent agentic-loop     an escalated run from its reopening to its next end
 
-Instants are those of the entries. Ids follow from the run and the item; that of an attempt is the one which the
-`traceparent` of its request names. Without content a span carries names, numbers and classes, and no text of goals,
-models or tools.
+Instants are those of the entries. Span ids are derived from run and item; an attempt has the id in the `traceparent` of
+its request. Without content a span has names, numbers and classes, and no text of goals, models or tools.
 """
 
 import json
@@ -39,11 +38,11 @@ AGENT = "agentic-loop"
 MOST_CONTENT = 32_768
 
 Attributes = dict[str, Value]
-"""By the names of the OpenTelemetry conventions (semantic-conventions 1.41), and ours (`agentic.…`)."""
+"""Keys are names of the OpenTelemetry conventions (semantic-conventions 1.41), or ours (`agentic.…`)."""
 Content = Callable[[ModelQuestion], PromptText]
 """Renders the prompt of a call; None for spans without content."""
 OPERATIONS = {"phase": "chat", "step": "execute_tool", "task": "execute_tool", "ending": "invoke_agent"}
-OF_ITEMS = {
+ITEM_ATTRIBUTES = {
     "agentic.phase": ("phase",),
     "agentic.call": ("call",),
     "agentic.step": ("step",),
@@ -67,27 +66,28 @@ OF_ITEMS = {
     "gen_ai.usage.output_tokens": ("usage.output_tokens", "end.spent.output_tokens"),
     "gen_ai.usage.cache_read.input_tokens": ("usage.cache_read_tokens",),
 }
-"""Attributes of all spans: their names, and where in an item the value is found, if it has one."""
+"""Attributes of all spans, with the paths of their values in an item; the first that is not None counts."""
 
 
-def stretch(
+def spans_since_rest(
     entries: Sequence[Entry], *, since: datetime | None = None, content: Content | None = None
 ) -> Sequence[Span]:
-    """The spans that ended after the last rest before the newest of `entries`, or before `since`; `entries` begin with
-    the run's first. Raises Damaged, and ValueError for a journal that cannot be told.
+    """Spans that ended after the run last rested, before its newest entry and, if given, before `since`.
+
+    `entries` is the whole journal. Raises Damaged, and ValueError if it cannot be replayed.
     """
     changes = tuple(replay(entries)) if content else ()
-    trace, told, is_told = Trace(content, changes), list[Span](), False
+    trace, spans, is_sent = Trace(content, changes), list[Span](), False
     for record in (entry.record() for entry in entries):
-        if is_told:
-            told.clear()
-        told += trace.ended(record)
-        is_told = rests(record) and (since is None or record.at < since)
-    return told
+        if is_sent:
+            spans.clear()
+        spans += trace.ended(record)
+        is_sent = rests(record) and (since is None or record.at < since)
+    return spans
 
 
 class Trace:
-    """`changes`: all of the run, for prompts; only needed with content."""
+    """`changes`: all of the run, to render prompts with content."""
 
     def __init__(self, content: Content | None, changes: Sequence[ChangeRecord]) -> None:
         self._content = content
@@ -95,16 +95,15 @@ class Trace:
         self._history = History()
 
     def ended(self, record: JournalRecord) -> Iterator[Span]:
-        """The spans that end with this entry."""
         for item in self._history.closed_by([record]):
             if not (item.again and item.opened_in == record.entry.seq):
-                yield from self._of(record, item)
+                yield from self._spans_of(record, item)
 
     @property
     def _run_id(self) -> str:
         return self._history.accepted.run_id
 
-    def _of(self, record: JournalRecord, item: Item) -> Iterator[Span]:
+    def _spans_of(self, record: JournalRecord, item: Item) -> Iterator[Span]:
         match item.kind:
             case "accepted":
                 yield self._span(item, "wait queued", {"agentic.waiting_for": "queued"})
@@ -120,14 +119,14 @@ class Trace:
                 about = {"agentic.waiting_for": item.about["kind"], "agentic.class": item.about.get("why")}
                 yield self._span(item, f"wait {item.about['kind']}", about)
             case "ending":
-                yield self._run(item)
+                yield self._run_span(item)
 
-    def _span(self, item: Item, name: str, about: Mapping[str, Value | None], **told: Any) -> Span:
+    def _span(self, item: Item, name: str, about: Mapping[str, Value | None], **fields: Any) -> Span:
         above, run_id, error = self._history.by_id.get(item.parent or ""), self._run_id, _error(item)
         known: dict[str, Value | None] = {"agentic.run_id": run_id, "agentic.wake_id": self._history.accepted.wake_id}
         known |= {"gen_ai.conversation.id": run_id, "gen_ai.operation.name": OPERATIONS.get(item.kind)}
         ids = {"span_id": span_id(self._key(item)), "parent_id": span_id(self._key(above)) if above else self._root()}
-        attributes = {**known, **dict(_of_item(item)), **about, "error.type": error}
+        attributes = {**known, **dict(_item_attributes(item)), **about, "error.type": error}
         return Span(
             trace_id=trace_id(run_id),
             name=name,
@@ -135,11 +134,11 @@ class Trace:
             ended_at=item.ended_at or item.started_at,
             attributes={name: value for name, value in attributes.items() if value not in (None, "")},
             error=error,
-            **(ids | told),
+            **(ids | fields),
         )
 
     def _key(self, item: Item) -> str:
-        """An item that went on after the run's end is a second span, with its own id."""
+        """A reopened item is a second span with an id of its own."""
         key = f"{self._run_id}:{item.id}"
         if item.kind == "attempt":
             key = keys.request(self._run_id, item.step or 0, item.attempt or 0, *item.name[1:])
@@ -149,16 +148,16 @@ class Trace:
         again = self._history.reopened
         return span_id(f"{self._run_id}:reopened:{again}") if again else root_span_id(self._run_id)
 
-    def _run(self, item: Item) -> Span:
+    def _run_span(self, item: Item) -> Span:
         event, again = self._history.accepted, self._history.reopened > 0
         links = () if again else (context_of(event.traceparent), _request_of(event.brief.parent))
-        about = self._said({"agentic.goal": event.brief.goal, "agentic.reason": item.text})
+        about = self._content_of({"agentic.goal": event.brief.goal, "agentic.reason": item.text})
         ids = {"span_id": self._root(), "parent_id": root_span_id(self._run_id) if again else None}
         about["gen_ai.agent.name"] = AGENT
         return self._span(item, f"invoke_agent {AGENT}", about, links=tuple(filter(None, links)), **ids)
 
     def _call(self, item: Item) -> dict[str, Value | None]:
-        """Also what became of the plan that came along."""
+        """Includes the ruling on the plan that came along."""
         about: dict[str, Value | None] = {}
         if thought := item.thought:
             reply, made = thought.reply, thought.reply.provenance
@@ -170,11 +169,12 @@ class Trace:
             about[f"gen_ai.usage.{written}.input_tokens"] = reply.usage.cache_write_tokens
             decisions = DECISIONS.dump_python((reply.decision, reply.plan), mode="json") if self._content else ()
             said: JsonValue = [{"role": "assistant", "parts": _parts(_text(one) for one in decisions if one)}]
-            about |= self._said({"gen_ai.output.messages": said})
+            about |= self._content_of({"gen_ai.output.messages": said})
         if self._content:
             prompt = self._content(question_of(item, self._changes))
             user: JsonValue = [{"role": "user", "parts": _parts(prompt.user)}]
-            about |= self._said({"gen_ai.system_instructions": _parts(prompt.system), "gen_ai.input.messages": user})
+            prompts = {"gen_ai.system_instructions": _parts(prompt.system), "gen_ai.input.messages": user}
+            about |= self._content_of(prompts)
         return about
 
     def _step(self, record: JournalRecord, item: Item) -> Mapping[str, Value | None]:
@@ -183,14 +183,14 @@ class Trace:
         if result and result.result:
             said["gen_ai.tool.call.result"] = result.result.model_dump(mode="json", exclude_none=True)
         request = (self._run_id, item.step, *(item.name[1:] if item.task else ()))
-        return self._said(said) | {"gen_ai.tool.call.id": ":".join(map(str, request))}
+        return self._content_of(said) | {"gen_ai.tool.call.id": ":".join(map(str, request))}
 
-    def _said(self, values: Mapping[str, JsonValue]) -> dict[str, Value | None]:
+    def _content_of(self, values: Mapping[str, JsonValue]) -> dict[str, Value | None]:
         return {name: _text(value)[:MOST_CONTENT] for name, value in values.items()} if self._content else {}
 
 
-def _of_item(item: Item) -> Iterator[tuple[str, Value | None]]:
-    for name, paths in OF_ITEMS.items():
+def _item_attributes(item: Item) -> Iterator[tuple[str, Value | None]]:
+    for name, paths in ITEM_ATTRIBUTES.items():
         found = (_at(item, path) for path in paths)
         yield name, next((value for value in found if value is not None), None)
 

@@ -1,1 +1,1 @@
-"""A run's folder on disk: written from the journal, atomically, and never read back."""
+"""The folders of runs on disk: rendered from the journal, atomically, and never read back as data."""

@@ -1,9 +1,8 @@
-"""The workspace: a folder of files for people per run, `<root>/<run_id>/…`, six pages and `artifacts/`.
+"""The workspace: one folder of files for people per run, `<root>/<run_id>/…`, with six pages and `artifacts/`.
 
-Names are matched before they touch the disk; folders are opened one below the other, and no link is followed. Only a
-regular file with one name, on the folder's own device, is read, also when something else takes its place meanwhile.
-Files are written aside and renamed; writers take turns by a lock. What is written can be rendered again, so only
-removing waits for the disk. Nothing is async.
+Names are checked before they touch the disk; folders are opened one below the other, without following links. Only a
+regular file with one name, on the folder's device, is read, even if something else takes its place meanwhile. Files are
+staged and renamed under a lock. They can be rendered again, so only removal syncs the disk. Nothing is async.
 """
 
 import errno
@@ -30,26 +29,26 @@ MAX_BYTES = 64 << 20
 MAX_LISTED = 1_000
 MAX_REPLACED = 100
 BLOCK = 512
-"""Bytes of what a file system counts by."""
+"""Bytes of the unit of `st_blocks`."""
 
 _FOREIGN = frozenset({errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EOPNOTSUPP, errno.EISDIR})
 
 
 class IllegalName(ValueError):
-    """No run and no file of a run may have this name; nothing was touched."""
+    """No run, or file of a run, has this name; nothing was touched."""
 
 
 class Unsafe(OSError):
-    """Something other than a plain file or folder: remove it by hand, then try again."""
+    """Something else is in the place of a plain file or folder: remove it by hand, then try again."""
 
 
 class TooLarge(OSError):
-    """The file is larger than what is read into memory."""
+    """The file has more than MAX_BYTES."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
-    """`size` is in bytes; `sha256` in hex, null for a file too large to be hashed for a list."""
+    """`size` is in bytes; `sha256` in hex, null for a file that is too large to hash for a list."""
 
     path: str
     size: int
@@ -58,14 +57,14 @@ class Listed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """The files of a run, and other entries of its folder: links, pipes, strange names."""
+    """The files of a run; `foreign` are other entries of its folder, such as links, pipes, unknown names."""
 
     files: tuple[Listed, ...]
     foreign: tuple[str, ...]
 
 
 def checked(run_id: str) -> str:
-    """The run's folder below the root. Raises IllegalName for what is not `run_` and a ULID."""
+    """Returns `run_id`, the name of its folder. Raises IllegalName unless it is `run_` and a ULID."""
     if not is_run_id(run_id):
         raise IllegalName(f"{run_id[:80]!r} is not a run id (run_ and a ULID): it has no folder")
     return run_id
@@ -76,36 +75,36 @@ class Workspace:
         self._root = root
 
     def write(self, run_id: str, files: Mapping[str, bytes]) -> None:
-        """Writes what differs. Raises IllegalName, and OSError (Unsafe, a full disk): then no file is half written."""
+        """Writes the files that differ, each atomically. Raises IllegalName, and OSError (Unsafe, a full disk)."""
         checked(run_id)
         with self._writing() as staging:
             staged = [
                 (path, _write_new(str(number), data, beneath=staging))
                 for number, (path, data) in enumerate(files.items())
-                if not self._has(run_id, path, data)
+                if not self._holds(run_id, path, data)
             ]
             for path, aside in staged:
-                place, name = _place_of(path)
-                with self._below(run_id, place, made=True) as at:
+                subfolder, name = _location_of(path)
+                with self._below(run_id, subfolder, create=True) as at:
                     os.rename(aside, name, src_dir_fd=staging, dst_dir_fd=at)
 
     def read(self, run_id: str, path: str) -> bytes | None:
-        """None where there is none. Raises IllegalName, Unsafe for no plain file, TooLarge for more than MAX_BYTES."""
-        place, name = _place_of(path)
-        with suppress(FileNotFoundError), self._below(checked(run_id), place) as at, _plain_file(name, at) as file:
+        """None if it is missing. Raises IllegalName, Unsafe and TooLarge."""
+        subfolder, name = _location_of(path)
+        with suppress(FileNotFoundError), self._below(checked(run_id), subfolder) as at, _plain_file(name, at) as file:
             if len(data := file.read(MAX_BYTES + 1)) > MAX_BYTES:
                 raise TooLarge(errno.EFBIG, f"has more than the {MAX_BYTES} bytes that are read at once", name)
             return data
         return None
 
     def files(self, run_id: str) -> Listing | None:
-        """By path, the first MAX_LISTED; None without a folder. Raises IllegalName, and Unsafe for no folder."""
+        """The first MAX_LISTED files by path; None without a folder. Raises IllegalName and Unsafe."""
         files, foreign = list[Listed](), list[str]()
         with suppress(FileNotFoundError), self._below(checked(run_id)) as run:
-            for place in ("", f"{ARTIFACTS}/"):
+            for subfolder in ("", f"{ARTIFACTS}/"):
                 try:
-                    with _folders(run, place.rstrip("/")) as at:
-                        _list(place, at, files, foreign)
+                    with _open_folders(run, subfolder.rstrip("/")) as at:
+                        _list(subfolder, at, files, foreign)
                 except FileNotFoundError:
                     pass
                 except Unsafe:
@@ -127,13 +126,13 @@ class Workspace:
                         os.fsync(run)
 
     def sizes(self) -> dict[str, int]:
-        """In bytes, by run."""
+        """Bytes on disk, by run."""
         return {
             run_id: _bytes_in(self._root / run_id) for run_id in self.runs() if not (self._root / run_id).is_symlink()
         }
 
-    def put_away(self, run_ids: Iterable[str]) -> None:
-        """Removes pages only. Raises OSError."""
+    def remove_pages(self, run_ids: Iterable[str]) -> None:
+        """Removes pages, and a folder that is empty then. Raises OSError."""
         wanted = [checked(run_id) for run_id in run_ids]
         if not wanted:
             return
@@ -143,31 +142,31 @@ class Workspace:
                     for page in FILES:
                         with suppress(FileNotFoundError):
                             os.unlink(page, dir_fd=run)
-                with suppress(OSError):  # its artifacts are there, or something that is not ours
+                with suppress(OSError):  # artifacts or foreign files are left
                     os.rmdir(name, dir_fd=root)
 
     def has_pages(self, run_id: str) -> bool:
-        """Raises IllegalName, and Unsafe where the folder is none."""
+        """Raises IllegalName and Unsafe."""
         with suppress(FileNotFoundError), self._below(checked(run_id)) as run:
             return not set(FILES).isdisjoint(_names(run))
         return False
 
     def runs(self) -> list[str]:
-        """Those that changed first come first."""
+        """Run ids in order of the last change of their folders."""
         with suppress(FileNotFoundError), os.scandir(self._root) as found:
             changed = [(entry.stat(follow_symlinks=False).st_mtime_ns, entry.name) for entry in found]
             return [name for _, name in sorted(changed) if is_run_id(name)]
         return []
 
-    def _has(self, run_id: str, path: str, data: bytes) -> bool:
+    def _holds(self, run_id: str, path: str, data: bytes) -> bool:
         with suppress(Unsafe, TooLarge):
             return self.read(run_id, path) == data
         return False
 
     @contextmanager
     def _writing(self) -> Iterator[int]:
-        for made in (self._root, self._root / STAGING):
-            store_folder.folder_of_ours(made)
+        for folder in (self._root, self._root / STAGING):
+            store_folder.folder_of_ours(folder)
         with self._below(STAGING) as staging:
             fcntl.flock(staging, fcntl.LOCK_EX)
             _clear(staging)
@@ -177,15 +176,15 @@ class Workspace:
                 _clear(staging)
 
     @contextmanager
-    def _below(self, *names: str, made: bool = False) -> Iterator[int]:
+    def _below(self, *names: str, create: bool = False) -> Iterator[int]:
         with ExitStack() as opened:
             root = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY)
             opened.callback(os.close, root)
-            yield opened.enter_context(_folders(root, *names, made=made))
+            yield opened.enter_context(_open_folders(root, *names, create=create))
 
 
-def _place_of(path: str) -> tuple[str, str]:
-    """Folder (empty for the run's own) and name of a file. Raises IllegalName."""
+def _location_of(path: str) -> tuple[str, str]:
+    """Subfolder, if any, and name of a file. Raises IllegalName."""
     if path in FILES:
         return "", path
     if is_artifact_path(path):
@@ -194,14 +193,14 @@ def _place_of(path: str) -> tuple[str, str]:
 
 
 @contextmanager
-def _folders(beneath: int, *names: str, made: bool = False) -> Iterator[int]:
-    """The last of these, each in the one before; empty names are left out. Raises FileNotFoundError, Unsafe."""
+def _open_folders(beneath: int, *names: str, create: bool = False) -> Iterator[int]:
+    """Opens nested folders; yields the innermost. Skips empty names. Raises FileNotFoundError and Unsafe."""
     with ExitStack() as opened:
         for name in filter(None, names):
-            if made:
+            if create:
                 with suppress(FileExistsError):
                     os.mkdir(name, 0o700, dir_fd=beneath)
-                    _left_to_owner(name, beneath)
+                    _give_to_owner(name, beneath)
             beneath = _opened(name, os.O_DIRECTORY, beneath)
             opened.callback(os.close, beneath)
         yield beneath
@@ -221,21 +220,21 @@ def _plain_file(name: str, beneath: int) -> BufferedReader:
     for _ in range(MAX_REPLACED):
         descriptor = _opened(name, os.O_NONBLOCK, beneath)
         try:
-            if _has_its_name(descriptor, name, beneath):
+            if _is_named_file(descriptor, name, beneath):
                 return os.fdopen(os.dup(descriptor), "rb")
         finally:
             os.close(descriptor)
     raise Unsafe(errno.EBUSY, "is replaced all the time", name)
 
 
-def _has_its_name(descriptor: int, name: str, beneath: int) -> bool:
-    """False where a rename puts another file in its place at this moment. Raises Unsafe for no plain file."""
+def _is_named_file(descriptor: int, name: str, beneath: int) -> bool:
+    """False while a rename replaces the file. Raises Unsafe for anything but a plain file."""
     opened = os.fstat(descriptor)
     if opened.st_nlink and (
         not stat.S_ISREG(opened.st_mode) or opened.st_nlink > 1 or opened.st_dev != os.fstat(beneath).st_dev
     ):
         raise Unsafe(errno.EINVAL, "is no plain file with one name: remove it", name)
-    os.listdir(beneath)  # waits for who unlinks: a name is counted off before it is gone
+    os.listdir(beneath)  # waits for a concurrent unlink, which drops the link count before the name
     with suppress(FileNotFoundError):
         named = os.stat(name, dir_fd=beneath, follow_symlinks=False)
         return os.path.samestat(opened, named) and opened.st_nlink == named.st_nlink == 1
@@ -243,22 +242,22 @@ def _has_its_name(descriptor: int, name: str, beneath: int) -> bool:
 
 
 def _write_new(name: str, data: bytes, *, beneath: int) -> str:
-    """Not yet on disk for sure."""
+    """Does not sync."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     with os.fdopen(os.open(name, flags, 0o600, dir_fd=beneath), "wb") as file:
-        _left_to_owner(name, beneath)
+        _give_to_owner(name, beneath)
         file.write(data)
     return name
 
 
-def _left_to_owner(path: str, beneath: int) -> None:
+def _give_to_owner(path: str, beneath: int) -> None:
     if os.geteuid() == 0:
         owner = os.fstat(beneath)
         os.chown(path, owner.st_uid, owner.st_gid, dir_fd=beneath, follow_symlinks=False)
 
 
 def _clear(beneath: int) -> None:
-    for name in os.listdir(beneath):  # of a descriptor, which no path has
+    for name in os.listdir(beneath):  # a descriptor has no path to iterate
         _removed(name, beneath)
 
 
@@ -273,26 +272,26 @@ def _removed(name: str, beneath: int) -> bool:
 
 
 def _bytes_in(folder: Path) -> int:
-    below = (place for at, _, names in os.walk(folder) for place in (at, *(f"{at}/{name}" for name in names)))
-    taken = 0
-    for place in below:
-        with suppress(FileNotFoundError):
-            taken += os.lstat(place).st_blocks * BLOCK
-    return taken
+    total = 0
+    for at, _, names in os.walk(folder):
+        for path in (at, *(f"{at}/{name}" for name in names)):
+            with suppress(FileNotFoundError):
+                total += os.lstat(path).st_blocks * BLOCK
+    return total
 
 
-def _names(place: int) -> list[str]:
-    with os.scandir(place) as found:
+def _names(folder: int) -> list[str]:
+    with os.scandir(folder) as found:
         return heapq.nsmallest(MAX_LISTED, (entry.name for entry in found))
 
 
-def _list(prefix: str, place: int, files: list[Listed], foreign: list[str]) -> None:
-    for name in _names(place):
+def _list(prefix: str, folder: int, files: list[Listed], foreign: list[str]) -> None:
+    for name in _names(folder):
         if (path := f"{prefix}{name}") == ARTIFACTS:
             continue
         try:
-            _place_of(path)
-            with _plain_file(name, place) as file:
+            _location_of(path)
+            with _plain_file(name, folder) as file:
                 size = os.fstat(file.fileno()).st_size
                 digest = hashlib.file_digest(file, "sha256").hexdigest() if size <= MAX_BYTES else None
             files.append(Listed(path=path, size=size, sha256=digest))

@@ -1,11 +1,11 @@
-"""Renders the folders of runs, always from their stored entries, with copies of their artifacts.
+"""Renders the folders of runs from their stored entries, with copies of their artifacts.
 
-    the run ends, or rests for a person     soon, one run after another
-    its files are read                      before that, where the folder is behind
-    the run goes on                         once it has stood still for some seconds
+    the run ends or waits for a person     soon, one run after another
+    its files are read                     first, if the folder is stale
+    the run goes on                        after some seconds without a new entry
 
-What is due is in memory: what a crash left behind is rendered when it is read. An error of rendering fails no turn:
-it is tried again, or left to who reads.
+The queue is in memory: after a crash a folder is rendered when it is read. An error of rendering fails no turn; it is
+retried, or raised to the next reader.
 """
 
 import asyncio
@@ -31,16 +31,16 @@ from schemas.values import dataclass
 
 SOON_S = 0.2
 LATER_S = 3.0
-"""So long a live run must have stood still; what failed is tried again so much later."""
+"""Delay after the newest entry of a live run, and before another attempt."""
 REST, MOST_REST_S = 19.0, 2.0
-"""The pause after each run, in times of what it took, and at most, in seconds: rendering takes a twentieth of a CPU."""
+"""Pause after each run: this multiple of its time, but at most so many seconds. Rendering takes 5 % of a CPU."""
 FLUSH_S = 5.0
 REMEMBERED_RUNS = 1024
 MOST_DUE, MOST_LATER = 100_000, 10_000
-"""Runs that are marked, and those for later: others are rendered when they are read."""
-PUT_AWAY_AT_ONCE = 500
+"""Bounds of the queues; runs beyond are rendered when they are read."""
+REMOVED_AT_ONCE = 500
 MAX_ARTIFACTS, MAX_TOTAL = 100, 4 * MAX_BYTES
-"""Copies of one run, and their bytes."""
+"""Number and bytes of the copies for one run."""
 
 log = logging.getLogger(__name__)
 
@@ -50,18 +50,18 @@ class RunSource(Journals, Protocol):
         """Raises Damaged and TryAgain."""
 
     async def open_or_changed(self, since: datetime) -> Sequence[str]:
-        """Runs that have not ended, and those with an entry at or after `since`."""
+        """Runs that have not ended, or have an entry at or after `since`."""
 
     def quarantine(self, found: Damaged) -> None: ...
 
 
 class ArtifactChanged(Exception):
-    """What is stored under the artifact's name is not what the journal recorded."""
+    """The stored artifact is not the one that the journal recorded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rendered:
-    """`artifacts`, by path, are those with a lawful name; `version` is the newest entry's number."""
+    """`artifacts` are those with a legal name, by path; `version` is the number of the newest entry."""
 
     artifacts: dict[str, NamedArtifact]
     ended: bool
@@ -76,33 +76,33 @@ async def write(run_id: str, store: RunSource, workspace: Workspace, artifacts: 
     if run is None:
         return None
     entries = await store.entries(run_id, limit=run.state.version)
-    rendered, missing = await asyncio.to_thread(_written, run.state, entries, workspace)
-    if copies := await _fetched(artifacts, run_id, missing):
+    rendered, missing = await asyncio.to_thread(_write_pages, run.state, entries, workspace)
+    if copies := await _fetch(artifacts, run_id, missing):
         await asyncio.to_thread(workspace.write, run_id, copies)
     return rendered
 
 
-def _written(run: RunState, entries: Sequence[Entry], workspace: Workspace) -> tuple[Rendered, list[NamedArtifact]]:
+def _write_pages(run: RunState, entries: Sequence[Entry], workspace: Workspace) -> tuple[Rendered, list[NamedArtifact]]:
     if flaw := flaw_in_chain(entries):
         raise Tampered(run.run_id, flaw)
     records = [entry.record() for entry in entries]
     pages = loaded("agent_service.views.pages:pages")(run, records)
     workspace.write(run.run_id, {name: text.encode() for name, text in pages.items()})
     named = kept_artifacts(records)
-    missing = [one for one in [*named.values()][:MAX_ARTIFACTS] if not _is_there(workspace, run, one)]
+    missing = [one for one in [*named.values()][:MAX_ARTIFACTS] if not _is_copied(workspace, run, one)]
     return Rendered(artifacts=named, ended=run.final, version=len(records)), missing
 
 
-def _is_there(workspace: Workspace, run: RunState, artifact: NamedArtifact) -> bool:
-    """Without a hash it may have changed by the end."""
+def _is_copied(workspace: Workspace, run: RunState, artifact: NamedArtifact) -> bool:
+    """At the end of the run, an artifact without a hash is copied again: it may have changed."""
     with suppress(Unsafe, TooLarge):
         copy = workspace.read(run.run_id, artifact.path)
         return copy is not None and artifact.is_brought_by(copy) and not (run.final and artifact.sha256 is None)
     return False
 
 
-async def _fetched(artifacts: ArtifactReader, run_id: str, wanted: Iterable[NamedArtifact]) -> dict[str, bytes]:
-    """By path. Raises what the store raises."""
+async def _fetch(artifacts: ArtifactReader, run_id: str, wanted: Iterable[NamedArtifact]) -> dict[str, bytes]:
+    """Contents by path. Raises as the port does."""
     contents: dict[str, bytes] = {}
     for artifact in wanted:
         room = min(MAX_BYTES, MAX_TOTAL - sum(map(len, contents.values())))
@@ -116,8 +116,8 @@ async def _fetched(artifacts: ArtifactReader, run_id: str, wanted: Iterable[Name
 
 
 class Folders:
-    """`keep`: of how many ended runs the pages stay. A run that ended is not rendered at all, unless it has artifacts
-    to be copied, once so many have ended after it.
+    """`keep` is the number of ended runs whose pages stay. A run is skipped if as many ended after it before its turn,
+    unless it has artifacts to copy.
     """
 
     def __init__(self, store: RunSource, workspace: Workspace, artifacts: ArtifactReader, *, keep: int) -> None:
@@ -128,10 +128,10 @@ class Folders:
         self._due: dict[str, None] = {}
         self._ended: OrderedDict[str, None] = OrderedDict()
         self._later: dict[str, float] = {}
-        """Due instants (monotonic, in seconds) of live runs, and of those that failed; earliest first."""
+        """Due instants (monotonic, in seconds) of live runs and of retries; earliest first."""
         self._rendered: OrderedDict[str, Rendered] = OrderedDict()
-        self._lying: dict[str, None] = {}
-        """Ended runs whose pages lie in their folders, oldest first."""
+        self._with_pages: dict[str, None] = {}
+        """Ended runs with pages on disk, oldest first."""
         self._news = asyncio.Event()
         self._turn = asyncio.Lock()
         self._outage = Outage("the disk for files of runs, or what they are made of,", log)
@@ -139,26 +139,26 @@ class Folders:
     def committed(self, change: ChangeRecord) -> None:
         run_id, ended = change.after.run_id, change.ended
         if ended and not change.after.artifacts:
-            self._unmark(run_id)
+            self._dequeue(run_id)
             self._ended[run_id] = None
             if len(self._ended) > self._keep:
                 self._ended.popitem(last=False)
         elif (ended or change.paused) and len(self._due) < MOST_DUE:
             self._due[run_id] = None
         else:
-            self._mark_later(run_id)
+            self._enqueue_later(run_id)
         self._news.set()
 
-    async def up_to_date(self, run_id: str) -> Rendered | None:
-        """For who reads. None without such a run. Raises Damaged, and TryAgain where it cannot be written now."""
+    async def refreshed(self, run_id: str) -> Rendered | None:
+        """Renders the folder if it is stale; None for an unknown run. Raises Damaged, and TryAgain if a write fails."""
         async with self._turn:
             run = await self._store.load(run_id)
             if run is None:
                 return None
             known = self._rendered.get(run_id)
             try:
-                lies = await asyncio.to_thread(self._workspace.has_pages, run_id)
-                if known and lies and known.version == run.state.version:
+                has_pages = await asyncio.to_thread(self._workspace.has_pages, run_id)
+                if known and has_pages and known.version == run.state.version:
                     return known
                 return await self._render(run_id)
             except Damaged as error:
@@ -168,16 +168,16 @@ class Folders:
                 raise TryAgain(f"the files of run {run_id} are not written: {error!r}; ask again") from error
 
     async def files(self, run_id: str) -> Listing | None:
-        """Raises as `up_to_date` and Workspace.files."""
-        await self.up_to_date(run_id)
+        """Raises as `refreshed` and Workspace.files."""
+        await self.refreshed(run_id)
         return await asyncio.to_thread(self._workspace.files, run_id)
 
     async def read(self, run_id: str, path: str) -> bytes | None:
-        """An artifact that is not as its copy here should be comes from its store. None where there is none.
+        """Reads an artifact from its store if the copy is missing or differs; None if there is none.
 
-        Raises as `up_to_date`, Workspace.read and the ports, and ArtifactChanged.
+        Raises as `refreshed`, Workspace.read and the ports, and ArtifactChanged.
         """
-        rendered = await self.up_to_date(run_id)
+        rendered = await self.refreshed(run_id)
         copy = await asyncio.to_thread(self._workspace.read, run_id, path)
         named = rendered.artifacts.get(path) if rendered else None
         if named is None or (copy is not None and named.is_brought_by(copy)):
@@ -189,12 +189,10 @@ class Folders:
 
     async def run(self) -> None:
         """Until cancelled."""
-        with suppress(TryAgain, OSError):  # pages that are not known here stay
-            going_on, lying = (
-                await self._store.open_or_changed(utc_now()),
-                await asyncio.to_thread(self._workspace.runs),
-            )
-            self._lying = dict.fromkeys(run_id for run_id in lying if run_id not in {*going_on}) | self._lying
+        with suppress(TryAgain, OSError):  # pages that are not found now stay
+            unsettled = {*await self._store.open_or_changed(utc_now())}
+            found = await asyncio.to_thread(self._workspace.runs)
+            self._with_pages = {run_id: None for run_id in found if run_id not in unsettled} | self._with_pages
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LATER_S if self._later else None):
@@ -203,31 +201,31 @@ class Folders:
             await asyncio.sleep(SOON_S)
             while (run_id := self._next()) is not None:
                 began = monotonic()
-                await self._tried(run_id)
+                await self._try_render(run_id)
                 await asyncio.sleep(min(MOST_REST_S, REST * (monotonic() - began)))
 
     async def flush(self) -> None:
-        """Renders what is marked, FLUSH_S at most."""
+        """Renders queued runs for up to FLUSH_S."""
         with suppress(TimeoutError):
             async with asyncio.timeout(FLUSH_S):
                 for run_id in (*self._due, *self._ended, *self._later):
-                    await self._tried(run_id)
+                    await self._try_render(run_id)
 
     @asynccontextmanager
-    async def at_rest(self, forgotten: Collection[str]) -> AsyncIterator[None]:
-        """Inside, nothing is written, and the `forgotten` runs are dropped."""
+    async def at_rest(self, deleted: Collection[str]) -> AsyncIterator[None]:
+        """Keeps the folders untouched inside the context, and forgets the `deleted` runs."""
         async with self._turn:
-            for run_id in forgotten:
-                self._unmark(run_id)
-                self._lying.pop(run_id, None)
+            for run_id in deleted:
+                self._dequeue(run_id)
+                self._with_pages.pop(run_id, None)
             yield
 
-    def _mark_later(self, run_id: str) -> None:
+    def _enqueue_later(self, run_id: str) -> None:
         self._later.pop(run_id, None)
         if len(self._later) < MOST_LATER and run_id not in self._due:
             self._later[run_id] = monotonic() + LATER_S
 
-    def _unmark(self, run_id: str) -> None:
+    def _dequeue(self, run_id: str) -> None:
         for marks in (self._due, self._ended, self._later):
             marks.pop(run_id, None)
 
@@ -237,8 +235,8 @@ class Folders:
         first, at = next(iter(self._later.items()), (None, 0.0))
         return first if at <= monotonic() else None
 
-    async def _tried(self, run_id: str) -> None:
-        self._unmark(run_id)
+    async def _try_render(self, run_id: str) -> None:
+        self._dequeue(run_id)
         try:
             async with self._turn:
                 await self._render(run_id)
@@ -246,9 +244,9 @@ class Folders:
             self._store.quarantine(error)
         except (ValueError, Unsafe) as error:
             log.error("files of a run are not written, given up", extra={"run_id": run_id, "why": repr(error)})  # noqa: TRY400 # no fault of this program
-        except Exception as error:  # noqa: BLE001 - whatever it is, the other runs are to be rendered
+        except Exception as error:  # noqa: BLE001 - the other runs are rendered all the same
             self._outage.goes_on(repr(error))
-            self._mark_later(run_id)
+            self._enqueue_later(run_id)
         else:
             self._outage.over()
 
@@ -260,14 +258,14 @@ class Folders:
         self._rendered.move_to_end(run_id)
         if len(self._rendered) > REMEMBERED_RUNS:
             self._rendered.popitem(last=False)
-        self._lying.pop(run_id, None)
+        self._with_pages.pop(run_id, None)
         if rendered.ended:
-            self._lying[run_id] = None
-            surplus = list(self._lying)[: -self._keep][:PUT_AWAY_AT_ONCE]
-            for put_away in surplus:
-                del self._lying[put_away]
+            self._with_pages[run_id] = None
+            surplus = list(self._with_pages)[: -self._keep][:REMOVED_AT_ONCE]
+            for ended in surplus:
+                del self._with_pages[ended]
             try:
-                await asyncio.to_thread(self._workspace.put_away, surplus)
+                await asyncio.to_thread(self._workspace.remove_pages, surplus)
             except OSError as error:
-                log.warning("pages of ended runs are not put away", extra={"runs": len(surplus), "why": repr(error)})
+                log.warning("pages of ended runs are not removed", extra={"runs": len(surplus), "why": repr(error)})
         return rendered

@@ -1,4 +1,4 @@
-"""Checks a run's journal, and its folder against it; names the first place that was changed."""
+"""Verifies a run's journal, and its folder against the journal; reports the first change in each file."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,12 +16,12 @@ from schemas.values import dataclass
 JOURNAL = "journal"
 
 Kind = Literal["changed", "missing", "extra", "behind"]
-"""`behind`: the file is as of an earlier entry, and is rendered again when it is read."""
+"""`behind`: the file has the state of an earlier entry; the next read renders it again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flaw:
-    """`place` is `journal` or a path below the run's folder; `line` counts from 1, null where there are none."""
+    """`place` is `journal` or a path in the run's folder; `line` counts from 1 and is null for files without lines."""
 
     kind: Kind
     place: str
@@ -42,18 +42,19 @@ class Folder(Protocol):
 def verify(
     entries: Sequence[Entry], workspace: Folder, run_id: str, *, stored: Mapping[str, str] | None = None
 ) -> list[Flaw]:
-    """At most one flaw per place; only the journal's where that is flawed. A folder that is not there, or has no pages,
-    is rendered when it is read. `stored`: SHA-256 by path of what the object store has. Raises IllegalName.
+    """At most one flaw per place; a flawed journal is the only one. Missing folders and pages are no flaw.
+
+    `stored`: SHA-256 of the artifacts in the object store, by path. Raises IllegalName.
     """
     if flaw := flaw_in_journal(entries, run_id):
         return [Flaw(kind="changed", place=JOURNAL, text=flaw)]
     listing = workspace.files(run_id)
     if listing is None:
         return []
-    lying = {file.path for file in listing.files} | set(listing.foreign)
+    on_disk = {file.path for file in listing.files} | set(listing.foreign)
     artifacts = kept_artifacts(entry.record() for entry in entries)
-    paths = [*([] if lying.isdisjoint(FILES) else FILES), *artifacts]
-    made, flaws = cache(lambda seen: pages_of(entries[:seen])), list[Flaw]()
+    paths = [*([] if on_disk.isdisjoint(FILES) else FILES), *artifacts]
+    rendered, flaws = cache(lambda seen: pages_of(entries[:seen])), list[Flaw]()
     for path in paths:
         try:
             found = workspace.read(run_id, path)
@@ -65,8 +66,8 @@ def verify(
         elif path in artifacts:
             flaws += _flaw_in_artifact(artifacts[path], (stored or {}).get(path), found)
         else:
-            flaws += _flaw_in_page(path, found, made, len(entries))
-    strange = sorted(lying.difference(paths))
+            flaws += _flaw_in_page(path, found, rendered, len(entries))
+    strange = sorted(on_disk.difference(paths))
     return flaws + [Flaw(kind="extra", place=path, text="is not a file of this run") for path in strange]
 
 
@@ -86,12 +87,12 @@ def flaw_in_journal(entries: Sequence[Entry], run_id: str) -> str | None:
     return None
 
 
-def _flaw_in_page(name: str, found: bytes, made: Callable[[int], Mapping[str, str]], newest: int) -> Iterator[Flaw]:
-    """`made`: the pages as they were at an entry."""
-    expected = made(newest)[name].encode()
+def _flaw_in_page(name: str, found: bytes, rendered: Callable[[int], Mapping[str, str]], newest: int) -> Iterator[Flaw]:
+    """`rendered` gives the pages as of an entry."""
+    expected = rendered(newest)[name].encode()
     if found == expected:
         return
-    if seen := next((seen for seen in range(newest - 1, 0, -1) if found == made(seen)[name].encode()), None):
+    if seen := next((seen for seen in range(newest - 1, 0, -1) if found == rendered(seen)[name].encode()), None):
         yield Flaw(kind="behind", place=name, text=f"is as of entry {seen} of {newest}")
         return
     lines = enumerate(zip_longest(expected.splitlines(keepends=True), found.splitlines(keepends=True)), start=1)

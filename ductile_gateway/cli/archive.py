@@ -1,9 +1,8 @@
-"""`ductile-gateway backup` and `restore`: the ledger, and the keys of agents that it trusts, in a backup file.
+"""`ductile-gateway backup` and `restore` of the ledger, with the agent keys that it trusts.
 
-A ledger is restored where there is none: its rows are written one by one, and what is there already stays. Until all
-are there no gateway begins on it, and the same command finishes a restore that was killed. Open calls of a shared
-ledger belong to the backup, which never comes back, so that gateways adopt them. What was under way, and what runs may
-have done since, is in doubt (bus/ownership).
+A ledger is restored only where there is none. Its rows are written one by one; the same command finishes a restore that
+was killed, and no gateway starts on the ledger before. Open calls of a shared ledger get the backup as their owner,
+which is never alive, so that gateways adopt them. Calls since the backup are in doubt (bus/ownership).
 """
 
 import asyncio
@@ -43,9 +42,9 @@ commands = typer.Typer()
 Place = Annotated[str, typer.Argument(help="The backup file, or a folder for it.", metavar="FILE|FOLDER")]
 GATEWAY = "gateway"
 COMMAND = f"{subjects.SERVICE_GATEWAY} command"
-LOOKING = "looking"
-"""Where the copies of a shared ledger are that a backup makes, beside those of gateways."""
-TOGETHER = 64
+COPIES = "looking"
+"""Folder of the copies that backups make of a shared ledger, beside those of gateways."""
+ROWS_AT_ONCE = 64
 _WITHOUT_OWNERS = "UPDATE rows SET by = NULL, head = json_remove(head, '$.by', '$.position')"
 _ROWS = "SELECT kind, subject, head, body FROM rows WHERE kind <> 'mark' ORDER BY kind = 'notification', position"
 _KEPT = "{}, and nothing is overwritten: {}"
@@ -53,7 +52,7 @@ _CALLS = "SELECT count(*) FROM rows WHERE kind = 'call'"
 
 
 async def backup(settings: GatewaySettings, place: str, *, with_keys: bool, leave: bool, as_json: bool) -> None:
-    """For programs a ledger that is not there is told, not raised. Raises Misconfigured and TryAgain."""
+    """Raises TryAgain, and Misconfigured for a missing ledger, which `as_json` reports instead."""
     file = settings.store / FILE
     if settings.shared or file.is_file():
         async with _ledger(settings, leave=leave) as ledger:
@@ -73,7 +72,7 @@ async def backup(settings: GatewaySettings, place: str, *, with_keys: bool, leav
 
 @asynccontextmanager
 async def _ledger(settings: GatewaySettings, *, leave: bool) -> AsyncIterator[Path]:
-    """The file of the ledger, or a copy of the shared one. `leave`: no gateway begins on it again."""
+    """The ledger's file, or a copy of the shared one. `leave`: no gateway starts on it again."""
     async with AsyncExitStack() as held:
         if not settings.shared:
             if leave:
@@ -82,7 +81,7 @@ async def _ledger(settings: GatewaySettings, *, leave: bool) -> AsyncIterator[Pa
                 await held.enter_async_context(_left(rows))
             yield settings.store / FILE
             return
-        folder = held.enter_context(claimed(settings.cache / LOOKING))
+        folder = held.enter_context(claimed(settings.cache / COPIES))
         link = await held.enter_async_context(bus_at_hand(settings.nats, COMMAND))
         log = opening.log_of_gateways(link)
         await opening.check_shared(log)
@@ -96,7 +95,7 @@ async def _ledger(settings: GatewaySettings, *, leave: bool) -> AsyncIterator[Pa
 
 @asynccontextmanager
 async def _left(rows: Rows) -> AsyncIterator[None]:
-    """Inside, and afterwards unless it fails, no gateway begins on it."""
+    """No gateway starts on the ledger inside, and afterwards unless it fails."""
     before = await opening.mark_of(rows)
     mark = replace(before, state="left")
     await opening.put_mark(rows, mark, before=before)
@@ -136,7 +135,7 @@ async def restore(
     as_json: bool = False,
 ) -> None:
     """`backup`: its name, or the newest. `moved`: nothing has happened since. `new_keys`: the old ones are lost. Raises
-    Misconfigured where there is a ledger, a gateway, or a backup that does not prove itself, and TryAgain."""
+    TryAgain, and Misconfigured for an existing ledger, a running gateway or a backup without valid signature."""
     series = Series(place, GATEWAY)
     with series.opened(backup) as (name, opened):
         archive = opened.within(GATEWAY) or opened
@@ -148,13 +147,13 @@ async def restore(
                 async with _ready(settings, link, name) as rows:
                     await _bring(settings, archive, rows, name, moved=moved or archive.manifest.moved)
     where = f"the stream {subjects.STREAM_LEDGER}" if settings.shared else str(settings.store)
-    told = {"backup": name, "store": where, "calls": archive.manifest.about.get("calls", 0)}
-    sys.stdout.write(f"{json.dumps(told)}\n" if as_json else f"✓ {where} is as it was in {name}\n")
+    result = {"backup": name, "store": where, "calls": archive.manifest.about.get("calls", 0)}
+    sys.stdout.write(f"{json.dumps(result)}\n" if as_json else f"✓ {where} is as it was in {name}\n")
 
 
 @asynccontextmanager
 async def _ready(settings: GatewaySettings, link: NatsLink, backup: str) -> AsyncIterator[Rows]:
-    """The rows that it goes into: none, or those of this backup."""
+    """Rows to restore into: none yet, or those of this backup."""
     file = settings.store / FILE
     if settings.shared:
         log = opening.log_of_gateways(link)
@@ -195,7 +194,7 @@ async def _bring(settings: GatewaySettings, archive: Archive, rows: Rows, name: 
                 there = coming
             owner = of_backup(name) if settings.shared else ""
             for is_owed, some in groupby(await kept.read(_ROWS), key=lambda row: row[0] == "notification"):
-                found, size = list(some), 1 if is_owed else TOGETHER  # notifications have an order
+                found, size = list(some), 1 if is_owed else ROWS_AT_ONCE  # notifications have an order
                 for first in range(0, len(found), size):
                     brought = (_bring_row(rows, *row[1:], owner=owner) for row in found[first : first + size])
                     await asyncio.gather(*brought)
@@ -205,7 +204,7 @@ async def _bring(settings: GatewaySettings, archive: Archive, rows: Rows, name: 
 
 
 async def _bring_row(rows: Rows, subject: str, head: str, body: bytes, *, owner: str) -> None:
-    """What is there already stays. Raises Misconfigured where it is not as it was."""
+    """Keeps an existing row. Raises Misconfigured if it differs."""
     columns = columns_of(head)
     if owner and columns.get("state") in (OPEN, WAITING):
         columns["by"] = owner

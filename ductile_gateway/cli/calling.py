@@ -1,6 +1,7 @@
-"""`ductile-gateway call`: one call of one tool by hand, as the gateway would make it: the same check of its arguments,
-the same process in the same box, the same reading of what it answers. Neither bus nor agent take part, and nothing is
-remembered."""
+"""`ductile-gateway call`: calls one tool as the gateway would, without bus and agent, and stores nothing.
+
+Arguments are checked, the process is sandboxed and its answer is read in the same way.
+"""
 
 import asyncio
 import json
@@ -47,10 +48,10 @@ Arguments = Mapping[str, JsonValue]
 async def make_call(
     settings: GatewaySettings, tool: str, command: str, arguments: Arguments
 ) -> tuple[ToolOutcome, float]:
-    """What came of it, as an event would carry it, and after how many seconds. A signal to the process cancels it,
-    which ends the call. Raises typer.BadParameter, Misconfigured, TryAgain."""
+    """Outcome, as an event would carry it, and seconds. A signal cancels the call. Raises typer.BadParameter,
+    Misconfigured and TryAgain."""
     tools = await find_tools(settings)
-    intent, offer, given = _ready(tools, tool, command, arguments)
+    intent, offer, given = _admit(tools, tool, command, arguments)
     with cancelled_by_signals(lambda: None), TemporaryDirectory(prefix="agentic-call-") as place:
         folder, queues = Path(place), dict.fromkeys(settings.every_ductile(), lambda: None)
         async with (
@@ -62,19 +63,19 @@ async def make_call(
             return await _called(ToolCall.of(intent, given), intent, offer, runner, ledger)
 
 
-def _ready(tools: FoundTools, tool: str, command: str, arguments: Arguments) -> tuple[Intent, ToolOffer, Arguments]:
+def _admit(tools: FoundTools, tool: str, command: str, arguments: Arguments) -> tuple[Intent, ToolOffer, Arguments]:
     offers = Offers()
     offers.replace(tools.catalog)
     offer = offers.find(tool)
     if offer is None:
-        there = ", ".join(one.name for one in tools.catalog.tools) or "none at all"
-        why = f"there is no tool {tool}: there is {there}"
+        names = ", ".join(one.name for one in tools.catalog.tools) or "none at all"
+        why = f"there is no tool {tool}: there is {names}"
         raise typer.BadParameter("; ".join((why, *dict.fromkeys((*tools.problems, *tools.lacking)))))
-    spoken_of = offer.command(command)
-    if spoken_of is None:
-        there = ", ".join(one.name for one in offer.commands)
-        raise typer.BadParameter(f"tool {tool} has no command {command}: it has {there}")
-    named, given = _with_files(spoken_of, arguments)
+    offered = offer.command(command)
+    if offered is None:
+        names = ", ".join(one.name for one in offer.commands)
+        raise typer.BadParameter(f"tool {tool} has no command {command}: it has {names}")
+    named, given = _with_files(offered, arguments)
     try:
         asked = _asked(offer, command, named)
     except ValidationError as error:
@@ -130,9 +131,7 @@ async def _called(
     verdict = results.with_markdown_form(verdict, plugin=call.plugin, reads=results.reads_form(offer))
     outcome = fit_for_event(policy.after_run(verdict, intent))
     if outcome.status == "continuation" and not offer.continues:
-        message = (
-            f"{offer.name} says of itself that it never asks for more (`continues: false`), and an agent heeds that"
-        )
+        message = f"{offer.name} declares that it never asks for more (`continues: false`), so an agent refuses this"
         outcome = replace(failed("bad_continuation", message, retryable=False), job=outcome.job)
     return outcome, seconds
 
@@ -166,8 +165,8 @@ def call(
         raise typer.Exit(Exit.INTERRUPTED) from None
     if artifacts:
         _keep(outcome, artifacts)
-    told = json.dumps(_as_document(outcome, seconds), ensure_ascii=False) if as_json else _as_text(outcome, seconds)
-    sys.stdout.write(f"{told}\n")
+    shown = json.dumps(_as_document(outcome, seconds), ensure_ascii=False) if as_json else _as_text(outcome, seconds)
+    sys.stdout.write(f"{shown}\n")
     raise typer.Exit(Exit.FAILED if outcome.status == "error" else Exit.OK)
 
 
@@ -175,20 +174,19 @@ def _object(arguments: str) -> dict[str, Any]:
     try:
         given = strict.read(sys.stdin.buffer.read() if arguments == "-" else os.fsencode(arguments))
     except strict.NotStrictJson as error:
-        flaw = f"what is given as arguments {error}"
-        raise typer.BadParameter(f"{flaw}: give a JSON object, such as '{EXAMPLE}'") from error
+        raise typer.BadParameter(f"ARGUMENTS {error}: give a JSON object, such as '{EXAMPLE}'") from error
     if not isinstance(given, dict):
-        raise typer.BadParameter(f"the arguments are no JSON object: give one, such as '{EXAMPLE}'")
+        raise typer.BadParameter(f"ARGUMENTS is no JSON object: give one, such as '{EXAMPLE}'")
     return given
 
 
 def _as_document(outcome: ToolOutcome, seconds: float) -> dict[str, Any]:
-    told: dict[str, Any] = {"status": outcome.status, "seconds": round(seconds, 3), "stderr": outcome.job.stderr}
+    document: dict[str, Any] = {"status": outcome.status, "seconds": round(seconds, 3), "stderr": outcome.job.stderr}
     if outcome.status == "error":
         error = {"class": outcome.error_class, "message": outcome.message, "retryable": outcome.retryable}
-        return told | {"error": error}
+        return document | {"error": error}
     kept = [StoredArtifact(artifact.name, artifact) for artifact in outcome.artifacts]
-    return told | {"result": output_of(outcome, kept).model_dump(mode="json", exclude_none=True)}
+    return document | {"result": output_of(outcome, kept).model_dump(mode="json", exclude_none=True)}
 
 
 def _as_text(outcome: ToolOutcome, seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""The commands of `ductile-gateway`, and options that several of them have."""
+"""Commands of `ductile-gateway`, and their common options."""
 
 import os
 from collections.abc import Sequence
@@ -33,15 +33,15 @@ EXAMPLE = '{"text": "one two three"}'
 
 
 def settings_of(config: Path | None) -> GatewaySettings:
-    """For a command that serves no callers: its log has what is wrong, for people. Raises Misconfigured."""
+    """Settings of a command, which logs warnings as text. Raises Misconfigured."""
     settings = load(settings_file(config))
     json_log.set_up("WARNING", "text", redact=settings.secrets())
     return settings
 
 
 def settings_for_tools(config: Path | None, tools: Path | None) -> GatewaySettings:
-    """The named settings, or else ./agentic.yaml, or else those of `agentic dev`, beside whose folders ./tools counts;
-    `tools` replaces their tools. Raises Misconfigured."""
+    """The named settings, else ./agentic.yaml, else those of `agentic dev`, with ./tools added. `tools` replaces their
+    tools. Raises Misconfigured."""
     nearby = next(filter(os.path.lexists, (DEFAULT_FILE, OF_DEV)), None)
     settings = settings_of(config or nearby)
     if tools:
@@ -50,7 +50,7 @@ def settings_for_tools(config: Path | None, tools: Path | None) -> GatewaySettin
         return settings
     folders, is_dev = settings.plugins.folders, config is None and nearby in (OF_DEV, None)
     here = TOOLS.is_dir() and TOOLS.absolute() not in {folder.absolute() for folder in folders}
-    if is_dev:  # of a stack that may have ended long ago
+    if is_dev:  # the stack may have ended long ago
         folders = tuple(folder for folder in folders if folder.is_dir())
     if here and (is_dev or not folders):
         folders = (TOOLS, *folders)
@@ -107,5 +107,5 @@ def serve(
 
 
 def main(arguments: Sequence[str] | None = None, *, name: str = NAME) -> NoReturn:
-    """Run one command line, typed as `name`. Raises SystemExit; unknown errors stay."""
+    """Runs one command line, typed as `name`. Raises SystemExit."""
     commands.run(app, name, arguments)

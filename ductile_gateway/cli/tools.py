@@ -1,6 +1,6 @@
-"""`ductile-gateway check` and `new`: for those who write tools. Neither starts the gateway.
+"""`ductile-gateway check` and `new`, for authors of tools.
 
-`check` ends with 78 where something is wrong, or a chosen tool or command is left out; with 69 while Ductile does not
+`check` exits with 78 if something is wrong or a chosen tool or command is left out, with 69 while Ductile does not
 answer.
 """
 
@@ -45,7 +45,7 @@ BRINGS = {
 
 
 OF_DUCTILE = ("concurrency_safe", "retry_safe", "values", "output_schema", "schedule", "metadata")
-"""Keys that a Ductile reads and we do not."""
+"""Manifest keys that only Ductile reads."""
 ALIKE = 0.75
 LACKING: Mapping[type[BaseModel], Mapping[str, str]] = {
     PluginManifest: {

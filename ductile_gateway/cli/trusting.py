@@ -1,4 +1,4 @@
-"""`ductile-gateway trust`: shows the trusted keys; with `--again` trusts those that the agent tells now."""
+"""`ductile-gateway trust`: shows the trusted keys; with `--again` trusts the agent's present keys."""
 
 import asyncio
 import sys
@@ -25,32 +25,32 @@ commands = typer.Typer()
 
 
 async def trust(settings: GatewaySettings, *, again: bool) -> bool:
-    """Whether all that the agent tells is trusted, or no agent answers. Raises Failure where `again` can do nothing."""
-    given, told = settings.outbound.agent_keys, list[AgentKey]()
+    """True if all keys of the agent are trusted, or no agent answers. Raises Failure if `again` is impossible."""
+    given, keys = settings.outbound.agent_keys, list[AgentKey]()
     if again and given:
         raise Misconfigured("gateway.outbound.agent_keys names the keys that are trusted: change them there")
     try:
         async with bus_at_hand(settings.nats, COMMAND) as link:
-            told += await agent_keys(link)
+            keys += await agent_keys(link)
     except Failure as error:
         if again:
             raise
         _say(f"the agent could not be asked: {error}")
-    if again and not told:
+    if again and not keys:
         raise TryAgain("the agent tells no key, so that nothing is changed")
-    async with _pins(settings, to_be_changed=again) as pins:
+    async with _pins(settings, writable=again) as pins:
         if again:
-            await pins.trust(first_of(told))
-        return _shown(await pins.newest(), given, told)
+            await pins.trust(first_of(keys))
+        return _shown(await pins.newest(), given, keys)
 
 
 @asynccontextmanager
-async def _pins(settings: GatewaySettings, *, to_be_changed: bool) -> AsyncIterator[Pins]:
-    """Raises Misconfigured where they are to be changed beside a gateway that is alone."""
+async def _pins(settings: GatewaySettings, *, writable: bool) -> AsyncIterator[Pins]:
+    """Raises Misconfigured for a change beside a running gateway."""
     if settings.shared:
         async with bus_at_hand(settings.nats, COMMAND) as link:
             yield Pins(Rows(StreamCarrier(log_of_gateways(link))))
-    elif to_be_changed or not (settings.store / FILE).exists():
+    elif writable or not (settings.store / FILE).exists():
         with store_at_rest(settings.store):
             async with open_alone(settings.store) as rows:
                 yield Pins(rows)
@@ -59,22 +59,22 @@ async def _pins(settings: GatewaySettings, *, to_be_changed: bool) -> AsyncItera
             yield Pins(Rows(FileCarrier(file)))
 
 
-def _shown(pins: Sequence[Pin], given: Sequence[str], told: Sequence[AgentKey]) -> bool:
+def _shown(pins: Sequence[Pin], given: Sequence[str], keys: Sequence[AgentKey]) -> bool:
     for public in given:
         _say(f"trusted by gateway.outbound.agent_keys: {public}")
     for pin in () if given else pins:
-        gone = "" if not told or pin.id in {key.id for key in told} else ", which the agent has retired"
-        _say(f"trusted since {pin.pinned_at}: {pin.id} {pin.public}{gone}")
+        retired = "" if not keys or pin.id in {key.id for key in keys} else ", which the agent has retired"
+        _say(f"trusted since {pin.pinned_at}: {pin.id} {pin.public}{retired}")
     pinned = {pin.id: pin.public for pin in pins}
-    known = {key.id: key.public for key in told if key.public in given} if given else pinned
-    strange = contested_of(told, known)
-    for key in (key for key in told if key.id in strange):
+    known = {key.id: key.public for key in keys if key.public in given} if given else pinned
+    untrusted = contested_of(keys, known)
+    for key in (key for key in keys if key.id in untrusted):
         _say(f"told by the agent, and not trusted: {key.id} {key.public}")
     if not known:
         _say("no key is trusted yet: those of the agent are when the gateway first hears of them")
-    elif strange and not given:
+    elif untrusted and not given:
         _say("if that is your agent, with new keys: stop the gateway, then `ductile-gateway trust --again`")
-    return not (strange and known)
+    return not (untrusted and known)
 
 
 def _say(line: str) -> None:

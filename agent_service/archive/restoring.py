@@ -36,7 +36,7 @@ from agent_service.store.moving import MoveMarker, is_moved_away, read_marker, r
 from agent_service.store.opening import log_of_runs
 from agent_service.store.sqlite import RunStore
 from groundwork.archive.format import Archive
-from groundwork.archive.series import Series, put_in_place, set_aside, staging, write_out
+from groundwork.archive.series import Series, move_aside, move_into_place, staging, write_pieces
 from groundwork.nats.buckets import ArtifactBucket
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Misconfigured
@@ -81,7 +81,7 @@ async def restore(
         async with alone(loaded) as link:
             await _refuse_to_overwrite(loaded, link, name)
             calls = None
-            if archive.within(GATEWAY):
+            if archive.nested(GATEWAY):
                 options = [option for option, is_set in {"--moved": moved, "--new-keys": new_keys}.items() if is_set]
                 answer = await run_gateway("restore", str(archive.path), "--json", *options, config=config)
                 calls = int(answer["calls"])
@@ -178,12 +178,12 @@ async def _restore_runs(
                 async with _coming(link, name):
                     await copy_into_log(log_of_runs(link), store)
                 return found
-        set_aside(loaded.store, FILE)
+        move_aside(loaded.store, FILE)
         for file in BESIDE_DATABASE:
             if file in runs.archive.manifest.files:
-                write_out([runs.archive.read(file)], beside / file)
-                put_in_place(beside / file, loaded.store / file)
-        put_in_place(beside / FILE, loaded.store / FILE)
+                write_pieces([runs.archive.read(file)], beside / file)
+                move_into_place(beside / file, loaded.store / file)
+        move_into_place(beside / FILE, loaded.store / FILE)
         remove_marker(loaded.store)
     return found
 

@@ -101,7 +101,7 @@ async def backup(config: Path | None, place: str, *, with_keys: bool = False, ke
                 paths = [path for path in artifacts.get(run.run_id, ()) if f"{run.run_id}/{path}" not in archive.files]
                 runs[number] = run.model_copy(update={"left_out": dict.fromkeys(paths, NOWHERE)})
             write_runs(archive, runs)
-            archive.said |= {"at": at, "about": made.counts, "left_out": made.left_out}
+            archive.fields |= {"at": at, "about": made.counts, "left_out": made.left_out}
         made.size = archive.size
     if keep:
         series.keep_only(keep)
@@ -121,7 +121,7 @@ async def export_all(config: Path | None, place: Path) -> Report:
             runs, _ = await _add_runs(reader, archive, made)
             _add_folder(loaded, archive, made, with_keys=False)
             write_runs(archive, runs)
-            archive.said |= {"at": datetime.now(UTC), "moved": True, "left_out": made.left_out}
+            archive.fields |= {"at": datetime.now(UTC), "moved": True, "left_out": made.left_out}
     then = f"No agent begins on their store now: name the new one, then run `agentic restore {made.file}`"
     return made.outcome(then)
 
@@ -137,7 +137,7 @@ async def export(config: Path | None, name: str, place: Path | None = None) -> R
                 runs.append(run)
                 wanted += [child for child in children if child not in wanted]
             write_runs(archive, runs)
-            archive.said["at"] = datetime.now(UTC)
+            archive.fields["at"] = datetime.now(UTC)
     made.size, made.about["agent"] = archive.size, {"runs": len(runs), "files": len(archive.files)}
     made.runs = {run.run_id: run.status.value for run in runs}
     made.left_out = {f"{run.run_id}/{path}": why for run in runs for path, why in run.left_out.items()}
@@ -155,7 +155,7 @@ async def _add_runs(
         async for run in stored_runs(reader.store):
             name = journal_name(run.run_id)
             if base and heads.get(run.run_id) == run.head:
-                archive.take_over(name, base)
+                archive.copy(name, base)
             else:
                 entries = await reader.store.entries(run.run_id)
                 if flaw := flaw_of(run, entries):
@@ -243,7 +243,7 @@ async def _add_artifacts(
         if previous:
             with Archive.opened(previous) as older:
                 for name in (name for name in older.manifest.files if f"/{FOLDER}" in name):
-                    archive.take_over(name, older)
+                    archive.copy(name, older)
             made.left_out[ARTIFACTS] += f". Those of {previous.name} are in it"
     else:
         made.about[ARTIFACTS] = {"artifacts": sum(f"/{FOLDER}" in name for name in archive.files)}
@@ -251,7 +251,7 @@ async def _add_artifacts(
 
 def _add_folder(loaded: AgentSettings, archive: ArchiveWriter, made: ArchiveReport, *, with_keys: bool) -> None:
     """The files beside the database, and the keys."""
-    archive.said["store"] = known_id(loaded.store)
+    archive.fields["store"] = known_id(loaded.store)
     for name in BESIDE_DATABASE:
         if (loaded.store / name).exists():
             archive.add(name, (loaded.store / name).read_bytes())

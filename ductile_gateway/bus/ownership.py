@@ -8,7 +8,7 @@ from ductile_gateway.calls.call import ALONE, CallRequest, Intent
 from ductile_gateway.calls.results import MAX_RESULT_BYTES
 from ductile_gateway.store.opening import Mark
 from ductile_gateway.store.rows import Rows
-from groundwork.archive.series import backup_in
+from groundwork.archive.series import backup_of_owner
 from groundwork.nats.lease import Lease, Record, Role, look
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import Refused
@@ -130,7 +130,7 @@ class BusOwnership:
                 self._missed_since.pop(by, None)
                 raise TryAgain(f"another gateway carries it out ({by})", COME_BACK_S)
             since = self._missed_since.setdefault(by, monotonic())
-            if not anywhere and not backup_in(by) and monotonic() - since < BACK_WITHIN_S:  # a backup stays away
+            if not anywhere and not backup_of_owner(by) and monotonic() - since < BACK_WITHIN_S:  # a backup stays away
                 raise TryAgain(f"the gateway that began it is gone, and may be back soon ({by})", COME_BACK_S)
             why = f"the gateway that began it is gone ({by})"
         return (self.restored.lost(intent) if self.restored else "") or why

@@ -26,7 +26,7 @@ from ductile_gateway.store import FILE, MIGRATIONS, opening
 from ductile_gateway.store.rows import NOTHING, FileCarrier, RowChanged, Rows, StreamCarrier, columns_of, head_of
 from ductile_gateway.webhooks.notifications import WAITING
 from groundwork.archive.format import Archive
-from groundwork.archive.series import KEYS, Series, of_backup, set_aside, snapshot, staging, write_out
+from groundwork.archive.series import KEYS, Series, backup_owner, move_aside, snapshot, staging, write_pieces
 from groundwork.nats.link import NatsLink
 from groundwork.service import store_folder
 from groundwork.service.errors import Misconfigured
@@ -120,7 +120,7 @@ def _backed_up(settings: GatewaySettings, ledger: Path, place: str, *, with_keys
         if with_keys:
             archive.add(KEYS, settings.keys_path().read_bytes())
         about = {"calls": int(calls)}
-        archive.said |= {"at": at, "store": known_id(folder), "about": about, "moved": leave}
+        archive.fields |= {"at": at, "store": known_id(folder), "about": about, "moved": leave}
     made = {"file": str(file), "backup": series.name_of(file, at), "written": archive.size, "about": about}
     return made | {"left_out": "", "keys": [] if with_keys else [str(settings.keys_path())]}
 
@@ -138,7 +138,7 @@ async def restore(
     TryAgain, and Misconfigured for an existing ledger, a running gateway or a backup without valid signature."""
     series = Series(place, GATEWAY)
     with series.opened(backup) as (name, opened):
-        archive = opened.within(GATEWAY) or opened
+        archive = opened.nested(GATEWAY) or opened
         series.ring_for(settings.keys_path(), archive, new_keys=new_keys)
         with store_at_rest(settings.private_folder()):
             async with bus_at_hand(settings.nats, COMMAND) as link:
@@ -169,7 +169,7 @@ async def _ready(settings: GatewaySettings, link: NatsLink, backup: str) -> Asyn
             there_is = f"{settings.store} has a ledger of {calls} calls"
             raise Misconfigured(_KEPT.format(there_is, "move it away, then run this again"))
         if not is_ours:
-            set_aside(settings.store, FILE)
+            move_aside(settings.store, FILE)
     async with open_file(file, MIGRATIONS) as made:
         yield Rows(FileCarrier(made))
 
@@ -183,7 +183,7 @@ async def _bring(settings: GatewaySettings, archive: Archive, rows: Rows, name: 
     if there.backup == name and there.state == "here":
         return
     with staging(settings.private_folder()) as beside:
-        write_out(archive.pieces(FILE), beside / FILE)
+        write_pieces(archive.pieces(FILE), beside / FILE)
         async with open_file(beside / FILE, MIGRATIONS) as kept:
             if there.state != "coming":
                 before, taken = await opening.mark_of(Rows(FileCarrier(kept))), archive.manifest.at
@@ -192,7 +192,7 @@ async def _bring(settings: GatewaySettings, archive: Archive, rows: Rows, name: 
                 coming = opening.Mark("coming", name, taken, at, moved)
                 await opening.put_mark(rows, coming, before=there)
                 there = coming
-            owner = of_backup(name) if settings.shared else ""
+            owner = backup_owner(name) if settings.shared else ""
             for is_owed, some in groupby(await kept.read(_ROWS), key=lambda row: row[0] == "notification"):
                 found, size = list(some), 1 if is_owed else ROWS_AT_ONCE  # notifications have an order
                 for first in range(0, len(found), size):

@@ -1,9 +1,9 @@
-"""An archive: a zip file with a manifest of SHA-256 sums, which the service that made it signs byte for byte.
+"""An archive: a zip file with a manifest of SHA-256 sums, signed by the service that made it.
 
     manifest.json  signature.json  runs.jsonl  RUN/journal.jsonl  RUN/artifacts/…  gateway/manifest.json  …
 
-A content is written once, whatever its names, and not at all where the base holds it: an older archive beside this one.
-An archive may come from anybody: nothing is unpacked, and what is read is bounded and has its SHA-256.
+A content with several names is written once, and not at all if the base has it: an older archive in the same folder.
+An archive may come from anybody: nothing is unpacked, reads are bounded, and each content is checked by its SHA-256.
 """
 
 import errno
@@ -14,10 +14,9 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -28,29 +27,29 @@ from groundwork.service.program import installed_version
 FORMAT = 1
 MANIFEST, SIGNATURE = "manifest.json", "signature.json"
 PURPOSE = "event"
-"""Of the key: services show its public half."""
+"""Purpose of the derived signing key, whose public half services show."""
 SIGNED_AS = b"archive\n"
-"""In the place of a subject: no message of the bus has it."""
+"""Stands where signed messages have their subject, so no signature of a message fits an archive."""
 PIECE = 64 << 10
-"""Bytes of a file of its own, such as a database: of two snapshots most pieces are the same."""
+"""Bytes. Large files such as databases are stored in pieces, most of which two snapshots share."""
 LARGEST = 1 << 30
-"""Bytes of one content, and of the manifest."""
+"""Bytes of a content or the manifest."""
 MOST_NAMES = 4_000_000
 _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, UnicodeDecodeError, OSError)
-"""What reading a zip file raises that was damaged, or made to do harm."""
+"""Errors of reading a damaged or malicious zip file."""
 
 Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 T = TypeVar("T")
 _adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
 
 
-class _Said(BaseModel):
+class _Document(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-class ArchiveManifest(_Said):
-    """`store`: the id of the store it was made of. `base`: the archive that holds what this one lacks. `moved`: the
-    store is left, and nothing is done there since. `left_out`: why, by name. `files`: SHA-256 by name."""
+class ArchiveManifest(_Document):
+    """`store`: id of the source store. `base`: archive with the contents this one lacks. `moved`: the source store is
+    abandoned. `left_out`: reasons by name. `files`: SHA-256 by name."""
 
     format: int = FORMAT
     program: str
@@ -63,8 +62,8 @@ class ArchiveManifest(_Said):
     files: dict[str, Hash]
 
 
-class Signature(_Said):
-    """Ed25519 by the service's key `key`, with its public half, over SIGNED_AS and the manifest."""
+class Signature(_Document):
+    """Ed25519 signature over SIGNED_AS and the manifest, by the service's key `key`."""
 
     key: str
     public: str
@@ -75,7 +74,7 @@ Places = Mapping[str, tuple[zipfile.ZipFile, str]]
 
 
 class Archive:
-    """An open archive. Methods raise Misconfigured for what cannot be read, or is not what the manifest names."""
+    """An open archive. Methods raise Misconfigured for content that cannot be read, or differs from the manifest."""
 
     def __init__(self, path: Path, manifest: bytes, signed: bytes | None) -> None:
         self.path = path
@@ -111,8 +110,8 @@ class Archive:
                 archive._places = {**base._places, **there}
             yield archive
 
-    def within(self, folder: str) -> "Archive | None":
-        """The archive of another service, which this one includes."""
+    def nested(self, folder: str) -> "Archive | None":
+        """The archive of another service that was included under `folder`."""
         manifest, signed = f"{folder}/{MANIFEST}", f"{folder}/{SIGNATURE}"
         if manifest not in self.manifest.files:
             return None
@@ -131,7 +130,7 @@ class Archive:
         return (self.read(piece) for piece in self.manifest.files if piece.startswith(f"{name}/"))
 
     def flaws(self) -> Iterator[tuple[str, str]]:
-        """What is not as the manifest says: name, and what is wrong with it."""
+        """Differences from the manifest: name, and text."""
         for name, times in self._names.items():
             if times > 1:
                 yield name, "is there more than once"
@@ -142,7 +141,6 @@ class Archive:
                 yield name, "is not what was written: its hash differs" if name in self._names else "is not there"
 
     def _found(self, digest: str) -> bytes | None:
-        """None where the content is nowhere, or not what its digest says."""
         place = self._places.get(digest)
         content = _content(*place) if place else None
         return content if content is not None and hashlib.sha256(content).hexdigest() == digest else None
@@ -179,16 +177,16 @@ def _content(opened: zipfile.ZipFile, name: str) -> bytes | None:
     return content if len(content) <= LARGEST else None
 
 
-@dataclass(slots=True, kw_only=True)
 class ArchiveWriter:
-    """Of an archive that is being made. `said`: fields of its manifest. `size`: bytes of the contents that are new."""
+    """Writes contents that the base lacks. `fields`: of the manifest. `size`: compressed bytes of new contents. `held`:
+    digests that are here or in the base."""
 
-    opened: zipfile.ZipFile
-    base: Archive | None
-    files: dict[str, str] = field(default_factory=dict)
-    said: dict[str, Any] = field(default_factory=dict)
-    size: int = 0
-    held: set[str] = field(default_factory=set)
+    def __init__(self, opened: zipfile.ZipFile, base: Archive | None) -> None:
+        self.opened, self.base = opened, base
+        self.files = dict[str, str]()
+        self.fields = dict[str, Any]()
+        self.size = 0
+        self.held = set(base.manifest.files.values()) if base else set[str]()
 
     def add(self, name: str, content: bytes) -> None:
         digest = hashlib.sha256(content).hexdigest()
@@ -203,7 +201,7 @@ class ArchiveWriter:
             for number, piece in enumerate(iter(lambda: file.read(PIECE), b"")):
                 self.add(f"{name}/{number:06}", piece)
 
-    def take_over(self, name: str, other: Archive) -> None:
+    def copy(self, name: str, other: Archive) -> None:
         if (digest := other.manifest.files[name]) in self.held:
             self.files[name] = digest
         else:
@@ -218,7 +216,7 @@ class ArchiveWriter:
 
     def finish(self, ring: KeyRing | None) -> None:
         base = self.base.path.name if self.base else ""
-        manifest = ArchiveManifest(program=installed_version(), base=base, files=self.files, **self.said)
+        manifest = ArchiveManifest(program=installed_version(), base=base, files=self.files, **self.fields)
         text = manifest.model_dump_json(indent=1).encode()
         self.opened.writestr(MANIFEST, text)
         if ring:
@@ -227,14 +225,10 @@ class ArchiveWriter:
             signed = Signature(key=key.id, public=public_of(seed), signature=signature(seed, SIGNED_AS + text))
             self.opened.writestr(SIGNATURE, signed.model_dump_json())
 
-    @classmethod
-    def of(cls, opened: zipfile.ZipFile, base: Archive | None) -> Self:
-        return cls(opened=opened, base=base, held=set(base.manifest.files.values()) if base else set())
-
 
 @contextmanager
 def writing(path: Path, ring: KeyRing | None, base: Archive | None = None) -> Iterator[ArchiveWriter]:
-    """Makes the archive, for this user alone: whole, or not at all. Without a ring it is not signed. Raises
+    """Makes the archive, for this user alone: complete or not at all. Without a ring it is not signed. Raises
     Misconfigured, and TryAgain on a full disk."""
     if path.exists():
         raise Misconfigured(f"{path} is there already, and nothing is overwritten: name another file")
@@ -244,7 +238,7 @@ def writing(path: Path, ring: KeyRing | None, base: Archive | None = None) -> It
     try:
         with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as opened:
-                writer = ArchiveWriter.of(opened, base)
+                writer = ArchiveWriter(opened, base)
                 yield writer
                 writer.finish(ring)
             file.flush()

@@ -1,6 +1,6 @@
-"""Backups in a folder, one archive each; and files on their way into an archive and out of it.
+"""Series of backups in a folder, and files on their way into an archive and out of it.
 
-A later backup rests on the newest that rests on none, and holds what is new."""
+A later backup has the newest full one as its base, and holds only new contents."""
 
 import fcntl
 import os
@@ -25,17 +25,17 @@ _INSTANT = "%Y%m%dT%H%M%SZ"
 _OF_BACKUP = "backup "
 
 
-def of_backup(name: str) -> str:
-    """What stands for the id of a store where something comes out of the backup of that name."""
+def backup_owner(name: str) -> str:
+    """Stands for a store's id as the owner of restored rows."""
     return f"{_OF_BACKUP}{name}"
 
 
-def backup_in(store: str) -> str:
+def backup_of_owner(store: str) -> str:
     return store.removeprefix(_OF_BACKUP) if store.startswith(_OF_BACKUP) else ""
 
 
 class Series:
-    """Of one service; `place` is a folder, or the file of a single backup."""
+    """The backups of one service. `place`: a folder, or the file of a single backup."""
 
     def __init__(self, place: str, service: str) -> None:
         path = Path(place)
@@ -45,7 +45,7 @@ class Series:
 
     @contextmanager
     def writing(self, ring: KeyRing, at: datetime) -> Iterator[tuple[Path, ArchiveWriter]]:
-        """A new backup. Raises Misconfigured also while another process writes there, and TryAgain."""
+        """Makes a new backup. Raises Misconfigured, also while another process writes there, and TryAgain."""
         if not self._is_folder:
             with writing(self._path, ring) as writer:
                 yield self._path, writer
@@ -60,7 +60,7 @@ class Series:
 
     @contextmanager
     def opened(self, backup: str | None) -> Iterator[tuple[str, Archive]]:
-        """The newest archive, or the one of that name; and its name. Raises Misconfigured."""
+        """Opens the newest archive, or the one named `backup`, and returns its name with it. Raises Misconfigured."""
         for path in self._all() if self._is_folder else [self._path]:
             if self._is_folder and backup not in (None, self.name_of(path)):
                 continue
@@ -73,14 +73,14 @@ class Series:
         raise Misconfigured(f"{self._path} has no backup {backup or ''} of {self._service}: it has {known or 'none'}")
 
     def name_of(self, path: Path, at: datetime | None = None) -> str:
-        """By when it was made: of an archive in the folder, else of one that was made `at` that instant."""
+        """The instant of the backup: from the file's name in a folder, else from `at`."""
         return path.stem.removeprefix(f"{self._service}-") if self._is_folder or at is None else f"{at:{_INSTANT}}"
 
     def newest(self) -> Path | None:
         return next(iter(self._all()), None) if self._is_folder else None
 
     def keep_only(self, most: int) -> None:
-        """The newest, and those that these rest on."""
+        """Keeps the newest `most` archives and their bases."""
         there = self._all() if self._is_folder else []
         needed = {path.name for path in there[:most]}
         for path in there[:most]:
@@ -91,8 +91,7 @@ class Series:
                 path.unlink(missing_ok=True)
 
     def ring_for(self, keys: Path, archive: Archive, *, new_keys: bool) -> KeyRing | None:
-        """The keys that the archive is proved by; those in it are put in their file if that is lost. Raises
-        Misconfigured."""
+        """Keys that prove the archive; if their file is lost, it is written from it. Raises Misconfigured."""
         if not keys.exists() and KEYS in archive.manifest.files:
             store_folder.write(keys, archive.read(KEYS).decode())
         if keys.exists():
@@ -117,7 +116,7 @@ class Series:
         return next(path for one in names if not (path := self._path / f"{one}{SUFFIX}").exists())
 
     def _base(self, ring: KeyRing, opened: ExitStack) -> Archive | None:
-        """The newest archive that rests on none, until what is new since takes half as much as it does."""
+        """The newest full archive; none once the newest increment is larger than half of it."""
         for path in self._all():
             with suppress(Misconfigured), ExitStack() as tried:
                 archive = tried.enter_context(Archive.opened(path))
@@ -157,8 +156,8 @@ def _alone(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def snapshot(database: Path, beside: Path) -> Iterator[Path]:
-    """A temporary copy of a database, beside another one. Raises Misconfigured for one that is damaged or missing, and
-    TryAgain where there is no room."""
+    """A temporary copy of a database, next to the file `beside`. Raises Misconfigured for a damaged or missing one,
+    and TryAgain on a full disk."""
     copy = beside.with_name(f"{beside.name}.snapshot")
     try:
         _remove(copy)
@@ -169,7 +168,7 @@ def snapshot(database: Path, beside: Path) -> Iterator[Path]:
         _remove(copy)
 
 
-def write_out(pieces: Iterable[bytes], target: Path) -> None:
+def write_pieces(pieces: Iterable[bytes], target: Path) -> None:
     with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as opened:
         store_folder.left_to_owner(target)
         for piece in pieces:
@@ -178,8 +177,8 @@ def write_out(pieces: Iterable[bytes], target: Path) -> None:
         os.fsync(opened.fileno())
 
 
-def put_in_place(file: Path, place: Path) -> None:
-    """Move a file to where it is to be, for good: no loss of power takes it back. Raises OSError."""
+def move_into_place(file: Path, place: Path) -> None:
+    """Moves a file durably. Raises OSError."""
     sync(file)
     file.replace(place)
     sync(place.parent)
@@ -192,10 +191,7 @@ def _remove(copy: Path) -> None:
 
 def _copy(database: Path, copy: Path) -> None:
     try:
-        with (
-            closing(read_only(database)) as there,
-            closing(sqlite3.connect(copy)) as here,
-        ):
+        with closing(read_only(database)) as there, closing(sqlite3.connect(copy)) as here:
             here.execute("PRAGMA synchronous = OFF")
             there.backup(here)  # in one step: a snapshot, which blocks no writer
             found = damage_in(here)
@@ -205,7 +201,7 @@ def _copy(database: Path, copy: Path) -> None:
         raise Misconfigured(f"{database} is damaged ({found}): restore an older backup")
 
 
-def set_aside(folder: Path, file: str) -> None:
+def move_aside(folder: Path, file: str) -> None:
     there = sorted(folder.glob(f"{file}*"))
     if there:
         kept = folder / f"before-{datetime.now(UTC):%Y%m%dT%H%M%S}"
@@ -216,7 +212,7 @@ def set_aside(folder: Path, file: str) -> None:
 
 @contextmanager
 def staging(folder: Path) -> Iterator[Path]:
-    """A folder of its own in `folder`, empty, and removed at the end; also what a killed process has left there."""
+    """An empty temporary folder in `folder`; leftovers of a killed process are removed."""
     beside = folder / "restoring"
     shutil.rmtree(beside, ignore_errors=True)
     beside.mkdir(mode=0o700)

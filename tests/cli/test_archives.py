@@ -260,7 +260,7 @@ async def test_what_the_bucket_lost_comes_back_from_folders_where_it_is_what_its
 
 
 AT_A_BACKUP = ("groundwork.archive.format:ArchiveWriter.add", "groundwork.archive.format:ArchiveWriter.finish")
-AT_A_RESTORE = ("groundwork.archive.series:set_aside", "groundwork.archive.series:put_in_place")
+AT_A_RESTORE = ("groundwork.archive.series:move_aside", "groundwork.archive.series:move_into_place")
 
 
 @pytest.mark.timeout(400)

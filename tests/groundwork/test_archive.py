@@ -27,7 +27,7 @@ def back_up(folder: Path, files: dict[str, bytes], day: int = 0, ring: KeyRing =
     with series(folder).writing(ring, NOON + timedelta(days=day)) as (path, archive):
         for name, content in files.items():
             archive.add(name, content)
-        archive.said["at"] = NOON
+        archive.fields["at"] = NOON
     return path
 
 
@@ -68,18 +68,18 @@ def test_a_file_of_its_own_comes_back_in_its_pieces_and_an_included_archive_prov
     with writing(other, ring) as inner:
         inner.add_file("ledger.db", tmp_path / "ledger.db")
         inner.add("store.id", b"of the gateway")
-        inner.said["at"] = NOON
+        inner.fields["at"] = NOON
     with writing(tmp_path / "it.zip", RING) as outer, Archive.opened(other) as ledger:
         outer.add("store.id", b"of the agent")
         outer.include("gateway", ledger)
-        outer.said["at"] = NOON
+        outer.fields["at"] = NOON
     with Archive.opened(tmp_path / "it.zip") as archive:
-        included = archive.within("gateway")
+        included = archive.nested("gateway")
         assert included
         included.prove(ring)
         assert b"".join(included.pieces("ledger.db")) == CONTENT
         assert (archive.read("store.id"), included.read("store.id")) == (b"of the agent", b"of the gateway")
-        assert archive.within("others") is None
+        assert archive.nested("others") is None
 
 
 def test_an_archive_of_other_keys_one_that_is_there_and_a_file_that_is_none_are_refused_in_words(

@@ -16,7 +16,7 @@ from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store.opening import Mark, log_of_gateways, mark_of, put_mark
 from ductile_gateway.store.rows import Rows, StreamCarrier, subject_of
 from ductile_gateway.webhooks.outbound import OVERDUE
-from groundwork.archive.series import Series, of_backup
+from groundwork.archive.series import Series, backup_owner
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Misconfigured
@@ -142,7 +142,7 @@ async def test_all_is_there_after_a_move_as_that_of_a_gateway_that_is_gone_and_g
         await holds_all(stores)
         for intent in (IN_DUCTILE, READS):
             past = await begun(stores.ledger, intent.key)
-            assert (past, past.by) == (intent, of_backup(name))
+            assert (past, past.by) == (intent, backup_owner(name))
         await stores.ledger.adopt(await begun(stores.ledger, READS.key))
         await stores.ledger.answer(an_answer(3))
         await stores.ledger.intend(BY_A_PLUGIN)
@@ -181,7 +181,7 @@ async def test_a_ledger_comes_back_from_its_backup_into_a_stream_or_a_database_w
         await holds_all(stores)
         for intent in (IN_DUCTILE, BY_A_PLUGIN, READS):
             past = await begun(stores.ledger, intent.key)
-            assert (past, past.by) == (intent, of_backup(name) if into == "jetstream" else "")
+            assert (past, past.by) == (intent, backup_owner(name) if into == "jetstream" else "")
 
 
 async def test_that_it_was_restored_is_known_to_all_gateways_and_stays_in_doubt_when_it_moves(kept: Kept) -> None:

@@ -62,7 +62,7 @@ test-sim: $(READY)
 ATTACKED = $(shell { grep -rl --include='test_*.py' 'mark\.attack' tests; \
   grep -oE '`[a-z0-9_]+/test_[a-z0-9_]+\.py' docs/SECURITY.md | sed 's|^`|tests/|'; } | sort -u)
 attack: $(READY)
-	$(RUN) -m pytest -q -p tests.attacks.telling -m attack $(SPREAD) $(ATTACKED)
+	$(RUN) -m pytest -q -p tests.attacks.report -m attack $(SPREAD) $(ATTACKED)
 
 # libFuzzer over every parser that meets strangers. CPython 3.11 to 3.13 on Linux x86-64; elsewhere `make test` has to do.
 SECONDS ?= 600

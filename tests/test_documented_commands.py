@@ -18,7 +18,7 @@ from agent_service.models.scripted_model import ANSWERS, Condition, Fault, Rule
 from agent_service.workbench.dev import free_port, stack
 from agent_service.workbench.dev_settings import DevOptions
 from ductile_gateway.cli.main import app as gateway_app
-from tests.cli.calling import clean
+from tests.cli.invoke import clean
 from tests.kit import nats_cli
 from tests.kit.pages import PAGES, ROOT, Block, blocks, play, written
 

@@ -15,7 +15,7 @@ from agent_service.workbench.dev import free_port
 from groundwork.nats import link as nats_link
 from groundwork.nats.link import NatsLink
 from groundwork.nats.settings import NatsSettings
-from tests.cli.calling import Called, agentic, clean
+from tests.cli.invoke import Called, agentic, clean
 from tests.kit.bus import start_process
 from tests.kit.waiting import wait_until
 

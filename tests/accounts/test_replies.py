@@ -9,8 +9,8 @@ import pytest
 from nats.js.api import AckPolicy
 
 from schemas import subjects
-from tests.kit.by_hand import Bench, bench
 from tests.kit.stack import one_step
+from tests.kit.tool_bench import Bench, bench
 from tests.kit.waiting import until
 
 STATUS = f"{subjects.SERVICE_AGENT}.status"

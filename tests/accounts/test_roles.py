@@ -16,7 +16,7 @@ from groundwork.nats.link import NatsLink
 from groundwork.service.errors import TryAgain
 from schemas import subjects
 from tests.accounts.house import EXECUTOR, House, served
-from tests.cli.calling import agentic
+from tests.cli.invoke import agentic
 from tests.executors.shipped import PYTHON, asking
 from tests.kit.stack import Other, another_agent, another_gateway, written
 from tests.kit.waiting import until

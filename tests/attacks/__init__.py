@@ -14,7 +14,7 @@ How one is written:
 
       @pytest.mark.parametrize("side", SIDES)
       @pytest.mark.parametrize("asked", rows(ASKED))
-      async def test_strike(door: HttpDoor, asked: list[Ask]) -> None:
+      async def test_strike(door: HttpCaller, asked: list[Ask]) -> None:
           judge(door, {str(ask): await ask.gets(door) for ask in asked})
 
   Twins are in `twins/`: what somebody writes who thinks of no attacker, and nothing worse. docs/SECURITY.md names a row

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.attacks.doors import HttpDoor
-from tests.attacks.stand import TOKENS, Stand, standing
+from tests.attacks.http_caller import HttpCaller
+from tests.attacks.services import TOKENS, Stand, standing
 from tests.attacks.twins import api
 
 
@@ -29,11 +29,11 @@ def twin_of_api(files_of_twin: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-def door(side: str, request: pytest.FixtureRequest) -> Iterator[HttpDoor]:
+def door(side: str, request: pytest.FixtureRequest) -> Iterator[HttpCaller]:
     """API of the attacked side, with a token for everything. Checks that ours still answers afterwards."""
     protected = side == "ours"
     place = request.getfixturevalue("stand" if protected else "twin_of_api")
-    yield HttpDoor(url=place.api if protected else place, protected=protected, token=TOKENS["operator"])
+    yield HttpCaller(url=place.api if protected else place, protected=protected, token=TOKENS["operator"])
     assert not protected or place.living(), "this took a service down, or made it say that it is not ready"
 
 

@@ -16,7 +16,7 @@ from nats.aio.msg import Msg
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings
 from schemas import keys, subjects
-from tests.attacks.doors import HttpDoor
+from tests.attacks.http_caller import HttpCaller
 from tests.kit.waiting import until
 
 READ = [{"name": "handle", "tier": "read"}]
@@ -86,7 +86,7 @@ class Publisher:
 
     protected: bool
     tool: str
-    door: HttpDoor
+    door: HttpCaller
     listening: Listening
 
     async def waits(self) -> Run:
@@ -139,7 +139,7 @@ class Publisher:
 
 
 @contextlib.asynccontextmanager
-async def publishing(bus: str, door: HttpDoor, *, protected: bool, known: set[str]) -> AsyncIterator[Publisher]:
+async def publishing(bus: str, door: HttpCaller, *, protected: bool, known: set[str]) -> AsyncIterator[Publisher]:
     """Publishes on the bus of a stand. `known` are the buses whose agent already knows the executor."""
     link = await connect(NatsSettings(urls=(bus,)))
     try:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.attacks.doors import JSON, HttpDoor
-from tests.attacks.kit import SIDES, judge, rows
-from tests.attacks.stand import TOKENS
+from tests.attacks.http_caller import JSON, HttpCaller
+from tests.attacks.services import TOKENS
+from tests.attacks.targets import SIDES, judge, rows
 
 WAKE = b'{"goal": "x"}'
 TOKEN = TOKENS["operator"]
@@ -38,7 +38,7 @@ class Ask:
     got: Sequence[int] = (202,)
     """Status codes of a successful attack."""
 
-    async def gets(self, door: HttpDoor) -> bool:
+    async def gets(self, door: HttpCaller) -> bool:
         run = await door.begin("echo private") if "{run}" in self.path else ""
         asked = {"content": self.body} if self.method != "GET" else {}
         path = self.path.replace("{run}", run)
@@ -87,16 +87,16 @@ ASKED: dict[str, tuple[tuple[int, ...], list[Ask]]] = {
 
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("asked", rows(ASKED))
-async def test_strike(door: HttpDoor, asked: list[Ask]) -> None:
+async def test_strike(door: HttpCaller, asked: list[Ask]) -> None:
     judge(door, {str(ask)[:200]: await ask.gets(door) for ask in asked})
 
 
 @pytest.mark.parametrize("side", SIDES)
-async def test_what_may_be_asked_is_done(door: HttpDoor) -> None:
+async def test_what_may_be_asked_is_done(door: HttpCaller) -> None:
     assert [ask for ask in reads(*READS, by="operator") if not await ask.gets(door)] == []
 
 
-async def first_line(door: HttpDoor, request: str) -> str:
+async def first_line(door: HttpCaller, request: str) -> str:
     return (await door.raw(request)).partition("\r\n")[0]
 
 
@@ -105,7 +105,7 @@ HOSTS = ("evil.example", "localhost.evil.example", "127.0.0.1.nip.io", "127.0.0.
 
 @pytest.mark.attack(84)
 @pytest.mark.parametrize("side", SIDES)
-async def test_a_name_of_somebody_else_that_leads_here(door: HttpDoor) -> None:
+async def test_a_name_of_somebody_else_that_leads_here(door: HttpCaller) -> None:
     head = f"Authorization: Bearer {door.token}\r\nConnection: close\r\n\r\n"
     lines = {host: await first_line(door, f"GET /v1/runs HTTP/1.1\r\nHost: {host}\r\n{head}") for host in HOSTS}
     judge(door, {host: " 200 " in line for host, line in lines.items()})
@@ -116,7 +116,7 @@ PATHS = ("../secret", "%2e%2e/secret", "..%2fsecret", "%2e%2e%2fsecret", "artifa
 
 @pytest.mark.attack(109, 119, 123)
 @pytest.mark.parametrize("side", SIDES)
-async def test_a_file_outside_of_a_run(door: HttpDoor, outside: Path) -> None:
+async def test_a_file_outside_of_a_run(door: HttpCaller, outside: Path) -> None:
     head = f"Host: 127.0.0.1\r\nAuthorization: Bearer {door.token}\r\nConnection: close\r\n\r\n"
     got = {}
     for path in (*PATHS, f"/{outside.parent / 'secret'}", "link", "hard"):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.attacks.kit import SIDES, judge
+from tests.attacks.targets import SIDES, judge
 
 ROOT = Path(__file__).parents[2]
 OURS = ("agent_service", "ductile_gateway", "groundwork", "schemas", "deploy/ductile/plugins")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from ductile_gateway.webhooks.signatures import standard_headers, standard_key
-from tests.attacks.doors import HttpDoor
-from tests.attacks.stand import KEYS, STANDARD_KEY, TOKENS, Stand
+from tests.attacks.http_caller import HttpCaller
+from tests.attacks.services import KEYS, STANDARD_KEY, TOKENS, Stand
 
 SECRETS = (*TOKENS.values(), *KEYS.values(), STANDARD_KEY)
 GIVEN = {"agentic.yaml"}
@@ -25,7 +25,7 @@ def signed(body: bytes, key: str) -> str:
     return hmac.new(key.encode(), body, hashlib.sha256).hexdigest()
 
 
-async def deliver(door: HttpDoor) -> list[int]:
+async def deliver(door: HttpCaller) -> list[int]:
     """The gateway's answers to a correctly signed webhook and to two others."""
     github = {"X-Hub-Signature-256": f"sha256={signed(BODY, KEYS['github'])}", "X-GitHub-Delivery": "d"}
     now = datetime.now(UTC)
@@ -43,13 +43,13 @@ async def deliver(door: HttpDoor) -> list[int]:
 
 @pytest.mark.attack(60, 61, 64)
 async def test_no_secret_is_in_any_file_after_it_was_used_guessed_and_refused(stand: Stand) -> None:
-    door = HttpDoor(url=stand.api, protected=True, token=TOKENS["operator"])
+    door = HttpCaller(url=stand.api, protected=True, token=TOKENS["operator"])
     run_id = await door.begin(f"echo {'x' * 10}")
     for token in (TOKENS["operator"][:-1], TOKENS["reader"], f"{TOKENS['waker']}x"):
-        wrong = HttpDoor(url=stand.api, protected=True, token=token)
+        wrong = HttpCaller(url=stand.api, protected=True, token=token)
         await wrong.ask("POST", f"/v1/runs/{run_id}/cancel", json={})
         await wrong.get(f"/v1/runs?token={token}")
-    assert await deliver(HttpDoor(url=stand.ingress, protected=True)) == [202, 401, 403]
+    assert await deliver(HttpCaller(url=stand.ingress, protected=True)) == [202, 401, 403]
     assert [str(file) for file in written(stand.folder) if leaks(file)] == []
 
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.attacks.doors import HttpDoor
-from tests.attacks.kit import SIDES, judge, rows
-from tests.attacks.obedient import KEY, NAME, Obedient, call, done, obedient, order
-from tests.attacks.stand import HERE, KEYS, TOKENS, Stand, standing
+from tests.attacks.http_caller import HttpCaller
+from tests.attacks.obedient_model import KEY, NAME, Obedient, call, done, obedient, order
+from tests.attacks.services import HERE, KEYS, TOKENS, Stand, standing
+from tests.attacks.targets import SIDES, judge, rows
 from tests.attacks.twins import loop
 from tests.kit.waiting import until
 
@@ -26,7 +26,7 @@ class Agent:
     """An agent with that model, ours or an unprotected one."""
 
     model: Obedient
-    door: HttpDoor | None
+    door: HttpCaller | None
     folder: Path
 
     @property
@@ -71,7 +71,7 @@ def target(side: str, model: Obedient, request: pytest.FixtureRequest, tmp_path:
     if side == "twin":
         return Agent(model=model, door=None, folder=tmp_path)
     stand: Stand = request.getfixturevalue("thinking")
-    door = HttpDoor(url=stand.api, protected=True, token=TOKENS["operator"])
+    door = HttpCaller(url=stand.api, protected=True, token=TOKENS["operator"])
     return Agent(model=model, door=door, folder=stand.folder / "workspaces")
 
 

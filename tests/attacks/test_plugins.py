@@ -25,7 +25,7 @@ from ductile_gateway.plugins.folders import discover_plugins
 from ductile_gateway.plugins.runner import LocalPlugins
 from ductile_gateway.settings import load
 from groundwork.service.errors import Misconfigured
-from tests.attacks.kit import SIDES, judge, rows
+from tests.attacks.targets import SIDES, judge, rows
 from tests.attacks.twins import plugins as twin
 from tests.gateway.parts import asked_for
 

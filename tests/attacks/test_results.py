@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from schemas import keys, subjects
-from tests.attacks.doors import HttpDoor
-from tests.attacks.kit import SIDES, judge, rows
+from tests.attacks.http_caller import HttpCaller
 from tests.attacks.results import NOW, Publisher, publishing
-from tests.attacks.stand import TOKENS, Stand
+from tests.attacks.services import TOKENS, Stand
+from tests.attacks.targets import SIDES, judge, rows
 
 
 @pytest.fixture(scope="session")
@@ -24,7 +24,7 @@ def known() -> set[str]:
 async def target(side: str, stand: Stand, known: set[str]) -> AsyncIterator[Publisher]:
     """Checks that the next run still gets the executor's answer."""
     protected = side == "ours"
-    door = HttpDoor(url=stand.api, protected=protected, token=TOKENS["operator"])
+    door = HttpCaller(url=stand.api, protected=protected, token=TOKENS["operator"])
     async with publishing(stand.bus, door, protected=protected, known=known) as publisher:
         yield publisher
     assert stand.living(), "this took a service down, or made it say that it is not ready"

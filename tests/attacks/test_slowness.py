@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import httpx2
 import pytest
 
-from tests.attacks.stand import TOKENS, Stand
+from tests.attacks.services import TOKENS, Stand
 
 MANY = 850
 """More than either service accepts."""

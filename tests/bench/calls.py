@@ -17,8 +17,8 @@ from types import FrameType
 
 from schemas import subjects
 from tests.bench.size import PACKAGES, ROOT
-from tests.kit.by_hand import READ, WRITE, Bench, bench
 from tests.kit.stack import DONE, planning, script
+from tests.kit.tool_bench import READ, WRITE, Bench, bench
 from tests.kit.waiting import until
 
 TIMES = 7

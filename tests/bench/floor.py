@@ -16,7 +16,7 @@ from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings
 from groundwork.nats.settling import DeadLetters, Delivery, Handler
 from groundwork.nats.topology import ConsumerSpec, StreamSpec, Topology, set_up
-from tests.kit.consuming import consume
+from tests.kit.consumer import consume
 
 STREAM, REQUEST, RESULT, BURIED = "FLOOR", "floor.request", "floor.result", "floor.buried"
 REQUEST_BYTES, RESULT_BYTES = 770, 790

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.calling import Called, agentic, agentic_here, running_with, started
+from tests.cli.invoke import Called, agentic, agentic_here, running_with, started
 
 SCRIPT = Path(__file__).parent / "script.yaml"
 

@@ -27,11 +27,11 @@ from groundwork.nats.topology import set_up
 from groundwork.service.errors import Exit, Misconfigured, NotDone, TryAgain
 from groundwork.service.keys import KeyRing
 from schemas import envelope, subjects
-from tests.cli.calling import agentic_here
+from tests.cli.invoke import agentic_here
 from tests.cli.stores import SHELF, filled, name_bus, names, opened, recorded, tampered
 from tests.core.cues import RUN_ID, a_waiting_parent, a_waiting_run, cancel, child_of, comes_home
+from tests.kit.kill_points import kill_at_each_point
 from tests.kit.runs import run_id
-from tests.kit.struck import strikes
 from tests.ports.stores import stored
 from tests.projections.conftest import small_disk
 from tests.projections.journals import commits_of, entries_of, worked_example
@@ -271,12 +271,12 @@ async def test_a_killed_backup_costs_none_before_it_and_a_killed_restore_has_res
     place, store = tmp_path / "backups", config.parent / "agent"
     place.mkdir()
     first = await backup(config, str(place))
-    for _ in strikes(tmp_path, AT_A_BACKUP, "backup", place, "--config", config):
+    for _ in kill_at_each_point(tmp_path, AT_A_BACKUP, "backup", place, "--config", config):
         assert verify_file(Path(first.facts["file"])).ok
     lost(config)
     assert (await restore(config, str(place), backup=first.facts["backup"])).facts["runs"] == 1
     lost(config)
-    for _ in strikes(tmp_path, AT_A_RESTORE, "restore", place, "--config", config):
+    for _ in kill_at_each_point(tmp_path, AT_A_RESTORE, "restore", place, "--config", config):
         if "runs.db" in contents(store):
             assert await flawed_places(config) == set()
             shutil.rmtree(store)

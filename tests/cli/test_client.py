@@ -14,7 +14,7 @@ from agent_service.cli.locate import DEFAULT_URL, agent_address
 from ductile_gateway.settings import settings_file
 from groundwork.service.errors import Exit
 from schemas.bounded import LARGEST_JSON
-from tests.cli.calling import agentic_here
+from tests.cli.invoke import agentic_here
 from tests.models.wire import Call, Delivery, Response, WireServer
 
 EVENTS = {"Content-Type": "text/event-stream; charset=utf-8"}

@@ -1,6 +1,6 @@
 """Output and exit codes of the commands on runs, as kept in golden/, against an API in this process.
 
-test_at_work.py has what needs a working agent.
+test_live_runs.py has what needs a working agent.
 """
 
 import os
@@ -13,7 +13,7 @@ import pytest
 from groundwork.service.errors import Broken, Exit, Misconfigured, NoRoom, NotDone, complaint_of
 from groundwork.service.process import user_name
 from schemas import subjects
-from tests.cli.calling import Called, called
+from tests.cli.invoke import Called, called
 from tests.http.house import House, open_house, serving, stopped, with_a_letter, with_a_question
 from tests.kit.runs import run_id, whole_run
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.calling import interrupt, running_with, started
+from tests.cli.invoke import interrupt, running_with, started
 from tests.kit.waiting import wait_until
 
 

@@ -10,8 +10,8 @@ import pytest
 from groundwork.nats.link import connect
 from groundwork.nats.settings import NatsSettings
 from groundwork.service.errors import Misconfigured
-from tests.cli.calling import running_with
 from tests.cli.dev_stack import Dev
+from tests.cli.invoke import running_with
 
 
 def test_a_start_warns_of_nothing(dev: Dev) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from agent_service.workbench.dev_settings import PLUGINS, DevOptions, settings_of
-from tests.cli.calling import agentic_here
+from tests.cli.invoke import agentic_here
 
 IN_EARNEST = """
 nats: {urls: [nats://bus:4222]}

@@ -26,8 +26,8 @@ from groundwork.nats.topology import set_up
 from schemas import subjects
 from schemas.catalog import Catalog, ToolCommand, ToolOffer
 from schemas.status import Finding
-from tests.cli.calling import called, interrupt, started
-from tests.cli.examined import ITS_PASSWORD, NOWHERE, configured, contents, found, up
+from tests.cli.doctor_findings import ITS_PASSWORD, NOWHERE, configured, contents, found, up
+from tests.cli.invoke import called, interrupt, started
 from tests.kit.bus import server_with
 from tests.models.fake_anthropic import FakeAnthropic
 from tests.models.wire import KEY

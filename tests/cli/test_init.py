@@ -12,7 +12,7 @@ import agent_service.settings
 import ductile_gateway.settings
 from agent_service.settings import AgentSettings
 from ductile_gateway.settings import GatewaySettings
-from tests.cli.calling import Called, agentic_here
+from tests.cli.invoke import Called, agentic_here
 
 A_SECRET = "a-secret-of-some-length"  # noqa: S105 - of these tests
 VARIABLES = dict.fromkeys(("NATS_PASSWORD", "NATS_TOKEN", "DUCTILE_TOKEN", "MY_KEY"), A_SECRET)

@@ -7,7 +7,7 @@ import pytest
 
 from groundwork.service.errors import Exit
 from groundwork.service.keys import KeyRing, read
-from tests.cli.calling import Called, agentic_here
+from tests.cli.invoke import Called, agentic_here
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from groundwork.service.errors import Misconfigured
 from groundwork.service.foundations import Ground
 from groundwork.service.keys import KeyRing
 from schemas import subjects
-from tests.cli.calling import Called, called
-from tests.cli.examined import configured, found
+from tests.cli.doctor_findings import configured, found
+from tests.cli.invoke import Called, called
 from tests.kit.runs import run_id
 from tests.ports.test_archived import STATES, fill, rows
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from groundwork.service import keys
-from tests.deploy.inside import agent_inside, gateway_inside
+from tests.deploy.container_settings import agent_inside, gateway_inside
 
 CLUSTER, BESIDE = Path("deploy/compose"), Path("deploy/compose/beside-a-ductile")
 COMPOSE = {

@@ -14,7 +14,7 @@ from agent_service.cli.main import Agentic
 from agent_service.settings import AgentSettings
 from ductile_gateway.settings import GatewaySettings
 from groundwork.service import keys
-from tests.deploy.inside import agent_inside, gateway_inside
+from tests.deploy.container_settings import agent_inside, gateway_inside
 
 FOLDER = Path("deploy/kubernetes")
 KUBECTL = shutil.which("kubectl")

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.deploy.booted import Machine, booted, needs_boot
-from tests.deploy.operating import (
+from tests.deploy.operator_actions import (
     AS_ROOT,
     comes_to,
     done,
@@ -22,6 +21,7 @@ from tests.deploy.operating import (
     under_way,
     written_once,
 )
+from tests.deploy.systemd_machine import Machine, booted, needs_boot
 
 pytestmark = [needs_boot, pytest.mark.timeout(600)]
 

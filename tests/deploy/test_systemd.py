@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.inside import agent_inside, gateway_inside
+from tests.deploy.container_settings import agent_inside, gateway_inside
 
 FOLDER = Path("deploy/systemd")
 UNITS = sorted(path.name for path in FOLDER.glob("*.service"))

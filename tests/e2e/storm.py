@@ -34,7 +34,7 @@ from groundwork.nats.topology import ConsumerSpec, Topology, set_up
 from groundwork.service.errors import TryAgain
 from schemas import envelope, keys, subjects
 from tests.kit.cluster import Cluster, Node, wired
-from tests.kit.consuming import consume
+from tests.kit.consumer import consume
 from tests.kit.fleet import Fleet, FleetOptions, Member, fleet
 from tests.kit.stack import Answering, api, messages
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import pytest
 
-from tests.cli.calling import agentic
+from tests.cli.invoke import agentic
 from tests.kit.cluster import Cluster
 from tests.kit.fleet import Fleet, FleetOptions, fleet
 from tests.kit.stack import DONE, MET, PROBES, lines, of_goal, planning, post, script, shown, touch, until, wake

@@ -12,8 +12,8 @@ import pytest_asyncio
 from nats.js.errors import APIError
 
 from schemas import keys, subjects
-from tests.kit.by_hand import Bench, bench
 from tests.kit.stack import DONE, messages, of_goal, payloads, planning, script, until
+from tests.kit.tool_bench import Bench, bench
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

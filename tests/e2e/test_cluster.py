@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from schemas import subjects
-from tests.e2e.minds import RecordingMind, asking
+from tests.e2e.recording_model import RecordingMind, asking
 from tests.http.wire import Event, events
 from tests.kit.cluster import Cluster
 from tests.kit.fleet import Fleet, FleetOptions, Member, fleet

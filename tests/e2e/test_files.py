@@ -19,9 +19,9 @@ from agent_service.core.phases import Digest, Phase, Reflection, Verdict
 from agent_service.run.journal import Commit, commit_of
 from agent_service.store.sqlite import RunStore
 from schemas import subjects
-from tests.kit.by_hand import READ, Bench, bench
 from tests.kit.runs import DIGEST, FRAMING, plan, replied, returned, started
 from tests.kit.stack import get, messages, one_step, until
+from tests.kit.tool_bench import READ, Bench, bench
 
 FAR = "run_00000000000000000000000001"
 STEPS = 5000

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import agent_service
-from tests.cli.calling import called
+from tests.cli.invoke import called
 from tests.e2e.storm import Plan, figures
 from tests.kit.cluster import Cluster
 from tests.kit.fleet import Fleet, FleetOptions, Member, configure, fleet

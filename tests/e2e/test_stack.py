@@ -16,7 +16,7 @@ import pytest
 
 from agent_service.workbench.dev import DevStack
 from schemas import keys, subjects
-from tests.cli.calling import agentic
+from tests.cli.invoke import agentic
 from tests.kit.stack import (
     another_agent,
     another_gateway,

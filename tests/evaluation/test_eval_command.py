@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-from tests.cli.calling import agentic_here
-from tests.evaluation.small import written
+from tests.cli.invoke import agentic_here
+from tests.evaluation.small_scenario import written
 from tests.models.fake_anthropic import FakeAnthropic
 
 

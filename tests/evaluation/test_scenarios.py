@@ -1,6 +1,6 @@
 """Every scenario holds with its own script and with its obeying one."""
 
-from tests.cli.calling import agentic_here
+from tests.cli.invoke import agentic_here
 
 
 def test_every_scenario_passes_and_is_told_in_one_line_of_80_columns() -> None:

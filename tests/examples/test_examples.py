@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent_service.workbench.dev import free_port
-from tests.cli.calling import agentic, clean
+from tests.cli.invoke import agentic, clean
 from tests.kit import nats_cli
 from tests.kit.pages import ROOT, blocks, play
 from tests.plugins.asking import a_request, run

@@ -12,7 +12,7 @@ from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Misconfigured
 from schemas import catalog, subjects
 from schemas.catalog import ToolOffer
-from tests.cli.examined import configured
+from tests.cli.doctor_findings import configured
 
 
 def catalog_of(executor: str | None, *names: str, tier: str = "read") -> bytes:

@@ -11,7 +11,7 @@ from groundwork.nats.link import NatsLink
 from groundwork.nats.settling import DeadLetters, Delivery, Handler, Notice, Notify
 from groundwork.service.errors import GiveUp
 from tests.kit.bus import a_consumer, a_stream
-from tests.kit.consuming import consuming
+from tests.kit.consumer import consuming
 from tests.kit.waiting import until
 
 BURIED = "dlq.workers"

@@ -18,7 +18,7 @@ from groundwork.service.errors import Misconfigured
 from groundwork.service.foundations import joined, refuse_members
 from groundwork.service.machine import uptime
 from tests.kit.bus import a_consumer, a_stream
-from tests.kit.consuming import Seen, consuming
+from tests.kit.consumer import Seen, consuming
 from tests.kit.waiting import until
 
 ROLE = Role(bucket="leases", key="agent", command="agentic serve")

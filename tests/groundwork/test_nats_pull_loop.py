@@ -12,7 +12,7 @@ from groundwork.nats.link import NatsLink
 from groundwork.nats.pull_loop import EXPIRES_ALONE_S, PullAccount
 from groundwork.nats.settling import ACK, NAK, Delivery
 from tests.kit.bus import a_consumer, a_stream
-from tests.kit.consuming import Seen, consuming, left, publish
+from tests.kit.consumer import Seen, consuming, left, publish
 from tests.kit.waiting import until
 
 SILENCE_S = PullAccount(1, last=0.0, ahead=1, expires_s=EXPIRES_ALONE_S).silence_s

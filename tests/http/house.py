@@ -69,7 +69,7 @@ from schemas.catalog import Catalog, ToolCommand, ToolOffer
 from schemas.operations import Scope
 from schemas.status import GatewayPruned, GatewayStatus
 from tests.kit.fakes import FakeClock, MemoryArtifacts, MemoryBoard
-from tests.kit.letterbox import Letterbox
+from tests.kit.memory_letters import MemoryLetters
 from tests.kit.runs import DIGEST, FRAMING, NOON, SEARCH, SECOND, accepted, after, replied, started
 from tests.projections.fakes import Shelf
 
@@ -154,7 +154,7 @@ class House:
     workspace: Workspace
     shelf: Shelf
     outside: Outside
-    letters: Letterbox
+    letters: MemoryLetters
     wrong: dict[str, str] = field(default_factory=dict)
 
     def client(self, who: str | None = "admin", **more: Any) -> httpx2.AsyncClient:
@@ -266,7 +266,7 @@ async def open_house(
         async def readiness() -> Mapping[str, str]:
             return {"bus": "", "store": "", "skills": "", "halt": kill_switch.holds} | wrong
 
-        letters, reader = Letterbox(), JournalReader(archive)
+        letters, reader = MemoryLetters(), JournalReader(archive)
         leaving: dict[str, Any] = {"leave": lambda _: asyncio.sleep(0), "thinking": lambda: 0, "end": lambda: None}
         draining = Draining(kill_switch=kill_switch, background=Background(group), **leaving)
         rules = KeepRunsSettings(done_days=1, cancelled_days=1)

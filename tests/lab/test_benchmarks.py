@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.calling import ROOT
+from tests.cli.invoke import ROOT
 
 WITHIN_S = 400.0
 NO_DOJO = pytest.mark.skipif(find_spec("agentdojo") is None, reason="there is no agentdojo: `make lab` brings it")

@@ -14,7 +14,7 @@ from agent_service.errors import ModelError
 from agent_service.models.scripted_model import Script, ScriptedModel, read_script
 from groundwork.service.errors import Misconfigured
 from schemas.values import replace
-from tests.cli.calling import agentic_here
+from tests.cli.invoke import agentic_here
 from tests.kit.pages import ROOT
 from tests.models.model_house import framing, planning, question, reflecting, separate
 

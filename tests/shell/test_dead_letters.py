@@ -13,7 +13,7 @@ from groundwork.nats.settling import DeadLetters, Delivery
 from groundwork.nats.topology import set_up
 from groundwork.service.errors import GiveUp
 from schemas import subjects
-from tests.kit.consuming import consume
+from tests.kit.consumer import consume
 from tests.kit.waiting import until
 
 ANN = "ann"

@@ -12,7 +12,7 @@ from contextlib import closing
 
 from tests.sim.bugs import BUGS, found
 from tests.sim.courses import COURSES
-from tests.sim.drawn import drawn
+from tests.sim.random_world import drawn
 from tests.sim.world import World
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from schemas import subjects
 from tests.sim.invariants import Allowed
-from tests.sim.mind import DONE, ESCALATE, LINE, REFRAME, Chooses, View, act, ask, together, wait
+from tests.sim.model_policy import DONE, ESCALATE, LINE, REFRAME, Chooses, View, act, ask, together, wait
 from tests.sim.record import Message
 from tests.sim.servers.callers import Post
 from tests.sim.servers.ductile import Job, Plugin

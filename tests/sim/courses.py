@@ -34,7 +34,7 @@ from tests.sim.course import (
     until_it_is_known,
 )
 from tests.sim.invariants import GO_ON, STOP, Allowed
-from tests.sim.mind import DONE, act
+from tests.sim.model_policy import DONE, act
 from tests.sim.servers.callers import (
     HOOK_SECRET,
     INGEST,

@@ -22,9 +22,9 @@ from groundwork.sqlite.file import use_opener
 from tests.sim.course import Course
 from tests.sim.invariants import SECRET
 from tests.sim.machines.disk import Disk
+from tests.sim.machines.kills import Kills
 from tests.sim.machines.network import Network
 from tests.sim.machines.seams import Seams
-from tests.sim.machines.strikes import Strikes
 from tests.sim.machines.time import Process, Scheduler, Stuck
 from tests.sim.servers.callers import AGENT_DOOR, PROBES_DOOR
 from tests.sim.servers.nats_server import NatsServer
@@ -39,8 +39,8 @@ NATS = NatsSettings(urls=("nats://bus:4222",))
 @cache
 def configurations(*, shared: bool) -> Mapping[str, tuple[Json, Mapping[str, Json]]]:
     """Configurations of streams, and of their consumers by name."""
-    scheduler, strikes = Scheduler(1), Strikes()
-    network, server = Network(scheduler, strikes, Seams()), NatsServer(scheduler, Seams())
+    scheduler, kills = Scheduler(1), Kills()
+    network, server = Network(scheduler, kills, Seams()), NatsServer(scheduler, Seams())
     network.serve("bus", server)
 
     async def setting_up() -> None:
@@ -64,7 +64,7 @@ class NoFolders(Folders):
 
 
 class Services:
-    def __init__(self, course: Course, scheduler: Scheduler, network: Network, strikes: Strikes, seams: Seams) -> None:
+    def __init__(self, course: Course, scheduler: Scheduler, network: Network, kills: Kills, seams: Seams) -> None:
         self.processes: dict[str, Process] = {}
         """Newest life of each service."""
         self.dead: list[Process] = []
@@ -73,7 +73,7 @@ class Services:
         self.course = course
         self._scheduler = scheduler
         self._network = network
-        self._strikes = strikes
+        self._kills = kills
         self._seams = seams
 
     def begin(self) -> None:
@@ -85,7 +85,7 @@ class Services:
     def start(self, name: str) -> Process:
         """Starts `agent`, `gateway`, or another service whose name begins so."""
         process = Process(name, self._scheduler, self._network)
-        disk = self.disks.setdefault(name, Disk(self._scheduler, self._strikes, self._seams))
+        disk = self.disks.setdefault(name, Disk(self._scheduler, self._kills, self._seams))
         serve = self._gateway(name) if name.startswith("gateway") else self._agent(name)
 
         async def served() -> None:

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from tests.sim.drawn import drawn
+from tests.sim.random_world import drawn
 
 FIRST, NUMBER = int(os.environ.get("SIM_FROM", "1")), int(os.environ.get("SIM_SEEDS", "20"))
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from schemas import subjects
-from tests.sim.drawn import drawn
+from tests.sim.random_world import drawn
 from tests.sim.world import World
 
 SOMETIMES: dict[str, Callable[[World], object]] = {

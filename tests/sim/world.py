@@ -12,11 +12,11 @@ from ductile_gateway.store.rows import columns_in, put, subject_of
 from schemas import keys, subjects
 from tests.sim.course import Course
 from tests.sim.invariants import GO_ON, SECRET, STOP, Invariants, Violation, distinct
+from tests.sim.machines.kills import Kills
 from tests.sim.machines.network import Network
 from tests.sim.machines.seams import Frame, Seams
-from tests.sim.machines.strikes import Strikes
 from tests.sim.machines.time import Process, Scheduler, Stuck, buried
-from tests.sim.mind import thinks
+from tests.sim.model_policy import thinks
 from tests.sim.record import AGAIN, Message, Record
 from tests.sim.servers.callers import RECEIVER, Callers, Post, Receiver
 from tests.sim.servers.ductile import Ductile
@@ -51,9 +51,9 @@ class World:
         self.course = course
         self._dies_at = dies_at
         self.scheduler = Scheduler(seed)
-        self.strikes, self.seams = Strikes(), Seams()
-        self.network = Network(self.scheduler, self.strikes, self.seams)
-        self.strikes.on_kill = self._died
+        self.kills, self.seams = Kills(), Seams()
+        self.network = Network(self.scheduler, self.kills, self.seams)
+        self.kills.on_kill = self._died
         self.record = Record()
         self.invariants = Invariants(self.record, course.allowed, {str(start["goal"]) for start in course.starts})
         self.violation: Violation | None = None
@@ -64,7 +64,7 @@ class World:
         self.network.serve("bus", self.bus)
         self.network.serve("ductile", self.ductile.server)
         self.network.serve("model", self.model.server)
-        self.services = Services(course, self.scheduler, self.network, self.strikes, self.seams)
+        self.services = Services(course, self.scheduler, self.network, self.kills, self.seams)
         self._news = True
         """True if something happened since the last check for the end."""
         self.callers = Callers(
@@ -122,8 +122,8 @@ class World:
         self._set_up()
         self.services.begin()
         self.scheduler.run_until(lambda: False, within_s=READY_S)
-        self.strikes.forget()
-        self.strikes.at = self._dies_at
+        self.kills.forget()
+        self.kills.at = self._dies_at
 
     # what happens to it
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Makes a folder that boots: Debian with systemd, Python and what the program needs, locked by hash; not the program itself.
-# tests/deploy/booted.py boots copies of it. Takes root, debootstrap and two minutes; it stays until it is removed.
+# tests/deploy/systemd_machine.py boots copies of it. Takes root, debootstrap and two minutes; it stays until it is removed.
 set -eu
 folder=$1
 here=$(dirname "$(readlink -f "$0")")

@@ -18,8 +18,8 @@ from groundwork.sqlite.errors import concerns_the_file, no_room, storage_error
 from groundwork.sqlite.file import SqliteFile, Values, migrate
 from groundwork.sqlite.group_commit import Group, OnCommit
 from groundwork.sqlite.reserve import DiskReserve
+from tests.sim.machines.kills import Kills
 from tests.sim.machines.seams import Seams
-from tests.sim.machines.strikes import Strikes
 from tests.sim.machines.time import Killed, Process, Scheduler
 
 T = TypeVar("T")
@@ -49,11 +49,11 @@ def _opened(content: bytes) -> sqlite3.Connection:
 class Disk:
     """Disk of one machine. `full` refuses writes that free no space; `broken` fails every write."""
 
-    def __init__(self, scheduler: Scheduler, strikes: Strikes, seams: Seams) -> None:
+    def __init__(self, scheduler: Scheduler, kills: Kills, seams: Seams) -> None:
         self.full = self.broken = False
         self.databases: dict[str, sqlite3.Connection] = {}
         self.scheduler = scheduler
-        self.strikes = strikes
+        self.kills = kills
         self.seams = seams
 
     def copied(self) -> dict[str, bytes]:
@@ -157,7 +157,7 @@ class SimFile(SqliteFile):
             raise no_room(self.path, "the disk is full")
 
     def _commit(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        self._disk.strikes.commits(self._process, self.path.name)
+        self._disk.kills.commits(self._process, self.path.name)
         connection = self._connection
         later, self._later = self._later, []
         connection.execute("BEGIN")

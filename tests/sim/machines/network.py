@@ -1,6 +1,6 @@
 """Connections between processes and servers of the world. Bytes arrive late and in order; a connection can be cut.
 
-Each write of a process is an effect: the process may be killed before it (see `Strikes`).
+Each write of a process is an effect: the process may be killed before it (see `Kills`).
 """
 
 import asyncio
@@ -10,8 +10,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
+from tests.sim.machines.kills import Kills
 from tests.sim.machines.seams import Seams
-from tests.sim.machines.strikes import Strikes
 from tests.sim.machines.time import Process, Scheduler
 
 BUS, CALLER = "bus", "caller"
@@ -61,7 +61,7 @@ class Connection(asyncio.Transport):
         self,
         process: Process,
         scheduler: Scheduler,
-        strikes: Strikes,
+        kills: Kills,
         seams: Seams,
         protocol: asyncio.Protocol,
         host: str,
@@ -72,7 +72,7 @@ class Connection(asyncio.Transport):
         self.peer: Peer | None = None
         self.is_open = True
         self._scheduler = scheduler
-        self._strikes = strikes
+        self._kills = kills
         self._seams = seams
         self._protocol = protocol
         self._arrives_there = self._arrives_here = 0.0
@@ -83,7 +83,7 @@ class Connection(asyncio.Transport):
     def write(self, data: Any) -> None:
         if not self.is_open or not self.process.alive:
             return
-        self._strikes.sends(self.process, self.host, bytes(data))
+        self._kills.sends(self.process, self.host, bytes(data))
         self._arrives_there = when = self._arrival(self._arrives_there)
         sent = [bytes(data)] if self.host == BUS else self._seams.sends(self.process.name, bytes(data))
         for each in sent:
@@ -177,9 +177,9 @@ class Connection(asyncio.Transport):
 
 
 class Network:
-    def __init__(self, scheduler: Scheduler, strikes: Strikes, seams: Seams) -> None:
+    def __init__(self, scheduler: Scheduler, kills: Kills, seams: Seams) -> None:
         self._scheduler = scheduler
-        self._strikes = strikes
+        self._kills = kills
         self._seams = seams
         self._servers: dict[str, Server] = {}
         self.connections: list[Connection] = []
@@ -203,7 +203,7 @@ class Network:
         return connection
 
     def _between(self, process: Process, protocol: asyncio.Protocol, host: str) -> Connection:
-        connection = Connection(process, self._scheduler, self._strikes, self._seams, protocol, host)
+        connection = Connection(process, self._scheduler, self._kills, self._seams, protocol, host)
         self.connections = [one for one in self.connections if one.is_open] + [connection]
         return connection
 

@@ -12,7 +12,7 @@ from tests.sim.course import OF_CHILD, READER, WRITER, Course, allowed, asks_for
 from tests.sim.courses import COURSES
 from tests.sim.invariants import FORGED
 from tests.sim.machines.seams import Frame
-from tests.sim.mind import DONE, View, act, together
+from tests.sim.model_policy import DONE, View, act, together
 from tests.sim.servers.ductile import Job, Plugin
 from tests.sim.world import World
 
@@ -75,11 +75,11 @@ def test_a_cancel_at_any_point_ends_the_whole_family_which_asks_for_nothing_more
         with closing(World(course)) as world:
 
             def cancels(_: object, world: World = world, point: int = point) -> bool:
-                if len(world.strikes.names) == point:
+                if len(world.kills.names) == point:
                     world.say(subjects.CANCEL, {"run_id": world.first}, "cancel")
                 return False
 
-            world.strikes.drawn = cancels
+            world.kills.drawn = cancels
             world.play_on()
             if world.record.endings[-1].subject == subjects.COMPLETED:
                 break

@@ -155,7 +155,7 @@ def test_a_reply_that_a_full_disk_refuses_for_now_is_kept_and_not_paid_again() -
 
 def test_deaths_without_end_spend_no_more_than_the_limit() -> None:
     with closing(World(replace(COURSES["tokens"], constraints={"max_tokens": 60_000}))) as world:
-        world.strikes.drawn = lambda _: world.strikes.names[-1].startswith("agent: POST")
+        world.kills.drawn = lambda _: world.kills.names[-1].startswith("agent: POST")
         world.play()
         told = world.status()
     spent = told["usage"]
@@ -180,7 +180,7 @@ def test_a_model_call_of_a_run_that_any_agent_cancels_is_given_up_at_once(seed: 
     with closing(World(replace(PLAIN, agents=2), seed)) as world:
         world.model.takes_s = 5.0
         world.start()
-        world.until(lambda: any("POST" in name for name in world.strikes.names))
+        world.until(lambda: any("POST" in name for name in world.kills.names))
         world.asks("cancel", run_id=world.first)
         world.until(lambda: world.record.of(subjects.CANCELLED), within_s=1)
         world.passes(10)
@@ -200,7 +200,7 @@ def test_what_calls_are_told_is_made_anew_from_the_journal_to_the_byte_and_begin
     course = COURSES["approval"]
     with closing(World(course)) as world:
         world.play()
-        named = [each for each in enumerate(world.strikes.names, start=1) if each[1].startswith("agent: ")]
+        named = [each for each in enumerate(world.kills.names, start=1) if each[1].startswith("agent: ")]
     asked = [at for at, (_, name) in enumerate(named) if "POST" in name]
     for dies_at in (named[at + after][0] for at in asked for after in (0, 1)):
         with closing(World(course, dies_at=dies_at)) as world:

@@ -14,7 +14,7 @@ _ASKED = (b"$JS.API.", b"$KV.", b"_INBOX")
 _REQUEST = re.compile(rb"^(POST \S+|HTTP/1.1 \d+)")
 
 
-class Strikes:
+class Kills:
     def __init__(self) -> None:
         self.names: list[str] = []
         """Effects in order, such as `agent: agent.progress`."""

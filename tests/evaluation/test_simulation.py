@@ -17,7 +17,7 @@ from agent_service.workbench.evaluation.scenario import follower_of
 from agent_service.workbench.evaluation.simulated import RETRY_PAUSES_S, START_TIME, RetryingModel
 from agent_service.workbench.evaluation.trials import ModelSetup, Trial, evaluate, play, scripted
 from ductile_gateway.cli.tools import make
-from tests.evaluation.small import SMALL, seen_of, small
+from tests.evaluation.small_scenario import SMALL, seen_of, small
 from tests.models.model_house import framing
 
 

@@ -4,7 +4,7 @@ import json
 import re
 from typing import Any
 
-from tests.deploy.booted import Machine
+from tests.deploy.systemd_machine import Machine
 from tests.kit.pages import ROOT, blocks
 
 PAGE = ROOT / "docs" / "OPERATIONS.md"

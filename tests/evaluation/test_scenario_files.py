@@ -16,8 +16,8 @@ from agent_service.workbench.evaluation.scenario import (
     scenarios,
 )
 from groundwork.service.errors import Misconfigured
-from tests.cli.calling import ROOT
-from tests.evaluation.small import SMALL, written
+from tests.cli.invoke import ROOT
+from tests.evaluation.small_scenario import SMALL, written
 
 DOCUMENT = ROOT / "docs" / "EVALUATION.md"
 

@@ -6,7 +6,7 @@ from typing import Any
 import yaml
 
 from agent_service.workbench.evaluation.expected import Expected, unmet
-from tests.evaluation.small import seen_of, small
+from tests.evaluation.small_scenario import seen_of, small
 
 ASKS_FIRST = Path(__file__).with_name("asks_first.yaml")
 UNMET: list[tuple[dict[str, Any], str]] = [

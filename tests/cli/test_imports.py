@@ -7,7 +7,7 @@ import pytest
 import typer
 
 from agent_service.cli.main import Agentic, app
-from tests.cli.calling import ROOT, clean
+from tests.cli.invoke import ROOT, clean
 
 SERVERS = {
     *("fastapi", "uvicorn", "uvloop", "nats", "anthropic", "openai", "aiosqlite"),

@@ -41,7 +41,7 @@ class Faults:
         self._bus()
         self._ductile()
         self._model()
-        world.strikes.drawn = self._dies
+        world.kills.drawn = self._dies
         for _ in range(self._draw.randrange(4)):
             event = self._draw.choice(self._events())
             world.scheduler.after(self._draw.uniform(0.5, until_s), event)
@@ -49,7 +49,7 @@ class Faults:
 
     def stop(self) -> None:
         world = self._world
-        world.strikes.drawn = lambda _: False
+        world.kills.drawn = lambda _: False
         world.bus.jetstream.faults = jetstream.Faults()
         world.ductile.faults, world.model.faults = ductile.Faults(), model.Faults()
         for disk in world.services.disks.values():

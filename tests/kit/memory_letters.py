@@ -10,7 +10,7 @@ from schemas.envelope import RUN_ID
 from tests.kit.runs import NOON
 
 
-class Letterbox:
+class MemoryLetters:
     """Implements the port Letters. Raises `away` while it is set."""
 
     def __init__(self) -> None:

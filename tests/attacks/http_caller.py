@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from tests.attacks.stand import TOKENS
+from tests.attacks.services import TOKENS
 from tests.http.wire import send
 
 JSON = {"Content-Type": "application/json"}
@@ -15,7 +15,7 @@ WITHIN_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HttpDoor:
+class HttpCaller:
     """An address and the caller's token, if any."""
 
     url: str
@@ -24,9 +24,9 @@ class HttpDoor:
     sent: Mapping[str, str] = field(default_factory=dict)
     """Headers of every request."""
 
-    def as_(self, name: str | None) -> "HttpDoor":
+    def as_(self, name: str | None) -> "HttpCaller":
         """Returns a client with the token of that name, or with none."""
-        return HttpDoor(url=self.url, protected=self.protected, token=TOKENS[name] if name else None, sent=self.sent)
+        return HttpCaller(url=self.url, protected=self.protected, token=TOKENS[name] if name else None, sent=self.sent)
 
     @property
     def port(self) -> int:

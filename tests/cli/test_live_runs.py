@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.calling import COMMAND, ROOT, clean, interrupt, running_with, started
 from tests.cli.dev_stack import Dev
+from tests.cli.invoke import COMMAND, ROOT, clean, interrupt, running_with, started
 from tests.kit.waiting import wait_until
 
 SOME_RUN = "run_00000000000000000000000000"

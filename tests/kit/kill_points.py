@@ -1,6 +1,6 @@
 """Kills a command (SIGKILL) at each begin and each end of some functions.
 
-    for point in strikes(folder, ("groundwork.archive.series:set_aside",), "restore", place):
+    for point in kill_at_each_point(folder, ("groundwork.archive.series:set_aside",), "restore", place):
         ...                     # killed at the first point, then at the second, and so on: what has it left?
 
 Each function counts once at its begin and once at its end. A process that has loaded everything forks for each kill.
@@ -23,7 +23,7 @@ from typing import Any
 from agent_service.cli.main import main
 
 
-def strikes(folder: Path, functions: Sequence[str], *arguments: str | Path) -> Iterator[int]:
+def kill_at_each_point(folder: Path, functions: Sequence[str], *arguments: str | Path) -> Iterator[int]:
     """Yields the number of each point after a kill there, until the command ends before the point.
 
     `functions` are `module:function` or `module:Class.method`. The command's output is in `folder`.
@@ -31,18 +31,18 @@ def strikes(folder: Path, functions: Sequence[str], *arguments: str | Path) -> I
     forks = multiprocessing.get_context("forkserver")
     forks.set_forkserver_preload([__name__, "agent_service.cli.store"])
     for point in count(1):
-        told = folder / "struck.log", functions, point, [*map(str, arguments)]
-        process = forks.Process(target=_struck, args=told)
+        told = folder / "killed.log", functions, point, [*map(str, arguments)]
+        process = forks.Process(target=_run_until_point, args=told)
         process.start()
         process.join()
         if process.exitcode != -signal.SIGKILL:
             break
         yield point
-    assert process.exitcode == 0, (folder / "struck.log").read_text()
+    assert process.exitcode == 0, (folder / "killed.log").read_text()
     assert point > 1, "there is no point to strike at"
 
 
-def _struck(log: Path, functions: Sequence[str], point: int, arguments: list[str]) -> None:
+def _run_until_point(log: Path, functions: Sequence[str], point: int, arguments: list[str]) -> None:
     with log.open("a") as output:
         os.dup2(output.fileno(), 1)
         os.dup2(output.fileno(), 2)

@@ -1,4 +1,4 @@
-"""Pytest plugin that prints the table of `make attack` (`-p tests.attacks.telling`)."""
+"""Pytest plugin that prints the table of `make attack` (`-p tests.attacks.report`)."""
 
 from dataclasses import dataclass, field
 from typing import Any

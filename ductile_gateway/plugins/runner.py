@@ -141,7 +141,7 @@ class LocalPlugins:
                     (ending for ending in get_args(EndReason) if ending == stopped), "overdue" if overdue else "ended"
                 ),
                 began=began_at is not None,
-                unbegun=found.get("unbegun", b"").decode(errors="replace"),
+                unbegun=found.get("unbegun", b"").decode(errors="replace").replace("\n", " "),
                 same_boot=record.same_boot,
                 exit_code=exit_code,
                 stdout=found.get("stdout", b""),

@@ -4,14 +4,14 @@ The order matters: session, limits, user, privileges, paths. The guard prepares 
 view, which it enters itself, and the landlock ruleset.
 """
 
+import gc
 import os
 import signal
-from contextlib import suppress
-from select import PIPE_BUF
 from typing import NoReturn
 
 from ductile_gateway.plugins.box import boundaries
 from ductile_gateway.plugins.box.order import MARK, Order, apply_limits, kernel_limits
+from ductile_gateway.plugins.box.record import append
 from ductile_gateway.plugins.box.tree import tasks_of
 from groundwork.service import process
 
@@ -30,8 +30,6 @@ class PreparedBox:
         self.ruleset: int | None = None
         tasks = tasks_of(order.user.uid if order.user else os.getuid())
         self.kernel_limits = kernel_limits(order.limits, tasks)
-        self._reasons, self.reason = os.pipe()
-        os.set_blocking(self._reasons, False)
         self.program = None
         if order.python:
             from ductile_gateway.plugins.box.program import Program  # the guards of other programs do not need it
@@ -44,6 +42,8 @@ class PreparedBox:
             self._close()
         except OSError as error:
             self.flaw = f"{order.entrypoint}: {error}"[:MOST_BYTES]
+        gc.collect()
+        gc.freeze()  # else a collection in a fork copies all memory
 
     def _close(self) -> None:
         order, write = self.order, (*self.order.write, *self.order.own)
@@ -60,12 +60,6 @@ class PreparedBox:
         elif order.view and boundaries.landlock_abi():
             self.ruleset = boundaries.prepare_landlock_for_processes()
 
-    def reason_not_run(self) -> bytes:
-        """The reason why the last call could not execute its program; empty where it could."""
-        with suppress(BlockingIOError):
-            return os.read(self._reasons, PIPE_BUF).replace(b"\n", b" ")
-        return b""
-
     def is_as_made(self) -> bool:
         """True if no call has left anything in the temporary folders of the view."""
         return not self.order.view or _used() == self._temporary
@@ -76,26 +70,26 @@ def _used() -> tuple[int, int]:
     return used.f_files - used.f_ffree, used.f_blocks - used.f_bfree
 
 
-def execute(box: PreparedBox, name: str, streams: tuple[int, int, int], *, guard: int) -> NoReturn:
-    """Never returns. `streams`: stdin, stdout and stderr. `guard`: the parent."""
+def execute(box: PreparedBox, name: str, streams: tuple[int, int, int], record: int, *, guard: int) -> NoReturn:
+    """Never returns. `streams`: stdin, stdout and stderr. An error goes to the `record`. `guard`: the parent."""
     try:
         for number, descriptor in enumerate(streams):
             os.dup2(descriptor, number)
-        _enter(box, guard)
+        _enter(box, record, guard)
         order = box.order
         own = {MARK: name, "TMPDIR": order.own[1]}
         if box.program:
-            os.close(box.reason)
+            os.close(record)
             process.show_memory()
             box.program.run(own)
         os.execve(order.entrypoint, [order.entrypoint], order.environment | own)  # noqa: S606 - no shell is meant
     except BaseException as error:  # noqa: BLE001 - nothing of ours may go on in this process
-        os.write(box.reason, f"{box.order.entrypoint}: {error}"[:MOST_BYTES].encode(errors="replace"))
+        append(record, "unbegun", f"{box.order.entrypoint}: {error}"[:MOST_BYTES].encode(errors="replace"))
     finally:
         os._exit(CANNOT_RUN)
 
 
-def _enter(box: PreparedBox, guard: int) -> None:
+def _enter(box: PreparedBox, record: int, guard: int) -> None:
     os.setsid()
     if box.program:  # else the start of the program does it
         signal.set_wakeup_fd(-1)
@@ -115,5 +109,5 @@ def _enter(box: PreparedBox, guard: int) -> None:
     if box.ruleset is not None:
         boundaries.enter_landlock(box.ruleset)
     process.die_with(guard)
-    os.closerange(3, box.reason)
-    os.closerange(box.reason + 1, os.sysconf("SC_OPEN_MAX"))
+    os.closerange(3, record)
+    os.closerange(record + 1, os.sysconf("SC_OPEN_MAX"))

@@ -74,6 +74,7 @@ def _next_call(line: socket.socket) -> tuple[float, str, int] | None:
     if not content:
         return None
     seconds, name = CALL.unpack(content)
+    os.set_inheritable(records[0], False)
     return seconds, name.decode(), records[0]
 
 
@@ -119,7 +120,7 @@ class _Call:
         guard, (out, err), request = os.getpid(), self._outputs, self._request()
         plugin = os.fork()
         if plugin == 0:
-            execute(self._box, self._name, (request, out.given, err.given), guard=guard)
+            execute(self._box, self._name, (request, out.given, err.given), self._record, guard=guard)
         for descriptor in (request, out.given, err.given):
             os.close(descriptor)
         return plugin
@@ -207,8 +208,6 @@ class _Call:
     def _record_end(self) -> None:
         if self._code == BY_A_SIGNAL + signal.SIGXCPU:
             self._stopped_for = self._stopped_for or "cpu_s"
-        if unbegun := self._box.reason_not_run():
-            append(self._record, "unbegun", unbegun)
         if self._stopped_for:
             append(self._record, "stopped", self._stopped_for.encode())
         append_timed(self._record, "exit", self._code or 0)

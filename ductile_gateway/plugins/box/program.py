@@ -9,7 +9,6 @@ import atexit
 import builtins
 import contextlib
 import ctypes
-import gc
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -47,8 +46,6 @@ class Program:
         for path in {entrypoint, *beside}:
             with contextlib.suppress(OSError, SyntaxError, ValueError, RecursionError):
                 self._read(path)
-        gc.collect()
-        gc.freeze()  # else each fork that collects copies all of it
 
     def run(self, own: Mapping[str, str]) -> NoReturn:
         """Never returns. `own`: environment variables of the call."""

@@ -229,11 +229,13 @@ class _Gateway:
                 observed.status.looks["ductile calls"] = runner.findings
                 group.create_task(runner.follow_late(relay.report_late))
                 every_s = min(each.refresh_s for each in settings.every_ductile().values())
-                group.create_task(keep_fresh(settings, offers, runner.now_has, every_s=every_s, known=tools.ductiles))
+                group.create_task(
+                    keep_fresh(settings, offers, runner.replace_tools, every_s=every_s, known=tools.ductiles)
+                )
             if settings.runner == "plugins":
                 observed.status.looks["plugins"] = runner.findings
                 if settings.plugins.reload:
-                    group.create_task(follow_folders(settings, offers, runner.now_has))
+                    group.create_task(follow_folders(settings, offers, runner.replace_tools))
             tell_ready()
             names = [offer.name for offer in offers.catalog.tools]
             log.info("ready", extra={"tools": names, "nats": link.server_version, "epoch": ground.lease.epoch})

@@ -151,8 +151,8 @@ def load(path: Path | None, environ: Mapping[str, str] = os.environ) -> GatewayS
         environ=environ,
         other_sections=OTHER_SECTIONS,
     )
-    ours = (settings.private_folder(), settings.keys_path())
-    closed = (*settings.plugins.closed, *ours, *((path,) if path else ()), *beside(path, environ))
+    own = (settings.private_folder(), settings.keys_path())
+    closed = (*settings.plugins.closed, *own, *((path,) if path else ()), *beside(path, environ))
     update = {"closed": closed, "apart": (*settings.plugins.apart, *apart(path))}
     return settings.model_copy(update={"plugins": settings.plugins.model_copy(update=update)})
 

@@ -101,8 +101,8 @@ class GatewayMetrics:
 
     def answered(self, asked: CallRequest, outcome: ToolOutcome, took_s: float) -> None:
         error = outcome.error_class or "tool_error" if outcome.status == "error" else NONE
-        told = outcome.status if outcome.status == "continuation" else _OUTCOMES.get(error, "error")
-        self._calls.record(took_s, asked.request.tool, told, error)
+        outcome_label = outcome.status if outcome.status == "continuation" else _OUTCOMES.get(error, "error")
+        self._calls.record(took_s, asked.request.tool, outcome_label, error)
         if outcome.job.job_id and outcome.job.attempts:
             self._reruns.add(by=outcome.job.attempts - 1)
 
@@ -208,9 +208,9 @@ class CallTelemetry:
         since, was_run = began_at or job.began_at or now, bool(job.job_id or job.began_at)
         self.metrics.answered(asked, outcome, (now - since).total_seconds())
         transition = "begun->answered" if began_at or was_run else "asked->answered"
-        told: dict[str, object] = {"status": outcome.status, "error_class": outcome.error_class}
-        told |= {"job_id": job.job_id, "attempts": job.attempts, "exit_code": job.exit_code}
-        log.info("call answered", extra=self._line(asked, "call_answered", transition) | told)
+        facts: dict[str, object] = {"status": outcome.status, "error_class": outcome.error_class}
+        facts |= {"job_id": job.job_id, "attempts": job.attempts, "exit_code": job.exit_code}
+        log.info("call answered", extra=self._line(asked, "call_answered", transition) | facts)
         if asked.trace.sampled and was_run:
             self.spans.take(job_span(asked, outcome, job.began_at or since, job.ended_at or now))
 

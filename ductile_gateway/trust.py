@@ -128,23 +128,23 @@ class Trust:
 
     async def _learn(self) -> None:
         try:
-            told = await self.ask()
+            keys = await self.ask()
             if not self.given:
-                await self._pin(told)
+                await self._pin(keys)
         except TryAgain as error:
             self._trouble = str(error)
             raise
         self._trouble, self._asked_at = "", monotonic()
-        trusted = {key.id: key.public for key in told if key.public in self.given} if self.given else self.pins.all()
-        self._contested = contested_of(told[:1], trusted)
+        trusted = {key.id: key.public for key in keys if key.public in self.given} if self.given else self.pins.all()
+        self._contested = contested_of(keys[:1], trusted)
 
-    async def _pin(self, told: Sequence[AgentKey]) -> None:
+    async def _pin(self, keys: Sequence[AgentKey]) -> None:
         known = self.pins.all()
-        now = trusted_of(told, known) if known else first_of(told)
-        if now and now[0] == told[0] and {key.id for key in now} != known.keys():
+        now = trusted_of(keys, known) if known else first_of(keys)
+        if now and now[0] == keys[0] and {key.id for key in now} != known.keys():
             await self.pins.trust(now)
-            tell, what = (log.warning, "other keys of the agent are trusted") if known else (log.info, _FIRST)
-            tell(what, extra={"keys": [key.id for key in now]})
+            log_it, what = (log.warning, "other keys of the agent are trusted") if known else (log.info, _FIRST)
+            log_it(what, extra={"keys": [key.id for key in now]})
 
     async def keep(self) -> NoReturn:
         while True:
@@ -173,20 +173,20 @@ class Trust:
         return [Finding(name="agent's word", mark="warning", text=text, remedy=remedy) for text, remedy in found]
 
 
-def first_of(told: Sequence[AgentKey]) -> Sequence[AgentKey]:
-    return tuple({key.id: key for key in told}.values())
+def first_of(keys: Sequence[AgentKey]) -> Sequence[AgentKey]:
+    return tuple({key.id: key for key in keys}.values())
 
 
-def trusted_of(told: Sequence[AgentKey], known: Mapping[str, str]) -> Sequence[AgentKey]:
+def trusted_of(keys: Sequence[AgentKey], known: Mapping[str, str]) -> Sequence[AgentKey]:
     trusted, new = dict(known), dict(known)
     while new:  # in whatever order they are told
-        new = {key.id: key.public for key in told if key.id not in trusted and _is_endorsed(key, trusted)}
+        new = {key.id: key.public for key in keys if key.id not in trusted and _is_endorsed(key, trusted)}
         trusted |= new
-    return tuple(key for key in told if trusted.get(key.id) == key.public)
+    return tuple(key for key in keys if trusted.get(key.id) == key.public)
 
 
-def contested_of(told: Sequence[AgentKey], known: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(key.id for key in told if known.get(key.id) != key.public)
+def contested_of(keys: Sequence[AgentKey], known: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(key.id for key in keys if known.get(key.id) != key.public)
 
 
 def _is_endorsed(key: AgentKey, known: Mapping[str, str]) -> bool:

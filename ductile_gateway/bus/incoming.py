@@ -55,7 +55,7 @@ def request_loop(link: NatsLink, relay: Relay, *, trust: Trust | None, slots: in
 
     buried = DeadLetters(subjects.DEAD_LETTERS_TOOLS, notify=rejection_notice)
     settling = Settling(link, subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS, handle, buried)
-    return PullLoop(settling, slots=slots, grace_s=grace_s, on_stop=relay.begin_no_more)
+    return PullLoop(settling, slots=slots, grace_s=grace_s, on_stop=relay.close)
 
 
 async def _check(relay: Relay, trust: Trust | None, asked: CallRequest, delivery: Delivery) -> None:

@@ -136,7 +136,7 @@ async def read_halt(link: NatsLink, gate: PauseGate) -> None:
     found = (await patiently(partial(newest, link, subjects.LEASE_BUCKET, subjects.HALT_KEY), LOOK_AGAIN_S)).body
     before = gate.why
     with contextlib.suppress(ValidationError):  # the agent puts it right
-        gate.show(Halt.model_validate_json(found) if found else None)
+        gate.update(Halt.model_validate_json(found) if found else None)
     if gate.why != before:
         log.warning("stopped" if gate.why else "everything goes on", extra={"why": gate.why or before})
 

@@ -40,7 +40,7 @@ class _Waiting:
     lane: str
     run_id: str
     since: int
-    let_in: asyncio.Future[None]
+    granted: asyncio.Future[None]
 
 
 class Slots:
@@ -61,7 +61,7 @@ class Slots:
         self._most = most
         self._room = room
         self._permits = permits
-        self._there: Counter[tuple[str, str]] = Counter()
+        self._in_use: Counter[tuple[str, str]] = Counter()
         self._waiting: list[_Waiting] = []
         self._ended: dict[str, int] = {}
         """Tick at which a run with calls here gave a slot back last."""
@@ -69,40 +69,40 @@ class Slots:
 
     @contextlib.asynccontextmanager
     async def enter(self, run_id: str, tool: str) -> AsyncIterator[None]:
-        await self.come(run_id, tool)
+        await self.acquire(run_id, tool)
         try:
             width = self._widths.get(tool, self._width)
             async with self._permits.taken(tool, width) if self._permits else contextlib.nullcontext():
                 yield
         finally:
-            self.go(run_id, tool)
+            self.release(run_id, tool)
 
-    async def come(self, run_id: str, lane: str) -> None:
+    async def acquire(self, run_id: str, lane: str) -> None:
         if self._is_free(lane):
-            self._there[lane, run_id] += 1
+            self._in_use[lane, run_id] += 1
             return
         self._make_room(run_id, lane)
         me = _Waiting(lane, run_id, next(self._ticks), asyncio.get_running_loop().create_future())
         self._waiting.append(me)
         try:
-            await me.let_in
+            await me.granted
         except asyncio.CancelledError:
             if me in self._waiting:
                 self._waiting.remove(me)
-            elif not me.let_in.cancelled() and me.let_in.exception() is None:  # it got a slot at the same moment
-                self.go(run_id, lane)
+            elif not me.granted.cancelled() and me.granted.exception() is None:  # it got a slot at the same moment
+                self.release(run_id, lane)
             raise
 
-    def go(self, run_id: str, lane: str) -> None:
-        self._there[lane, run_id] -= 1
+    def release(self, run_id: str, lane: str) -> None:
+        self._in_use[lane, run_id] -= 1
         self._ended[run_id] = next(self._ticks)
-        self._let_in()
-        self._there = +self._there
-        known = {run for _, run in self._there} | {one.run_id for one in self._waiting}
+        self._grant()
+        self._in_use = +self._in_use
+        known = {run for _, run in self._in_use} | {one.run_id for one in self._waiting}
         self._ended = {run: tick for run, tick in self._ended.items() if run in known}
 
-    def there(self, lane: str) -> int:
-        return sum(number for (its_lane, _), number in self._there.items() if its_lane == lane)
+    def in_use(self, lane: str) -> int:
+        return sum(number for (each, _), number in self._in_use.items() if each == lane)
 
     def close(self) -> None:
         self._most = self._room = 0
@@ -112,20 +112,20 @@ class Slots:
             self._permits.close()
 
     def _is_free(self, lane: str) -> bool:
-        return self._there.total() < self._most and self.there(lane) < self._widths.get(lane, self._width)
+        return self._in_use.total() < self._most and self.in_use(lane) < self._widths.get(lane, self._width)
 
-    def _let_in(self) -> None:
+    def _grant(self) -> None:
         while free := [one for one in self._waiting if self._is_free(one.lane)]:
             first = min(free, key=self._order)
             self._waiting.remove(first)
-            if not first.let_in.cancelled():
-                self._there[first.lane, first.run_id] += 1
-                first.let_in.set_result(None)
+            if not first.granted.cancelled():
+                self._in_use[first.lane, first.run_id] += 1
+                first.granted.set_result(None)
 
     def _order(self, one: _Waiting) -> tuple[int, int, int, int]:
-        of_run = sum(number for (_, run_id), number in self._there.items() if run_id == one.run_id)
+        of_run = sum(number for (_, run_id), number in self._in_use.items() if run_id == one.run_id)
         waits_since = max(one.since, self._ended.get(one.run_id, 0))
-        return self._there[one.lane, one.run_id], of_run, waits_since, one.since
+        return self._in_use[one.lane, one.run_id], of_run, waits_since, one.since
 
     def _make_room(self, run_id: str, lane: str) -> None:
         if self._room is None or len(self._waiting) < self._room:
@@ -138,8 +138,8 @@ class Slots:
 
     def _refuse(self, one: _Waiting) -> None:
         self._waiting.remove(one)
-        if not one.let_in.cancelled():
-            one.let_in.set_exception(_full(one.lane))
+        if not one.granted.cancelled():
+            one.granted.set_exception(_full(one.lane))
 
 
 def _full(tool: str) -> TryAgain:
@@ -165,7 +165,7 @@ class WaitingCalls:
 
     def __init__(self) -> None:
         self._put_off: dict[str, _Wait] = {}
-        self._in_line: dict[str, _Wait] = {}
+        self._in_hand: dict[str, _Wait] = {}
 
     @contextlib.contextmanager
     def noted(self, asked: CallRequest) -> Iterator[None]:
@@ -178,12 +178,12 @@ class WaitingCalls:
         self._put_off.pop(asked.key, None)
 
     @contextlib.contextmanager
-    def in_line(self, asked: CallRequest, why: str) -> Iterator[None]:
-        self._in_line[asked.key] = self._wait(asked, why)
+    def waiting(self, asked: CallRequest, why: str) -> Iterator[None]:
+        self._in_hand[asked.key] = self._wait(asked, why)
         try:
             yield
         finally:
-            del self._in_line[asked.key]
+            del self._in_hand[asked.key]
 
     def _wait(self, asked: CallRequest, why: str) -> _Wait:
         now, known = utc_now(), self._put_off.get(asked.key)
@@ -196,7 +196,7 @@ class WaitingCalls:
     def reported(self) -> tuple[WaitingCall, ...]:
         now = utc_now()
         self._put_off = {key: wait for key, wait in self._put_off.items() if now - wait.seen < FORGOTTEN_AFTER}
-        waits = (self._put_off | self._in_line).values()
+        waits = (self._put_off | self._in_hand).values()
         long = [wait for wait in waits if now - wait.since >= WORTH_REPORTING]
         return tuple(_reported(wait) for wait in sorted(long, key=lambda wait: wait.since)[:MOST_REPORTED])
 
@@ -253,7 +253,7 @@ class PauseGate:
     def why(self) -> str:
         return str(self._halt) if self._halt and not self._halt.over else ""
 
-    def show(self, halt: Halt | None) -> None:
+    def update(self, halt: Halt | None) -> None:
         """Takes over the record on the bus. A missing record changes nothing: it does not end a stop."""
         if halt is not None and halt != self._halt:
             self._halt = halt

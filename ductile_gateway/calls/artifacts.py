@@ -105,12 +105,12 @@ def name_candidates(artifact: ProducedArtifact, asked: CallRequest, *, place: in
     request, given = asked.request, PurePosixPath(artifact.name.lstrip("._-"))
     suffix = given.suffix if 1 < len(given.suffix) <= LONGEST_SUFFIX else SUFFIXES.get(media_type(artifact), "")
     stem = (given.stem if given.suffix == suffix else given.name)[:LONGEST_STEM]
-    ours = hashlib.sha256(f"{asked.key}/{place}".encode()).hexdigest()[:12]
+    unique = hashlib.sha256(f"{asked.key}/{place}".encode()).hexdigest()[:12]
     if not stem or stem.lower() in GENERIC | {request.tool, asked.route}:
         stem, other = f"{request.tool[:LONGEST_STEM]}-{_asker(asked)}", f"{request.attempt}"
     else:
         other = _asker(asked)
-    names = f"{stem}{suffix}", f"{stem}-{other}{suffix}", f"{stem}-{ours}{suffix}"
+    names = f"{stem}{suffix}", f"{stem}-{other}{suffix}", f"{stem}-{unique}{suffix}"
     return NameCandidates(names, artifact.sha256, len(artifact.content))
 
 

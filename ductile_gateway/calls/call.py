@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import JsonValue, ValidationError
 
@@ -285,6 +285,11 @@ class Call:
     late: Job | None = None
     at: datetime = EPOCH
     body: bytes = b""
+
+    @classmethod
+    def of(cls, asked: CallRequest, **more: Any) -> "Call":
+        step, run_id = asked.request.step, asked.request.run_id
+        return cls(key=asked.key, digest=asked.digest, trace=asked.trace, run_id=run_id, step=step, **more)
 
     def intent(self) -> Intent:
         """Intent of an open call."""

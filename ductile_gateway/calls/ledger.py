@@ -40,12 +40,8 @@ def intended(call: Call | None, intent: Intent, receipt: Receipt | None, by: str
     if call and call.begun and receipt:
         raise AlreadyStarted(call.key)
     asked = intent.asked
-    return Call(
-        key=asked.key,
-        digest=asked.digest,
-        trace=asked.trace,
-        run_id=asked.request.run_id,
-        step=asked.request.step,
+    return Call.of(
+        asked,
         by=by,
         body=asked.body,
         route=asked.route,
@@ -163,7 +159,7 @@ class Ledger:
         late = [(call.key, call.late) for call in self._rows.listed(Call, _LATE) if call.late]
         return sorted(late, key=lambda late: late[1].late_since or EPOCH)
 
-    async def told_late(self, key: str) -> None:
+    async def late_reported(self, key: str) -> None:
         await self._change(key, lambda call: call and replace(call, late=None))
 
     async def _change(self, key: str, change: Callable[[Call | None], Call | None]) -> Call | None:

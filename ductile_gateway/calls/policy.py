@@ -58,8 +58,8 @@ class Offers:
         }
         self._by_name = {offer.name: offer for offer in catalog.tools}
         self._awaited = awaited
-        there = frozenset(offer.route for offer in catalog.tools)
-        self._routes = there | {one.route for one in awaited.values()}
+        known = frozenset(offer.route for offer in catalog.tools)
+        self._routes = known | {one.route for one in awaited.values()}
         self.catalog = catalog.model_copy(update={"executor": self._executor})
         self.problems = problems
 

@@ -86,7 +86,7 @@ class Relay:
                 self.observer.put_off(asked)
                 raise
 
-    def begin_no_more(self) -> None:
+    def close(self) -> None:
         self.gate.close()
         self.slots.close()
 
@@ -124,20 +124,20 @@ class Relay:
 
     async def _first(self, asked: CallRequest) -> ToolOutcome:
         if why := self.gate.why:
-            with self.waiting.in_line(asked, why):
+            with self.waiting.waiting(asked, why):
                 await self.gate.wait_open()
         asked = self.gate.with_time_stopped(asked)
         request = asked.request
         async with contextlib.AsyncExitStack() as place:
-            with self.waiting.in_line(asked, FULL.format(tool=request.tool)):
+            with self.waiting.waiting(asked, FULL.format(tool=request.tool)):
                 await place.enter_async_context(self.slots.enter(request.run_id, request.tool))
             self.gate.check()
             offer, flaw = self.offers.find(request.tool), self.offers.flaw(asked)
             admitted = policy.admit(asked, offer, flaw=flaw, now=utc_now())
             if isinstance(admitted, Intent):
                 return await self._run(admitted)
-            told = {"error_class": admitted.error_class, "why": admitted.message}
-            log.warning("refused", extra=asked.facts() | told)
+            refusal = {"error_class": admitted.error_class, "why": admitted.message}
+            log.warning("refused", extra=asked.facts() | refusal)
             return policy.with_wait_reason(admitted, self.waiting.why(asked.key))
 
     async def _run(self, intent: Intent) -> ToolOutcome:

@@ -47,10 +47,10 @@ def with_markdown_form(verdict: Verdict, *, plugin: str, reads: bool) -> Verdict
     if not in_form:
         return unreadable(verdict, "it has no `continuation`, and its `result` is not in the markdown form")
     try:
-        said = read_plugin_result(verdict.text)
+        form = read_plugin_result(verdict.text)
     except ValueError as flaws:
         return unreadable(verdict, str(flaws))
-    return _from_form(verdict, said, {plugin, verdict.said_by or plugin})
+    return _from_form(verdict, form, {plugin, verdict.said_by or plugin})
 
 
 def unreadable(outcome: ToolOutcome, flaws: str) -> ToolOutcome:
@@ -62,18 +62,18 @@ def continuation_fields(continuation: Continuation) -> dict[str, JsonValue]:
     return dict(continuation.model_dump(mode="json", exclude_none=True))
 
 
-def _from_form(outcome: ToolOutcome, said: PluginResult, names: Collection[str]) -> ToolOutcome:
-    if said.plugin not in names:
-        return unreadable(outcome, f"Plugin is {said.plugin[:64]}, and the plugin is {' or '.join(sorted(names))}")
-    if said.continuation:
-        reason = said.continuation.reason or ""
-        return replace(outcome, status="continuation", text=reason, continuation=said.continuation)
+def _from_form(outcome: ToolOutcome, form: PluginResult, names: Collection[str]) -> ToolOutcome:
+    if form.plugin not in names:
+        return unreadable(outcome, f"Plugin is {form.plugin[:64]}, and the plugin is {' or '.join(sorted(names))}")
+    if form.continuation:
+        reason = form.continuation.reason or ""
+        return replace(outcome, status="continuation", text=reason, continuation=form.continuation)
     if outcome.status == "continuation":
-        return unreadable(outcome, f"Status is {said.status} beside a status `continuation`")
-    if said.status == "error":
-        return replace(failed("tool_error", said.text, retryable=False), job=outcome.job)
-    confidence = {"confidence": said.confidence} if said.confidence else {}
-    return replace(outcome, text=said.text, output={**confidence, **outcome.output})
+        return unreadable(outcome, f"Status is {form.status} beside a status `continuation`")
+    if form.status == "error":
+        return replace(failed("tool_error", form.text, retryable=False), job=outcome.job)
+    confidence = {"confidence": form.confidence} if form.confidence else {}
+    return replace(outcome, text=form.text, output={**confidence, **outcome.output})
 
 
 SOURCE = "/agentic-loop/ductile-gateway"
@@ -136,22 +136,12 @@ def answer_to(asked: CallRequest, outcome: ToolOutcome, kept: Sequence[StoredArt
     )
     key = keys.result(request.run_id, request.step, request.attempt, request.task, request.round)
     message = _Message(type=subjects.TOOL_RESULT, payload=result, dedupe_key=key)
-    return Call(
-        state=ANSWERED,
-        key=asked.key,
-        digest=asked.digest,
-        run_id=request.run_id,
-        step=request.step,
-        trace=asked.trace,
-        dedupe_key=key,
-        body=message.body(),
-        at=at,
-    )
+    return Call.of(asked, state=ANSWERED, dedupe_key=key, body=message.body(), at=at)
 
 
 def _ending(outcome: ToolOutcome, kept: Sequence[StoredArtifact], at: datetime) -> dict[str, Any]:
-    told = {"error": _error(outcome)} if outcome.status == "error" else {"result": output_of(outcome, kept)}
-    return {"status": outcome.status, "result": None, "error": None, **told, "completed_at": at}
+    fields = {"error": _error(outcome)} if outcome.status == "error" else {"result": output_of(outcome, kept)}
+    return {"status": outcome.status, "result": None, "error": None, **fields, "completed_at": at}
 
 
 def with_capability(answer: Call, capability: str | None) -> Call:
@@ -202,19 +192,19 @@ def output_of(outcome: ToolOutcome, kept: Sequence[StoredArtifact]) -> ToolOutpu
     whole = next((one for one in kept if one.artifact.content == outcome.text.encode()), None)
     where = artifact_path(whole.name) if whole else ""
     summary = clipped(outcome.text, EXCERPT_BYTES, where=where) if _is_large(outcome.text) else outcome.text
-    told: dict[str, JsonValue] = {"summary": summary}
+    fields: dict[str, JsonValue] = {"summary": summary}
     if outcome.output:
-        told["output"] = dict(outcome.output)
+        fields["output"] = dict(outcome.output)
     if outcome.continuation:
-        told["continuation"] = continuation_fields(outcome.continuation)
-    told |= _of_job(outcome.job)
+        fields["continuation"] = continuation_fields(outcome.continuation)
+    fields |= _of_job(outcome.job)
     if not kept:
-        return ToolOutput.model_validate(told)
+        return ToolOutput.model_validate(fields)
     others = ((one, artifact_text(one.artifact)) for one in kept if one is not whole)
     room = max(LEAST_EXCERPT_BYTES, min(EXCERPT_BYTES, MAX_SUMMARY_BYTES - len(summary.encode())))
     first, text = next((found for found in others if found[1] is not None), (whole or kept[0], None))
     return ToolOutput.model_validate(
-        told
+        fields
         | {
             "artifact_path": artifact_path(first.name),
             "content_type": first.artifact.content_type,

@@ -82,10 +82,10 @@ def check(settings: GatewaySettings) -> Exit:
     roots = settings.plugins.folders if settings.runner == "plugins" else ()
     for hint in (*advice(tools.plugins, roots), *_may_ask(settings, tools)):
         sys.stdout.write(f"advice: {hint}\n")
-    is_usable = (tools.catalog.tools or tools.unheard) and not _left_out(settings, tools)
+    is_usable = (tools.catalog.tools or tools.unreachable) and not _left_out(settings, tools)
     if is_usable and not any(finding.mark == "wrong" for finding in findings):
         return Exit.OK
-    are_away = tools.unheard and all(isinstance(why, TryAgain) for why in tools.unheard.values())
+    are_away = tools.unreachable and all(isinstance(why, TryAgain) for why in tools.unreachable.values())
     return Exit.UNREACHABLE if is_usable and are_away else Exit.MISCONFIGURED
 
 

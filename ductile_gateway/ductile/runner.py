@@ -148,7 +148,7 @@ class Ductiles:
     async def forget(self, key: str) -> None:
         await self.ledger.never_sent(key)
 
-    def now_has(self, tools: Mapping[str, DuctileTools]) -> None:
+    def replace_tools(self, tools: Mapping[str, DuctileTools]) -> None:
         for name, found in tools.items():
             self.runners[name].api.tools = found
 
@@ -185,7 +185,7 @@ class Ductiles:
             log.exception("what came of a late job cannot be told", extra={"call": key, "job": job.job_id})
             is_reported = True
         if is_reported or over:
-            await self.ledger.told_late(key)
+            await self.ledger.late_reported(key)
 
     def _route(self, call: ToolCall) -> tuple[str, ToolCall]:
         name = owner(call.plugin, self.runners)

@@ -49,14 +49,14 @@ class Boundary:
         return self.files != "none" or self.user is not None
 
     def describe(self) -> str:
-        whose = self.user_name if self.user else "root" if os.getuid() == 0 else "the gateway's own user"
+        user = self.user_name if self.user else "root" if os.getuid() == 0 else "the gateway's own user"
         files = {
             "view": "mounts hide stores, settings and other calls",
             "landlock": f"landlock (ABI {self.abi}{self._missing()}) confines each to its own files"
             f"{', and sockets of this machine are hidden' if self.hides else ''}",
             "none": "each may read and write what its user may",
         }
-        return f"{files[self.files]}; they run as {whose}, within limits"
+        return f"{files[self.files]}; they run as {user}, within limits"
 
     def _missing(self) -> str:
         gaps = {"signals": SIGNALS_SINCE, "cutting files short": TRUNCATION_SINCE}

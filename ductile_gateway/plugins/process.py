@@ -111,17 +111,17 @@ class GuardPool:
                 guards.pop(0).leave()
 
     def _made(self, order: Order) -> Guard:
-        place, (ours, its) = self._place(order.user), socket.socketpair()
-        ours.setblocking(False)
+        place, (our_end, guards_end) = self._place(order.user), socket.socketpair()
+        our_end.setblocking(False)
         content = order._replace(place=str(place)).to_json()
-        with its, _locked(place) as lock, self._turn:
+        with guards_end, _locked(place) as lock, self._turn:
             self._sweep()
             try:
-                self._house().ask(content, its, lock)
+                self._house().ask(content, guards_end, lock)
             except ConnectionError:  # it was killed
                 self._houses.pop().leave()
-                self._house().ask(content, its, lock)
-        return Guard(ours)
+                self._house().ask(content, guards_end, lock)
+        return Guard(our_end)
 
     def _place(self, user: User | None) -> Path:
         place = Path(tempfile.mkdtemp(prefix="agentic-call-", dir=None if user else self._places)).resolve()
@@ -141,13 +141,13 @@ class GuardPool:
 
 class _GuardhouseProcess:
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self._line, its = socket.socketpair()
+        self._line, guards_end = socket.socketpair()
         root = Path(ductile_gateway.__file__).parents[1]
-        with its:
+        with guards_end:
             self._process = subprocess.Popen(  # noqa: S603 - no text of others is part of it
                 [sys.executable, "-c", PROGRAM, str(root)],
                 env={**environment, MARK: NO_CALL},
-                stdin=its.fileno(),
+                stdin=guards_end.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,

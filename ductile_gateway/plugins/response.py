@@ -167,8 +167,8 @@ def judge(remains: ProcessEnd) -> Verdict:
     verdict = failed("transient", undone, retryable=True) if remains.unbegun else _judged(remains)
     if not isinstance(verdict, ToolOutcome):
         return verdict
-    said = tail(masked(remains.stderr.decode(errors="replace"), remains.secrets), STDERR_BYTES)
-    job = JobFacts(exit_code=remains.exit_code, began_at=remains.began_at, ended_at=remains.ended_at, stderr=said)
+    stderr = tail(masked(remains.stderr.decode(errors="replace"), remains.secrets), STDERR_BYTES)
+    job = JobFacts(exit_code=remains.exit_code, began_at=remains.began_at, ended_at=remains.ended_at, stderr=stderr)
     return replace(verdict, message=verdict.message and masked(verdict.message, remains.secrets), job=job)
 
 

@@ -105,7 +105,7 @@ class LocalPlugins:
             while self._forgotten:
                 self._forgotten.pop().discard()
 
-    def now_has(self, plugins: Mapping[str, InstalledPlugin]) -> None:
+    def replace_tools(self, plugins: Mapping[str, InstalledPlugin]) -> None:
         self._plugins = plugins
 
     async def _discard_soon(self) -> None:
@@ -197,14 +197,14 @@ def _secrets(config: JsonValue) -> Iterator[str]:
 
 async def box_findings(box: Box, plugins: Iterable[InstalledPlugin], folder: Path | None = None) -> Sequence[Finding]:
     """Describes the boundary, and tries to start a plugin in it. `folder`: for the trial's own files."""
-    told = box.boundary.describe()
+    boundary = box.boundary.describe()
     for plugin in islice(plugins, 1):
         if why := await _refusal(box, plugin, folder):
-            text = f"{told}: {plugin.manifest.name} cannot begin there: {why}"
+            text = f"{boundary}: {plugin.manifest.name} cannot begin there: {why}"
             return [Finding(name="plugins", mark="wrong", text=text, remedy=UNBEGUN)]
     if box.boundary.is_closed:
-        return [Finding(name="plugins", mark="ok", text=told)]
-    text = f"{told}: the stores and settings of the services are in their reach"
+        return [Finding(name="plugins", mark="ok", text=boundary)]
+    text = f"{boundary}: the stores and settings of the services are in their reach"
     return [Finding(name="plugins", mark="warning", text=text, remedy=OPEN)]
 
 

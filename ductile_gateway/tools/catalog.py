@@ -45,8 +45,8 @@ class ToolChoice(CommandChoice):
 
     def of(self, command: PluginCommand) -> ToolCommand:
         """Settings of the command come before those of its tool, and these before the manifest."""
-        said = self.commands.get(command.name) if isinstance(self.commands, dict) else None
-        alone = said or CommandChoice()
+        chosen = self.commands.get(command.name) if isinstance(self.commands, dict) else None
+        alone = chosen or CommandChoice()
         return ToolCommand(
             name=command.name,
             description=command.description,
@@ -58,7 +58,7 @@ class ToolChoice(CommandChoice):
         )
 
 
-def draw_catalog(
+def make_catalog(
     manifests: Mapping[str, PluginDescription],
     choices: Mapping[str, ToolChoice] | None,
     *,
@@ -67,20 +67,20 @@ def draw_catalog(
     """Returns the catalog, and problems that keep tools or commands out of it. `timeout_s`: default."""
     if choices is None:
         choices = {name: ToolChoice() for name in manifests}
-    drawn = [
+    found = [
         one
         for name, choice in sorted(choices.items())
-        for one in _drawn(name, choice, manifests.get(choice.plugin or name), timeout_s)
+        for one in _offers_of(name, choice, manifests.get(choice.plugin or name), timeout_s)
     ]
-    offers = [one for one in drawn if isinstance(one, ToolOffer)]
-    problems = tuple(f"tool {one}" for one in drawn if isinstance(one, str))
+    offers = [one for one in found if isinstance(one, ToolOffer)]
+    problems = tuple(f"tool {one}" for one in found if isinstance(one, str))
     content = [offer.model_dump(mode="json") for offer in offers]
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
     revision = f"sha256:{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     return Catalog(revision=revision, tools=tuple(offers)), problems
 
 
-def _drawn(
+def _offers_of(
     name: str, choice: ToolChoice, manifest: PluginDescription | None, timeout_s: float
 ) -> Iterator[ToolOffer | str]:
     plugin = choice.plugin or name
@@ -111,14 +111,14 @@ def _drawn(
 
 
 def _commands(tool: str, choice: ToolChoice, manifest: PluginDescription) -> Iterator[ToolCommand | str]:
-    there = {command.name for command in manifest.commands}
-    if not choice.commands and there <= HOUSEKEEPING:
-        only = f"plugin {manifest.name} has only {', '.join(sorted(there))}, by which Ductile looks after it"
+    available = {command.name for command in manifest.commands}
+    if not choice.commands and available <= HOUSEKEEPING:
+        only = f"plugin {manifest.name} has only {', '.join(sorted(available))}, by which Ductile looks after it"
         yield f"{tool}: {only}: give it a command for agents, such as handle"
-    for name in sorted(choice.commands or there - HOUSEKEEPING):
+    for name in sorted(choice.commands or available - HOUSEKEEPING):
         command = manifest.command(name)
         if command is None:
-            yield f"{tool}: plugin {manifest.name} has no command {name}; it has {', '.join(sorted(there))}"
+            yield f"{tool}: plugin {manifest.name} has no command {name}; it has {', '.join(sorted(available))}"
         elif flaw := schema_flaw(command.input_schema):
             yield f"{tool}: the input_schema of command {name} cannot be used: {flaw}"
         else:

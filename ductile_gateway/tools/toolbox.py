@@ -19,7 +19,7 @@ from ductile_gateway.plugins.folders import InstalledPlugin, PluginLacks, discov
 from ductile_gateway.plugins.manifest import PluginDescription
 from ductile_gateway.plugins.runner import InProcessTools, LocalPlugins, in_process_manifests
 from ductile_gateway.settings import GatewaySettings
-from ductile_gateway.tools.catalog import ToolChoice, difference, draw_catalog
+from ductile_gateway.tools.catalog import ToolChoice, difference, make_catalog
 from groundwork.service.errors import Failure, Misconfigured, TryAgain
 from groundwork.service.program import loaded
 from schemas.catalog import Catalog
@@ -42,7 +42,7 @@ class FoundTools:
     lacking: tuple[str, ...] = ()
     plugins: Mapping[str, InstalledPlugin] = field(default_factory=dict)
     ductiles: Mapping[str, DuctileTools] = field(default_factory=dict)
-    unheard: Mapping[str, Failure] = field(default_factory=dict)
+    unreachable: Mapping[str, Failure] = field(default_factory=dict)
     awaited: Mapping[str, AwaitedTool] = field(default_factory=dict)
 
 
@@ -52,7 +52,7 @@ async def find_tools(settings: GatewaySettings, known: Mapping[str, DuctileTools
     if settings.runner == "ductile":
         return await _of_ductiles(settings, known)
     if settings.runner == "in_process":
-        return _drawn(settings, in_process_manifests())
+        return _found_tools(settings, in_process_manifests())
     if not (plugins := settings.plugins).folders:
         raise Misconfigured("gateway.plugins.folders names no folder: name those that hold the plugins")
     search = plugin_environment(plugins.environment)["PATH"]
@@ -61,58 +61,58 @@ async def find_tools(settings: GatewaySettings, known: Mapping[str, DuctileTools
     named = {choice.plugin or tool for tool, choice in (settings.choices() or {}).items()} | {*plugins.config}
     lacking = {why: refusal.plugin for why, refusal in here.left_out.items() if isinstance(refusal, PluginLacks)}
     problems = tuple(why for why in here.left_out if not lacking.get(why) or lacking[why] in named)
-    return _drawn(settings, manifests, plugins=here.plugins, problems=problems, lacking=tuple(lacking))
+    return _found_tools(settings, manifests, plugins=here.plugins, problems=problems, lacking=tuple(lacking))
 
 
 async def _of_ductiles(settings: GatewaySettings, known: Mapping[str, DuctileTools]) -> FoundTools:
-    found, silent = dict[str, DuctileTools](), dict[str, Failure]()
+    found, errors = dict[str, DuctileTools](), dict[str, Failure]()
     discover_tools = loaded("ductile_gateway.ductile.discovery:discover_tools")  # with all that speaks HTTP
 
-    async def ask(name: str, its: DuctileSettings) -> None:
+    async def ask(name: str, ductile: DuctileSettings) -> None:
         try:
-            found[name] = await discover_tools(settings.choices_in(name), its)
+            found[name] = await discover_tools(settings.choices_in(name), ductile)
         except (TryAgain, Misconfigured) as error:
-            silent[name] = error
+            errors[name] = error
 
     await asyncio.gather(*(ask(*one) for one in settings.every_ductile().items()))
     if not found:
-        raise next((why for why in silent.values() if isinstance(why, TryAgain)), next(iter(silent.values())))
-    found |= {name: known[name] for name in silent.keys() & known.keys()}
-    return _drawn_of(settings, found, {name: why for name, why in silent.items() if name not in known})
+        raise next((why for why in errors.values() if isinstance(why, TryAgain)), next(iter(errors.values())))
+    found |= {name: known[name] for name in errors.keys() & known.keys()}
+    return _tools_of_ductiles(settings, found, {name: why for name, why in errors.items() if name not in known})
 
 
-def _drawn_of(
-    settings: GatewaySettings, found: Mapping[str, DuctileTools], unheard: Mapping[str, Failure]
+def _tools_of_ductiles(
+    settings: GatewaySettings, found: Mapping[str, DuctileTools], unreachable: Mapping[str, Failure]
 ) -> FoundTools:
     choices, awaited = dict[str, ToolChoice](), dict[str, AwaitedTool]()
     for name in settings.every_ductile():
         for tool, choice in settings.choices_in(name).items():
             route = full_name(choice.plugin or tool, of=name)
-            if name in unheard:
-                awaited[tool] = AwaitedTool(route, str(unheard[name]))
+            if name in unreachable:
+                awaited[tool] = AwaitedTool(route, str(unreachable[name]))
             else:
                 choices[tool] = choice.model_copy(update={"plugin": route})
     manifests = {name: manifest for tools in found.values() for name, manifest in tools.manifests.items()}
-    catalog, flaws = draw_catalog(manifests, choices, timeout_s=settings.timeout_s)
-    told = (problem for tools in found.values() for problem in (*tools.problems, *without_call_id(catalog, tools)))
-    left = (f"{why}: {_NOT_YET}" for why in unheard.values())
-    return FoundTools(catalog, (*told, *flaws, *left), ductiles=found, unheard=unheard, awaited=awaited)
+    catalog, flaws = make_catalog(manifests, choices, timeout_s=settings.timeout_s)
+    reported = (problem for tools in found.values() for problem in (*tools.problems, *without_call_id(catalog, tools)))
+    missing = (f"{why}: {_NOT_YET}" for why in unreachable.values())
+    return FoundTools(catalog, (*reported, *flaws, *missing), ductiles=found, unreachable=unreachable, awaited=awaited)
 
 
 async def await_tools(settings: GatewaySettings) -> FoundTools:
     """Returns the tools once a Ductile answers: until then requests wait on the bus. Raises Misconfigured."""
-    told = ""
+    reported = ""
     while True:
         try:
             tools = await find_tools(settings)
-            why = "; ".join(tools.problems) if tools.unheard and not tools.catalog.tools else ""
+            why = "; ".join(tools.problems) if tools.unreachable and not tools.catalog.tools else ""
         except TryAgain as error:
             why = str(error)
         if not why:
             break
-        if why != told:
-            told = why
-            log.warning("no tools yet", extra={"why": told})
+        if why != reported:
+            reported = why
+            log.warning("no tools yet", extra={"why": reported})
         await asyncio.sleep(LOOK_FOR_TOOLS_S)
     _warn(tools.problems)
     if not tools.catalog.tools:
@@ -123,7 +123,7 @@ async def await_tools(settings: GatewaySettings) -> FoundTools:
 async def keep_fresh(
     settings: GatewaySettings,
     offers: Offers,
-    tell: Callable[[Mapping[str, DuctileTools]], None],
+    update_runner: Callable[[Mapping[str, DuctileTools]], None],
     *,
     every_s: float,
     known: Mapping[str, DuctileTools] = UNKNOWN,
@@ -131,23 +131,23 @@ async def keep_fresh(
     """Offer what Ductiles have, until cancelled. What was on offer stays where a Ductile does not answer, or a tool is
     missing for the first time: one that has just begun may not have found all plugins. `known`: what they said
     before."""
-    gone_before, told = list[str](), ""
+    gone_before, reported = list[str](), ""
     while True:
         await asyncio.sleep(min(every_s, LOOK_FOR_TOOLS_S) if offers.are_awaited else every_s)
         try:
             tools = await find_tools(settings, known)
         except Exception as error:  # what a Ductile says of its tools must not end the calls of those that are known
-            if str(error) != told:
-                told, is_known = str(error), isinstance(error, Failure)
-                log.warning("the tools stay as they are", extra={"why": told}, exc_info=None if is_known else error)
+            if str(error) != reported:
+                reported, is_known = str(error), isinstance(error, Failure)
+                log.warning("the tools stay as they are", extra={"why": reported}, exc_info=None if is_known else error)
             continue
-        told, gone = "", difference(offers.catalog, tools.catalog)["gone"]
+        reported, gone = "", difference(offers.catalog, tools.catalog)["gone"]
         if gone and gone != gone_before:
             log.warning("tools are gone, and taken out if they stay so", extra={"gone": gone})
             gone_before = gone
             continue
         gone_before, known = [], tools.ductiles
-        tell(known)
+        update_runner(known)
         offer(tools, offers)
 
 
@@ -164,14 +164,14 @@ def _warn(problems: Iterable[str]) -> None:
         log.warning("%s", problem)
 
 
-def _drawn(
+def _found_tools(
     settings: GatewaySettings,
     manifests: Mapping[str, PluginDescription],
     *,
     problems: tuple[str, ...] = (),
     **found: Any,
 ) -> FoundTools:
-    catalog, flaws = draw_catalog(manifests, settings.choices(), timeout_s=settings.timeout_s)
+    catalog, flaws = make_catalog(manifests, settings.choices(), timeout_s=settings.timeout_s)
     return FoundTools(catalog, (*problems, *flaws), **found)
 
 
@@ -208,7 +208,7 @@ LOOK_S = 0.3
 Tell = Callable[[Mapping[str, InstalledPlugin]], None]
 
 
-async def follow_folders(settings: GatewaySettings, offers: Offers, tell: Tell) -> NoReturn:
+async def follow_folders(settings: GatewaySettings, offers: Offers, update_runner: Tell) -> NoReturn:
     """Offer what is in the folders, until cancelled; `tell` is told the plugins. Folders in change, or gone, change
     nothing."""
     taken = before = None
@@ -220,7 +220,7 @@ async def follow_folders(settings: GatewaySettings, offers: Offers, tell: Tell) 
             except Misconfigured as error:
                 log.warning("the tools stay as they are", extra={"why": str(error)})
             else:
-                tell(tools.plugins)
+                update_runner(tools.plugins)
                 offer(tools, offers)
             taken = marks
         before = marks
@@ -232,6 +232,6 @@ def _marks(folders: Iterable[Path]) -> frozenset[tuple[Path, int, int, int]]:
     for root in folders:
         for path in chain((root,), root.glob("*"), root.glob("*/*")):
             with contextlib.suppress(OSError):
-                told = path.lstat()
-                marks.add((path, told.st_mtime_ns, told.st_size, told.st_mode))
+                found = path.lstat()
+                marks.add((path, found.st_mtime_ns, found.st_size, found.st_mode))
     return frozenset(marks)

@@ -166,14 +166,14 @@ def _hide(folders: Iterable[str], temporary: Iterable[str], room_mb: int) -> Non
     _mount("tmpfs", DEV, "tmpfs", NO_EXECUTION, SMALL)
     for name, target in STREAMS.items():
         os.symlink(f"/proc/self/{target}", f"{DEV}/{name}")
-    own = ""
+    first = ""
     for path in temporary:
         os.makedirs(path, exist_ok=True)
-        if own:
-            _mount(own, path, "", MS_BIND)
+        if first:
+            _mount(first, path, "", MS_BIND)
         else:
             _mount("tmpfs", path, "tmpfs", NO_SETUID_NO_DEVICE, f"size={room_mb}m,mode=1777")
-            own = path
+            first = path
     for path in folders:
         os.makedirs(path, exist_ok=True)  # it may lie in one that was hidden before
         _mount("tmpfs", path, "tmpfs", NO_EXECUTION, SMALL)

@@ -65,8 +65,8 @@ def make_reach(
     frozen: Iterable[Path] = (),
     apart: Iterable[Path] = (),
 ) -> Reach:
-    shut, own = (tuple(Path(os.path.realpath(path)) for path in paths) for paths in (closed, apart))
-    empty = Reach(closed=shut, apart=own)
+    closed_path, own = (tuple(Path(os.path.realpath(path)) for path in paths) for paths in (closed, apart))
+    empty = Reach(closed=closed_path, apart=own)
     return replace(empty, read=empty.allowed(read), write=empty.allowed(write), frozen=empty.allowed(frozen))
 
 
@@ -96,9 +96,9 @@ def configured_paths(values: Iterable[object]) -> Iterator[Path]:
 def _open_parts(closed: Collection[Path], places: Iterable[Path]) -> Iterator[Path]:
     for place in places:
         real = Path(os.path.realpath(place))
-        if any(real.is_relative_to(shut) for shut in closed):
+        if any(real.is_relative_to(closed_path) for closed_path in closed):
             continue
-        if any(shut.is_relative_to(real) for shut in closed):
+        if any(closed_path.is_relative_to(real) for closed_path in closed):
             yield from _open_parts(closed, _children(real))
         elif os.path.exists(real):
             yield real

@@ -42,18 +42,18 @@ class Tree:
 
     def measure(self) -> TreeUsage:
         """Usage of all descendants, including those that `root` has reaped since this was made."""
-        there = set(_numbers())
-        self._foreign &= there
-        found = {pid: one for pid in there - self._foreign - {self._root} if (one := _read(pid))}
-        ours = _below(self._root, found)
+        running = set(_numbers())
+        self._foreign &= running
+        found = {pid: one for pid in running - self._foreign - {self._root} if (one := _read(pid))}
+        descendants = _below(self._root, found)
         # A process whose parent ended before it could be read may be ours: read it again.
         known = found.keys() | self._foreign | {0}
-        self._foreign |= {pid for pid, one in found.items() if one.parent in known} - {one.pid for one in ours}
-        ticks = sum(one.cpu_ticks for one in ours) / os.sysconf(TICKS)
+        self._foreign |= {pid for pid, one in found.items() if one.parent in known} - {one.pid for one in descendants}
+        ticks = sum(one.cpu_ticks for one in descendants) / os.sysconf(TICKS)
         return TreeUsage(
-            tasks=sum(one.threads for one in ours),
+            tasks=sum(one.threads for one in descendants),
             cpu_s=ticks + _reaped_s() - self._reaped_s,
-            memory_bytes=sum(one.memory for one in ours) * resource.getpagesize(),
+            memory_bytes=sum(one.memory for one in descendants) * resource.getpagesize(),
         )
 
 

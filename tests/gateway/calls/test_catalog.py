@@ -11,7 +11,7 @@ from ductile_gateway.ductile.catalog import DuctileTools, read_tools, wanted
 from ductile_gateway.ductile.settings import DuctileSettings
 from ductile_gateway.ductile.starts import with_correlation
 from ductile_gateway.plugins.manifest import PluginManifest, read_manifest
-from ductile_gateway.tools.catalog import ToolChoice, draw_catalog
+from ductile_gateway.tools.catalog import ToolChoice, make_catalog
 from schemas.catalog import Catalog, ToolCommand, ToolOffer
 from schemas.events import ToolRequest
 from tests.gateway.parts import CATALOG, a_request, asked_for, offering
@@ -32,7 +32,7 @@ FABRIC = a_manifest("fabric")
 
 
 def drawn(*manifests: PluginManifest, choices: dict[str, ToolChoice] | None = None) -> tuple[Catalog, tuple[str, ...]]:
-    return draw_catalog({manifest.name: manifest for manifest in manifests}, choices, timeout_s=60)
+    return make_catalog({manifest.name: manifest for manifest in manifests}, choices, timeout_s=60)
 
 
 def offered(*manifests: PluginManifest, choices: dict[str, ToolChoice] | None = None) -> dict[str, list[str]]:
@@ -170,7 +170,7 @@ def of_ductile(*names: str, relayed: str = "", **plugins: Mapping[str, Any]) -> 
 def test_a_plugin_of_a_ductile_is_offered_with_its_tiers_and_only_if_it_is_chosen() -> None:
     assert (wanted(None), of_ductile().manifests) == (frozenset(), {})
     assert "gateway.tools" in of_ductile().problems[0]
-    (fetch,) = draw_catalog(of_ductile("fetch", fetch=FETCH).manifests, {"fetch": ToolChoice()}, timeout_s=60)[0].tools
+    (fetch,) = make_catalog(of_ductile("fetch", fetch=FETCH).manifests, {"fetch": ToolChoice()}, timeout_s=60)[0].tools
     assert [(one.name, one.tier) for one in fetch.commands] == [("handle", "write"), ("look", "read")]
 
 
@@ -180,7 +180,7 @@ def test_effect_output_and_whether_it_continues_are_read_from_schemas_which_a_du
     for relayed, expected in (("", ["local", None]), ("fetch", ["local"])):
         found = of_ductile("fetch", relayed=relayed, fetch=FETCH | {"commands": both})
         choices = None if relayed else {"fetch": ToolChoice()}
-        (offer,) = draw_catalog(found.manifests, choices, timeout_s=60)[0].tools
+        (offer,) = make_catalog(found.manifests, choices, timeout_s=60)[0].tools
         assert (offer.output, [command.effect for command in offer.commands]) == ("untrusted", expected)
         assert not offer.continues
     assert of_ductile("fetch", fetch=FETCH).manifests["fetch"].continues

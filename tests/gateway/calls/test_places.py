@@ -42,12 +42,12 @@ class Crowd:
             await settled()
 
     async def _comes(self, run_id: str, lane: str) -> None:
-        await self.places.come(run_id, lane)
+        await self.places.acquire(run_id, lane)
         self.inside.append((run_id, lane))
 
     async def leave(self, run_id: str, lane: str) -> None:
         self.inside.remove((run_id, lane))
-        self.places.go(run_id, lane)
+        self.places.release(run_id, lane)
         await settled()
 
     def refused(self) -> int:
@@ -113,14 +113,14 @@ def test_every_call_gets_in_whatever_comes_and_ends_and_never_more_than_may(call
 @pytest.mark.parametrize("refused", [False, True])
 async def test_a_call_that_is_cancelled_as_its_turn_comes_takes_no_place_along(refused: bool) -> None:
     places = Slots({}, most=1)
-    await places.come("a", "x")
-    first, second = (asyncio.create_task(places.come(run, "x")) for run in ("b", "c"))
+    await places.acquire("a", "x")
+    first, second = (asyncio.create_task(places.acquire(run, "x")) for run in ("b", "c"))
     await settled()
     first.cancel()  # it hears of that only when the loop comes round
-    places.close() if refused else places.go("a", "x")
+    places.close() if refused else places.release("a", "x")
     ended = await asyncio.gather(first, second, return_exceptions=True)
     assert [type(one) for one in ended] == [asyncio.CancelledError, TryAgain if refused else type(None)]
-    assert places.there("x") == 1
+    assert places.in_use("x") == 1
 
 
 class Gateways:

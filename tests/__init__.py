@@ -1,1 +1,1 @@
-"""The tests: they read as the specification of the project."""
+"""The tests, which read as the specification of the project."""

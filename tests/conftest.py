@@ -1,4 +1,4 @@
-"""Fixtures that tests of every folder may ask for, and modules that assert on behalf of tests."""
+"""Fixtures for tests of every folder, and modules that assert on behalf of tests."""
 
 import gc
 import os
@@ -59,7 +59,7 @@ OF_THIS_USER = ("AGENT", "ANTHROPIC_", "OPENAI_", "OTEL_", "SSL_CERT")
 
 @pytest.fixture(scope="session", autouse=True)
 def _by_themselves(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """No settings of this machine's user, and no certificate authorities: each HTTP client would read all of them anew,
+    """Hides the user's settings and the certificate authorities: each HTTP client would read all of the latter,
     which takes 20 ms."""
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith(OF_THIS_USER)]:

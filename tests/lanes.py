@@ -1,7 +1,7 @@
-"""Which tests a push waits for: `pytest --push`, which is `make test`. `make nightly` runs all of them.
+"""Selects the tests of a push: `pytest --push`, which is `make test`. `make nightly` runs all of them.
 
-A push takes every test that needs no process of ours, and of those in `REAL`, which start the program as it runs (or a
-browser, a container, a Ductile) or play thousands of worlds or stories, one choice per ability: `CHOSEN`.
+A push takes every test that needs none of our processes. Of those in `REAL`, which start the real program (or a
+browser, a container, a Ductile) or play thousands of worlds or stories, it takes one choice per ability: `CHOSEN`.
 """
 
 import ast
@@ -128,7 +128,7 @@ CHOSEN = {
         "test_documented_commands.py::test_the_reference_of_scripts_has_every_field",
     ],
 }
-"""Ability → tests that a push runs of it. A name without its parameters takes all of them; a file all of its tests."""
+"""Ability → its tests in a push. A name without parameters takes all of them, a file all of its tests."""
 
 TESTS = [test for tests in CHOSEN.values() for test in tests]
 _FILES = {test.partition("::")[0] for test in TESTS}
@@ -140,7 +140,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """A file that no choice names is not even read."""
+    """Skips even the import of a file that no choice names."""
     if not config.getoption("--push") or collection_path.is_dir():
         return None
     return (_is_real(_of(collection_path)) and _of(collection_path) not in _FILES) or None
@@ -158,7 +158,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @cache
 def names_of(file: Path) -> frozenset[str]:
-    """The tests of a file: it is read and not run, for without a browser those of the page are skipped."""
+    """Tests of a file, found without running it: without a browser those of the page are skipped."""
     functions = (ast.FunctionDef, ast.AsyncFunctionDef)
     top = ast.parse(file.read_text(encoding="utf-8")).body
     return frozenset(made.name for made in top if isinstance(made, functions) and made.name.startswith("test_"))
@@ -173,5 +173,5 @@ def _is_real(name: str) -> bool:
 
 
 def _is(name: str, test: str) -> bool:
-    """Whether a file or test is this one, or one of this folder, file or test."""
+    """True if the file or test is this one, or in this folder, file or test."""
     return name == test or name.startswith((f"{test}/", f"{test}::", f"{test}["))

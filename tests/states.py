@@ -1,6 +1,6 @@
 """Draws the states of a run from the table in `core.decide`: `python -m tests.states [--check]`.
 
-Writes them into docs/ARCHITECTURE.md; with `--check` it writes nothing, and fails where the page differs.
+Writes them into docs/ARCHITECTURE.md; with `--check` it writes nothing and fails if the page differs.
 """
 
 import sys
@@ -37,7 +37,7 @@ def _diagram() -> Iterator[str]:
 
 
 def _arrows(states: Iterable[type[Waiting]]) -> Iterator[str]:
-    """The moves out of each state, those to the same state on one arrow."""
+    """Transitions of each state, merged by target."""
     for state in states:
         moves = [
             (to.__name__, event.__name__)

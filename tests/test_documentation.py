@@ -1,4 +1,4 @@
-"""What the documentation says of settings and commands is what there is."""
+"""The documentation of settings and commands matches the program."""
 
 import re
 from collections.abc import Iterator
@@ -24,15 +24,14 @@ ROOT = Path(__file__).parent.parent
 CONFIGURATION = (ROOT / "docs" / "CONFIGURATION.md").read_text(encoding="utf-8")
 SAMPLE = ROOT / "deploy" / "agentic.yaml"
 OF_SEVERAL = ("ductiles", "relays")
-"""Each of these has the settings of one, which are documented there."""
+"""Maps whose items share the settings documented there."""
 FIRST: dict[type[BaseModel], str] = {}
-"""Where a model is a part of the settings first."""
+"""First place of a settings model."""
 SECTIONS: dict[str, type[BaseModel]] = {"agent": AgentSettings, "gateway": GatewaySettings}
 
 
 def settings_of(model: type[BaseModel], place: str) -> Iterator[tuple[str, FieldInfo]]:
-    """Every setting with its place, those of models within models too, which are documented at their first place; the
-    shared section has a place of its own."""
+    """Every setting with its place. A nested model is documented at its first place; the shared section has its own."""
     for name, info in model.model_fields.items():
         here = "nats" if name == "nats" else f"{place}.{name}"
         inner = list(models_in(info.annotation))
@@ -44,7 +43,7 @@ def settings_of(model: type[BaseModel], place: str) -> Iterator[tuple[str, Field
 
 
 def models_in(annotation: Any, mark: str = "") -> Iterator[tuple[type[BaseModel], str]]:
-    """The models that a type holds, with how an item of it is written."""
+    """Models in a type, with the notation of an item."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation, mark
     inner = {tuple: "[]", dict: ".NAME"}.get(get_origin(annotation), mark)
@@ -115,7 +114,7 @@ INDEX = ROOT / "README.md"
 
 
 def anchors(page: Path) -> set[str]:
-    """Of its headings, as they are made where the pages are shown."""
+    """Anchors of its headings, as GitHub makes them."""
     text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
@@ -143,7 +142,7 @@ AVOIDED = re.compile(r"\b(of which|nobody|whoever)\b", re.IGNORECASE)
 
 
 def sentences(page: Path) -> Iterator[list[str]]:
-    """The words of each sentence of a page, without code, headings, addresses and the lines of tables between cells."""
+    """Words of each sentence of a page, without code, headings, addresses and table rules."""
     text = re.sub(r"^```.*?^```|^ {4}.*?$|^#.*?$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     text = re.sub(r"`[^`]*`", "code", re.sub(r"\]\([^)]*\)", "]", text))
     for part in re.split(r"\n\s*\n|\n(?=\s*(?:[-*|]|\d+\.) )|\|", text):

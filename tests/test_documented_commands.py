@@ -1,4 +1,4 @@
-"""Every command that the pages and the programs show can be called as it stands there."""
+"""Every command in pages and programs can be called as shown."""
 
 import asyncio
 import re
@@ -32,7 +32,7 @@ TOOLS, TUTORIAL = ROOT / "docs" / "TOOLS.md", ROOT / "docs" / "TUTORIAL.md"
 KILL_IT = "Kill it"
 OWN_TOOL = "A tool of your own"
 WITH_A_DUCTILE = {ROOT / "docs" / "DUCTILE.md"}
-"""Their commands are tried in tests/ductile."""
+"""tests/ductile tries their commands."""
 BLOCKS = [block for page in PAGES if page not in WITH_A_DUCTILE for block in blocks(page)]
 SHELL = [block for block in BLOCKS if block.language == "bash" and not block.is_file]
 OURS = re.compile(r"(?:agentic|ductile-gateway|make) [a-z].*")
@@ -41,7 +41,7 @@ TARGETS = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.
 
 
 def shown() -> Iterator[tuple[str, str]]:
-    """Every command of ours that is shown somewhere, with where."""
+    """Every command of ours in a page or program, with its place."""
     for block in SHELL:
         for line in re.split(r"[;\n]|&&", block.text):
             yield block.place, line.split(" #")[0].strip()
@@ -55,7 +55,7 @@ SHOWN = sorted({(place, line) for place, line in shown() if OURS.fullmatch(line)
 
 
 def flaw(line: str) -> str:
-    """Why the command cannot be called like this; empty if it can."""
+    """Returns the reason why the command cannot be called like this; empty if it can."""
     program, *words = shlex.split(re.split(r" [|>&]| 2>&1", line)[0])
     if program == "make":
         return "" if words[0] in TARGETS else f"no target {words[0]}"
@@ -97,7 +97,7 @@ def played(page: Path, heading: str | None = None) -> list[Block]:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A folder that looks like ours to somebody who reads the README, with nothing of its own in it yet."""
+    """A copy of the checkout without generated files, as a reader of the README has it."""
     cwd = tmp_path / "checkout"
     cwd.mkdir()
     (cwd / "deploy").symlink_to(ROOT / "deploy")
@@ -151,7 +151,7 @@ async def test_the_page_on_the_api_holds_call_by_call(checkout: Path) -> None:
 
 
 def the_waiting_script(cwd: Path) -> Path:
-    """What the demo does, but that a goal which begins with `wait` waits."""
+    """The demo's script, except that a goal that begins with `wait` waits."""
     frame = "frame: {goal_statement: $goal, definition_of_done: [It is said., It is heard., It is looked at.]}"
     done = "[{item: d1, evidence: step:1}, {item: d2, evidence: step:1}, {item: d3, evidence: step:1}]"
     (cwd / "waiting.yaml").write_text(

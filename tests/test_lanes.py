@@ -1,4 +1,4 @@
-"""What a push waits for is there."""
+"""The selected tests of a push exist."""
 
 from tests.lanes import ROOM, TESTS, names_of
 

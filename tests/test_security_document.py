@@ -1,4 +1,4 @@
-"""Every case of docs/SECURITY.md names tests, and rows of their tables, that there are."""
+"""Every case of docs/SECURITY.md names existing tests and existing rows of their tables."""
 
 from pathlib import Path
 

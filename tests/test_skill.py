@@ -1,5 +1,5 @@
-"""SKILL.md, which agents read to operate an agent: made of the help of the commands, the table of calls, the kinds of
-problems and the runbook. `pytest --update` writes it anew."""
+"""SKILL.md, which agents read to operate an agent, is generated from the help of the commands, the table of calls,
+the kinds of problems and the runbook. `pytest --update` rewrites it."""
 
 import re
 from collections.abc import Iterator

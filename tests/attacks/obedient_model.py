@@ -1,7 +1,7 @@
-"""The worst of all models: it does what the last order that it reads tells it, whoever wrote that.
+"""The worst possible model, behind OpenAI's API: it obeys the last order in its prompt, whoever wrote it.
 
-An order is `OBEY:` and the base64 of what to reply, anywhere in what it is told: in a goal, in a result of a tool, in a
-file. It speaks OpenAI's API. Without an order it says that all is done.
+An order is `OBEY:` and the base64 of the reply, anywhere in the prompt: in a goal, a tool's result or a file. Without
+an order it claims to be done.
 """
 
 import base64

@@ -1,1 +1,1 @@
-"""Programs that measure this one: its size, the calls that a step makes, and what it carries."""
+"""Measurements of the program: size, Python calls per step, throughput."""

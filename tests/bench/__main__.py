@@ -1,4 +1,4 @@
-"""The command: prints the figures as JSON."""
+"""Prints the benchmark's figures as JSON."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ def bench(
     ] = "always",
     otlp: Annotated[str | None, typer.Option(help="Send traces and metrics there meanwhile.", metavar="URL")] = None,
 ) -> None:
-    """Measure the whole stack on this machine."""
+    """Measures the whole stack on this machine."""
     with TemporaryDirectory(prefix="agentic-bench-") as folder:
         load = measure(
             Path(folder),

@@ -26,12 +26,12 @@ from tests.bench.usage import cpu_s, peak_mb
 SCRIPT = Path(__file__).parent / "bench.yaml"
 STEPS = 5
 GRAPH, TASKS = "graph", 8
-"""The goal of a run whose tool asks for so many tasks first, and how many those are: as the script has them."""
+"""Goal of a run whose tool first requests that many tasks, as the script has them."""
 WARM_UP_RUNS = 40
 IDLE_S = 5.0
 REST_LOOK_S = 0.5
 AT_REST = 0.06
-"""Of one core: what all processes may use together and count as idle."""
+"""Share of one core that all processes may use together when idle."""
 
 
 async def measure(
@@ -42,9 +42,9 @@ async def measure(
     sync_interval: str,
     otlp: str | None = None,
 ) -> dict[str, Any]:
-    """All figures, with the settings they were taken with, for printing as JSON.
+    """Returns all figures and their settings, for JSON.
 
-    `otlp` is where both services send traces and metrics, whether somebody receives there or not; None for nowhere.
+    `otlp` is the endpoint for traces and metrics of both services, with or without a receiver; None for no export.
     """
     both = {"log": {"level": "warning"}, "telemetry": {"endpoint": otlp}}
     options = DevOptions(
@@ -77,15 +77,15 @@ async def measure(
 
 
 async def _number(load: Load, prefix: str, concurrency: int, seconds: float, goal: str = GOAL) -> int:
-    """Of runs that take about so long, once it is warm and what was timed is forgotten."""
+    """Number of runs that take about so many seconds, measured after a warm-up whose times are discarded."""
     pace = WARM_UP_RUNS / await load.runs(f"{prefix}-warm", max(WARM_UP_RUNS, concurrency), concurrency, goal=goal)
     load.clear()
     return max(WARM_UP_RUNS, concurrency * 2, int(pace * seconds))
 
 
 async def _at(made: DevStack, load: Load, ground: Floor, concurrency: int, seconds: float) -> dict[str, Any]:
-    """Times in milliseconds, disk in bytes. Of the floor, `share` is our steps per second by its, and `times_p50` our
-    latency by its."""
+    """Times in milliseconds, disk in bytes. `share` is our steps per second relative to the floor, `times_p50` our
+    latency relative to the floor's."""
     prefix = f"c{concurrency}-{time.time_ns()}"
     number = await _number(load, prefix, concurrency, seconds)
     cpu, disk = _cpu(made), _disk(made)
@@ -114,8 +114,8 @@ async def _at(made: DevStack, load: Load, ground: Floor, concurrency: int, secon
 
 
 async def _gathered(made: DevStack, load: Load, concurrency: int, seconds: float) -> dict[str, Any]:
-    """Runs of one step each, whose tool asks for a graph of tasks before it answers: as many requests of tools as there
-    are tasks, and two to that tool. `run_ms`: from the start to the completion."""
+    """Runs of one step whose tool requests a graph of tasks before it answers: one request per task, and two to that
+    tool. `run_ms` is from the start to the completion."""
     prefix = f"g{concurrency}-{time.time_ns()}"
     number = await _number(load, prefix, concurrency, seconds, GRAPH)
     cpu = _cpu(made)
@@ -135,12 +135,12 @@ def _per_1000(spent: dict[str, float], number: int) -> dict[str, float]:
 
 
 async def _spent_since(made: DevStack, before: dict[str, float]) -> dict[str, float]:
-    """CPU seconds, until nothing is left to do."""
+    """CPU seconds until all processes are idle."""
     return {name: after - before.get(name, 0.0) for name, after in (await _at_rest(made)).items()}
 
 
 async def _at_rest(made: DevStack) -> dict[str, float]:
-    """The CPU used so far, once nothing is left to do: files are rendered after their runs have ended."""
+    """CPU seconds so far, once all processes are idle: files are rendered after the ends of runs."""
     before = _cpu(made)
     while True:
         await asyncio.sleep(REST_LOOK_S)

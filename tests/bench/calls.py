@@ -1,8 +1,8 @@
-"""`make calls`: how many files of the packages are entered, and how many Python calls they make, on six fixed ways.
+"""`make calls`: source files entered and Python calls made on six fixed paths.
 
-One agent in this process over a real nats-server, with the scripted model and a store in SQLite; its tools are played
-by this program. Each way is gone several times. The figures are the smallest of them: what the agent does beside it,
-such as its timers, is in the others.
+One agent in this process over a real nats-server, with the scripted model and a SQLite store; this program plays the
+tools. Each path is repeated, and the smallest figures count, because the others include timers and other work beside
+it.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ SCRIPT = script(
 
 
 class Counted:
-    """Calls into the packages while it is on, in every thread that begins after it was made."""
+    """Counts calls into the packages while active, in every thread that starts after its creation."""
 
     def __init__(self) -> None:
         self._on = False
@@ -102,7 +102,7 @@ async def _measured(made: Bench, counted: Counted) -> dict[str, list[tuple[int, 
 
 
 async def _hash(made: Bench, run_id: str) -> str:
-    """Of the arguments that the run asks a person to approve, once it does."""
+    """Waits for the approval that the run needs and returns its hash."""
     found = ""
 
     async def asks() -> bool:

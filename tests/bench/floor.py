@@ -1,8 +1,8 @@
-"""The floor of a machine: how fast requests and results go over its bus when nobody thinks, remembers or checks.
+"""Lower bound for a machine: requests and results over its bus without decisions, storage or checks.
 
-A driver publishes requests, each under its own id, to a stream that syncs as the server is told to; one worker, in a
-process of its own, answers each with a result; the driver takes it up from a durable consumer and asks for the next
-step. Link and pull loop are those of the services, so what these need beyond the floor is their own work.
+A driver publishes requests under unique ids to a stream with the server's sync interval; a worker process answers
+each with a result; the driver consumes it durably and requests the next step. Link and pull loop are those of the
+services, so everything above the floor is the services' own work.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from tests.kit.consumer import consume
 
 STREAM, REQUEST, RESULT, BURIED = "FLOOR", "floor.request", "floor.result", "floor.buried"
 REQUEST_BYTES, RESULT_BYTES = 770, 790
-"""As the messages of a benchmarked step have, with their headers."""
+"""Sizes of the messages of a benchmarked step, headers included."""
 ADDRESS = "FLOOR_NATS_URL"
 SLOTS = 256
 WARM_UP_STEPS = 200
@@ -32,7 +32,7 @@ CONSUMERS = tuple(
 
 
 class Floor:
-    """Made by `floor`. Every step has an id of its own, also across measurements."""
+    """Made by `floor`. Ids of steps are unique across measurements."""
 
     def __init__(self, link: NatsLink) -> None:
         self._link = link
@@ -40,7 +40,7 @@ class Floor:
         self._numbers = iter(range(sys.maxsize))
 
     async def steps(self, number: int, concurrency: int) -> tuple[float, list[float]]:
-        """Make `number` steps, `concurrency` at a time: the seconds it took, and those of each step."""
+        """Makes `number` steps, `concurrency` at a time; returns the total seconds and those of each step."""
         waiting, taken = iter(range(number)), list[float]()
         began = time.perf_counter()
         async with asyncio.TaskGroup() as group:
@@ -63,7 +63,7 @@ class Floor:
 
 @asynccontextmanager
 async def floor(*urls: str, replicas: int = 1) -> AsyncIterator[Floor]:
-    """The driver at work, and its worker, on a server or on a cluster whose stream has so many replicas."""
+    """Driver and worker, on a server or on a cluster with that many replicas."""
     link = await connect(NatsSettings(urls=urls), name="agentic-floor")
     stream = StreamSpec(STREAM, STORED | {"num_replicas": replicas})
     await set_up(link, Topology(streams=(stream,), consumers=CONSUMERS))
@@ -87,7 +87,7 @@ async def _consume(link: NatsLink, durable: str, handler: Handler) -> None:
 
 
 async def work(*urls: str) -> None:
-    """The worker, until it is ended."""
+    """Runs the worker until it is ended."""
     link = await connect(NatsSettings(urls=urls), name="agentic-floor-worker")
 
     async def answer(delivery: Delivery) -> None:

@@ -1,4 +1,4 @@
-"""The load of the benchmark: runs that are started over the bus, and what is seen of them there, timed."""
+"""Load of the benchmark: starts runs over the bus and times their messages."""
 
 import asyncio
 import json
@@ -15,8 +15,6 @@ RUN_WITHIN_S = 60.0
 
 
 class Load:
-    """Starts runs over the bus and times what it sees of them there."""
-
     def __init__(self, link: NatsLink) -> None:
         self._link = link
         self._ended: dict[str, asyncio.Event] = {}
@@ -24,14 +22,13 @@ class Load:
         self._requested: dict[str, float] = {}
         self._names: dict[str, str] = {}
         self.wakes: list[float] = []
-        """From a start to its acceptance, in seconds."""
+        """Seconds from a start to its acceptance."""
         self.steps: list[float] = []
-        """From a request to the next one of its run."""
+        """Seconds from a request to the next one of its run."""
         self.runs_s: list[float] = []
-        """From a start to its completion."""
+        """Seconds from a start to its completion."""
 
     def clear(self) -> None:
-        """Forget what was timed so far."""
         for timed in (self.wakes, self.steps, self.runs_s):
             timed.clear()
 
@@ -44,8 +41,8 @@ class Load:
     async def runs(
         self, prefix: str, number: int, concurrency: int, *, goal: str = GOAL, within_s: float = RUN_WITHIN_S
     ) -> float:
-        """Make `number` runs, `concurrency` at a time; returns the seconds it took. Raises TimeoutError where a run has
-        not ended in its time."""
+        """Makes `number` runs, `concurrency` at a time; returns the seconds. Raises TimeoutError for a run that does
+        not end in time."""
         waiting = iter(range(number))
         began = time.perf_counter()
         async with asyncio.TaskGroup() as group:
@@ -89,7 +86,7 @@ class Load:
 
 
 def spread(seconds: list[float]) -> dict[str, float]:
-    """What half of them, 95 and 99 of 100 are not above, in milliseconds."""
+    """Percentiles 50, 95 and 99 in milliseconds."""
     ordered = sorted(seconds)
     at = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
     return {name: round(ordered[int(share * (len(ordered) - 1))] * 1000, 2) for name, share in at.items()}

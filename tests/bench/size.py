@@ -1,7 +1,4 @@
-"""`make size`: lines, files and modules per room beside its budget, and the largest files.
-
-It measures and judges nothing.
-"""
+"""`make size`: lines, files and modules per room beside its budget, and the largest files. It judges nothing."""
 
 import sys
 from collections.abc import Iterable, Iterator
@@ -33,7 +30,7 @@ BUDGETS = {
     "schemas": 2_400,
     "agentic_client": 1_000,
 }
-"""Lines that a room, with all rooms inside it, should come down to. Of the tests: a line per line of the packages."""
+"""Budgets in lines, with nested rooms. For tests: one line per line of the packages."""
 
 
 def main() -> None:
@@ -54,7 +51,7 @@ def main() -> None:
 
 
 def _rooms(package: Path) -> Iterator[Path]:
-    """The package, and each folder of modules in it; of the tests the first floor alone."""
+    """The package and its folders of modules; of the tests only the top level."""
     yield package
     deep = "*" if package.name == "tests" else "**/"
     yield from sorted(room for room in package.glob(deep) if room != package and any(room.glob("*.py")))

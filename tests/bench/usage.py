@@ -1,4 +1,4 @@
-"""What the system says of a process on this machine, as Linux tells it."""
+"""Resource use of a process, from Linux's /proc."""
 
 import os
 from contextlib import suppress
@@ -16,7 +16,7 @@ def children(pid: int) -> list[int]:
 
 
 def peak_mb(pid: int) -> float:
-    """The most memory that it ever had, in MB."""
+    """Peak memory in MB."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return round(next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024, 1)
 

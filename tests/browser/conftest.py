@@ -1,4 +1,4 @@
-"""Fixtures of these tests, by name."""
+"""Fixtures of the browser tests."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -12,7 +12,7 @@ from tests.kit.browser import Seen, browsing
 
 @pytest.fixture
 async def seen(dev: Dev) -> AsyncIterator[Seen]:
-    """The page of a stack that runs, in a browser: whoever asks for it holds that nothing was complained of."""
+    """The page of a running stack in a browser; fails the test on any complaint of the browser."""
     async with browsing(dev.url) as seen:
         await seen.page.goto("/")
         yield seen

@@ -1,4 +1,4 @@
-"""An agent of which the tests say what happens, and its page for somebody who has given a token."""
+"""An agent controlled by the test, and its page for the holder of a token."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""What a run asks of a person is answered on the page, bound to what was shown there."""
+"""Requests of a run to a person are answered on the page, bound to what was shown there."""
 
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,7 @@ async def test_a_run_that_is_kept_no_longer_says_so_and_by_which_rule(tmp_path: 
 
 
 async def shown(house: House, page: Any, script: Script) -> str:
-    """The run of `script`, on the page."""
+    """Shows the run of `script` on the page."""
     run = await house.play(commits_of(script))
     await page.goto(f"/#/runs/{run}")
     await page.get_by_role("heading", level=1).wait_for()
@@ -52,7 +52,7 @@ async def shown(house: House, page: Any, script: Script) -> str:
 
 
 async def pressed(page: Any, button: str, told: str = "", then: str = "") -> None:
-    """Press a button, fill in what its dialog asks for, and do it."""
+    """Presses a button, fills in its dialog and confirms it."""
     await page.get_by_role("main").get_by_role("button", name=button, exact=True).click()
     dialog = page.get_by_role("dialog")
     if told:

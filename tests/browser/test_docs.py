@@ -1,4 +1,4 @@
-"""The documentation of the API, as a browser shows it."""
+"""The documentation of the API in a browser."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What models and tools wrote is shown on the page, and never acts there; who may do what is the agent's to say."""
+"""Texts of models and tools are shown on the page and never act there; the agent decides on permissions."""
 
 import hashlib
 from pathlib import Path

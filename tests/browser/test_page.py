@@ -1,4 +1,4 @@
-"""The page as an operator uses it: runs that happen before one's eyes, and what a person does about them."""
+"""The page as an operator uses it: live runs and actions on them."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a step gathers, on the page: a tree beneath the step, with all that was asked and came behind it."""
+"""Tasks of a step on the page: a tree beneath the step, with requests and results behind it."""
 
 from pathlib import Path
 

@@ -1,8 +1,8 @@
-"""What a fleet on a cluster carries, and what a step costs it: `make bench-cluster` prints it as JSON.
+"""`make bench-cluster`: throughput of a fleet on a cluster and cost of a step, as JSON.
 
 The load is that of `make bench`, on one NATS server (R1) and on three (R3), with one, two and three agents; everything
-on this machine. The floor stands beside each, on streams with as many replicas. Where decisions take 200 ms, an agent
-makes so many at a time, and so many runs are open for each agent.
+on this machine. The floor is measured beside each, on streams with as many replicas. With decisions of 200 ms, an agent
+makes AT_ONCE at a time, and as many runs are open per agent.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Every example does what its page says, line by line, as a copy in a folder of its own."""
+"""Every example does what its page says, line by line, as a copy in its own folder."""
 
 import json
 import re
@@ -33,11 +33,11 @@ SAYS = {
         r'\{"number": 42, "label": "bug"\}\n\{"number": 42, "text": "Thank you',
     ],
 }
-"""What is to be found in what they print."""
+"""Text that their output must contain."""
 
 
 def surroundings(folder: Path) -> dict[str, str]:
-    """With ports of one's own."""
+    """Environment with unused ports."""
     hook, house = free_port(), free_port()
     ports = {
         "GATEWAY_INGRESS__PORT": str(hook),

@@ -1,1 +1,1 @@
-"""Executors of several kinds on one bus, beside each other and the gateway."""
+"""Several kinds of executors on one bus, beside the gateway."""

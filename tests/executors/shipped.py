@@ -1,4 +1,4 @@
-"""The executors of deploy/executors/, run as they are, on the bus of a whole stack."""
+"""Runs the executors of deploy/executors/ unchanged on the bus of a whole stack."""
 
 import contextlib
 import json
@@ -29,7 +29,7 @@ EXECUTORS = Path(__file__).resolve().parent.parent.parent / "deploy" / "executor
 
 @dataclass(frozen=True, slots=True)
 class Shipped:
-    """One of them: what starts it, what it offers, what it is asked for and what it says to that."""
+    """An executor: its command, its offer, its requests and its answers."""
 
     command: tuple[str, ...]
     executor: str
@@ -39,7 +39,7 @@ class Shipped:
 
     @contextlib.contextmanager
     def at_work(self, folder: Path, url: str, **more: str) -> Iterator[None]:
-        """While it runs, with `more` in its environment. At the end it is killed, with what it started."""
+        """Runs it with `more` in its environment; kills it and its children at the end."""
         environ = nats_cli.environment(folder, url, LOG=str(folder / f"{self.tool}.log"), **more)
         with (folder / f"{self.tool}.out").open("ab") as out:
             process = subprocess.Popen(self.command, env=environ, stdout=out, stderr=out, start_new_session=True)
@@ -78,7 +78,7 @@ Step = tuple[str, str, dict[str, Any]]
 
 
 def asking(calls: Mapping[str, Sequence[Step]]) -> dict[str, Any]:
-    """A script that makes the calls that are written for a goal which begins like that."""
+    """A script that makes the calls written for the goal's first words."""
     rules = [rule for goal, steps in calls.items() for rule in _rules(f"^{goal}", steps)]
     failed = {"phase": "reflect", "reflect": {"verdict": "escalate", "summary": "a tool failed"}}
     return {"name": "asking", "rules": [FRAME, *rules, failed]}
@@ -105,7 +105,7 @@ async def linked(made: DevStack) -> AsyncIterator[NatsLink]:
 
 
 async def heard(made: DevStack, shipped: Shipped) -> None:
-    """Make its consumer, and wait until the agent has its offer: it asks when it is asked whether it is ready."""
+    """Creates its consumer and waits until the agent has its offer; readiness checks make the agent ask."""
     told: set[str] = set()
 
     async def overhear(message: Any) -> None:

@@ -1,4 +1,4 @@
-"""The executors of deploy/executors/ do what docs/BUS.md asks of one, beside the gateway and each other."""
+"""The executors of deploy/executors/ do what docs/BUS.md requires, beside the gateway and each other."""
 
 import json
 from collections.abc import AsyncIterator
@@ -79,6 +79,6 @@ async def test_it_goes_on_after_the_bus_was_killed(made: DevStack, tmp_path: Pat
 
 
 async def is_stored(link: NatsLink, msg_id: str) -> bool:
-    """As the newest result: the agent has heard it before the stream had it."""
+    """True if it is the newest result: the agent gets it before the stream stores it."""
     newest = await link.jetstream.get_last_msg(subjects.STREAM_RESULTS, subjects.TOOL_RESULT)
     return (newest.headers or {}).get("Nats-Msg-Id") == msg_id

@@ -1,4 +1,4 @@
-"""The agent hears every executor that answers on the bus, and knows which of them are there."""
+"""The agent discovers every executor on the bus and knows which of them are present."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ def catalog_of(executor: str | None, *names: str, tier: str = "read") -> bytes:
 
 
 class Executor:
-    """Answers for its tools, while it is there."""
+    """Answers catalog requests while present."""
 
     def __init__(self, answer: bytes) -> None:
         self.answer: bytes | None = answer

@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz SECONDS`: every target for its share of the time. Ends with 1 where one found something."""
+"""`python -m tests.fuzz SECONDS` gives every target its share of the time and exits with 1 after a finding."""
 
 import subprocess
 import sys

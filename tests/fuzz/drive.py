@@ -1,4 +1,4 @@
-"""libFuzzer over one target: `python -m tests.fuzz.drive TARGET SECONDS`. What it finds is kept among the seeds."""
+"""`python -m tests.fuzz.drive TARGET SECONDS` runs libFuzzer on one target and adds findings to the seeds."""
 
 import sys
 import tempfile
@@ -11,11 +11,11 @@ with atheris.instrument_imports(include=["agent_service", "ductile_gateway", "gr
     from tests.fuzz.test_seeds import SEEDS, seeds
 
 SLOW_S, LONGEST, MEMORY_MB = 5, 20_000, 2048
-"""An input that takes so long, or so much memory, is a finding too."""
+"""An input that takes that many seconds or that much memory is a finding too."""
 
 
 def main(target: str, seconds: str) -> None:
-    """Ends the process: with 0 where nothing was found."""
+    """Ends the process, with 0 if nothing was found."""
     kept = SEEDS / target
     kept.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as found:

@@ -1,4 +1,4 @@
-"""Heads of HTTP requests, as they come in on a connection: in one piece or in several."""
+"""Heads of HTTP requests on a connection, in one piece or in several."""
 
 import asyncio
 from functools import cache
@@ -12,11 +12,11 @@ from groundwork.http.requests import has_a_path, host, only
 from groundwork.http.server import BoundedProtocol, http_server
 
 TURNS = 4
-"""Of the loop, after each piece: enough for an answer that waits for nothing."""
+"""Turns of the loop after each piece, enough for an answer that waits for nothing."""
 
 
 class _Wire(asyncio.Transport):
-    """The near end of a connection, which keeps nothing of what is written."""
+    """Transport that discards what is written."""
 
     def __init__(self) -> None:
         super().__init__({"peername": ("192.0.2.1", 1234), "sockname": ("127.0.0.1", 8700)})
@@ -35,13 +35,13 @@ class _Wire(asyncio.Transport):
         return self._closing
 
     def pause_reading(self) -> None:
-        """It is not asked to."""
+        """Never called."""
 
     resume_reading = pause_reading
 
 
 async def _app(scope: Scope, _: Receive, send: Send) -> None:
-    """What every door of ours looks at, before anything else."""
+    """Checks that all our servers make first."""
     assert scope["type"] == "http"
     assert "/" not in host(scope) or only(scope, b"host")
     has_a_path(scope)
@@ -50,13 +50,13 @@ async def _app(scope: Scope, _: Receive, send: Send) -> None:
 
 
 def heads(data: bytes) -> None:
-    """The first byte says in how many pieces the rest comes. An answer is never longer than what was asked."""
+    """The first byte is the number of pieces of the rest. An answer is never longer than the request."""
     _runner().run(_heard(data[1:], pieces=1 + (data[0] % 4 if data else 0)))
 
 
 @cache
 def _runner() -> asyncio.Runner:
-    """One loop for all inputs: to make one takes longer than to read a head."""
+    """One loop for all inputs, because making one takes longer than reading a head."""
     return asyncio.Runner()
 
 

@@ -1,4 +1,4 @@
-"""The parsers that meet strangers: each target takes bytes, and raises only where something is wrong with us."""
+"""Parsers of untrusted bytes: each target takes bytes and raises only if we are wrong."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -45,7 +45,7 @@ MAPPINGS: tuple[EventMapping, ...] = tuple(
 
 
 def envelope(data: bytes) -> None:
-    """Messages of the bus: what is read can be said again, and means the same."""
+    """Messages of the bus: a parsed message can be serialized again with the same meaning."""
     head, _, body = data.partition(b"\n")
     headers = {name: value for name, _, value in (line.partition("=") for line in head.decode("latin-1").split("&"))}
     for subject in (subjects.START, subjects.TOOL_RESULT, subjects.CANCEL, subjects.SIGNAL):
@@ -68,7 +68,7 @@ def wake(data: bytes) -> None:
 
 
 def ingress_signatures(data: bytes) -> None:
-    """Headers that sign: nothing that was not signed passes for it."""
+    """Signature headers: nothing unsigned is accepted."""
     text = data.decode("latin-1")
     found = (*signatures.hex_digests(text), *signatures.hex_digests(text, prefix_needed=True))
     listed = signatures.standard_digests(text)
@@ -80,7 +80,7 @@ def ingress_signatures(data: bytes) -> None:
 
 
 def relay(data: bytes) -> None:
-    """Bodies at the ingress: of peers and of webhooks."""
+    """Webhook bodies of peers and of other senders."""
     try:
         document = inbound.read_json(data)
     except RequestRefused:
@@ -95,7 +95,7 @@ def _relayed(document: JsonValue) -> mapping.Outgoing:
 
 
 def _made_of(make: Callable[[], mapping.Outgoing]) -> None:
-    """What is made of it is an event that the agent reads."""
+    """The resulting event is valid for the agent."""
     try:
         event = make()
     except RequestRefused:
@@ -118,7 +118,7 @@ def manifest(data: bytes) -> None:
 
 
 def plugin_response(data: bytes) -> None:
-    """What plugins write: always an outcome, whose content can be stored and sent."""
+    """Output of plugins: always an outcome whose content can be stored and sent."""
     for exit_code in (0, 1, 78):
         verdict = judge(ProcessEnd("ended", began=True, same_boot=True, exit_code=exit_code, stdout=data, stderr=data))
         assert isinstance(verdict, ToolOutcome)
@@ -127,7 +127,7 @@ def plugin_response(data: bytes) -> None:
 
 
 def plugin_markdown(data: bytes) -> None:
-    """The markdown form of what plugins ask for."""
+    """Markdown form of continuations."""
     try:
         read_plugin_result(data.decode("utf-8", "replace"))
     except (ValueError, ContinuationInvalid):
@@ -135,7 +135,7 @@ def plugin_markdown(data: bytes) -> None:
 
 
 def model_reply(data: bytes) -> None:
-    """What models say: an object, or what is wrong with it."""
+    """Replies of models: an object, or its flaws."""
     with suppress(ValueError):
         object_in(data.decode("utf-8", "replace"))
 

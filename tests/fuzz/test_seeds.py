@@ -1,4 +1,4 @@
-"""Seeds, old findings and their neighbours: nothing that strangers send is a surprise."""
+"""Seeds, old findings and variations of them: no bytes of strangers are a surprise."""
 
 from functools import cache
 from pathlib import Path
@@ -12,7 +12,7 @@ from tests.fuzz.targets import TARGETS
 ROOT = Path(__file__).parents[2]
 SEEDS = ROOT / "tests" / "fuzz" / "seeds"
 SHIPPED = {"manifest": "deploy/ductile/plugins/*/manifest.yaml", "envelope": "schemas/samples/agentic.*.json"}
-"""What comes along, and is a seed too: for an envelope below a first line of headers, which is empty."""
+"""Shipped files that are seeds too; an envelope has an empty first line of headers above it."""
 PIECES = (
     *(b"\0", b"\xff", b"\\ud800", b"1e999", b"NaN", b"[" * 99, b'"', b"\n", b"{}", b"null", b"9" * 400, b"../"),
     *(b"\r\n", b" "),

@@ -1,7 +1,7 @@
-"""What a newcomer gets: `make install-test` installs the built wheel in a clean environment and uses it there.
+"""`make install-test` installs the built wheel in a clean environment and uses it there as a newcomer does.
 
-The wheel is the one in dist/, held against one that is built from the sdist beside it. The environment has the locked
-packages and knows nothing of the checkout; everything is run in an empty folder. Ends with the first thing that fails.
+The wheel is the one in dist/, compared with one built from the sdist beside it. The environment has the locked
+packages and no access to the checkout; everything runs in an empty folder. Ends at the first failure.
 """
 
 import json
@@ -40,7 +40,7 @@ with Client(sys.argv[1]) as agent:
 
 
 class Installed:
-    """A clean environment that the wheel is installed in, and an empty folder to work in."""
+    """A clean environment with the wheel, and an empty folder to work in."""
 
     def __init__(self, place: Path, wheel: Path) -> None:
         self.bin = place / "venv" / "bin"
@@ -56,13 +56,13 @@ class Installed:
         self._pip("check")
 
     def run(self, *command: str) -> None:
-        """Run one of its programs. Raises CalledProcessError when it fails."""
+        """Runs one of its programs. Raises CalledProcessError if it fails."""
         told(" ".join(command))
         subprocess.run([self.bin / command[0], *command[1:]], cwd=self.folder, env=self.environment, check=True)
 
     @contextmanager
     def everything_running(self, where: str = ".") -> Iterator[str]:
-        """`agentic dev` in a folder, as long as it is needed: where its API is. It has to end when it is asked to."""
+        """Runs `agentic dev` in a folder and yields the URL of its API. It has to end on request."""
         command = [str(self.bin / "agentic"), "dev", "--http-port", "0", "--json"]
         told("agentic dev --http-port 0 --json")
         folder = self.folder / where
@@ -75,7 +75,7 @@ class Installed:
             assert process.wait(READY_WITHIN_S) == 0
 
     def _pip(self, *words: str) -> None:
-        """With the settings that pip has here, for some machines reach packages by them alone."""
+        """Uses this machine's pip settings, without which some machines reach no packages."""
         told(f"pip {words[0]} … {Path(words[-1]).name}")
         mine = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
         subprocess.run([self.bin / "python", "-m", "pip", *words], env=mine, check=True)
@@ -87,13 +87,13 @@ def told(what: str) -> None:
 
 
 def the_built(suffix: str) -> Path:
-    """Of the version that is installed here, and no other that lies there from before."""
+    """The built file of the installed version, not of an earlier one."""
     (found,) = DIST.glob(f"{DISTRIBUTION.replace('-', '_')}-{version(DISTRIBUTION)}*{suffix}")
     return found
 
 
 def check_sdist_has_it_all(place: Path) -> None:
-    """Raises AssertionError when the wheel that is built from the sdist is another one."""
+    """Raises AssertionError if the wheel built from the sdist differs."""
     told("a wheel from the sdist")
     with tarfile.open(the_built(".tar.gz")) as sdist:
         sdist.extractall(place, filter="data")

@@ -1,1 +1,1 @@
-"""The same job on other durable runtimes, so that anybody can compare: `make bench-peers`, docs/PERFORMANCE.md."""
+"""The same job on other durable runtimes, for comparison: `make bench-peers`, docs/PERFORMANCE.md."""

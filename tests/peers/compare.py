@@ -1,8 +1,8 @@
-"""The comparison: `make bench-peers` prints as JSON what each runtime makes of the same job, in turns, on this machine.
+"""`make bench-peers` measures the same job on each runtime in turn on this machine and prints JSON.
 
-Each is measured by itself, with one run and with 32 runs at a time: steps per second, and what half of the runs take at
-most, the median of some rounds. Beside it: how often it syncs for a step (counted with strace, where that is), and what
-a kill -9 of all its processes with 32 runs under way leaves: runs that went on by themselves, writes made twice.
+Each is measured alone, with one run and with 32 concurrent runs: steps per second and median duration of a run, as
+the median of several rounds. It also counts the syncs per step (by strace, if installed), and after a kill -9 of all
+processes with 32 runs in progress the runs that resumed by themselves and the writes made twice.
 """
 
 import argparse
@@ -31,14 +31,14 @@ COUNTED_RUNS = {1: 20, 32: 96}
 """Runs whose syncs are counted."""
 HOME = Path(__file__).parents[2]
 PEERS = HOME / ".venv" / "peers"
-"""Where `make bench-peers` puts what they need."""
+"""Folder in which `make bench-peers` installs their requirements."""
 LOOK_S = 0.005
 KILLED_WITHIN_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
-    """One of those compared: `python` runs `tests.peers.MODULE` with the arguments. `durable`: how it is."""
+    """A compared runtime: `python` runs `tests.peers.MODULE` with the arguments. `durable` says how it stores."""
 
     name: str
     module: str
@@ -46,11 +46,11 @@ class Peer:
     arguments: tuple[str, ...] = ()
     python: Path = PEERS / "bin" / "python"
     kills: bool = True
-    """Whether it is killed: not where a tool writes nothing that could be counted."""
+    """False for a tool that writes nothing that could be counted."""
 
     @property
     def missing(self) -> str:
-        """What is not there that it needs; nothing when it can be measured."""
+        """Missing requirements; empty if it can be measured."""
         if not self.python.exists():
             return f"{self.python} is not there: make bench-peers brings it"
         if self.module == "on_restate" and not list(RESTATE.glob("restate-server-*/bin/restate-server")):
@@ -83,7 +83,7 @@ ALL = (
 
 
 class Running:
-    """One of them, started in a folder."""
+    """A runtime started in a folder."""
 
     def __init__(self, peer: Peer, folder: Path, *, before: Sequence[str] = ()) -> None:
         command = [*before, str(peer.python), "-m", f"tests.peers.{peer.module}", str(folder), *peer.arguments]
@@ -104,7 +104,7 @@ class Running:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """No more orders: it ends by itself."""
+        """Sends no more orders: it ends by itself."""
         self._process.communicate()
 
     def order(self, do: str, prefix: str, number: int, at_a_time: int = 1) -> None:
@@ -114,7 +114,7 @@ class Running:
         self._process.stdin.flush()
 
     def answer(self) -> dict[str, Any]:
-        """Raises RuntimeError where it has ended instead, with what it said."""
+        """Raises RuntimeError with its output if it has ended."""
         assert self._process.stdout is not None
         if not (line := self._process.stdout.readline()):
             raise RuntimeError(f"{self._process.args!r} ended: {self._log.read_text()[-2000:]}")
@@ -126,7 +126,7 @@ class Running:
         return self.answer()
 
     def kill(self) -> None:
-        """kill -9 of it and of what it started. What these started outlives them by intent, if at all."""
+        """kill -9 of it and of its children. Their children may outlive them by intent."""
         for pid in (*children(self._process.pid), self._process.pid):
             with suppress(ProcessLookupError):
                 os.kill(pid, 9)
@@ -134,7 +134,7 @@ class Running:
 
 
 def paced(peer: Peer, folder: Path, seconds: float) -> dict[str, Any]:
-    """One round: what it does with so many runs at a time."""
+    """One round with that many concurrent runs."""
     with Running(peer, folder) as running:
         return {str(at_a_time): _paced(running, at_a_time, seconds) for at_a_time in AT_A_TIME}
 
@@ -147,7 +147,7 @@ def _paced(running: Running, at_a_time: int, seconds: float) -> dict[str, float]
 
 
 def syncs(peer: Peer, folder: Path) -> dict[str, float] | None:
-    """Syncs for a step, of all its processes; None without strace."""
+    """Syncs per step of all its processes; None without strace."""
     if not (strace := shutil.which("strace")):
         return None
     counted = folder / "syncs"
@@ -168,7 +168,7 @@ def _begun(counted: Path) -> int:
 
 
 def killed(peer: Peer, folder: Path) -> dict[str, int]:
-    """What is left of runs that were under way when everything was killed in their middle, and started again."""
+    """Result for runs in progress at a kill of everything, after a restart."""
     with Running(peer, folder) as running:
         running.order("run", "killed", KILLED_RUNS, KILLED_RUNS)
         until = time.monotonic() + KILLED_WITHIN_S
@@ -197,7 +197,7 @@ def versions() -> dict[str, str]:
 
 
 def compare(peers: Sequence[Peer], *, rounds: int, seconds: float) -> dict[str, Any]:
-    """All figures, in rounds, so that what befalls the machine meanwhile befalls all."""
+    """All figures, in interleaved rounds, so that disturbances of the machine hit all runtimes."""
     paces: dict[str, list[dict[str, Any]]] = {peer.name: [] for peer in peers}
     for _ in range(rounds):
         for peer in peers:
@@ -221,7 +221,7 @@ def _middle(figures: Sequence[dict[str, float]]) -> dict[str, float]:
 
 @contextmanager
 def a_folder() -> Iterator[Path]:
-    """On the disk to be measured: TMPDIR names another."""
+    """A folder on the disk to measure, which TMPDIR selects."""
     with tempfile.TemporaryDirectory() as made:
         yield Path(made)
 

@@ -1,9 +1,9 @@
-"""The job that all of them do, and the loop in which each is told to do it. Standard library alone: it runs in theirs.
+"""The job of all runtimes, and the loop that gives them orders. Standard library only, because it runs in their
+environments.
 
-A run has five steps. Each is a decision, which has to be durable before it is acted upon, and a tool that writes, whose
-result has to be durable before the next decision. A last decision ends the run. Deciding takes no time: it is a script.
-
-A runtime is a process that reads orders from its standard input and answers each with a line, both JSON.
+A run has five steps. Each is a decision, durable before it is acted upon, and a writing tool, whose result is
+durable before the next decision. A last decision ends the run. Deciding takes no time: it is a script. A runtime is
+a process that reads orders from its standard input and answers each with a line, both JSON.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ WRITES = "writes.txt"
 
 
 def decide(step: int) -> dict[str, Any]:
-    """What the script decides after so many steps: the next write, or the end."""
+    """Returns the next write after that many steps, or the end."""
     if step == STEPS:
         return {"verdict": "done"}
     return {"verdict": "continue", "tool": "write", "arguments": {"line": f"step {step + 1}"}}
 
 
 def write(folder: Path, run: str, line: str) -> str:
-    """The tool: one line more in a file. Nothing keeps it from being written twice but who calls it."""
+    """The tool: appends a line to a file. Only its caller can prevent a second write."""
     with (folder / WRITES).open("a") as file:
         file.write(f"{run} {line}\n")
     return "written"
@@ -35,15 +35,15 @@ def write(folder: Path, run: str, line: str) -> str:
 
 class Runtime(Protocol):
     async def run(self, name: str) -> None:
-        """Begin a run of that name, durably, and wait until it has ended."""
+        """Starts a run of that name durably and waits for its end."""
 
     async def go_on(self, name: str) -> bool:
-        """After a crash: whether a run that was asked for before has ended at last. One that had not come as far as to
-        be known is asked for again, as a caller would who heard nothing of it."""
+        """Returns True once a run from before the crash has ended. A run that was not durable yet is started again,
+        as a caller without an answer would."""
 
 
 async def serve(runtime: Runtime, times_written: Callable[[], Counter[str]]) -> None:
-    """Do what is ordered until there are no more orders."""
+    """Executes orders until there are no more."""
     _say({"ready": True})
     while order := await asyncio.to_thread(sys.stdin.readline):
         what = json.loads(order)
@@ -72,7 +72,7 @@ async def _run(runtime: Runtime, names: Sequence[str], at_a_time: int) -> dict[s
 
 
 def times_written(folder: Path) -> Counter[str]:
-    """How often each write was made."""
+    """Number of times each write was made."""
     return Counter((folder / WRITES).read_text().splitlines())
 
 

@@ -1,8 +1,9 @@
-"""Agentic Loop: NATS (`sync_interval: always`), agent and gateway as processes, started and waited for over the bus.
+"""Agentic Loop: NATS (`sync_interval: always`), agent and gateway as processes, runs started and awaited over the
+bus.
 
-`function`: the tool is a function in the gateway's process, as it is with the others; it is declared as a write and its
-call is recorded as one, but it writes nothing itself (0.02 ms). `process`: it is what a plugin is, a shell script in a
-box, one process per call, which outlives the gateway.
+`function`: the tool is a function in the gateway's process, as with the other runtimes; it is declared as a write
+and its call is recorded as one, but it writes nothing (0.02 ms). `process`: the tool is a plugin, a shell script in
+a box, with one process per call that outlives the gateway.
 """
 
 import asyncio

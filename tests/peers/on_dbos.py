@@ -1,6 +1,6 @@
 """DBOS: a workflow of steps in one process, on SQLite as DBOS opens it (rollback journal, synchronous=FULL).
 
-What a crash left goes on by itself when the process starts again. For production DBOS recommends PostgreSQL.
+After a crash it resumes when the process starts again. DBOS recommends PostgreSQL for production.
 """
 
 import asyncio

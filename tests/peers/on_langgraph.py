@@ -1,7 +1,7 @@
-"""LangGraph: a graph of two nodes in one process, its checkpoints in SQLite (WAL, synchronous=FULL).
+"""LangGraph: a graph of two nodes in one process, with checkpoints in SQLite (WAL, synchronous=FULL).
 
-`durability="sync"`: a checkpoint is stored before the next node begins. The default, "async", stores it meanwhile, so
-that a crash repeats a node whose successor may have run. Who asks for a run again after a crash is the program.
+`durability="sync"` stores a checkpoint before the next node begins. The default, "async", stores it meanwhile, so
+that a crash repeats a node whose successor may have run. After a crash the program starts the run again.
 """
 
 import asyncio

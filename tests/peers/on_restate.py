@@ -1,6 +1,6 @@
-"""Restate: its server as it comes (the RocksDB of its log syncs), a workflow in a process of its own, and a client.
+"""Restate: its unchanged server (whose RocksDB log syncs), a workflow in its own process, and a client.
 
-The server is a program of its makers under the Business Source License, from npm (package.json).
+The server is licensed under the Business Source License and comes from npm (package.json).
 """
 
 import asyncio
@@ -55,7 +55,7 @@ class OnRestate:
 
 
 async def work(folder: Path, port: int) -> None:
-    """The process of the workflow."""
+    """Process of the workflow."""
     config = hypercorn.Config()
     config.bind = [f"127.0.0.1:{port}"]
     await hypercorn.asyncio.serve(restate.app([workflow(folder)]), config)
@@ -95,7 +95,7 @@ def worker(folder: Path, port: int) -> Iterator[None]:
 
 
 async def register(admin: str, service: str) -> None:
-    """Tell the server where the workflow is, as soon as both are there."""
+    """Registers the workflow at the server, once both are up."""
     until = time.monotonic() + STARTED_WITHIN_S
     async with httpx.AsyncClient(base_url=admin) as client:
         while True:
@@ -117,7 +117,7 @@ def free_port() -> int:
 
 
 def port_of(folder: Path, name: str) -> int:
-    """The same after a restart: what is under way is bound to the address that was registered."""
+    """The same port after a restart: runs in progress are bound to the registered address."""
     file = folder / f"{name}.port"
     if not file.exists():
         file.write_text(str(free_port()))

@@ -1,4 +1,4 @@
-"""The comparison measures what it says: every runtime does the job, durably, as it comes from `make bench-peers`."""
+"""The comparison measures what it says: every runtime does the job durably, as `make bench-peers` runs it."""
 
 from pathlib import Path
 

@@ -1,1 +1,1 @@
-"""What callers may ask of the agent, over HTTP and as a NATS micro service."""
+"""The operations of the agent, over HTTP and as a NATS micro service."""

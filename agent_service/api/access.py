@@ -1,8 +1,8 @@
-"""Checks every request before any route (its Host, its Origin, its token), and hardens every response.
+"""Checks Host, Origin and token of each request before its route, and hardens each response.
 
-DNS rebinding is refused by the Host header; pages of other sites by Origin or Sec-Fetch-Site. There is no CORS. Tokens
-have scopes, and are compared by their SHA-256 in constant time. Without a configured token the API is open to everybody
-on this machine, so it then listens on loopback only.
+The Host header rules out DNS rebinding; Origin and Sec-Fetch-Site rule out pages of other sites. There is no CORS.
+Tokens have scopes, and are compared by their SHA-256 in constant time. Without a configured token the API is open to
+everybody on this machine, so it then listens on loopback only.
 """
 
 import asyncio
@@ -32,8 +32,8 @@ from schemas.operations import Scope
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
 CALLS = ("/v1/", "/metrics")
 PAGE = "/page"
-ELSEWHERE = frozenset({"cross-site", "same-site"})
-"""Of Sec-Fetch-Site; another port of this machine is the same site, and still another's."""
+OTHER_SITES = frozenset({"cross-site", "same-site"})
+"""Refused values of Sec-Fetch-Site: another port of this machine is `same-site`, but belongs to someone else."""
 STOPS = "the agent stops, and what was asked for may have been done or not: ask again once it is back"
 LONGEST_TOKEN = 512
 UNKNOWN = "http"
@@ -47,16 +47,15 @@ HARDENED = {
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
 }
-"""What every response says to browsers: keep nothing, guess no type, run nothing, be framed by no page.
-
-Styles are for the page at /docs, which has no script."""
-OF_THE_PAGE = HARDENED | {
-    "cache-control": "no-cache",  # kept by browsers, and asked about before each use: a newer agent is seen at once
+"""Headers of every response: no caching, type sniffing, scripts or frames. Styles are for /docs, which has no script.
+"""
+PAGE_HEADERS = HARDENED | {
+    "cache-control": "no-cache",  # browsers revalidate before each use, so a newer agent shows at once
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'; trusted-types 'none'",
 }
-"""The page's files run scripts and styles of this origin only; no string becomes script or markup."""
+"""The page runs scripts and styles of this origin only; no string becomes script or markup."""
 
 log = logging.getLogger(__name__)
 
@@ -66,8 +65,8 @@ def answer(refusal: ApiError, connection: Connection, headers: dict[str, str] | 
     facts = {"status": refusal.status, "code": refusal.code, "field": refusal.field, "instance": refusal.instance}
     facts |= {"call": call, "caller": state.get("token")}
     log.log(logging.WARNING if refusal.status >= 500 else logging.INFO, "refused", extra=facts)
-    told = _headers(refusal) | (headers or {})
-    return JSONResponse(refusal.body(), refusal.status, headers=told, media_type=MEDIA_TYPE)
+    headers = _headers(refusal) | (headers or {})
+    return JSONResponse(refusal.body(), refusal.status, headers=headers, media_type=MEDIA_TYPE)
 
 
 def _headers(refusal: ApiError) -> dict[str, str]:
@@ -75,7 +74,7 @@ def _headers(refusal: ApiError) -> dict[str, str]:
     if refusal.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     if refusal.status in (408, 413, 415):
-        headers["Connection"] = "close"  # the rest of the body is not worth reading
+        headers["Connection"] = "close"  # without reading the rest of the body
     if refusal.retry_after_s is not None:
         headers["Retry-After"] = str(max(1, round(refusal.retry_after_s)))
     return headers
@@ -90,14 +89,14 @@ class AccessMiddleware:
         if connection["type"] != "http":
             await self._app(connection, receive, send)
             return
-        path, begun = connection["path"], False
-        said = OF_THE_PAGE if path == "/" or path.startswith(f"{PAGE}/") else HARDENED
+        path, is_started = connection["path"], False
+        headers = PAGE_HEADERS if path == "/" or path.startswith(f"{PAGE}/") else HARDENED
 
         async def hardened(message: Message) -> None:
-            nonlocal begun
+            nonlocal is_started
             if message["type"] == "http.response.start":
-                begun = True
-                MutableHeaders(raw=message["headers"]).update(said)
+                is_started = True
+                MutableHeaders(raw=message["headers"]).update(headers)
             await send(message)
 
         refusal = self._refusal(connection)
@@ -105,7 +104,7 @@ class AccessMiddleware:
         try:
             await app(connection, receive, hardened)
         except asyncio.CancelledError:  # the process ends
-            if begun:
+            if is_started:
                 raise
             stopped = ApiError(Code.TRY_AGAIN, STOPS, retry_after_s=2.0)
             await answer(stopped, connection)(connection, receive, hardened)
@@ -124,13 +123,13 @@ class AccessMiddleware:
 def _is_of_another_site(connection: Connection) -> bool:
     if connection["method"] in READING and not connection["path"].startswith(CALLS):
         return False
-    if b"origin" in [name for name, _ in connection["headers"]]:  # sent twice, it is that of no page here
+    if b"origin" in [name for name, _ in connection["headers"]]:  # two values match no page of ours
         return only(connection, b"origin").partition("://")[2] != only(connection, b"host")
-    return only(connection, b"sec-fetch-site") in ELSEWHERE
+    return only(connection, b"sec-fetch-site") in OTHER_SITES
 
 
 class Access:
-    """Decides whether a request may do what its route does. Raises Misconfigured where everybody would be let in."""
+    """Grants routes by token. Raises Misconfigured for settings that would open the API to other machines."""
 
     def __init__(self, settings: ApiSettings) -> None:
         self._bearers = settings.tokens
@@ -143,14 +142,14 @@ class Access:
         self._check = self._dependency()
 
     def to(self, scope: Scope) -> Dependency:
-        """A dependency that refuses (401, 403) callers without `scope`. Sets `request.state.token`, and `scopes`."""
+        """Dependency that refuses callers without `scope` (401, 403). Sets `request.state.token` and `scopes`."""
         dependency: Dependency = Security(self._check, scopes=[scope])
         return dependency
 
     def _dependency(self) -> Callable[..., Awaitable[None]]:
-        shown = HTTPBearer(auto_error=False, scheme_name="token", description="A token of this service.")
+        scheme = HTTPBearer(auto_error=False, scheme_name="token", description="A token of this service.")
 
-        async def check(request: Request, asked: SecurityScopes, _: Annotated[object, Depends(shown)]) -> None:
+        async def check(request: Request, asked: SecurityScopes, _: Annotated[object, Depends(scheme)]) -> None:
             request.state.token, request.state.scopes = None, EVERY_SCOPE
             if self._bearers:
                 self._check_bearer(request, asked.scopes)

@@ -1,6 +1,6 @@
-"""Why a request is not served: problems (RFC 9457) by code, the same over HTTP and on the bus.
+"""Refusals of requests: problems (RFC 9457) by code, with the same HTTP status over HTTP and on the bus.
 
-The status of a code is an HTTP status on the bus too. A message never repeats what was sent.
+A message never repeats what was sent.
 """
 
 from collections.abc import Iterator, Sequence
@@ -80,7 +80,7 @@ class _Frozen(BaseModel):
 
 
 class FieldError(_Frozen):
-    """One thing that has to change in the request: a field such as `constraints.max_loops`, or a header by its name."""
+    """A fault in the request: in a field such as `constraints.max_loops`, or in a header."""
 
     field: str
     message: str
@@ -88,7 +88,7 @@ class FieldError(_Frozen):
 
 
 class ErrorDetail(_Frozen):
-    """The first thing that is wrong."""
+    """The first fault."""
 
     code: str
     message: str
@@ -97,7 +97,7 @@ class ErrorDetail(_Frozen):
 
 
 class Gone(_Frozen):
-    """A run that was deleted: when, and by which setting."""
+    """A deleted run, and the setting by which it was deleted."""
 
     wake_id: str
     status: Status
@@ -107,12 +107,11 @@ class Gone(_Frozen):
 
 
 class Problem(_Frozen):
-    """Why a request is not served. Nothing that was sent is repeated in it but names that could be those of fields.
+    """A refused request. It repeats nothing that was sent but possible names of fields.
 
-    `code` is for programs, and `type` the same as a URI; `title` says the kind, `detail` what happened and what to do
-    now. `instance` names this one refusal, in the agent's log too. `errors` names every field that has to change (the
-    first of them, where there are very many), `run_id` the run that is in the way. `error` says the first thing
-    that is wrong in short.
+    `code` is for programs, and `type` the same as a URI; `title` names the kind, `detail` says what happened and what
+    to do. `instance` identifies this refusal, also in the agent's log. `errors` lists the fields to change (the first
+    twenty), `run_id` the run in conflict. `error` is the first fault in short.
     """
 
     type: str
@@ -128,7 +127,7 @@ class Problem(_Frozen):
 
 
 class ApiError(Exception):
-    """`status`: where it is not the code's. `field` names what has to change in the request, `errors` all of it."""
+    """`status` overrides that of the code. `field` is the field to change; `errors` lists several."""
 
     def __init__(
         self,
@@ -157,7 +156,7 @@ class ApiError(Exception):
 
     def body(self) -> dict[str, Any]:
         every = "; ".join(f"{one.field}: {one.message}" for one in self.errors) if len(self.errors) > 1 else str(self)
-        told = Problem(
+        problem = Problem(
             type=f"/docs#{self.code}",
             title=self.code.means,
             status=self.status,
@@ -169,7 +168,7 @@ class ApiError(Exception):
             errors=self.errors,
             error=ErrorDetail(code=self.code, message=str(self), field=self.field, run_id=self.run_id),
         )
-        return told.model_dump(mode="json", exclude_none=True)
+        return problem.model_dump(mode="json", exclude_none=True)
 
 
 REFUSED = (ApiError, NotStrictJson, LimitRefused, WakeConflict, Damaged, TryAgain, Fatal)
@@ -182,7 +181,7 @@ def broken() -> ApiError:
 
 
 def refusal_of(error: Exception) -> ApiError:
-    """Raises `error` again when it is none of REFUSED."""
+    """Raises `error` again if it is none of REFUSED."""
     match error:
         case ApiError():
             return error
@@ -195,20 +194,20 @@ def refusal_of(error: Exception) -> ApiError:
         case Damaged():
             return ApiError(Code.DAMAGED, str(error), run_id=error.run_id)
         case TryAgain():
-            return _later(error)
+            return _not_now(error)
         case Fatal():
             message = "the agent needs its operator: ask again later, with the same wake_id"
             return ApiError(Code.BROKEN, message, status=503, retry_after_s=BROKEN_RETRY_S)
     raise error
 
 
-def _later(error: TryAgain) -> ApiError:
-    told = f"not done, and nothing was stored: {error}"
+def _not_now(error: TryAgain) -> ApiError:
+    message = f"not done, and nothing was stored: {error}"
     if isinstance(error, Stopped):
         then = "a person lets it go on with `agentic go-on`"
-        return ApiError(Code.STOPPED, f"{told}; {then}", retry_after_s=STOPPED_RETRY_S)
+        return ApiError(Code.STOPPED, f"{message}; {then}", retry_after_s=STOPPED_RETRY_S)
     code = Code.OVER_QUOTA if isinstance(error, OverQuota) else Code.TRY_AGAIN
-    return ApiError(code, told, retry_after_s=error.delay_s)
+    return ApiError(code, message, retry_after_s=error.delay_s)
 
 
 def unfit(field: str, why: str, run_id: str | None = None) -> ApiError:
@@ -216,7 +215,7 @@ def unfit(field: str, why: str, run_id: str | None = None) -> ApiError:
 
 
 async def present(store: RunStore, run_id: str) -> Run:
-    """The run as it stands. Refuses an id that no run has (404), or that of a run that was deleted (410)."""
+    """The current run. Refuses an unknown id (404), and that of a deleted run (410)."""
     run = await store.load(run_id)
     if run is None:
         raise await absent(store, run_id)
@@ -229,8 +228,8 @@ async def absent(store: RunStore, run_id: str) -> ApiError:
 
 
 def gone(tombstone: Tombstone) -> ApiError:
-    run_id, told = tombstone.run_id, {name: getattr(tombstone, name) for name in Gone.model_fields}
-    return ApiError(Code.GONE, str(tombstone), run_id=run_id, gone=Gone(**told))
+    about = Gone.model_validate(tombstone, from_attributes=True)
+    return ApiError(Code.GONE, str(tombstone), run_id=tombstone.run_id, gone=about)
 
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
@@ -239,7 +238,7 @@ TAKEN = (Code.SIGNAL_ID_TAKEN, Code.WAKE_ID_TAKEN)
 
 @contextmanager
 def named_by(key: str | None) -> Iterator[None]:
-    """A refusal because a name is taken names the header, where the name came from `key`."""
+    """Where `key` is the name in use, reports a conflict of names as one of the header."""
     try:
         yield
     except REFUSED as error:

@@ -1,8 +1,8 @@
-"""Tells those who follow a run, or all runs, of new entries, and lets callers wait until a run rests.
+"""Feeds of new entries, of one run or of all runs; and waiting until a run rests.
 
-Events are read from the journal and encoded once for all who follow. Their numbers grow: an entry's `seq` for one run,
-its position in the journal for all runs. A follower is the number that it has seen, so a slow one delays no other. A
-commit wakes followers; the journal is looked at each second besides, for entries that no process told of.
+Events are read from the journal and encoded once for all followers. Their numbers grow: an entry's `seq` in a run, its
+position in the journal of all runs. A follower is the number it has seen, so a slow one delays no other. Commits wake
+followers; the journal is also polled each second, for entries that no process announced.
 """
 
 import asyncio
@@ -29,20 +29,19 @@ from groundwork.service.errors import TryAgain
 from groundwork.service.invisible import json_visible
 from schemas.values import dataclass
 
-LOOK_EVERY_S = 1.0
-LOOKS_PER_SIGN_OF_LIFE = 15
+POLL_S = 1.0
+POLLS_PER_KEEPALIVE = 15
 READ_AT_ONCE = 20
 CHUNK_BYTES = 64 * 1024
 KEPT_CHUNKS = 64
 PAUSE_PER_FOLLOWER_S = 80e-6
-"""Between two times that followers are woken. Each costs some 20 µs: all together are given a quarter of the thread."""
+"""Pause between wake-ups, per follower. A wake-up costs 20 µs per follower, so they take a quarter of the thread."""
 
 log = logging.getLogger(__name__)
 
 
 class RunEvent(View):
-    """An event of all runs: an entry, its position in the journal of all runs, and its run as it stands when the entry
-    is read."""
+    """An entry, its position in the journal of all runs, and its run at the time of reading."""
 
     position: int
     run: RunLine
@@ -51,7 +50,7 @@ class RunEvent(View):
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Events to be sent, up to `number`. `final`: after them, the run has ended."""
+    """Events up to `number`. `final`: the run has ended with them."""
 
     number: int
     frames: bytes = b""
@@ -59,8 +58,11 @@ class Chunk:
 
 
 class Channel:
-    """`newest`: the number of the newest event; raises TryAgain. `read`: what follows on a number, or the beginning of
-    it; raises TryAgain, Damaged."""
+    """Events of one feed, with its followers.
+
+    `newest` returns the number of the newest event, or raises TryAgain; `read` returns a chunk after a number, or
+    raises TryAgain or Damaged.
+    """
 
     def __init__(self, newest: Callable[[], int], read: Callable[[int], Awaitable[Chunk]]) -> None:
         self.newest = newest()
@@ -69,7 +71,7 @@ class Channel:
         self._newest = newest
         self._read = read
         self._chunks: OrderedDict[int, Chunk] = OrderedDict()
-        """By the number on which they follow, which they do for ever."""
+        """Chunks by the number before them; they never change."""
         self._reading = asyncio.Lock()
         self._news = asyncio.Event()
         self._waking: asyncio.TimerHandle | None = None
@@ -84,7 +86,7 @@ class Channel:
                 self._chunks[number] = chunk
             if len(self._chunks) > KEPT_CHUNKS:
                 self._chunks.popitem(last=False)
-        await asyncio.sleep(0)  # a reader that catches up lets others have their turn
+        await asyncio.sleep(0)  # a reader that catches up yields to the others
         return chunk
 
     async def news(self) -> None:
@@ -95,10 +97,10 @@ class Channel:
         if self._waking is None:
             loop = asyncio.get_running_loop()
             pause = PAUSE_PER_FOLLOWER_S * self.followers
-            self._waking = loop.call_at(max(loop.time(), self._woken_at + pause), self.look)
+            self._waking = loop.call_at(max(loop.time(), self._woken_at + pause), self.poll)
 
-    def look(self) -> None:
-        """Wakes the followers if the journal has news, and if it cannot be read, which they find out."""
+    def poll(self) -> None:
+        """Wakes followers if there are new events, or if the journal cannot be read, which they then report."""
         self._waking, before = None, self.newest
         with suppress(TryAgain):
             self.newest = self._newest()
@@ -117,13 +119,13 @@ class Channel:
 
 
 class Feed:
-    def __init__(self, journal: RunStore, *, look_every_s: float = LOOK_EVERY_S) -> None:
+    def __init__(self, journal: RunStore, *, poll_s: float = POLL_S) -> None:
         self._journal = journal
-        self._look_every_s = look_every_s
+        self._poll_s = poll_s
         self._channels: dict[str, Channel] = {}
-        """By run; under the empty name, that of all runs."""
-        self._looking: asyncio.TimerHandle | None = None
-        self._looks = 0
+        """Channels by run; the empty name is that of all runs."""
+        self._polling: asyncio.TimerHandle | None = None
+        self._polls = 0
         self._ended = False
 
     @property
@@ -134,8 +136,8 @@ class Feed:
     def newest(self) -> int:
         return self._journal.newest()
 
-    def tell(self, told: ChangeRecord | RemoteCommit) -> None:
-        for name in (told.run_id, "") if self._channels else ():
+    def announce(self, commit: ChangeRecord | RemoteCommit) -> None:
+        for name in (commit.run_id, "") if self._channels else ():
             if channel := self._channels.get(name):
                 channel.wake_soon()
 
@@ -145,9 +147,9 @@ class Feed:
             channel.end()
 
     async def rest(self, run_id: str, wait: LongPoll) -> None:
-        """Returns when the run rests, the agent stops, or the wait is over. Refuses (404) an id of no run."""
+        """Returns once the run rests, the agent stops, or the wait ends. Refuses an unknown id (404)."""
         with self.follow(run_id) as channel, suppress(TimeoutError):
-            async with _while_there(wait):
+            async with _until_hung_up(wait):
                 await self._rest(run_id, channel)
 
     async def _rest(self, run_id: str, channel: Channel) -> None:
@@ -160,13 +162,13 @@ class Feed:
 
     @contextmanager
     def follow(self, run_id: str = "") -> Iterator[Channel]:
-        """The channel of a run, or of all. Raises TryAgain."""
+        """Registers a follower of one run, or of all runs. Raises TryAgain."""
         if (channel := self._channels.get(run_id)) is None:
             newest = partial(self._journal.version, run_id) if run_id else self._journal.newest
-            channel = Channel(newest, partial(self._of_run, run_id) if run_id else self._of_all)
+            channel = Channel(newest, partial(self._read_run, run_id) if run_id else self._read_all)
             self._channels[run_id] = channel
-        if self._looking is None:
-            self._look_later()
+        if self._polling is None:
+            self._schedule_poll()
         if self._ended:
             channel.end()
         channel.followers += 1
@@ -177,39 +179,41 @@ class Feed:
             if not channel.followers:
                 self._channels.pop(run_id, None)
 
-    def _look_later(self) -> None:
-        self._looking = asyncio.get_running_loop().call_later(self._look_every_s, self._look_again)
+    def _schedule_poll(self) -> None:
+        self._polling = asyncio.get_running_loop().call_later(self._poll_s, self._poll_all)
 
-    def _look_again(self) -> None:
-        self._looking = None
+    def _poll_all(self) -> None:
+        self._polling = None
         if not self._channels:
             return
-        self._looks += 1
+        self._polls += 1
         for channel in self._channels.values():
-            channel.look()
-            if self._looks % LOOKS_PER_SIGN_OF_LIFE == 0:  # one timer for all costs less than one for each
+            channel.poll()
+            if self._polls % POLLS_PER_KEEPALIVE == 0:  # one timer for all channels
                 channel.wake()
-        self._look_later()
+        self._schedule_poll()
 
-    async def _of_run(self, run_id: str, after: int) -> Chunk:
+    async def _read_run(self, run_id: str, after: int) -> Chunk:
         entries = await self._journal.entries(run_id, after, READ_AT_ONCE)
         return _chunk(after, ((entry.seq, entry.record(), None) for entry in entries))
 
-    async def _of_all(self, after: int) -> Chunk:
+    async def _read_all(self, after: int) -> Chunk:
         places = await self._journal.places(after, READ_AT_ONCE)
         found: dict[int, tuple[JournalRecord, RunState]] = {}
         for run_id, group in groupby(sorted(places, key=attrgetter("run_id", "seq")), key=attrgetter("run_id")):
-            found |= await self._at(run_id, tuple(group))
+            found |= await self._events_at(run_id, tuple(group))
         chunk = _chunk(after, ((at.position, *found[at.position]) for at in places if at.position in found))
         return chunk if chunk.frames or not places else Chunk(places[-1].position)
 
-    async def _at(self, run_id: str, places: Sequence[JournalPosition]) -> dict[int, tuple[JournalRecord, RunState]]:
+    async def _events_at(
+        self, run_id: str, places: Sequence[JournalPosition]
+    ) -> dict[int, tuple[JournalRecord, RunState]]:
         first, last = places[0].seq, places[-1].seq
         try:
             run = await self._journal.load(run_id)
             entries = await self._journal.entries(run_id, first - 1, last - first + 1) if run else ()
             of_seq = {entry.seq: entry.record() for entry in entries}
-        except ValueError as error:  # Damaged too; the other runs are told
+        except ValueError as error:  # Damaged too; events of the other runs follow
             log.warning("left out of the stream of all runs", extra={"run_id": run_id, "why": str(error)})
             return {}
         return {at.position: (of_seq[at.seq], run.state) for at in places if run and at.seq in of_seq}
@@ -220,8 +224,8 @@ def rests(status: Status) -> bool:
 
 
 @asynccontextmanager
-async def _while_there(wait: LongPoll) -> AsyncIterator[None]:
-    """Raises TimeoutError after so many seconds, or when the caller has hung up."""
+async def _until_hung_up(wait: LongPoll) -> AsyncIterator[None]:
+    """Raises TimeoutError after the wait, or once the caller has hung up."""
 
     async def listen() -> None:
         await wait.hung_up()
@@ -249,6 +253,6 @@ def _chunk(after: int, news: Iterable[tuple[int, JournalRecord, RunState | None]
 def _frame(number: int, record: JournalRecord, run: RunState | None) -> bytes:
     entry = entry_view(record)
     data = RunEvent(position=number, run=line_of(run), entry=entry) if run else entry
-    # many readers split lines where only Unicode would, so such characters go as JSON's own escapes
+    # some readers also split lines at Unicode separators, so these are escaped in the JSON
     text = json_visible(data.model_dump_json(by_alias=True))
     return f"id: {number}\nevent: {record.entry.kind}\ndata: {text}\n\n".encode()

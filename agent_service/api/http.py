@@ -1,11 +1,11 @@
-"""The HTTP API, made of the table of operations: FastAPI's routes, and what their parameters are read from.
+"""The HTTP API: FastAPI routes from the table of operations, and the sources of their parameters.
 
-Order of a request: the door (Host, Origin), the token and its scope, then parameters and body. FastAPI would parse a
-declared body before it asks who calls, so bodies are dependencies here. Only JSON in plain UTF-8 is read, which also
-keeps out the forms that a browser would post for another site. Nothing is decompressed.
+A request passes the access check (Host, Origin), then token and scope, then parameters and body. FastAPI would parse a
+declared body before the token is checked, so bodies are dependencies here. Only JSON in plain UTF-8 is read, which also
+refuses the forms that a browser could post for another site. Nothing is decompressed.
 
-Idempotency-Key (draft-ietf-httpapi-idempotency-key-header): a quoted string, also taken without its quotes. It becomes
-the `wake_id` or `signal_id`, as long as the run is known. Where the API has tokens, a key is its caller's own.
+Idempotency-Key (draft-ietf-httpapi-idempotency-key-header) is a quoted string, also accepted without quotes. It becomes
+the `wake_id` or `signal_id`, as long as the run is known. Where the API has tokens, keys of two tokens never collide.
 """
 
 import re
@@ -25,7 +25,7 @@ from agent_service.admission.callers import token_caller
 from agent_service.api import requests
 from agent_service.api.access import HARDENED, PAGE, Access, AccessMiddleware, answer, caller_of
 from agent_service.api.errors import IDEMPOTENCY_KEY, REFUSED, ApiError, Code, broken, refusal_of, unfit
-from agent_service.api.micro import Fresh, Served, served_by, taken_by
+from agent_service.api.micro import Fresh, Served, body_models, served_by
 from agent_service.api.openapi import DESCRIBED, Documents, documented
 from agent_service.api.requests import MAX_BODY_BYTES, Caller, LongPoll, misfits
 from agent_service.api.sse import LAST_EVENT_ID, EventStream, Slots
@@ -54,14 +54,14 @@ def create_app(
     operations: Iterable[Operation] = OPERATIONS,
     fresh: Fresh = None,
 ) -> FastAPI:
-    """Raises Misconfigured for settings that would open it to the world."""
+    """Raises Misconfigured for settings that would open the API to other machines."""
     documents = Documents()
     app, access, served = documents.app, Access(settings.http), (*rooms, documents)
     app.state.bodies, app.state.slots = Bodies(MAX_BODY_BYTES), slots
     for kind in REFUSED:
         app.add_exception_handler(kind, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(HTTPException, _by_framework)
+    app.add_exception_handler(HTTPException, _refused_by_framework)
     app.add_exception_handler(Exception, _broken)
     app.add_middleware(AccessMiddleware, allowed_hosts=settings.http.allowed_hosts)
     for operation in operations:
@@ -78,7 +78,7 @@ async def _index(_: Request) -> Response:
 
 def _add(documents: Documents, access: Access, operation: Operation, served: Served, fresh: Fresh) -> None:
     app = documents.app
-    parameters, bodies, answers = signature(served).parameters, taken_by(served), signature(served).return_annotation
+    parameters, bodies, answers = signature(served).parameters, body_models(served), signature(served).return_annotation
     waits, streams = "wait" in parameters, "last_event_id" in parameters
     before: list[Callable[..., Any]] = [fresh] if fresh and operation.shows_runs else []
     if operation.method == "POST" or waits:
@@ -101,7 +101,7 @@ def _add(documents: Documents, access: Access, operation: Operation, served: Ser
 
 
 def _endpoint(operation: Operation, served: Served) -> Callable[..., Any]:
-    """What FastAPI calls: it reads from the signature where parameters come from, and what is answered."""
+    """The function for FastAPI, whose signature names the sources of parameters and the type of the answer."""
 
     async def endpoint(response: Response, **given: Any) -> Any:
         answer = await served(**given)
@@ -109,25 +109,27 @@ def _endpoint(operation: Operation, served: Served) -> Callable[..., Any]:
             response.status_code = status
         return answer
 
-    of, bodies = signature(served), taken_by(served)
-    asked = [one.replace(kind=Parameter.KEYWORD_ONLY, annotation=_read(one, bodies)) for one in of.parameters.values()]
+    reads, bodies = signature(served), body_models(served)
+    asked = [
+        one.replace(kind=Parameter.KEYWORD_ONLY, annotation=_source(one, bodies)) for one in reads.parameters.values()
+    ]
     first = Parameter("response", Parameter.KEYWORD_ONLY, annotation=Response)
-    cast("Any", endpoint).__signature__ = Signature([first, *asked], return_annotation=of.return_annotation)
+    cast("Any", endpoint).__signature__ = Signature([first, *asked], return_annotation=reads.return_annotation)
     endpoint.__name__, endpoint.__doc__ = operation.name, served.__doc__
     return endpoint
 
 
-def _read(parameter: Parameter, bodies: Mapping[str, type[BaseModel]]) -> Any:
+def _source(parameter: Parameter, bodies: Mapping[str, type[BaseModel]]) -> Any:
     kind = parameter.annotation
     if parameter.name in bodies:
         return Annotated[kind, Depends(body_of(kind))]
     if isinstance(kind, type) and issubclass(kind, requests.Query):
         return Annotated[kind, Query()]
-    return _READ.get(parameter.name, kind)
+    return _SOURCES.get(parameter.name, kind)
 
 
 def only(*names: str) -> Callable[[Request], Coroutine[Any, Any, None]]:
-    """A dependency that refuses (422) any other parameter, before anything is done."""
+    """Dependency that refuses any other query parameter (422)."""
 
     async def refuse_others(request: Request) -> None:
         if others := [name for name in request.query_params if name not in names]:
@@ -155,7 +157,7 @@ async def _wait(
 
 
 async def _slot(request: Request, wait: Annotated[LongPoll | None, Depends(_wait)]) -> AsyncIterator[None]:
-    """Holds a slot for one who will wait. Refuses (429) before anything is done."""
+    """Holds a slot for a caller that waits. Refuses with 429."""
     if wait is None:
         yield
         return
@@ -164,7 +166,7 @@ async def _slot(request: Request, wait: Annotated[LongPoll | None, Depends(_wait
 
 
 def body_of(model: type[M]) -> Callable[[Request], Coroutine[Any, Any, M]]:
-    """A dependency that gives the body as `model`. Refuses with 400, 408, 413, 415 and 422."""
+    """Dependency that reads the body as `model`. Refuses with 400, 408, 413, 415 and 422."""
 
     async def body(request: Request) -> M:
         _check_headers(request)
@@ -201,7 +203,7 @@ async def idempotency_key(
         ),
     ] = None,
 ) -> str | None:
-    """The key as an id; None where none was sent. Refuses (422) what can be no key."""
+    """The key as an id, or None. Refuses an illegal key (422)."""
     if sent is None:
         return None
     quoted, payer = _QUOTED.fullmatch(sent), token_caller(request.state.token)
@@ -212,14 +214,14 @@ async def idempotency_key(
     return id_of(f"{IDEMPOTENCY_KEY} {payer} {key}") if payer or key.startswith(WAKE_PREFIX) else id_of(key)
 
 
-_READ: Mapping[str, Any] = {
+_SOURCES: Mapping[str, Any] = {
     "caller": Annotated[Caller, Depends(caller_of)],
     "key": Annotated[str | None, Depends(idempotency_key)],
     "last_event_id": Annotated[str | None, Header(alias=LAST_EVENT_ID, description="The `id` of the last event seen.")],
     "traceparent": Annotated[str | None, Header(description="A trace of the caller's, to be linked.")],
     "wait": Annotated[LongPoll | None, Depends(_wait)],
 }
-"""What a parameter is read from, by its name; any other is part of the path."""
+"""Sources of parameters by name; all others are parts of the path."""
 
 
 async def _refused(request: Request, error: Exception) -> JSONResponse:
@@ -231,7 +233,7 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
     return answer(misfits([(flaw["loc"][1:], flaw["msg"], flaw["type"]) for flaw in found]), request.scope)
 
 
-async def _by_framework(request: Request, error: Exception) -> JSONResponse:
+async def _refused_by_framework(request: Request, error: Exception) -> JSONResponse:
     by = cast("HTTPException", error)
     code, text = {
         404: (Code.NOT_FOUND, "there is nothing at this path: see /docs"),
@@ -241,5 +243,5 @@ async def _by_framework(request: Request, error: Exception) -> JSONResponse:
 
 
 async def _broken(request: Request, _: Exception) -> JSONResponse:
-    """The framework raises the error again, so that the server logs it. No door is left on this way out."""
+    """The framework raises the error again, so that the server logs it. Middleware does not see this response."""
     return answer(broken(), request.scope, HARDENED)

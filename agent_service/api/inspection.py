@@ -1,4 +1,4 @@
-"""Operations that look into one run: entries, timeline, steps, model calls, files, and why it stands still."""
+"""Operations that inspect one run: entries, timeline, steps, model calls, files, and the diagnosis."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -45,7 +45,7 @@ TYPES = {
     ".md": "text/markdown; charset=utf-8",
     ".txt": "text/plain; charset=utf-8",
 }
-"""By suffix; everything else is bytes, whatever it calls itself."""
+"""Media types by suffix; all other files are bytes."""
 WITHIN_S = 4.0
 
 Number = Annotated[int, Field(ge=1, lt=2**31)]
@@ -53,23 +53,23 @@ T = TypeVar("T")
 
 
 class EntriesQuery(Query):
-    """Which entries of a journal."""
+    """A page of a journal."""
 
     after: Annotated[int, Field(ge=0, lt=2**53)] = 0
-    """Those after the entry of this number: `next_after` of the page before."""
+    """List entries after this number: `next_after` of the page before."""
     limit: Annotated[int, Field(ge=1, le=1000)] = 200
-    """How many, at most."""
+    """Maximum number of entries."""
 
 
 class EntryPage(BaseModel):
-    """Entries in order. `next_after` asks for those that follow; null when there are none yet."""
+    """Entries in order. `next_after` asks for the next page; null if there are no more yet."""
 
     entries: tuple[EntryView, ...]
     next_after: int | None
 
 
 class FileList(BaseModel):
-    """The files in a run's folder; `foreign` are names that are none of its files, such as links."""
+    """The files in a run's folder; `foreign` names other things in it, such as links."""
 
     run_id: str
     files: tuple[Listed, ...]
@@ -78,7 +78,7 @@ class FileList(BaseModel):
 
 @dataclass(slots=True)
 class Inspection:
-    """Methods raise ApiError (404, 410), and what the store raises."""
+    """Methods raise ApiError (404, 410), and as the store does."""
 
     store: RunStore
     reader: JournalReader
@@ -95,16 +95,16 @@ class Inspection:
         return EntryPage(entries=shown, next_after=shown[-1].seq if len(records) > query.limit else None)
 
     async def show_timeline(self, run_id: str) -> TimelineView:
-        """Phases, steps, attempts, waits, and what people said.
+        """Phases, steps, attempts, waits, and messages of people.
 
-        Each item is followed by its parts, else they are in the order in which they began. The phases of one model call
-        share its number; its cost is told once.
+        Items come in order of their beginning, each followed by its parts. The phases of one model call share its
+        number; its usage is given once.
         """
         run = await present(self.store, run_id)
         return timeline_view(run_id, await self.reader.history(run_id, run.state.version))
 
     async def show_step(self, run_id: str, step: Number) -> StepDetail:
-        """Its arguments, why it was planned, and all that came back of each attempt."""
+        """Arguments and reason of the step, and the full result of each attempt."""
         run = await present(self.store, run_id)
         items = items_of_step(await self.reader.history(run_id, run.state.version), step)
         if not items:
@@ -118,35 +118,32 @@ class Inspection:
         await present(self.store, run_id)
         made = call_view(await self.reader.changes(run_id), call, self.prompt_of)
         if made is None:
-            raise ApiError(
-                Code.UNKNOWN_CALL,
-                "the run has made fewer model calls: see its `usage`",
-                run_id=run_id,
-            )
+            text = "the run has made fewer model calls: see its `usage`"
+            raise ApiError(Code.UNKNOWN_CALL, text, run_id=run_id)
         return made
 
     async def list_files(self, run_id: str) -> FileList:
         """The files of a run's workspace."""
         await present(self.store, run_id)
-        found = await _of_disk(self.folders.files(run_id)) or Listing(files=(), foreign=())
+        found = await _refused_on_failure(self.folders.files(run_id)) or Listing(files=(), foreign=())
         return FileList(run_id=run_id, files=found.files, foreign=found.foreign)
 
     async def download_file(self, run_id: str, path: str) -> Response:
-        """An artifact can be had as soon as the journal names it, and is compared with the hash recorded there (409
-        `artifact_changed`). No browser shows a file as a page of this service.
+        """An artifact is available as soon as the journal names it, and is checked against the hash recorded there (409
+        `artifact_changed`). Browsers download files and never show them as pages of this service.
         """
         if tombstone := await self.store.tombstone(run_id):
             raise gone(tombstone)
-        if is_artifact_path(path) and (artifacts := await self.store.artifacts_gone(run_id)):  # a copy may be left
+        if is_artifact_path(path) and (artifacts := await self.store.artifacts_gone(run_id)):  # a copy may still exist
             raise ApiError(Code.ARTIFACTS_GONE, str(artifacts), run_id=run_id)
-        content, name = await _of_disk(self.folders.read(run_id, path)), PurePosixPath(path)
+        content, name = await _refused_on_failure(self.folders.read(run_id, path)), PurePosixPath(path)
         if content is None:
             raise _no_such_file()
         headers = {"Content-Disposition": f'attachment; filename="{name.name}"', "Accept-Ranges": "none"}
         return Response(content, headers=headers, media_type=TYPES.get(name.suffix, BYTES))
 
 
-async def _of_disk(reading: Awaitable[T]) -> T:
+async def _refused_on_failure(reading: Awaitable[T]) -> T:
     try:
         return await reading
     except (IllegalName, Unsafe) as error:
@@ -165,33 +162,33 @@ def _no_such_file() -> ApiError:
 
 class MessageLocator(Protocol):
     async def of(self, stream: str, subject: str, key: str, since: datetime) -> MessageLocation | None:
-        """The message of that dedupe key, sent at or after `since`; None where it is not found. Raises Failure."""
+        """The message with this dedupe key, sent at or after `since`, or None. Raises Failure."""
 
 
 @dataclass(slots=True)
 class WhyCalls:
-    """`gateway` gives the gateway's status, or None where none answers."""
+    """`gateway` returns the gateway's status, or None while none answers."""
 
     store: RunStore
-    finder: MessageLocator
+    locator: MessageLocator
     letters: Letters
     skills: Skills
     gateway: Callable[[], Awaitable[GatewayStatus | None]]
     readiness: Callable[[], Awaitable[Mapping[str, str]]]
 
     async def show_why(self, run_id: str) -> WhyView:
-        """What it waits for, what lies on the bus for it, who holds that, what to do. What cannot be asked in time is
-        told as such.
+        """The wait of the run, its messages on the bus and their consumers, and a remedy. Parts that do not answer in
+        time are named.
         """
         run = await present(self.store, run_id)
-        return why_view(run.state, await self._seen(run.state))
+        return why_view(run.state, await self._observe(run.state))
 
-    async def _seen(self, run: RunState) -> Observations:
+    async def _observe(self, run: RunState) -> Observations:
         if run.final:
             return Observations(dismissal=await self.store.inbox.dismissal(run.run_id))
         lacks, letters, status, (trouble, request, result) = await asyncio.gather(
             self._in_time(self.readiness(), {}),
-            self._in_time(self._letters_of(run.run_id), ()),
+            self._in_time(self._letters_for(run.run_id), ()),
             self._in_time(self.gateway(), None),
             self._on_the_bus(run),
         )
@@ -206,7 +203,7 @@ class WhyCalls:
         )
 
     async def _on_the_bus(self, run: RunState) -> tuple[str, MessageLocation | None, MessageLocation | None]:
-        """Why the bus could not be read; the request and the result of the attempt that is waited for."""
+        """Trouble of the bus, and the request and result of the oldest pending attempt."""
         pending = oldest_pending(run)
         if pending is None:
             return "", None, None
@@ -223,17 +220,17 @@ class WhyCalls:
         of, since = (run_id, pending.step, pending.attempt, *sub_request), pending.requested_at
         asked = subjects.tool_request(pending.route)
         request, result = await asyncio.gather(
-            self.finder.of(subjects.STREAM_REQUESTS, asked, keys.request(*of), since),
-            self.finder.of(subjects.STREAM_RESULTS, subjects.TOOL_RESULT, keys.result(*of), since),
+            self.locator.of(subjects.STREAM_REQUESTS, asked, keys.request(*of), since),
+            self.locator.of(subjects.STREAM_RESULTS, subjects.TOOL_RESULT, keys.result(*of), since),
         )
         return request, result
 
-    async def _letters_of(self, run_id: str) -> tuple[DeadLetter, ...]:
+    async def _letters_for(self, run_id: str) -> tuple[DeadLetter, ...]:
         return tuple(letter for letter in await self.letters.all() if letter.headers.get(RUN_ID) == run_id)
 
     async def _present(self, status: GatewayStatus | None) -> frozenset[str]:
-        """Executors that answer. The gateway does when it tells its status, which is asked more often than tools."""
-        with suppress(TryAgain):  # no executor has told its tools yet
+        """Executors that answer; the gateway counts by its status, which is newer than its catalog."""
+        with suppress(TryAgain):  # no catalog yet
             await self.skills.catalog()
         return self.skills.present() - (frozenset() if status else {subjects.SERVICE_GATEWAY})
 

@@ -1,8 +1,8 @@
-"""The agent on the bus as a NATS micro service (NATS ADR-32), which answers at `agentic-loop.<endpoint>`.
+"""The NATS micro service (NATS ADR-32) of the agent, at `agentic-loop.<endpoint>`.
 
-Requests, answers and errors are the JSON of the HTTP API; a parameter of the path is a field of the request. The header
-Nats-Service-Error-Code has an error's number. The permissions of the bus decide who may ask, so operators' endpoints
-must be denied to others. An endpoint takes one request at a time.
+Requests, answers and errors are the JSON of the HTTP API; parameters of the path are fields of the request. The header
+Nats-Service-Error-Code has the status. Permissions of the bus decide who may ask, so operators' endpoints must be
+denied to others. An endpoint serves one request at a time.
 """
 
 import json
@@ -29,41 +29,41 @@ ABOUT = "A durable agent loop: accepts goals, and tells where runs stand."
 
 Served = Callable[..., Awaitable[Any]]
 Fresh = Callable[[], Awaitable[None]] | None
-"""Is waited for before runs are shown; None where the store is never behind."""
+"""Waits until the store is current before runs are shown; None for a store that always is."""
 
 log = logging.getLogger(__name__)
 
 
 def served_by(rooms: Iterable[object], operation: Operation) -> Served:
-    """The method that serves an operation: it has its name. Raises LookupError where none has."""
+    """The method with the operation's name. Raises LookupError if there is none."""
     for room in rooms:
         if served := getattr(room, operation.name, None):
             return served  # type: ignore[no-any-return] # by its name
     raise LookupError(f"nothing serves the operation {operation.name}")
 
 
-def taken_by(served: Served) -> Mapping[str, type[BaseModel]]:
-    """The parameters of a method that are bodies, with their models."""
+def body_models(served: Served) -> Mapping[str, type[BaseModel]]:
+    """Models of the parameters that are bodies, by name."""
     found = {name: parameter.annotation for name, parameter in signature(served).parameters.items()}
     models = {name: kind for name, kind in found.items() if isinstance(kind, type) and issubclass(kind, BaseModel)}
     return {name: model for name, model in models.items() if not issubclass(model, Query)}
 
 
 class AgentService(Service):
-    """Says what its endpoints take and answer: their schemas take a quarter of a second, and are made for who asks."""
+    """Adds schemas to the service info on request, because making them takes a quarter of a second."""
 
     hints: Sequence[tuple[dict[str, str], Mapping[str, type[BaseModel]]]] = ()
 
     def info(self) -> ServiceInfo:
         for metadata, parts in self.hints:
-            metadata |= {name: _hint(model) for name, model in parts.items()}  # in place
+            metadata |= {name: _schema_text(model) for name, model in parts.items()}  # in place
         return super().info()
 
 
 async def serve_on_bus(
     link: NatsLink, rooms: Iterable[object], operations: Iterable[Operation] = OPERATIONS, *, fresh: Fresh = None
 ) -> Service:
-    """Answers until the service is stopped, or the link closed."""
+    """Serves until the service is stopped or the link closed."""
     service = await micro_service(AgentService, link, name=subjects.SERVICE_AGENT, description=ABOUT)
     served = tuple(rooms)
     for operation in operations:
@@ -74,9 +74,9 @@ async def serve_on_bus(
 
 async def _add(service: AgentService, operation: Operation, served: Served, fresh: Fresh) -> None:
     parameters = signature(served).parameters
-    body = dict(taken_by(served))
+    body = dict(body_models(served))
     fields = tuple({"run_id"} & parameters.keys())
-    model = _asked(operation, next(iter(body.values()), BaseModel), fields)
+    model = _request_model(operation, next(iter(body.values()), BaseModel), fields)
 
     async def ask(request: Request) -> BaseModel:
         asked = read(model, request.data)
@@ -101,13 +101,13 @@ async def _add(service: AgentService, operation: Operation, served: Served, fres
 
 
 @cache
-def _asked(operation: Operation, body: type[BaseModel], ids: tuple[str, ...]) -> type[BaseModel]:
+def _request_model(operation: Operation, body: type[BaseModel], ids: tuple[str, ...]) -> type[BaseModel]:
     fields: dict[str, Any] = dict.fromkeys(ids, (Id, ...))
     return create_model(f"{operation.name}_asked", __base__=body, __doc__=operation.does, **fields)
 
 
 def _answering(ask: Callable[[Request], Awaitable[BaseModel]]) -> Handler:
-    """Raises ServiceError for what is not served: only what is raised counts as an error in the statistics."""
+    """Raises ServiceError for refusals, because the statistics count raised errors only."""
 
     async def handler(request: Request) -> None:
         try:
@@ -132,5 +132,5 @@ def _error(request: Request, refusal: ApiError) -> ServiceError:
 
 
 @cache
-def _hint(model: type[BaseModel]) -> str:
+def _schema_text(model: type[BaseModel]) -> str:
     return json.dumps(model.model_json_schema(), separators=(",", ":"))

@@ -1,6 +1,6 @@
-"""The OpenAPI document: FastAPI's of the operations, with `examples.json`, and the script-free page at /docs.
+"""The OpenAPI document: FastAPI's, completed with `examples.json`; and the page at /docs, which has no script.
 
-Answers may get further fields in later versions, so their schemas do not rule any out; bodies are strict.
+Schemas of answers allow further fields, which later versions may add; bodies are strict.
 """
 
 import json
@@ -45,35 +45,30 @@ _FILES = {kind: {"schema": {"type": "string", "format": "binary"}} for kind in (
 _EVENTS = {"description": "An event for each entry, and a comment now and then while there is none."}
 DESCRIBED: Mapping[str, dict[int | str, Json]] = {
     "wake": {200: {"model": WakeAnswer, "description": "The run was waited for, and has ended."}},
-    "download_file": {
-        200: {
-            "description": "The file as it is; its media type goes by the suffix of its name.",
-            "content": _FILES,
-        }
-    },
+    "download_file": {200: {"description": "The file; its media type follows from its suffix.", "content": _FILES}},
     "follow_run": {200: _EVENTS, 204: {"description": "The reader has seen the run to its end."}},
     "follow_all": {200: _EVENTS},
-    "readyz": {503: {"model": Ready, "description": "Not ready: `checks` says of what."}},
+    "readyz": {503: {"model": Ready, "description": "Not ready: `checks` names the trouble."}},
     "metrics": {200: {"description": "The text that Prometheus reads."}},
 }
-"""Answers that the type of an operation does not tell, by their status."""
+"""Responses beyond the type of an operation, by status."""
 
 _SCHEMAS = "#/components/schemas/"
 _IN_PATHS: Mapping[str, Json] = {
     "run_id": {
-        "description": "Of a run, as it was answered to its caller.",
+        "description": "The id of a run, from the answer to its wake.",
         "example": "run_01KQ3V5T3M8Y6W2N4R7PZ9XHDA",
     },
-    "path": {"description": "Of the file, as the list of files has it.", "example": "artifacts/report.md"},
+    "path": {"description": "The path of a file, from the list of files.", "example": "artifacts/report.md"},
     "step": {"description": "The number of a step of the run.", "example": 1},
     "call": {"description": "The number of a model call of the run.", "example": 1},
-    "seq": {"description": "The number of a dead letter, as the list has it.", "example": 17},
+    "seq": {"description": "The number of a dead letter, from their list.", "example": 17},
 }
 _BETWEEN_SENTENCES = re.compile(r"(?<=\.)\s+")
 
 
 def documented(operation: Operation, bodies: Mapping[str, type[BaseModel]], *, limited: bool) -> dict[int | str, Json]:
-    """The refusals of an operation, by what it takes. `limited`: only so many may wait, or follow, at a time."""
+    """References to the possible refusals of an operation. `limited`: the number of waiting callers is bounded."""
     statuses = {*operation.errors, *((401, 403) if operation.scope else ()), *((422, 429) if limited else ())}
     statuses |= {404} if "{" in operation.path else set()
     statuses |= {410} if operation.path.startswith(RUN) else set()
@@ -103,7 +98,7 @@ def _problem(status: int | str, codes: list[Code]) -> Json:
 
 
 class Documents:
-    """The application that is documented, and the operations that tell of it."""
+    """The FastAPI application, and the operations that serve its documents."""
 
     def __init__(self) -> None:
         self.app = FastAPI(
@@ -118,23 +113,21 @@ class Documents:
             servers=[{"url": "/", "description": "The agent that this document is of"}],
             openapi_tags=[{"name": tag, "description": TAGS[tag]} for tag in get_args(Tag)],
             generate_unique_id_function=lambda route: route.name,
-            telemetry={"tracing": False, "metrics": False, "logs": False},  # told by our own, or not at all
+            telemetry={"tracing": False, "metrics": False, "logs": False},  # ours are in groundwork.telemetry
         )
         self.does: dict[str, str] = {}
         self.bodies: list[type[BaseModel]] = []
 
     def describe(self, operation: Operation, bodies: Mapping[str, type[BaseModel]]) -> Json:
-        """What FastAPI does not find out by itself."""
+        """Parts of the document that FastAPI cannot derive."""
         self.does[operation.name] = operation.does
-        told: Json = {} if operation.scope else {"security": []}
+        described: Json = {} if operation.scope else {"security": []}
         for model in bodies.values():
             self.bodies.append(model)
             schema = {"$ref": f"{_SCHEMAS}{model.__name__}"}
-            told["requestBody"] = {
-                "required": not _may_be_empty(model),
-                "content": {"application/json": {"schema": schema}},
-            }
-        return told
+            content = {"application/json": {"schema": schema}}
+            described["requestBody"] = {"required": not _may_be_empty(model), "content": content}
+        return described
 
     async def openapi(self) -> JSONResponse:
         return JSONResponse(self.document())
@@ -143,20 +136,22 @@ class Documents:
         return HTMLResponse(Template(PAGE.read_text(), autoescape=True).render(self.document(), codes=tuple(Code)))
 
     async def llms(self) -> PlainTextResponse:
-        """The skill, without its head."""
+        """The skill without its front matter."""
         return PlainTextResponse(SKILL.read_text(encoding="utf-8").partition("\n---\n\n")[2])
 
     def document(self) -> Json:
         if self.app.openapi_schema is None:
             made = self.app.openapi()
             parts = made["components"]
-            parts["schemas"] = {name: _open(schema) for name, schema in parts["schemas"].items()} | self._schemas()
+            parts["schemas"] = {
+                name: _extensible(schema) for name, schema in parts["schemas"].items()
+            } | self._schemas()
             parts["responses"] = _problems()
             examples = json.loads(EXAMPLES.read_bytes())
             for methods in made["paths"].values():
                 for call in methods.values():
-                    self._tell(call, parts["schemas"])
-                    _show(call, examples.get(call["operationId"], {}))
+                    self._describe_call(call, parts["schemas"])
+                    _add_examples(call, examples.get(call["operationId"], {}))
         return self.app.openapi()
 
     def _schemas(self) -> Json:
@@ -167,7 +162,7 @@ class Documents:
         found: Json = made["$defs"]
         return found
 
-    def _tell(self, call: Json, schemas: Json) -> None:
+    def _describe_call(self, call: Json, schemas: Json) -> None:
         does = self.does[call["operationId"]]
         call["summary"] = does[0].upper() + does[1:]
         for parameter in call.get("parameters", ()):
@@ -189,11 +184,11 @@ def _may_be_empty(model: type[BaseModel]) -> bool:
     return True
 
 
-def _open(schema: Json) -> Json:
+def _extensible(schema: Json) -> Json:
     return {name: value for name, value in schema.items() if (name, value) != ("additionalProperties", False)}
 
 
-def _show(call: Json, examples: Json) -> None:
+def _add_examples(call: Json, examples: Json) -> None:
     if sent := examples.get("sent"):
         (body,) = call["requestBody"]["content"].values()
         body["examples"] = {name: {"value": value} for name, value in sent.items()}

@@ -1,14 +1,13 @@
-"""Operations on the whole agent: stop and resume everything, drain this process, delete expired runs; usage, keys."""
+"""Operations on the whole agent: kill switch, drain, pruning, usage, keys."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import date, datetime, timedelta
-from typing import Annotated, Protocol
+from typing import Annotated
 
 from pydantic import Field
 
 from agent_service.api.requests import Caller, DrainRequest, Nothing, PruneRequest, Query, StopRequest
 from agent_service.archive.pruning import Pruner
-from agent_service.archive.retention import PruneReport
 from agent_service.core.waiting import Status
 from agent_service.history.text import View
 from agent_service.kill_switch import Draining, HaltControl
@@ -27,7 +26,7 @@ REST = 1.0
 
 
 class SwitchView(View):
-    """Whether everything is stopped: by whom, since when and why. Empty, and null, while all goes on."""
+    """The kill switch. `by`, `since` and `reason` are empty or null while nothing is stopped."""
 
     stopped: bool
     by: str
@@ -36,7 +35,7 @@ class SwitchView(View):
 
 
 class DrainView(View):
-    """The model calls under way in this process, which may take `within_s` seconds."""
+    """The drain of this process, with its open model calls, which have `within_s` seconds."""
 
     draining: bool
     model_calls: int
@@ -44,7 +43,7 @@ class DrainView(View):
 
 
 class GoneView(View):
-    """A run that was deleted, or would be, and by which setting."""
+    """A run that was deleted, or would be, and the setting for it."""
 
     run_id: str
     status: Status
@@ -53,9 +52,9 @@ class GoneView(View):
 
 
 class PruneView(View):
-    """How many runs were deleted by each setting (or would be, with `dry_run`), and of how many the artifacts alone;
-    the first thousand of them by name. `more`: there is more to delete, ask again. `rules`: whether any setting
-    deletes. `trouble`: why files of deleted runs are still there; the next pass removes them.
+    """Numbers of runs deleted by each setting (or to be deleted, with `dry_run`), and of runs that lost only their
+    artifacts; the first thousand are listed. `more`: ask again, there is more to delete. `rules` is true if any setting
+    deletes. `trouble` says why files of deleted runs are left; the next pass removes them.
     """
 
     dry_run: bool
@@ -66,16 +65,16 @@ class PruneView(View):
     more: bool
     trouble: str
     gateway: Mapping[str, int] = Field(default_factory=dict)
-    """How many of each kind in the gateway's ledger, by its settings."""
+    """Deleted rows of the gateway's ledger by kind, by its settings."""
     not_reached: str = ""
-    """Why the gateway could not be asked, and what to do."""
+    """The reason why no gateway deleted rows, and a remedy."""
 
 
 class UsageQuery(Query):
-    """Which days."""
+    """The days of a usage report."""
 
     days: Annotated[int, Field(ge=1, le=92)] = 14
-    """How many, until today."""
+    """Number of days, up to today."""
 
 
 class UsageOfDay(View):
@@ -91,50 +90,57 @@ class UsageDays(View):
     days: tuple[UsageOfDay, ...]
 
 
-class PruneRows(Protocol):
-    """The gateway's rows."""
-
-    async def __call__(self, *, dry_run: bool) -> GatewayPruned: ...
-
-
 @dataclass(slots=True)
 class OperatorCalls:
     store: RunStore
     draining: Draining
     pruning: Pruner
-    rows: PruneRows
+    prune_rows: Callable[..., Awaitable[GatewayPruned]]
     now: Callable[[], datetime] = utc_now
 
     async def show_usage(self, query: UsageQuery) -> UsageDays:
-        """Of each day: how many runs there were of each status, failure, tool and model, and what they cost."""
+        """Numbers and costs of runs for each day, by status, failure, tool and model."""
         today = self.now().date()
         days = [today - timedelta(days=ago) for ago in range(query.days)]
         return UsageDays(days=tuple([UsageOfDay(day=day, sums=tuple(await self.store.sums(day))) for day in days]))
 
     async def drain(self, caller: Caller, request: DrainRequest) -> DrainView:
-        """This process takes nothing new, ends what it has in hand, and then itself.
+        """The process accepts no work, completes its open work, and ends.
 
-        Model calls that are under way are waited for. What follows from them is left to another agent that shares the
-        store, or to the next start.
+        It waits for open model calls. Their consequences are left to another agent that shares the store, or to the
+        next start.
         """
         self.draining.begin(request.within_s, by=told_by(caller.by, says=request.by))
         return await self.show_drain()
 
     async def show_drain(self) -> DrainView:
-        """Whether this process is being drained."""
+        """The drain of this process."""
         now = self.draining
         return DrainView(draining=now.begun, model_calls=now.thinking(), within_s=now.within_s)
 
     async def prune(self, request: PruneRequest) -> PruneView:
-        """By `agent.keep_runs`; the agent does so by itself once an hour.
+        """Deletes by `agent.keep_runs`, as the agent does once an hour by itself.
 
-        Of a deleted run only its tombstone is left: all its paths answer 410, and its `wake_id` begins no other run. It
-        takes some seconds at most: with `more` in the answer, ask again. The last of these has the gateway delete what
-        it keeps of calls.
+        Only the tombstone of a deleted run is left: all its paths answer 410, and its `wake_id` starts no other run. A
+        request takes some seconds at most: with `more` in the answer, ask again. The last request has the gateway
+        delete rows of its ledger.
         """
         pruned = await (self.pruning.preview() if request.dry_run else self.pruning.prune(WITHIN_S, rest=REST))
-        rows = GatewayPruned(rows={}) if pruned.more else await self.rows(dry_run=request.dry_run)
-        return prune_view(pruned, rows, rules=self.pruning.has_rules, dry_run=request.dry_run)
+        rows = GatewayPruned(rows={}) if pruned.more else await self.prune_rows(dry_run=request.dry_run)
+        return PruneView(
+            dry_run=request.dry_run,
+            rules=self.pruning.has_rules,
+            runs=pruned.runs,
+            artifacts=pruned.artifacts,
+            listed=tuple(
+                GoneView(run_id=run.run_id, status=run.status, ended_at=run.at, rule=rule)
+                for run, rule in pruned.listed
+            ),
+            more=pruned.more,
+            trouble=pruned.trouble,
+            gateway=rows.rows,
+            not_reached=f"the gateway's ledger: {rows.trouble}" if rows.trouble else "",
+        )
 
 
 class SwitchCalls:
@@ -143,16 +149,16 @@ class SwitchCalls:
         self._signing = signing
 
     async def stop_all(self, caller: Caller, request: StopRequest) -> SwitchView:
-        """No run begins, and no turn, model call or tool request, until a person lets it go on.
+        """No run, turn, model call or tool request starts until a person resumes.
 
-        What is under way is not broken off, and its result is recorded. It holds through restarts, and is answered once
-        it is durable. The first stop counts.
+        Open work is not aborted, and its results are recorded. The stop survives restarts; the answer comes once it is
+        durable. The first stop counts.
         """
         by = told_by(caller.by, says=request.by)
         return _view(await self._halting.stop(by=by, reason=request.reason or ""))
 
     async def go_on(self, caller: Caller, request: Nothing) -> SwitchView:
-        """Everything goes on from where it was. The time that has passed counts against no run."""
+        """All runs go on where they were. The time of the stop counts against no run."""
         return _view(await self._halting.go_on(by=told_by(caller.by, says=request.by)))
 
     async def keys(self, request: KeysQuery) -> AgentKeys:
@@ -165,20 +171,3 @@ def _view(halt: Halt | None) -> SwitchView:
     if halt is None or halt.over:
         return SwitchView(stopped=False, by="", since=None, reason="")
     return SwitchView(stopped=True, by=halt.by, since=halt.since, reason=halt.reason)
-
-
-def prune_view(pruned: PruneReport, rows: GatewayPruned, *, rules: bool, dry_run: bool) -> PruneView:
-    listed = tuple(
-        GoneView(run_id=run.run_id, status=run.status, ended_at=run.at, rule=rule) for run, rule in pruned.listed
-    )
-    return PruneView(
-        dry_run=dry_run,
-        rules=rules,
-        runs=pruned.runs,
-        artifacts=pruned.artifacts,
-        listed=listed,
-        more=pruned.more,
-        trouble=pruned.trouble,
-        gateway=rows.rows,
-        not_reached=f"the gateway's ledger: {rows.trouble}" if rows.trouble else "",
-    )

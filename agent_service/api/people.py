@@ -1,4 +1,4 @@
-"""Operations on what waits for a person: the inbox, and dead letters of both services."""
+"""Operations for people: the inbox, and dead letters of both services."""
 
 import asyncio
 import logging
@@ -38,7 +38,7 @@ from schemas.values import dataclass
 
 LETTERS_WITHIN_S = 2.0
 MOST_BODY = 64 * 1024
-"""Bytes of a message that a list shows."""
+"""Maximum bytes of a message in a list."""
 READ_AT_ONCE = 4
 WITHIN_S = 5.0
 
@@ -48,12 +48,12 @@ log = logging.getLogger(__name__)
 
 
 class Letters(Protocol):
-    """The dead letters on the bus. All methods raise what the link raises."""
+    """Dead letters on the bus. Methods raise as the link does."""
 
     async def all(self) -> list[DeadLetter]: ...
 
     async def refused(self, letter: DeadLetter) -> Any:
-        """The message that was refused; None where it is gone."""
+        """The refused message; None if it is gone."""
 
     async def retry(self, number: int, by: str) -> Any:
         """Raises NoSuchLetter and NotSentAgain."""
@@ -63,27 +63,27 @@ class Letters(Protocol):
 
 
 class InboxQuery(Query):
-    """Which of what waits."""
+    """A part of the inbox."""
 
     limit: Annotated[int, Field(ge=1, le=200)] = 100
-    """How many, at most: the newest."""
+    """Maximum number of items; the newest ones are listed."""
 
 
 class LettersQuery(Query):
-    """Which dead letters."""
+    """A page of dead letters."""
 
     cursor: Annotated[int, Field(ge=0, lt=2**53)] = 0
     """`next_cursor` of the page before."""
     limit: Annotated[int, Field(ge=1, le=100)] = 20
-    """How many, at most."""
+    """Maximum number of letters."""
     open: bool = False
-    """Only those that no person has dealt with."""
+    """Only letters that no person has settled."""
     id: Number | None = None
-    """Only this one."""
+    """Only this letter."""
 
 
 class DismissAnswer(View):
-    """Who took the run out of the inbox, and when."""
+    """The dismissal of a run: caller and time."""
 
     run_id: str
     by: str
@@ -91,14 +91,14 @@ class DismissAnswer(View):
 
 
 class LetterPage(View):
-    """Letters, oldest first. `next_cursor` asks for those that follow; null when there are none."""
+    """Letters, oldest first. `next_cursor` asks for the next page; null if there is none."""
 
     letters: tuple[LetterView, ...]
     next_cursor: int | None
 
 
 class SettledAnswer(View):
-    """What was done about a letter, and by whom."""
+    """A settled letter: the action, and its caller."""
 
     seq: int
     what: str
@@ -113,7 +113,7 @@ class PeopleCalls:
     reading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(READ_AT_ONCE))
 
     async def show_inbox(self, query: InboxQuery) -> InboxView:
-        """Paused and escalated runs, and dead letters that no person has dealt with, by urgency."""
+        """Paused and escalated runs, and open dead letters, by urgency."""
         (letters, trouble), stopped = await asyncio.gather(self._open_letters(), self.store.inbox.runs(query.limit))
         cards = await asyncio.gather(*(self._card(run_id, touched_at) for run_id, touched_at in stopped))
         items = [card for card in cards if card] + [letter_item(letter) for letter in letters[-query.limit :]]
@@ -122,7 +122,7 @@ class PeopleCalls:
         return InboxView(items=tuple(items[: query.limit]), total=total, trouble=trouble)
 
     async def dismiss_run(self, caller: Caller, run_id: str, request: Nothing) -> DismissAnswer:  # noqa: ARG002 # its body is read
-        """It stays as it ended; what comes for it later brings it back. The first who did so stays on record."""
+        """The run stays as it ended; a later change brings it back. The first dismissal stays on record."""
         state = (await present(self.store, run_id)).state
         if state.status is not Status.ESCALATED:
             message = f"only a run that ended escalated can be dismissed: this one is {state.status}"
@@ -141,7 +141,7 @@ class PeopleCalls:
         return run_item(run.state, self.now()) if run and stands else None
 
     async def _open_letters(self) -> tuple[list[DeadLetter], str]:
-        """Unsettled letters, or why they cannot be read now."""
+        """Open letters, or the reason why they cannot be read."""
         try:
             async with asyncio.timeout(LETTERS_WITHIN_S):
                 return [letter for letter in await self.letters.all() if not letter.settled], ""
@@ -151,7 +151,7 @@ class PeopleCalls:
             return [], f"the dead letters cannot be read: {error}"
 
     async def list_letters(self, query: LettersQuery) -> LetterPage:
-        """Oldest first, each with the message that was refused."""
+        """Oldest first, each with its refused message."""
         async with _in_time():
             found = await self.letters.all()
             _check_cursor(query.cursor, [letter.id for letter in found])
@@ -161,33 +161,33 @@ class PeopleCalls:
         return LetterPage(letters=views, next_cursor=views[-1].id if len(wanted) > len(views) else None)
 
     async def retry_letter(self, caller: Caller, seq: Number, request: Nothing) -> SettledAnswer:  # noqa: ARG002 # same
-        """Sends the refused message once, as it was: after its cause is mended. Who did it is recorded."""
-        await _done(self.letters.retry(seq, caller.by))
+        """Publishes the refused message once, unchanged. The caller is recorded."""
+        await _settle(self.letters.retry(seq, caller.by))
         return SettledAnswer(seq=seq, what="retried", by=caller.by)
 
     async def discard_letter(self, caller: Caller, seq: Number, request: Nothing) -> SettledAnswer:  # noqa: ARG002 # same
-        """For a letter that needs no act any more. Who did it is recorded."""
-        await _done(self.letters.drop(seq, caller.by))
+        """For a letter that needs no action. The caller is recorded."""
+        await _settle(self.letters.drop(seq, caller.by))
         return SettledAnswer(seq=seq, what="dropped", by=caller.by)
 
     async def _view(self, letter: DeadLetter) -> LetterView:
         refused = None
-        with suppress(Failure):  # as of a letter that names a stream that is none
+        with suppress(Failure):  # for example, the letter names no existing stream
             async with self.reading:
                 refused = await self.letters.refused(letter)
-        return letter_view(letter).model_copy(update={"body": _shown(refused.body) if refused else None})
+        return letter_view(letter).model_copy(update={"body": _excerpt(refused.body) if refused else None})
 
 
 def _check_cursor(cursor: int, numbers: Sequence[int]) -> None:
-    """Refuses (422) a number that no letter can have. Deleted letters' numbers are taken."""
+    """Refuses a number that no letter can have (422). Numbers of deleted letters are accepted."""
     if cursor and cursor not in numbers and cursor >= min(numbers, default=0):
         raise unfit("cursor", "is no `next_cursor` of this list: begin it again")
 
 
-async def _done(deed: Awaitable[object]) -> None:
+async def _settle(action: Awaitable[object]) -> None:
     try:
         async with _in_time():
-            await deed
+            await action
     except NoSuchLetter as error:
         raise ApiError(Code.UNKNOWN_LETTER, str(error)) from error
     except NotSentAgain as error:
@@ -203,6 +203,6 @@ async def _in_time() -> AsyncIterator[None]:
         raise TryAgain(f"the bus did not answer within {WITHIN_S:g} s") from error
 
 
-def _shown(body: bytes) -> str:
+def _excerpt(body: bytes) -> str:
     cut = without_secrets(body.decode(errors="replace")).encode()[:MOST_BODY]
     return cut.decode(errors="ignore")

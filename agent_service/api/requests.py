@@ -1,4 +1,4 @@
-"""What callers send and get back, over HTTP and the bus. Unknown fields are refused: a misspelt limit is no limit."""
+"""Requests and answers, over HTTP and the bus. Unknown fields are refused, because a misspelt limit would be none."""
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -21,9 +21,9 @@ from schemas.values import dataclass
 MAX_BODY_BYTES = 256 * 1024
 EVERY_SCOPE: frozenset[Scope] = frozenset(get_args(Scope))
 LONGEST_FIELD = 80
-"""Characters of a field's name that an error repeats: callers name fields too."""
+"""Characters of a field name in an error; callers choose the names of unknown fields."""
 MOST_ERRORS = 20
-"""Fields that one refusal names."""
+"""Faults in one refusal."""
 
 SignalText = Annotated[Text, Field(max_length=8192)]
 ArgumentsHash = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
@@ -34,7 +34,7 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Who asks: `by` for the record, `payer` for quotas (empty for none), `token` by its name, if the API has any."""
+    """`by` is recorded, `payer` has the quotas (empty for none), `token` is the name of the token, if any."""
 
     by: str
     payer: str
@@ -44,14 +44,14 @@ class Caller:
 
 
 def check_scopes(token: str | None, scopes: frozenset[Scope], needed: Iterable[str]) -> None:
-    """Refuses (403) a caller without the needed ones."""
+    """Refuses a caller without the needed scopes (403)."""
     if not scopes.issuperset(needed):
         raise ApiError(Code.FORBIDDEN, f"token {token} has no scope `{' '.join(needed)}`")
 
 
 @dataclass(frozen=True, slots=True)
 class LongPoll:
-    """How long the answer may wait for a run to rest; `hung_up` returns once the caller no longer waits for it."""
+    """The longest wait for a run to rest; `hung_up` returns once the caller has disconnected."""
 
     within_s: float
     hung_up: Callable[[], Awaitable[None]]
@@ -71,86 +71,86 @@ class _Body(BaseModel):
     )
 
     by: Annotated[Text, Field(max_length=200)] | None = None
-    """A name for the caller, in its own word: recorded beside the known caller, and never trusted."""
+    """A name that the caller gives itself: recorded beside the known caller, and never trusted."""
 
 
 class CallerConstraints(Constraints):
-    """What the run may spend. A limit that is not given is the service's default; its caps hold in any case."""
+    """Limits of the run. A missing limit is the service's default; the service's caps hold in any case."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class WakeRequest(_Body):
-    """Pursue a goal. The same `wake_id` with the same body always names the same run; without one, one is made."""
+    """Start a run. The same `wake_id` with the same body always names the same run; a missing one is generated."""
 
     wake_id: Id | None = None
-    """A name of the caller's choice, for ever: what is sent again under it begins nothing new."""
+    """A name that the caller chooses, valid for ever: a repetition under it starts no other run."""
     goal: Goal
-    """What is to be reached, in words: not blank, 32 KiB at most."""
+    """The goal in words: not blank, 32 KiB at most."""
     context: Context = Field(default_factory=dict)
-    """What is good to know for it."""
+    """Background for the goal."""
     constraints: CallerConstraints = CallerConstraints.model_construct()
     callback: Annotated[Text, Field(max_length=2048, pattern=r"^https?://[^\s/?#@\\]+([/?#]\S*)?$")] | None = None
-    """An HTTP(S) address, without a login in it, that is told how the run goes on."""
+    """An HTTP(S) address without a login, which receives the progress and ending of the run."""
     untrusted: bool = False
-    """Goal or context hold untrusted content: external writes then need an approval."""
+    """Goal or context contain untrusted content: external writes then need an approval."""
     parent_run_id: Id | None = None
-    """The run that led to this one: it is at least one level deeper, and refused beyond `agent.limits.max_depth`."""
+    """The parent of this run, which is at least one level deeper, and refused beyond `agent.limits.max_depth`."""
     depth: Annotated[int, Field(strict=True, ge=0, le=1000)] = 0
-    """How many agents called each other to get here, as far as the caller knows."""
+    """The level in the tree of agents, as far as the caller knows."""
 
     def start(self) -> AgenticStart:
-        """Its fields are those of the start, and were checked as these are."""
+        """Skips validation: both models check the same fields alike."""
         return AgenticStart.model_construct(**vars(self) | {"wake_id": None})
 
 
 class Nothing(_Body):
-    """The call says all: an empty object, or no body."""
+    """An empty object, or no body."""
 
 
 class StopRequest(_Body):
     """Stop everything."""
 
     reason: Annotated[Text, Field(max_length=1024)] | None = None
-    """Why, for those who find it stopped."""
+    """The reason, for people who find the agent stopped."""
 
 
 class DrainRequest(_Body):
-    """End this process in good order."""
+    """End this process gracefully."""
 
     within_s: Annotated[float, Field(ge=0, le=3600)] = 60.0
-    """How long what is in hand may take, in seconds; the rest is given up."""
+    """Seconds for open work; the rest is given up."""
 
 
 class PruneRequest(_Body):
     """Delete expired runs."""
 
     dry_run: bool = False
-    """Only say what would go."""
+    """Delete nothing, and list what would be deleted."""
 
 
 class CancelRequest(_Body):
     """End the run."""
 
     reason: Annotated[Text, Field(max_length=1024)] | None = None
-    """Why, for its journal and its ending."""
+    """The reason, for journal and ending."""
 
     def cancel(self, run_id: str) -> Cancel:
         return Cancel(run_id=run_id, reason=self.reason, by=self.by)
 
 
 class _SignalBody(_Body):
-    """What a person says to a run. The same `signal_id` is heard once; without one, one is made."""
+    """A signal of a person to a run. A repeated `signal_id` counts once; a missing one is generated."""
 
     model_config = ConfigDict(validate_default=True)
 
     signal_id: Id | None = None
-    """A name of the caller's choice: what is sent again under it is heard once."""
+    """A name that the caller chooses: a repetition under it counts once."""
 
     @field_validator("outcome", "message", "constraints", "step", "arguments_hash", check_fields=False)
     @classmethod
-    def _fits_its_kind(cls, value: V, others: ValidationInfo) -> V:
-        """An answer may say its `outcome` in the place of a message."""
+    def _check_kind(cls, value: V, others: ValidationInfo) -> V:
+        """An answer may give an `outcome` instead of a message."""
         kind, name = others.data.get("kind") if "kind" in cls.model_fields else "answer", others.field_name or ""
         if kind and value is not None and kind not in TAKEN_BY.get(name, (kind,)):
             raise ValueError(f"does not belong to a signal of kind `{kind}`")
@@ -170,36 +170,36 @@ NEEDED_BY = {
     "raise_budget": "constraints",
     "approve": "arguments_hash",
 }
-"""What a signal must bring, by its kind."""
+"""Required fields by kind of signal."""
 TAKEN_BY = {
     "outcome": ("answer",),
     "step": ("approve", "reject"),
     "arguments_hash": ("approve", "reject"),
 }
-"""Fields that only some kinds have."""
+"""Kinds of the fields that not all kinds have."""
 
 
 class SignalRequest(_SignalBody):
-    """A person speaks to a run: whatever `agentic.signal` can say. `approvals` and `answers` are shorter ways."""
+    """Send any `agentic.signal` to a run. `approvals` and `answers` are shorter ways."""
 
     kind: SignalKind
     outcome: Outcome | None = None
-    """Of an `answer` about a write in doubt: it `ran`, it `did_not_run`, or the run may `look`."""
+    """For an `answer` about a write in doubt: it `ran`, it `did_not_run`, or the run may `look`."""
     message: SignalText | None = None
-    """What is said; a `message` needs it, and an `answer` without an outcome."""
+    """The text; required for a `message`, and for an `answer` without an outcome."""
     constraints: CallerConstraints | None = None
-    """The limits from now on; `raise_budget` needs some."""
+    """The limits from now on; required for `raise_budget`."""
     step: Count | None = None
-    """Of `approve` and `reject`: the step that is decided."""
+    """For `approve` and `reject`: the step to decide."""
     arguments_hash: ArgumentsHash | None = None
-    """Of `approve`, which needs it, and of `reject`: that of `asks` in the view of the run."""
+    """Required for `approve`, optional for `reject`: the hash in `asks` of the run."""
 
 
 class ApprovalRequest(_SignalBody):
-    """A person allows what a run asks for, or refuses it.
+    """Approve or reject the request of a run.
 
-    `arguments_hash` and `step` are those of `asks` in the view of the run: what is asked by now under another hash is
-    not decided by this. A `reject` may do without.
+    `arguments_hash` and `step` are those in `asks` of the run: a request that has another hash by now is not decided. A
+    `reject` does not need them.
     """
 
     kind: Literal["approve", "reject"] = Field(alias="decision")
@@ -209,27 +209,27 @@ class ApprovalRequest(_SignalBody):
 
 
 class AnswerRequest(_SignalBody):
-    """A person answers a run: its question, or its escalation, which sets it going again.
+    """Answer a question of a run, or its escalation, which reopens it.
 
-    `constraints` raise budgets with it. `outcome` is for a write in doubt: it `ran` (`answer` is then what it brought),
-    it `did_not_run`, or the run may `look`; then `answer` may be left out.
+    `constraints` raise budgets. `outcome` is for a write in doubt: it `ran` (then `answer` is its result), it
+    `did_not_run`, or the run may `look`; with an outcome, `answer` is optional.
     """
 
     outcome: Outcome | None = None
     message: Annotated[SignalText | None, Field(alias="answer")] = None
-    """Is needed, unless `outcome` says it all."""
+    """Required without `outcome`."""
     constraints: CallerConstraints | None = None
 
 
 class WakeAnswer(BaseModel):
-    """The run is durable. Accepted is not completed: where it stands is at `status_url`."""
+    """The run is durable. Accepted is not completed: its status is at `status_url`."""
 
     accepted: Literal[True] = True
     run_id: str
     wake_id: str
     status_url: str
     run: Annotated[RunView | None, Field(exclude_if=lambda run: run is None)] = None
-    """How it stands, where it was waited for."""
+    """The run after the wait, if one was asked for."""
 
     @property
     def http_status(self) -> int:
@@ -237,14 +237,14 @@ class WakeAnswer(BaseModel):
 
 
 class CallbackAnswer(BaseModel):
-    """Where the run asked to have its ending sent; null where it did not, or where there is no such run."""
+    """The callback address of the run; null if it has none, or does not exist."""
 
     run_id: str
     callback: str | None
 
 
 class StandingAnswer(View):
-    """Where the run stands, in brief. `stopped`: as in the whole view."""
+    """The status of the run. `stopped`: as in the whole view."""
 
     run_id: str
     status: Status
@@ -252,7 +252,7 @@ class StandingAnswer(View):
 
 
 class SignalAnswer(View):
-    """The run has heard the signal."""
+    """The run has taken the signal."""
 
     run_id: str
     status: Status
@@ -260,7 +260,7 @@ class SignalAnswer(View):
 
 
 def read(model: type[M], body: bytes) -> M:
-    """`body` as what `model` says; no body is an empty object. Raises NotStrictJson, and ApiError (413, 422)."""
+    """Parses `body`; no body is an empty object. Raises NotStrictJson, and ApiError (413, 422)."""
     if len(body) > MAX_BODY_BYTES:
         raise ApiError(Code.TOO_LARGE, f"the body has more than {MAX_BODY_BYTES} bytes")
     try:
@@ -271,21 +271,21 @@ def read(model: type[M], body: bytes) -> M:
 
 
 def misfits(flaws: Sequence[tuple[Sequence[str | int], str, str]]) -> ApiError:
-    """The refusal (422) of what pydantic found wrong in the request: where, what, and its word for it."""
-    errors = list(dict.fromkeys(_field_error(*flaw) for flaw in flaws[:MOST_ERRORS]))  # two may look at one parameter
+    """Refusal (422) of flaws that pydantic found: place, message and error type of each."""
+    errors = list(dict.fromkeys(_field_error(*flaw) for flaw in flaws[:MOST_ERRORS]))
     first = errors[0]
     return ApiError(Code.INVALID, f"{first.field}: {first.message}", field=first.field, errors=errors)
 
 
 _NAME = re.compile(r"[A-Za-z_-]{1,32}\d{0,4}")
-"""What could be the name of a field, or of a header: any other may be a secret in the wrong place, and is not told."""
+"""Possible names of fields and headers; any other text may be a misplaced secret, and is not repeated."""
 _FORMS = {
     "cursor": "must be the `next_cursor` of the page before",
     "wake_id": "must be 1 to 128 letters, digits, `.`, `_`, `:` or `-`",
     "arguments_hash": "must be the `arguments_hash` that the run asks with: 32 hexadecimal digits",
     "callback": "must be an address that begins with http:// or https://, without a login",
 }
-"""What a field has to be, where its pattern says it to programs only."""
+"""Rules in words for fields whose pattern is for programs."""
 
 
 def _field_error(place: Sequence[str | int], flaw: str, code: str) -> FieldError:

@@ -1,4 +1,4 @@
-"""Operations on runs, over HTTP and on the bus: wake, show, list, cancel, and what people say to them."""
+"""Operations on runs, over HTTP and on the bus: wake, show, list, cancel, signal."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -49,28 +49,28 @@ SignalBody = SignalRequest | ApprovalRequest | AnswerRequest
 
 
 class RunsQuery(Query):
-    """Which runs, how many, and after which page. A run is listed if all that is asked applies to it."""
+    """A page of runs that match all given filters."""
 
     status: tuple[Status, ...] = ()
-    """Of any of these; may come several times."""
+    """Any of these statuses; may be repeated."""
     state: Annotated[tuple[Status, ...], Field(json_schema_extra={"deprecated": True})] = ()
-    """The same, as card 105 names it."""
+    """The same, under the name of card 105."""
     text: Annotated[str, Field(max_length=200)] = ""
-    """Is in the goal, the summary or the run id."""
+    """Part of the goal, the summary or the run id."""
     run: Annotated[str, Field(max_length=30)] = ""
-    """Is a part of the run id."""
+    """Part of the run id."""
     tool: Annotated[str, Field(max_length=200)] = ""
-    """A step used it, or is to."""
+    """Used by a step, or planned for one."""
     since: Instant | None = None
     """Accepted at this instant or later."""
     until: Instant | None = None
     """Accepted before this instant."""
     wake_id: Annotated[str, Field(max_length=128)] = ""
-    """The name that its caller gave it."""
+    """The `wake_id` of the run."""
     caller: Annotated[str, Field(max_length=200)] = ""
-    """Who asked for it, such as `token ci`."""
+    """The caller, such as `token ci`."""
     limit: Annotated[int, Field(ge=1, le=200)] = 50
-    """How many, at most."""
+    """Maximum number of runs."""
     cursor: Annotated[str | None, Field(pattern=r"^run_[0-7][0-9A-HJKMNP-TV-Z]{25}$")] = None
     """`next_cursor` of the page before."""
 
@@ -80,17 +80,17 @@ class RunsQuery(Query):
 
 
 class RunPage(BaseModel):
-    """Runs, newest first. `next_cursor` asks for those that follow; null when there are none."""
+    """Runs, newest first. `next_cursor` asks for the next page; null if there is none."""
 
     runs: tuple[RunLine, ...]
     next_cursor: str | None
 
 
 class RunCounts(BaseModel):
-    """How many runs there are of each status, and how many wait for a person: those of the inbox, without dead letters.
+    """Number of runs by status, and of runs in the inbox (`needs_person`).
 
-    `oldest_queued_at`: when the longest-waiting queued run was accepted; null when none is queued. `stopped`: by whom,
-    since when and why everything is stopped; empty while all goes on.
+    `oldest_queued_at` is the acceptance of the oldest queued run; null if none is queued. `stopped` says by whom, since
+    when and why everything is stopped; empty if nothing is.
     """
 
     by_status: dict[Status, int]
@@ -118,11 +118,11 @@ class RunCalls:
         traceparent: str | None = None,
         wait: LongPoll | None = None,
     ) -> WakeAnswer:
-        """The answer comes once the run is durable; it may be asked again under the same `wake_id`.
+        """Answers once the run is durable; repeat it under the same `wake_id` after a failure.
 
-        With `wait`, it comes once the run has ended (200), or waits for a person or longer than that (202), and says in
-        `run` how it stands, for which the token needs the scope `read`, too. An `Idempotency-Key` is the `wake_id` of a
-        body without one. A wake whose run was deleted names it all the same.
+        With `wait`, it answers once the run has ended (200), or waits for a person or longer than `wait` (202), with
+        the run in `run`; the token then needs the scope `read`, too. An `Idempotency-Key` is the `wake_id` of a body
+        without one. The answer names the run even if it was deleted.
         """
         if wait:
             check_scopes(caller.token, caller.scopes, ["read"])
@@ -134,10 +134,10 @@ class RunCalls:
                     async with self.intake.admission.quotas.wake(caller.payer, known=known):
                         if not known:
                             await self._check_new(request, waking)
-                        told: dict[str, Any] = {"by": caller.by, "payer": caller.payer, "traceparent": traceparent}
-                        run_id, accepted = await self.intake.wake(wake_id, request.start(), known=known, **told)
+                        about: dict[str, Any] = {"by": caller.by, "payer": caller.payer, "traceparent": traceparent}
+                        run_id, accepted = await self.intake.wake(wake_id, request.start(), known=known, **about)
                         waking.duplicate = accepted is None
-                        self._go_on(accepted)
+                        self._follow(accepted)
             except WakeConflict as error:
                 raise await self._conflict(error, caller.payer) from error
         answer = WakeAnswer(run_id=run_id, wake_id=wake_id, status_url=f"/v1/runs/{run_id}")
@@ -161,14 +161,14 @@ class RunCalls:
         return ApiError(Code.WAKE_ID_TAKEN, text, field="wake_id")
 
     async def show_run(self, run_id: str, wait: LongPoll | None = None) -> RunView:
-        """Now, or with `wait` once it has ended or waits for a person."""
+        """Answers at once, or with `wait` once the run has ended or waits for a person."""
         if wait:
             await self.feed.rest(run_id, wait)
         state = (await present(self.store, run_id)).state
-        there = await self._present() if state.pending else None
-        trouble = await self._trouble(state, there or frozenset())
+        answering = await self._present() if state.pending else None
+        trouble = await self._trouble(state, answering or frozenset())
         history = await self.reader.history(run_id, state.version)
-        shown = run_view(state, history, trace_url=self.intake.new_runs.trace_url, present=there, trouble=trouble)
+        shown = run_view(state, history, trace_url=self.intake.new_runs.trace_url, present=answering, trouble=trouble)
         return shown if state.final else shown.model_copy(update={"stopped": self.intake.admission.kill_switch.why})
 
     async def standing(self, run_id: str) -> StandingAnswer:
@@ -193,7 +193,7 @@ class RunCalls:
     async def count_runs(self) -> RunCounts:
         by_status = await self.store.counts()
         oldest: Sequence[RunState] = ()
-        with suppress(Damaged):  # it is left alone from now on, and another is the oldest
+        with suppress(Damaged):  # from now on another run is the oldest
             oldest = [(await present(self.store, run_id)).state for run_id in await self.store.queued(1)]
         return RunCounts(
             by_status=by_status,
@@ -203,10 +203,10 @@ class RunCalls:
         )
 
     async def cancel_run(self, caller: Caller, run_id: str, request: CancelRequest) -> StandingAnswer:
-        """It is cancelled when the answer comes; repeating it changes nothing. A run that ended otherwise stays as it
-        is (409)."""
+        """The run is cancelled when the answer comes; a repetition changes nothing. A run that ended otherwise stays as
+        it is (409)."""
         await present(self.store, run_id)
-        self._go_on(await self.intake.cancel(request.cancel(run_id), by=caller.by))
+        self._follow(await self.intake.cancel(request.cancel(run_id), by=caller.by))
         state = (await present(self.store, run_id)).state
         if state.status is not Status.CANCELLED:
             text = f"the run has ended already: it is {state.status}"
@@ -216,56 +216,57 @@ class RunCalls:
     async def signal_run(
         self, caller: Caller, run_id: str, request: SignalRequest, key: str | None = None
     ) -> SignalAnswer:
-        """A `signal_id` is heard once."""
-        return await self._say(caller, run_id, request, key)
+        """A repeated `signal_id` counts once."""
+        return await self._send_signal(caller, run_id, request, key)
 
     async def rule_on_run(
         self, caller: Caller, run_id: str, request: ApprovalRequest, key: str | None = None
     ) -> SignalAnswer:
-        """See `asks` of the run, whose hash this names. What does not wait, or is something else by now, is refused
-        (409 `not_heard`). Who decided is in the journal."""
-        return await self._say(caller, run_id, request, key)
+        """Names the hash in `asks` of the run. If the run does not wait, or asks something else by now, the ruling is
+        refused (409 `not_heard`). The journal records the caller."""
+        return await self._send_signal(caller, run_id, request, key)
 
     async def answer_run(
         self, caller: Caller, run_id: str, request: AnswerRequest, key: str | None = None
     ) -> SignalAnswer:
-        """An answer to an escalation sets the run going again. A budget that ended it has to be raised with the answer.
-        A run that is done, failed or cancelled stays closed (409 `not_heard`)."""
-        return await self._say(caller, run_id, request, key)
+        """An answer to an escalation reopens the run. If a budget ended it, the answer must raise the budget. A run
+        that is done, failed or cancelled stays closed (409 `not_heard`).
+        """
+        return await self._send_signal(caller, run_id, request, key)
 
-    async def _say(self, caller: Caller, run_id: str, said: SignalBody, key: str | None) -> SignalAnswer:
-        """Answers once it is durable, and again when it is repeated. Refuses (409) what the run did not hear."""
-        key = None if said.signal_id else key
+    async def _send_signal(self, caller: Caller, run_id: str, body: SignalBody, key: str | None) -> SignalAnswer:
+        """Answers once the signal is durable. Refuses a signal that the run ignores (409)."""
+        key = None if body.signal_id else key
         with named_by(key):
             await present(self.store, run_id)
-            signal = (said.model_copy(update={"signal_id": key}) if key else said).signal(run_id)
+            signal = (body.model_copy(update={"signal_id": key}) if key else body).signal(run_id)
             transition = await self.intake.signal(signal, by=caller.by)
-            self._go_on(transition)
+            self._follow(transition)
             if why := why_ignored(signal, transition):
                 raise ApiError(Code.NOT_HEARD, why, run_id=run_id)
             if transition.ignored:
-                await self._check_said_before(signal)
+                await self._check_repetition(signal)
         state = (await present(self.store, run_id)).state
         return SignalAnswer(run_id=run_id, signal_id=signal.signal_id, status=state.status)
 
-    async def _check_said_before(self, signal: Signal) -> None:
-        """Refuses (409) one whose id has named another signal, which was heard in its place."""
+    async def _check_repetition(self, signal: Signal) -> None:
+        """Refuses a signal whose id has named another one (409)."""
         events = [entry.decoded() for entry in await self.store.signals(signal.run_id, signal.signal_id)]
-        said = [event.signal for event in events if isinstance(event, SignalReceived)]
-        if all(one.model_copy(update={"by": signal.by}) != signal for one in said):
+        earlier = [event.signal for event in events if isinstance(event, SignalReceived)]
+        if all(one.model_copy(update={"by": signal.by}) != signal for one in earlier):
             why = "this signal_id has named another signal to this run: use a new signal_id"
             raise ApiError(Code.SIGNAL_ID_TAKEN, why, field="signal_id", run_id=signal.run_id)
 
     async def _present(self) -> frozenset[str]:
-        with suppress(TryAgain):  # no executor has told its tools yet
+        with suppress(TryAgain):  # no catalog yet
             await self.skills.catalog()
         return self.skills.present()
 
-    async def _trouble(self, state: RunState, there: frozenset[str]) -> str:
+    async def _trouble(self, state: RunState, answering: frozenset[str]) -> str:
         executor = executor_of(state, state.pending) if state.pending else None
-        if state.pending is None or executor not in there or utc_now() - state.pending.requested_at < SOON:
+        if state.pending is None or executor not in answering or utc_now() - state.pending.requested_at < SOON:
             return ""
         return await self.troubles.of(executor, run_id=state.run_id, step=state.pending.step)
 
-    def _go_on(self, transition: Transition | None) -> None:
+    def _follow(self, transition: Transition | None) -> None:
         self.background.start(self.intake.follow(transition))

@@ -1,4 +1,4 @@
-"""Operations on the service itself: liveness, readiness, health of all that it needs, tools, metrics, the caller."""
+"""Operations on the service: liveness, readiness, health of its parts, tools, metrics, the caller."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -40,46 +40,46 @@ _READY: Mapping[str, tuple[Part, str, str]] = {
     "skills": ("gateway", "tools are on offer", "start the gateway"),
     "model": ("model", "no run has met trouble with it in the last minute", "correct the section agent.model"),
 }
-"""What the agent needs to be ready: its part, what is said when all is well, and what to do when it is not."""
+"""Checks of readiness: part, text if all is well, remedy if not."""
 
 
 class CheckView(Finding):
-    """One thing that was looked at. `wrong`: nothing goes on like this. Where all is well, no `remedy`."""
+    """One check. `wrong` means that work cannot go on. A check that is ok has no `remedy`."""
 
     part: Part
 
 
 class HealthView(View):
-    """The findings of some seconds ago at most (`at`); those on the agent itself are new."""
+    """Findings at the instant `at`, at most seconds ago; those on the agent are current."""
 
     checks: tuple[CheckView, ...]
     at: Instant
 
 
 class HealthCalls:
-    """`looks` find out how each part is."""
+    """`looks` are the checks by part."""
 
     def __init__(self, readiness: Readiness, looks: Mapping[Part, Look]) -> None:
         self._readiness = readiness
         self._looks = looks
-        self._told: tuple[CheckView, ...] = ()
-        self._seen_at = datetime.min.replace(tzinfo=UTC)
+        self._checks: tuple[CheckView, ...] = ()
+        self._checked_at = datetime.min.replace(tzinfo=UTC)
         self._asking = asyncio.Lock()
 
     async def show_health(self) -> HealthView:
-        """The agent, its gateway, NATS, Ductile, the model and the store."""
+        """Health of agent, gateway, NATS, Ductile, model and store."""
         async with self._asking:
-            if utc_now() - self._seen_at > FRESH:
-                self._told = await self._look(self._looks)
-                self._seen_at = utc_now()
-            return HealthView(checks=(*self._told, *await self._look({"agent": self._ready})), at=self._seen_at)
+            if utc_now() - self._checked_at > FRESH:
+                self._checks = await self._look(self._looks)
+                self._checked_at = utc_now()
+            return HealthView(checks=(*self._checks, *await self._look({"agent": self._ready})), at=self._checked_at)
 
     async def _look(self, looks: Mapping[Part, Look]) -> tuple[CheckView, ...]:
         found = await asyncio.gather(*(_ask(part, look) for part, look in looks.items()))
         return tuple(chain.from_iterable(map(_checks, looks, found)))
 
     async def _ready(self) -> Sequence[Finding]:
-        return [_of_readiness(name, trouble) for name, trouble in (await self._readiness()).items()]
+        return [_ready_finding(name, trouble) for name, trouble in (await self._readiness()).items()]
 
 
 async def _ask(part: Part, look: Look) -> Sequence[Finding]:
@@ -93,7 +93,7 @@ async def _ask(part: Part, look: Look) -> Sequence[Finding]:
         return [wrong(part, str(error), remedy=remedy)]
 
 
-def _of_readiness(name: str, trouble: str) -> Finding:
+def _ready_finding(name: str, trouble: str) -> Finding:
     _, well, remedy = _READY.get(name, ("agent", "all is well", "see the agent's log"))
     return wrong(name, trouble, remedy=remedy) if trouble else ok(name, well)
 
@@ -107,10 +107,10 @@ def _checks(part: Part, findings: Sequence[Finding]) -> Iterator[CheckView]:
 
 
 class WhoView(View):
-    """`caller` is the name of the token, or `everybody` where no token is needed (`tokens` says so).
+    """`caller` is the name of the token, or `everybody` if no token is needed (`tokens` is false).
 
-    `store` is the id of the agent's store, `member` the name of this agent where several share one, else null;
-    `trace_url` is where a trace is shown, with `{trace_id}` in it, or null.
+    `store` is the id of the agent's store; `member` is the name of this agent if several share it, else null;
+    `trace_url` is the address of traces, with `{trace_id}` in it, or null.
     """
 
     caller: str
@@ -129,7 +129,7 @@ class Alive(BaseModel):
 
 
 class Ready(BaseModel):
-    """`checks` says `ok` of each thing the service needs, or what is wrong with it. `store` is the id of its store."""
+    """`checks` has `ok` or the trouble of each part that the service needs. `store` is the id of its store."""
 
     ready: bool
     checks: dict[str, str]
@@ -141,13 +141,13 @@ class Ready(BaseModel):
 
 
 class ToolView(ToolOffer):
-    """A tool as its executor offers it, with what the operator says of approvals. `present`: that one answers now."""
+    """A tool as its executor offers it, with the operator's approvals. `present`: the executor answers now."""
 
     present: bool
 
 
 class ToolsView(View):
-    """What runs may use, cut by `agent.tools`. `problems`: what is left out and why, or that no executor answers."""
+    """Tools that runs may use, limited by `agent.tools`. `problems` names offers left out, or silent executors."""
 
     tools: tuple[ToolView, ...]
     problems: tuple[str, ...]
@@ -155,8 +155,9 @@ class ToolsView(View):
 
 @dataclass(slots=True, kw_only=True)
 class ServiceCalls:
-    """`metrics_text` gives what /metrics says, `problems` what is left out of the offers, and why. `member` is the name
-    of this agent where several share a store."""
+    """`metrics_text` renders /metrics, `problems` lists offers that are left out. `member` is the name of this agent
+    among several.
+    """
 
     settings: AgentSettings
     readiness: Readiness
@@ -167,7 +168,7 @@ class ServiceCalls:
     ready_within_s: float = READY_WITHIN_S
 
     async def whoami(self, caller: Caller) -> WhoView:
-        """The caller, what it may do, and which service answers."""
+        """The caller, its scopes, and the service that answers."""
         return WhoView(
             caller=caller.token or "everybody",
             scopes=tuple(scope for scope in get_args(Scope) if scope in caller.scopes),
@@ -183,7 +184,7 @@ class ServiceCalls:
         return Alive()
 
     async def readyz(self) -> Ready:
-        """Whether runs can be accepted and go on now."""
+        """Checks that runs can be accepted and go on now."""
         try:
             found = dict(await asyncio.wait_for(self.readiness(), self.ready_within_s))
         except TimeoutError:
@@ -192,11 +193,11 @@ class ServiceCalls:
         return Ready(ready=not any(found.values()), checks=checks, store=known_id(self.settings.store))
 
     async def metrics(self) -> PlainTextResponse:
-        """In the Prometheus text format."""
+        """Metrics in the Prometheus text format."""
         return PlainTextResponse(await self.metrics_text(), media_type=CONTENT_TYPE)
 
     async def list_tools(self) -> ToolsView:
-        """By name, each with its commands and what they take."""
+        """Tools by name, each with its commands and their arguments."""
         try:
             offers = (await self.skills.catalog()).tools
         except TryAgain as nothing:

@@ -1,7 +1,7 @@
-"""Event streams over HTTP (server-sent events): of one run, and of all runs.
+"""Event streams over HTTP (server-sent events), of one run and of all runs.
 
-`Last-Event-ID` resumes after that event; a reader that has seen the end of its run gets 204, which tells a browser not
-to come back (HTML standard, server-sent events). A reader that is too slow is disconnected (`groundwork.http`).
+`Last-Event-ID` resumes after that event; a reader that has seen the end of its run gets 204, so that a browser does not
+reconnect (HTML standard, server-sent events). A reader that is too slow is disconnected (`groundwork.http`).
 """
 
 import logging
@@ -20,9 +20,9 @@ from agent_service.store.sqlite import RunStore
 from groundwork.service.errors import TryAgain
 
 MOST_STREAMS = 700
-MOST_STREAMS_OF_A_CALLER = 600
+MOST_STREAMS_PER_CALLER = 600
 RETRY_AFTER_S = 5.0
-SIGN_OF_LIFE = b": still here\n\n"
+KEEPALIVE = b": still here\n\n"
 LAST_EVENT_ID = "Last-Event-ID"
 
 _NUMBER = re.compile(r"[0-9]{1,15}")
@@ -35,14 +35,14 @@ class EventStream(StreamingResponse):
 
 
 class Slots:
-    def __init__(self, of_a_caller: int = MOST_STREAMS_OF_A_CALLER) -> None:
-        self._of_a_caller = of_a_caller
+    def __init__(self, per_caller: int = MOST_STREAMS_PER_CALLER) -> None:
+        self._per_caller = per_caller
         self._open: Counter[str | None] = Counter()
 
     async def take(self, request: Request) -> AsyncIterator[None]:
-        """A dependency that holds one slot while the response lasts. Refuses with 429."""
+        """Dependency that holds a slot while the response lasts. Refuses with 429."""
         token = request.state.token
-        if self._open.total() >= MOST_STREAMS or self._open[token] >= self._of_a_caller:
+        if self._open.total() >= MOST_STREAMS or self._open[token] >= self._per_caller:
             message = f"{self._open[token]} event streams are open for this token: close one, or come back later"
             raise ApiError(Code.TOO_MANY_STREAMS, message, retry_after_s=RETRY_AFTER_S)
         self._open[token] += 1
@@ -53,7 +53,7 @@ class Slots:
 
 
 def number_of(last_event_id: str | None) -> int | None:
-    """The number of the last event that the reader has seen. Refuses (422) what is no such number."""
+    """Number of the last event seen, or None. Refuses an illegal id (422)."""
     if not last_event_id:
         return None
     if not _NUMBER.fullmatch(last_event_id):
@@ -69,8 +69,8 @@ class EventStreams:
     async def follow_run(self, run_id: str, last_event_id: str | None = None) -> Response:
         """One event for each entry, until the run ends.
 
-        `id` is the entry's number, `event` its kind, `data` the entry as in `/entries`. `Last-Event-ID` goes on after
-        that entry. A reader that has seen the end already is answered with 204.
+        `id` is the entry's number, `event` its kind, `data` the entry as in `/entries`. `Last-Event-ID` resumes after
+        that entry. A reader that has already seen the end gets 204.
         """
         seen, run = number_of(last_event_id) or 0, (await present(self._store, run_id)).state
         if seen > run.version:
@@ -80,10 +80,10 @@ class EventStreams:
         return _stream(self._feed.follow(run_id), seen, ends=True)
 
     async def follow_all(self, last_event_id: str | None = None) -> EventStream:
-        """One event for each entry as it is stored, for as long as you like.
+        """One event for each new entry, without end.
 
         `id` is the entry's position in the journal of all runs, `event` its kind; `data` has that position, the run as
-        in the list of runs, and the entry as in its `/entries`. `Last-Event-ID` goes on after that position; without
+        in the list of runs, and the entry as in its `/entries`. `Last-Event-ID` resumes after that position; without
         it, the stream begins now.
         """
         seen, newest = number_of(last_event_id), self._feed.newest
@@ -110,7 +110,7 @@ async def _frames(following: AbstractContextManager[Channel], after: int, *, end
                         return
                     await channel.news()
                     if channel.newest == chunk.number:
-                        yield SIGN_OF_LIFE
+                        yield KEEPALIVE
                 after = chunk.number
     except (TryAgain, Damaged) as error:
         log.warning("an event stream is cut off", extra={"after": after, "why": str(error)})

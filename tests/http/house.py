@@ -173,7 +173,7 @@ class House:
         for commit in commits:
             before = await self.store.load(commit.entry.run_id)
             await self.elsewhere([commit])
-            self.feed.tell(ChangeRecord.of(commit, before.state if before else None))
+            self.feed.announce(ChangeRecord.of(commit, before.state if before else None))
         return commits[0].entry.run_id
 
     async def overhear(self, commits: Sequence[Commit]) -> None:
@@ -182,7 +182,7 @@ class House:
             await self.elsewhere([commit])
             state, position = commit.state, self.archive.newest()
             who = {"run_id": state.run_id, "by": "another", "caller": state.brief.caller}
-            self.feed.tell(RemoteCommit(seq=state.version, position=position, status=state.status, **who))  # type: ignore[arg-type] # texts
+            self.feed.announce(RemoteCommit(seq=state.version, position=position, status=state.status, **who))  # type: ignore[arg-type] # texts
 
     async def elsewhere(self, commits: Sequence[Commit]) -> None:
         """Let it happen in another process, of which this one hears nothing."""
@@ -226,7 +226,7 @@ async def open_house(
     async with RunStore.open(folder / "store") as store, asyncio.TaskGroup() as group:
         clock, kill_switch, outside = FakeClock(), KillSwitch(), Outside()
         archive: Any = MoodyArchive(store)
-        feed, ring = Feed(archive, look_every_s=0.05), KeyRing.fresh()
+        feed, ring = Feed(archive, poll_s=0.05), KeyRing.fresh()
         known = tuple(map(known_token, TOKENS)) if tokens is None else tokens
         settings = AgentSettings(http=ApiSettings(tokens=known), trace_url="http://traces/{trace_id}")
         spending = Spending(clock)
@@ -237,7 +237,7 @@ async def open_house(
 
         def committed(change: ChangeRecord) -> None:
             log_line.write(change)
-            feed.tell(change)
+            feed.announce(change)
             quotas.committed(change)
 
         spent = store.spent(clock.now().date())
@@ -284,7 +284,7 @@ async def open_house(
             EventStreams(feed, store),
             ServiceCalls(settings=settings, readiness=readiness, metrics_text=metrics, skills=outside),
         )
-        app = create_app(rooms, settings, slots=Slots(of_a_caller=STREAMS_OF_A_CALLER))
+        app = create_app(rooms, settings, slots=Slots(per_caller=STREAMS_OF_A_CALLER))
         inside = clock, workspace, shelf, outside, letters
         yield House(app, rooms, store, archive, feed, *inside, wrong)
 

@@ -5,7 +5,6 @@ import logging
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from functools import cache, partial
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,12 +20,12 @@ from agent_service.bus.skills import NatsSkills
 from agent_service.history import log_line
 from agent_service.kill_switch import Draining, HaltControl, KillSwitch
 from agent_service.metrics.runs import AgentMetrics
-from agent_service.run.changes import ChangeRecord, RemoteCommit
+from agent_service.run.children.executor import ChildRuns
 from agent_service.run.citations import CitationChecker
 from agent_service.run.intake import Intake, NewRuns
 from agent_service.run.model_calls import ModelCaller
 from agent_service.run.outbox import Publisher
-from agent_service.run.ports import ModelProvider, ModelQuestion, PromptText
+from agent_service.run.ports import ModelProvider, ModelQuestion, PromptText, RemoteCommit
 from agent_service.run.recovery import Recovery, Starter
 from agent_service.run.turn import Turns
 from agent_service.settings import AgentSettings
@@ -46,8 +45,6 @@ from schemas.values import dataclass
 if TYPE_CHECKING:  # loaded only where the settings ask for it
     from agent_service.cluster import Cluster
     from agent_service.views.spans.sending import Traces
-
-Follower = Callable[[ChangeRecord | RemoteCommit], None]
 
 
 log = logging.getLogger(__name__)
@@ -75,8 +72,8 @@ class Agent:
     """None for a single agent."""
     turns: Turns
     metrics: AgentMetrics
-    followers: list[Follower]
-    """Called with every commit, also of other agents."""
+    remote_observers: list[Callable[[RemoteCommit], object]]
+    """Called with every commit of other agents."""
     skills: NatsSkills
     signing: Signing
     model_caller: ModelCaller
@@ -118,7 +115,7 @@ def build(
     capabilities, signing = Capabilities(keys), Signing(keys, folder, progress=settings.shared)
     bus, head = NatsPublisher(link, signing, shared=settings.shared), partial(sealed_head, keys, store.head)
     publisher = Publisher(bus, sampler(), capabilities, signing, head, kill_switch)
-    artifacts, followers = NatsArtifactStore(link), list[Follower]()
+    artifacts = NatsArtifactStore(link)
     proven = ProvenArtifacts(artifacts, store)
     folders = folders_of(store, Workspace(workspaces), artifacts, keep=settings.keep_pages)
     traces = _traces(settings, store, workspaces / ".traced")
@@ -126,16 +123,13 @@ def build(
     limits = _limits(settings, clock, SharedClaims(NatsClaimStore(link)) if settings.shared else LocalClaims())
     queue = loaded("agent_service.bus.turn_queue:TurnQueue")(link, background) if settings.shared else None
     perhaps = [part.committed for part in (queue, traces) if part]
-    told = (*perhaps, folders.committed, log_line.write, metrics.runs.committed, limits.committed)
-
-    def committed(change: ChangeRecord) -> None:
-        for tell in chain(told, followers):
-            tell(change)
-
+    observers = [*perhaps, folders.committed, log_line.write, metrics.runs.committed, limits.committed]
     model_caller = ModelCaller(
         model, CitationChecker(store, proven), clock, kill_switch, limits, asyncio.Semaphore(settings.turns)
     )
-    turns = Turns(store, publisher, model_caller, clock, committed, proven, capabilities, kill_switch)
+    turns = Turns(store, publisher, model_caller, clock, observers)
+    children = ChildRuns(turns, publisher, capabilities, proven, kill_switch, clock)
+    turns.settle_children = children.settle
     oversight, own, rules = settings.oversight(), settings.own_tools(), settings.tool_rules
     skills = NatsSkills(
         link,
@@ -150,12 +144,12 @@ def build(
     admission = Admission(kill_switch=kill_switch, room=room, quotas=limits.quotas)
     intake = Intake(turns, skills, capabilities, _new_runs(settings, model), admission, incoming, clock)
     starter = Starter(intake, store, background, kill_switch, slots=settings.turns)
-    recovery = Recovery(turns, store, publisher, background, kill_switch, asyncio.Semaphore(settings.turns))
+    recovery = Recovery(turns, children, store, publisher, background, kill_switch, asyncio.Semaphore(settings.turns))
 
     runs, slots = (turns, intake, recovery), settings.turns
     several = queue and loaded("agent_service.cluster:Cluster")(store, queue, runs, kill_switch, clock)
     queued = several.turns if several else None
-    receiving = NatsIntake(link, intake, turns.children, background, incoming, slots=slots, turns=queued)
+    receiving = NatsIntake(link, intake, children, background, incoming, slots=slots, turns=queued)
     belongings = RunFiles(workspaces, artifacts, folders.at_rest)
     return Agent(
         settings=settings,
@@ -181,7 +175,7 @@ def build(
         several=several,
         turns=turns,
         metrics=metrics,
-        followers=followers,
+        remote_observers=[],
         skills=skills,
         signing=signing,
         model_caller=model_caller,

@@ -4,8 +4,8 @@ from agent_service.background import Background
 from agent_service.bootstrap import Agent, inform_bus
 from agent_service.bus.turn_queue import TurnQueue
 from agent_service.kill_switch import KillSwitch
-from agent_service.run.changes import RemoteCommit
 from agent_service.run.intake import Intake
+from agent_service.run.ports import RemoteCommit
 from agent_service.run.queued_turns import QueuedTurns, RemoteCommitListener, TurnScheduler
 from agent_service.run.recovery import Recovery
 from agent_service.run.turn import Turns
@@ -39,7 +39,7 @@ def join_in(agent: Agent, background: Background) -> None:
     remote_commits = RemoteCommitListener(agent.turns, agent.model_caller, store, background)
 
     def hear(told: RemoteCommit) -> None:
-        for hears in (remote_commits.hear, *agent.followers, agent.limits.elsewhere):
+        for hears in (remote_commits.hear, *agent.remote_observers, agent.limits.elsewhere):
             hears(told)
 
     store.on_elsewhere, store.on_halt = hear, agent.halting.hear

@@ -72,7 +72,8 @@ async def let_callers_in(
 ) -> None:
     link, store = agent.ground.link, agent.store
     feed, reader = Feed(store), JournalReader(store)
-    agent.followers.append(feed.announce)
+    agent.turns.observers.append(feed.announce)
+    agent.remote_observers.append(feed.announce)
     outside = agent.skills, NatsTroubles(link), NatsCallbacks(link)
     runs = RunCalls(store, agent.intake, *outside, background, feed, reader)
     rooms = runs, SwitchCalls(agent.halting, agent.signing)

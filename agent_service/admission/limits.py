@@ -19,8 +19,8 @@ from agent_service.admission.spending import Spending
 from agent_service.core.waiting import Status
 from agent_service.errors import OverQuota
 from agent_service.kill_switch import KillSwitch
-from agent_service.run.changes import ChangeRecord, RemoteCommit
-from agent_service.run.ports import Clock
+from agent_service.run.journal import Commit
+from agent_service.run.ports import Clock, RemoteCommit
 from agent_service.store.sqlite import RunStore
 from groundwork.service.errors import TryAgain
 from schemas.values import dataclass
@@ -63,8 +63,8 @@ class Quotas:
         finally:
             self._entered(caller)
 
-    def committed(self, change: ChangeRecord) -> None:
-        caller = change.after.brief.caller
+    def committed(self, change: Commit) -> None:
+        caller = change.state.brief.caller
         self._open[caller] += change.opened
         if change.before is None:
             self._of_today()[caller] += len(change.entry.event)
@@ -204,7 +204,7 @@ class SharedLimits:
         spending = Spending(clock)
         return cls(rate_limiter, spending, Quotas(clock, spending, lambda _: UNBOUNDED))
 
-    def committed(self, change: ChangeRecord) -> None:
+    def committed(self, change: Commit) -> None:
         if self.rate_limiter.limited or self.rate_limiter.others:
             self.rate_limiter.committed(change)
         if change.paid_usd or self.spending.aside:

@@ -12,7 +12,8 @@ from datetime import datetime
 from agent_service.admission.claims import LOCAL, LocalClaims
 from agent_service.core.waiting import FINAL
 from agent_service.errors import ModelError
-from agent_service.run.changes import CallCharge, ChangeRecord, RecordedCall, RemoteCommit
+from agent_service.run.journal import Commit
+from agent_service.run.ports import CallCharge, RecordedCall, RemoteCommit
 from groundwork.service.machine import monotonic
 from schemas.values import dataclass
 
@@ -107,7 +108,7 @@ class RateLimiter:
         """Corrects the estimate `admitted` to the tokens `used`."""
         self._take(0, used - admitted)
 
-    def committed(self, change: ChangeRecord) -> None:
+    def committed(self, change: Commit) -> None:
         self.others.pop(change.entry.run_id, None)
 
     def elsewhere(self, one: RemoteCommit) -> None:

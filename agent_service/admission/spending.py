@@ -14,8 +14,8 @@ from agent_service.admission.claims import LOCAL, LocalClaims
 from agent_service.core.state import RunState
 from agent_service.core.waiting import FINAL
 from agent_service.errors import ModelError
-from agent_service.run.changes import ChangeRecord, RemoteCommit, ReservedFunds
-from agent_service.run.ports import Clock
+from agent_service.run.journal import Commit
+from agent_service.run.ports import Clock, RemoteCommit, ReservedFunds
 from schemas.values import dataclass
 
 OF_THE_DAY = "spent_for_today"
@@ -74,8 +74,8 @@ class Spending:
                 await self.takings.news()
             self.aside[state.run_id] = ReservedFunds(caller, usd)
 
-    def committed(self, change: ChangeRecord) -> None:
-        after = change.after
+    def committed(self, change: Commit) -> None:
+        after = change.state
         if change.paid_usd:
             self._of_today()[after.brief.caller] += change.paid_usd
         if after.reserve is None and after.run_id in self.aside and not _will_be_made(change):
@@ -122,6 +122,6 @@ class Spending:
         return ModelError("hold", OF_THE_DAY, why, retry_after_s=(tomorrow - now).total_seconds())
 
 
-def _will_be_made(change: ChangeRecord) -> bool:
+def _will_be_made(change: Commit) -> bool:
     before = change.before.open_call if change.before else None
-    return change.after.active_call is not None and change.after.active_call == before
+    return change.state.active_call is not None and change.state.active_call == before

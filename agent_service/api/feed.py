@@ -19,10 +19,9 @@ from agent_service.api.requests import LongPoll
 from agent_service.core.state import RunState
 from agent_service.core.waiting import FINAL, Status
 from agent_service.history.text import View
-from agent_service.run.changes import ChangeRecord, RemoteCommit
-from agent_service.run.journal import JournalRecord
+from agent_service.run.journal import Commit, JournalRecord
 from agent_service.run.lines import RunLine, line_of
-from agent_service.run.ports import JournalPosition
+from agent_service.run.ports import JournalPosition, RemoteCommit
 from agent_service.store.sqlite import RunStore
 from agent_service.views.journal import EntryView, entry_view
 from groundwork.service.errors import TryAgain
@@ -136,7 +135,7 @@ class Feed:
     def newest(self) -> int:
         return self._journal.newest()
 
-    def announce(self, commit: ChangeRecord | RemoteCommit) -> None:
+    def announce(self, commit: Commit | RemoteCommit) -> None:
         for name in (commit.run_id, "") if self._channels else ():
             if channel := self._channels.get(name):
                 channel.wake_soon()

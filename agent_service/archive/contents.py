@@ -23,10 +23,10 @@ from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
 from agent_service.history.results import FILES, is_artifact_path
 from agent_service.history.run_names import is_run_id
-from agent_service.run.changes import replay, replayed_state
 from agent_service.run.inbound import turn_id
 from agent_service.run.journal import Commit, Entry, flaw_in_chain, growth_of
 from agent_service.run.ports import Dismissal
+from agent_service.run.replay import replay, replayed_state
 from agent_service.store.database import load_queries
 from agent_service.store.messages import (
     LEVEL,
@@ -257,19 +257,10 @@ def commits_of(run: ArchivedRun, entries: Sequence[Entry]) -> list[Commit]:
     are not those of the run."""
     if flaw := flaw_of(run, entries):
         raise ValueError(flaw)
-    commits = list[Commit]()
-    for change in replay(entries):
-        newest = change.entry.seq == run.version
-        commit = Commit(
-            entry=change.entry,
-            outcome=change,
-            state=change.after,
-            brief=change.after.brief if newest or change.entry.seq == 1 else None,
-            growth=growth_of(None, change.after) if newest else (),
-            paid_usd=change.paid_usd,
-            opened=change.opened,
-        )
-        commits.append(commit)
+    first, *commits = replay(entries)
+    commits.insert(0, replace(first, brief=first.state.brief))
+    newest = commits[-1].state
+    commits[-1] = replace(commits[-1], brief=newest.brief, growth=growth_of(None, newest))
     return commits
 
 

@@ -20,8 +20,8 @@ from agent_service.bus.reading import SignedEnding, signed_endings
 from agent_service.errors import Damaged
 from agent_service.history.results import FILES, NamedArtifact, is_artifact_path
 from agent_service.history.text import one_line
-from agent_service.run.changes import replayed_state
 from agent_service.run.journal import Entry
+from agent_service.run.replay import replayed_state
 from agent_service.views.workspace.verification import JOURNAL, Flaw, flaw_in_journal
 from agent_service.views.workspace.verification import verify as flaws_of
 from groundwork.archive.format import Archive, ArchiveManifest

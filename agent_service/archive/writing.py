@@ -34,7 +34,7 @@ from agent_service.archive.verifying import journal_of as stored_journal
 from agent_service.bus.buckets import FOLDER
 from agent_service.core.waiting import Status
 from agent_service.history.results import NamedArtifact
-from agent_service.run.changes import replayed_state
+from agent_service.run.replay import replayed_state
 from agent_service.settings import AgentSettings
 from agent_service.store.moving import leaving
 from agent_service.store.opening import log_of_runs

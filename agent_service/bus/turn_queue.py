@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from math import ceil
 
 from agent_service.background import Background
-from agent_service.run.changes import ChangeRecord
 from agent_service.run.inbound import CURRENT_MESSAGE, turn_id
+from agent_service.run.journal import Commit
 from agent_service.run.queued_turns import FORGOTTEN_AT, RUN_ID
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Failure, TryAgain
@@ -34,7 +34,7 @@ class TurnQueue:
         """Where the task works on no message, the turn is queued."""
         return CURRENT_MESSAGE.get() is not None
 
-    def committed(self, change: ChangeRecord) -> None:
+    def committed(self, change: Commit) -> None:
         if CURRENT_MESSAGE.get() is None or change.before is None:
             run_id = change.entry.run_id
             self._background.start(self.put(run_id, turn_id(run_id, change.entry.seq)))

@@ -13,7 +13,7 @@ from agent_service.core.waiting import Status, Stop
 from agent_service.history.results import execution_of
 from agent_service.history.text import one_line
 from agent_service.history.words import log_summary
-from agent_service.run.changes import ChangeRecord
+from agent_service.run.journal import Commit
 from agent_service.trust.identity import trace_id
 from schemas.values import dataclass
 
@@ -39,15 +39,15 @@ class LogLine:
     fields: Fields
 
 
-def write(change: ChangeRecord) -> None:
+def write(change: Commit) -> None:
     may_be_trouble = isinstance(change.event, ModelUnavailable) or not change.kinds.isdisjoint(OF_TROUBLE)
     if log.isEnabledFor(logging.INFO) or (may_be_trouble and _trouble_of(change)[1]):
         line = log_line(change)
         log.log(line.level, line.message, extra=line.fields)
 
 
-def log_line(change: ChangeRecord) -> LogLine:
-    run, event, (error_class, trouble) = change.after, change.event, _trouble_of(change)
+def log_line(change: Commit) -> LogLine:
+    run, event, (error_class, trouble) = change.state, change.event, _trouble_of(change)
     answer, ended = change.first(AttemptAnswered), change.first(RunEnded)
     request, spent = answer or run.pending, ended.spent if ended else None
     tokens, cost_usd = (spent.tokens, spent.cost_usd) if spent else (None, None)
@@ -78,7 +78,7 @@ def log_line(change: ChangeRecord) -> LogLine:
     return LogLine(logging.WARNING if trouble else logging.INFO, log_summary(change), fields)
 
 
-def _latency_ms(change: ChangeRecord, answer: AttemptAnswered | None) -> int | None:
+def _latency_ms(change: Commit, answer: AttemptAnswered | None) -> int | None:
     if change.before is None:
         return None
     asked = (pending for pending in change.before.pendings if answer and pending.name == answer.name)
@@ -86,7 +86,7 @@ def _latency_ms(change: ChangeRecord, answer: AttemptAnswered | None) -> int | N
     return max(0, round((change.entry.at - since).total_seconds() * 1000))
 
 
-def _trouble_of(change: ChangeRecord) -> tuple[str | None, str]:
+def _trouble_of(change: Commit) -> tuple[str | None, str]:
     """Error class of the entry, and the reason if it deserves a warning."""
     event, answer = change.event, change.first(AttemptAnswered)
     for fact in change.facts:

@@ -27,7 +27,7 @@ from agent_service.core.phases import Unusable
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Approval, NeedsPerson, Question, Status
 from agent_service.metrics.wakes import NONE, IncomingMetrics, known_class, outcome_of
-from agent_service.run.changes import ChangeRecord
+from agent_service.run.journal import Commit
 from groundwork.sqlite.group_commit import StoreMetrics
 from groundwork.telemetry.metrics import SECONDS, Attributes, Counter, Histogram, Instruments
 from groundwork.telemetry.settings import latest_gen_ai
@@ -95,24 +95,24 @@ class RunMetrics:
         }
         self._usage = _usage(instruments)
 
-    def committed(self, change: ChangeRecord) -> None:
+    def committed(self, change: Commit) -> None:
         try:
             self._count["entries"].add(change.entry.kind)
             if not change.kinds.isdisjoint(_OF_TOOLS):
                 self._used_tools(change)
             self._thought(change)
             if isinstance(change.event, RunStarted):
-                self._took["queued"].record(_seconds(change.event.at - change.after.accepted_at))
+                self._took["queued"].record(_seconds(change.event.at - change.state.accepted_at))
             for reopened in change.all(RunReopened):
                 self._count["reopened"].add(reopened.ending_class)
-            if change.before and type(change.before.waiting) is not type(change.after.waiting):
+            if change.before and type(change.before.waiting) is not type(change.state.waiting):
                 self._waited(change, change.before)
             if change.paused or change.ended:
-                self._stopped(change, change.after)
+                self._stopped(change, change.state)
         except Exception:
             log.exception("not measured", extra={"run_id": change.entry.run_id, "entry": change.entry.seq})
 
-    def _used_tools(self, change: ChangeRecord) -> None:
+    def _used_tools(self, change: Commit) -> None:
         first = change.first(AttemptAnswered)
         error = known_class(first.error.error_class) if first and first.error else NONE
         for fact in change.facts:
@@ -124,7 +124,7 @@ class RunMetrics:
                 case RetrySet():
                     self._retries.add("tool", error)
 
-    def _answered(self, change: ChangeRecord, answer: AttemptAnswered, error: str) -> None:
+    def _answered(self, change: Commit, answer: AttemptAnswered, error: str) -> None:
         if isinstance(change.event, ToolReturned) and change.event.result.status == "continuation":
             self._count["continued"].add(answer.tool, _CONTINUED.get(answer.status, "refused"))
         sent = {pending.name: pending for pending in change.before.pendings} if change.before else {}
@@ -132,8 +132,8 @@ class RunMetrics:
             outcome = "continuation" if answer.status == "continuation" else outcome_of(error)
             self._took["attempt"].record(_seconds(change.at - pending.requested_at), answer.tool, outcome, error)
 
-    def _thought(self, change: ChangeRecord) -> None:
-        run = change.after
+    def _thought(self, change: Commit) -> None:
+        run = change.state
         match change.event:
             case ModelReplied() as reply:
                 self._replied(change, reply)
@@ -149,19 +149,19 @@ class RunMetrics:
         elif run.active_call and not isinstance(change.event, CallReserved):
             self._asked.setdefault(run.run_id, change.entry.at)
 
-    def _called(self, change: ChangeRecord, error: str, model: str = "") -> None:
+    def _called(self, change: Commit, error: str, model: str = "") -> None:
         """Skips a call whose start was before a restart."""
-        run_id = change.after.run_id
+        run_id = change.state.run_id
         made = self._made.pop(run_id, None)
         if since := made.at if made else self._asked.get(run_id):
             model = model or (made.model if made else NONE)
             self._took["call"].record(_seconds(change.entry.at - since), *self._of_a_call, model, error)
 
-    def _replied(self, change: ChangeRecord, reply: ModelReplied) -> None:
+    def _replied(self, change: Commit, reply: ModelReplied) -> None:
         put = change.before.open_call if change.before else None
         phase, model, usage = put.phase.value if put else NONE, reply.model, reply.usage
         self._called(change, NONE, model)
-        if asked := self._asked.pop(change.after.run_id, None):
+        if asked := self._asked.pop(change.state.run_id, None):
             self._took["phase"].record(_seconds(reply.at - asked), phase)
         if isinstance(reply.decision, Unusable) or isinstance(reply.plan, Unusable):
             self._count["unusable"].add(model)
@@ -176,14 +176,14 @@ class RunMetrics:
         for kind in ("input", "output", "cache_read", "cache_write"):
             self._count["tokens"].add(model, kind, by=getattr(usage, f"{kind}_tokens"))
 
-    def _waited(self, change: ChangeRecord, before: RunState) -> None:
+    def _waited(self, change: Commit, before: RunState) -> None:
         match before.waiting:
             case NeedsPerson(ask=Approval(), since=since):
-                self._took["waited"].record(_seconds(change.entry.at - since), "approval", _ruled(before, change.after))
+                self._took["waited"].record(_seconds(change.entry.at - since), "approval", _ruled(before, change.state))
             case NeedsPerson(ask=Question(), since=since):
                 self._took["waited"].record(_seconds(change.entry.at - since), "question", _answer_to(change))
 
-    def _stopped(self, change: ChangeRecord, run: RunState) -> None:
+    def _stopped(self, change: Commit, run: RunState) -> None:
         if change.paused:
             self._count["paused"].add(run.ending_class or (run.ask.kind if run.ask else NONE))
             return
@@ -216,7 +216,7 @@ def _ruled(before: RunState, after: RunState) -> str:
     return new[-1].verdict if new else "void"
 
 
-def _answer_to(change: ChangeRecord) -> str:
+def _answer_to(change: Commit) -> str:
     match change.event:
         case TimerFired():
             return "expired"

@@ -7,14 +7,14 @@ entry is detected. Stores keep the text and never parse it.
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, TypeVar, get_args, get_type_hints
 
 from pydantic import TypeAdapter
 
 from agent_service.core.brief import Brief
 from agent_service.core.events import Event, EventFacts, ModelReplied, Transition
-from agent_service.core.facts import CallLost, Fact, RunStanding
+from agent_service.core.facts import CallLost, Fact, PersonAsked, RunEnded, RunStanding
 from agent_service.core.state import RunState
 from agent_service.core.waiting import FINAL
 from agent_service.errors import Damaged
@@ -129,23 +129,56 @@ class Growth:
     added: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Commit:
-    """One decided event, stored in one transaction. `brief`: set if it changed. `opened`: change in the number of open
-    runs of its caller.
+@dataclass(frozen=True, kw_only=True)
+class Commit(JournalRecord):
+    """One decided event with the run before (None for the first entry) and after it, stored in one transaction.
+
+    `brief` is set if it changed; it and `growth` are empty in a replay.
     """
 
-    entry: Entry
-    outcome: EventFacts
+    before: RunState | None
     state: RunState
-    brief: Brief | None
-    growth: tuple[Growth, ...]
-    paid_usd: float = 0.0
-    opened: int = 0
+    brief: Brief | None = None
+    growth: tuple[Growth, ...] = ()
 
     @property
-    def run(self) -> Run:
-        return Run(state=self.state, head=self.entry.hash)
+    def run_id(self) -> str:
+        return self.entry.run_id
+
+    @property
+    def state_transition(self) -> str:
+        """Such as `acting->thinking`; an ended run appears with its status."""
+        return f"{_state_name(self.before)}->{_state_name(self.state)}"
+
+    @cached_property
+    def paid_usd(self) -> float:
+        """Price of a reply, or the assumed cost of a lost one; 0 if unknown. Children pay for themselves."""
+        if isinstance(self.event, ModelReplied):
+            return self.event.usage.cost_usd or 0.0
+        return sum([fact.cost_usd or 0.0 for fact in self.facts if isinstance(fact, CallLost)], 0.0)
+
+    @cached_property
+    def opened(self) -> int:
+        """Change in the number of open runs of the caller. Child runs do not count."""
+        was_open = self.before is not None and self.before.waiting.status not in FINAL
+        is_open = self.state.waiting.status not in FINAL
+        if was_open is is_open or not self.state.brief.caller or self.state.brief.as_step:
+            return 0
+        return is_open - was_open
+
+    @property
+    def ended(self) -> bool:
+        return RunEnded in self.kinds
+
+    @property
+    def paused(self) -> bool:
+        return PersonAsked in self.kinds
+
+
+def _state_name(run: RunState | None) -> str:
+    if run is None:
+        return "none"
+    return run.status.value if run.final else run.waiting.kind
 
 
 def commit_of(before: Run | None, transition: Transition) -> Commit:
@@ -155,7 +188,7 @@ def commit_of(before: Run | None, transition: Transition) -> Commit:
         raise ValueError(f"nothing to commit: {transition.ignored}")
     then, head = (before.state, before.head) if before else (None, GENESIS)
     changed = then is None or then.brief is not state.brief
-    growth, kind = growth_of(then, state), type(event).__name__
+    kind = type(event).__name__
     text, led_to = _json(type(event)).dump_json(event, by_alias=True).decode(), facts_text(transition.facts)
     return Commit(
         entry=Entry(
@@ -168,28 +201,13 @@ def commit_of(before: Run | None, transition: Transition) -> Commit:
             previous=head,
             hash=_chain(head, state.run_id, state.version, event.at, kind, text, led_to),
         ),
-        outcome=transition,
+        event=event,
+        facts=transition.facts,
+        before=then,
         state=state,
         brief=state.brief if changed else None,
-        growth=growth,
-        paid_usd=paid_with(event, transition.facts),
-        opened=opened(then, state),
+        growth=growth_of(then, state),
     )
-
-
-def paid_with(event: Event, facts: Iterable[Fact]) -> float:
-    """USD: the price of a reply, or the assumed cost of a lost one; 0 if unknown. Children pay for themselves."""
-    if isinstance(event, ModelReplied):
-        return event.usage.cost_usd or 0.0
-    return sum([fact.cost_usd or 0.0 for fact in facts if isinstance(fact, CallLost)], 0.0)
-
-
-def opened(before: RunState | None, after: RunState) -> int:
-    """Change in the number of open runs of the caller. Child runs do not count."""
-    was_open, is_open = before is not None and before.waiting.status not in FINAL, after.waiting.status not in FINAL
-    if was_open is is_open or not after.brief.caller or after.brief.as_step:
-        return 0
-    return is_open - was_open
 
 
 def growth_of(before: RunState | None, after: RunState) -> tuple[Growth, ...]:

@@ -17,16 +17,16 @@ from pydantic_core import PydanticSerializationError
 
 from agent_service.admission.limits import SharedLimits
 from agent_service.core.brief import Brief
-from agent_service.core.events import ModelReplied, ModelUnavailable
+from agent_service.core.decide import with_reserve
+from agent_service.core.events import ModelReplied, ModelUnavailable, Transition
 from agent_service.core.facts import CallReserved
 from agent_service.core.phases import Action, Decision, Next, Plan, Reflection, Unusable
 from agent_service.core.state import RunState
 from agent_service.core.waiting import OpenCall
 from agent_service.errors import ModelError, Stopped
 from agent_service.kill_switch import KillSwitch
-from agent_service.run.changes import RATE_ERRORS
 from agent_service.run.citations import CitationChecker
-from agent_service.run.ports import Clock, Estimate, Model, ModelAnswer, ModelCall, ModelQuestion
+from agent_service.run.ports import RATE_ERRORS, Clock, Estimate, Model, ModelAnswer, ModelCall, ModelQuestion
 from schemas.argument_schemas import LONGEST_FLAW, argument_flaws, validator_of
 from schemas.values import dataclass
 
@@ -85,17 +85,23 @@ class ModelCaller:
         finally:
             self._wanted.pop(key, None)
 
-    def reserve(self, state: RunState, calling: OpenCall) -> CallReserved | None:
-        """First half of a call, without waiting. None if it has to wait or fails; `think` handles that."""
-        caller, wanted = state.brief.caller, (state.run_id, calling.call)
-        is_free = not (self.slots.locked() or self.kill_switch.holds or wanted in self._wanted)
-        if not (is_free and self.limits.rate_limiter.is_open and self.limits.spending.is_open(caller)):
-            return None
-        with suppress(Exception):
+    def reserve(self, decided: Transition) -> Transition:
+        """Adds the first half of the call that a transition asks for, if it need not wait; else `think` makes it."""
+        state = decided.state
+        if state is None or (calling := state.active_call) is None or not self._is_free(state, calling.call):
+            return decided
+        with suppress(Exception):  # `think` meets it again
             question = self._question(state, calling)
             call = self.model.prepare(question)
-            return self._admitted_as(call, call.estimate, question, state.version) if call.estimate else None
-        return None
+            if call.estimate and (reserving := with_reserve(decided, self._reserved(call.estimate, calling.call))):
+                self._admit(call, call.estimate, question, state.version)
+                return reserving
+        return decided
+
+    def _is_free(self, state: RunState, call: int) -> bool:
+        if self.slots.locked() or self.kill_switch.holds or (state.run_id, call) in self._wanted:
+            return False
+        return self.limits.rate_limiter.is_open and self.limits.spending.is_open(state.brief.caller)
 
     @property
     def under_way(self) -> int:
@@ -148,7 +154,8 @@ class ModelCaller:
         await self.limits.spending.admit(question.state, call.estimate.reserve.cost_usd)
         await self.limits.rate_limiter.admit(tokens)
         self._check_again(tokens)
-        return self._admitted_as(call, call.estimate, question, question.state.version + 1)
+        self._admit(call, call.estimate, question, question.state.version + 1)
+        return self._reserved(call.estimate, question.call)
 
     def _check_again(self, admitted: int) -> None:
         """Raises Stopped."""
@@ -178,14 +185,16 @@ class ModelCaller:
             state=state, call=calling.call, phase=calling.phase, with_plan=state.brief.fused, now=self.clock.now()
         )
 
-    def _admitted_as(self, call: ModelCall, estimate: Estimate, question: ModelQuestion, entry: int) -> CallReserved:
-        state, tokens = question.state, estimate.reserve.tokens
+    def _admit(self, call: ModelCall, estimate: Estimate, question: ModelQuestion, entry: int) -> None:
+        state = question.state
         self._admitted[state.run_id, question.call] = _Admitted(
-            call=call, tokens=tokens, stored_in=entry, words=state.words
+            call=call, tokens=estimate.reserve.tokens, stored_in=entry, words=state.words
         )
+
+    def _reserved(self, estimate: Estimate, call: int) -> CallReserved:
         return CallReserved(
             at=self.clock.now(),
-            call=question.call,
+            call=call,
             model=estimate.model,
             reserve=estimate.reserve,
             prompt_hash=estimate.prompt_hash,

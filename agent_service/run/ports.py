@@ -1,16 +1,18 @@
 """Ports of the agent and their values. Instants are UTC. Errors are defined in `errors`."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
 from pydantic import AwareDatetime
 
 from agent_service.archive.retention import NonNegative
-from agent_service.core.events import ModelUsage, Provenance
+from agent_service.core.events import Event, ModelReplied, ModelUnavailable, ModelUsage, Provenance
+from agent_service.core.facts import CallReserved
 from agent_service.core.phases import Decision, Next, Phase, Unusable
 from agent_service.core.state import RunState
-from agent_service.core.waiting import CallReserve
+from agent_service.core.waiting import CallReserve, Status
+from agent_service.run.journal import Entry
 from schemas.catalog import Catalog
 from schemas.status import Halt
 from schemas.values import dataclass
@@ -155,3 +157,67 @@ class Clock(Protocol):
 
     def new_run_id(self) -> str:
         """`run_` and a ULID, whose 128 bits are the run's trace id."""
+
+
+class Journals(Protocol):
+    async def entries(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[Entry]:
+        """Entries of the run with `seq` > `after`, in order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallCharge:
+    """Effect of an entry on the limits of model calls: `tokens` and `usd` are reserved if `reserved`, else used.
+    `hold_s`: wait that the provider asked for, with its reason.
+    """
+
+    reserved: bool
+    tokens: int = 0
+    usd: float = 0.0
+    replied: bool = False
+    hold_s: float | None = None
+    why: str = ""
+
+
+RecordedCall = tuple[datetime, str, CallCharge]
+"""Instant of the call, run id, charge."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReservedFunds:
+    caller: str
+    usd: float
+
+
+RATE_ERRORS = frozenset({"rate_limit", "overloaded"})
+"""Provider errors after which no run calls the model until the wait is over."""
+
+
+def call_charge(event: Event) -> CallCharge | None:
+    """None for an event that is no part of a model call."""
+    match event:
+        case CallReserved(reserve=reserve):
+            return CallCharge(reserved=True, tokens=reserve.tokens, usd=reserve.cost_usd or 0.0)
+        case ModelReplied(usage=usage):
+            return CallCharge(reserved=False, tokens=usage.input_tokens + usage.output_tokens, replied=True)
+        case ModelUnavailable(error_class=error_class, retry_after_s=hold_s, message=message):
+            held = error_class in RATE_ERRORS and hold_s is not None
+            return CallCharge(reserved=False, hold_s=hold_s if held else None, why=str(message)[:200] if held else "")
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteCommit:
+    """Entry that another process committed. `position`: place in the journal of all runs. `by`: delivery or turn of the
+    commit. `status`: the run's status after it. `size`: bytes of a caller's wake.
+    """
+
+    run_id: str
+    seq: int
+    position: int
+    by: str
+    status: Status
+    caller: str
+    paid_usd: float = 0.0
+    opened: int = 0
+    size: int = 0
+    call: CallCharge | None = None

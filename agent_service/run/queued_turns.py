@@ -17,11 +17,10 @@ from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged
 from agent_service.kill_switch import KillSwitch
-from agent_service.run.changes import RemoteCommit
 from agent_service.run.inbound import CURRENT_MESSAGE, InboundMessage, turn_id
 from agent_service.run.intake import Intake
 from agent_service.run.model_calls import ModelCaller
-from agent_service.run.ports import Clock
+from agent_service.run.ports import Clock, RemoteCommit
 from agent_service.run.recovery import Recovery
 from agent_service.run.turn import Turns
 from agent_service.store.shared import SharedStore

@@ -23,6 +23,7 @@ from agent_service.core.waiting import Status
 from agent_service.errors import Damaged, Stopped, VersionMoved
 from agent_service.kill_switch import KillSwitch
 from agent_service.run import messages
+from agent_service.run.children.executor import ChildRuns
 from agent_service.run.intake import Intake
 from agent_service.run.journal import JournalRecord, Run
 from agent_service.run.messages import Publish
@@ -49,6 +50,7 @@ log = logging.getLogger(__name__)
 @dataclass(slots=True)
 class Recovery:
     turns: Turns
+    children: ChildRuns
     store: RunStore
     publisher: Publisher
     background: Background
@@ -168,7 +170,7 @@ class Recovery:
             if not has_moved and run_id not in self._resumed:
                 for message in messages.outstanding(run.state):
                     await self.publisher.publish(run_id, message, at=run.state.updated_at)
-            await self.turns.children.look_after(run.state)
+            await self.children.settle_all(run.state)
         except Stopped as error:
             self.turns.dispatching.begin(run_id, (run.state.version,))
             self.turns.dispatching.put_off(run_id, (run.state.version,), error)

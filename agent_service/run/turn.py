@@ -24,23 +24,19 @@ from functools import partial
 from weakref import WeakValueDictionary
 
 from agent_service.archive.retention import Tombstone
-from agent_service.core.decide import decide, with_reserve
+from agent_service.core.decide import decide
 from agent_service.core.events import Event, EventFacts, Transition, TurnBroke, WakeAccepted
 from agent_service.core.facts import CallAsked, CallReserved
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Ended, NeedsPerson
 from agent_service.errors import Damaged, VersionMoved
-from agent_service.kill_switch import KillSwitch
 from agent_service.run import journal, messages
-from agent_service.run.changes import ChangeRecord
-from agent_service.run.children.executor import ChildRuns
 from agent_service.run.journal import Commit, Run
 from agent_service.run.messages import Publish
 from agent_service.run.model_calls import CallEvent, ModelCaller
 from agent_service.run.outbox import Dispatching, Outbox, Publisher
-from agent_service.run.ports import ArtifactStore, Clock
+from agent_service.run.ports import Clock
 from agent_service.store.sqlite import RunStore
-from agent_service.trust.proofs import Capabilities
 from groundwork.service.errors import Fatal, TryAgain
 from schemas import subjects
 from schemas.values import dataclass
@@ -53,12 +49,10 @@ BREAKS_BEFORE_THE_END = 3
 log = logging.getLogger(__name__)
 
 Says = Callable[[], Iterable[Publish]]
-OnCommit = Callable[[ChangeRecord], object]
-"""Called after every durable commit."""
+Observer = Callable[[Commit], object]
 
 
-async def _nothing_more(run_id: str) -> None:
-    del run_id  # what is undone is taken up from the store
+async def _nothing(_: object) -> None: ...
 
 
 @dataclass(slots=True)
@@ -67,15 +61,14 @@ class Turns:
     publisher: Publisher
     model_caller: ModelCaller
     clock: Clock
-    on_commit: OnCommit
-    artifacts: ArtifactStore
-    capabilities: Capabilities
-    kill_switch: KillSwitch
-    children: ChildRuns = field(init=False)
+    observers: list[Observer]
+    """Called after every durable commit."""
     outbox: Outbox = field(init=False)
     dispatching: Dispatching = field(init=False)
-    again: Callable[[str], Awaitable[None]] = field(init=False, default=_nothing_more)
+    again: Callable[[str], Awaitable[None]] = field(init=False, default=_nothing)
     """Performs the effects that earlier deliveries of the current message left."""
+    settle_children: Callable[[RunState], Awaitable[None]] = field(init=False, default=_nothing)
+    """Performs what a run owes its children or its parent."""
     accepted: asyncio.Event = field(init=False, default_factory=asyncio.Event)
     """Set when a run was accepted."""
     _breaks: Counter[str] = field(init=False, default_factory=Counter)
@@ -83,8 +76,6 @@ class Turns:
     _locks: WeakValueDictionary[str, asyncio.Lock] = field(init=False, default_factory=WeakValueDictionary)
 
     def __post_init__(self) -> None:
-        told = self.publisher, self.capabilities, self.artifacts, self.kill_switch, self.clock
-        self.children = ChildRuns(self, *told)
         self.dispatching = self.outbox = Outbox(self.store.mark_dispatched)
 
     async def accept(self, event: WakeAccepted, digest: str) -> tuple[str, Transition | None]:
@@ -96,7 +87,7 @@ class Turns:
         run_id = await self.store.accept(commit, digest)
         if run_id != event.run_id:
             return run_id, None
-        self._committed(None, commit)
+        self._committed(commit)
         self.accepted.set()
         return run_id, transition
 
@@ -145,26 +136,18 @@ class Turns:
         raise TryAgain(f"run {run_id}: others keep moving it on")
 
     async def _commit(self, run: Run, transition: Transition) -> Transition:
-        call = self._reserve(transition.state) if CallAsked in transition.kinds else None
-        reserved = with_reserve(transition, call) if call else None
-        commit = journal.commit_of(run, reserved or transition)
+        decided = transition
+        if self.store.calls_model_at_once and CallAsked in transition.kinds:
+            transition = self.model_caller.reserve(decided)
+        commit = journal.commit_of(run, transition)
         try:
             await self.store.commit(commit)
         except BaseException:
-            self._give_back(commit.state, call)
+            if transition is not decided:
+                self.model_caller.abandon_all(commit.run_id, commit.state.calls)
             raise
-        if reserved is None:
-            self._give_back(commit.state, call)
-        self._committed(run.state, commit)
-        return reserved or transition
-
-    def _reserve(self, state: RunState | None) -> CallReserved | None:
-        calling = state.active_call if state and self.store.calls_model_at_once else None
-        return self.model_caller.reserve(state, calling) if state and calling else None
-
-    def _give_back(self, state: RunState, call: CallReserved | None) -> None:
-        if call:
-            self.model_caller.abandon(state.run_id, call.call)
+        self._committed(commit)
+        return transition
 
     async def _check(self, event: Event, made_of: RunState) -> None:
         """Raises VersionMoved for an event of an older state that no longer holds: a result is judged by the pending
@@ -263,7 +246,7 @@ class Turns:
             if not (message.subject.startswith(subjects.TOOL_REQUEST) and await self._has_ended(state)):
                 await self.publisher.publish(state.run_id, message, at=state.updated_at)
         if state.final or state.brief.may_have_children:
-            await self.children.after(state)
+            await self.settle_children(state)
 
     async def _has_ended(self, then: RunState) -> bool:
         """True if the run has ended since: a cancel does not wait for the effects of earlier entries."""
@@ -271,21 +254,22 @@ class Turns:
         now = run.state if run else await self.state(then.run_id)
         return now is not None and now is not then and now.final
 
-    def _committed(self, before: RunState | None, commit: Commit) -> None:
-        self.dispatching.begin(commit.state.run_id, (commit.state.version,))
-        self._remember(commit.run)
-        try:
-            self.on_commit(ChangeRecord.of(commit, before))
-        except Exception:  # who looks on must not break what it looks at
-            log.exception("a commit could not be told of", extra={"run_id": commit.state.run_id})
+    def _committed(self, commit: Commit) -> None:
+        run_id, version = commit.run_id, commit.state.version
+        self.dispatching.begin(run_id, (version,))
+        known = self._known.get(run_id)
+        if known is None or known.state.version < version:  # an accepted run may have begun before
+            self._remember(Run(state=commit.state, head=commit.entry.hash))
+        for observe in self.observers:
+            try:
+                observe(commit)
+            except Exception:  # an observer's error must not fail the turn
+                log.exception("a commit could not be told of", extra={"run_id": run_id})
 
     def _remember(self, run: Run) -> None:
-        run_id = run.state.run_id
-        if (known := self._known.get(run_id)) and known.state.version > run.state.version:
-            return  # an accepted run may begin before who accepted it hears that it is stored
-        self._known[run_id] = run
+        self._known[run.state.run_id] = run
         if run.state.final:
-            del self._known[run_id]
+            del self._known[run.state.run_id]
         elif len(self._known) > REMEMBERED_RUNS:
             self._known.popitem(last=False)
 

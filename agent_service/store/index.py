@@ -9,8 +9,8 @@ from typing import Any
 
 from agent_service.archive.retention import ArtifactTombstone, Tombstone
 from agent_service.core.waiting import Status
-from agent_service.run.changes import ReservedFunds
 from agent_service.run.lines import EVERY_RUN, RunFilter, RunLine, Sum, parse_line
+from agent_service.run.ports import ReservedFunds
 from agent_service.store.database import load_queries
 from agent_service.store.rows import Quarantine, tombstone_of
 from groundwork.sqlite.file import SqliteFile, instant, microseconds

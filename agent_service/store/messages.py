@@ -15,10 +15,9 @@ from pydantic_core import from_json
 from agent_service.archive.retention import ArtifactTombstone, NonNegative, Tombstone
 from agent_service.core.waiting import Status
 from agent_service.errors import NewerVersion, Tampered
-from agent_service.run.changes import CallCharge, call_charge
 from agent_service.run.journal import RULES, Commit, Entry, Growth, encode_brief, encode_state
 from agent_service.run.lines import list_columns
-from agent_service.run.ports import Dismissal
+from agent_service.run.ports import CallCharge, Dismissal, call_charge
 from groundwork.nats.publishing import StoredMessage
 from groundwork.sqlite.file import microseconds
 from schemas import subjects
@@ -228,7 +227,7 @@ class RunRow(StoredHeader):
             opened=commit.opened,
             paid_usd=usd,
             size=wake_bytes,
-            call=call_charge(commit.outcome.event),
+            call=call_charge(commit.event),
         )
 
 

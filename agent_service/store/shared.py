@@ -14,10 +14,9 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from agent_service.errors import VersionMoved
-from agent_service.run.changes import RecordedCall, RemoteCommit
 from agent_service.run.inbound import CURRENT_MESSAGE, WorkMessage, turn_id
 from agent_service.run.journal import Commit, Entry, Run
-from agent_service.run.ports import JournalPosition
+from agent_service.run.ports import JournalPosition, RecordedCall, RemoteCommit
 from agent_service.store.journals import Journal, JournalCache, entry_message
 from agent_service.store.messages import (
     ROW,

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from agent_service.errors import Damaged, VersionMoved, WakeConflict
-from agent_service.run.changes import RecordedCall, call_charge
 from agent_service.run.journal import Commit, Entry, Run
-from agent_service.run.ports import JournalPosition
+from agent_service.run.ports import JournalPosition, RecordedCall, call_charge
 from agent_service.store.database import open_database
 from agent_service.store.index import RunIndex
 from agent_service.store.messages import SideRecord

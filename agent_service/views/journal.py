@@ -12,9 +12,9 @@ from agent_service.history.history import History
 from agent_service.history.items import Item
 from agent_service.history.text import View
 from agent_service.history.words import entry_summary
-from agent_service.run.changes import ChangeRecord, Journals, replay
-from agent_service.run.journal import JournalRecord
-from agent_service.run.ports import ModelQuestion, PromptText
+from agent_service.run.journal import Commit, JournalRecord
+from agent_service.run.ports import Journals, ModelQuestion, PromptText
+from agent_service.run.replay import replay
 
 HIDDEN = "(hidden)"
 REMEMBERED_RUNS = 64
@@ -77,7 +77,7 @@ class JournalReader:
     async def records(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[JournalRecord]:
         return [entry.record() for entry in await self._journals.entries(run_id, after, limit)]
 
-    async def changes(self, run_id: str) -> Sequence[ChangeRecord]:
+    async def changes(self, run_id: str) -> Sequence[Commit]:
         """All entries, each with the state after it as the rules of this version decide it."""
         return tuple(replay(await self._journals.entries(run_id)))
 
@@ -111,21 +111,21 @@ class CallView(View):
     outcome: str
 
 
-def made_call(changes: Sequence[ChangeRecord], number: int) -> Item | None:
+def made_call(changes: Sequence[Commit], number: int) -> Item | None:
     """The newest item of the call."""
     calls = [one for one in History(changes).of_kind("phase") if one.call == number and one.id != f"call:{number}:plan"]
     return calls[-1] if calls else None
 
 
-def question_of(made: Item, changes: Sequence[ChangeRecord]) -> ModelQuestion:
+def question_of(made: Item, changes: Sequence[Commit]) -> ModelQuestion:
     """`changes`: all of the run."""
-    state, now = changes[made.about["asked_in"] - 1].after, made.about["asked_at"]
+    state, now = changes[made.about["asked_in"] - 1].state, made.about["asked_at"]
     phase = made.phase or Phase.PLAN
     return ModelQuestion(state=state, call=made.call or 0, phase=phase, with_plan=state.brief.fused, now=now)
 
 
 def call_view(
-    changes: Sequence[ChangeRecord], number: int, prompt_of: Callable[[ModelQuestion], PromptText]
+    changes: Sequence[Commit], number: int, prompt_of: Callable[[ModelQuestion], PromptText]
 ) -> CallView | None:
     """None if the run made no such call."""
     made = made_call(changes, number)

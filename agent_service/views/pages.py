@@ -25,9 +25,9 @@ from agent_service.history.items import Item, Thought
 from agent_service.history.results import FILES, named_artifacts
 from agent_service.history.text import ask_lines, clipped, duration, instant, one_line, rfc3339
 from agent_service.history.words import clause, waiting_for
-from agent_service.run.changes import replayed_state
 from agent_service.run.human_tasks import open_task, remedy
 from agent_service.run.journal import GENESIS, Entry, JournalRecord
+from agent_service.run.replay import replayed_state
 from groundwork.service.invisible import json_visible, visible
 from groundwork.service.program import loaded
 from schemas.catalog import ToolCommand

@@ -46,13 +46,12 @@ from agent_service.history import log_line
 from agent_service.kill_switch import Draining, HaltControl, KillSwitch
 from agent_service.metrics.wakes import IncomingMetrics
 from agent_service.models.prompts.prompt import as_text
-from agent_service.run.changes import ChangeRecord, RemoteCommit
 from agent_service.run.citations import CitationChecker
 from agent_service.run.intake import Intake, NewRuns
 from agent_service.run.journal import Commit
 from agent_service.run.model_calls import ModelCaller
 from agent_service.run.outbox import Publisher
-from agent_service.run.ports import ModelCall, ModelQuestion
+from agent_service.run.ports import ModelCall, ModelQuestion, RemoteCommit
 from agent_service.run.turn import Turns
 from agent_service.settings import AgentSettings
 from agent_service.store.sqlite import RunStore
@@ -171,9 +170,8 @@ class House:
     async def play(self, commits: Sequence[Commit]) -> str:
         """Let a run happen here; returns its id."""
         for commit in commits:
-            before = await self.store.load(commit.entry.run_id)
             await self.elsewhere([commit])
-            self.feed.announce(ChangeRecord.of(commit, before.state if before else None))
+            self.feed.announce(commit)
         return commits[0].entry.run_id
 
     async def overhear(self, commits: Sequence[Commit]) -> None:
@@ -235,16 +233,11 @@ async def open_house(
         evidence, slots = CitationChecker(archive, MemoryArtifacts()), asyncio.Semaphore(4)
         model_caller = ModelCaller(outside, evidence, clock, kill_switch, limits, slots)
 
-        def committed(change: ChangeRecord) -> None:
-            log_line.write(change)
-            feed.announce(change)
-            quotas.committed(change)
-
         spent = store.spent(clock.now().date())
         quotas.recall(store.open_runs(), {caller: size for caller, (_, size) in spent.items()})
         capabilities, signing = Capabilities(ring), Signing(ring, folder / "store")
         publisher = Publisher(outside, lambda _: True, capabilities, signing, lambda _: "", kill_switch)
-        turns = Turns(store, publisher, model_caller, clock, committed, MemoryArtifacts(), capabilities, kill_switch)
+        turns = Turns(store, publisher, model_caller, clock, [log_line.write, feed.announce, quotas.committed])
         halting = HaltControl(kill_switch, store, MemoryBoard(), turns, clock, lambda: None)
         policy = LimitPolicy(defaults=Limits(deadline_at=NOON), cap_context_bytes=MAX_BODY_BYTES)
         instruments = Instruments()

@@ -1,7 +1,7 @@
 """What is measured of a story, as Prometheus reads it."""
 
 from agent_service.metrics.runs import AgentMetrics
-from agent_service.run.changes import replay
+from agent_service.run.replay import replay
 from groundwork.telemetry.metrics import Instruments
 from tests.core.script import Script
 from tests.projections.journals import entries_of

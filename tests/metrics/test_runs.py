@@ -12,7 +12,7 @@ import pytest
 
 from agent_service.metrics.runs import AgentMetrics
 from agent_service.metrics.wakes import IncomingMetrics
-from agent_service.run.changes import replay
+from agent_service.run.replay import replay
 from agent_service.views.spans.trace import spans_since_rest
 from groundwork.service.errors import TryAgain
 from groundwork.telemetry.metrics import MOST_SERIES, Instruments
@@ -51,7 +51,7 @@ def test_what_a_person_is_asked_waits_until_it_is_decided(
 
 def test_what_cannot_be_measured_is_told_and_harms_no_run(caplog: pytest.LogCaptureFixture) -> None:
     change = next(iter(replay(entries_of(a_framing_run()))))
-    AgentMetrics("anthropic").runs.committed(replace(change, after=None))  # type: ignore[arg-type]
+    AgentMetrics("anthropic").runs.committed(replace(change, state=None))  # type: ignore[arg-type]
     assert [record.levelno for record in caplog.records] == [logging.ERROR]
 
 

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from agent_service.errors import Damaged
-from agent_service.run.changes import replay
 from agent_service.run.journal import Entry, Run
+from agent_service.run.replay import replay
 
 RUN = "run_01JD7Z0000000000000000000A"
 OTHER = "run_01JD7Z0000000000000000000B"
@@ -35,7 +35,7 @@ class Journals:
 
     async def load(self, run_id: str) -> Run | None:
         *_, newest = [None, *replay(self.journals.get(run_id, []))]
-        return Run(state=newest.after, head=newest.entry.hash) if newest else None
+        return Run(state=newest.state, head=newest.entry.hash) if newest else None
 
     async def open_or_changed(self, since: datetime) -> Sequence[str]:
         runs = [(entries, await self.load(run_id)) for run_id, entries in self.journals.items()]

@@ -15,8 +15,9 @@ from agent_service.core.state import RunState
 from agent_service.history.history import History
 from agent_service.history.log_line import log_line
 from agent_service.history.words import entry_summary
-from agent_service.run.changes import ChangeRecord, replay
+from agent_service.run.journal import Commit
 from agent_service.run.ports import PromptText
+from agent_service.run.replay import replay
 from agent_service.views.journal import call_view, timeline_view
 from agent_service.views.pages import pages_of
 from agent_service.views.run import StepDetail, items_of_step, run_view, step_detail
@@ -86,23 +87,23 @@ def diary(courses: Iterable[Script]) -> Iterator[str]:
                 yield without_blank_lines(entry)
 
 
-def items(changes: Sequence[ChangeRecord]) -> list[dict[str, Any]]:
+def items(changes: Sequence[Commit]) -> list[dict[str, Any]]:
     return list(timeline(changes)["items"])
 
 
-def timeline(changes: Sequence[ChangeRecord]) -> dict[str, Any]:
+def timeline(changes: Sequence[Commit]) -> dict[str, Any]:
     view = timeline_view(changes[0].entry.run_id, History(changes))
     return view.model_dump(mode="json", by_alias=True)
 
 
-def of_entry(change: ChangeRecord) -> Iterator[str]:
+def of_entry(change: Commit) -> Iterator[str]:
     line = log_line(change)
     fields = {name: value for name, value in line.fields.items() if name not in OF_EVERY_LINE and value is not None}
     yield f"{change.entry.seq}. {change.entry.kind}: {entry_summary(change)}"
     yield f"   {'WARNING ' if line.level > 20 else ''}{line.message} {json.dumps(fields)}"
 
 
-def of_call(changes: Sequence[ChangeRecord], number: int) -> str:
+def of_call(changes: Sequence[Commit], number: int) -> str:
     view = call_view(changes, number, lambda _: PromptText(system=(), user=(), version=""))
     assert view is not None
     made = view.item
@@ -130,7 +131,7 @@ def why(run: RunState, seen: Observations) -> Iterator[str]:
         yield f"{view.remedy.text}: {view.remedy.command}"
 
 
-def terminal(changes: Sequence[ChangeRecord]) -> str:
+def terminal(changes: Sequence[Commit]) -> str:
     console = Console(file=io.StringIO(), width=LONGEST, color_system=None)
     with console.capture() as captured:
         for item in timeline(changes)["items"]:
@@ -166,6 +167,6 @@ def _pruned(value: Any) -> Any:
     return [_pruned(inner) for inner in value] if isinstance(value, list) else value
 
 
-def step_of(changes: Sequence[ChangeRecord], step: int) -> StepDetail:
+def step_of(changes: Sequence[Commit], step: int) -> StepDetail:
     answers = {change.entry.seq: change for change in changes}
-    return step_detail(changes[-1].after, items_of_step(History(changes), step), answers)
+    return step_detail(changes[-1].state, items_of_step(History(changes), step), answers)

@@ -11,8 +11,8 @@ from agent_service.core.facts import RequestSent
 from agent_service.history.history import History
 from agent_service.history.items import id_of
 from agent_service.history.log_line import log_line
-from agent_service.run.changes import ChangeRecord, replay
 from agent_service.run.journal import Commit
+from agent_service.run.replay import replay
 from agent_service.views.journal import entry_view, timeline_view
 from agent_service.views.pages import pages_of
 from agent_service.views.run import run_view
@@ -36,7 +36,7 @@ def test_every_run_can_be_told_in_every_way_at_every_point(number: int) -> None:
     check_spans(commits, changes, seen)
 
 
-def check_pages(changes: list[ChangeRecord], seen: int) -> None:
+def check_pages(changes: list[Commit], seen: int) -> None:
     """The pages of a beginning are the beginning of the pages; a reply is a line, and one more for its plan."""
     entries = [change.entry for change in changes]
     now, then = pages_of(entries), pages_of(entries[:seen])
@@ -64,7 +64,7 @@ def check_views(commits: list[Commit]) -> None:
         json.dumps(line.fields, allow_nan=False)
 
 
-def check_timeline(changes: list[ChangeRecord]) -> None:
+def check_timeline(changes: list[Commit]) -> None:
     """It only grows, and only what the run is in is open."""
     history, known = History(), dict[str, int]()
     for change in changes:
@@ -75,19 +75,19 @@ def check_timeline(changes: list[ChangeRecord]) -> None:
         assert known.items() <= items.items()
         known = items
         still = {item.kind for item in view.items if item.ended_at is None}
-        assert view.status == change.after.status
-        assert bool(still) is not change.after.final
-        sent = [pending.step for pending in change.after.sent]
+        assert view.status == change.state.status
+        assert bool(still) is not change.state.final
+        sent = [pending.step for pending in change.state.sent]
         open_attempts = [item.step or 0 for item in view.items if item.kind == "attempt" and item.ended_at is None]
         # Told in the order in which they were sent, held in the order of their steps.
         assert sorted(open_attempts) == sent
         assert [item.id for item in view.items if not item.depth] == [
             item.id for item in history.by_id.values() if not item.depth
         ]
-        assert ("phase" in still) is (change.after.active_call is not None)
+        assert ("phase" in still) is (change.state.active_call is not None)
 
 
-def check_spans(commits: list[Commit], changes: list[ChangeRecord], seen: int) -> None:
+def check_spans(commits: list[Commit], changes: list[Commit], seen: int) -> None:
     """What is told of a beginning is a part of the trace, which is one tree with every reply and attempt of a run."""
     entries = [change.entry for change in changes]
     begun, whole = spans_since_rest(entries[:seen], since=EVER), spans_since_rest(entries, since=EVER)
@@ -136,11 +136,11 @@ def test_what_is_open_of_a_gathering_is_what_the_run_waits_for_and_each_request_
     changes, history = list(replay(entries_of(gathered(number)))), History()
     for change in changes:
         history.extend([change])
-        under_way, asked = change.after.pendings, change.after.graphs
-        sent = {id_of(one.name) + f":attempt:{one.attempt}" for one in change.after.sent}
+        under_way, asked = change.state.pendings, change.state.graphs
+        sent = {id_of(one.name) + f":attempt:{one.attempt}" for one in change.state.sent}
         assert {item.id for item in history.by_id.values() if item.ended_at is None and ":attempt:" in item.id} == sent
         still = {one.name[1:] for one in under_way if one.task}
-        still |= {(one.id, one.place[0]) for one in change.after.requests if one.id}
+        still |= {(one.id, one.place[0]) for one in change.state.requests if one.id}
         tasks = history.of_kind("task")
         going_on = {(task.task, task.round) for task in tasks if task.status in ("waiting", "open")}
         assert going_on == still or any(one.stopped for one in asked)

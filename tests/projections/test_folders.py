@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from agent_service.history.results import FILES
-from agent_service.run.changes import ChangeRecord, replay
+from agent_service.run.journal import Commit
+from agent_service.run.replay import replay
 from agent_service.store.shared import SharedStore
 from agent_service.views.workspace import rendering
 from agent_service.views.workspace.files import Workspace
@@ -51,7 +52,7 @@ def keeping_in(workspace: Workspace, journals: Journals, shelf: Shelf | None = N
     return Folders(journals, workspace, shelf or Shelf(), keep=keep)
 
 
-def last(script: Script) -> ChangeRecord:
+def last(script: Script) -> Commit:
     return list(replay(entries_of(script)))[-1]
 
 

@@ -9,9 +9,9 @@ from agent_service.core import events, facts
 from agent_service.history.items import HANDLERS
 from agent_service.history.log_line import log_line
 from agent_service.models.prompts.prompt import as_text
-from agent_service.run.changes import replay
 from agent_service.run.human_tasks import open_task, remedy
 from agent_service.run.ports import PromptText
+from agent_service.run.replay import replay
 from agent_service.views.journal import JournalReader, call_view
 from agent_service.views.pages import pages_of
 from agent_service.views.spans.trace import spans_since_rest

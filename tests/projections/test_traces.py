@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent_service.history.history import rests
-from agent_service.run.changes import replay
+from agent_service.run.replay import replay
 from agent_service.views.spans import sending
 from agent_service.views.spans.sending import MARGIN, TraceMark, Traces
 from agent_service.views.spans.trace import spans_since_rest

@@ -14,6 +14,7 @@ from agent_service.core import limits
 from agent_service.core.brief import Grant
 from agent_service.errors import Damaged
 from agent_service.kill_switch import KillSwitch
+from agent_service.run.children.executor import ChildRuns
 from agent_service.run.children.waking import depth_of
 from agent_service.run.inbound import InboundMessage, InvalidMessage, UnknownRun, correlation_of
 from agent_service.run.messages import Publish
@@ -90,9 +91,11 @@ class Agent:
     def __init__(self, store: Any) -> None:
         self.store, self.artifacts, self.said = store, MemoryArtifacts(), list[Publish]()
         self.capabilities = Capabilities(KeyRing.fresh())
-        parts: Any = (store, self, Thinks(breaks=False), FakeClock(), lambda _: None)
-        parts += (self.artifacts, self.capabilities, KillSwitch())
+        parts: Any = (store, self, Thinks(breaks=False), FakeClock(), [])
+        with_children: Any = (self, self.capabilities, self.artifacts, KillSwitch(), FakeClock())
         self.turns = Turns(*parts)
+        self.children = ChildRuns(self.turns, *with_children)
+        self.turns.settle_children = self.children.settle
 
     async def publish(self, _: str, effect: Publish, **__: object) -> None:
         self.said.append(effect)
@@ -105,7 +108,7 @@ class Agent:
 
     async def hears(self, effect: Publish, *, capable: bool = True) -> None:
         body = with_capability(effect.body, self.capabilities.of_request(effect.proves)) if capable else effect.body
-        await self.turns.children.receive(InboundMessage(subject=effect.subject, body=body, place="7"))
+        await self.children.receive(InboundMessage(subject=effect.subject, body=body, place="7"))
 
 
 @asynccontextmanager
@@ -168,7 +171,7 @@ async def test_a_child_that_cannot_be_read_is_an_error_of_its_step_and_has_spent
     child, grant = child_of(parent), parent.pending.grant
     async with agent(parent, child) as made:
         made.store.quarantine(Damaged(child.state.run_id, "its state"))
-        await made.turns.children.look_after(parent.state)
+        await made.children.settle_all(parent.state)
         (told,) = made.results
     parent = parent >> takes(told)
     assert grant
@@ -183,7 +186,7 @@ async def test_artifacts_of_a_child_are_its_parents_under_names_that_tell_their_
     child = child_of(parent) >> plans() >> returns(output=told) >> reflects("done", PROOF)
     async with agent(parent, child) as made:
         made.artifacts.contents[child.state.run_id, "artifacts/line.txt"] = content
-        await made.turns.children.after(child.state)
+        await made.children.settle(child.state)
         (result,) = made.results
     digest = hashlib.sha256(content).hexdigest()
     name = f"artifacts/line-relayed-{digest[:16]}.txt"

@@ -23,8 +23,8 @@ from agent_service.core.events import Event
 from agent_service.core.facts import CallReserved
 from agent_service.core.waiting import CallReserve
 from agent_service.errors import ModelError, OverQuota
-from agent_service.run.changes import ChangeRecord, RemoteCommit, ReservedFunds, call_charge
 from agent_service.run.journal import Commit
+from agent_service.run.ports import RemoteCommit, ReservedFunds, call_charge
 from agent_service.store.sqlite import RunStore
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import set_up
@@ -89,10 +89,10 @@ class Fleet(VirtualTime):
             task.cancel()
         await asyncio.sleep(0)
 
-    async def store(self, by: SharedLimits, before: Commit | None, commit: Commit, event: Event) -> Commit:
+    async def store(self, by: SharedLimits, commit: Commit, event: Event) -> Commit:
         await self.sleep(LAG_S)
         self.journal.append(commit)
-        state, then = commit.state, before.state if before else None
+        state = commit.state
         told: dict[str, Any] = {"status": state.status, "caller": state.brief.caller, "paid_usd": commit.paid_usd}
         told |= {
             "opened": commit.opened,
@@ -103,7 +103,7 @@ class Fleet(VirtualTime):
         told |= {"run_id": state.run_id, "seq": state.version, "call": call_charge(event)}
         for limits in self.live:
             if limits is by:
-                limits.committed(ChangeRecord.of(commit, then))
+                limits.committed(commit)
             else:
                 limits.elsewhere(RemoteCommit(**told))
         return commit
@@ -115,11 +115,11 @@ class Fleet(VirtualTime):
         await limits.rate_limiter.admit(MAY.tokens)
         self.admitted += 1
         reserves = CallReserved(at=base.entry.at, call=1, model="m", reserve=MAY)
-        reserved = await self.store(limits, base, after(base, reserves), reserves)
+        reserved = await self.store(limits, after(base, reserves), reserves)
         await self.sleep(CALL_S)
         limits.rate_limiter.settle(MAY.tokens, TOKENS)
         answer = replied(reserved, FRAMING)
-        await self.store(limits, reserved, answer, answer.entry.decoded())
+        await self.store(limits, answer, answer.entry.decoded())
 
     async def calls(self, limits: SharedLimits) -> None:
         """One after the other, each put off as long as it is told."""
@@ -137,7 +137,7 @@ class Fleet(VirtualTime):
             try:
                 async with limits.quotas.wake(CALLER):
                     wake = accepted(next(self._numbers), caller=CALLER)
-                    await self.store(limits, None, wake, wake.entry.decoded())
+                    await self.store(limits, wake, wake.entry.decoded())
             except OverQuota:
                 return
 

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from agent_service.background import Background
-from agent_service.core.events import RunStarted
+from agent_service.core.events import RunStarted, Transition
 from agent_service.core.waiting import Status
 from agent_service.kill_switch import Draining, KillSwitch
 from agent_service.run.recovery import Recovery
@@ -27,8 +27,8 @@ class Thinks:
     def __init__(self, breaks: bool) -> None:
         self.asked, self._breaks = 0, breaks
 
-    def reserve(self, *_: object) -> None:
-        return
+    def reserve(self, decided: Transition) -> Transition:
+        return decided
 
     async def think(self, *_: object) -> None:
         self.asked += 1
@@ -42,12 +42,12 @@ class Thinks:
 async def test_effects_that_break_are_tried_again_and_not_for_ever() -> None:
     publisher, model_caller = Quiet(), Thinks(breaks=True)
     async with stored(queued()) as store:
-        parts: Any = (store, publisher, model_caller, FakeClock(), lambda _: None, None, None, KillSwitch())
+        parts: Any = (store, publisher, model_caller, FakeClock(), [])
         turns = Turns(*parts)
         await turns.take(RUN_ID, RunStarted(at=NOON, skills=()))
         for _ in range(2):
             async with asyncio.TaskGroup() as group:
-                also: Any = (store, publisher, Background(group), KillSwitch(), asyncio.Semaphore(1))
+                also: Any = (None, store, publisher, Background(group), KillSwitch(), asyncio.Semaphore(1))
                 Recovery(turns, *also).try_again()
         run = await store.load(RUN_ID)
     assert run
@@ -59,7 +59,7 @@ async def test_effects_that_break_are_tried_again_and_not_for_ever() -> None:
 async def test_who_breaks_over_what_was_committed_breaks_no_run() -> None:
     model_caller = Thinks(breaks=False)
     async with stored(queued()) as store:
-        parts: Any = (store, Quiet(), model_caller, FakeClock(), lambda _: 1 / 0, None, None, KillSwitch())
+        parts: Any = (store, Quiet(), model_caller, FakeClock(), [lambda _: 1 / 0])
         transition = await Turns(*parts).take(RUN_ID, RunStarted(at=NOON, skills=()))
     assert transition.state is not None
     assert (transition.state.status, model_caller.asked) == (Status.RUNNING, 1)

@@ -9,7 +9,7 @@ from typing import Any
 
 from agent_service import app as agent_app
 from agent_service.bus.topology import topology
-from agent_service.run.changes import ChangeRecord
+from agent_service.run.journal import Commit
 from agent_service.settings import AgentSettings
 from agent_service.views.workspace.rendering import Folders
 from ductile_gateway import app as gateway_app
@@ -58,7 +58,7 @@ def configurations(*, shared: bool) -> Mapping[str, tuple[Json, Mapping[str, Jso
 class NoFolders(Folders):
     """Skips the rendering of runs' files."""
 
-    def committed(self, change: ChangeRecord) -> None: ...
+    def committed(self, change: Commit) -> None: ...
 
     async def run(self) -> None: ...
 

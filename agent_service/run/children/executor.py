@@ -13,13 +13,12 @@ import logging
 from contextlib import suppress
 from datetime import datetime
 from pathlib import PurePosixPath
-from typing import Any, Protocol
 
 from pydantic import JsonValue, ValidationError
 
 from agent_service.core import acting, limits
 from agent_service.core.brief import Parent
-from agent_service.core.events import CancelRequested, Transition, WakeAccepted
+from agent_service.core.events import CancelRequested
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Ended, Pending, Status
 from agent_service.errors import ArtifactReplaced, Damaged, WakeConflict
@@ -29,6 +28,7 @@ from agent_service.run.inbound import InboundMessage, InvalidMessage, UnknownRun
 from agent_service.run.messages import Publish, publish
 from agent_service.run.outbox import Publisher
 from agent_service.run.ports import ArtifactStore, Clock
+from agent_service.run.turn import Turns
 from agent_service.trust.proofs import Capabilities
 from schemas import catalog, keys, subjects
 from schemas.catalog import ChildUsage
@@ -42,18 +42,9 @@ DIGEST_DIGITS = 16
 log = logging.getLogger(__name__)
 
 
-class Runs(Protocol):
-    """Turns of all runs, as children need them."""
-
-    async def accept(self, event: WakeAccepted, digest: str) -> tuple[str, Transition | None]: ...
-    async def follow(self, transition: Transition | None) -> None: ...
-    async def current(self, run_id: str) -> RunState | None: ...
-    async def take(self, run_id: str, event: CancelRequested) -> Any: ...
-
-
 @dataclass(slots=True)
 class ChildRuns:
-    runs: Runs
+    turns: Turns
     publisher: Publisher
     capabilities: Capabilities
     artifacts: ArtifactStore
@@ -66,7 +57,7 @@ class ChildRuns:
         Raises InvalidMessage (dead letter; its kind UnknownRun may pass by itself), Damaged and TryAgain.
         """
         request = self._read(arrival)
-        parent = await self.runs.current(request.run_id)
+        parent = await self.turns.current(request.run_id)
         if parent is None:
             raise UnknownRun(request.run_id)
         name = (request.step, request.task or "", request.round or 0)
@@ -74,7 +65,7 @@ class ChildRuns:
             if pending.name == name:
                 await self._see_to(parent, pending)
 
-    async def after(self, state: RunState) -> None:
+    async def settle(self, state: RunState) -> None:
         """Performs what the entry that led to `state` owes: the result of a child, and the cancel of withdrawn
         children. A request that was withdrawn, and is wanted again after a reopening, may be acknowledged already.
         Raises TryAgain.
@@ -86,9 +77,9 @@ class ChildRuns:
             for pending in (*limits.withdrawn_children(state), *awaited):
                 await self._see_to(state, pending)
 
-    async def look_after(self, state: RunState) -> None:
+    async def settle_all(self, state: RunState) -> None:
         """Performs all that the state owes, whatever bus and store have lost. Raises TryAgain."""
-        await self.after(state)
+        await self.settle(state)
         for pending in limits.awaited_children(state):
             await self._see_to(state, pending)
 
@@ -96,15 +87,15 @@ class ChildRuns:
         """Wakes the child, publishes its result, or cancels it if it is no longer wanted."""
         run_id = limits.child_run_id(parent.run_id, pending)
         try:
-            child = await self.runs.current(run_id)
+            child = await self.turns.current(run_id)
         except Damaged as error:
             log.warning("a child is left alone", extra={"run_id": parent.run_id, "why": str(error)})
             await self._tell(lost(asked_by(parent, pending), run_id, str(error), at=pending.requested_at))
             return
         if child is None and pending in limits.awaited_children(parent):
             await self._wake(parent, pending)
-            child = await self.runs.current(run_id)
-        now = await self.runs.current(parent.run_id) or parent  # it may have ended meanwhile, or asked again
+            child = await self.turns.current(run_id)
+        now = await self.turns.current(parent.run_id) or parent  # it may have ended meanwhile, or asked again
         if child is None:
             return
         if any(one.name == pending.name for one in limits.awaited_children(now)):
@@ -121,14 +112,14 @@ class ChildRuns:
             return
         anew = self.clock.new_run_id()  # unlike any other acceptance of it
         with suppress(WakeConflict):  # it was accepted meanwhile
-            _, accepted = await self.runs.accept(event, anew)
-            await self.runs.follow(accepted)
+            _, accepted = await self.turns.accept(event, anew)
+            await self.turns.follow(accepted)
 
     async def _cancel(self, parent: RunState, pending: Pending, run_id: str) -> None:
         what = f"has ended ({parent.status})" if parent.final else f"gave up its step {pending.step}"
         reason = f"the run {parent.run_id} {what}, and waits for it no more"
         event = CancelRequested(at=self.clock.now(), reason=reason, by=f"run {parent.run_id}")
-        await self.runs.take(run_id, event)
+        await self.turns.take(run_id, event)
 
     async def _answer(self, child: RunState) -> None:
         result = ended(child)

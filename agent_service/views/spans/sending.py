@@ -18,8 +18,8 @@ from typing import Protocol
 
 from agent_service.errors import Damaged
 from agent_service.history.history import rests
-from agent_service.run.changes import ChangeRecord, Journals
-from agent_service.run.journal import Entry
+from agent_service.run.journal import Commit, Entry
+from agent_service.run.ports import Journals
 from agent_service.trust.identity import trace_id
 from agent_service.views.spans.trace import Content, spans_since_rest
 from groundwork.service import store_folder
@@ -93,7 +93,7 @@ class Traces:
         """True if all runs since the mark must be sent."""
         self._work = asyncio.Event()
 
-    def committed(self, change: ChangeRecord) -> None:
+    def committed(self, change: Commit) -> None:
         if rests(change):
             self._enqueue(change.entry.run_id, change.at)
 

@@ -19,9 +19,8 @@ from typing import Protocol
 from agent_service.core.state import RunState
 from agent_service.errors import Damaged, Tampered
 from agent_service.history.results import NamedArtifact, kept_artifacts
-from agent_service.run.changes import ChangeRecord, Journals
-from agent_service.run.journal import Entry, Run, flaw_in_chain
-from agent_service.run.ports import ArtifactReader
+from agent_service.run.journal import Commit, Entry, Run, flaw_in_chain
+from agent_service.run.ports import ArtifactReader, Journals
 from agent_service.views.workspace.files import MAX_BYTES, Listing, TooLarge, Unsafe, Workspace
 from groundwork.service.errors import TryAgain
 from groundwork.service.json_log import Outage
@@ -136,9 +135,9 @@ class Folders:
         self._turn = asyncio.Lock()
         self._outage = Outage("the disk for files of runs, or what they are made of,", log)
 
-    def committed(self, change: ChangeRecord) -> None:
-        run_id, ended = change.after.run_id, change.ended
-        if ended and not change.after.artifacts:
+    def committed(self, change: Commit) -> None:
+        run_id, ended = change.state.run_id, change.ended
+        if ended and not change.state.artifacts:
             self._dequeue(run_id)
             self._ended[run_id] = None
             if len(self._ended) > self._keep:

@@ -7,8 +7,8 @@ from itertools import zip_longest
 from typing import Literal, Protocol
 
 from agent_service.history.results import FILES, NamedArtifact, kept_artifacts
-from agent_service.run.changes import replay
 from agent_service.run.journal import Entry, flaw_in_chain
+from agent_service.run.replay import replay
 from agent_service.views.pages import pages_of
 from agent_service.views.workspace.files import Listing, TooLarge, Unsafe
 from schemas.values import dataclass

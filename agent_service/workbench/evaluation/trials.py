@@ -20,10 +20,11 @@ from agent_service.core.waiting import Status
 from agent_service.kill_switch import KillSwitch
 from agent_service.metrics.wakes import IncomingMetrics
 from agent_service.models.settings import open_model
-from agent_service.run.changes import ChangeRecord
+from agent_service.run.children.executor import ChildRuns
 from agent_service.run.citations import CitationChecker
 from agent_service.run.inbound import InboundMessage, InvalidMessage
 from agent_service.run.intake import Intake, NewRuns
+from agent_service.run.journal import Commit
 from agent_service.run.model_calls import ModelCaller
 from agent_service.run.outbox import Publisher
 from agent_service.run.ports import Model, ModelQuestion
@@ -188,7 +189,9 @@ class World:
         evidence = CitationChecker(store, artifacts)
         caller = ModelCaller(self.model, evidence, bus, kill_switch, limits, asyncio.Semaphore(1))
         publisher = Publisher(bus, lambda _: True, capabilities, Signing(ring, folder), lambda _: "", kill_switch)
-        self._turns = Turns(store, publisher, caller, bus, self._committed, artifacts, capabilities, kill_switch)
+        self._turns = Turns(store, publisher, caller, bus, [self._committed])
+        self._children = ChildRuns(self._turns, publisher, capabilities, artifacts, kill_switch, bus)
+        self._turns.settle_children = self._children.settle
         new_runs = NewRuns(
             policy=trial.scenario.settings.policy(),
             fused=setup.fused,
@@ -261,14 +264,14 @@ class World:
             return
         request = Envelope[ToolRequest].model_validate_json(body).payload
         if request.executor == subjects.SERVICE_AGENT:
-            await self._turns.children.receive(arrival)
+            await self._children.receive(arrival)
         else:
             await self.gateway.take(request)
         if request.attempt == 1 and request.task is None:
             self._person_acts(self._runs[request.run_id], "during_step", request.step)
 
-    def _committed(self, change: ChangeRecord) -> None:
-        state, before = change.after, change.before.waiting if change.before else None
+    def _committed(self, change: Commit) -> None:
+        state, before = change.state, change.before.waiting if change.before else None
         self._runs[state.run_id] = state
         if state.status in (Status.PAUSED, Status.ESCALATED) and type(before) is not type(state.waiting):
             self._person_acts(state, "when_escalated" if state.status is Status.ESCALATED else "when_paused")

@@ -2,7 +2,7 @@
 
 from agent_service.core.waiting import Status
 from agent_service.run import journal, messages
-from agent_service.run.changes import replay
+from agent_service.run.replay import replay
 from schemas import subjects
 from schemas.events import envelope_of
 from tests.core.rules.reading import Story, after, commits_of, entries
@@ -11,9 +11,9 @@ from tests.core.rules.reading import Story, after, commits_of, entries
 def the_journal_folds_to_the_same_states_and_the_same_facts(story: Story) -> None:
     commits = commits_of(story)
     replayed = list(replay(commit.entry for commit in commits))
-    assert [change.after for change in replayed] == [commit.state for commit in commits]
-    assert [change.facts for change in replayed] == [commit.outcome.facts for commit in commits]
-    assert replayed[-1].after == after(story[-1])
+    assert [change.state for change in replayed] == [commit.state for commit in commits]
+    assert [change.facts for change in replayed] == [commit.facts for commit in commits]
+    assert replayed[-1].state == after(story[-1])
     assert journal.flaw_in_chain([commit.entry for commit in commits]) is None
 
 

@@ -88,10 +88,8 @@ def ask_reflection(state: RunState) -> RunState:
 
 def ask_again(state: RunState, asking: OpenCall, flaws: tuple[Text, ...], *, reply: Unusable | None = None) -> RunState:
     """Asks for a decision again, because of its `flaws`. `reply`: the reply that was no decision."""
-    state, repairs = (
-        with_decision_status(state, "unusable" if reply else "refused", "invalid_decision", flaws),
-        asking.repairs + 1,
-    )
+    state = with_decision_status(state, "unusable" if reply else "refused", "invalid_decision", flaws)
+    repairs = asking.repairs + 1
     if repairs > state.brief.limits.max_repairs:
         if asking.phase is Phase.COMPACT:
             return ask_reflection(notes.compacted(state, state.facts))
@@ -122,17 +120,17 @@ def unverified(state: RunState, why: Text) -> RunState:
 # Events of the open call
 
 
-def on_reserved(state: RunState, event: CallReserved) -> RunState:
+def on_reserved(state: RunState, asking: OpenCall, event: CallReserved) -> RunState:
     """Records the call's reserve, unless a budget forbids it. An earlier reserve was left by a dead process."""
-    state, asking = with_lost_call(state), _open_call(state)
+    state = with_lost_call(state)
     if reached := limits.reached_before_a_call(state, event.reserve):
         return out_of_budget(state, reached, question=asking)
     return replace(state, waiting=Thinking(asking=asking, reserve=event.reserve))
 
 
-def on_unavailable(state: RunState, event: ModelUnavailable) -> RunState:
+def on_unavailable(state: RunState, asking: OpenCall, event: ModelUnavailable) -> RunState:
     """Waits, pauses, fails or escalates by the event's remedy. Charges only the cost that the call may have had."""
-    asking, remedy, why = _open_call(state), event.remedy, event.message
+    remedy, why = event.remedy, event.message
     if remedy == "hold":
         waiting = Thinking(asking=asking, still_since=event.at)
         return _postponed(with_lost_call(state), waiting, event.retry_after_s or 0.0, why)
@@ -158,11 +156,6 @@ def on_unavailable(state: RunState, event: ModelUnavailable) -> RunState:
     delay_s = wished_s if wished_s is not None and 0 <= wished_s <= LONGEST_WAIT_S else backoff_s
     again = Thinking(asking=replace(asking, tries=asking.tries + 1))
     return _postponed(state, again, delay_s, say("model_unavailable", why=why))
-
-
-def _open_call(state: RunState) -> OpenCall:
-    assert state.open_call is not None, "the caller has matched the call"
-    return state.open_call
 
 
 def _postponed(state: RunState, waiting: Thinking, delay_s: float, why: Text) -> RunState:

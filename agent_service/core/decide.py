@@ -105,10 +105,10 @@ def _start(state: RunState, event: RunStarted) -> RunState:
     return asking.ask(started, Phase.FRAME)
 
 
-def _of_its_call(decider: Decider) -> Decider:
+def _of_its_call(decider: Callable[[RunState, OpenCall, Any], RunState]) -> Decider:
     def decided(state: RunState, event: CallReserved | ModelReplied | ModelUnavailable) -> RunState | Text | Denied:
-        asked = state.open_call
-        return decider(state, event) if asked and event.call == asked.call else _why_ignored(state, event)
+        call = state.open_call
+        return decider(state, call, event) if call and event.call == call.call else _why_ignored(state, event)
 
     return decided
 

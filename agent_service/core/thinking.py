@@ -33,9 +33,8 @@ from schemas.values import replace
 NEWER = (say("said_newer"),)
 
 
-def on_reply(state: RunState, reply: ModelReplied) -> RunState:
-    asking, made, replies = state.open_call, reply.provenance, state.replies
-    assert asking is not None, "the caller has matched the call"
+def on_reply(state: RunState, asking: OpenCall, reply: ModelReplied) -> RunState:
+    made, replies = reply.provenance, state.replies
     if made and made.reply_id:
         replies = {**replies, made.schema_hash: made.reply_id}
     state = replace(

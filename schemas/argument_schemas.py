@@ -1,7 +1,7 @@
-"""Arguments against the JSON Schema of their command: the same where they are planned and where they are carried out.
+"""Validation of arguments against the JSON Schema of their command, for the agent that plans and the executor.
 
-References that leave the schema are refused, patterns are matched in linear time, and the parts are bounded, counted
-with what their references stand for: the schema comes with a plugin, and its arguments from a model.
+A plugin brings the schema, and a model the arguments: references out of the schema are refused, patterns match in
+linear time, and the number of parts is bounded, with references expanded.
 """
 
 import json
@@ -19,11 +19,11 @@ MOST_PARTS = 5_000
 _DEFINITIONS = ("$defs", "definitions")
 _MOVING = ("$dynamicRef", "$recursiveRef")
 
-Way = frozenset[str]
+RefPath = frozenset[str]
 
 
 def validator_of(schema: Mapping[str, JsonValue]) -> Any:
-    """Compiled once for each schema. Raises ValueError for one that cannot be used."""
+    """Returns a cached validator. Raises ValueError for an unusable schema."""
     _check_size(schema)
     try:
         return _compiled(jsonschema_rs.canonical.json.to_string(schema))
@@ -41,19 +41,19 @@ def schema_flaw(schema: Mapping[str, JsonValue]) -> str | None:
 
 
 def argument_flaws(validator: Any, arguments: JsonValue, *, most: int, whole: str = "") -> tuple[str, ...]:
-    return tuple(_told(error, whole) for error in islice(validator.iter_errors(arguments), most))
+    return tuple(_described(error, whole) for error in islice(validator.iter_errors(arguments), most))
 
 
 def _check_size(schema: Mapping[str, JsonValue]) -> None:
     root = {name: part for name, part in schema.items() if name not in _DEFINITIONS}
-    waiting: list[tuple[object, Way]] = [(root, frozenset())]
+    waiting: list[tuple[object, RefPath]] = [(root, frozenset())]
     for _ in range(MOST_PARTS):
         if not waiting:
             return
-        part, way = waiting.pop()
-        waiting += [(below, way) for below in _below(part)]
-        if isinstance(part, Mapping) and (reference := _reference(part)) and reference not in way:
-            waiting.append((_at(schema, reference), way | {reference}))
+        part, path = waiting.pop()
+        waiting += [(below, path) for below in _below(part)]
+        if isinstance(part, Mapping) and (reference := _reference(part)) and reference not in path:
+            waiting.append((_at(schema, reference), path | {reference}))
     if waiting:
         raise ValueError(f"it has more than {MOST_PARTS} parts, each reference counted as what it stands for")
 
@@ -87,7 +87,7 @@ def _compiled(schema: str) -> Any:
     return jsonschema_rs.validator_for(schema, offline=True, pattern_options=jsonschema_rs.RegexOptions())
 
 
-def _told(error: jsonschema_rs.ValidationError, whole: str) -> str:
+def _described(error: jsonschema_rs.ValidationError, whole: str) -> str:
     place, flaw = "/".join(map(str, error.instance_path)) or whole, _flaw(error)
     return (f"{place}: {flaw}" if place else flaw)[:LONGEST_FLAW]
 

@@ -1,19 +1,19 @@
-"""Answers of a program that may be anybody: no more is held of one than it may have, and what is no JSON is none."""
+"""Bounded buffers and lenient JSON for answers of untrusted programs."""
 
 import json
 from collections.abc import Iterator
 
 LARGEST_JSON = 16 << 20
-"""Bytes of a JSON answer, and of a line of an event stream."""
+"""Bytes of a JSON answer, or of a line of an event stream."""
 LARGEST_FILE = 64 << 20
 
 
 class TooLong(Exception):
-    """The answer has more bytes than it may have."""
+    """The answer exceeds its bound."""
 
 
 class Bounded(bytearray):
-    """Bytes that come in pieces, at most `most` at a time."""
+    """A buffer of at most `most` bytes."""
 
     def __init__(self, most: int) -> None:
         super().__init__()

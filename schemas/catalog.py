@@ -1,8 +1,8 @@
 """The tools that an executor offers to the agent: request and reply on the subject `ductile-gateway.catalog`.
 
-A tool has a name (what the model says), a route (the last token of its requests' subject) and commands. `read` and
-idempotent commands may be repeated; a `write` whose outcome is unknown never is. The `agent` tool is a run that is
-started by a run; the agent carries it out itself.
+A tool has a name (for the model), a route (the last token of its requests' subject) and commands. `read` and idempotent
+commands may be repeated; a `write` with an unknown outcome never is. The tool `agent` starts a child run; the agent
+serves it itself.
 """
 
 import operator
@@ -15,11 +15,11 @@ from schemas.events import Constraints
 from schemas.fields import Goal, JsonObject, Text, ToolName, Wire
 
 UNNAMED = "unnamed"
-"""What the agent calls an executor that does not say its name. A request to it names no executor."""
+"""The agent's name for an anonymous executor. A request to it names no executor."""
 
 
 Approve = Literal["never", "always", "untrusted"]
-"""When a person must allow a command: `untrusted` once untrusted content is in the run."""
+"""Approval by a person: `untrusted` requires it once the run holds untrusted content."""
 Effect = Literal["local", "external"]
 Output = Literal["trusted", "untrusted"]
 
@@ -27,9 +27,8 @@ Output = Literal["trusted", "untrusted"]
 class ToolCommand(Wire):
     """One command of a tool. `input_schema` is a JSON Schema of an object.
 
-    `effect`: whether a write acts inside this system and can be undone (`local`), or not (`external`); null
-    where it is not declared, which counts as external. `approve`: as the operator wants it; null: by tier and effect.
-    `output`: as that of its tool, where it is another.
+    `effect`: a write inside this system that can be undone is `local`, any other `external`; null counts as external.
+    `approve`: the operator's rule; null applies the rule by tier and effect. `output` overrides that of the tool.
     """
 
     name: ToolName
@@ -43,12 +42,11 @@ class ToolCommand(Wire):
 
 
 class ToolOffer(Wire):
-    """A tool that an executor can carry out. `timeout_s` is how long one attempt may take there, in seconds.
+    """A tool that an executor serves. One attempt may take `timeout_s` seconds.
 
-    `executor` is set by the agent: the name of the executor that offered it. `output`: `untrusted` where its results
-    hold untrusted content; null, where it is not declared, counts as that. `continues`: false where it never asks
-    for more, so that no text of its is read as if it did.
-    `echoes_capability`: each result brings back the `capability` of its request; one without it counts for nothing.
+    The agent sets `executor` to the name of the offering executor. `output`: results hold `untrusted` content; null
+    counts as untrusted. `continues`: false if the tool never asks for continuations, so that none of its texts is read
+    as one. `echoes_capability`: each result brings back the `capability` of its request; one without it is refused.
     """
 
     name: ToolName
@@ -66,7 +64,7 @@ class ToolOffer(Wire):
 
 
 class Catalog(Wire):
-    """All tools that `executor` offers. `revision` is a hash of the content, where the executor tells one."""
+    """All tools of `executor`. `revision`: a hash of the content, if the executor sends one."""
 
     revision: str = ""
     tools: tuple[ToolOffer, ...]
@@ -79,19 +77,19 @@ _LONGEST_S = 86400.0
 
 
 class AgentCall(Wire):
-    """What a child is to do. `tools`: those of the run that asks that it may use; null for all of them. Of the
-    `constraints` it gets less where the run that asks has less left."""
+    """Arguments of the tool `agent`. `tools`: a subset of the parent's tools; null allows all. `constraints` are capped
+    by the parent's remaining budgets."""
 
     goal: Goal
     constraints: Constraints = Constraints.model_construct()
     context: JsonObject = Field(default_factory=dict)
     tools: Annotated[tuple[ToolName, ...], Field(min_length=1)] | None = None
     evidence: tuple[JsonObject, ...] = ()
-    """What other tasks brought that this one depends on."""
+    """Results of the tasks that this one depends on."""
 
 
 class ChildUsage(Wire):
-    """What a child spent, with all that its own children spent: the numbers of Spent, and its steps."""
+    """Spending and steps of a child, including its own children's."""
 
     calls: Annotated[int, Field(ge=0)] = 0
     input_tokens: Annotated[int, Field(ge=0)] = 0
@@ -105,7 +103,7 @@ class ChildUsage(Wire):
 
 
 def agent_tool() -> ToolOffer:
-    """As runs get it that may start others. The child asks by itself for what a person must allow."""
+    """The tool `agent`, for runs that may start children. A child asks for approvals itself."""
     command = ToolCommand(
         name=COMMAND,
         description="Let another agent pursue a goal of its own, to its end.",
@@ -115,7 +113,7 @@ def agent_tool() -> ToolOffer:
         input_schema=_arguments(),
     )
     return ToolOffer(
-        echoes_capability=True,  # what answers for a run is made of that run's own state, and of nothing on the bus
+        echoes_capability=True,  # the agent makes results of children from their states, not from the bus
         name=NAME,
         route=subjects.SERVICE_AGENT,
         description=(

@@ -1,8 +1,8 @@
-"""What a tool says that needs something before it can answer: its continuation (the proposal on plugin loops).
+"""Continuations: a tool's request for more, before it can answer (the proposal on plugin loops).
 
 Either one retrieval, `{"action": "retrieve", "query", "profile"?, "reason"?, "confidence"?}`, or several tasks that may
-wait for each other, `{"action": "multi-step", "tasks": […], "reason"?, "confidence"?}`. A task without an id is
-`task-<n>` by its place. Fields, ids, dependencies and cycles are checked here; tools and numbers by the agent.
+depend on each other, `{"action": "multi-step", "tasks": […], "reason"?, "confidence"?}`. A task without an id is
+`task-<n>` by its position. Fields, ids, dependencies and cycles are checked here; tools and numbers by the agent.
 """
 
 import re
@@ -33,7 +33,7 @@ from schemas.markdown_form import is_form, read_form
 from schemas.values import dataclass
 
 AGAIN = "again"
-"""How asking the tool again that asked is named beside its tasks: none of them may have that id."""
+"""Reserved: names the request that asks the tool again."""
 LONGEST_TEXT = 4096
 MOST_TASKS = 1000
 MOST_OF_A_CYCLE = 50
@@ -45,11 +45,11 @@ _RULES = {
     "extra_forbidden": "is not a field of this action",
     "model_type": "must be an object",
 }
-"""pydantic's kinds of flaws in words that follow the name of a field."""
+"""Texts for pydantic's error types, to follow the name of a field."""
 
 
 class ContinuationInvalid(ValueError):
-    """A continuation that cannot be used. Its text names every flaw, each with its field or its line."""
+    """An unusable continuation. The text names every flaw with its field or line."""
 
 
 def _said(text: str) -> str:
@@ -96,7 +96,7 @@ class _Wire(BaseModel):
 
 
 class Retrieve(_Wire):
-    """One retrieval. `profile`: how thoroughly, by a name that the retrieval tool knows."""
+    """One retrieval. `profile`: the thoroughness, by a name that the retrieval tool knows."""
 
     action: Literal["retrieve"]
     query: Said
@@ -106,7 +106,6 @@ class Retrieve(_Wire):
 
     @property
     def tasks(self) -> "tuple[RetrieveTask, ...]":
-        """It alone, as the first task."""
         asked = self.model_dump(include={"action", "query", "profile", "reason"})
         return (RetrieveTask(id="task-1", **asked),)
 
@@ -121,7 +120,7 @@ class _Task(_Wire):
 
 
 class RetrieveTask(_Task):
-    """A retrieval among the tasks. It is handed the results of those that it depends on."""
+    """A retrieval among tasks. It gets the results of the tasks that it depends on."""
 
     action: Literal["retrieve"]
     query: Said
@@ -131,9 +130,8 @@ class RetrieveTask(_Task):
 
 
 class PluginTask(_Task):
-    """One call of a tool, which is handed the results of the tasks that it depends on.
-
-    `input`: its arguments, or a text for a tool that takes one."""
+    """One call of a tool. It gets the results of the tasks that it depends on. `input`: arguments, or a text for a tool
+    that takes one."""
 
     action: Literal["plugin"]
     plugin: ToolName
@@ -147,7 +145,7 @@ Task = RetrieveTask | PluginTask
 
 
 class MultiStep(_Wire):
-    """Several tasks. Those that wait for no other are done at the same time, as far as the agent's limits go."""
+    """Several tasks. Independent ones run in parallel, within the agent's limits."""
 
     action: Literal["multi-step"]
     reason: Said | None = None
@@ -184,7 +182,7 @@ class MultiStep(_Wire):
 
 
 def _flaws_of(tasks: Sequence[Task]) -> Iterator[tuple[int, str, str]]:
-    """Each flaw: the place of its task, counted from 0, the field, and what is wrong with it."""
+    """Yields the index of the task, the field, and the flaw."""
     first = {task.id: place for place, task in reversed(list(enumerate(tasks)))}
     for place, task in enumerate(tasks):
         if first[task.id] != place:
@@ -209,13 +207,13 @@ CONTINUATION: TypeAdapter[Continuation] = TypeAdapter(
 
 
 def read_continuation(result: ToolOutput | None) -> Continuation:
-    """What a tool result of status `continuation` asks for: the object in `continuation`, or else the markdown form in
+    """Parses a tool result of status `continuation`: the object in `continuation`, or else the markdown form in
     `summary`, `markdown` or `excerpt`. Raises ContinuationInvalid."""
-    told = result.model_dump() if result else {}
-    if told.get("continuation") is not None:
-        return parse_continuation(told["continuation"])
-    is_whole = told.get("artifact_path") is None  # else the excerpt may be cut between two tasks
-    texts = (told.get(name) for name in ("summary", "markdown", *(("excerpt",) if is_whole else ())))
+    fields = result.model_dump() if result else {}
+    if fields.get("continuation") is not None:
+        return parse_continuation(fields["continuation"])
+    is_whole = fields.get("artifact_path") is None  # else the excerpt may be cut between two tasks
+    texts = (fields.get(name) for name in ("summary", "markdown", *(("excerpt",) if is_whole else ())))
     form = next((text for text in texts if isinstance(text, str) and is_form(text)), None)
     if form is None:
         raise ContinuationInvalid("the result has neither 'continuation' nor the markdown form ('## Plugin Result')")
@@ -229,7 +227,7 @@ def read_continuation(result: ToolOutput | None) -> Continuation:
 
 
 def parse_continuation(value: object) -> Continuation:
-    """The JSON form. Raises ContinuationInvalid, which names each field as `tasks.2.query`, counted from 0."""
+    """Parses the JSON form. Raises ContinuationInvalid, which names fields as `tasks.2.query`, counted from 0."""
     try:
         return CONTINUATION.validate_python(value)
     except ValidationError as error:
@@ -256,8 +254,7 @@ Status = Literal["success", "error", "continuation"]
 
 @dataclass(frozen=True, slots=True)
 class PluginResult:
-    """`plugin`: its name, as it says. `text`: the answer of a success, the reason of an error; empty beside a
-    continuation."""
+    """`plugin`: its own name for itself. `text`: the answer of a success, or the reason of an error."""
 
     status: Status
     plugin: str
@@ -267,7 +264,7 @@ class PluginResult:
 
 
 def read_plugin_result(text: str) -> PluginResult:
-    """Reads a text that `is_form`. Raises ValueError with the line, or as `parse_continuation` does."""
+    """Parses a text that `is_form`. Raises ValueError with the line, or as `parse_continuation` does."""
     form = read_form(text)
     status, continuation = cast("Status", form.status), None  # read_form takes no other
     if form.request is not None:

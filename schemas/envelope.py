@@ -1,12 +1,12 @@
-"""Headers of a message (correlation, trace context, CloudEvents 1.0), and the forms in which others may send theirs.
+"""Message headers (correlation, trace context, CloudEvents 1.0), and the accepted forms of inbound messages.
 
-    enveloped    {"type", "payload", "dedupe_key"?}; it stays so whatever its headers say (ours carry ce-* beside it)
+    enveloped    {"type", "payload", "dedupe_key"?}; its headers do not matter (ours carry ce-* as well)
     structured   CloudEvents 1.0 in JSON: {"specversion", "id", "source", "type", "data"}
     binary       CloudEvents 1.0 in ce-* headers (its NATS protocol binding), with the payload as the body
-    bare         the payload alone: what it is follows from its subject
+    bare         the payload alone: its subject says the type
 
-A CloudEvent's source and id together (CloudEvents 1.0, 3.1) are the dedupe key where its data has none; an id that is a
-key of this contract is the key itself. A rejection names what it relates to, and quotes nothing else of the message.
+A CloudEvent's source and id together (CloudEvents 1.0, 3.1) are the dedupe key if its data has none; an id that is a
+key of this contract is the key itself. A rejection names its message, and quotes nothing else of it.
 """
 
 import base64
@@ -26,9 +26,9 @@ RUN_ID = "Agentic-Run-Id"
 TRACEPARENT = "traceparent"
 CAPABILITY = "Agentic-Capability"
 SIGNATURE = "Agentic-Signature"
-"""Who says this: `<key id>.<base64url>` of an Ed25519 signature over subject, newline and body."""
+"""`<key id>.<base64url>` of an Ed25519 signature over subject, newline and body."""
 HEAD = "Agentic-Head"
-"""With what is told of a run: its newest entry, the hash of that, and a MAC of the agent, for itself to know again."""
+"""The run's newest entry, its hash, and a MAC by which the agent recognises both."""
 RETRIED_BY = "Agentic-Retried-By"
 
 
@@ -43,11 +43,8 @@ def event_headers(
     span_id: str = "",
     sampled: bool = True,
 ) -> dict[str, str]:
-    """Headers for one event. `at` is RFC 3339; `trace_id` 32 hex digits (the W3C trace of the run), which is recorded
-    if it is `sampled`.
-
-    The span id (16 hex digits) is derived from the dedupe key unless it is given, so that a message published again
-    carries the same context.
+    """Headers of one event. `at` is RFC 3339; `trace_id` 32 hex digits (the W3C trace of the run). The span id (16 hex
+    digits) is derived from the dedupe key unless it is given, so that a message published again has the same context.
     """
     span_id = span_id or hashlib.sha256(dedupe_key.encode()).hexdigest()[:16]
     correlation = {TRACEPARENT: f"00-{trace_id}-{span_id}-{sampled:02d}", RUN_ID: run_id}
@@ -78,13 +75,13 @@ _SHAPES = {
 
 
 class Misshapen(ValueError):
-    """A CloudEvent that carries no event of this contract; the text says why, and quotes nothing of it."""
+    """A CloudEvent without an event of this contract; the text names the flaw, and quotes nothing."""
 
 
 def to_envelope(subject: str, body: bytes, headers: Mapping[str, str]) -> bytes:
-    """`body` in the envelope. Raises Misshapen."""
+    """Puts `body` into the envelope. Raises Misshapen."""
     if body.startswith(f'{{"type":"{subject}","payload":'.encode()):
-        return body  # as our own services write it: read once, by the model
+        return body  # written by our own services: the model parses it, and nobody else
     message = json_object(body)
     if message is None or "payload" in message:
         return body
@@ -97,7 +94,7 @@ def to_envelope(subject: str, body: bytes, headers: Mapping[str, str]) -> bytes:
 
 
 def with_capability(body: bytes, capability: str) -> bytes:
-    """A message of ours whose payload holds `capability`, which is of letters, digits and ._- alone, first of all."""
+    """Puts `capability` (letters, digits and ._- only) first into the payload of our own message."""
     before, opens, after = body.partition(b'"payload":{')
     return b"".join((before, opens, b'"capability":"', capability.encode(), b'",', after))
 
@@ -180,12 +177,12 @@ class RejectedMessage(Protocol):
 def rejection(
     refused: RejectedMessage, *, stream: str, reason: str, source: str, at: datetime
 ) -> tuple[Envelope[Rejected], dict[str, str]]:
-    """The event that says so, and its headers: in the trace of the message that was refused.
+    """The `agent.rejected` event and its headers, in the trace of the refused message.
 
-    Raises ValueError for a rejection that was refused itself: to reject that would never end.
+    Raises ValueError for a refused rejection: rejecting that would never end.
     """
     if refused.subject == subjects.REJECTED:
-        raise ValueError("of a rejection no rejection is told")
+        raise ValueError("a rejection is not rejected again")
     event = Envelope[Rejected](
         type=subjects.REJECTED,
         payload=_told(refused, reason),

@@ -1,8 +1,8 @@
 """The events on the bus, as frozen pydantic models (RFC-103; external sibling card).
 
-A message's subject is its `type`; its body is one JSON object `{"type", "payload", "dedupe_key"?}`. Unknown payload
-fields are tolerated from outside (start, tool result, cancel, signal) and never invented inside (what we send).
-Instants are RFC 3339 UTC ending in `Z`. Fields are added, never renamed or removed within a version.
+A message's subject is its `type`; its body is one JSON object `{"type", "payload", "dedupe_key"?}`. Unknown fields of
+inbound payloads (start, tool result, cancel, signal) are dropped; outbound payloads have none. Instants are RFC 3339
+UTC ending in `Z`. Within a version fields are added, never renamed or removed.
 """
 
 import operator
@@ -34,24 +34,23 @@ from schemas.fields import (
 )
 
 MAX_MESSAGE_BYTES = 1024 * 1024
-"""A message with its headers, whatever a server would take; larger content is an artifact."""
+"""Bytes of a message with its headers, whatever the server allows; larger content is an artifact."""
 RESERVED_KEYS = frozenset({"run_id", "step", "tool", "tool_command", "attempt", "wake_id", "capability"})
 """Correlation keys: no content of a payload, a result or a model's reply may override them (RFC-103)."""
 GIVEN_KEYS = frozenset({"evidence", "continuations", "continuations_left"})
-"""What the agent hands on with a sub-request beside its arguments: what others brought, and how often its asker has
-been asked. It is the agent's word alone: of a plan, and of what a tool asks for, these names are dropped."""
-
+"""Fields that the agent adds to a sub-request's arguments: results of tasks, and counts of continuations. Plans and
+tools may not set them: these names are dropped."""
 LONGEST_MESSAGE = 8192
 ARTIFACT_PATH = re.compile(r"artifacts/[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-"""How an artifact of a run is named in events; to be matched in full."""
+"""Path of a run's artifact in events; for `fullmatch`."""
 
 
 Capability = Annotated[str | None, Field(pattern=r"^[A-Za-z0-9._~-]{1,200}$", exclude_if=operator.not_)]
-"""What shows that a result answers a request: opaque to its executor, who brings it back as it came."""
+"""Proof that a result answers a request: opaque to the executor, which returns it unchanged."""
 
 
 class Constraints(Wire):
-    """What the caller allows a run to spend. `max_loops` and `max_steps` are two names of one number."""
+    """Limits that the caller sets for a run. `max_loops` and `max_steps` are two names of one number."""
 
     max_loops: Count | None = None
     max_steps: Count | None = None
@@ -74,18 +73,18 @@ class AgenticStart(Wire):
     """Goal or context hold untrusted content, such as the body of a webhook."""
     by: By = None
     parent_run_id: Annotated[Id | None, Field(exclude_if=operator.not_)] = None
-    """The run that asked for this one, and waits for it."""
+    """The run that waits for this one."""
     depth: Annotated[int, Field(strict=True, ge=0, le=1000, exclude_if=operator.not_)] = 0
-    """How many agents called each other to get here. Never believed where it is less than the parent's and one."""
+    """Number of agents above this one. Raised to the parent's depth plus one if it is less."""
 
 
 class ToolRequest(OutboundModel):
-    """The agent asks for one attempt of one step. The subject's last token is the route that serves the tool.
+    """The agent asks for one attempt of one step. The subject's last token is the route of the tool.
 
-    `executor` is who offered the tool, if it said its name: any other leaves the request alone.
-    `task` and `round` are of a sub-request: what the step's tool, or one of its tasks, asked for before it can answer.
-    `capability` is to be brought back with the result, here or in the header `Agentic-Capability`. `untrusted`: the run
-    holds untrusted content, and so may the arguments; what is written by them is to be marked as such.
+    `executor` names the service that offered the tool, if it has a name: any other ignores the request. `task` and
+    `round` name a sub-request, which the step's tool or one of its tasks asked for. The result returns `capability`, in
+    its payload or in the header `Agentic-Capability`. `untrusted`: the run holds untrusted content, and so may the
+    arguments; an executor marks what it writes from them.
     """
 
     run_id: Id
@@ -104,8 +103,8 @@ class ToolRequest(OutboundModel):
 
 
 class Execution(Wire):
-    """How an executor carried out a call: its own id of it, how often it ran the tool for it, and the tool's last
-    words. `last_error`: of the run before."""
+    """An executor's own facts of a call: its id, the number of times it ran the tool, and the end of the tool's stderr.
+    `last_error`: that of the run before."""
 
     job_id: Annotated[Text | None, Lenient] = None
     attempts: Annotated[Count | None, Lenient] = None
@@ -124,10 +123,7 @@ class Execution(Wire):
 
 
 class ToolError(Execution):
-    """Why a call failed. `class` says what to do; `retryable` says whether another attempt can help.
-
-    What an executor knows besides: its own id of the call, how often it ran the tool for it, and the tool's last words.
-    """
+    """The failure of a call. `class` says what to do; `retryable`: another attempt can help."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True, defer_build=True)
     error_class: Text = Field(alias="class", default="tool_error", max_length=64)
@@ -136,16 +132,16 @@ class ToolError(Execution):
 
 
 def _error_of_text(value: object) -> object:
-    """A text in the place of an error is its message: RFC-103 gives errors no shape."""
+    """Takes a text as the error's message: RFC-103 gives errors no shape."""
     if not isinstance(value, str):
         return value
     return {"class": "error", "message": value.strip()[:LONGEST_MESSAGE] or "no reason given"}
 
 
 class ToolOutput(Wire):
-    """What a call brought: large content is an artifact, named by its path below the run, with an excerpt here.
+    """The output of a call. Large content is an artifact, named by its path below the run, with an excerpt here.
 
-    Further fields are kept. An executor that knows them tells `job_id` and `attempts`, as in ToolError."""
+    Further fields are kept, among them an executor's `job_id` and `attempts`, as in ToolError."""
 
     model_config = ConfigDict(frozen=True, extra="allow", allow_inf_nan=False, defer_build=True)
     __pydantic_extra__: dict[str, Json]
@@ -155,9 +151,9 @@ class ToolOutput(Wire):
 
 
 class Correlation(Wire):
-    """What a tool result relates to. `attempt`: absent, as in RFC-103, it is the one that is pending. `task` and
-    `round`: of a sub-request. `capability`: of the request; an executor whose offer says that it echoes them has to
-    bring it."""
+    """The request that a tool result answers. Without `attempt`, as in RFC-103, it is the pending one. `task` and
+    `round` name a sub-request. `capability`: that of the request; required if the tool's offer says that it is
+    echoed."""
 
     run_id: Id
     step: Count
@@ -169,8 +165,8 @@ class Correlation(Wire):
 
 
 class ToolResult(Correlation):
-    """The outcome of one attempt of one step, or of a sub-request of it: then it names the `task` and `round` of the
-    request. `continuation`: the tool needs more first, which `result` says (`schemas.continuation`)."""
+    """The outcome of one attempt of one step, or of a sub-request with its `task` and `round`. Status `continuation`:
+    the tool needs tasks first, which `result` names (`schemas.continuation`)."""
 
     status: Literal["ok", "error", "continuation"]
     result: ToolOutput | None = None
@@ -179,7 +175,7 @@ class ToolResult(Correlation):
     ] = None
     completed_at: Instant
     untrusted: Annotated[bool, Field(exclude_if=operator.not_)] = False
-    """What came holds untrusted content, whatever the tool declares: a webhook answered."""
+    """The result holds untrusted content, whatever the tool declares: a webhook answered."""
 
 
 class Cancel(Wire):
@@ -190,15 +186,15 @@ class Cancel(Wire):
 
 SignalKind = Literal["message", "answer", "approve", "reject", "resume", "raise_budget"]
 Outcome = Literal["ran", "did_not_run", "look"]
-"""What a person says of a write in doubt: it was carried out, it was not, or the agent may look by itself."""
+"""A person's word on a write in doubt: it ran, it did not, or the agent is to look itself."""
 
 
 class Signal(Wire):
     """A person speaks to a run: a message, an answer, a ruling, a resume, or a larger budget.
 
-    `approve` names the `arguments_hash` that `agent.waiting` told, and may name the step; so may `reject`. An `answer`
-    to a question, or to an escalation, which it reopens, is in `message`; budgets may be raised with it. `outcome`: of
-    the write in doubt that a run escalated for; `message` then says what the tool brought.
+    `approve` names the `arguments_hash` of `agent.waiting`, and may name the step; so may `reject`. An `answer` to a
+    question, or to an escalation, which it reopens, is in `message`; it may raise budgets. `outcome`: that of the write
+    in doubt that a run escalated for; `message` then has the tool's result.
     """
 
     run_id: Id
@@ -210,7 +206,7 @@ class Signal(Wire):
     arguments_hash: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")] | None = None
     outcome: Outcome | None = None
     untrusted: Annotated[bool, Field(exclude_if=operator.not_)] = False
-    """The message is a stranger's: it informs the run, which heeds it no more than a result."""
+    """The message is untrusted content: it informs the run, and is no order."""
     by: By = None
 
 
@@ -228,9 +224,9 @@ class Tally(OutboundModel):
 
 
 class Progress(OutboundModel):
-    """One committed phase or step. `seq` is the journal's; it can be published again from the journal.
+    """One committed phase or step. `seq` is the number of its journal entry.
 
-    A reply that serves several phases commits them as one entry: each is told, in their order, with the same `seq`.
+    A reply that serves several phases is one entry: each phase is published in order, with the same `seq`.
     """
 
     run_id: Id
@@ -242,13 +238,12 @@ class Progress(OutboundModel):
     definition_of_done: Tally
     budget: BudgetUse
     trace_url: Text | None = None
-    """Where the run's trace is shown."""
 
 
 class _Lifecycle(OutboundModel):
     run_id: Id
     has_callback: bool = False
-    """Whether the run asked for its ending to be sent somewhere. Where that is the gateway asks of the agent."""
+    """The run's ending is to be sent to a callback; the gateway asks the agent for its address."""
 
 
 class Usage(OutboundModel):
@@ -257,7 +252,7 @@ class Usage(OutboundModel):
 
 
 class Completed(_Lifecycle):
-    """Published exactly once per completed run, and only when every item of the definition of done is ticked."""
+    """Published exactly once per completed run, and only if every item of the definition of done is ticked."""
 
     goal: Text
     outcome: Text
@@ -280,7 +275,7 @@ class _NotCompleted(_Lifecycle):
 
 
 class Escalated(_NotCompleted):
-    """The run hands itself to a person. `resumable` is true while it is paused and a signal can set it going."""
+    """The run hands itself to a person. `resumable`: it is paused, and a signal can continue it."""
 
     resumable: bool = False
 
@@ -294,12 +289,11 @@ class Cancelled(_NotCompleted):
 
 
 class Waiting(_Lifecycle):
-    """A run rests for a person. `kind` says what for.
+    """A run waits for a person, for a reason of `kind`.
 
-    `approval`: of `command` of `tool` with `arguments`, or (without a tool) of a framing, which `arguments` then hold;
-    an approval names `arguments_hash`. `question`: see `question` and `choices`. `budget`: more of it. `in_doubt`:
-    whether `step` was carried out; the run has escalated, and an answer reopens it. `task` and `round`: what is asked
-    about is that sub-request of the step.
+    `approval`: of `command` of `tool` with `arguments`, or (without a tool) of the framing in `arguments`; the answer
+    names `arguments_hash`. `question`: see `question` and `choices`. `budget`: it is spent. `in_doubt`: `step` may or
+    may not have run; the run has escalated, and an answer reopens it. `task` and `round` name a sub-request.
     """
 
     kind: Literal["approval", "question", "budget", "in_doubt"]
@@ -311,7 +305,7 @@ class Waiting(_Lifecycle):
     command: ToolName | None = None
     arguments: JsonObject | None = None
     arguments_json: Annotated[Text | None, Field(exclude_if=lambda text: text is None)] = None
-    """The same as compact JSON in the order of the tool's schema: shown where a reader of JSON would round numbers."""
+    """`arguments` as compact JSON in the order of the tool's schema, for readers that would round numbers."""
     arguments_hash: Text | None = None
     question: Text | None = None
     choices: tuple[Text, ...] = ()
@@ -322,7 +316,7 @@ class Waiting(_Lifecycle):
 
 
 class Reopened(_Lifecycle):
-    """A person's answer set an escalated run going again. `answer_to`: the class of the escalation."""
+    """A person's answer reopened an escalated run. `answer_to`: the class of the escalation."""
 
     by: Text
     answer_to: Text
@@ -330,7 +324,7 @@ class Reopened(_Lifecycle):
 
 
 class Rejected(OutboundModel):
-    """A message was refused and is a dead letter now. What is told of it was read leniently, and may be missing."""
+    """A message was refused and is a dead letter now. Its fields are read leniently, and may be missing."""
 
     subject: Text
     stream_seq: Count
@@ -340,7 +334,7 @@ class Rejected(OutboundModel):
     step: Annotated[Count | None, Lenient] = None
     reason: Text
     repeat_as: Text | None = None
-    """The Nats-Msg-Id for a corrected message: under the one it had, JetStream would still drop it as a duplicate."""
+    """The Nats-Msg-Id for a corrected message: JetStream would drop one under the old id as a duplicate."""
 
 
 Payload = TypeVar("Payload", bound=BaseModel)
@@ -356,7 +350,7 @@ class Envelope(BaseModel, Generic[Payload]):
     dedupe_key: str | None = None
 
     def body(self) -> bytes:
-        """The message body: compact JSON in UTF-8."""
+        """Compact JSON in UTF-8."""
         return self.model_dump_json(by_alias=True).encode()
 
 
@@ -378,10 +372,10 @@ OUTBOUND: dict[str, type[BaseModel]] = {
     subjects.REOPENED: Reopened,
     subjects.REJECTED: Rejected,
 }
-"""What the agent publishes, by subject (tool requests by the subject before the route). The gateway rejects too."""
+"""Events of the agent by subject (tool requests without the route). The gateway publishes rejections, too."""
 
 
 @cache
 def envelope_of(subject: str) -> type[Envelope[Any]]:
-    """The model of a message on `subject`. It takes some milliseconds to be made."""
+    """The model of a message on `subject`. Cached, because it takes some milliseconds to build."""
     return Envelope.__class_getitem__((INBOUND | OUTBOUND)[subject])  # type: ignore[return-value] # the model of that payload

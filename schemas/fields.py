@@ -1,4 +1,4 @@
-"""The types of fields in events, replies and settings; and what was found wrong, as a text that repeats no value.
+"""Field types of events, replies and settings, and validation errors as texts that repeat no value.
 
 Texts hold no NUL and no lone surrogate, which SQLite and JSON readers refuse; numbers are finite; instants have a zone.
 """
@@ -28,7 +28,7 @@ from schemas import subjects
 
 
 class Wire(BaseModel):
-    """What others send: unknown fields are left out."""
+    """Inbound: unknown fields are dropped."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, defer_build=True)
 
@@ -56,18 +56,18 @@ _WORDS = tuple(
         (r"Input should be ", "must be "),
     )
 )
-"""What pydantic says, and what a person is told: it names what only Python knows."""
+"""Plain texts for pydantic's messages, which name Python types."""
 
 
 def validation_flaws(error: ValidationError, *, whole: str = "body", most: int | None = 3) -> str:
     found = error.errors(include_url=False, include_input=False, include_context=False)[:most]
-    # clipped, because a name that is not ours may be of any length
+    # cut, because a sender may choose a name of any length
     places = (".".join(map(str, flaw["loc"]))[:LONGEST_PLACE] for flaw in found)
     return "; ".join(f"{place or whole}: {plain_rule(flaw['msg'])}" for place, flaw in zip(places, found, strict=True))
 
 
 def plain_rule(message: str) -> str:
-    """The words of a rule, as they follow the name of a field."""
+    """A pydantic message as plain text, to follow the name of a field."""
     found = ((pattern.match(message), pattern, said) for pattern, said in _WORDS)
     return next((pattern.sub(said, message, count=1) for match, pattern, said in found if match), message)
 
@@ -149,11 +149,11 @@ Goal = Annotated[Text, AfterValidator(_goal)]
 Id = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._:-]{1,128}$")]
 ToolName = Annotated[str, StringConstraints(pattern=subjects.NAME.pattern)]
 TaskId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_.-]{0,255}$")]
-"""A sub-request of a step, as its asker named it; behind the name of its asker and a dot, where that is a task too."""
+"""Name of a sub-request; a task of a task has its asker's name and a dot before it."""
 MAX_COUNT = 2**53 - 1
 Count = Annotated[int, Field(strict=True, ge=1, le=MAX_COUNT)]
 LONGEST_STDERR = 2048
-"""Characters of it that are told; its end, where the cause stands, is the executor's to choose."""
+"""Characters of stderr that are kept. Executors send its end, where the cause is."""
 
 
 def _if_fit(value: object, fit: ValidatorFunctionWrapHandler) -> object:
@@ -164,13 +164,13 @@ def _if_fit(value: object, fit: ValidatorFunctionWrapHandler) -> object:
 
 
 Lenient = WrapValidator(_if_fit)
-"""A fact told besides: one that does not fit is left out, and the result that it came with is kept."""
+"""An optional detail: an invalid one is dropped, and the rest of the message is kept."""
 By = Annotated[Text | None, Lenient, Field(exclude_if=lambda by: by is None)]
-"""Who a message is from, in its sender's own word: recorded beside the known sender, and never trusted."""
+"""The sender's own claim: recorded beside the known sender, and never trusted."""
 
 
 class OutboundModel(BaseModel):
-    """What we say: nothing is in it that has no name here."""
+    """Outbound: unknown fields are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, populate_by_name=True, defer_build=True)
 
@@ -180,7 +180,7 @@ Round = Annotated[Count | None, Field(exclude_if=operator.not_)]
 
 
 class BudgetUse(OutboundModel):
-    """What the run has spent and may spend; a limit that is not set is null."""
+    """Spending and limits of the run; a limit that is not set is null."""
 
     steps: int
     max_steps: int
@@ -191,13 +191,13 @@ class BudgetUse(OutboundModel):
     cost_usd: float | None
     max_cost_usd: float | None
     lost_tokens: int = 0
-    """Set aside for model calls whose reply was never heard: perhaps spent, so they count against the limit."""
+    """Tokens of model calls whose reply was lost: possibly spent, so they count against the limit."""
     lost_cost_usd: float | None = 0.0
     deadline_at: Instant
 
 
 class DoneItem(OutboundModel):
-    """`quotes`: the words that show it, one for each `evidence`; absent where there are none."""
+    """`quotes`: one for each `evidence`; absent if there are none."""
 
     id: Text
     text: Text

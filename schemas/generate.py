@@ -1,9 +1,9 @@
-"""Writes the contract for readers in any language: JSON Schemas, an AsyncAPI 3.0.0 document, and NATS accounts.
+"""Generates the contract for all languages: JSON Schemas, an AsyncAPI 3.0.0 document, and NATS accounts.
 
-`python -m schemas.generate` writes schemas/generated/; `--check` writes nothing and exits 1 where that folder is not
-what the models say. The document is from the agent's point of view: what it receives as it is validated, what it sends
-as it is serialised. Published objects are open: fields are added within a version. JetStream's facts stand under
-`x-jetstream`.
+`python -m schemas.generate` writes schemas/generated/; `--check` only exits 1 if that folder differs from
+the models. The AsyncAPI document takes the agent's point of view: inbound schemas are for validation, outbound ones
+for serialisation. Published objects are open, because fields are added within a version. `x-jetstream` describes
+streams and consumers.
 """
 
 import argparse
@@ -56,7 +56,7 @@ MODELS: dict[str, type[BaseModel]] = {
 
 
 def main(argv: Sequence[str] | None = None, folder: Path = GENERATED) -> None:
-    """The command line. Raises SystemExit: 1 where `--check` finds a difference, 2 for unknown arguments."""
+    """Raises SystemExit: 1 if `--check` finds a difference, 2 for unknown arguments."""
     parser = argparse.ArgumentParser(prog="python -m schemas.generate", description="Write schemas/generated/.")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when the folder is not fresh")
     if not parser.parse_args(argv).check:
@@ -84,7 +84,6 @@ def differences(folder: Path) -> list[str]:
 
 
 def documents() -> dict[str, bytes]:
-    """By file name."""
     files = {f"{name}.{VERSION}.json": _json_schema(name) for name in MODELS} | {"asyncapi.json": _asyncapi()}
     accounts = permissions.accounts(permissions.SHIPPED, permissions.key_variable).encode()
     return {name: _text(document) for name, document in files.items()} | {"nats-accounts.conf": accounts}
@@ -118,7 +117,7 @@ def _body(name: str, refs: str) -> Json:
 
 
 def _published(schema: Any) -> Any:
-    """Open, and without what only pydantic needs."""
+    """The schema, open for new fields and without keywords that only pydantic needs."""
     if isinstance(schema, list):
         return [_published(item) for item in schema]
     if not isinstance(schema, dict):
@@ -186,7 +185,7 @@ def _channel_facts(event: str) -> Json:
 
 
 def _stream(name: str) -> Json:
-    # Ages and sizes are the operator's to set: no part of the contract.
+    # The operator sets ages and sizes: they are no part of the contract.
     retention = "workqueue" if name == subjects.STREAM_STARTS else "limits"
     return {"subjects": list(subjects.STREAMS[name]), "storage": "file", "retention": retention}
 

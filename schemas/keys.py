@@ -1,8 +1,8 @@
-"""Dedupe keys and ids, as functions: the only place that formats them.
+"""Dedupe keys and call ids: the only place that formats them.
 
 A dedupe key is also the message's `Nats-Msg-Id`. From attempt 2 on the keys of a step end in `:attempt:<a>`, so that a
-retry is not swallowed as a duplicate of the first attempt. A sub-request of a step is named by its `task` and
-`asked_in`, the round in which it is asked for; without them it is the step's own.
+retry is not dropped as a duplicate of the first attempt. `task` and `asked_in` (its round) name a sub-request; without
+them a key names the step's own request.
 """
 
 import re
@@ -32,10 +32,10 @@ KEYS_OF_TASKS = {
 }
 
 RETRY_SUFFIX = ":attempt:{attempt}"
-"""What the keys of a tool request and of its result end in from attempt 2 on."""
+"""Suffix of the keys of a tool request and of its result from attempt 2 on."""
 
 PHASE_SUFFIX = ":{phase}"
-"""What the key of a progress ends in whose entry tells a later phase too: both have the same `seq`."""
+"""Suffix of a progress key if the same entry (`seq`) publishes a later phase, too."""
 
 LATE_SUFFIX = ":late"
 _TASK = r"(?P<task>[a-z0-9_.-]+):(?P<round>[1-9]\d{0,8}):"
@@ -49,7 +49,7 @@ def _attempt(attempt: int) -> str:
 
 
 def dedupe_key(event: str, run_id: str = "", seq: int = 0, **names: str | int) -> str:
-    """The key of an event, or of the first attempt of one, by the names that DEDUPE_KEYS has for it."""
+    """The key of an event, or of its first attempt, with the names in its template in DEDUPE_KEYS."""
     return DEDUPE_KEYS[event].format(run_id=run_id, seq=seq, **names)
 
 
@@ -74,7 +74,7 @@ def late_result(run_id: str, step: int, attempt: int, task: str | None = None, a
 
 
 def task_of_result(dedupe_key: str, run_id: str, step: int) -> tuple[str | None, int | None] | None:
-    """The task and round of the result with that key, each None for the step's own; None for another key."""
+    """Task and round of the result with that key, each None for the step's own. Returns None for another key."""
     of_step = f"{_of(run_id, step, None, None)}:"
     named = _RESULT.fullmatch(dedupe_key.removeprefix(of_step)) if dedupe_key.startswith(of_step) else None
     return _sub_request(named) if named else None
@@ -92,7 +92,7 @@ def capability_fields(
 
 
 def task_of_call(call_key: str, run_id: str, step: int, tool: str) -> tuple[str | None, int | None] | None:
-    """The task and round of the call of that step and tool, each None for the step's own; None for another."""
+    """Task and round of a call of that step and tool, each None for the step's own. Returns None for another call."""
     of_step = f"{run_id}:{step}:"
     named = _CALL.fullmatch(call_key.removeprefix(of_step)) if call_key.startswith(of_step) else None
     return _sub_request(named) if named and named["tool"] == tool else None

@@ -1,4 +1,4 @@
-"""The markdown form of a plugin's answer (the proposal on plugin loops), read line by line. Pure text, strict.
+"""Parser of the markdown form of a plugin's answer (the proposal on plugin loops): line by line, and strict.
 
     ## Plugin Result
     Status: continuation
@@ -13,9 +13,9 @@
     Query: Values of variable X
     DependsOn: none
 
-A field is `Name: value` on one line, or `Name:` with a fenced block (```) below it. Names are written as here. With the
-status `success` or `error`, what follows the first blank line after the fields is the text of the answer, and is not
-read. What the fields of a request mean is said by `schemas.continuation`.
+A field is `Name: value` on one line, or `Name:` with a fenced block (```) below it. Names are case-sensitive. With the
+status `success` or `error`, the text after the first blank line is the answer, and is not parsed.
+`schemas.continuation` defines the fields of a request.
 """
 
 import json
@@ -40,8 +40,7 @@ _FENCE = re.compile(r"(`{3,})[^`]*")
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """`text`: what follows the fields of a success or an error. `request`: the continuation in its JSON form, not
-    checked yet."""
+    """`text`: the answer of a success or an error. `request`: the continuation in its JSON form, unchecked."""
 
     status: str
     plugin: str
@@ -55,7 +54,7 @@ def is_form(text: str) -> bool:
 
 
 def read_form(text: str) -> Form:
-    """Raises ValueError for the first line that does not fit: `line 7: …`."""
+    """Raises ValueError for the first invalid line: `line 7: …`."""
     lines = _LineReader(text)
     lines.heading(RESULT)
     head = lines.fields(HEAD_FIELDS, ends_at_blank=True)
@@ -81,7 +80,7 @@ def read_form(text: str) -> Form:
 
 
 class _LineReader:
-    """`at`: how many of them are read."""
+    """`at`: number of lines read."""
 
     def __init__(self, text: str) -> None:
         self._lines = [line.rstrip() for line in text.split("\n")]
@@ -120,7 +119,7 @@ class _LineReader:
         return found
 
     def fields(self, names: Mapping[str, str], *, ends_at_blank: bool = False) -> dict[str, str]:
-        """Those up to the next heading, by their names in the JSON form."""
+        """Fields up to the next heading, by their names in the JSON form."""
         found: dict[str, str] = {}
         self.skip_blank()
         while self.line is not None and not _HEADING.fullmatch(self.line) and (self.line or not ends_at_blank):
@@ -138,7 +137,7 @@ class _LineReader:
         return found
 
     def _block(self) -> str:
-        """The fenced block below the line in hand, if there is one; its last line is in hand then."""
+        """Reads the fenced block below the current line, if there is one, up to its last line."""
         below = self._lines[self.at + 1 :]
         if not below or not (fence := _FENCE.fullmatch(below[0])):
             return ""

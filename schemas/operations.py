@@ -1,8 +1,8 @@
-"""The table of operations: what callers may ask of the agent, over HTTP and on the bus.
+"""The table of operations of the agent, over HTTP and on the bus.
 
-HTTP routes, the micro service, OpenAPI and the permissions of roles are built from it. The client looks operations up
-here; its typed methods are written by hand. docs/API.md repeats the table, and a test compares them. The agent serves
-an operation by the method of its name, in a room that `serving.py` registers.
+HTTP routes, the micro service, OpenAPI and the permissions of roles are built from it; the client looks operations up
+here. docs/API.md repeats the table, and a test compares them. The agent serves an operation by the method of its name,
+in a class that `serving.py` registers.
 """
 
 from collections.abc import Iterable
@@ -12,9 +12,9 @@ from schemas import subjects
 from schemas.values import dataclass
 
 Scope = Literal["wake", "read", "control", "operate"]
-"""`control` is of one run, `operate` of the whole agent: to stop, drain or prune it, and to see to dead letters."""
+"""`control` changes one run, `operate` the whole agent: stop, drain, prune, dead letters."""
 Asker = Literal["publisher", "approver", "observer", "gateway"]
-"""Roles on the bus that have the permission of single endpoints; an operator has it of all."""
+"""Roles on the bus with permissions for single endpoints; an operator has all."""
 Tag = Literal["runs", "people", "insight", "dead letters", "operation", "service"]
 
 RUN = "/v1/runs/{run_id}"
@@ -24,10 +24,10 @@ SHOWS_RUNS = ("/v1/runs", "/v1/counts", "/v1/usage", "/v1/inbox", "/v1/events")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """`does` says what it does, in a few words. Without `path` it is on the bus alone, without `endpoint` over HTTP.
+    """`does` describes it in a few words. Without `path` it is on the bus only, without `endpoint` over HTTP only.
 
-    `scope`: None for everybody. `status`: of its answer over HTTP; 202 for what is accepted and goes on. `errors`: HTTP
-    statuses beyond those that follow from what it takes. `listed`: whether documents tell of it.
+    `scope` None needs no token. `status`: that of its HTTP answer; 202 if the work goes on. `errors`: HTTP statuses
+    beyond those that follow from its request. `listed`: API documents have it.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Operation:
 
     @property
     def shows_runs(self) -> bool:
-        """Its answer has to be as new as the shared log."""
+        """True if its answer must be as new as the shared log."""
         return (self.method == "GET" and self.path.startswith(SHOWS_RUNS)) or self.subject == subjects.RUN_STANDING
 
 
@@ -152,5 +152,5 @@ BY_NAME = {operation.name: operation for operation in OPERATIONS}
 
 
 def endpoint_subjects(role: Asker, operations: Iterable[Operation] = OPERATIONS) -> tuple[str, ...]:
-    """The subjects of the endpoints that a role may ask."""
+    """Subjects of the endpoints that a role may ask."""
     return tuple(operation.subject for operation in operations if role in operation.roles)

@@ -1,9 +1,9 @@
-"""Who may say and hear what on the bus, by role, and the accounts of a NATS server in its configuration language.
+"""Permissions on the bus by role, and the accounts of a NATS server in its configuration language.
 
-A login is a role and a name, and hears answers under an inbox of its own, `_INBOX.<name>`. Only the setup may make,
-change or remove a stream. A login that makes consumers, asks a pull consumer for messages or reads them directly
-(`$JS.API.DIRECT`) names the subject that they are sent to, and so speaks there without leave: an executor has none of
-these. Its requests are pushed to it, on a subject that `agentic setup --executor NAME=ROUTE` sets.
+A login is a role and a name, and gets answers under its own inbox, `_INBOX.<name>`. Only the setup may create, change
+or delete a stream. A login that creates consumers, pulls messages or reads them directly (`$JS.API.DIRECT`) chooses the
+subject that they are sent to, and so could publish anywhere: an executor has none of these permissions. Its requests
+are pushed to it, on a subject that `agentic setup --executor NAME=ROUTE` sets.
 """
 
 import json
@@ -31,13 +31,13 @@ AGENT_CONSUMERS, GATEWAY_CONSUMERS = (
 )
 ORDERS = (subjects.START, subjects.TOOL_RESULT, subjects.CANCEL, subjects.SIGNAL)
 ACCOUNTS = ("", "*.*.")
-"""What comes before the stream where JetStream is answered: nothing, or its domain and the account (NATS ADR-15)."""
+"""Tokens before the stream in an acknowledgement's subject: none, or domain and account (NATS ADR-15)."""
 ADVISED_ON = ("$JS.API.INFO", "$JS.API.STREAM.NAMES", "$SYS.REQ.USER.INFO")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Permissions:
-    """Subjects and patterns. `answers`: it may answer requests, once each."""
+    """Subjects and patterns. `answers`: the login may answer each request once."""
 
     publish: tuple[str, ...]
     subscribe: tuple[str, ...]
@@ -92,7 +92,7 @@ def _agent(login: str) -> Permissions:
             *_api(("STREAM.INFO", "STREAM.MSG.GET"), (*STREAMS, *BUCKETS)),
             *_api(
                 ("STREAM.INFO",), (subjects.STREAM_LEDGER, subjects.STREAM_TURNS)
-            ),  # whether it is there, and has room
+            ),  # to see that it exists and has room
             *_api(("CONSUMER.INFO",), _pairs(consumers)),
             *_reading(reads),
             *_consuming(AGENT_CONSUMERS),
@@ -228,7 +228,7 @@ def _artifacts() -> tuple[str, ...]:
 
 
 def _listed(service: str) -> tuple[str, ...]:
-    """What a micro service hears, so that `nats micro` lists it."""
+    """Subjects of a micro service's discovery, for `nats micro`."""
     return ("$SRV.*", f"$SRV.*.{service}", f"$SRV.*.{service}.*")
 
 

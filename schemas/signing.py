@@ -1,8 +1,8 @@
-"""How the agent signs what it says of its runs, and tells with which keys. Pure: nothing is computed here.
+"""Formats of the agent's signatures and public keys; no cryptography here.
 
 Every `agent.*` event, and every request for a command of tier `write`, has the header `Agentic-Signature`:
 `<key id>.<signature>`, by Ed25519 over the subject, a line feed and the body. The micro endpoint `agentic-loop.keys`
-tells the public keys, newest first; each is endorsed by the key before it.
+lists the public keys, newest first; each is endorsed by the key before it.
 """
 
 import re
@@ -28,7 +28,7 @@ class Endorsement(Wire):
 
 
 class AgentKey(Wire):
-    """A key that events are, or were, signed with. `endorsed_by`: the key before it; null where there was none."""
+    """A current or former signing key. `endorsed_by`: the key before it; null for the first."""
 
     id: KeyId
     public: PublicKey
@@ -37,33 +37,32 @@ class AgentKey(Wire):
 
 
 class AgentKeys(Wire):
-    """What the agent tells of its keys, newest first."""
+    """The agent's keys, newest first."""
 
     keys: Annotated[tuple[AgentKey, ...], Field(max_length=64)]
 
 
 class KeysQuery(Wire):
-    """The question. `progress`: the asker sends progress on, which is signed from then on, too."""
+    """A request for the keys. `progress`: the caller relays progress events, which are signed from then on, too."""
 
     progress: bool = False
 
 
 def signed_content(subject: str, body: bytes) -> bytes:
-    """What the signature of a message is of."""
+    """The signed bytes of a message."""
     return b"%b\n%b" % (subject.encode(), body)
 
 
 def endorsed_content(key_id: str, public: str) -> bytes:
-    """What the signature of an endorsement is of."""
+    """The signed bytes of an endorsement."""
     return f"{subjects.AGENT_KEYS}\n{key_id}\n{public}".encode()
 
 
 def header_value(key_id: str, signature: str) -> str:
-    """The value of the header."""
     return f"{key_id}.{signature}"
 
 
 def parse_header(value: str | None) -> tuple[str, str] | None:
-    """The id of the key and the signature; None where there is no such header, or it is not of this form."""
+    """Key id and signature; None for a missing or malformed header."""
     found = _SIGNED.fullmatch(value) if value else None
     return (found[1], found[2]) if found else None

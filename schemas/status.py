@@ -1,7 +1,7 @@
-"""The gateway's status on `ductile-gateway.status`, and the record that everything is stopped.
+"""The gateway's status on `ductile-gateway.status`, and the kill switch's record.
 
-That record lies under HALT_KEY in the bucket LEASE_BUCKET. The agent writes it; a person may where no agent runs. While
-`over` is false nothing is begun: no turn, no model call, no tool.
+The record is stored under HALT_KEY in the bucket LEASE_BUCKET. The agent writes it, or a person where no agent runs.
+While `over` is false nothing starts: no turn, no model call, no tool.
 """
 
 from datetime import datetime, timedelta
@@ -14,7 +14,7 @@ from schemas.fields import Count, Instant, Round, Task, Text, ToolName, Wire
 
 
 class Finding(Wire):
-    """One thing that was looked at. `wrong`: calls cannot be carried out like this. Where all is well, no `remedy`."""
+    """One check. `wrong`: calls cannot be carried out. `remedy` is empty if all is well."""
 
     name: Text
     mark: Literal["ok", "warning", "wrong"]
@@ -23,7 +23,7 @@ class Finding(Wire):
 
 
 class WaitingCall(Wire):
-    """A call that waits outside of its tool, and why; `until`: then it is given up, unless it has begun."""
+    """A call that waits for its tool to start. It is given up at `until`."""
 
     run_id: Text
     step: int
@@ -34,33 +34,33 @@ class WaitingCall(Wire):
     why: Text
     task: Task = None
     round: Round = None
-    """Of a sub-request of the step."""
+    """`task` and `round` name a sub-request of the step."""
 
 
 class GatewayStatus(Wire):
-    """What was found, most important first. `version` is that of the gateway. `waiting`: the longest first, at most 50
-    of those that have waited for more than a moment."""
+    """Findings, most important first. `version`: that of the gateway. `waiting`: at most 50 calls that have waited for
+    more than a moment, longest first."""
 
     version: Text
     findings: Annotated[tuple[Finding, ...], Field(min_length=1)]
     waiting: tuple[WaitingCall, ...] = ()
     executor: ToolName | None = None
-    """By this name it offers its tools."""
+    """The name under which it offers its tools."""
     gateway: Text = ""
-    """Which of several that share a ledger says so; each of them answers. Empty where there can be only one."""
+    """Id among the gateways that share a ledger, each of which answers. Empty if there can be only one."""
     gateways: Annotated[int, Field(ge=1)] = 1
-    """How many there are, as far as it knows."""
+    """Number of gateways that it knows of."""
 
 
 class GatewayPruneRequest(Wire):
-    """What a gateway is asked on `ductile-gateway.prune`: to have go what it keeps no longer, or only to say what."""
+    """The request on `ductile-gateway.prune`: deletes expired data, or with `dry_run` only counts it."""
 
     dry_run: bool = False
 
 
 class GatewayPruned(Wire):
-    """How many of each kind went, or would go; the byte limits and days are settings of the gateway. `trouble`: why
-    what is kept no longer is still there."""
+    """Deleted rows by kind, or those that would be. The gateway's settings set sizes and days. `trouble`: the reason
+    why expired data is still there."""
 
     rows: dict[Text, Annotated[int, Field(ge=0)]]
     dry_run: bool = False
@@ -70,14 +70,14 @@ class GatewayPruned(Wire):
 SUBJECT = f"$KV.{subjects.LEASE_BUCKET}.{subjects.HALT_KEY}"
 NOTHING = timedelta(0)
 BY_HAND = 2**31
-"""The number of a record that a person writes: higher than any that the agent knows, which then makes it its own."""
+"""`number` of a record that a person writes: higher than any of the agent's, which then adopts the record."""
 
 
 class Halt(Wire):
-    """Somebody stopped everything. `number` counts from 1; `by` and `reason` are for people.
+    """A stop of all runs. `number` counts from 1; `by` and `reason` are for people.
 
-    `until`, `until_by`: when it was let go on, and by whom; null and empty while it was not. `over`: every run has been
-    told so, and work goes on.
+    `until`, `until_by`: instant and author of the resumption; null and empty before it. `over`: every run knows of the
+    resumption, and work goes on.
     """
 
     number: Count = BY_HAND

@@ -1,6 +1,6 @@
-"""Every subject, stream, durable and bucket name: the only strings of their kind.
+"""All subjects, streams, durables and buckets by name.
 
-A subject token made from a name (a route) must match NAME first: an over-long or wildcard subject is an attack.
+A name (a route) must match NAME before it becomes a subject token: an over-long or wildcard subject is an attack.
 """
 
 import hashlib
@@ -40,17 +40,17 @@ STREAM = "AGENTIC"
 STREAM_STARTS = "AGENTIC_STARTS"
 STREAM_RESULTS = "AGENTIC_RESULTS"
 STREAM_REQUESTS = "AGENTIC_REQUESTS"
-"""Tool requests. The agent can publish them again from its journal, so that they pay for no fsync."""
+"""Tool requests. Not synced per message: the agent can publish them again from its journal."""
 STREAM_PROGRESS = "AGENTIC_PROGRESS"
-"""What can be published again from the journal, so that it pays for no fsync: progress and acceptance."""
+"""Progress and acceptance. Not synced per message, for the same reason."""
 STREAM_DEAD_LETTERS = "AGENTIC_DLQ"
-"""Dead letters, what was done about them, and `agent.rejected`, which says of each that it is one."""
+"""Dead letters, their settlements, and the `agent.rejected` of each."""
 
 STREAM_RUNS = "AGENTIC_RUNS"
-"""What agents commit, where several share a store: the journals of all runs, in the one order that counts."""
+"""Commits of agents that share a store: the journals of all runs, in order."""
 STREAM_LEDGER = "AGENTIC_LEDGER"
 STREAM_TURNS = "AGENTIC_TURNS"
-"""Turns of runs that no other message drives, where several agents share a store: begins, timers, words by HTTP."""
+"""Turns without a message of their own, of agents that share a store: starts, timers, signals over HTTP."""
 STORE = "agentic-store"
 LEDGER = "agentic-ledger"
 TURN = "agentic-turn"
@@ -59,46 +59,46 @@ STORED_RUNS = f"{STORE}.run.>"
 STORED_MOVED = f"{STORE}.moved"
 
 DURABLE_STARTS = "starts"
-"""The agent's consumer of starts: apart, so that starts delay nothing of the runs under way."""
+"""The agent's consumer of starts: separate, so that starts delay no open run."""
 DURABLE_LOOP = "loop"
-"""The agent's consumer of tool results: a turn may hold a message for as long as a model call takes."""
+"""The agent's consumer of tool results: a turn holds its message during a model call."""
 DURABLE_CONTROL = "control"
-"""The agent's consumer of cancels and signals: apart from the loop, so that no slow turn delays a cancel."""
+"""The agent's consumer of cancels and signals: separate, so that no slow turn delays a cancel."""
 DURABLE_CHILDREN = "children"
-"""The agent's consumer of tool requests that it carries out itself: runs that are steps of runs."""
+"""The agent's consumer of tool requests for children."""
 DURABLE_TURNS = "turns"
 DURABLE_TOOLS = "tools"
 DURABLE_LIFECYCLE = "lifecycle"
-"""The gateway's consumer of endings, which it passes on to Ductile, to callbacks and to subscribers."""
+"""The gateway's consumer of endings, which it relays to Ductile, callbacks and subscribers."""
 DURABLE_PROGRESS = "progress"
 
 ARTIFACT_BUCKET = "agentic-artifacts"
 LEASE_BUCKET = "agentic-leases"
 LEASE_AGENT = "agent"
-"""With the id of a store behind it (`agent.store_…`): one of several agents, each with a lease of its own."""
+"""Key of the agent's lease; with the id of a store (`agent.store_…`), that of one of several agents."""
 LEASE_GATEWAY = "gateway"
 IN_FLIGHT = "in-flight"
-"""With the name of a tool behind it, in the same bucket: whose calls of it are under way, over all gateways."""
+"""Key prefix in the same bucket: a tool's calls in flight, over all gateways."""
 HALT_KEY = "halt"
 LIMIT = "limit"
-"""With the digest of a limit's name behind it: what agents that share a store have just taken of it."""
+"""Key prefix in the same bucket: recent use of a limit (by the digest of its name) by agents that share a store."""
 
 SERVICE_AGENT = "agentic-loop"
 REQUESTS_FOR_CHILDREN = f"{TOOL_REQUEST}.{SERVICE_AGENT}"
 RUN_STANDING = f"{SERVICE_AGENT}.standing"
-"""Request and reply: `{run_id}`, and its status alone, without a look into its journal. For the gateway alone."""
+"""Request and reply for the gateway: `{run_id}`, and the run's status, without a look into its journal."""
 RUN_CALLBACK = f"{SERVICE_AGENT}.callback"
-"""Request and reply: `{run_id}`, and where that run asked to have its ending sent. For the gateway alone."""
+"""Request and reply for the gateway: `{run_id}`, and the callback of the run's ending."""
 AGENT_KEYS = f"{SERVICE_AGENT}.keys"
-"""Request and reply: the public keys by which events of the agent are known to be its own (`schemas.signing`)."""
+"""Request and reply: the public keys of the agent's events (`schemas.signing`)."""
 SERVICE_GATEWAY = "ductile-gateway"
 CATALOG = "ductile-gateway.catalog"
 STATUS = "ductile-gateway.status"
-"""Request and reply: what the gateway finds when it looks at itself, and at the Ductile behind it."""
+"""Request and reply: the gateway's findings about itself and its Ductile."""
 CALLBACK = "ductile-gateway.callback"
-"""Request and reply: `{url}`, and `{flaw}`: why the gateway would never send to that callback, or empty."""
+"""Request and reply: `{url}`, and `{flaw}`: the reason why the gateway never sends to that callback, or empty."""
 PRUNE = "ductile-gateway.prune"
-"""Request and reply: `{dry_run}`, and what the gateway keeps no longer, which goes unless it is a dry run."""
+"""Request and reply: `{dry_run}`, and the expired data, which is deleted unless it is a dry run."""
 
 STREAMS: dict[str, tuple[str, ...]] = {
     STREAM: (CANCEL, SIGNAL, *LIFECYCLE),
@@ -108,7 +108,7 @@ STREAMS: dict[str, tuple[str, ...]] = {
     STREAM_PROGRESS: (WAKE_ACCEPTED, PROGRESS),
     STREAM_DEAD_LETTERS: (ALL_DEAD_LETTERS, REJECTED),
 }
-"""The streams of messages, and what is said there."""
+"""Streams of messages, and their subjects."""
 AGENT_CONSUMERS: dict[str, tuple[str, tuple[str, ...]]] = {
     DURABLE_STARTS: (STREAM_STARTS, (START,)),
     DURABLE_LOOP: (STREAM_RESULTS, (TOOL_RESULT,)),
@@ -121,19 +121,19 @@ GATEWAY_CONSUMERS: dict[str, tuple[str, tuple[str, ...]]] = {
     DURABLE_PROGRESS: (STREAM_PROGRESS, (PROGRESS,)),
 }
 CONSUMERS = AGENT_CONSUMERS | GATEWAY_CONSUMERS
-"""Each consumer with its stream, and what it takes of it."""
+"""Consumers with their stream and filter subjects."""
 SHARED_CONSUMERS = {DURABLE_TURNS: (STREAM_TURNS, (TURN,))}
-"""Of agents that share a store."""
+"""Consumers of agents that share a store."""
 
 NAME = re.compile(r"^[a-z0-9][a-z0-9_-]{0,63}$")
 
 WAKE_ROUTE = "agentic-wake"
 OUR_OWN_ROUTES = frozenset({"agentic-loop", WAKE_ROUTE, "agentic-run", "ductile-gateway"})
-"""Routes that would make an agent call itself (RFC-103: no recursive agents), or speak to runs as people do."""
+"""Routes by which an agent would call itself (RFC-103: no recursive agents), or signal runs like a person."""
 
 
 def tool_request(route: str) -> str:
-    """The subject that carries requests for `route`. Raises ValueError when the name is not a legal token."""
+    """The subject of requests for `route`. Raises ValueError if the name is not a legal token."""
     if not NAME.fullmatch(route):
         raise ValueError(f"route {route[:80]!r} is not a legal name ({NAME.pattern})")
     return f"{TOOL_REQUEST}.{route}"
@@ -144,7 +144,7 @@ def requests_of(executor: str) -> str:
 
 
 def stored_wake(wake_id: str) -> str:
-    """The pattern of the one run that a wake has, whatever its id is made of."""
+    """Pattern of the one run of a wake."""
     return f"{STORE}.run.{hashlib.sha256(wake_id.encode()).hexdigest()[:32]}.*"
 
 
@@ -165,7 +165,7 @@ def stored_gone(run_id: str) -> str:
 
 
 def stored_bare(run_id: str) -> str:
-    """Of a run whose artifacts are kept no longer."""
+    """Subject of the mark that a run's artifacts are deleted."""
     return f"{STORE}.bare.{run_id}"
 
 

@@ -1,9 +1,9 @@
-"""Values: dataclasses that type checkers treat as frozen, and that cost no more to make than plain ones.
+"""Values: dataclasses that only type checkers treat as frozen, so that they are as quick to make as plain ones.
 
 `dataclasses` sets each field of a frozen value through `object.__setattr__`, and `replace` calls `__init__` again: that
-took a fifth of a turn. Here type checkers alone refuse to change a value: they see `dataclasses.dataclass` and
-`dataclasses.replace` in place of these. Nothing checks it at run time. Of the methods only `__init__` is compiled for
-each class: the others would take a fourteenth of a start.
+took a fifth of a turn. Type checkers see `dataclasses.dataclass` and `dataclasses.replace` here; nothing checks
+immutability at run time. Only `__init__` is compiled per class: compiling the other methods took a fourteenth of the
+start-up time.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ else:
     T = TypeVar("T")
 
     def dataclass(cls=None, /, *, frozen=False, eq=True, **options):
-        """`dataclasses.dataclass`; one that is declared frozen has a hash."""
+        """Like `dataclasses.dataclass`; a frozen one has a hash."""
 
         def made(cls):
             own, about = set(vars(cls)), cls.__doc__
@@ -45,8 +45,8 @@ else:
         return {"__eq__": equal, "__hash__": (lambda value: hash(compared(value))) if frozen else None}
 
     def replace(value: T, /, **changes: Any) -> T:
-        """A copy with `changes`; quick, and without `__post_init__`, where the value has a `__dict__`. Raises TypeError
-        for an unknown field.
+        """A copy with `changes`, made without `__init__` if the value has a `__dict__`. Raises TypeError for an unknown
+        field.
         """
         fields = getattr(value, "__dict__", None)
         if fields is None:

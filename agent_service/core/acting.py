@@ -152,7 +152,7 @@ def is_repeatable(state: RunState, pending: Pending) -> bool:
 
 
 def repetitions(state: RunState) -> int:
-    newest = state.completed[-len(state.plan.actions) :] if state.plan else ()
+    newest = state.completed[-1 - len(state.plan.also) :] if state.plan else ()
     return max([_times(state, record.call) for record in newest], default=0)
 
 

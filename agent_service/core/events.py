@@ -194,7 +194,7 @@ class EventFacts:
         return self.event if isinstance(self.event, CallReserved) else self.first(CallReserved)
 
     def all(self, kind: type[F]) -> tuple[F, ...]:
-        return tuple([fact for fact in self.facts if isinstance(fact, kind)])
+        return tuple([fact for fact in self.facts if isinstance(fact, kind)]) if kind in self.kinds else ()
 
     def first(self, kind: type[F]) -> F | None:
         for fact in self.facts:

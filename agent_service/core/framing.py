@@ -28,12 +28,14 @@ from schemas.values import replace
 
 
 def framing_flaws(brief: Brief, framing: Framing) -> tuple[Text, ...]:
-    offered = ", ".join([skill.name for skill in brief.skills]) or "none"
-    tools = dict.fromkeys([proof.tool for proof in _proofs(framing)])
-    unknown = [tool for tool in tools if tool and not brief.skill(tool)]
-    numbered = enumerate(framing.proofs, start=1) if len(brief.skills) > 1 else ()
-    vague = [say("proof_without_tool", number=n) for n, proof in numbered if proof.kind == "value" and not proof.tool]
-    return (*framing.flaws(), *[say("proof_tool_unknown", tool=one[:64], offered=offered) for one in unknown], *vague)
+    unknown, vague = dict[str, Text](), list[Text]()
+    for number, proof in enumerate(_proofs(framing), start=1):
+        if proof.tool and not brief.skill(proof.tool):
+            offered = ", ".join([skill.name for skill in brief.skills]) or "none"
+            unknown[proof.tool] = say("proof_tool_unknown", tool=proof.tool[:64], offered=offered)
+        if proof.kind == "value" and not proof.tool and len(brief.skills) > 1:
+            vague.append(say("proof_without_tool", number=number))
+    return *framing.flaws(), *unknown.values(), *vague
 
 
 def adopt(state: RunState, framing: Framing, plan: Next | Unusable | None) -> RunState:
@@ -58,9 +60,8 @@ def _items(state: RunState, framing: Framing) -> tuple[ChecklistItem, ...]:
 
 def _proofs(framing: Framing) -> list[Proof]:
     """Proofs by tool name alone, and without a tool where the kind has none."""
-    return [
-        replace(one, tool=one.tool.partition(".")[0] if one.kind in ("step", "value") else "") for one in framing.proofs
-    ]
+    both = [(one, one.tool.partition(".")[0] if one.kind in ("step", "value") else "") for one in framing.proofs]
+    return [one if one.tool == tool else replace(one, tool=tool) for one, tool in both]
 
 
 # Verification

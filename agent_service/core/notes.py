@@ -140,7 +140,7 @@ def overfull(state: RunState) -> bool:
 
 
 def _kept_steps(state: RunState) -> int:
-    return max(KEPT_STEPS, len(state.plan.actions) if state.plan else 0)
+    return max(KEPT_STEPS, 1 + len(state.plan.also) if state.plan else 0)
 
 
 def facts_suffice(state: RunState) -> bool:

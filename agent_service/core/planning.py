@@ -19,8 +19,8 @@ MOST_CHOICES = 12
 
 def take_along(state: RunState, chosen: Next | Unusable, *, repairs: int = 0) -> RunState:
     """Takes up the plan that came along with an accepted decision."""
-    asking = OpenCall(call=state.calls, phase=Phase.PLAN, repairs=repairs)
-    return take_next(with_decision_status(state, "ok"), chosen, asking)
+    call = OpenCall(call=state.calls, phase=Phase.PLAN, repairs=repairs)
+    return take_next(with_decision_status(state, "ok"), chosen, call)
 
 
 def take_next(state: RunState, chosen: Next | Unusable, asking: OpenCall) -> RunState:
@@ -71,30 +71,31 @@ def plan_writes(state: RunState, plan: Plan) -> bool:
 
 def plan_flaws(state: RunState, plan: Plan) -> tuple[Text, ...]:
     """Flaws that no approval can heal; empty if the plan may be carried out."""
-    flaws = list[Text]()
-    for action in plan.actions:
+    flaws, actions = list[Text](), plan.actions
+    for action in actions:
         flaws += (*acting.action_flaws(state.brief, action), *acting.artifact_flaws(state, action))
     flaws += (*approving.ruling_flaws(state, plan.action), *acting.doubt_flaws(state, plan.action))
-    return *flaws, *_flaws_of_reads(state, plan), *limits.child_flaws(state, plan.actions)
+    return *flaws, *_flaws_of_reads(state, plan), *limits.child_flaws(state, actions)
 
 
 def _flaws_of_reads(state: RunState, plan: Plan) -> list[Text]:
     if not plan.also:
         return []
-    planned, may, flaws = len(plan.actions), max_actions(state), list[Text]()
-    if planned > may:
-        flaws.append(say("too_many_actions", planned=planned, most=may))
-    for action in plan.actions:
+    actions, most, flaws = plan.actions, max_actions(state), list[Text]()
+    if len(actions) > most:
+        flaws.append(say("too_many_actions", planned=len(actions), most=most))
+    for action in actions:
         if why := _why_alone(state, action):
             flaws.append(say("planned_alone", tool=action.tool, command=action.command, why=why))
-    twice = len({acting.call_hash(action) for action in plan.actions}) < planned
-    return [*flaws, say("same_action_twice")] if twice else flaws
+    if len(set(map(acting.call_hash, actions))) < len(actions):
+        flaws.append(say("same_action_twice"))
+    return flaws
 
 
 def max_actions(state: RunState) -> int:
-    granted = state.brief.limits
-    left = min(granted.max_steps - limits.steps_taken(state), acting.attempts_left(state))
-    return min(granted.parallel_reads, left) if left > 0 else granted.parallel_reads
+    most = state.brief.limits
+    left = min(most.max_steps - limits.steps_taken(state), acting.attempts_left(state))
+    return min(most.parallel_reads, left) if left > 0 else most.parallel_reads
 
 
 def _why_alone(state: RunState, action: Action) -> Text:

@@ -25,7 +25,7 @@ from ductile_gateway.telemetry import GatewayMetrics
 from ductile_gateway.tools.toolbox import await_tools, follow_folders, keep_fresh, open_runner
 from ductile_gateway.trust import Pins, Trust
 from ductile_gateway.webhooks.destinations import callback_check
-from ductile_gateway.webhooks.outbound import Outbox, serve_outbound
+from ductile_gateway.webhooks.outbound import NotificationOutbox, serve_outbound
 from groundwork.nats.buckets import ArtifactBucket
 from groundwork.nats.following import keep_informed
 from groundwork.nats.lease import may_join_anew
@@ -80,7 +80,7 @@ async def _serve(settings: GatewaySettings, *, take_over: bool) -> None:
     offers, metrics = Offers(executor=settings.name), GatewayMetrics()
     opening = _open_foundations(settings, take_over=take_over, on_commit=metrics.store.committed)
     async with opening as base, contextlib.AsyncExitStack() as closing:
-        link, rows, outbox = base.ground.link, base.rows, Outbox(base.rows)
+        link, rows, outbox = base.ground.link, base.rows, NotificationOutbox(base.rows)
         observed = Observability(settings, offers, link, rows, metrics)
         closing.push_async_callback(observed.spans.send_the_last)  # also those of calls that ended in their grace
         agent = partial(agent_keys, link, progress=settings.outbound.wants_progress())
@@ -162,7 +162,7 @@ class _Gateway:
         self.bus = NatsBus(self.link)
         self.artifacts = NatsArtifacts(ArtifactBucket(self.link, subjects.ARTIFACT_BUCKET))
 
-    async def serve_outbound(self, outbox: Outbox) -> None:
+    async def serve_outbound(self, outbox: NotificationOutbox) -> None:
         await serve_outbound(
             self.settings.outbound,
             self.link,

@@ -3,6 +3,7 @@
 import os
 import shutil
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -46,24 +47,10 @@ def install(
 
     Again, it brings up to date what was added, and leaves alone what you have changed.
     """
+    given = locals()
     if [goal, every or cron].count(None) == 1 or (every and cron):
         raise typer.BadParameter("a goal to pursue by itself has both --goal and one of --every and --cron")
-    plan = plan_install(
-        read_config(place),
-        Options(
-            agent=agent,
-            gateway=gateway,
-            settings=settings,
-            generation=generation,
-            writes=writes,
-            answers=answers,
-            webhook=webhook,
-            outcomes=outcomes,
-            goal=goal,
-            every=every,
-            cron=cron,
-        ),
-    )
+    plan = plan_install(read_config(place), Options(**{one.name: given[one.name] for one in fields(Options)}))
     _apply(plan, ductile, yes=yes, dry_run=dry_run, checked=not unchecked)
 
 

@@ -128,6 +128,9 @@ class Endpoint(Enum):
 
 @dataclass(eq=False)
 class DuctileApi:
+    """Questions raise Unavailable. For a single job or a list of jobs they may also raise UnreadableAnswer; `plugin`,
+    `skills`, `status` and `events` also raise DuctileRefused."""
+
     _http: httpx2.AsyncClient
     _starts: httpx2.AsyncClient
     _url: str
@@ -154,7 +157,7 @@ class DuctileApi:
         return job_id
 
     async def job(self, job_id: str) -> Document | None:
-        """None if Ductile does not know it (any more). Raises Unavailable or UnreadableAnswer."""
+        """None if Ductile does not know it (any more)."""
         try:
             return _object(await self._ask(Endpoint.JOB, job_id))
         except DuctileRefused as refusal:
@@ -164,25 +167,24 @@ class DuctileApi:
             raise Unavailable(str(refusal), refused=not is_unknown) from refusal
 
     async def tree(self, job_id: str) -> list[Document]:
-        """The job and its successors; empty if Ductile does not know it. Raises Unavailable or UnreadableAnswer."""
+        """The job and its successors; empty if Ductile does not know it."""
         return _objects(await self._look(Endpoint.TREE, job_id))
 
     async def log(self, job_id: str, *, results: bool) -> list[Document]:
-        """Log entries of a finished job. Raises Unavailable or, with `results`, UnreadableAnswer."""
+        """Log entries of a finished job."""
         return await self._listed(
             Endpoint.LOGS, "logs", job_id=job_id, **({"include_result": "true"} if results else {})
         )
 
     async def logged_with(self, text: str, *, plugin: str, command: str) -> list[Document]:
-        """Finished jobs of the command with this text in result or stderr, newest first. Raises Unavailable."""
+        """Finished jobs of the command with this text in result or stderr, newest first."""
         return await self._listed(Endpoint.LOGS, "logs", plugin=plugin, command=command, query=text)
 
     async def jobs(self, *, plugin: str, command: str, most: int = 200) -> list[Document]:
-        """Latest jobs of the command, newest first. Raises Unavailable or UnreadableAnswer."""
+        """Latest jobs of the command, newest first."""
         return await self._listed(Endpoint.JOBS, "jobs", plugin=plugin, command=command, limit=str(most))
 
     async def plugin(self, name: str) -> Document | None:
-        """None if there is no such plugin. Raises Unavailable or DuctileRefused."""
         try:
             return _object(await self._ask(Endpoint.PLUGIN, name))
         except DuctileRefused as refusal:
@@ -191,11 +193,10 @@ class DuctileApi:
             raise
 
     async def skills(self) -> Document:
-        """All commands and pipelines. Raises Unavailable or DuctileRefused."""
         return _object(await self._ask(Endpoint.SKILLS))
 
     async def health(self) -> Document:
-        """Version and size of the queue. Raises Unavailable, also if a proxy answers."""
+        """Raises Unavailable also if a proxy answers."""
         try:
             found = _object(await self._ask(Endpoint.HEALTH))
         except (DuctileRefused, UnreadableAnswer) as error:
@@ -205,7 +206,7 @@ class DuctileApi:
         return found
 
     async def status(self, endpoint: Endpoint) -> int:
-        """Status of a request for an unknown name. Raises Unavailable, or DuctileRefused for an unknown token."""
+        """Status of a request for an unknown name; DuctileRefused is for an unknown token."""
         path = endpoint.path_of(*[UNKNOWN_NAME] * endpoint.path.count("{}"))
         content = b"{}" if endpoint.method == "POST" else None
         status, answer = await self._answered(endpoint.method, path, content=content)
@@ -218,7 +219,7 @@ class DuctileApi:
 
     @asynccontextmanager
     async def events(self, *, silent_s: float) -> AsyncIterator[httpx2.EventSource]:
-        """Stream of events, which ends after `silent_s` of silence. Raises DuctileRefused or Unavailable."""
+        """Ends after `silent_s` seconds of silence."""
         timeout = httpx2.Timeout(silent_s, connect=CONNECT_WITHIN_S)
         try:
             async with self._http.stream("GET", Endpoint.EVENTS.path_of(), timeout=timeout) as response:

@@ -46,7 +46,6 @@ class DuctileHealth:
 
     @property
     def trouble(self) -> str:
-        """Why it cannot be reached; empty while it can."""
         return self._outage.why if self._seen else "it was not asked yet"
 
     async def follow(self) -> NoReturn:

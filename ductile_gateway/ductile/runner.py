@@ -203,8 +203,7 @@ async def open_ductiles(
     timing: Timing | None = None,
     transport: httpx2.AsyncBaseTransport | None = None,
 ) -> AsyncIterator[Ductiles]:
-    """`transport` replaces the network."""
-    runners, heard = dict[str, DuctileRunner](), list[DuctileEvents]()
+    runners, streams = dict[str, DuctileRunner](), list[DuctileEvents]()
     async with contextlib.AsyncExitStack() as opened:
         for name, its in every.items():
             api = await opened.enter_async_context(open_api(its, transport))
@@ -215,7 +214,7 @@ async def open_ductiles(
                 starts = RelayStarts(await opened.enter_async_context(opening), us, its, kept)
                 relayed = dict.fromkeys(us.routes, starts)
             if its.events:
-                heard.append(events)
+                streams.append(events)
             runners[name] = DuctileRunner(
                 settings=its,
                 ledger=ledger,
@@ -225,7 +224,7 @@ async def open_ductiles(
                 queue=queues[name],
                 on_start=on_start,
             )
-        following = [asyncio.create_task(events.follow()) for events in heard]
+        following = [asyncio.create_task(events.follow()) for events in streams]
         try:
             yield Ductiles(runners, ledger, min(its.poll_most_s for its in every.values()))
         finally:

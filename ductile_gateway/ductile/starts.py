@@ -81,7 +81,6 @@ class ApiStarts:
     settings: DuctileSettings
     timing: Timing
     known_jobs: deque[str] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
-    """Ids of jobs that belong to known calls."""
 
     def way(self, call: ToolCall) -> Way:
         return "pipeline" if self._route(call) in self.tools.pipelines else "plugin"

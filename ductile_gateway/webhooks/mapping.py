@@ -80,23 +80,23 @@ class Outgoing:
     artifacts: tuple[StoredArtifact, ...] = ()
 
 
-class _Part(BaseModel):
+class _RelayPart(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
 
 
-class _Event(_Part):
+class _Event(_RelayPart):
     type: EventType
     payload: dict[str, JsonValue] | None = None
     dedupe_key: _Name | None = None
 
 
-class _RelayOrigin(_Part):
+class _RelayOrigin(_RelayPart):
     instance: _Name | None = None
     job_id: _Name | None = None
     event_id: _Name | None = None
 
 
-class RelayedEvent(_Part):
+class RelayedEvent(_RelayPart):
     event: _Event
     origin: _RelayOrigin | None = None
     baggage: dict[str, JsonValue] | None = None

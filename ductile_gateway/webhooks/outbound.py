@@ -71,7 +71,7 @@ _OLDEST = f"{_ROWS} WHERE state = 'waiting' ORDER BY position LIMIT 1"
 _FIRST_FAILED = f"{_ROWS} WHERE state = 'waiting' AND json_extract(head, '$.why') <> '' ORDER BY position LIMIT 1"
 
 
-class Outbox:
+class NotificationOutbox:
     """All methods are durable on return, and raise TryAgain."""
 
     def __init__(self, rows: Rows) -> None:
@@ -158,7 +158,7 @@ log = logging.getLogger(__name__)
 async def serve_outbound(
     settings: OutboundSettings,
     link: NatsLink,
-    outbox: Outbox,
+    outbox: NotificationOutbox,
     *,
     trust: Trust,
     looks: dict[str, StatusCheck],
@@ -202,22 +202,18 @@ async def follow_events(link: NatsLink, stream: str, durable: str, *, trust: Tru
 @dataclass(eq=False)
 class Outbound:
     settings: OutboundSettings
-    outbox: Outbox
+    outbox: NotificationOutbox
     send: Callable[[Notification], Awaitable[Try]]
-    """One attempt."""
     callback_of_run: Callable[[str], Awaitable[str | None]]
     bury: Callable[[Notification, str], Awaitable[None]]
     count: Count
     look_s: float = LOOK_S
 
     def __post_init__(self) -> None:
-        self.unheard: Counter[tuple[str, str]] = Counter()
-        """Number of relayed events without a pipeline, by target and type."""
+        self.unheard: Counter[tuple[str, str]] = Counter()  # by target and type
         self._wake = asyncio.Event()
-        self._in_flight: dict[tuple[str, str], str] = {}
-        """Lanes by target and key."""
-        self._outages: dict[str, Outage] = {}
-        """Failing servers, by lane."""
+        self._in_flight: dict[tuple[str, str], str] = {}  # lanes by target and key
+        self._outages: dict[str, Outage] = {}  # by lane
 
     def findings(self) -> Sequence[Finding]:
         found = list(self.outbox.findings())

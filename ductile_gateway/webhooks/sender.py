@@ -52,19 +52,19 @@ class WebhookSender:
     timeout_s: float
 
     async def send(self, notification: Notification) -> Try:
-        target, relayed = notification.target, notification.is_relayed
-        if target not in (self.relays if relayed else self.receivers):
-            return Try("dead", f"the configuration has no {target} of gateway.outbound any more")
+        relay, receiver = self.relays.get(notification.target), self.receivers.get(notification.target)
         try:
             async with asyncio.timeout(self.timeout_s):
-                if relayed:
-                    return await self._relay(notification, self.relays[target])
-                return await self._call(notification, self.receivers[target])
+                if relay:
+                    return await self._relay(notification, relay)
+                if receiver:
+                    return await self._call(notification, receiver)
         except Forbidden as error:
             return Try("dead", str(error))
         except (OSError, httpx2.HTTPError, httpx2.InvalidURL) as error:  # an OSError: no such name, or a timeout
-            where = f"Ductile's relay ingress ({notification.lane})" if relayed else notification.lane
+            where = f"Ductile's relay ingress ({notification.lane})" if relay else notification.lane
             return Try("put_off", f"{type(error).__name__}: no answer from {where}")
+        return Try("dead", f"the configuration has no {notification.target} of gateway.outbound any more")
 
     async def _relay(self, notification: Notification, ingress: RelayIngress) -> Try:
         answer = await ingress.post(notification.body)

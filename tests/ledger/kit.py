@@ -17,7 +17,7 @@ from ductile_gateway.store.opening import open_alone, open_shared
 from ductile_gateway.store.rows import Rows, StreamCarrier, copy
 from ductile_gateway.trust import Pins
 from ductile_gateway.webhooks.notifications import Notification
-from ductile_gateway.webhooks.outbound import Outbox
+from ductile_gateway.webhooks.outbound import NotificationOutbox
 from groundwork.nats.link import NatsLink
 from groundwork.nats.shared_log import SharedLog
 from groundwork.nats.topology import set_up
@@ -38,7 +38,7 @@ class Stores:
 
     def __init__(self, rows: Rows, *, run_bytes: int = 1 << 30) -> None:
         self.rows = rows
-        self.ledger, self.outbox, self.pins = Ledger(rows, run_bytes=run_bytes), Outbox(rows), Pins(rows)
+        self.ledger, self.outbox, self.pins = Ledger(rows, run_bytes=run_bytes), NotificationOutbox(rows), Pins(rows)
 
 
 class Crowd:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ductile_gateway.webhooks.notifications import LifecycleEvent, Notification, Try, read_event
-from ductile_gateway.webhooks.outbound import Outbound, Outbox
+from ductile_gateway.webhooks.outbound import NotificationOutbox, Outbound
 from ductile_gateway.webhooks.settings import OutboundSettings
 from groundwork.service.errors import TryAgain
 from tests.gateway.parts import NOON, RUN
@@ -50,7 +50,7 @@ class Town:
         self.outcomes: Counter[tuple[str, str]] = Counter()
         """How many deliveries ended how, by their target."""
         self.agent_away = False
-        self.outbox: Outbox
+        self.outbox: NotificationOutbox
         named = {name: {"url": f"https://{name}.example/", "secret": SECRET} for name in subscribers}
         relay = {"url": "http://localhost:1", "secret": "a-relay-secret-for-tests", "types": sorted(relayed)}
         told = {"relay": relay if relayed else None, "subscriptions": named}

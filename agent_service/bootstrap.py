@@ -150,7 +150,7 @@ def build(
     several = queue and loaded("agent_service.cluster:Cluster")(store, queue, runs, kill_switch, clock)
     queued = several.turns if several else None
     receiving = NatsIntake(link, intake, children, background, incoming, slots=slots, turns=queued)
-    belongings = RunFiles(workspaces, artifacts, folders.at_rest)
+    files = RunFiles(workspaces, artifacts, folders.at_rest)
     return Agent(
         settings=settings,
         ground=ground,
@@ -170,7 +170,7 @@ def build(
         ),
         folders=folders,
         traces=traces,
-        pruning=Pruner(store.retention, belongings, settings.keep_runs, settings.limits.reopen_days, clock),
+        pruning=Pruner(store, files, settings.keep_runs, settings.limits.reopen_days, clock),
         starter=starter,
         several=several,
         turns=turns,

@@ -1,4 +1,4 @@
-"""The runs that an agent keeps, for commands: to be read, while it may run, or to be changed, with no agent at work."""
+"""Access of commands to an agent's store: reading while the agent may run, and changing while none does."""
 
 import hashlib
 from collections.abc import AsyncIterator, Mapping
@@ -34,8 +34,8 @@ def bus_at_hand(of: AgentSettings) -> AbstractAsyncContextManager[NatsLink]:
 
 
 @asynccontextmanager
-async def alone(loaded: AgentSettings) -> AsyncIterator[NatsLink]:
-    """On a bus that has been set up. Raises Misconfigured, also where an agent is at work."""
+async def exclusive_bus(loaded: AgentSettings) -> AsyncIterator[NatsLink]:
+    """Holds the store while no agent runs. Raises Misconfigured for an agent at work, or a bus that is not set up."""
     with foundations.store_at_rest(loaded.cache if loaded.shared else loaded.store):
         async with bus_at_hand(loaded) as link:
             await check(link, shared=loaded.shared)
@@ -48,7 +48,7 @@ async def refuse_at_work(link: NatsLink) -> None:
 
 
 LOOKING = "looking"
-"""Where indexes for readers are, beside those of agents."""
+"""Folder of readers' indexes, next to those of agents."""
 NOWHERE = "neither the run's folder nor the bucket has it as its tool made it"
 
 
@@ -63,8 +63,8 @@ class Report:
 
 @dataclass(slots=True, kw_only=True)
 class StoreReader:
-    """`config`: the settings file. `ring`: the agent's keys. The bus is connected to for the first artifact that
-    is asked of it; one that is away is asked once."""
+    """`config`: the settings file. `ring`: the agent's keys. Connects to the bus for the first artifact; a bus that is
+    away is tried once."""
 
     config: Path | None
     settings: AgentSettings
@@ -82,7 +82,7 @@ class StoreReader:
         return run_names.resolve(name, [Candidate(line.run_id, line.status, line.goal) for line in newest])
 
     async def entries(self, run_id: str) -> list[Entry]:
-        """Raises NotDone for a run that is not there."""
+        """Raises NotDone for an unknown run."""
         try:
             entries = list(await self.store.entries(checked(run_id)))
         except IllegalName as error:
@@ -96,7 +96,7 @@ class StoreReader:
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[None]:
-        """All that is read inside is of one instant."""
+        """Inside, all reads see the store as of one instant."""
         await self.store.database.read("BEGIN")
         try:
             yield
@@ -104,7 +104,7 @@ class StoreReader:
             await self.store.database.read("COMMIT")
 
     def intact_copy(self, run_id: str, named: NamedArtifact) -> bytes | None:
-        """The content in the run's folder, where it is the one that the journal names."""
+        """The content in the run's folder, unless it is missing or not what the journal names."""
         try:
             copy = self.workspace.read(run_id, named.path)
         except (Unsafe, TooLarge):
@@ -112,11 +112,11 @@ class StoreReader:
         return copy if copy is not None and hashlib.sha256(copy).hexdigest() == named.sha256 else None
 
     async def artifact(self, run_id: str, path: str) -> bytes | None:
-        """Of the bus. Raises TryAgain."""
+        """Reads it from the bus. Raises TryAgain."""
         return await NatsArtifactStore(await self._bus()).get(run_id, path)
 
     async def hashes(self) -> Mapping[str, str]:
-        """SHA-256 in hex by key, of the artifacts on the bus as of the first call. Raises TryAgain."""
+        """SHA-256 (hex) of the artifacts on the bus at the first call, by key. Raises TryAgain."""
         if self.stored is None:
             self.stored = await artifact_hashes(await self._bus())
         return self.stored

@@ -1,8 +1,8 @@
 """Deletes expired runs in small steps.
 
-    left by an earlier pass ─▶ expired runs ─▶ expired artifacts ─▶ oldest runs over a size limit ─▶ room given back
+    leftovers of an earlier pass ─▶ expired runs ─▶ expired artifacts ─▶ oldest runs over a size limit ─▶ file shrunk
 
-Open runs stay, and those that an open run needs. A step takes milliseconds; a pause several times as long follows.
+Open runs stay, and those that an open run needs. A step takes milliseconds, and the pause after it several times that.
 """
 
 import asyncio
@@ -25,23 +25,24 @@ from agent_service.archive.retention import (
 )
 from agent_service.core.waiting import FINAL, Status
 from agent_service.run.ports import Clock
-from agent_service.store.records import RetentionRecords
+from agent_service.store.sqlite import RunStore
 from agent_service.views.workspace.files import Workspace
 from groundwork.service.errors import TryAgain
+from schemas.values import replace
 
 LOOK_S = 3600.0
 FIRST_LOOK_S = 60.0
 AT_ONCE = 20
-"""Runs of a step: some five milliseconds of the writer."""
+"""Runs per step, which takes the writer some 5 ms."""
 LOOKED_UP = 500
 REST_S, MOST_REST_S = 9.0, 2.0
-"""How long a pass rests after a step, in times of the step; and at most, in seconds."""
+"""Pause after a step as a multiple of its duration, and its limit in seconds."""
 
 log = logging.getLogger(__name__)
 
 
 class RemovableArtifacts(Protocol):
-    """The bucket. All methods raise TryAgain."""
+    """The bucket of artifacts. All methods raise TryAgain."""
 
     async def remove(self, run_id: str, path: str) -> None: ...
 
@@ -53,17 +54,17 @@ AtRest = Callable[[Collection[str]], AbstractAsyncContextManager[Any]]
 
 
 class RunFiles:
-    """What runs have beside the store: folders, and artifacts on the bus. `at_rest`: inside, no folder is written, and
-    none of these runs later."""
+    """Files of runs outside the store: folders, and artifacts on the bus. `at_rest`: a context in which no folder is
+    written, and after which none of these runs is."""
 
     def __init__(self, workspaces: Path, artifacts: RemovableArtifacts, at_rest: AtRest = nullcontext) -> None:
         self._workspace, self._artifacts, self._at_rest = Workspace(workspaces), artifacts, at_rest
 
     async def remove(self, gone: Sequence[Leftovers]) -> None:
-        """Durably, folders first: they are here. Raises TryAgain."""
-        whole = [one.run_id for one in gone if one.folder]
-        async with self._at_rest(whole):
-            await self._on_disk(self._workspace.remove, *whole)
+        """Removes files durably, and local folders first. Raises TryAgain."""
+        deleted = [one.run_id for one in gone if one.folder]
+        async with self._at_rest(deleted):
+            await self._on_disk(self._workspace.remove, *deleted)
             await self._on_disk(self._workspace.remove_artifacts, *(one.run_id for one in gone if not one.folder))
         for one in gone:
             for path in one.artifacts:
@@ -80,13 +81,12 @@ class RunFiles:
 
 
 class Pruner:
-    """Of one store. One pass at a time."""
-
     def __init__(
-        self, store: RetentionRecords, belongings: RunFiles, rules: KeepRunsSettings, reopen_days: float, clock: Clock
+        self, store: RunStore, files: RunFiles, rules: KeepRunsSettings, reopen_days: float, clock: Clock
     ) -> None:
-        """`reopen_days`: how long an escalation may be answered."""
-        self._store, self._belongings, self._rules, self._clock = store, belongings, rules, clock
+        """`reopen_days`: days in which an escalation may be answered."""
+        self._store, self._records = store, store.retention
+        self._files, self._rules, self._clock = files, rules, clock
         self._reopens = timedelta(days=reopen_days)
         self._turn = asyncio.Lock()
         self.has_rules = rules.delete_runs
@@ -101,10 +101,10 @@ class Pruner:
             await asyncio.sleep(LOOK_S)
 
     async def prune(self, within_s: float | None = None, *, rest: float = REST_S) -> PruneReport:
-        """Rest `rest` times as long as work; `within_s` seconds at most."""
+        """Runs one pass, and pauses `rest` times the duration of each step. `within_s`: limit in seconds."""
         pruned = PruneReport()
         async with self._turn:
-            with self._store.making_room():
+            with self._store.database.making_room():
                 await self._pass(pruned, within_s, rest=rest)
         for rule, runs in (*pruned.runs.items(), *pruned.artifacts.items()):
             log.info("expired runs were deleted", extra={"runs": runs, "rule": rule})
@@ -113,9 +113,9 @@ class Pruner:
     async def _pass(self, pruned: PruneReport, within_s: float | None, *, rest: float) -> None:
         loop = asyncio.get_running_loop()
         began = stepped = loop.time()
-        async for going in self._steps(pruned):
-            if going.runs:
-                pruned.add(going)
+        async for batch in self._steps(pruned):
+            if batch.runs:
+                pruned.add(batch)
             if within_s is not None and loop.time() - began > within_s:
                 pruned.more = True
                 break
@@ -123,84 +123,75 @@ class Pruner:
             stepped = loop.time()
 
     async def preview(self) -> PruneReport:
-        would, known = PruneReport(), set[str]()
-        async for going in self._due():
-            new = tuple(run for run in going.runs if run.run_id not in known)
-            known.update(run.run_id for run in new if not going.artifacts)
-            would.add(ExpiredBatch(rule=going.rule, runs=new, artifacts=going.artifacts))
-        return would
+        report, known = PruneReport(), set[str]()
+        async for batch in self._due():
+            new = tuple(run for run in batch.runs if run.run_id not in known)
+            known.update(run.run_id for run in new if not batch.artifacts)
+            report.add(replace(batch, runs=new))
+        return report
 
     async def _steps(self, pruned: PruneReport) -> AsyncIterator[ExpiredBatch]:
         nothing = ExpiredBatch(rule="", runs=())
-        while not pruned.trouble and (behind := await self._store.leftovers(LOOKED_UP)):
-            await self._clear(behind, pruned)
+        while not pruned.trouble and (leftovers := await self._records.leftovers(LOOKED_UP)):
+            await self._clear(leftovers, pruned)
             yield nothing
-        async for going in self._due():
-            now, artifacts_only = self._clock.now(), going.artifacts
-            behind = await self._store.delete(going.runs, going.rule, now, artifacts_only=artifacts_only)
-            await self._clear(behind, pruned)
-            gone = {one.run_id for one in behind}
-            yield ExpiredBatch(
-                rule=going.rule,
-                runs=tuple(run for run in going.runs if run.run_id in gone),
-                artifacts=going.artifacts,
-            )
-        while await self._store.shrink():
+        async for batch in self._due():
+            now, artifacts_only = self._clock.now(), batch.artifacts
+            leftovers = await self._records.delete(batch.runs, batch.rule, now, artifacts_only=artifacts_only)
+            await self._clear(leftovers, pruned)
+            deleted = {one.run_id for one in leftovers}
+            yield replace(batch, runs=tuple(run for run in batch.runs if run.run_id in deleted))
+        while await self._store.database.shrink():
             yield nothing
 
-    async def _clear(self, behind: Sequence[Leftovers], pruned: PruneReport) -> None:
-        if not behind or pruned.trouble:
+    async def _clear(self, leftovers: Sequence[Leftovers], pruned: PruneReport) -> None:
+        if not leftovers or pruned.trouble:
             return
         try:
-            await self._belongings.remove(behind)
+            await self._files.remove(leftovers)
         except TryAgain as error:
             pruned.trouble = f"files of runs that are gone are still there: {error}"
             log.warning("files of deleted runs could not be deleted", extra={"why": str(error)})
         else:
-            await self._store.mark_cleared(behind)
+            await self._records.mark_cleared(leftovers)
 
     async def _due(self) -> AsyncIterator[ExpiredBatch]:
-        """What is to go, a few runs at a time: by days, then by bytes."""
+        """Expired runs in small batches: by days, then by bytes."""
         now = self._clock.now()
         for what, (kept, rule) in self._rules.by_days.items():
             before, artifacts = now - kept, what == "artifacts"
-            over = self._over(before, now, with_artifacts=True) if artifacts else _ended_as(Status(what), before)
-            async for some in self._ended(over):
+            statuses = FINAL if artifacts else frozenset({Status(what)})
+            escalated = min(before, now - self._reopens) if artifacts else before
+            wanted = ExpiryFilter(
+                statuses=statuses, before=before, escalated_before=escalated, with_artifacts=artifacts
+            )
+            async for some in self._expired(wanted):
                 yield ExpiredBatch(rule=rule, runs=some, artifacts=artifacts)
         for kind, (most, rule) in self._rules.by_bytes.items():
             async for some in self._beyond(kind, most, now):
                 yield ExpiredBatch(rule=rule, runs=some)
 
     async def _beyond(self, kind: Kind, most: int, now: datetime) -> AsyncIterator[tuple[EndedRun, ...]]:
-        """The oldest runs, until no more than `most` bytes are left."""
-        sizes = await self._belongings.sizes(kind) if kind != "journal" else None
+        """The oldest runs that have to go so that no more than `most` bytes are left."""
+        sizes = await self._files.sizes(kind) if kind != "journal" else None
         excess = (await self._store.total_bytes() if sizes is None else sum(sizes.values())) - most
         if excess <= 0:
             return
-        async for some in self._ended(self._over(now, now)):
-            taken = await self._store.sizes([run.run_id for run in some]) if sizes is None else sizes
-            going = []
+        ended = ExpiryFilter(statuses=FINAL, before=now, escalated_before=now - self._reopens)
+        async for some in self._expired(ended):
+            taken = await self._records.sizes([run.run_id for run in some]) if sizes is None else sizes
+            expired = []
             for run in some:
                 if excess > 0 and taken.get(run.run_id):
-                    going.append(run)
+                    expired.append(run)
                     excess -= taken[run.run_id]
-            yield tuple(going)
+            yield tuple(expired)
             if excess <= 0:
                 return
 
-    def _over(self, before: datetime, now: datetime, *, with_artifacts: bool = False) -> ExpiryFilter:
-        escalated_before = min(before, now - self._reopens)
-        return ExpiryFilter(
-            statuses=FINAL, before=before, escalated_before=escalated_before, with_artifacts=with_artifacts
-        )
-
-    async def _ended(self, over: ExpiryFilter) -> AsyncIterator[tuple[EndedRun, ...]]:
-        place: ExpiryCursor = None
-        while found := await self._store.expired(over, place, LOOKED_UP):
+    async def _expired(self, wanted: ExpiryFilter) -> AsyncIterator[tuple[EndedRun, ...]]:
+        cursor: ExpiryCursor = None
+        while found := await self._records.expired(wanted, cursor, LOOKED_UP):
             for at in range(0, len(found), AT_ONCE):
                 yield tuple(found[at : at + AT_ONCE])
-            place = found[-1].at, found[-1].run_id
-
-
-def _ended_as(status: Status, before: datetime) -> ExpiryFilter:
-    return ExpiryFilter(statuses=frozenset({status}), before=before, escalated_before=before)
+            cursor = found[-1].at, found[-1].run_id

@@ -1,8 +1,8 @@
-"""`agentic restore`: an archive's ledger, artifacts and runs, where there are none.
+"""`agentic restore`: an archive's ledger, artifacts and runs into a store without runs.
 
-Runs come last, so that a killed restore leaves nothing that an agent begins with, and the same command goes on. Each
-run is decided again from its entries, beside its place. Writes that may have been made since the backup are left to a
-person, by the ledger (`ductile_gateway.bus.ownership`).
+Runs come last, so no agent starts on the store of a killed restore, and the same command goes on with it. Each run is
+decided again from its entries, in a staging folder. The ledger puts writes that may have been made since the backup in
+doubt, for a person (`ductile_gateway.bus.ownership`).
 """
 
 import asyncio
@@ -16,15 +16,16 @@ from agent_service import settings
 from agent_service.archive.access import (
     NOWHERE,
     Report,
-    alone,
     artifact_hashes,
     artifacts_of,
     bus_at_hand,
+    exclusive_bus,
     open_reader,
     refuse_at_work,
 )
-from agent_service.archive.contents import ARTIFACTS, ArchivedRuns, DatabaseLoader, copy_into_log
-from agent_service.archive.writing import AGENT, BESIDE_DATABASE, GATEWAY, OPEN, run_gateway
+from agent_service.archive.contents import ARTIFACTS, ArchivedRuns
+from agent_service.archive.transfer import copy_into_log, load_runs
+from agent_service.archive.writing import AGENT, GATEWAY, OPEN, STORE_FILES, run_gateway
 from agent_service.bus.buckets import NatsArtifactStore, content_type_of, key_of
 from agent_service.bus.reading import signed_endings
 from agent_service.errors import Damaged
@@ -41,7 +42,6 @@ from groundwork.nats.buckets import ArtifactBucket
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Misconfigured
 from groundwork.service.keys import KeyRing
-from groundwork.sqlite.file import SqliteFile
 from schemas import subjects
 from schemas.status import Halt
 
@@ -66,8 +66,8 @@ async def restore(
     moved: bool = False,
     new_keys: bool = False,
 ) -> Report:
-    """`backup`: its name, or the newest. `dry_run`: only looks. `stopped`: kill switch on. `moved`: nothing happened
-    since. Raises Misconfigured for runs in the way, a flawed archive, a bus that was not set up; and TryAgain."""
+    """`backup`: a name; None for the newest. `stopped`: with the kill switch on. `moved`: nothing happened since.
+    Raises TryAgain, and Misconfigured for a store with runs, a damaged archive, or a bus that is not set up."""
     loaded = settings.load(config)
     series = Series(place, AGENT)
     with series.opened(backup) as (name, archive):
@@ -75,10 +75,10 @@ async def restore(
         for file, flaw in archive.flaws():
             raise Misconfigured(f"{archive.path} is damaged: {file} {flaw}. Nothing was restored: use another copy")
         if dry_run:
-            return await _looked_at(loaded, archive, runs, name)
+            return await _dry_run(loaded, archive, runs, name)
         series.ring_for(loaded.keys_path(), archive, new_keys=new_keys)
         moved = moved or manifest.moved
-        async with alone(loaded) as link:
+        async with exclusive_bus(loaded) as link:
             await _refuse_to_overwrite(loaded, link, name)
             calls = None
             if archive.nested(GATEWAY):
@@ -91,10 +91,10 @@ async def restore(
     found |= {"store": subjects.STREAM_RUNS if loaded.shared else str(loaded.store)}
     found |= {"calls": calls, "artifacts": artifacts}
     found["left_out"] = {part: f"when the backup was made: {why}" for part, why in manifest.left_out.items()}
-    return Report(found, "\n".join(_told(found)), ok=not found["flawed"])
+    return Report(found, "\n".join(_text(found)), ok=not found["flawed"])
 
 
-async def _looked_at(loaded: AgentSettings, archive: Archive, runs: ArchivedRuns, name: str) -> Report:
+async def _dry_run(loaded: AgentSettings, archive: Archive, runs: ArchivedRuns, name: str) -> Report:
     if loaded.keys_path().exists():
         archive.prove(KeyRing.open(loaded.keys_path()))
     async with bus_at_hand(loaded) as link:
@@ -105,7 +105,7 @@ async def _looked_at(loaded: AgentSettings, archive: Archive, runs: ArchivedRuns
     return Report(facts, f"{text}. Nothing was changed")
 
 
-def _told(found: Mapping[str, Any]) -> Iterator[str]:
+def _text(found: Mapping[str, Any]) -> Iterator[str]:
     calls = "" if found["calls"] is None else f"{found['calls']} calls, "
     counts = f"{found['runs']} runs, {calls}{found['artifacts']} artifacts"
     yield f"✓ {found['store']} is as it was at {found['taken']}: {counts}"
@@ -138,7 +138,7 @@ async def _refuse_to_overwrite(loaded: AgentSettings, link: NatsLink, name: str)
 
 
 async def _refuse_a_stream_with_runs(link: NatsLink, name: str) -> None:
-    """Raises Misconfigured, unless these are on their way into it."""
+    """Raises Misconfigured for a stream with runs, unless they come from an unfinished restore of this backup."""
     log = log_of_runs(link)
     mark = await read_marker(log)
     if (mark.state, mark.archive) != ("coming", name) and await log.end():
@@ -150,7 +150,7 @@ async def _refuse_a_stream_with_runs(link: NatsLink, name: str) -> None:
 
 
 async def _restore_artifacts(runs: ArchivedRuns, link: NatsLink) -> int:
-    """All but those that are as in the archive; where these are of an older backup, all but those that are there."""
+    """Puts artifacts that the bucket lacks or has differently. Artifacts of an older backup replace none."""
     bucket, count = ArtifactBucket(link, subjects.ARTIFACT_BUCKET), 0
     there, older = await artifact_hashes(link), ARTIFACTS in runs.archive.manifest.left_out
     for run_id, path in runs.artifacts():
@@ -164,46 +164,34 @@ async def _restore_artifacts(runs: ArchivedRuns, link: NatsLink) -> int:
 async def _restore_runs(
     runs: ArchivedRuns, loaded: AgentSettings, name: str, link: NatsLink, *, stopped: bool, unknown: bool
 ) -> dict[str, Any]:
-    """`name`: of the backup. `unknown`: what the runs have written since is not known."""
+    """`name`: of the backup. `unknown`: no ledger tells what the runs have written since."""
     ring = KeyRing.open(loaded.keys_path())
-    with staging(loaded.cache if loaded.shared else loaded.store) as beside:
-        async with open_database(beside, durable=False) as database:
-            flawed = await _write(runs, database)
+    with staging(loaded.cache if loaded.shared else loaded.store) as staged:
+        async with open_database(staged, durable=False) as database:
+            flawed = await load_runs(database, ((run, runs.entries(run.run_id)) for run in runs.all))
             store = RunStore(database)
+            await store.put(*runs.side_records(), after=None)
             found = {"flawed": flawed, **await _found(store, ring, link)}
             found["stopped"] = stopped or (unknown and bool(found["under_way"]))
             if found["stopped"]:
                 await _stop(store, runs.archive.manifest.at)
             if loaded.shared:
-                async with _coming(link, name):
+                async with _marked_as_coming(link, name):
                     await copy_into_log(log_of_runs(link), store)
                 return found
         move_aside(loaded.store, FILE)
-        for file in BESIDE_DATABASE:
+        for file in STORE_FILES:
             if file in runs.archive.manifest.files:
-                write_pieces([runs.archive.read(file)], beside / file)
-                move_into_place(beside / file, loaded.store / file)
-        move_into_place(beside / FILE, loaded.store / FILE)
+                write_pieces([runs.archive.read(file)], staged / file)
+                move_into_place(staged / file, loaded.store / file)
+        move_into_place(staged / FILE, loaded.store / FILE)
         remove_marker(loaded.store)
     return found
 
 
-async def _write(runs: ArchivedRuns, database: SqliteFile) -> dict[str, str]:
-    """The runs that could not be restored, and why."""
-    into, flawed = DatabaseLoader(database), dict[str, str]()
-    for run in runs.all:
-        try:
-            await into.add(run, runs.entries(run.run_id))
-        except (ValueError, AssertionError, TypeError) as error:
-            flawed[run.run_id] = f"its journal cannot be followed: {error}"
-    await into.write()
-    await RunStore(database).put(*runs.beside(), after=None)
-    return flawed
-
-
 @asynccontextmanager
-async def _coming(link: NatsLink, name: str) -> AsyncIterator[None]:
-    """Inside, no agent begins on the stream."""
+async def _marked_as_coming(link: NatsLink, name: str) -> AsyncIterator[None]:
+    """Keeps agents from starting on the stream meanwhile."""
     log = log_of_runs(link)
     mark = await read_marker(log)
     if mark.state != "coming":
@@ -217,10 +205,10 @@ async def _found(store: RunStore, ring: KeyRing, link: NatsLink) -> dict[str, An
     runs = sum((await store.counts()).values())
     lines = await store.runs(RunFilter(statuses=OPEN), limit=MANY)
     under_way = {line.run_id: one_line(f"{line.status}, step {line.steps}: {line.goal}", 120) for line in lines}
-    return {"runs": runs, "under_way": under_way, **await _heard_since(store, ring, link)}
+    return {"runs": runs, "under_way": under_way, **await _endings_since(store, ring, link)}
 
 
-async def _heard_since(store: RunStore, ring: KeyRing, link: NatsLink) -> dict[str, dict[str, str]]:
+async def _endings_since(store: RunStore, ring: KeyRing, link: NatsLink) -> dict[str, dict[str, str]]:
     ended, begun = dict[str, str](), dict[str, str]()
     for end in await signed_endings(link, ring):
         version, told = store.version(end.run_id), f"{end.subject} was told with entry {end.seq}"
@@ -241,8 +229,8 @@ async def _stop(store: RunStore, taken: datetime) -> None:
 
 
 async def restore_artifacts(config: Path | None) -> Report:
-    """Contents that the bucket has lost, from the runs' folders, where their SHA-256 is the journal's; the agent may
-    run. Raises Misconfigured without a store that can be read, and TryAgain where the bus does not answer."""
+    """Puts contents that the bucket has lost from the runs' folders, if their SHA-256 is the journal's. The agent may
+    run. Raises Misconfigured without a readable store, and TryAgain if the bus does not answer."""
     kept_there, back, lost = 0, list[str](), dict[str, str]()
     async with open_reader(config) as reader, bus_at_hand(reader.settings) as link:
         stored, run_ids = await artifact_hashes(link), await reader.store.artifacts()

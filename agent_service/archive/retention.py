@@ -1,4 +1,4 @@
-"""How long ended runs are kept: settings, rules, what is left of them, and the ports that deleting them needs. Pure."""
+"""Retention of ended runs: settings, rules and tombstones. Pure."""
 
 from dataclasses import field
 from datetime import datetime, timedelta
@@ -16,7 +16,7 @@ NonNegative = Annotated[int, Field(ge=0, lt=2**63)]
 Kind = Literal["journal", "workspaces", "artifacts"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 ExpiryCursor = tuple[datetime, str] | None
-"""Where a search goes on: after the run that had its newest entry then."""
+"""Instant of the newest entry and id of the run after which a search goes on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class EndedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leftovers:
-    """What may be left of a deleted run: artifacts by path, and its folder unless only artifacts went."""
+    """Files that may be left of a deleted run: artifacts, and its folder unless only artifacts were deleted."""
 
     run_id: str
     artifacts: tuple[str, ...]
@@ -38,7 +38,8 @@ class Leftovers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpiryFilter:
-    """Runs that ended so, and had their newest entry before that; one that escalated, also before the other."""
+    """Ended runs of these statuses whose newest entry is older than `before`; of escalated ones, also than
+    `escalated_before`."""
 
     statuses: frozenset[Status]
     before: datetime
@@ -55,7 +56,8 @@ class ExpiredBatch:
 
 @dataclass(slots=True, kw_only=True)
 class PruneReport:
-    """Runs deleted by rule, and artifacts alone; the first by name. `more`: out of time. `trouble`: why files stay."""
+    """Runs, and runs that lost only artifacts, by rule. `listed`: the first LISTED of them. `more`: the pass ran out
+    of time. `trouble`: why files of deleted runs are still there."""
 
     runs: dict[str, int] = field(default_factory=dict)
     artifacts: dict[str, int] = field(default_factory=dict)
@@ -63,18 +65,16 @@ class PruneReport:
     more: bool = False
     trouble: str = ""
 
-    def add(self, going: ExpiredBatch) -> None:
-        of = self.artifacts if going.artifacts else self.runs
-        of[going.rule] = of.get(going.rule, 0) + len(going.runs)
-        self.listed += [(run, going.rule) for run in going.runs[: LISTED - len(self.listed)]]
+    def add(self, batch: ExpiredBatch) -> None:
+        counts = self.artifacts if batch.artifacts else self.runs
+        counts[batch.rule] = counts.get(batch.rule, 0) + len(batch.runs)
+        self.listed += [(run, batch.rule) for run in batch.runs[: LISTED - len(self.listed)]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tombstone:
-    """What is left of a deleted run: a repeated wake id names it, and begins no other.
-
-    `last`: position of its newest entry in the journal of all runs. `rule`: the setting that deleted it.
-    """
+    """Stays of a deleted run, so that a repeated wake id starts no other. `last`: position of its newest entry in the
+    journal of all runs. `rule`: the setting that deleted it."""
 
     run_id: str
     wake_id: str
@@ -94,7 +94,7 @@ class Tombstone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArtifactTombstone:
-    """The artifacts of a run that stays were deleted by the setting `rule`."""
+    """Marks that the artifacts of a run were deleted, but not the run. `rule`: the setting that deleted them."""
 
     run_id: str
     gone_at: AwareDatetime
@@ -116,7 +116,7 @@ Gib = Annotated[float, Field(gt=0, le=1 << 20)]
 
 
 class MaxGibSettings(Section):
-    """How many GiB there may be of a kind; beyond that the oldest runs go that have ended. Null is no limit."""
+    """GiB of a kind, beyond which the oldest ended runs are deleted. Null is no limit."""
 
     journal: Gib | None = None
     workspaces: Gib | None = None
@@ -124,7 +124,7 @@ class MaxGibSettings(Section):
 
 
 class KeepRunsSettings(Section):
-    """For how many days runs are kept that have ended so; for ever where that is null."""
+    """Days for which runs are kept after they ended so. Null keeps them for ever."""
 
     done_days: Days | None = None
     failed_days: Days | None = None
@@ -135,17 +135,16 @@ class KeepRunsSettings(Section):
 
     @property
     def by_days(self) -> dict[str, tuple[timedelta, str]]:
-        """By ending of runs, or `artifacts`: how long they are kept, and the name of the rule."""
+        """Time to keep, and name of the rule, by final status or `artifacts`."""
         days = {what: getattr(self, f"{what}_days") for what in (*FINAL, "artifacts")}
         return {what: (timedelta(days=n), f"agent.keep_runs.{what}_days: {n:g}") for what, n in days.items() if n}
 
     @property
     def by_bytes(self) -> dict[Kind, tuple[int, str]]:
-        """How much there may be of a kind, and the name of the rule."""
+        """Bytes allowed, and name of the rule."""
         most = {kind: getattr(self.max_gib, kind) for kind in KINDS}
         return {kind: (int(n * 2**30), f"agent.keep_runs.max_gib.{kind}: {n:g}") for kind, n in most.items() if n}
 
     @property
     def delete_runs(self) -> bool:
-        """Whether any run, or its artifacts, are deleted."""
         return bool(self.by_days or self.by_bytes)

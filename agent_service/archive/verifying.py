@@ -1,8 +1,8 @@
-"""`agentic verify`: of a run, or all, the row and the folder by the journal, whose entries are decided again; of a file
-of exported runs all that is in it. Read-only.
+"""`agentic verify`: compares rows and folders of runs with their journals, whose entries are decided again; or
+checks an archive.
 
-The agent may run. Pages may be behind their journal, for they are rendered when they are read: that is told, and is no
-flaw. The bus is needed only for artifacts that have no folder, or no hash in the journal.
+Read-only, and the agent may run. Pages may be older than their journal, because reading renders them: this is reported
+as no flaw. The bus is needed only for artifacts that have no folder, or no hash in the journal.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_service.archive.access import Report, StoreReader, artifacts_of, bus_at_hand, open_reader
-from agent_service.archive.contents import ArchivedRuns, changed, judge
+from agent_service.archive.contents import ArchivedRuns, changed, check_archive
 from agent_service.bus.buckets import key_of
 from agent_service.bus.reading import SignedEnding, signed_endings
 from agent_service.errors import Damaged
@@ -38,7 +38,7 @@ SHOWN = 20
 
 @dataclass(slots=True, kw_only=True)
 class RunCheck:
-    """`unchecked`: artifacts that could not be held against anything. `behind`: pages as of an earlier entry."""
+    """`unchecked`: artifacts without anything to compare with. `behind`: pages as of an earlier entry."""
 
     run_id: str
     entries: int
@@ -68,7 +68,7 @@ async def verify(name: str, config: Path | None) -> Report:
 
 
 async def verify_all(config: Path | None, *, against_bus: bool) -> Report:
-    """Raises Misconfigured without a readable store, or without keys for the bus; Failure where that is away."""
+    """Raises Misconfigured without a readable store, or keys for the bus, and Failure if that is away."""
     async with open_reader(config) as reader:
         ends = await _ends(reader) if against_bus else []
         flaws = [flaw for end in ends if (flaw := await _of_end(reader, end))]
@@ -101,7 +101,7 @@ async def _of_end(reader: StoreReader, end: SignedEnding) -> Flaw | None:
 
 
 async def _verified(reader: StoreReader, run_id: str) -> RunCheck:
-    """Missing files are looked for again: an agent at work writes them within a second or two."""
+    """Looks again for missing files, because an agent at work writes them within a second or two."""
     for look in range(LOOKS):
         await asyncio.sleep(LOOK_AGAIN_S if look else 0)
         verdict = await _look(reader, run_id)
@@ -134,7 +134,7 @@ async def _look(reader: StoreReader, run_id: str) -> RunCheck:
 
 
 async def journal_of(reader: StoreReader, run_id: str) -> tuple[list[Flaw], list[Entry]]:
-    """The entries, and what is wrong with them, or else with the run's row."""
+    """Returns flaws of the entries, or else of the run's row; and the entries."""
     try:
         async with reader.snapshot():
             row, entries = await reader.store.row(run_id), await reader.entries(run_id)
@@ -163,7 +163,7 @@ async def journal_of(reader: StoreReader, run_id: str) -> tuple[list[Flaw], list
 
 
 async def _stored(reader: StoreReader, run_id: str, paths: Iterable[str]) -> dict[str, str] | None:
-    """SHA-256 by path, of those that the bus has; None where it does not answer."""
+    """SHA-256 by path of those that the bus has; None if it does not answer."""
     with suppress(TryAgain):
         hashes = await reader.hashes()
         return {path: hashes[key] for path in paths if (key := key_of(run_id, path)) in hashes}
@@ -181,7 +181,7 @@ def _on_the_bus_alone(named: Mapping[str, NamedArtifact], stored: Mapping[str, s
 def verify_file(path: Path, key: str | None = None) -> Report:
     """`key`: the public half of the key that must have signed it. Raises Misconfigured for what is no such file."""
     with Archive.opened(path) as archive:
-        flaws, by, manifest = judge(archive, key=key), archive.signature, archive.manifest
+        flaws, by, manifest = check_archive(archive, key=key), archive.signature, archive.manifest
         runs = () if flaws else ArchivedRuns(archive).all
     facts: dict[str, Any] = {"file": str(path), "at": f"{manifest.at:%Y-%m-%dT%H:%M:%SZ}", "program": manifest.program}
     facts |= {"key": by.key if by else "", "public": by.public if by else ""}

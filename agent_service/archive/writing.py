@@ -1,8 +1,8 @@
 """`agentic backup`, `agentic export --all` and `agentic export RUN`: runs into an archive.
 
-A backup is made while all goes on. It takes the runs as of one instant, then the ledger, then artifacts: so the ledger
-knows each call of a run in the backup, and the bucket each artifact. A run that was changed by other hands is left out,
-for the agent signs the archive. A run is exported with its children, pages and artifacts.
+A backup is made while agent and gateway run. It reads the runs at one instant, then the ledger, then artifacts, so the
+ledger has each call of its runs, and the bucket each artifact. A tampered run is left out, because the agent signs the
+archive. A run is exported with its children, pages and artifacts.
 """
 
 import asyncio
@@ -17,19 +17,17 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from agent_service import settings
-from agent_service.archive.access import NOWHERE, Report, StoreReader, alone, artifacts_of, open_reader
+from agent_service.archive.access import NOWHERE, Report, StoreReader, artifacts_of, exclusive_bus, open_reader
 from agent_service.archive.contents import (
     ARTIFACTS,
     ArchivedRun,
     ArchivedRuns,
-    flaw_of,
     journal_name,
     journal_of,
-    side_records,
-    stored_runs,
     write_runs,
     write_side_records,
 )
+from agent_service.archive.transfer import flaw_of, side_records, stored_runs
 from agent_service.archive.verifying import journal_of as stored_journal
 from agent_service.bus.buckets import FOLDER
 from agent_service.core.waiting import Status
@@ -46,13 +44,13 @@ from groundwork.service.errors import Exit, Failure, Misconfigured, NotDone
 from groundwork.service.store_folder import ID_FILE, known_id
 
 AGENT, GATEWAY = "agentic", "gateway"
-BESIDE_DATABASE = (ID_FILE, "progress.wanted")
+STORE_FILES = (ID_FILE, "progress.wanted")
 OPEN = frozenset({Status.QUEUED, Status.RUNNING, Status.PAUSED})
 
 
 @dataclass(slots=True, kw_only=True)
 class ArchiveReport:
-    """`what` is in it. `size`: new bytes. `runs`: status by id, of an export. `keys`: files that are not in it."""
+    """`size`: bytes of new contents. `runs`: status by id, of an export. `keys`: key files that are not in it."""
 
     what: str
     file: str
@@ -83,7 +81,7 @@ class ArchiveReport:
 
 
 async def backup(config: Path | None, place: str, *, with_keys: bool = False, keep: int | None = None) -> Report:
-    """`keep`: so many stay in the folder. Raises Misconfigured for a store that cannot be backed up, and TryAgain."""
+    """`keep`: number of backups that stay in the folder. Raises TryAgain, and Misconfigured for an unusable store."""
     at, series = datetime.now(UTC), Series(place, AGENT)
     before = series.newest()
     async with open_reader(config) as reader:
@@ -109,10 +107,11 @@ async def backup(config: Path | None, place: str, *, with_keys: bool = False, ke
 
 
 async def export_all(config: Path | None, place: Path) -> Report:
-    """Of a store that is left: no agent may run, and none begins on it again. Raises Misconfigured and TryAgain."""
+    """Exports a store that is abandoned: no agent may run, and none starts on it again. Raises Misconfigured and
+    TryAgain."""
     loaded = settings.load(config)
     async with (
-        alone(loaded) as link,
+        exclusive_bus(loaded) as link,
         leaving(loaded.store, log_of_runs(link) if loaded.shared else None),
         open_reader(config) as reader,
     ):
@@ -127,7 +126,7 @@ async def export_all(config: Path | None, place: Path) -> Report:
 
 
 async def export(config: Path | None, name: str, place: Path | None = None) -> Report:
-    """Raises NotDone for an unknown run and for one that was changed, and Misconfigured for a file that is there."""
+    """Raises NotDone for an unknown or tampered run, and Misconfigured for a file that exists."""
     async with open_reader(config) as reader:
         run_id = await reader.named(name)
         made, runs, wanted = ArchiveReport(what=run_id, file=str(file_in(place, run_id))), list[ArchivedRun](), [run_id]
@@ -147,7 +146,7 @@ async def export(config: Path | None, name: str, place: Path | None = None) -> R
 async def _add_runs(
     reader: StoreReader, archive: ArchiveWriter, made: ArchiveReport
 ) -> tuple[list[ArchivedRun], Mapping[str, Sequence[str]]]:
-    """The runs, and the paths of their artifacts by run."""
+    """Returns the runs, and the paths of their artifacts by run."""
     base, runs = archive.base, list[ArchivedRun]()
     heads = {run.run_id: run.head for run in ArchivedRuns(base).all} if base else {}
     async with reader.snapshot():
@@ -169,7 +168,7 @@ async def _add_runs(
 
 
 async def _add_export(reader: StoreReader, run_id: str, archive: ArchiveWriter) -> tuple[ArchivedRun, Sequence[str]]:
-    """The run, and the children that it has in the store."""
+    """Returns the run, and those of its children that the store has."""
     flaws, entries = await stored_journal(reader, run_id)
     if flaws:
         text = f"{run_id} is not as its agent left it ({flaws[0]}), so nothing was exported"
@@ -192,7 +191,7 @@ async def _add_export(reader: StoreReader, run_id: str, archive: ArchiveWriter) 
 
 
 async def _content(reader: StoreReader, run_id: str, artifact: NamedArtifact) -> bytes | str:
-    """The content, or why there is none."""
+    """Returns the content, or the reason that there is none."""
     try:
         content = reader.intact_copy(run_id, artifact) or await reader.artifact(run_id, artifact.path)
     except Failure as error:
@@ -230,7 +229,7 @@ async def run_gateway(*arguments: str, config: Path | None) -> dict[str, Any]:
 async def _add_artifacts(
     reader: StoreReader, archive: ArchiveWriter, previous: Path | None, made: ArchiveReport
 ) -> None:
-    """While the bus is away, those of the previous backup are taken over."""
+    """Copies those of the previous backup while the bus is away."""
     try:
         for key, digest in (await reader.hashes()).items():
             run_id, _, name = key.partition("/")
@@ -250,9 +249,8 @@ async def _add_artifacts(
 
 
 def _add_folder(loaded: AgentSettings, archive: ArchiveWriter, made: ArchiveReport, *, with_keys: bool) -> None:
-    """The files beside the database, and the keys."""
     archive.fields["store"] = known_id(loaded.store)
-    for name in BESIDE_DATABASE:
+    for name in STORE_FILES:
         if (loaded.store / name).exists():
             archive.add(name, (loaded.store / name).read_bytes())
     if with_keys:

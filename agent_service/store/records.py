@@ -7,7 +7,7 @@ The next pass of any process removes what a crash left. A run that cannot be rea
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from datetime import datetime
 from typing import Protocol
 
@@ -49,8 +49,6 @@ class Carrier(Protocol):
 
     async def load(self, run_id: str) -> Run | None: ...
     def version(self, run_id: str) -> int: ...
-
-    async def total_bytes(self) -> int: ...
 
     async def purge(self, wake_id: str, run_id: str) -> None:
         """Removes a run's messages from the log."""
@@ -100,9 +98,6 @@ class InboxRecords(_Records):
 class RetentionRecords(_Records):
     """Of several processes that delete a run at the same time, one succeeds."""
 
-    def making_room(self) -> AbstractContextManager[None]:
-        return self._database.making_room()
-
     async def expired(self, wanted: ExpiryFilter, after: ExpiryCursor, limit: int) -> Sequence[EndedRun]:
         statuses = json.dumps([status.value for status in wanted.statuses])
         since, run_id = (microseconds(after[0]), after[1]) if after else (0, "")
@@ -149,15 +144,9 @@ class RetentionRecords(_Records):
         done = [(self._sql["cleared" if one.folder else "artifacts_cleared"], (one.run_id,)) for one in removed]
         await self._database.write(lambda connection: [connection.execute(*one) for one in done], makes_room=True)
 
-    async def total_bytes(self) -> int:
-        return await self._carrier.total_bytes()
-
     async def sizes(self, run_ids: Sequence[str]) -> Mapping[str, int]:
         """Bytes by run."""
         return dict(await self._database.read(self._sql["sizes"], (json.dumps(run_ids),)))
-
-    async def shrink(self) -> bool:
-        return await self._database.shrink()
 
     async def _artifacts(self, run: EndedRun) -> tuple[str, ...] | None:
         """None for a run that has a newer entry, or cannot be read."""

@@ -263,8 +263,8 @@ async def open_house(
         leaving: dict[str, Any] = {"leave": lambda _: asyncio.sleep(0), "thinking": lambda: 0, "end": lambda: None}
         draining = Draining(kill_switch=kill_switch, background=Background(group), **leaving)
         rules = KeepRunsSettings(done_days=1, cancelled_days=1)
-        belongings = RunFiles(folder / "workspaces", MemoryArtifacts())
-        pruning = Pruner(store.retention, belongings, rules, 7.0, clock)
+        files = RunFiles(folder / "workspaces", MemoryArtifacts())
+        pruning = Pruner(store, files, rules, 7.0, clock)
         metrics = partial(instruments.exposed, "agentic-loop")
         rooms = (
             RunCalls(archive, intake, outside, outside, outside, Background(group), feed, reader),

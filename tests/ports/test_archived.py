@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.archive.contents import ArchivedRun, DatabaseLoader, copy_into_log, side_records, stored_runs
-from agent_service.archive.contents import commits_of as followed
+from agent_service.archive.contents import ArchivedRun
 from agent_service.archive.retention import EndedRun
+from agent_service.archive.transfer import commits_of as followed
+from agent_service.archive.transfer import copy_into_log, load_runs, side_records, stored_runs
 from agent_service.core.waiting import Status
 from agent_service.run.journal import Entry
 from agent_service.run.ports import Dismissal
@@ -90,10 +91,8 @@ async def entries(database: SqliteFile, run: ArchivedRun) -> list[Entry]:
 
 async def test_a_database_that_is_written_from_the_entries_of_another_holds_the_same_rows(tmp_path: Path) -> None:
     async with source(tmp_path / "old") as old, open_database(tmp_path / "new") as new:
-        into = DatabaseLoader(new)
-        async for run in stored_runs(RunStore(old)):
-            await into.add(run, await entries(old, run))
-        await into.write()
+        runs = [(run, await entries(old, run)) async for run in stored_runs(RunStore(old))]
+        assert await load_runs(new, runs) == {}
         await RunStore(new).put(*await side_records(RunStore(old)), after=None)
         assert RunStore(new).newest() == RunStore(old).newest(), "positions are never given twice"
     assert rows(tmp_path / "new") == rows(tmp_path / "old")

@@ -190,8 +190,8 @@ async def test_what_is_to_be_removed_elsewhere_is_known_until_it_is(store: Store
 async def pruned(member: Member, rules: KeepRunsSettings) -> int:
     """How many runs a pass of that member has go."""
     with TemporaryDirectory() as folder:
-        belongings = RunFiles(Path(folder), MemoryArtifacts())
-        passed = await Pruner(member.store.retention, belongings, rules, 0.0, FakeClock(LATER)).prune(rest=0)
+        files = RunFiles(Path(folder), MemoryArtifacts())
+        passed = await Pruner(member.store, files, rules, 0.0, FakeClock(LATER)).prune(rest=0)
     return sum(passed.runs.values())
 
 

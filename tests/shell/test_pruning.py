@@ -46,8 +46,8 @@ class Kept:
 
     def pruning(self, **rules: Any) -> Pruner:
         """Two days after noon."""
-        belongings = RunFiles(self.folder, self.bucket)
-        return Pruner(self.store.retention, belongings, KeepRunsSettings(**rules), 0.0, LATER)
+        files = RunFiles(self.folder, self.bucket)
+        return Pruner(self.store, files, KeepRunsSettings(**rules), 0.0, LATER)
 
     async def done(self, number: int) -> str:
         """A run that has ended and brought a report, with a folder."""

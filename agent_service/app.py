@@ -42,7 +42,7 @@ INFORMED = (subjects.STREAM, subjects.STREAM_REQUESTS)
 """Streams that are watched for lost messages."""
 HALT_LOOK_S = 60.0
 INFORMED_S, INFORMED_AMONG_S = 10.0, 30.0
-"""Intervals of that check, for a single agent and for several."""
+"""Intervals of that check, for a single agent and for cluster."""
 JOINS_AFTER_S = 0.5
 UNDER_WAY = (Status.QUEUED, Status.RUNNING)
 
@@ -111,7 +111,7 @@ async def _run(built: Callable[[Background], Agent], listener: socket.socket, *,
         async with asyncio.TaskGroup() as group:
             background = Background(group)
             agent = built(background)
-            if agent.several:
+            if agent.cluster:
                 loaded("agent_service.cluster:join_in")(agent, background)
             await _start(agent, background, group, listener, http=http)
     except asyncio.CancelledError:
@@ -122,7 +122,7 @@ async def _run(built: Callable[[Background], Agent], listener: socket.socket, *,
         raise
 
 
-async def _heard_of(skills: NatsSkills) -> None:
+async def _load_catalog(skills: NatsSkills) -> None:
     """Executors may start later than the agent."""
     with suppress(TryAgain):
         await skills.catalog()
@@ -135,35 +135,35 @@ async def _start(
     Then the agent is ready.
     """
     since = chain([agent.clock.now()], iter(agent.clock.now, None))  # when the bus may have forgotten, from now on
-    await agent.halting.recall()
+    await agent.halt_control.recall()
     agent.limits.recall(agent.store, aside=agent.settings.shared)
     left = await agent.recovery.resume_all()
     halts = changes(agent.ground.link, subjects.LEASE_BUCKET, subjects.HALT_KEY, every_s=HALT_LOOK_S)
-    background.start(_heard_of(agent.skills))  # runs that are to begin wait for it
+    background.start(_load_catalog(agent.skills))  # runs that are to begin wait for it
     for work in (
         agent.receiving.run(),
         _keep_time(agent),
-        agent.halting.keep_shown(halts),
+        agent.halt_control.keep_shown(halts),
         agent.ground.link.until_lost(),
-        watch_capacity(agent.room, agent.ground.link, agent.ground.folder, shared=agent.settings.shared),
-        *(() if agent.several else (agent.starter.run(), agent.recovery.keep_trying())),
+        watch_capacity(agent.capacity, agent.ground.link, agent.ground.folder, shared=agent.settings.shared),
+        *(() if agent.cluster else (agent.starter.run(), agent.recovery.keep_trying())),
         *_keeping(agent),
     ):
         group.create_task(work)
     runs = await agent.store.counts()
     if any(runs[status] for status in UNDER_WAY):
         await head_start()
-    let_callers_in = await asyncio.to_thread(loaded, "agent_service.serving:let_callers_in")
-    await let_callers_in(agent, background, group, listener, http=http)
+    open_api = await asyncio.to_thread(loaded, "agent_service.serving:open_api")
+    await open_api(agent, background, group, listener, http=http)
     tell_ready()
     link, lease = agent.ground.link, agent.ground.lease
     log.info("ready", extra={"http": address(listener), "resumed": left, "nats": link.servers, "epoch": lease.epoch})
     await agent.limits.recall_calls(agent.store, agent.clock)
     if not agent.limits.spending.reached():
-        agent.recovery.let_go(await agent.store.waiting_for_budget(), agent.clock.now())
+        agent.recovery.fire_all(await agent.store.waiting_for_budget(), agent.clock.now())
     if agent.traces:
         group.create_task(agent.traces.run())
-    every_s = INFORMED_AMONG_S if agent.several else INFORMED_S
+    every_s = INFORMED_AMONG_S if agent.cluster else INFORMED_S
     inform = keep_informed(link, INFORMED, lambda: _inform_bus(agent, next(since)), every_s=every_s)
     for work in (agent.folders.run(), inform):
         group.create_task(work)
@@ -180,14 +180,14 @@ async def _keep_time(agent: Agent) -> None:
     """
     if await agent.recovery.expires(agent.clock.now()):
         await agent.receiving.hear_people()
-    if agent.several:
-        await agent.several.nudging.keep()
+    if agent.cluster:
+        await agent.cluster.scheduler.keep()
     await agent.recovery.keep_time(agent.clock)
 
 
 async def _inform_bus(agent: Agent, forgotten_at: datetime) -> None:
     """Of several agents, one informs the bus."""
-    if agent.several:
-        await agent.several.queue.say_again(forgotten_at)
+    if agent.cluster:
+        await agent.cluster.queue.republish(forgotten_at)
     else:
         await inform_bus(agent.recovery, agent.receiving, forgotten_at, agent.clock.now())

@@ -18,7 +18,7 @@ class Background:
     def start(self, work: Coroutine[Any, Any, Any]) -> None:
         """Starts nothing in a process that ends: the work is resumed from the store."""
         name = getattr(work, "__qualname__", "work")
-        ending = to_its_end(work, name)
+        ending = run_logged(work, name)
         try:
             task = self._group.create_task(ending, name=name)
         except RuntimeError:  # the group takes no more
@@ -28,7 +28,7 @@ class Background:
             task.add_done_callback(lambda _: work.close())  # of one that ended before it began
 
 
-async def to_its_end(work: Coroutine[Any, Any, Any], name: str) -> None:
+async def run_logged(work: Coroutine[Any, Any, Any], name: str) -> None:
     try:
         await work
     except TryAgain as error:

@@ -57,8 +57,8 @@ class Agent:
     store: RunStore
     recovery: Recovery
     kill_switch: KillSwitch
-    room: Capacity
-    halting: HaltControl
+    capacity: Capacity
+    halt_control: HaltControl
     draining: Draining
     limits: SharedLimits
     intake: Intake
@@ -68,7 +68,7 @@ class Agent:
     """None without a receiver."""
     pruning: Pruner
     starter: Starter
-    several: "Cluster | None"
+    cluster: "Cluster | None"
     """None for a single agent."""
     turns: Turns
     metrics: AgentMetrics
@@ -87,8 +87,8 @@ class Agent:
             "store": await _wrong_with(self.store.counts()),
             "skills": await _wrong_with(self.skills.catalog()),
             "model": self.model_caller.trouble,
-            "halt": self.kill_switch.holds,
-            "room": self.room.trouble,
+            "halt": self.kill_switch.blocked_by,
+            "room": self.capacity.trouble,
         }
 
 
@@ -139,16 +139,16 @@ def build(
         proven_only=rules.require_capability,
         declared=rules.declared,
     )
-    incoming, room = metrics.incoming, Capacity(store.counts, max_queued=settings.http.max_queued)
+    incoming, capacity = metrics.incoming, Capacity(store.counts, max_queued=settings.http.max_queued)
     incoming.listen_to(link)
-    admission = Admission(kill_switch=kill_switch, room=room, quotas=limits.quotas)
+    admission = Admission(kill_switch=kill_switch, capacity=capacity, quotas=limits.quotas)
     intake = Intake(turns, skills, capabilities, _new_runs(settings, model), admission, incoming, clock)
     starter = Starter(intake, store, background, kill_switch, slots=settings.turns)
     recovery = Recovery(turns, children, store, publisher, background, kill_switch, asyncio.Semaphore(settings.turns))
 
     runs, slots = (turns, intake, recovery), settings.turns
-    several = queue and loaded("agent_service.cluster:Cluster")(store, queue, runs, kill_switch, clock)
-    queued = several.turns if several else None
+    cluster = queue and loaded("agent_service.cluster:Cluster")(store, queue, runs, kill_switch, clock)
+    queued = cluster.turns if cluster else None
     receiving = NatsIntake(link, intake, children, background, incoming, slots=slots, turns=queued)
     files = RunFiles(workspaces, artifacts, folders.at_rest)
     return Agent(
@@ -158,8 +158,8 @@ def build(
         recovery=recovery,
         kill_switch=kill_switch,
         limits=limits,
-        room=room,
-        halting=HaltControl(kill_switch, store, NatsHaltBoard(link), turns, clock, recovery.try_again),
+        capacity=capacity,
+        halt_control=HaltControl(kill_switch, store, NatsHaltBoard(link), turns, clock, recovery.try_again),
         intake=intake,
         receiving=receiving,
         draining=Draining(
@@ -172,7 +172,7 @@ def build(
         traces=traces,
         pruning=Pruner(store, files, settings.keep_runs, settings.limits.reopen_days, clock),
         starter=starter,
-        several=several,
+        cluster=cluster,
         turns=turns,
         metrics=metrics,
         remote_observers=[],
@@ -183,15 +183,13 @@ def build(
     )
 
 
-def _limits(settings: AgentSettings, clock: SystemClock, takings: LocalClaims) -> SharedLimits:
+def _limits(settings: AgentSettings, clock: SystemClock, claims: LocalClaims) -> SharedLimits:
     rates, limits = settings.model, settings.limits
     rate_limiter = RateLimiter(
-        requests_per_minute=rates.requests_per_minute, tokens_per_minute=rates.tokens_per_minute, takings=takings
+        requests_per_minute=rates.requests_per_minute, tokens_per_minute=rates.tokens_per_minute, claims=claims
     )
-    spending = Spending(
-        clock, limits.usd_per_day, lambda caller: settings.quota_of(caller).usd_per_day, takings=takings
-    )
-    return SharedLimits(rate_limiter, spending, Quotas(clock, spending, settings.quota_of, takings=takings))
+    spending = Spending(clock, limits.usd_per_day, lambda caller: settings.quota_of(caller).usd_per_day, claims=claims)
+    return SharedLimits(rate_limiter, spending, Quotas(clock, spending, settings.quota_of, claims=claims))
 
 
 def prompt_of(question: ModelQuestion) -> PromptText:
@@ -221,9 +219,9 @@ def _new_runs(settings: AgentSettings, model: ModelProvider) -> NewRuns:
 
 async def inform_bus(recovery: Recovery, receiving: NatsIntake, forgotten_at: datetime, now: datetime) -> None:
     """Publishes again what the bus may have lost at `forgotten_at`. Raises TryAgain."""
-    said = await recovery.say_again(forgotten_at, now)
+    said = await recovery.republish(forgotten_at, now)
     log.info("the bus is informed", extra={"runs": said})
-    await receiving.recall(recovery.nameless)
+    await receiving.recall(recovery.unnamed_places)
     if recovery.may_be_unheard:
         await receiving.hear_results()
-        await recovery.ask_again(now)
+        await recovery.retry_unheard(now)

@@ -24,22 +24,22 @@ class Cluster:
     ) -> None:
         self.queue = queue
         self.turns = QueuedTurns(store, *runs, kill_switch, clock)
-        self.nudging = TurnScheduler(store, queue, kill_switch, clock)
+        self.scheduler = TurnScheduler(store, queue, kill_switch, clock)
 
 
 def join_in(agent: Agent, background: Background) -> None:
     """Queues turns and listens to commits of other agents. Call it before `agent` starts."""
-    store, several = agent.store, agent.several
-    if not isinstance(store, SharedStore) or several is None:
+    store, cluster = agent.store, agent.cluster
+    if not isinstance(store, SharedStore) or cluster is None:
         return
-    agent.turns.dispatching, agent.turns.again = several.queue, several.turns.again
-    several.turns.say_again = lambda at: inform_bus(agent.recovery, agent.receiving, at, agent.clock.now())
+    agent.turns.dispatching, agent.turns.again = cluster.queue, cluster.turns.again
+    cluster.turns.republish = lambda at: inform_bus(agent.recovery, agent.receiving, at, agent.clock.now())
     if agent.traces:
-        several.turns.on_taken_over = agent.traces.send_again
+        cluster.turns.on_redelivery = agent.traces.send_again
     remote_commits = RemoteCommitListener(agent.turns, agent.model_caller, store, background)
 
     def hear(told: RemoteCommit) -> None:
-        for hears in (remote_commits.hear, *agent.remote_observers, agent.limits.elsewhere):
-            hears(told)
+        for observe in (remote_commits.hear, *agent.remote_observers, agent.limits.remote_commit):
+            observe(told)
 
-    store.on_elsewhere, store.on_halt = hear, agent.halting.hear
+    store.on_remote_commit, store.on_halt = hear, agent.halt_control.adopt

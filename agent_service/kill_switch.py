@@ -44,18 +44,18 @@ class KillSwitch:
     leaving: str = ""
 
     @property
-    def why(self) -> str:
+    def stopped_by(self) -> str:
         """Who stopped everything and since when; empty if nothing is stopped."""
         return str(self.halt) if self.halt and not self.halt.over else ""
 
     @property
-    def holds(self) -> str:
+    def blocked_by(self) -> str:
         """Reason why nothing begins here; empty if work may begin."""
-        return self.why or self.leaving
+        return self.stopped_by or self.leaving
 
     def check(self) -> None:
-        if (self.halt or self.leaving) and (why := self.holds):
-            raise Stopped(why, LOOK_AGAIN_S if self.why else ELSEWHERE_AFTER_S)
+        if (self.halt or self.leaving) and (why := self.blocked_by):
+            raise Stopped(why, LOOK_AGAIN_S if self.stopped_by else ELSEWHERE_AFTER_S)
 
 
 TOLD_AT_ONCE = 64
@@ -94,15 +94,17 @@ class HaltControl:
         with suppress(TryAgain):
             if (shown := await self.board.shown()) and self._is_news(shown):
                 await self._take_from_the_bus(shown)
-        if self.kill_switch.why:
-            log.warning("stopped", extra={"why": self.kill_switch.why, "now": "`agentic go-on` lets everything go on"})
+        if self.kill_switch.stopped_by:
+            log.warning(
+                "stopped", extra={"why": self.kill_switch.stopped_by, "now": "`agentic go-on` lets everything go on"}
+            )
         await self._settle()
 
     async def stop(self, *, by: str, reason: str) -> Halt:
         """Durable on return; an existing stop stays. Raises TryAgain; then nothing is stopped."""
         async with self._deciding:
             known = self.kill_switch.halt
-            if known and self.kill_switch.why and known.until is None:
+            if known and self.kill_switch.stopped_by and known.until is None:
                 return known
             halt = self._next(since=self.clock.now(), by=by, reason=reason)
             await self._take(halt)
@@ -114,7 +116,7 @@ class HaltControl:
         """None if nothing is stopped. Raises TryAgain; then all is still stopped."""
         async with self._deciding:
             known = self.kill_switch.halt
-            if known is None or not self.kill_switch.why:
+            if known is None or not self.kill_switch.stopped_by:
                 return None
             if known.until is None:
                 await self._take(known.model_copy(update={"until": self.clock.now(), "until_by": by}))
@@ -122,15 +124,15 @@ class HaltControl:
             log.warning("everything goes on", extra={"by": by})
         return self.kill_switch.halt
 
-    def hear(self, halt: Halt) -> None:
+    def adopt(self, halt: Halt) -> None:
         """Another process of the store has stopped or resumed everything."""
-        known, stood = self.kill_switch.halt, self.kill_switch.why
+        known, was_stopped = self.kill_switch.halt, self.kill_switch.stopped_by
         if known and _come(known) >= _come(halt):
             return
         self.kill_switch.halt, self._by_another = halt, True
-        if self.kill_switch.why and not stood:
-            log.warning("stopped", extra={"why": self.kill_switch.why})
-        elif stood and not self.kill_switch.why:
+        if self.kill_switch.stopped_by and not was_stopped:
+            log.warning("stopped", extra={"why": self.kill_switch.stopped_by})
+        elif was_stopped and not self.kill_switch.stopped_by:
             log.warning("everything goes on", extra={"by": halt.until_by})
             self._begin_again()
 
@@ -158,12 +160,12 @@ class HaltControl:
     def _is_news(self, shown: Halt) -> bool:
         """True for an unknown stop. Only our own store ends one."""
         known = self.kill_switch.halt.number if self.kill_switch.halt else 0
-        return shown.number > known and not shown.over and not self.kill_switch.why
+        return shown.number > known and not shown.over and not self.kill_switch.stopped_by
 
     async def _take_from_the_bus(self, shown: Halt) -> None:
         since = min(shown.since, self.clock.now())
         await self._take(self._next(since=since, by=f"{shown.by} ({ON_THE_BUS})", reason=shown.reason))
-        log.warning("stopped", extra={"why": self.kill_switch.why})
+        log.warning("stopped", extra={"why": self.kill_switch.stopped_by})
 
     def _next(self, *, since: datetime, by: str, reason: str) -> Halt:
         known = self.kill_switch.halt

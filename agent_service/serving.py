@@ -67,7 +67,7 @@ class Freshness:
                     await asyncio.wait_for(self._caught_up(), self._within_s)
 
 
-async def let_callers_in(
+async def open_api(
     agent: Agent, background: Background, group: asyncio.TaskGroup, listener: socket.socket, *, http: bool
 ) -> None:
     link, store = agent.ground.link, agent.store
@@ -76,7 +76,7 @@ async def let_callers_in(
     agent.remote_observers.append(feed.announce)
     outside = agent.skills, NatsTroubles(link), NatsCallbacks(link)
     runs = RunCalls(store, agent.intake, *outside, background, feed, reader)
-    rooms = runs, SwitchCalls(agent.halting, agent.signing)
+    rooms = runs, SwitchCalls(agent.halt_control, agent.signing)
     fresh = Freshness(store.caught_up).wait if agent.settings.shared else None
     await serve_on_bus(link, rooms, fresh=fresh)
     if http:
@@ -121,7 +121,7 @@ def _rooms(agent: Agent, feed: Feed, reader: JournalReader) -> Iterator[object]:
 
 def _observe(agent: Agent) -> Instruments:
     instruments, outbox = agent.metrics.instruments, agent.turns.outbox
-    observe_runs(instruments, agent.store, agent.store.inbox.count, agent.clock, lambda: len(outbox.left))
+    observe_runs(instruments, agent.store, agent.store.inbox.count, agent.clock, lambda: len(outbox.pending))
     observe_limits(instruments, agent.limits.spending, agent.kill_switch)
     observe_disk(instruments, agent.ground.folder / FILE)
     observe_readiness(instruments, agent.ready)

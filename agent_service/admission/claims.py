@@ -30,11 +30,11 @@ class ClaimStore(Protocol):
 class LocalClaims:
     """Claims of a single process: all succeed."""
 
-    async def take(self, limit: str, amount: float, *, left: float) -> bool:
+    async def claim(self, limit: str, amount: float, *, left: float) -> bool:
         del limit, amount, left
         return True
 
-    async def news(self) -> None:
+    async def wait(self) -> None:
         """Nothing to wait for."""
 
 
@@ -52,7 +52,7 @@ class SharedClaims(LocalClaims):
     _seen: dict[str, float] = field(init=False, default_factory=dict)
     """First sight of each claim, by name."""
 
-    async def take(self, limit: str, amount: float, *, left: float) -> bool:
+    async def claim(self, limit: str, amount: float, *, left: float) -> bool:
         """Claims `amount`; false if too little is left. `left`: rest of the limit by all known entries and the own
         claims.
         """
@@ -72,7 +72,7 @@ class SharedClaims(LocalClaims):
             cached = None
             known, seq = await self.values.look(limit)
 
-    async def news(self) -> None:
+    async def wait(self) -> None:
         await self.sleep(PAUSE_S)
 
     def _late(self, known: Amounts) -> Amounts:

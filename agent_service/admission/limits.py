@@ -33,8 +33,8 @@ class Quotas:
     clock: Clock
     spending: Spending
     of: Callable[[str], QuotaSettings]
-    takings: LocalClaims = LOCAL
-    _turns: defaultdict[str, asyncio.Lock] = field(init=False, default_factory=lambda: defaultdict(asyncio.Lock))
+    claims: LocalClaims = LOCAL
+    _locks: defaultdict[str, asyncio.Lock] = field(init=False, default_factory=lambda: defaultdict(asyncio.Lock))
     """By caller, like the fields below."""
     _minutes: dict[str, Bucket] = field(init=False, default_factory=dict)
     _open: Counter[str] = field(init=False, default_factory=Counter)
@@ -51,12 +51,12 @@ class Quotas:
     async def wake(self, caller: str, *, known: bool = False) -> AsyncIterator[None]:
         """Context in which a wake is accepted; a `known` one counts only against the rate. Raises OverQuota."""
         quota = self.of(caller)
-        async with self._turns[caller]:
+        async with self._locks[caller]:
             if quota.wakes_per_minute is not None:
                 await self._take_one(caller, quota.wakes_per_minute)
             if not known:
                 while not await self._take_place(caller, quota):
-                    await self.takings.news()
+                    await self.claims.wait()
             self._entering[caller] += 1
         try:
             yield
@@ -70,7 +70,7 @@ class Quotas:
             self._of_today()[caller] += len(change.entry.event)
             self._arrived[caller] += 1
 
-    def elsewhere(self, one: RemoteCommit) -> None:
+    def remote_commit(self, one: RemoteCommit) -> None:
         if not one.opened:
             return
         self._open[one.caller] += one.opened
@@ -82,14 +82,14 @@ class Quotas:
 
     async def _take_one(self, caller: str, most: int) -> None:
         while not await self._of_minute(caller, most):
-            await self.takings.news()
+            await self.claims.wait()
         self._minute(caller, most).take(1, self._seconds())
 
     async def _of_minute(self, caller: str, most: int) -> bool:
         minute, now = self._minute(caller, most), self._seconds()
         if (wait_s := minute.wait_s(1, now, behind=0)) > 0:
             raise OverQuota(f"{caller} has asked for {most} wakes within a minute", "wakes_per_minute", wait_s)
-        return await self.takings.take(f"wakes of {caller}", 1, left=minute.left(now))
+        return await self.claims.claim(f"wakes of {caller}", 1, left=minute.left(now))
 
     async def _take_place(self, caller: str, quota: QuotaSettings) -> bool:
         runs = self._open[caller] + self._entering[caller] - self._arrived[caller]
@@ -102,7 +102,7 @@ class Quotas:
             raise OverQuota(why, "usd_per_day", self._left_of_today())
         if quota.open_runs is None:
             return True
-        return await self.takings.take(f"open runs of {caller}", 1, left=quota.open_runs - runs)
+        return await self.claims.claim(f"open runs of {caller}", 1, left=quota.open_runs - runs)
 
     def _minute(self, caller: str, most: int) -> Bucket:
         minute = self._minutes.get(caller)
@@ -128,7 +128,7 @@ class Quotas:
         return (tomorrow - now).total_seconds()
 
 
-FOR_STRANGERS = 0.5
+BUS_SHARE = 0.5
 """Share of the queue that starts from the bus may fill. Further starts wait in their stream, which refuses publishers
 when full; the rest of the queue is left to callers of the API.
 """
@@ -174,7 +174,7 @@ class Capacity:
         """Raises TryAgain, with a retry delay."""
         if self.trouble:
             raise TryAgain(self.trouble, delay_s=self._again_s)
-        most = max(1, int(self._max_queued * FOR_STRANGERS)) if by_bus else self._max_queued
+        most = max(1, int(self._max_queued * BUS_SHARE)) if by_bus else self._max_queued
         if (await self._counts()).get(Status.QUEUED, 0) >= most:
             raise TryAgain(f"{most} runs wait to begin already", delay_s=QUEUED_S)
 
@@ -182,13 +182,13 @@ class Capacity:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admission:
     kill_switch: KillSwitch
-    room: Capacity
+    capacity: Capacity
     quotas: Quotas
 
     async def check(self) -> None:
         """Admits a start from the bus. Raises Stopped, or TryAgain with a retry delay."""
         self.kill_switch.check()
-        await self.room.check(by_bus=True)
+        await self.capacity.check(by_bus=True)
 
 
 @dataclass(slots=True)
@@ -212,11 +212,11 @@ class SharedLimits:
         if change.opened:
             self.quotas.committed(change)
 
-    def elsewhere(self, one: RemoteCommit) -> None:
-        self.rate_limiter.elsewhere(one)
+    def remote_commit(self, one: RemoteCommit) -> None:
+        self.rate_limiter.remote_commit(one)
         if one.position > self._recalled:
-            self.spending.elsewhere(one)
-            self.quotas.elsewhere(one)
+            self.spending.remote_commit(one)
+            self.quotas.remote_commit(one)
 
     def recall(self, store: RunStore, *, aside: bool = False) -> None:
         """Loads today's usage. `aside`: including reserves of other agents' calls. Raises TryAgain."""

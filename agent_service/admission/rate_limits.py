@@ -71,11 +71,11 @@ class RateLimiter:
         tokens_per_minute: int | None = None,
         now: Callable[[], float] = monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        takings: LocalClaims = LOCAL,
+        claims: LocalClaims = LOCAL,
     ) -> None:
         self._now = now
         self._sleep = sleep
-        self._takings = takings
+        self._claims = claims
         rates = {"requests": requests_per_minute, "tokens": tokens_per_minute}
         self._rates = {name: rate for name, rate in rates.items() if rate}
         self.limited = bool(self._rates)
@@ -111,7 +111,7 @@ class RateLimiter:
     def committed(self, change: Commit) -> None:
         self.others.pop(change.entry.run_id, None)
 
-    def elsewhere(self, one: RemoteCommit) -> None:
+    def remote_commit(self, one: RemoteCommit) -> None:
         if one.call:
             self._count(one.run_id, one.call, one.by)
         elif one.status in FINAL:
@@ -140,12 +140,12 @@ class RateLimiter:
             elif await self._is_ours(tokens):
                 return
             else:
-                await self._takings.news()
+                await self._claims.wait()
 
     async def _is_ours(self, tokens: int) -> bool:
         for name, bucket in self._buckets.items():
             amount = min({"requests": 1, "tokens": tokens}[name], bucket.per_minute)
-            if not await self._takings.take(name, amount, left=bucket.left(self._now())):
+            if not await self._claims.claim(name, amount, left=bucket.left(self._now())):
                 return False
         return True
 

@@ -29,7 +29,7 @@ class Spending:
     clock: Clock
     usd_per_day: float | None = None
     of_caller: Callable[[str], float | None] = lambda _: None
-    takings: LocalClaims = LOCAL
+    claims: LocalClaims = LOCAL
     aside: dict[str, ReservedFunds] = field(init=False, default_factory=dict)
     """Reserves of calls in flight, by run, where there is a limit."""
     _turn: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
@@ -71,7 +71,7 @@ class Spending:
             raise self._hold(f"the price of the model is not known, so {SETTING} cannot be kept: set agent.model.price")
         async with self._turn:
             while not await self._take(caller, state.run_id, usd + lost):
-                await self.takings.news()
+                await self.claims.wait()
             self.aside[state.run_id] = ReservedFunds(caller, usd)
 
     def committed(self, change: Commit) -> None:
@@ -81,7 +81,7 @@ class Spending:
         if after.reserve is None and after.run_id in self.aside and not _will_be_made(change):
             del self.aside[after.run_id]
 
-    def elsewhere(self, one: RemoteCommit) -> None:
+    def remote_commit(self, one: RemoteCommit) -> None:
         if one.paid_usd:
             self._of_today()[one.caller] += one.paid_usd
         if one.call and one.call.reserved:
@@ -108,7 +108,7 @@ class Spending:
         if (taken := self._taken(of, run_id)) + wanted > most:
             held = f"{taken:.4f} of {most:.4f} USD of today are spent or set aside {whose}"
             raise self._hold(f"{held}, and the next model call may cost {wanted:.4f}")
-        return await self.takings.take("usd" if of is None else f"usd of {of}", wanted, left=most - taken)
+        return await self.claims.claim("usd" if of is None else f"usd of {of}", wanted, left=most - taken)
 
     def _taken(self, caller: str | None, run_id: str) -> float:
         """USD spent or reserved today by a caller (None: by all), without the reserve of `run_id`."""

@@ -144,8 +144,8 @@ class OperatorCalls:
 
 
 class SwitchCalls:
-    def __init__(self, halting: HaltControl, signing: Signing) -> None:
-        self._halting = halting
+    def __init__(self, halt_control: HaltControl, signing: Signing) -> None:
+        self._halt_control = halt_control
         self._signing = signing
 
     async def stop_all(self, caller: Caller, request: StopRequest) -> SwitchView:
@@ -155,11 +155,11 @@ class SwitchCalls:
         durable. The first stop counts.
         """
         by = told_by(caller.by, says=request.by)
-        return _view(await self._halting.stop(by=by, reason=request.reason or ""))
+        return _view(await self._halt_control.stop(by=by, reason=request.reason or ""))
 
     async def go_on(self, caller: Caller, request: Nothing) -> SwitchView:
         """All runs go on where they were. The time of the stop counts against no run."""
-        return _view(await self._halting.go_on(by=told_by(caller.by, says=request.by)))
+        return _view(await self._halt_control.go_on(by=told_by(caller.by, says=request.by)))
 
     async def keys(self, request: KeysQuery) -> AgentKeys:
         if request.progress:

@@ -129,7 +129,7 @@ class RunCalls:
         wake_id = request.wake_id or key or f"wake-{new_uuid()}"
         with named_by(None if request.wake_id else key), self.intake.incoming.wake(caller.transport) as waking:
             try:
-                async with self.intake.admission.room.unless_trouble():
+                async with self.intake.admission.capacity.unless_trouble():
                     known = await self.store.run_by_wake(wake_id) is not None
                     async with self.intake.admission.quotas.wake(caller.payer, known=known):
                         if not known:
@@ -151,7 +151,7 @@ class RunCalls:
             text = f"the gateway would never send to this callback: {flaw} (gateway.outbound.callbacks.network)"
             waking.refused_as = Code.CALLBACK_REFUSED
             raise ApiError(Code.CALLBACK_REFUSED, text, field="callback")
-        await self.intake.admission.room.check()
+        await self.intake.admission.capacity.check()
 
     async def _conflict(self, error: WakeConflict, payer: str) -> Exception:
         run = await self.store.load(error.run_id)
@@ -169,13 +169,14 @@ class RunCalls:
         trouble = await self._trouble(state, answering or frozenset())
         history = await self.reader.history(run_id, state.version)
         shown = run_view(state, history, trace_url=self.intake.new_runs.trace_url, present=answering, trouble=trouble)
-        return shown if state.final else shown.model_copy(update={"stopped": self.intake.admission.kill_switch.why})
+        stopped = "" if state.final else self.intake.admission.kill_switch.stopped_by
+        return shown.model_copy(update={"stopped": stopped})
 
     async def standing(self, run_id: str) -> StandingAnswer:
-        state = await self.intake.standing(run_id)
+        state = await self.intake.current(run_id)
         if state is None:
             raise await absent(self.store, run_id)
-        stopped = "" if state.final else self.intake.admission.kill_switch.why
+        stopped = "" if state.final else self.intake.admission.kill_switch.stopped_by
         return StandingAnswer(run_id=run_id, status=state.status, stopped=stopped)
 
     async def callback(self, run_id: str) -> CallbackAnswer:
@@ -199,7 +200,7 @@ class RunCalls:
             by_status=by_status,
             needs_person=await self.store.inbox.count(),
             oldest_queued_at=oldest[0].accepted_at if oldest else None,
-            stopped=self.intake.admission.kill_switch.why,
+            stopped=self.intake.admission.kill_switch.stopped_by,
         )
 
     async def cancel_run(self, caller: Caller, run_id: str, request: CancelRequest) -> StandingAnswer:

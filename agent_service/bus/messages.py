@@ -84,7 +84,7 @@ class NatsPublisher:
             return False
         if self._signing is None or SIGNATURE not in headers:
             return True
-        return self._signing.made(stored.subject, stored.body, stored.headers.get(SIGNATURE))
+        return self._signing.verifies(stored.subject, stored.body, stored.headers.get(SIGNATURE))
 
     async def tell(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None:
         if subject in self._confirmed:

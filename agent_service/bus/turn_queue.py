@@ -30,7 +30,7 @@ class TurnQueue:
         self._background = background
 
     @property
-    def is_here(self) -> bool:
+    def performs_here(self) -> bool:
         """Where the task works on no message, the turn is queued."""
         return CURRENT_MESSAGE.get() is not None
 
@@ -43,7 +43,7 @@ class TurnQueue:
         """Raises TryAgain."""
         await self._put({RUN_ID: run_id}, turn)
 
-    async def say_again(self, forgotten_at: datetime) -> None:
+    async def republish(self, forgotten_at: datetime) -> None:
         """Has one agent say again what the bus may have forgotten. Raises TryAgain."""
         until = datetime.fromtimestamp(ceil(forgotten_at.timestamp() / TOGETHER_S) * TOGETHER_S, UTC)
         await self._put({FORGOTTEN_AT: until.isoformat()}, f"say-again:{until.timestamp():.0f}")
@@ -58,6 +58,6 @@ class TurnQueue:
 
     def done(self, run_id: str, seqs: Iterable[int]) -> None: ...
 
-    def put_off(self, run_id: str, seqs: Collection[int], error: TryAgain | None = None) -> None:
+    def postpone(self, run_id: str, seqs: Collection[int], error: TryAgain | None = None) -> None:
         """The message comes again."""
         raise error or TryAgain(f"run {run_id}: what entry {max(seqs)} asks for is not done", AGAIN_S)

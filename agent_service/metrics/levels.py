@@ -69,7 +69,7 @@ def observe_limits(instruments: Instruments, spending: Spending, kill_switch: Ki
     text = "Limit on the cost of models in a day; absent without one"
     instruments.level("agentic.spent.limit", text, lambda: spending.usd_per_day, unit="{USD}")
     text = "1 while everything is stopped, else 0"
-    instruments.level("agentic.stopped", text, lambda: float(bool(kill_switch.why)))
+    instruments.level("agentic.stopped", text, lambda: float(bool(kill_switch.stopped_by)))
 
 
 def observe_readiness(instruments: Instruments, readiness: Callable[[], Awaitable[Mapping[str, str]]]) -> None:

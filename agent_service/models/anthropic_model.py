@@ -20,7 +20,7 @@ from agent_service.core.state import RunState
 from agent_service.models.call import LanguageModel, Prices, Reply, Request
 from agent_service.models.prompts.prompt import Prompt
 from agent_service.models.settings import CONNECT_WITHIN_S, ModelSettings
-from agent_service.models.transport import check_way, connection, events
+from agent_service.models.transport import check_transport, connection, events
 from agent_service.run.ports import ModelQuestion
 from groundwork.service.errors import Misconfigured
 
@@ -46,7 +46,7 @@ class _AnthropicUsage(BaseModel):
     cache_creation_input_tokens: Count | None = None
     cache_creation: dict[str, Count | None] | None = None
 
-    def told(self) -> ModelUsage:
+    def usage(self) -> ModelUsage:
         read, written = self.cache_read_input_tokens or 0, self.cache_creation_input_tokens or 0
         return ModelUsage(
             input_tokens=self.input_tokens + read + written,
@@ -64,7 +64,7 @@ class AnthropicApi:
         self._client = client
         self._settings = settings
 
-    async def hear(self, request: Request, reply: Reply) -> None:
+    async def stream(self, request: Request, reply: Reply) -> None:
         message: dict[str, Any] = {}
         body = self._body(request)
         async with self._client.messages.with_streaming_response.create(**body, stream=True) as answer:
@@ -84,10 +84,10 @@ class AnthropicApi:
         active = found.lifecycle == "active"
         return "" if active else f"{found.id} is {found.lifecycle}, and retires at {found.retires_at}"
 
-    def kept_1h(self, state: RunState) -> bool:
+    def cached_1h(self, state: RunState) -> bool:
         return self._ttl(state) == "1h"
 
-    def told(self, error: anthropic.APIStatusError) -> tuple[str | None, str]:
+    def error_details(self, error: anthropic.APIStatusError) -> tuple[str | None, str]:
         code = next((said for said in (error.error_code, error.type) if isinstance(said, str)), None)
         return code, error.api_message if isinstance(error.api_message, str) else error.message
 
@@ -125,7 +125,7 @@ class AnthropicApi:
 @asynccontextmanager
 async def opened(settings: ModelSettings) -> AsyncIterator[LanguageModel]:
     async with _claude(settings) as client:
-        check_way(settings, str(client.base_url))
+        check_transport(settings, str(client.base_url))
         prices = Prices(PRICE_LISTS[settings.platform], settings.price)
         yield LanguageModel(AnthropicApi(client, settings), settings, prices)
 
@@ -190,13 +190,13 @@ def _take(event: dict[str, Any], message: dict[str, Any], reply: Reply) -> None:
             message |= begun
             reply.id, reply.model = begun.get("id", ""), begun.get("model", "")
         case {"type": "content_block_start", "content_block": {"type": kind, **block}}:
-            reply.says(text if isinstance(text := block.get("text"), str) else "")
+            reply.add_text(text if isinstance(text := block.get("text"), str) else "")
             reply.hidden = reply.hidden or kind in ("thinking", "redacted_thinking")
         case {"type": "content_block_delta", "delta": {"type": "text_delta", "text": str() as text}}:
-            reply.says(text)
+            reply.add_text(text)
         case {"type": "content_block_delta", "delta": {"type": "thinking_delta", "thinking": str() as thought}}:
             reply.hidden = reply.hidden and not thought
-            reply.thinks(thought)
+            reply.add_thinking(thought)
         case {"type": "message_delta", "delta": dict() as delta}:
             newer = {name: value for name, value in (event.get("usage") or {}).items() if value is not None}
             message |= {**delta, "usage": (message.get("usage") or {}) | newer}
@@ -204,8 +204,8 @@ def _take(event: dict[str, Any], message: dict[str, Any], reply: Reply) -> None:
             reply.hidden = False  # the sums that come with it hold all thinking
     if event.get("type") in ("message_start", "message_delta") and message.get("usage"):
         usage = _AnthropicUsage.model_validate(message["usage"])
-        reply.usage = usage.told()
-        reply.kept_1h = (usage.cache_creation or {}).get("ephemeral_1h_input_tokens") or 0
+        reply.usage = usage.usage()
+        reply.cached_1h = (usage.cache_creation or {}).get("ephemeral_1h_input_tokens") or 0
 
 
 def _refusal(message: dict[str, Any]) -> ModelRefusal | None:

@@ -51,7 +51,7 @@ class Request:
 @dataclass(slots=True, kw_only=True)
 class Reply:
     """Reply so far. `text`: without thinking. `shown`: bytes of text and visible thinking. `hidden`: thinking is in
-    progress unseen. `usage`: None if the provider sends none. `kept_1h`: tokens written to a cache of one hour.
+    progress unseen. `usage`: None if the provider sends none. `cached_1h`: tokens written to a cache of one hour.
     `stop_reason`: empty until the end.
     """
 
@@ -62,15 +62,15 @@ class Reply:
     hidden: bool = False
     stop_reason: str = ""
     usage: ModelUsage | None = None
-    kept_1h: int = 0
+    cached_1h: int = 0
     refusal: ModelRefusal | None = None
     cache_miss: str = ""
 
-    def says(self, text: str) -> None:
+    def add_text(self, text: str) -> None:
         self.text += text
-        self.thinks(text)
+        self.add_thinking(text)
 
-    def thinks(self, text: str) -> None:
+    def add_thinking(self, text: str) -> None:
         self.shown += len(text.encode("utf-8", "replace"))
 
     def check(self) -> None:
@@ -84,7 +84,7 @@ class ProviderApi(Protocol):
     sdk: Any
     """Module of the SDK. Both SDKs come from one generator and share the names of errors."""
 
-    async def hear(self, request: Request, reply: Reply) -> None:
+    async def stream(self, request: Request, reply: Reply) -> None:
         """Makes one request and fills `reply`. Raises the SDK's errors, SaidError, and ValueError for an invalid
         reply.
         """
@@ -92,9 +92,9 @@ class ProviderApi(Protocol):
     async def look_up(self, model: str) -> str:
         """Note on a model, such as its retirement; empty for none. Raises the SDK's errors."""
 
-    def kept_1h(self, state: RunState) -> bool: ...
+    def cached_1h(self, state: RunState) -> bool: ...
 
-    def told(self, error: Any) -> tuple[str | None, str]:
+    def error_details(self, error: Any) -> tuple[str | None, str]:
         """The provider's code and message of an APIStatusError."""
 
 
@@ -107,8 +107,8 @@ class LanguageModel:
 
     def prepare(self, question: ModelQuestion) -> ModelCall:
         prompt = compose(question)
-        kept_1h = self._api.kept_1h(question.state)
-        estimate = estimated(question, prompt, self._settings, self._prices, kept_1h=kept_1h)
+        cached_1h = self._api.cached_1h(question.state)
+        estimate = estimated(question, prompt, self._settings, self._prices, cached_1h=cached_1h)
         request = Request(question=question, prompt=prompt, estimate=estimate)
         return ModelCall(estimate=estimate, make=partial(self._answer, request))
 
@@ -138,7 +138,7 @@ class LanguageModel:
         return ModelAnswer(
             decision=decision,
             plan=plan,
-            usage=replace(used, cost_usd=self._prices.cost_usd(reply.model, used, reply.kept_1h)),
+            usage=replace(used, cost_usd=self._prices.cost_usd(reply.model, used, reply.cached_1h)),
             model=reply.model,
             provenance=provenance,
             prompt_bytes=_bytes_of(request.prompt) if reply.usage else 0,
@@ -148,29 +148,29 @@ class LanguageModel:
         """Raises ModelError."""
         reply = Reply()
         try:
-            await self._hear(request, reply)
+            await self._stream(request, reply)
             reply.check()
         except Exception as error:
-            told = self._fault(error)
-            told.lost = request.estimate.reserve.if_lost if was_made(error) else None
+            fault = self._fault(error)
+            fault.lost = request.estimate.reserve.if_lost if was_made(error) else None
             if reply.usage or reply.shown:
                 used = usage_so_far(reply, request)
-                cost_usd = self._prices.cost_usd(reply.model or request.estimate.model, used, reply.kept_1h)
-                told.lost = used.input_tokens + used.output_tokens, cost_usd
-            raise told from error
+                cost_usd = self._prices.cost_usd(reply.model or request.estimate.model, used, reply.cached_1h)
+                fault.lost = used.input_tokens + used.output_tokens, cost_usd
+            raise fault from error
         return reply
 
-    async def _hear(self, request: Request, reply: Reply) -> None:
+    async def _stream(self, request: Request, reply: Reply) -> None:
         schema = request.estimate.model, request.prompt.schema_hash
         if schema not in self._without_grammar:
             try:
-                return await self._api.hear(request, reply)
+                return await self._api.stream(request, reply)
             except self._api.sdk.BadRequestError as error:
-                if GRAMMAR_TOO_LARGE not in self._api.told(error)[1].lower():
+                if GRAMMAR_TOO_LARGE not in self._api.error_details(error)[1].lower():
                     raise
             self._without_grammar.add(schema)
             log.warning("the provider finds the grammar of the replies too large: it is asked without one from now on")
-        return await self._api.hear(replace(request, grammar=False), reply)
+        return await self._api.stream(replace(request, grammar=False), reply)
 
     def _fault(self, error: Exception) -> ModelError:
         sdk = self._api.sdk
@@ -190,7 +190,7 @@ class LanguageModel:
         return ModelError("try_again", "model_broken", why)
 
     def _refused(self, error: Any) -> ModelError:
-        code, message = self._api.told(error)
+        code, message = self._api.error_details(error)
         return by_status(
             error.status_code,
             code=code,
@@ -205,7 +205,7 @@ class LanguageModel:
 
 
 def estimated(
-    question: ModelQuestion, prompt: Prompt, settings: ModelSettings, prices: "Prices", *, kept_1h: bool = False
+    question: ModelQuestion, prompt: Prompt, settings: ModelSettings, prices: "Prices", *, cached_1h: bool = False
 ) -> Estimate:
     """Upper bounds of a call in tokens and USD: the whole prompt, and the longest reply."""
     model, state = str(settings.of(question.phase).model), question.state
@@ -213,7 +213,7 @@ def estimated(
     tokens = max_prompt_tokens(state, model, size)
 
     def cost_usd(reply: int, prompt: int = tokens) -> float | None:
-        return prices.most_usd(model, prompt=prompt, reply=reply, kept_1h=kept_1h)
+        return prices.most_usd(model, prompt=prompt, reply=reply, cached_1h=cached_1h)
 
     reply = _affordable(state, tokens, _usual(settings, question), cost_usd)
     lost, said = lost_prompt_tokens(state, model, size), min(reply, min_reply_tokens(state))
@@ -275,26 +275,26 @@ MILLION = 1_000_000
 
 
 class Prices:
-    """`kept_1h`: tokens written to a cache of one hour instead of minutes."""
+    """`cached_1h`: tokens written to a cache of one hour instead of minutes."""
 
     def __init__(self, provider: str | None, own: PriceSettings | None) -> None:
         self._provider = provider
         self._own = own
 
-    def cost_usd(self, model: str, used: ModelUsage, kept_1h: int = 0) -> float | None:
-        return _by_own(self._own, used) if self._own else self._by_list(model, used, kept_1h)
+    def cost_usd(self, model: str, used: ModelUsage, cached_1h: int = 0) -> float | None:
+        return _by_own(self._own, used) if self._own else self._by_list(model, used, cached_1h)
 
-    def most_usd(self, model: str, *, prompt: int, reply: int, kept_1h: bool) -> float | None:
+    def most_usd(self, model: str, *, prompt: int, reply: int, cached_1h: bool) -> float | None:
         most = ModelUsage(input_tokens=prompt, output_tokens=reply, cache_write_tokens=prompt)
-        return self.cost_usd(model, most, prompt if kept_1h else 0)
+        return self.cost_usd(model, most, prompt if cached_1h else 0)
 
-    def _by_list(self, model: str, used: ModelUsage, kept_1h: int) -> float | None:
+    def _by_list(self, model: str, used: ModelUsage, cached_1h: int) -> float | None:
         usage = loaded("genai_prices:Usage")(
             input_tokens=used.input_tokens,
             output_tokens=used.output_tokens,
             cache_read_tokens=used.cache_read_tokens,
             cache_write_tokens=used.cache_write_tokens,
-            cache_write_1h_tokens=kept_1h or None,
+            cache_write_1h_tokens=cached_1h or None,
         )
         if self._provider is None:
             return None

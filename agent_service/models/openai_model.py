@@ -21,7 +21,7 @@ from agent_service.core.state import RunState
 from agent_service.models.call import LanguageModel, Prices, Reply, Request
 from agent_service.models.prompts.prompt import Prompt
 from agent_service.models.settings import CONNECT_WITHIN_S, ModelSettings
-from agent_service.models.transport import check_way, connection, events
+from agent_service.models.transport import check_transport, connection, events
 
 NO_KEY = "no-key-is-set"
 OPENAI_HOST = "api.openai.com"
@@ -49,7 +49,7 @@ class _OpenAIUsage(BaseModel):
     completion_tokens: Count
     prompt_tokens_details: dict[str, Any] | None = None
 
-    def told(self) -> ModelUsage:
+    def usage(self) -> ModelUsage:
         details = self.prompt_tokens_details or {}
         return ModelUsage(
             input_tokens=self.prompt_tokens,
@@ -69,20 +69,20 @@ class OpenAIApi:
         self._at_openai = at_openai
         self._asks_for_usage = True
 
-    async def hear(self, request: Request, reply: Reply) -> None:
+    async def stream(self, request: Request, reply: Reply) -> None:
         try:
-            await self._hear(request, reply)
+            await self._stream(request, reply)
         except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
             if not self._asks_for_usage or USAGE_WISH not in f"{error} {error.body}":
                 raise
             self._asks_for_usage = False
             log.warning("the model's server cannot say what a streamed reply costs: tokens are estimated from now on")
-            await self._hear(request, reply)
+            await self._stream(request, reply)
         if reply.usage is None and self._at_openai:
             raise ValueError("it is no complete chat completion: usage")
         _look_for_a_cut_prompt(reply, request)
 
-    async def _hear(self, request: Request, reply: Reply) -> None:
+    async def _stream(self, request: Request, reply: Reply) -> None:
         usage = {USAGE_WISH: {"include_usage": True}} if self._asks_for_usage else {}
         create: Any = self._client.chat.completions.with_streaming_response.create
         reply.hidden = True
@@ -95,11 +95,11 @@ class OpenAIApi:
         await self._client.models.retrieve(model)
         return ""
 
-    def kept_1h(self, state: RunState) -> bool:
+    def cached_1h(self, state: RunState) -> bool:
         del state
         return False
 
-    def told(self, error: openai.APIStatusError) -> tuple[str | None, str]:
+    def error_details(self, error: openai.APIStatusError) -> tuple[str | None, str]:
         said = error.body.get("message") if isinstance(error.body, dict) else error.body
         return _code(error), said if isinstance(said, str) and said else error.message
 
@@ -124,7 +124,7 @@ class OpenAIApi:
 @asynccontextmanager
 async def opened(settings: ModelSettings) -> AsyncIterator[LanguageModel]:
     async with _client(settings) as client:
-        check_way(settings, str(client.base_url))
+        check_transport(settings, str(client.base_url))
         own = is_openai(client.base_url)
         prices = Prices("openai" if own else None, settings.price)
         yield LanguageModel(OpenAIApi(client, settings, at_openai=own), settings, prices)
@@ -207,14 +207,14 @@ def _messages(system: Any, user: Any) -> dict[str, Any]:
 def _take(event: dict[str, Any], reply: Reply) -> None:
     reply.id, reply.model = event.get("id") or reply.id, event.get("model") or reply.model
     if event.get("usage"):
-        reply.usage = _OpenAIUsage.model_validate(event["usage"]).told()
+        reply.usage = _OpenAIUsage.model_validate(event["usage"]).usage()
     match event.get("choices"):
         case [{"delta": {**delta}, **choice}, *_]:
             for name, text in delta.items():
                 if name == "content" and isinstance(text, str):
-                    reply.says(text)
+                    reply.add_text(text)
                 elif isinstance(text, str) and name != "role":
-                    reply.thinks(text)
+                    reply.add_thinking(text)
             reply.stop_reason = str(choice.get("finish_reason") or reply.stop_reason)
             if isinstance(said := delta.get("refusal"), str):
                 before = reply.refusal.explanation if reply.refusal else ""

@@ -39,7 +39,7 @@ def connection(settings: ModelSettings, key: SecretStr | None) -> httpx2.AsyncCl
     return httpx2.AsyncClient(transport=transport, trust_env=False, **more)
 
 
-def check_way(settings: ModelSettings, address: str) -> None:
+def check_transport(settings: ModelSettings, address: str) -> None:
     """Refuses plain HTTP for a key. `address`: the one in use, which SDKs also take from the environment. Raises
     Misconfigured.
     """

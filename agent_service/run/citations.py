@@ -281,17 +281,17 @@ def _brought(result: ToolResult) -> dict[str, JsonValue]:
     return result.result.model_dump(mode="json", exclude_none=True) if result.result else {}
 
 
-def _look(place: str, quote: str, found: bool, told: Source) -> QuoteCheck:
-    asked = any(was_asked(output, quote) for output in told.outputs)
-    why = "" if found else told.why or (ASKED if asked else SHORT if is_short(quote) else "")
+def _look(place: str, quote: str, found: bool, source: Source) -> QuoteCheck:
+    asked = any(was_asked(output, quote) for output in source.outputs)
+    why = "" if found else source.why or (ASKED if asked else SHORT if is_short(quote) else "")
     return QuoteCheck(evidence=place, quote=quote, found=found, why=why)
 
 
-async def _found(quotes: list[str], told: Source) -> set[str]:
+async def _found(quotes: list[str], source: Source) -> set[str]:
     by_form = defaultdict[object, list[str]](list)
     for quote in quotes:
-        by_form[told.form(quote)].append(quote)
-    return {quote for alike in by_form.values() for quote in await _found_in(told.to(alike[0]), alike)}
+        by_form[source.form(quote)].append(quote)
+    return {quote for alike in by_form.values() for quote in await _found_in(source.to(alike[0]), alike)}
 
 
 async def _found_in(text: str, quotes: list[str]) -> set[str]:

@@ -46,7 +46,7 @@ class InboundMessage:
     at: datetime | None = None
 
     @property
-    def repeated(self) -> str:
+    def content_id(self) -> str:
         msg_id = self.headers.get(MSG_ID)
         return hashlib.sha256(f"{msg_id}\n".encode() + self.body).hexdigest()[:40] if msg_id else ""
 
@@ -121,7 +121,7 @@ class WorkMessage:
     def prefix(self) -> str:
         return f"{self.name}#"
 
-    def has(self, by: str) -> bool:
+    def owns(self, by: str) -> bool:
         """True if `by` names a delivery of this message or its turn, or no owner."""
         return by.startswith(self.prefix) or by in ("", self.turn)
 

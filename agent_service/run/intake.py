@@ -141,7 +141,7 @@ class Intake:
     async def follow(self, transition: Transition | None) -> None:
         await self.turns.follow(transition)
 
-    async def standing(self, run_id: str) -> RunState | None:
+    async def current(self, run_id: str) -> RunState | None:
         """Raises Damaged, TryAgain."""
         return await self.turns.current(run_id)
 
@@ -160,7 +160,7 @@ class Intake:
         # What it is worth depends on what is waited for: it is judged anew when that changes meanwhile.
         while transition is None:
             state = await self.turns.state(said.run_id)
-            event = self._returned(said, state, arrival, key, malformed=malformed)
+            event = self._result_event(said, state, arrival, key, malformed=malformed)
             with suppress(VersionMoved):
                 transition = _known(said.run_id, await self.turns.take(said.run_id, event, made_of=state))
         if transition.refused:
@@ -170,7 +170,7 @@ class Intake:
         elif transition.state and transition.state.final and not transition.all(RunEnded):
             self.incoming.late_result()
 
-    def _returned(
+    def _result_event(
         self, said: ToolResult, state: RunState | None, arrival: InboundMessage, key: str, *, malformed: bool
     ) -> ToolReturned:
         given = said.capability or arrival.headers.get(CAPABILITY)
@@ -296,7 +296,7 @@ def _wake_id(start: AgenticStart, dedupe_key: str | None, arrival: InboundMessag
         return start.wake_id
     external = (dedupe_key or "").removeprefix(START_PREFIX)
     if not external:
-        return f"nats-{arrival.repeated or arrival.place}"
+        return f"nats-{arrival.content_id or arrival.place}"
     return id_of(external)
 
 

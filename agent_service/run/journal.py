@@ -79,7 +79,7 @@ class Entry:
     def rules(self) -> int:
         return int(self.facts.partition(",")[0].removeprefix('{"rules":'))
 
-    def led_to(self) -> tuple[Fact, ...]:
+    def stored_facts(self) -> tuple[Fact, ...]:
         """Raises Damaged."""
         try:
             led_to: StoredFacts = _json(StoredFacts).validate_json(self.facts)
@@ -89,7 +89,7 @@ class Entry:
 
     def record(self) -> "JournalRecord":
         """Raises as `decoded` does."""
-        return JournalRecord(entry=self, event=self.decoded(), facts=self.led_to())
+        return JournalRecord(entry=self, event=self.decoded(), facts=self.stored_facts())
 
     def recomputed_hash(self) -> str:
         return _chain(self.previous, self.run_id, self.seq, self.at, self.kind, self.event, self.facts)

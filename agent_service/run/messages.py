@@ -37,7 +37,7 @@ ProgressPhase = Literal["accepted", "frame", "plan", "act", "reflect", "compact"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Publish:
+class OutgoingMessage:
     """Message to publish. `key` is its `Nats-Msg-Id`. A `rebuildable` message may be lost, since the journal holds its
     content.
     """
@@ -53,37 +53,37 @@ class Publish:
     """Requests a change, so it names the caller."""
 
 
-def publish(subject: str, payload: BaseModel, key: str, **how: Any) -> Publish:
+def outgoing(subject: str, payload: BaseModel, key: str, **how: Any) -> OutgoingMessage:
     envelope: Envelope[Any] = Envelope(type=subject, payload=payload, dedupe_key=key)
-    return Publish(subject=subject, key=key, body=envelope.body(), **how)
+    return OutgoingMessage(subject=subject, key=key, body=envelope.body(), **how)
 
 
-def tell(subject: str, payload: dict[str, Any], key: str, **how: Any) -> Publish:
+def outgoing_fields(subject: str, payload: dict[str, Any], key: str, **how: Any) -> OutgoingMessage:
     """Fields follow the order of the subject's model. It does not validate them: the run's values were validated."""
-    return Publish(
+    return OutgoingMessage(
         subject=subject, key=key, body=to_json({"type": subject, "payload": payload, "dedupe_key": key}), **how
     )
 
 
-_TOLD_ALONE = (WakeAccepted, SignalReceived)
+_EVENTS_WITH_MESSAGES = (WakeAccepted, SignalReceived)
 
 
-def of(state: RunState, outcome: EventFacts) -> list[Publish]:
+def of_entry(state: RunState, outcome: EventFacts) -> list[OutgoingMessage]:
     """Messages of an entry; none for a late result. `state`: the run after it."""
     if state.final and RunEnded not in outcome.kinds:
         return []
-    said = alone(state, outcome, entry=state.version) if isinstance(outcome.event, _TOLD_ALONE) else []
+    owed = of_event(state, outcome, entry=state.version) if isinstance(outcome.event, _EVENTS_WITH_MESSAGES) else []
     if phase := _phase(outcome):
-        said.append(progress(state, phase))
+        owed.append(progress(state, phase))
     for fact in outcome.facts:
         if isinstance(fact, RequestSent):
-            said.append(request(state, fact.pending))
+            owed.append(request(state, fact.pending))
         elif isinstance(fact, PersonAsked | RunEnded):
-            said += _stopped(state)
-    return said
+            owed += _stopped(state)
+    return owed
 
 
-def alone(state: RunState, outcome: EventFacts, *, entry: int) -> list[Publish]:
+def of_event(state: RunState, outcome: EventFacts, *, entry: int) -> list[OutgoingMessage]:
     """Messages that only the entry holds, not the state. `state`: the run after it, or later."""
     if isinstance(outcome.event, WakeAccepted):
         return accepted(state, outcome.event)
@@ -93,28 +93,30 @@ def alone(state: RunState, outcome: EventFacts, *, entry: int) -> list[Publish]:
     return []
 
 
-def _stopped(state: RunState) -> list[Publish]:
+def _stopped(state: RunState) -> list[OutgoingMessage]:
     return [*([ending(state)] if state.stop else ()), *waiting(state)]
 
 
-def outstanding(state: RunState) -> list[Publish]:
+def outstanding(state: RunState) -> list[OutgoingMessage]:
     """Messages that the current state owes."""
-    said = [announcement(state)] if state.status is Status.QUEUED and state.brief.announced else []
-    said += _stopped(state)
-    said += (request(state, pending) for pending in state.sent)
-    return said
+    owed = [announcement(state)] if state.status is Status.QUEUED and state.brief.announced else []
+    owed += _stopped(state)
+    owed += (request(state, pending) for pending in state.sent)
+    return owed
 
 
 # Acceptance and progress
 
 
-def accepted(state: RunState, event: WakeAccepted) -> list[Publish]:
-    told = {"run_id": event.run_id, "wake_id": event.wake_id, "accepted_at": event.at}
-    said = tell(subjects.WAKE_ACCEPTED, told, keys.dedupe_key(subjects.WAKE_ACCEPTED, event.run_id), rebuildable=True)
-    return [said, announcement(state)] if event.brief.announced else [said]
+def accepted(state: RunState, event: WakeAccepted) -> list[OutgoingMessage]:
+    fields = {"run_id": event.run_id, "wake_id": event.wake_id, "accepted_at": event.at}
+    owed = outgoing_fields(
+        subjects.WAKE_ACCEPTED, fields, keys.dedupe_key(subjects.WAKE_ACCEPTED, event.run_id), rebuildable=True
+    )
+    return [owed, announcement(state)] if event.brief.announced else [owed]
 
 
-def announcement(state: RunState) -> Publish:
+def announcement(state: RunState) -> OutgoingMessage:
     """The `agentic.start` of a run from the wake API, without context and callback, which may be large or secret."""
     start = wire.AgenticStart(
         goal=_beginning(state.brief.goal),
@@ -124,7 +126,7 @@ def announcement(state: RunState) -> Publish:
         parent_run_id=state.brief.parent.run_id if state.brief.parent else None,
         depth=state.brief.depth,
     )
-    return publish(subjects.START, start, keys.start(state.wake_id))
+    return outgoing(subjects.START, start, keys.start(state.wake_id))
 
 
 def _beginning(goal: str) -> str:
@@ -141,7 +143,7 @@ def _constraints(granted: Limits) -> wire.Constraints:
     )
 
 
-def progress(state: RunState, phase: ProgressPhase) -> Publish:
+def progress(state: RunState, phase: ProgressPhase) -> OutgoingMessage:
     done = [item for item in state.done_items if item.evidence]
     payload = {
         "run_id": state.run_id,
@@ -154,7 +156,7 @@ def progress(state: RunState, phase: ProgressPhase) -> Publish:
         "budget": budget_use(state),
         "trace_url": state.brief.trace_url,
     }
-    return tell(
+    return outgoing_fields(
         subjects.PROGRESS, payload, keys.dedupe_key(subjects.PROGRESS, state.run_id, state.version), rebuildable=True
     )
 
@@ -179,7 +181,7 @@ def _phase(outcome: EventFacts) -> ProgressPhase | None:
 # Requests
 
 
-def request(state: RunState, pending: Pending) -> Publish:
+def request(state: RunState, pending: Pending) -> OutgoingMessage:
     action = continuing.action_as_sent(state, pending)
     task, asked_in = pending.task or None, pending.round or None
     payload = {
@@ -199,7 +201,7 @@ def request(state: RunState, pending: Pending) -> Publish:
     proves = keys.capability_fields(state.run_id, pending.step, pending.attempt, action.tool, task, asked_in)
     command = state.brief.command(action)
     changes = command is not None and command.tier == "write"
-    return tell(subjects.tool_request(pending.route), payload, key, proves=proves, changes=changes)
+    return outgoing_fields(subjects.tool_request(pending.route), payload, key, proves=proves, changes=changes)
 
 
 def _executor(brief: Brief, action: Action) -> str | None:
@@ -210,7 +212,7 @@ def _executor(brief: Brief, action: Action) -> str | None:
 # People
 
 
-def reopened(state: RunState, event: SignalReceived, ending_class: str, *, entry: int) -> Publish:
+def reopened(state: RunState, event: SignalReceived, ending_class: str, *, entry: int) -> OutgoingMessage:
     """`ending_class`: of the end that the answer reopened."""
     payload = wire.Reopened(
         run_id=state.run_id,
@@ -219,32 +221,32 @@ def reopened(state: RunState, event: SignalReceived, ending_class: str, *, entry
         message=event.signal.message,
         has_callback=state.brief.callback is not None,
     )
-    return publish(subjects.REOPENED, payload, keys.dedupe_key(subjects.REOPENED, state.run_id, entry))
+    return outgoing(subjects.REOPENED, payload, keys.dedupe_key(subjects.REOPENED, state.run_id, entry))
 
 
-def waiting(state: RunState) -> tuple[Publish, ...]:
+def waiting(state: RunState) -> tuple[OutgoingMessage, ...]:
     asked = human_task(state)
     entry = state.waiting.entry if isinstance(state.waiting, NeedsPerson) else state.stop.entry if state.stop else 0
-    return (publish(subjects.WAITING, asked, keys.dedupe_key(subjects.WAITING, state.run_id, entry)),) if asked else ()
+    return (outgoing(subjects.WAITING, asked, keys.dedupe_key(subjects.WAITING, state.run_id, entry)),) if asked else ()
 
 
-def ending(state: RunState) -> Publish:
+def ending(state: RunState) -> OutgoingMessage:
     match state.status:
         case Status.DONE:
-            return publish(subjects.COMPLETED, _completed(state), keys.dedupe_key(subjects.COMPLETED, state.run_id))
+            return outgoing(subjects.COMPLETED, _completed(state), keys.dedupe_key(subjects.COMPLETED, state.run_id))
         case Status.FAILED:
-            return publish(
+            return outgoing(
                 subjects.FAILED, Failed(**_not_completed(state)), keys.dedupe_key(subjects.FAILED, state.run_id)
             )
         case Status.CANCELLED:
-            return publish(
+            return outgoing(
                 subjects.CANCELLED,
                 Cancelled(**_not_completed(state)),
                 keys.dedupe_key(subjects.CANCELLED, state.run_id),
             )
         case _:
             payload = Escalated(**_not_completed(state), resumable=state.status is Status.PAUSED)
-            return publish(
+            return outgoing(
                 subjects.ESCALATED,
                 payload,
                 keys.dedupe_key(subjects.ESCALATED, state.run_id, state.stop.entry if state.stop else 0),

@@ -99,7 +99,7 @@ class ModelCaller:
         return decided
 
     def _is_free(self, state: RunState, call: int) -> bool:
-        if self.slots.locked() or self.kill_switch.holds or (state.run_id, call) in self._wanted:
+        if self.slots.locked() or self.kill_switch.blocked_by or (state.run_id, call) in self._wanted:
             return False
         return self.limits.rate_limiter.is_open and self.limits.spending.is_open(state.brief.caller)
 

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from agent_service.errors import Stopped
 from agent_service.kill_switch import KillSwitch
-from agent_service.run.messages import Publish
+from agent_service.run.messages import OutgoingMessage
 from agent_service.run.ports import EventBus
 from agent_service.trust.identity import root_span_id, trace_id
 from agent_service.trust.proofs import Capabilities, Signing
@@ -45,7 +45,7 @@ class Publisher:
     head: Callable[[str], str]
     kill_switch: KillSwitch
 
-    async def publish(self, run_id: str, effect: Publish, *, at: datetime) -> None:
+    async def publish(self, run_id: str, effect: OutgoingMessage, *, at: datetime) -> None:
         """`at`: instant of the cause. Requests get the span of their attempt, other messages the trace's root. Raises
         TryAgain after the retry budget, and Stopped for a tool request while all is stopped.
         """
@@ -79,12 +79,12 @@ class Dispatching(Protocol):
     """Tracks entries until their effects are performed: the outbox of a single agent, or the queue of several."""
 
     @property
-    def is_here(self) -> bool:
+    def performs_here(self) -> bool:
         """True if the task that committed an entry also performs it."""
 
     def begin(self, run_id: str, seqs: Iterable[int]) -> None: ...
 
-    def put_off(self, run_id: str, seqs: Collection[int], error: TryAgain | None = None) -> None:
+    def postpone(self, run_id: str, seqs: Collection[int], error: TryAgain | None = None) -> None:
         """Retried later, or on resume if Stopped."""
 
     def done(self, run_id: str, seqs: Iterable[int]) -> None: ...
@@ -96,14 +96,14 @@ class Outbox:
     def __init__(self, told: OnDispatched) -> None:
         self._told = told
         self._entries: dict[str, dict[int, bool]] = {}
-        self._put_off: set[str] = set()
-        self.left: dict[str, set[int]] = {}
+        self._postponed: set[str] = set()
+        self.pending: dict[str, set[int]] = {}
         """Entries that no task is performing."""
-        self.held: set[str] = set()
+        self.stopped: set[str] = set()
         """Runs that wait for the resume."""
 
     @property
-    def is_here(self) -> bool:
+    def performs_here(self) -> bool:
         return True
 
     def begin(self, run_id: str, seqs: Iterable[int]) -> None:
@@ -113,20 +113,20 @@ class Outbox:
         new = [seq for seq in seqs if seq not in self._entries.get(run_id, ())]
         if new:
             self.begin(run_id, new)
-            self.put_off(run_id, new)
+            self.postpone(run_id, new)
 
-    def put_off(self, run_id: str, seqs: Collection[int], error: TryAgain | None = None) -> None:
-        self.left.setdefault(run_id, set()).update(seqs)
+    def postpone(self, run_id: str, seqs: Collection[int], error: TryAgain | None = None) -> None:
+        self.pending.setdefault(run_id, set()).update(seqs)
         if isinstance(error, Stopped):
-            self.held.add(run_id)
+            self.stopped.add(run_id)
         elif error:
-            level = logging.DEBUG if self._put_off else logging.WARNING
+            level = logging.DEBUG if self._postponed else logging.WARNING
             log.log(level, "left in the outbox", extra={"run_id": run_id, "entry": max(seqs), "why": str(error)})
-            self._put_off.add(run_id)
+            self._postponed.add(run_id)
 
     def take(self, run_id: str) -> set[int]:
-        self.held.discard(run_id)
-        return self.left.pop(run_id, set())
+        self.stopped.discard(run_id)
+        return self.pending.pop(run_id, set())
 
     def done(self, run_id: str, seqs: Iterable[int]) -> None:
         entries = self._entries.get(run_id, {})
@@ -141,7 +141,7 @@ class Outbox:
             self._entries.pop(run_id, None)
         if told:
             self._told(run_id, told)
-        if run_id in self._put_off:  # the bus has taken them
-            self._put_off.discard(run_id)
-            if not self._put_off:
+        if run_id in self._postponed:  # the bus has taken them
+            self._postponed.discard(run_id)
+            if not self._postponed:
                 log.warning("nothing is left in the outbox any more")

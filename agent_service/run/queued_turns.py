@@ -56,16 +56,16 @@ class QueuedTurns:
     recovery: Recovery
     kill_switch: KillSwitch
     clock: Clock
-    say_again: Callable[[datetime], Awaitable[None]] = field(init=False, default=_nothing)
+    republish: Callable[[datetime], Awaitable[None]] = field(init=False, default=_nothing)
     """Publishes again what the bus may have lost at an instant."""
-    on_taken_over: Callable[[str], object] = field(init=False, default=_unheard)
+    on_redelivery: Callable[[str], object] = field(init=False, default=_unheard)
 
     async def receive(self, arrival: InboundMessage) -> None:
         """Performs one queued turn. Raises TryAgain."""
         self.kill_switch.check()
         told = json.loads(arrival.body)
         if forgotten_at := told.get(FORGOTTEN_AT):
-            await self.say_again(datetime.fromisoformat(forgotten_at))
+            await self.republish(datetime.fromisoformat(forgotten_at))
             return
         try:
             await self._turn(told[RUN_ID])
@@ -79,7 +79,7 @@ class QueuedTurns:
             return
         if seqs := await self.store.entries_under(run_id, message):
             if message.delivered > 1:
-                self.on_taken_over(run_id)
+                self.on_redelivery(run_id)
             await self.recovery.resume(run_id, seqs)
 
     async def _turn(self, run_id: str) -> None:
@@ -122,7 +122,7 @@ class TurnScheduler:
             await asyncio.sleep(LOOK_S)
 
     async def look(self) -> None:
-        if self.kill_switch.holds:
+        if self.kill_switch.blocked_by:
             return
         for run_id, version in await self.store.due_turns(self.clock.now(), DUE_AT_ONCE):
             await self._put(run_id, due_turn(run_id, version))

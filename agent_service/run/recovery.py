@@ -1,11 +1,11 @@
 """Recovery: resumes interrupted entries, starts queued runs and fires due timers.
 
-Messages are rebuilt from the current state (`messages.outstanding`), the newest entry (`messages.of`) and older
-undispatched entries (`messages.alone`), with the original ids, byte for byte. A single agent does so at its start for
-each run that is not fully dispatched; among several, the redelivered message does. After an outage of the bus, and at
-the start, the messages of live and recently ended runs are published again: a bus may lose what it had not synced, and
-drops duplicates. Attempts that may have been answered meanwhile are sent again. Messages voided by a reopening are not
-published.
+Messages are rebuilt from the current state (`messages.outstanding`), the newest entry (`messages.of_entry`) and older
+undispatched entries (`messages.of_event`), with the original ids, byte for byte. A single agent does so at its start
+for each run that is not fully dispatched; among several, the redelivered message does. After an outage of the bus, and
+at the start, the messages of live and recently ended runs are published again: a bus may lose what it had not synced,
+and drops duplicates. Attempts that may have been answered meanwhile are sent again. Messages voided by a reopening are
+not published.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from agent_service.run import messages
 from agent_service.run.children.executor import ChildRuns
 from agent_service.run.intake import Intake
 from agent_service.run.journal import JournalRecord, Run
-from agent_service.run.messages import Publish
+from agent_service.run.messages import OutgoingMessage
 from agent_service.run.outbox import Publisher
 from agent_service.run.ports import Clock
 from agent_service.run.turn import Turns
@@ -39,7 +39,7 @@ DUE_EVERY_S = 0.5
 DUE_AT_ONCE = 200
 LEFT_EVERY_S = 2.0
 QUEUED_EVERY_S = 1.0
-SAID_AT_ONCE = 64
+REPUBLISHED_AT_ONCE = 64
 MOST_LEFT = 100_000
 FORGETTABLE = timedelta(seconds=60)
 """Period that the bus may have lost: far more than a sync interval and a publish with all its retries."""
@@ -58,40 +58,40 @@ class Recovery:
     slots: asyncio.Semaphore
     _resumed: set[str] = field(init=False, default_factory=set)
     _unheard: dict[str, RunState] = field(init=False, default_factory=dict)
-    nameless: set[str] = field(init=False, default_factory=set)
-    """Places of results that answered earlier attempts without naming them, as of the last `say_again`."""
+    unnamed_places: set[str] = field(init=False, default_factory=set)
+    """Places of results that answered earlier attempts without naming them, as of the last `republish`."""
 
     async def resume_all(self) -> int:
         for run_id, seqs in await self.store.undispatched(MOST_LEFT):
             self.turns.outbox.found(run_id, seqs)
-        self._resumed = set(self.turns.outbox.left)
+        self._resumed = set(self.turns.outbox.pending)
         self.try_again()
         return len(self._resumed)
 
     def try_again(self) -> None:
         outbox = self.turns.outbox
-        for run_id in set(outbox.left) - (outbox.held if self.kill_switch.holds else set()):
+        for run_id in set(outbox.pending) - (outbox.stopped if self.kill_switch.blocked_by else set()):
             self.background.start(self.resume(run_id, outbox.take(run_id)))
 
-    async def say_again(self, forgotten_at: datetime, now: datetime) -> int:
+    async def republish(self, forgotten_at: datetime, now: datetime) -> int:
         """Publishes again what the bus may have lost at `forgotten_at`; returns the number of runs. Later decisions,
         and runs resumed at the start, publish by themselves: an executor without a consumer would receive them twice.
         Raises TryAgain while the bus is away.
         """
         run_ids = await self.store.open_or_changed(forgotten_at - FORGETTABLE)
         self._unheard.clear()
-        self.nameless.clear()
-        for some in (run_ids[i : i + SAID_AT_ONCE] for i in range(0, len(run_ids), SAID_AT_ONCE)):
-            await asyncio.gather(*(self._say(run_id, forgotten_at, now) for run_id in some))
-        said, self._resumed = len(set(run_ids) - self._resumed), set()
-        return said
+        self.unnamed_places.clear()
+        for some in (run_ids[i : i + REPUBLISHED_AT_ONCE] for i in range(0, len(run_ids), REPUBLISHED_AT_ONCE)):
+            await asyncio.gather(*(self._republish(run_id, forgotten_at, now) for run_id in some))
+        republished, self._resumed = len(set(run_ids) - self._resumed), set()
+        return republished
 
     @property
     def may_be_unheard(self) -> bool:
         return bool(self._unheard)
 
-    async def ask_again(self, now: datetime) -> None:
-        """Starts the next attempt of requests whose answers `say_again` may have missed. Raises TryAgain."""
+    async def retry_unheard(self, now: datetime) -> None:
+        """Starts the next attempt of requests whose answers `republish` may have missed. Raises TryAgain."""
         while self._unheard:
             run_id, state = self._unheard.popitem()
             with contextlib.suppress(VersionMoved, Damaged):  # its answer has come; or it is left alone
@@ -107,12 +107,12 @@ class Recovery:
         return False
 
     async def fire_due(self, now: datetime) -> None:
-        if self.kill_switch.holds:
+        if self.kill_switch.blocked_by:
             return
         for run_id in await self.store.due(now, DUE_AT_ONCE):
             self.background.start(self.fire(run_id, now))
 
-    def let_go(self, run_ids: Sequence[str], now: datetime) -> None:
+    def fire_all(self, run_ids: Sequence[str], now: datetime) -> None:
         for run_id in run_ids:
             self.background.start(self.fire(run_id, now))
 
@@ -142,27 +142,27 @@ class Recovery:
             except Damaged as error:
                 self.store.quarantine(error)
             except TryAgain:
-                self.turns.dispatching.put_off(run_id, seqs)
+                self.turns.dispatching.postpone(run_id, seqs)
                 raise
             else:
                 if run and owed:
                     told, asks = owed
                     await self.turns.resume(run.state, seqs, lambda: told, asks=asks)
 
-    async def _owed(self, state: RunState, seqs: set[int]) -> tuple[tuple[Publish, ...], bool]:
+    async def _owed(self, state: RunState, seqs: set[int]) -> tuple[tuple[OutgoingMessage, ...], bool]:
         """Messages of the current state and of entries `seqs`, and True if the model must be called."""
         entries = await self.store.entries(state.run_id, min(seqs, default=state.version) - 1)
         records = [entry.record() for entry in entries if entry.seq in seqs and entry.seq <= state.version]
-        told = {one.key: one for record in records for one in _told_by(state, record)}
+        told = {one.key: one for record in records for one in _messages_of(state, record)}
         told |= {one.key: one for one in messages.outstanding(state)}
         calling = state.active_call
         return tuple(told.values()), calling is not None and await self.store.may_call_model(state.run_id, calling.call)
 
-    async def _say(self, run_id: str, forgotten_at: datetime, now: datetime) -> None:
+    async def _republish(self, run_id: str, forgotten_at: datetime, now: datetime) -> None:
         run = await self._readable(run_id)
         if run is None:
             return
-        self.nameless.update(run.state.places)
+        self.unnamed_places.update(run.state.places)
         has_moved = forgotten_at < run.state.updated_at <= now  # after `now`: the clock was set back meanwhile
         if not has_moved and results.dropped_answers(run.state, at=now):
             self._unheard[run_id] = run.state
@@ -173,7 +173,7 @@ class Recovery:
             await self.children.settle_all(run.state)
         except Stopped as error:
             self.turns.dispatching.begin(run_id, (run.state.version,))
-            self.turns.dispatching.put_off(run_id, (run.state.version,), error)
+            self.turns.dispatching.postpone(run_id, (run.state.version,), error)
 
     async def _readable(self, run_id: str) -> Run | None:
         try:
@@ -182,9 +182,9 @@ class Recovery:
             return None
 
 
-def _told_by(state: RunState, record: JournalRecord) -> list[Publish]:
+def _messages_of(state: RunState, record: JournalRecord) -> list[OutgoingMessage]:
     newest = record.entry.seq == state.version
-    return messages.of(state, record) if newest else messages.alone(state, record, entry=record.entry.seq)
+    return messages.of_entry(state, record) if newest else messages.of_event(state, record, entry=record.entry.seq)
 
 
 @dataclass(slots=True)
@@ -214,7 +214,7 @@ class Starter:
                     await news.wait()
 
     async def _look(self) -> None:
-        if self.kill_switch.holds or len(self._under_way) >= self.slots:
+        if self.kill_switch.blocked_by or len(self._under_way) >= self.slots:
             return
         for run_id in await self.store.queued(self.slots + len(self._under_way)):
             if run_id not in self._under_way and len(self._under_way) < self.slots:

@@ -28,7 +28,7 @@ def replay(entries: Iterable[Entry]) -> Iterator[Commit]:
 
 def _with_its_reserve(decided: Transition, entry: Entry) -> Transition:
     """Adds the stored reserve: whether a call could be made at once is not in the event."""
-    led_to = entry.led_to() if CallAsked in decided.kinds else ()
+    led_to = entry.stored_facts() if CallAsked in decided.kinds else ()
     reserved = next((fact for fact in led_to if isinstance(fact, CallReserved)), None)
     return (with_reserve(decided, reserved) if reserved else None) or decided
 

@@ -32,7 +32,7 @@ from agent_service.core.waiting import Ended, NeedsPerson
 from agent_service.errors import Damaged, VersionMoved
 from agent_service.run import journal, messages
 from agent_service.run.journal import Commit, Run
-from agent_service.run.messages import Publish
+from agent_service.run.messages import OutgoingMessage
 from agent_service.run.model_calls import CallEvent, ModelCaller
 from agent_service.run.outbox import Dispatching, Outbox, Publisher
 from agent_service.run.ports import Clock
@@ -48,7 +48,7 @@ BREAKS_BEFORE_THE_END = 3
 
 log = logging.getLogger(__name__)
 
-Says = Callable[[], Iterable[Publish]]
+Messages = Callable[[], Iterable[OutgoingMessage]]
 Observer = Callable[[Commit], object]
 
 
@@ -168,27 +168,29 @@ class Turns:
     async def follow(self, transition: Transition | None) -> None:
         if transition and transition.state and transition.ignored:
             await self.again(transition.state.run_id)
-        while transition and transition.state and not transition.ignored and self.dispatching.is_here:
-            state, said = transition.state, partial(messages.of, transition.state, transition)
-            transition = await self._carry_out(state, (state.version,), said, asks=asks_the_model(transition))
+        while transition and transition.state and not transition.ignored and self.dispatching.performs_here:
+            state, owed = transition.state, partial(messages.of_entry, transition.state, transition)
+            transition = await self._perform(state, (state.version,), owed, asks=asks_the_model(transition))
 
-    async def resume(self, state: RunState, seqs: Collection[int], said: Says, *, asks: bool) -> None:
+    async def resume(self, state: RunState, seqs: Collection[int], owed: Messages, *, asks: bool) -> None:
         """Performs the effects of entries `seqs` and continues the turn. `asks`: including the model call."""
-        await self.follow(await self._carry_out(state, seqs, said, asks=asks))
+        await self.follow(await self._perform(state, seqs, owed, asks=asks))
 
-    async def _carry_out(self, state: RunState, seqs: Collection[int], said: Says, *, asks: bool) -> Transition | None:
+    async def _perform(
+        self, state: RunState, seqs: Collection[int], owed: Messages, *, asks: bool
+    ) -> Transition | None:
         try:
-            await self._tell(state, said())
+            await self._publish(state, owed())
             calling = state.active_call  # a call that was put off is asked for again by its timer
             answer = await self.model_caller.think(state, calling) if asks and calling else None
         except TryAgain as error:
-            self.dispatching.put_off(state.run_id, seqs, error)
+            self.dispatching.postpone(state.run_id, seqs, error)
             return None
         except Fatal:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, the run must not stand still
             return await self._broke(state.run_id, seqs, error)
-        transition = await self._keep(state, answer) if answer else None
+        transition = await self._commit_reply(state, answer) if answer else None
         self._done(state.run_id, seqs)
         return transition
 
@@ -200,12 +202,12 @@ class Turns:
         newest = max(seqs)
         self._breaks[run_id] += 1
         if self._breaks[run_id] < BREAKS_BEFORE_THE_END:
-            self.dispatching.put_off(run_id, seqs)
+            self.dispatching.postpone(run_id, seqs)
             log.error("broke, to be tried again", exc_info=error, extra={"run_id": run_id, "entry": newest})
             return None
         transition = await self._end(run_id, error, f"what entry {newest} asks for")
         if transition.ignored:
-            self.dispatching.put_off(run_id, seqs)
+            self.dispatching.postpone(run_id, seqs)
         else:
             self._done(run_id, seqs)
         return transition
@@ -224,25 +226,25 @@ class Turns:
         why = f"a fault of the agent ({type(error).__name__}) over {over}: report it with what the agent's log says"
         return await self.commit(run_id, TurnBroke(at=self.clock.now(), reason=why))
 
-    async def _keep(self, state: RunState, answer: CallEvent) -> Transition | None:
-        run_id, kept = state.run_id, None
+    async def _commit_reply(self, state: RunState, answer: CallEvent) -> Transition | None:
+        run_id, committed = state.run_id, None
         while True:
             try:
-                kept = await self._commit_or_end(run_id, answer, state)
+                committed = await self._commit_or_end(run_id, answer, state)
             except TryAgain as error:
                 log.warning("a reply waits for the store", extra={"run_id": run_id, "why": str(error)})
                 await asyncio.sleep(error.delay_s)
                 continue
             except VersionMoved:
                 log.info("another process makes the call", extra={"run_id": run_id, "call": answer.call})
-            if kept is None or kept.ignored:
+            if committed is None or committed.ignored:
                 self.model_caller.abandon(run_id, answer.call)  # its second half is not made
-            return kept
+            return committed
 
-    async def _tell(self, state: RunState, said: Iterable[Publish]) -> None:
+    async def _publish(self, state: RunState, owed: Iterable[OutgoingMessage]) -> None:
         if isinstance(state.waiting, Ended | NeedsPerson):
             self.model_caller.abandon_all(state.run_id, state.calls)
-        for message in said:
+        for message in owed:
             if not (message.subject.startswith(subjects.TOOL_REQUEST) and await self._has_ended(state)):
                 await self.publisher.publish(state.run_id, message, at=state.updated_at)
         if state.final or state.brief.may_have_children:

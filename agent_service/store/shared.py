@@ -51,7 +51,9 @@ logger = logging.getLogger(__name__)
 
 
 class SharedStore(RunStore):
-    """`held` raises unless this process may commit. `on_elsewhere` and `on_halt` hear of commits by other processes."""
+    """`held` raises unless this process may commit. `on_remote_commit` and `on_halt` hear of commits by other
+    processes.
+    """
 
     calls_model_at_once = False
 
@@ -66,7 +68,7 @@ class SharedStore(RunStore):
         """Entries of this process, by hash: 0, then the position in the index, or ACKNOWLEDGED."""
         self._began_at = float("inf")
         """Messages up to this position are no news."""
-        self.on_elsewhere: Callable[[RemoteCommit], object] = _unheard
+        self.on_remote_commit: Callable[[RemoteCommit], object] = _unheard
         self.on_halt: Callable[[Halt], object] = _unheard
 
     async def begin(self) -> None:
@@ -132,7 +134,7 @@ class SharedStore(RunStore):
 
     async def may_call_model(self, run_id: str, call: int) -> bool:
         message, by = CURRENT_MESSAGE.get(), (await self._journals.whole(run_id)).under_way(call)
-        return message is not None and (by is None or message.has(by))
+        return message is not None and (by is None or message.owns(by))
 
     async def is_current(self, run_id: str, version: int) -> bool:
         journal = self._journals.known.get(run_id) or await self._journals.of(run_id)
@@ -290,7 +292,7 @@ class SharedStore(RunStore):
             call=row.call,
         )
         if position > self._began_at:
-            self._notify(self.on_elsewhere, commit)
+            self._notify(self.on_remote_commit, commit)
 
     def _notify(self, listener: Callable[[T], object], news: T) -> None:
         try:

@@ -12,7 +12,7 @@ from pathlib import Path
 from agent_service.core.events import CapabilityCheck
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Pending
-from agent_service.run.messages import Publish
+from agent_service.run.messages import OutgoingMessage
 from groundwork.service.keys import Key, KeyRing, public_of, signature, verifies
 from schemas import keys, subjects
 from schemas.events import ToolRequest, ToolResult
@@ -96,7 +96,7 @@ class Signing:
         self._wanted = store / WANTED
         self.signs_progress = progress or self._wanted.exists()
 
-    def signs(self, effect: Publish) -> bool:
+    def signs(self, effect: OutgoingMessage) -> bool:
         tells = effect.subject.startswith(subjects.EVENTS) and (self.signs_progress or not effect.rebuildable)
         return tells or effect.changes
 
@@ -104,7 +104,7 @@ class Signing:
         key = self._ring.keys[0]
         return header_value(key.id, signature(key.derived(OF_SIGNATURES), signed_content(subject, body)))
 
-    def made(self, subject: str, body: bytes, value: str | None) -> bool:
+    def verifies(self, subject: str, body: bytes, value: str | None) -> bool:
         """True if `value` is a valid signature header of the message, by any key of the ring."""
         key_id, found = parse_header(value) or ("", "")
         key = next((key for key in self._ring.keys if key.id == key_id), None)

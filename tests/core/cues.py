@@ -586,7 +586,7 @@ def child_of(script: Script, number: int = 0) -> Script:
 
 
 def told_by(child: Script) -> ToolResult:
-    told = executor.ended(child.state)
+    told = executor.result_of(child.state)
     assert told is not None, "it has not ended"
     return told
 

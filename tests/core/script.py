@@ -21,7 +21,7 @@ from agent_service.core.waiting import CallReserve, OpenCall, Pending
 from agent_service.run import messages
 from agent_service.run.children import executor
 from agent_service.run.children.waking import BadCall, wake
-from agent_service.run.messages import Publish
+from agent_service.run.messages import OutgoingMessage
 from agent_service.run.turn import asks_the_model
 from agent_service.sentences import Text
 from schemas import subjects
@@ -41,9 +41,9 @@ class ChangeRecord:
     transition: Transition
 
     @cached_property
-    def messages(self) -> tuple[Publish, ...]:
+    def messages(self) -> tuple[OutgoingMessage, ...]:
         state = self.transition.state
-        return () if self.transition.ignored or state is None else tuple(messages.of(state, self.transition))
+        return () if self.transition.ignored or state is None else tuple(messages.of_entry(state, self.transition))
 
     @cached_property
     def payloads(self) -> list[tuple[str, dict[str, Any]]]:
@@ -195,7 +195,7 @@ def _done_by_the_executor(change: ChangeRecord) -> Iterator[str]:
     yield from (
         "cancel a child" for one in withdrawn_children(state) if before is None or one not in withdrawn_children(before)
     )
-    if before and not before.final and (told := executor.ended(state)):
+    if before and not before.final and (told := executor.result_of(state)):
         yield f"tell the parent: {told.status}{f' {told.error.error_class}' if told.error else ''}"
 
 

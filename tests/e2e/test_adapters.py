@@ -99,7 +99,7 @@ async def test_an_ending_that_somebody_said_before_without_a_signature_is_said_w
     await NatsPublisher(bus, signing).publish(subjects.COMPLETED, BODY, key=KEY, headers=headers)
     stored = await bus.stored(subjects.STREAM, 2)
     assert stored is not None
-    assert signing.made(stored.subject, stored.body, stored.headers.get(SIGNATURE))
+    assert signing.verifies(stored.subject, stored.body, stored.headers.get(SIGNATURE))
 
 
 @pytest.mark.parametrize(("discard", "most", "told"), [("new", 100, True), ("new", 200, False), ("old", 100, False)])

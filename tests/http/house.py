@@ -238,17 +238,17 @@ async def open_house(
         capabilities, signing = Capabilities(ring), Signing(ring, folder / "store")
         publisher = Publisher(outside, lambda _: True, capabilities, signing, lambda _: "", kill_switch)
         turns = Turns(store, publisher, model_caller, clock, [log_line.write, feed.announce, quotas.committed])
-        halting = HaltControl(kill_switch, store, MemoryBoard(), turns, clock, lambda: None)
+        halt_control = HaltControl(kill_switch, store, MemoryBoard(), turns, clock, lambda: None)
         policy = LimitPolicy(defaults=Limits(deadline_at=NOON), cap_context_bytes=MAX_BODY_BYTES)
         instruments = Instruments()
         incoming = IncomingMetrics(instruments)
-        room = Capacity(store.counts, max_queued=max_queued)
+        capacity = Capacity(store.counts, max_queued=max_queued)
         intake = Intake(
             turns,
             outside,
             capabilities,
             NewRuns(policy=policy, fused=True, verify=False, trace_url=settings.trace_url),
-            Admission(kill_switch=kill_switch, room=room, quotas=quotas),
+            Admission(kill_switch=kill_switch, capacity=capacity, quotas=quotas),
             incoming,
             clock,
         )
@@ -257,7 +257,7 @@ async def open_house(
         wrong: dict[str, str] = {}
 
         async def readiness() -> Mapping[str, str]:
-            return {"bus": "", "store": "", "skills": "", "halt": kill_switch.holds} | wrong
+            return {"bus": "", "store": "", "skills": "", "halt": kill_switch.blocked_by} | wrong
 
         letters, reader = MemoryLetters(), JournalReader(archive)
         leaving: dict[str, Any] = {"leave": lambda _: asyncio.sleep(0), "thinking": lambda: 0, "end": lambda: None}
@@ -268,7 +268,7 @@ async def open_house(
         metrics = partial(instruments.exposed, "agentic-loop")
         rooms = (
             RunCalls(archive, intake, outside, outside, outside, Background(group), feed, reader),
-            SwitchCalls(halting, signing),
+            SwitchCalls(halt_control, signing),
             Inspection(store, reader, folders, as_text),
             WhyCalls(store, Nowhere(), letters, outside, no_gateway, readiness),
             PeopleCalls(store, letters, now=clock.now),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent_service.models.prompts.notes import block, told
+from agent_service.models.prompts.notes import block, blocks
 from tests.core.cues import (
     PROOF,
     a_run_for_approval,
@@ -86,8 +86,8 @@ def test_a_childs_result_has_no_numbers_for_machines() -> None:
 def test_an_approved_write_is_shown_once_and_a_rejected_one_with_what_it_would_have_sent() -> None:
     approved = a_run_for_approval() >> approves() >> returns()
     rejected = a_run_for_approval() >> rejects(message="not to them")
-    assert "\n".join(told(approved.state.notes)).count('{"url": "https://example.org"}') == 2, "of steps 1 and 2"
-    assert told(rejected.state.notes)[-1] == RULED
+    assert "\n".join(blocks(approved.state.notes)).count('{"url": "https://example.org"}') == 2, "of steps 1 and 2"
+    assert blocks(rejected.state.notes)[-1] == RULED
 
 
 RULED = """<ruling>
@@ -100,6 +100,6 @@ def test_parallel_steps_stand_in_their_order_with_what_led_to_them_once() -> Non
     run = a_run_that_may_read() >> plans_several("fetch", "browse", "fetch")
     for step in (3, 1, 2):
         run = run >> returns(step=step)
-    blocks = told(run.state.notes)
-    assert [re.findall(r'number="(\d)"', text) for text in blocks] == [["1"], ["2"], ["3"]]
-    assert ["Why: " in text for text in blocks] == [True, False, False]
+    shown = blocks(run.state.notes)
+    assert [re.findall(r'number="(\d)"', text) for text in shown] == [["1"], ["2"], ["3"]]
+    assert ["Why: " in text for text in shown] == [True, False, False]

@@ -17,7 +17,7 @@ from agent_service.kill_switch import KillSwitch
 from agent_service.run.children.executor import ChildRuns
 from agent_service.run.children.waking import depth_of
 from agent_service.run.inbound import InboundMessage, InvalidMessage, UnknownRun, correlation_of
-from agent_service.run.messages import Publish
+from agent_service.run.messages import OutgoingMessage
 from agent_service.run.turn import Turns
 from agent_service.trust.proofs import Capabilities
 from ductile_gateway.calls.artifacts import digest_in_name
@@ -89,7 +89,7 @@ class Agent:
     """Its turns over a store, and what they publish."""
 
     def __init__(self, store: Any) -> None:
-        self.store, self.artifacts, self.said = store, MemoryArtifacts(), list[Publish]()
+        self.store, self.artifacts, self.said = store, MemoryArtifacts(), list[OutgoingMessage]()
         self.capabilities = Capabilities(KeyRing.fresh())
         parts: Any = (store, self, Thinks(breaks=False), FakeClock(), [])
         with_children: Any = (self, self.capabilities, self.artifacts, KillSwitch(), FakeClock())
@@ -97,7 +97,7 @@ class Agent:
         self.children = ChildRuns(self.turns, *with_children)
         self.turns.settle_children = self.children.settle
 
-    async def publish(self, _: str, effect: Publish, **__: object) -> None:
+    async def publish(self, _: str, effect: OutgoingMessage, **__: object) -> None:
         self.said.append(effect)
 
     @property
@@ -106,7 +106,7 @@ class Agent:
         assert all(one.proves for one in told), "each brings the capability of its request"
         return [ToolResult.model_validate(json.loads(one.body)["payload"]) for one in told]
 
-    async def hears(self, effect: Publish, *, capable: bool = True) -> None:
+    async def hears(self, effect: OutgoingMessage, *, capable: bool = True) -> None:
         body = with_capability(effect.body, self.capabilities.of_request(effect.proves)) if capable else effect.body
         await self.children.receive(InboundMessage(subject=effect.subject, body=body, place="7"))
 
@@ -117,7 +117,7 @@ async def agent(*stories: Script) -> AsyncIterator[Agent]:
         yield Agent(store)
 
 
-def request_of(parent: Script) -> Publish:
+def request_of(parent: Script) -> OutgoingMessage:
     return next(one for one in parent.story[-1].messages if one.proves)
 
 

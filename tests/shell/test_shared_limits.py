@@ -73,10 +73,10 @@ class Fleet(VirtualTime):
         values = MemoryValues(self)
         for _ in range(size):
             several = SharedClaims(values, now=lambda: self.now, sleep=self.sleep)
-            takings = several if size > 1 else LocalClaims()
-            rate_limiter = RateLimiter(**rates, now=lambda: self.now, sleep=self.sleep, takings=takings)
-            spending = Spending(FakeClock(), usd, takings=takings)
-            quotas = Quotas(FakeClock(), spending, lambda _: quota or QuotaSettings(), takings=takings)
+            claims = several if size > 1 else LocalClaims()
+            rate_limiter = RateLimiter(**rates, now=lambda: self.now, sleep=self.sleep, claims=claims)
+            spending = Spending(FakeClock(), usd, claims=claims)
+            quotas = Quotas(FakeClock(), spending, lambda _: quota or QuotaSettings(), claims=claims)
             self.live.append(SharedLimits(rate_limiter, spending, quotas))
 
     async def busy(
@@ -105,7 +105,7 @@ class Fleet(VirtualTime):
             if limits is by:
                 limits.committed(commit)
             else:
-                limits.elsewhere(RemoteCommit(**told))
+                limits.remote_commit(RemoteCommit(**told))
         return commit
 
     async def call(self, limits: SharedLimits) -> None:
@@ -201,11 +201,11 @@ async def test_what_the_store_knows_to_be_taken_is_recalled(
 async def test_what_processes_take_of_a_limit_at_the_same_time_stands_in_one_value_of_the_bus(link: NatsLink) -> None:
     await set_up(link, topology(max_gib=1, shared=True))
     one, other = SharedClaims(NatsClaimStore(link)), SharedClaims(NatsClaimStore(link))
-    assert await one.take("usd", 1.0, left=3.0)
-    assert await other.take("usd", 1.5, left=3.0)
-    assert not await one.take("usd", 1.0, left=2.0), "the other's may not be told of yet"
-    assert await one.take("usd", 0.5, left=2.0)
-    assert not await other.take("usd", 0.5, left=1.5)
-    assert await other.take("usd of ann", 0.5, left=1.5), "of another limit"
-    taken = await asyncio.gather(*(each.take("requests", 1, left=10) for each in (one, other) * 5))
+    assert await one.claim("usd", 1.0, left=3.0)
+    assert await other.claim("usd", 1.5, left=3.0)
+    assert not await one.claim("usd", 1.0, left=2.0), "the other's may not be told of yet"
+    assert await one.claim("usd", 0.5, left=2.0)
+    assert not await other.claim("usd", 0.5, left=1.5)
+    assert await other.claim("usd of ann", 0.5, left=1.5), "of another limit"
+    taken = await asyncio.gather(*(each.claim("requests", 1, left=10) for each in (one, other) * 5))
     assert all(taken)

@@ -53,7 +53,7 @@ async def test_effects_that_break_are_tried_again_and_not_for_ever() -> None:
     assert run
     assert (run.state.status, run.state.ending_class) == (Status.FAILED, "internal")
     assert "nobody foresaw it" not in str(run.state.reason), "what an error says is for the log alone"
-    assert (turns.outbox.left, model_caller.asked) == ({}, 3)
+    assert (turns.outbox.pending, model_caller.asked) == ({}, 3)
 
 
 async def test_who_breaks_over_what_was_committed_breaks_no_run() -> None:

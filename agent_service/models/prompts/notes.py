@@ -22,7 +22,7 @@ _OF_A_CHILD = frozenset({"usage", "deadline_at"})
 _TEMPLATES: dict[type[Note], str] = {MessageNote: "message", RulingNote: "ruling", MemoryNote: "memory"}
 
 
-def told(notes: Iterable[Note]) -> tuple[str, ...]:
+def blocks(notes: Iterable[Note]) -> tuple[str, ...]:
     """One block per note. Steps are in their order, whichever ended first."""
     listed = tuple(notes)
     steps = iter(sorted((note for note in listed if isinstance(note, StepNote)), key=lambda note: note.step))
@@ -55,7 +55,7 @@ def _block(same: _Same) -> str:
     return visible(rendered("step", note=note, asked=asked, result=_result(note)))
 
 
-def is_heeded(note: Note) -> bool:
+def is_from_person(note: Note) -> bool:
     return isinstance(note, RulingNote) or (isinstance(note, MessageNote) and not note.untrusted)
 
 

@@ -60,7 +60,7 @@ def compose(question: ModelQuestion) -> Prompt:
     words = partial(rendered, run=state, question=question)
     rules = "rules-short" if state.brief.short_rules else "rules"
     system = (words("verifier"),) if verifying else (words(rules), visible(words("skills")))
-    people = [notes.block(note) for note in filter(notes.is_heeded, state.notes)]
+    people = [notes.block(note) for note in filter(notes.is_from_person, state.notes)]
     case = visible(words("claim", people=people) if verifying else words("case"))
     steps = () if verifying else _notes(question)
     size = sum(len(block.encode()) for block in (*system, case, *steps)) + SCHEMA_AND_TAIL
@@ -84,7 +84,7 @@ def _notes(question: ModelQuestion) -> tuple[str, ...]:
     noted = question.state.notes
     if question.phase is Phase.FRAME:
         noted = tuple(note for note in noted if isinstance(note, MessageNote | RulingNote))
-    return notes.told(noted)
+    return notes.blocks(noted)
 
 
 def _tail(question: ModelQuestion, size: int) -> tuple[str, str, str]:
@@ -98,7 +98,7 @@ def _tail(question: ModelQuestion, size: int) -> tuple[str, str, str]:
     asked = words(
         question.phase.value,
         with_steps=steps_taken(state) < state.brief.limits.max_steps,
-        said=any(map(notes.is_heeded, state.notes[-1:])),
+        said=any(map(notes.is_from_person, state.notes[-1:])),
     )
     return words("standing", budget=budget, unmade=_unmade(state)), repair, asked
 

@@ -25,7 +25,7 @@ from agent_service.errors import ArtifactReplaced, Damaged, WakeConflict
 from agent_service.kill_switch import KillSwitch
 from agent_service.run.children.waking import BadCall, asked_by, wake
 from agent_service.run.inbound import InboundMessage, InvalidMessage, UnknownRun
-from agent_service.run.messages import Publish, publish
+from agent_service.run.messages import OutgoingMessage, outgoing
 from agent_service.run.outbox import Publisher
 from agent_service.run.ports import ArtifactStore, Clock
 from agent_service.run.turn import Turns
@@ -63,7 +63,7 @@ class ChildRuns:
         name = (request.step, request.task or "", request.round or 0)
         for pending in (*limits.awaited_children(parent), *limits.withdrawn_children(parent)):
             if pending.name == name:
-                await self._see_to(parent, pending)
+                await self._settle_child(parent, pending)
 
     async def settle(self, state: RunState) -> None:
         """Performs what the entry that led to `state` owes: the result of a child, and the cancel of withdrawn
@@ -75,22 +75,22 @@ class ChildRuns:
         if state.brief.may_have_children:
             awaited = limits.awaited_children(state) if state.reopened else ()
             for pending in (*limits.withdrawn_children(state), *awaited):
-                await self._see_to(state, pending)
+                await self._settle_child(state, pending)
 
     async def settle_all(self, state: RunState) -> None:
         """Performs all that the state owes, whatever bus and store have lost. Raises TryAgain."""
         await self.settle(state)
         for pending in limits.awaited_children(state):
-            await self._see_to(state, pending)
+            await self._settle_child(state, pending)
 
-    async def _see_to(self, parent: RunState, pending: Pending) -> None:
+    async def _settle_child(self, parent: RunState, pending: Pending) -> None:
         """Wakes the child, publishes its result, or cancels it if it is no longer wanted."""
         run_id = limits.child_run_id(parent.run_id, pending)
         try:
             child = await self.turns.current(run_id)
         except Damaged as error:
             log.warning("a child is left alone", extra={"run_id": parent.run_id, "why": str(error)})
-            await self._tell(lost(asked_by(parent, pending), run_id, str(error), at=pending.requested_at))
+            await self._publish(lost(asked_by(parent, pending), run_id, str(error), at=pending.requested_at))
             return
         if child is None and pending in limits.awaited_children(parent):
             await self._wake(parent, pending)
@@ -108,7 +108,7 @@ class ChildRuns:
         try:
             event = wake(parent, pending, at=self.clock.now())
         except BadCall as error:
-            await self._tell(refused(asked_by(parent, pending), str(error), at=pending.requested_at))
+            await self._publish(refused(asked_by(parent, pending), str(error), at=pending.requested_at))
             return
         anew = self.clock.new_run_id()  # unlike any other acceptance of it
         with suppress(WakeConflict):  # it was accepted meanwhile
@@ -122,20 +122,20 @@ class ChildRuns:
         await self.turns.take(run_id, event)
 
     async def _answer(self, child: RunState) -> None:
-        result = ended(child)
+        result = result_of(child)
         if result is None:  # it goes on, or is no step of another run
             return
         if child.artifacts and result.result:
             output: dict[str, JsonValue] = result.result.model_dump(mode="json", exclude_none=True)
-            brought = [await self._bring(result.run_id, child.run_id, path) for path in child.artifacts]
-            output["artifacts"] = [one for one in brought if one]
+            copied = [await self._copy_artifact(result.run_id, child.run_id, path) for path in child.artifacts]
+            output["artifacts"] = [one for one in copied if one]
             result = result.model_copy(update={"result": ToolOutput.model_validate(output)})
-        await self._tell(result)
+        await self._publish(result)
 
-    async def _tell(self, result: ToolResult) -> None:
-        await self.publisher.publish(result.run_id, told(result), at=result.completed_at)
+    async def _publish(self, result: ToolResult) -> None:
+        await self.publisher.publish(result.run_id, result_message(result), at=result.completed_at)
 
-    async def _bring(self, parent_run_id: str, run_id: str, path: str) -> dict[str, JsonValue] | None:
+    async def _copy_artifact(self, parent_run_id: str, run_id: str, path: str) -> dict[str, JsonValue] | None:
         """Copies an artifact to the parent. None if it is missing or was replaced."""
         try:
             content = await self.artifacts.get(run_id, path)
@@ -144,9 +144,9 @@ class ChildRuns:
         if content is None:
             return None
         sha256 = hashlib.sha256(content).hexdigest()
-        brought = name_for(path, sha256)
-        await self.artifacts.put(parent_run_id, brought, content)
-        return {"path": brought, "size": len(content), "sha256": sha256, "of": path}
+        copied = name_for(path, sha256)
+        await self.artifacts.put(parent_run_id, copied, content)
+        return {"path": copied, "size": len(content), "sha256": sha256, "of": path}
 
     def _read(self, arrival: InboundMessage) -> ToolRequest:
         """Raises InvalidMessage."""
@@ -171,10 +171,10 @@ LONGEST_MESSAGE = 8000
 _ENDED = {Status.ESCALATED: "could not go on", Status.FAILED: "failed", Status.CANCELLED: "was cancelled"}
 
 
-def told(result: ToolResult) -> Publish:
+def result_message(result: ToolResult) -> OutgoingMessage:
     """The id is the same however often it is published. The publisher adds the capability of the request."""
     asked = (result.run_id, result.step, result.attempt or 1)
-    return publish(
+    return outgoing(
         subjects.TOOL_RESULT,
         result,
         keys.result(*asked, result.task, result.round),
@@ -183,7 +183,7 @@ def told(result: ToolResult) -> Publish:
     )
 
 
-def ended(state: RunState) -> ToolResult | None:
+def result_of(state: RunState) -> ToolResult | None:
     """Result of an ended child, from its state alone; None for any other run."""
     parent, waiting = state.brief.as_step, state.waiting
     if parent is None or not isinstance(waiting, Ended):

@@ -199,8 +199,8 @@ class World:
             trace_url=None,
             short_rules=setup.short_rules,
         )
-        room = Capacity(store.counts, max_queued=MOST_ENTRIES)
-        admission = Admission(kill_switch=kill_switch, room=room, quotas=limits.quotas)
+        capacity = Capacity(store.counts, max_queued=MOST_ENTRIES)
+        admission = Admission(kill_switch=kill_switch, capacity=capacity, quotas=limits.quotas)
         metrics = IncomingMetrics(Instruments())
         self._intake = Intake(self._turns, self.gateway, capabilities, new_runs, admission, metrics, bus)
 

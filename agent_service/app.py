@@ -26,9 +26,9 @@ from agent_service.store.database import ahead
 from agent_service.store.moving import require_not_moved
 from agent_service.store.sqlite import RunStore
 from agent_service.views.workspace.rendering import Folders
-from groundwork.nats.buckets import changes
-from groundwork.nats.following import keep_informed
-from groundwork.nats.lease import may_join_anew
+from groundwork.nats.buckets import watch_value
+from groundwork.nats.following import watch_streams
+from groundwork.nats.lease import may_rejoin
 from groundwork.service.errors import Failure, TryAgain, causes
 from groundwork.service.foundations import Ground, laid
 from groundwork.service.keys import KeyRing
@@ -62,14 +62,14 @@ async def serve(
             try:
                 return await _serve(settings, folders, take_over=take_over, http=http)
             except (Failure, BaseExceptionGroup) as ended:
-                if not settings.shared or not may_join_anew(ended):
+                if not settings.shared or not may_rejoin(ended):
                     raise
                 log.warning("this agent joins again", extra={"why": str(next(causes(ended)))})
                 await asyncio.sleep(JOINS_AFTER_S)
 
 
 async def _serve(settings: AgentSettings, folders: type[Folders], *, take_over: bool, http: bool) -> None:
-    """Raises Taken, in an ExceptionGroup, when another agent took over."""
+    """Raises LeaseLost, in an ExceptionGroup, when another agent took over."""
     if not settings.shared:
         await asyncio.to_thread(ahead, settings.store)  # refused before anybody is made to end for it
     async with AsyncExitStack() as ours:
@@ -102,7 +102,7 @@ def open_store(settings: AgentSettings, ground: Ground, on_commit: OnCommit) -> 
         shared: Opening = loaded("agent_service.store.opening:open_store")(ground, on_commit)
         return shared
     require_not_moved(settings.store)
-    return RunStore.open(settings.store, ground.lease.held, on_commit, reserve=True)
+    return RunStore.open(settings.store, ground.lease.ensure_held, on_commit, reserve=True)
 
 
 async def _run(built: Callable[[Background], Agent], listener: socket.socket, *, http: bool) -> None:
@@ -138,13 +138,13 @@ async def _start(
     await agent.halt_control.recall()
     agent.limits.recall(agent.store, aside=agent.settings.shared)
     left = await agent.recovery.resume_all()
-    halts = changes(agent.ground.link, subjects.LEASE_BUCKET, subjects.HALT_KEY, every_s=HALT_LOOK_S)
+    halts = watch_value(agent.ground.link, subjects.LEASE_BUCKET, subjects.HALT_KEY, every_s=HALT_LOOK_S)
     background.start(_load_catalog(agent.skills))  # runs that are to begin wait for it
     for work in (
         agent.receiving.run(),
         _keep_time(agent),
         agent.halt_control.keep_shown(halts),
-        agent.ground.link.until_lost(),
+        agent.ground.link.wait_closed(),
         watch_capacity(agent.capacity, agent.ground.link, agent.ground.folder, shared=agent.settings.shared),
         *(() if agent.cluster else (agent.starter.run(), agent.recovery.keep_trying())),
         *_keeping(agent),
@@ -164,7 +164,7 @@ async def _start(
     if agent.traces:
         group.create_task(agent.traces.run())
     every_s = INFORMED_AMONG_S if agent.cluster else INFORMED_S
-    inform = keep_informed(link, INFORMED, lambda: _inform_bus(agent, next(since)), every_s=every_s)
+    inform = watch_streams(link, INFORMED, lambda: _inform_bus(agent, next(since)), every_s=every_s)
     for work in (agent.folders.run(), inform):
         group.create_task(work)
 

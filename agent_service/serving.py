@@ -32,7 +32,7 @@ from agent_service.store.database import FILE
 from agent_service.views.journal import JournalReader
 from groundwork.http.requests import measured, request_durations
 from groundwork.http.server import serve_http as serve
-from groundwork.nats.lease import look_at_all
+from groundwork.nats.lease import read_member_leases
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import TryAgain
 from groundwork.service.program import installed_version
@@ -139,7 +139,7 @@ def _of_the_agent(settings: AgentSettings, counts: Mapping[Status, int]) -> Find
 async def _of_company(link: NatsLink, me: str | None) -> Sequence[Finding]:
     if me is None:
         return ()
-    owners = [one.owner for one in await look_at_all(link, ROLE) if not one.free and one.owner.holder != me]
+    owners = [one.owner for one in await read_member_leases(link, ROLE) if not one.free and one.owner.holder != me]
     others = "; ".join(f"{owner.holder} ({owner})" for owner in owners)
     return (ok("agents", f"this is {me}, {f'beside {others}' if others else 'the only one now'}"),)
 

@@ -27,8 +27,8 @@ from ductile_gateway.trust import Pins, Trust
 from ductile_gateway.webhooks.destinations import callback_check
 from ductile_gateway.webhooks.outbound import NotificationOutbox, serve_outbound
 from groundwork.nats.buckets import ArtifactBucket
-from groundwork.nats.following import keep_informed
-from groundwork.nats.lease import may_join_anew
+from groundwork.nats.following import watch_streams
+from groundwork.nats.lease import may_rejoin
 from groundwork.service import foundations, serving
 from groundwork.service.errors import Exit, Failure, causes
 from groundwork.service.foundations import Ground
@@ -70,7 +70,7 @@ async def serve(settings: GatewaySettings, *, take_over: bool = False) -> None:
         try:
             return await _serve(settings, take_over=take_over)
         except (Failure, ExceptionGroup) as error:
-            if not settings.shared or not may_join_anew(error):
+            if not settings.shared or not may_rejoin(error):
                 raise
             log.warning("this gateway joins again", extra={"why": str(next(causes(error)))})
             await asyncio.sleep(JOINS_AFTER_S)
@@ -94,7 +94,7 @@ async def _serve(settings: GatewaySettings, *, take_over: bool) -> None:
             gateway = _Gateway(settings, offers, base, observed, trust, metrics)
             for work in (
                 retention.keep(),
-                link.until_lost(),
+                link.wait_closed(),
                 observed.serve(outbox.waiting, take_over=take_over),
                 trust.keep(),
                 gateway.serve_ingress(),
@@ -221,7 +221,7 @@ class _Gateway:
             )
             await endpoints.answer_catalog(lambda: offers.catalog, executor=settings.name)
             group.create_task(requests.run())
-            informed = keep_informed(link, (subjects.STREAM_RESULTS,), relay.republish, every_s=RESULTS_LOOKED_AT_S)
+            informed = watch_streams(link, (subjects.STREAM_RESULTS,), relay.republish, every_s=RESULTS_LOOKED_AT_S)
             group.create_task(informed)
             group.create_task(follow_halt(link, gate))
             observed.observe_calls(requests, ledger, relay.waiting, gate)

@@ -19,7 +19,7 @@ from ductile_gateway.ports import StatusCheck
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store.rows import Rows
 from ductile_gateway.telemetry import CallTelemetry, GatewayMetrics, Spans
-from groundwork.nats.lease import look_at_all
+from groundwork.nats.lease import read_member_leases
 from groundwork.nats.link import NatsLink
 from groundwork.nats.pull_loop import PullLoop
 from groundwork.service.errors import Broken, Failure, Misconfigured, TryAgain
@@ -166,7 +166,7 @@ def _trouble_of_nats(link: NatsLink) -> str:
 
 
 async def _living(link: NatsLink) -> int:
-    return sum(not record.free for record in await look_at_all(link, ROLE))
+    return sum(not record.free for record in await read_member_leases(link, ROLE))
 
 
 def store_findings(trouble: str, folder: Path) -> Sequence[Finding]:

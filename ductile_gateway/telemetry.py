@@ -112,9 +112,9 @@ class GatewayMetrics:
             self.retries.add("ductile", sent.outcome)
 
     def listen_to(self, link: NatsLink) -> None:
-        link.id_was_taken = self._taken.add
-        link.was_there = lambda: self.dedupe.add("publish")
-        link.tries_again = lambda: self.retries.add("publish", "try_again")
+        link.on_id_conflict = self._taken.add
+        link.on_duplicate = lambda: self.dedupe.add("publish")
+        link.on_retry = lambda: self.retries.add("publish", "try_again")
 
     def observe_gateway(self, wrong: Callable[[], Mapping[str, str]], outbox: Callable[[], int]) -> None:
         """`wrong`: trouble by dependency, as in /readyz. `outbox`: number of deliveries that wait."""

@@ -19,7 +19,7 @@ from pydantic import BaseModel, create_model
 from agent_service.api.errors import REFUSED, ApiError, broken, refusal_of
 from agent_service.api.requests import EVERY_SCOPE, Caller, Query, read
 from groundwork.nats.link import NatsLink
-from groundwork.nats.micro_service import asker, micro_service
+from groundwork.nats.micro_service import caller_name, micro_service
 from schemas import subjects
 from schemas.envelope import TRACEPARENT
 from schemas.fields import Id
@@ -82,7 +82,7 @@ async def _add(service: AgentService, operation: Operation, served: Served, fres
         asked = read(model, request.data)
         given: dict[str, Any] = {name: getattr(asked, name) for name in fields} | dict.fromkeys(body, asked)
         if "caller" in parameters:
-            given["caller"] = Caller(by=(who := asker(request)), payer=who, transport="nats", scopes=EVERY_SCOPE)
+            given["caller"] = Caller(by=(who := caller_name(request)), payer=who, transport="nats", scopes=EVERY_SCOPE)
         if "traceparent" in parameters:
             given["traceparent"] = (request.headers or {}).get(TRACEPARENT)
         if fresh:
@@ -115,7 +115,7 @@ def _answering(ask: Callable[[Request], Awaitable[BaseModel]]) -> Handler:
         except REFUSED as error:
             refusal = refusal_of(error)
             facts = {"status": refusal.status, "code": refusal.code, "field": refusal.field, "call": request.subject}
-            log.info("refused", extra=facts | {"caller": asker(request)})
+            log.info("refused", extra=facts | {"caller": caller_name(request)})
             raise _error(request, refusal) from error
         except Exception as error:
             log.exception("a request on the bus failed", extra={"subject": request.subject})

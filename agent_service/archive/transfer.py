@@ -40,7 +40,7 @@ from agent_service.store.rows import (
     tombstone_of,
 )
 from agent_service.store.sqlite import RunStore
-from groundwork.nats.shared_log import Moved, SharedLog
+from groundwork.nats.shared_log import AppendConflict, SharedLog
 from groundwork.service.errors import Misconfigured
 from groundwork.sqlite.file import SqliteFile, instant
 from schemas import subjects
@@ -166,7 +166,7 @@ async def _append_run(log: SharedLog, run: ArchivedRun, entries: Sequence[Entry]
 async def _append(log: SharedLog, subject: str, body: bytes, after: int | None, headers: Mapping[str, str]) -> int:
     try:
         return await log.append(subject, body, after=after, headers=headers)
-    except Moved as error:
+    except AppendConflict as error:
         raise Misconfigured(
             f"another process writes to {subject}: stop all agents that share this store, then run this again"
         ) from error

@@ -14,9 +14,9 @@ from agent_service.errors import ArtifactReplaced
 from agent_service.history.results import named_artifacts
 from agent_service.run.ports import ArtifactStore
 from agent_service.store.sqlite import RunStore
-from groundwork.nats.buckets import ArtifactBucket, newest, replaced
+from groundwork.nats.buckets import ArtifactBucket, read_value, replace_value
 from groundwork.nats.link import NatsLink
-from groundwork.nats.publishing import Refused
+from groundwork.nats.publishing import BusRefused
 from groundwork.service.errors import Failure, GiveUp, Misconfigured, TryAgain
 from groundwork.service.machine import new_uuid
 from schemas import subjects
@@ -45,7 +45,7 @@ class NatsArtifactStore:
             await self._bucket.put(key_of(run_id, path), content, content_type_of(path))
 
     async def remove(self, run_id: str, path: str) -> None:
-        with _retryable(), suppress(Refused):  # an illegal name: nothing was ever stored under it
+        with _retryable(), suppress(BusRefused):  # an illegal name: nothing was ever stored under it
             await self._bucket.remove(key_of(run_id, path))
 
     async def sizes(self) -> Mapping[str, int]:
@@ -106,7 +106,7 @@ class NatsHaltBoard:
             raise TryAgain(f"the stop cannot be shown on the bus: {error}") from error
 
     async def shown(self) -> Halt | None:
-        found = (await newest(self._link, subjects.LEASE_BUCKET, subjects.HALT_KEY)).body
+        found = (await read_value(self._link, subjects.LEASE_BUCKET, subjects.HALT_KEY)).body
         try:
             return Halt.model_validate_json(found) if found else None
         except ValidationError:
@@ -120,7 +120,7 @@ class NatsClaimStore:
         self._link = link
 
     async def look(self, limit: str) -> tuple[Amounts, int]:
-        found = await newest(self._link, subjects.LEASE_BUCKET, _key_of(limit))
+        found = await read_value(self._link, subjects.LEASE_BUCKET, _key_of(limit))
         try:
             return _AMOUNTS.validate_json(found.body or b"{}"), found.seq
         except ValidationError:  # an unreadable value claims nothing
@@ -128,7 +128,7 @@ class NatsClaimStore:
 
     async def swap(self, limit: str, taken: Amounts, after: int) -> int | None:
         body = _AMOUNTS.dump_json(dict(taken))
-        return await replaced(self._link, subjects.LEASE_BUCKET, _key_of(limit), body, after=after)
+        return await replace_value(self._link, subjects.LEASE_BUCKET, _key_of(limit), body, after=after)
 
 
 _AMOUNTS = TypeAdapter(dict[str, float], config=ConfigDict(defer_build=True))

@@ -38,7 +38,7 @@ async def watch_capacity(room: Capacity, link: NatsLink, folder: Path, *, shared
     `folder` is the store's; a `shared` store has streams, too.
     """
     while True:
-        link.stuck.clear()
+        link.store_failed.clear()
         full, leaderless = await check(link, folder, shared=shared)
         without = f"no server leads {', '.join(leaderless)}, so nothing can be stored there"
         trouble = "; ".join([*([without] if leaderless else []), *full])
@@ -49,7 +49,7 @@ async def watch_capacity(room: Capacity, link: NatsLink, folder: Path, *, shared
         if not trouble:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(CHECK_SHARED_S if shared else CHECK_S):
-                    await link.stuck.wait()
+                    await link.store_failed.wait()
 
 
 async def check(link: NatsLink, folder: Path, *, shared: bool = False) -> tuple[list[str], list[str]]:

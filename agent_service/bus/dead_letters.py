@@ -26,8 +26,8 @@ from agent_service.views.inbox import (
     same_instant,
 )
 from groundwork.nats.link import NatsLink
-from groundwork.nats.publishing import NotThere, Published, StoredMessage
-from groundwork.nats.settling import own_headers
+from groundwork.nats.publishing import NoSuchItem, Published, StoredMessage
+from groundwork.nats.settling import copyable_headers
 from groundwork.service.errors import GiveUp
 from schemas import subjects
 from schemas.envelope import RETRIED_BY, RUN_ID
@@ -69,7 +69,7 @@ class NatsDeadLetters:
         stream, sequence = letter.place
         whole = await self._with_body(letter) if letter.is_whole else None
         if whole:
-            return StoredMessage(whole.subject, whole.body, own_headers(whole.headers), sequence, whole.buried)
+            return StoredMessage(whole.subject, whole.body, copyable_headers(whole.headers), sequence, whole.buried)
         message = await self._link.stored(stream, sequence) if sequence and _STREAM.fullmatch(stream) else None
         return message if message and letter.is_about(message.subject, message.at) else None
 
@@ -95,7 +95,7 @@ class NatsDeadLetters:
         """Raises NoSuchLetter."""
         letter = await self.held(number)
         await self._record(letter, "dropped", by)
-        with suppress(NotThere):
+        with suppress(NoSuchItem):
             await self._link.ask_jetstream(f"STREAM.MSG.DELETE.{STREAM}", {"seq": letter.id})
 
     async def held(self, number: int) -> DeadLetter:
@@ -109,7 +109,7 @@ class NatsDeadLetters:
         return letter
 
     async def _send_again(self, letter: DeadLetter, refused: StoredMessage, by: str) -> Published:
-        headers = own_headers(refused.headers) | {RETRY_OF: str(letter.id), RETRIED_BY: by}
+        headers = copyable_headers(refused.headers) | {RETRY_OF: str(letter.id), RETRIED_BY: by}
         sent = await self._link.publish(refused.subject, refused.body, msg_id=retry_id(letter), headers=headers)
         await self._record(letter, "retried", by)
         return sent

@@ -99,7 +99,7 @@ async def statuses(link: NatsLink, *, within_s: float) -> Sequence[GatewayStatus
         return len(found) < status.gateways
 
     try:
-        await link.request(subjects.STATUS, b"", timeout_s=within_s, goes_on=waits_for_more)
+        await link.request(subjects.STATUS, b"", timeout_s=within_s, more_follow=waits_for_more)
     except TryAgain:
         if not found:
             raise

@@ -24,7 +24,7 @@ from agent_service.trust.proofs import Signing
 from groundwork.nats.link import BUDGET_SECONDS, NatsLink
 from groundwork.nats.publishing import StoredMessage
 from groundwork.nats.pull_loop import PullLoop
-from groundwork.nats.settling import DeadLetters, Delivery, Notice, Settling
+from groundwork.nats.settling import DeadLetters, Delivery, Notice, Settler
 from groundwork.service.errors import Failure, GiveUp, NoRoom, TryAgain
 from groundwork.service.machine import new_uuid, utc_now
 from schemas import subjects
@@ -90,7 +90,7 @@ class NatsPublisher:
         if subject in self._confirmed:
             await self.publish(subject, body, key=key, headers=headers)
         else:
-            await self._link.tell(subject, body, msg_id=key, headers=headers)
+            await self._link.emit(subject, body, msg_id=key, headers=headers)
 
 
 class MessageHandler(Protocol):
@@ -173,7 +173,7 @@ class NatsIntake:
 
     def _loop(self, source: Source, *, slots: int) -> PullLoop:
         buried = DeadLetters(source.dead_letters, max_deliveries=MAX_DELIVERIES, notify=self._reject)
-        settling = Settling(self._link, source.stream, source.durable, partial(self._handle, source), buried)
+        settling = Settler(self._link, source.stream, source.durable, partial(self._handle, source), buried)
         return PullLoop(settling, slots=slots)
 
     async def _handle(self, source: Source, delivery: Delivery) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 
 from agent_service.trust.proofs import open_sealed_head
 from agent_service.views.why import ConsumerPosition, MessageLocation
-from groundwork.nats.following import FROM_THE_FIRST, Following
+from groundwork.nats.following import FROM_THE_FIRST, StreamFollower
 from groundwork.nats.link import NatsLink
-from groundwork.nats.publishing import StoredMessage, matches
+from groundwork.nats.publishing import StoredMessage, subject_matches
 from groundwork.service.errors import TryAgain
 from groundwork.service.keys import KeyRing
 from schemas import envelope, subjects
@@ -32,14 +32,14 @@ async def headers_of(
         return
     after = max(0, newest.seq - most)
     start = {"deliver_policy": "by_start_time", "opt_start_time": since.isoformat()} if since else FROM_THE_FIRST
-    following = Following(link, stream, subject=subject, headers_only=True, start=start)
+    following = StreamFollower(link, stream, subject=subject, headers_only=True, start=start)
     async with aclosing(following.batches(after)) as batches:
         while after < newest.seq:
             try:
                 batch = await asyncio.wait_for(anext(batches), NEXT_WITHIN_S)
             except TimeoutError as error:
                 raise TryAgain(f"stream {stream} stopped in the middle: ask again") from error
-            after = batch.upto
+            after = batch.last_seq
             for one in batch.messages:
                 yield one
 
@@ -80,7 +80,7 @@ class NatsMessageLocator:
 def _takes(info: Mapping[str, Any], subject: str) -> bool:
     config = info["config"]
     patterns = config.get("filter_subjects") or [config.get("filter_subject") or ">"]
-    return bool(config.get("durable_name")) and any(matches(pattern, subject) for pattern in patterns)
+    return bool(config.get("durable_name")) and any(subject_matches(pattern, subject) for pattern in patterns)
 
 
 def _position(info: Mapping[str, Any], seq: int) -> ConsumerPosition:

@@ -188,7 +188,7 @@ class NatsSkills:
         self._answers.pop(UNREADABLE, None)
         self._answered.clear()
         if not self._inbox:
-            inbox = self._link.new_inbox()
+            inbox = self._link.client.new_inbox()
             await self._link.subscribe(inbox, self._on_answer)
             self._inbox = inbox
         known, self._round = set(self._answers), self._round + 1

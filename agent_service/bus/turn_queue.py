@@ -50,7 +50,7 @@ class TurnQueue:
 
     async def _put(self, told: dict[str, str], name: str) -> None:
         try:
-            await self._link.keep(subjects.TURN, json.dumps(told).encode(), {MSG_ID: name})
+            await self._link.store(subjects.TURN, json.dumps(told).encode(), {MSG_ID: name})
         except Failure as error:
             raise TryAgain(f"turn {name} is not queued: {error}") from error
 

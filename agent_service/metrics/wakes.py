@@ -80,9 +80,9 @@ class IncomingMetrics:
         self._taken = instruments.counter("agentic.ids.taken_by_others", taken)
 
     def listen_to(self, link: NatsLink) -> None:
-        link.id_was_taken = self._taken.add
-        link.was_there = lambda: self.dedupe.add("publish")
-        link.tries_again = lambda: self.retries.add("publish", "try_again")
+        link.on_id_conflict = self._taken.add
+        link.on_duplicate = lambda: self.dedupe.add("publish")
+        link.on_retry = lambda: self.retries.add("publish", "try_again")
 
     @contextmanager
     def wake(self, transport: Transport) -> Iterator[Waking]:

@@ -45,7 +45,7 @@ async def read_marker(log: SharedLog) -> MoveMarker:
 
 
 async def write_marker(log: SharedLog, mark: MoveMarker, before: MoveMarker) -> MoveMarker:
-    """In the place of `before`. Raises Moved where another has changed it meanwhile, and TryAgain."""
+    """In the place of `before`. Raises AppendConflict where another has changed it meanwhile, and TryAgain."""
     body = mark.model_dump_json(exclude={"position"}).encode()
     position = await log.append(subjects.STORED_MOVED, body, after=before.position)
     return mark.model_copy(update={"position": position})

@@ -28,7 +28,7 @@ async def open_store(ground: Ground, on_commit: OnCommit) -> AsyncIterator[Share
     """Raises Misconfigured, and TryAgain."""
     runs = log_of_runs(ground.link)
     await require_runs_here(runs)
-    async with open_shared(ground.folder, runs, held=ground.lease.held, on_commit=on_commit) as shared:
+    async with open_shared(ground.folder, runs, held=ground.lease.ensure_held, on_commit=on_commit) as shared:
         yield shared
 
 

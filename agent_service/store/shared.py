@@ -30,8 +30,8 @@ from agent_service.store.messages import (
     row_in,
 )
 from agent_service.store.sqlite import LeaseCheck, RunStore, same_wake, version_moved
-from groundwork.nats.publishing import StoredMessage, matches
-from groundwork.nats.shared_log import ALL, Moved, SharedLog
+from groundwork.nats.publishing import StoredMessage, subject_matches
+from groundwork.nats.shared_log import ALL, AppendConflict, SharedLog
 from groundwork.service.errors import TryAgain
 from groundwork.service.machine import monotonic, token_hex
 from groundwork.sqlite.file import SqliteFile
@@ -201,7 +201,7 @@ class SharedStore(RunStore):
     async def put(self, *records: SideRecord, after: int | None) -> Sequence[SideRecord]:
         stored = list[SideRecord]()
         for record in records:
-            with contextlib.suppress(Moved):
+            with contextlib.suppress(AppendConflict):
                 await self._index.wait(await self._log.append(record.subject, b"", after=after, headers=record.header))
                 stored.append(record)
         return stored
@@ -217,7 +217,7 @@ class SharedStore(RunStore):
         """Called on the loop with what is in the index now, in order."""
         for message in messages:
             run_id, record = _run_id(message), record_in(message.subject, message.headers.get(ROW, ""))
-            if matches(subjects.STORED_RUNS, message.subject):
+            if subject_matches(subjects.STORED_RUNS, message.subject):
                 if row := row_in(message):
                     self._applied_row(run_id, row, message.seq)
                 else:
@@ -243,7 +243,7 @@ class SharedStore(RunStore):
         message, row = entry_message(commit, journal, is_new=bool(among))
         try:
             position = await self._append_own(journal, encoded(message), row, among)
-        except Moved as error:
+        except AppendConflict as error:
             if not among:
                 await self._journals.expect_newest(journal)
             raise VersionMoved(f"run {entry.run_id}: another agent was faster with entry {entry.seq}") from error

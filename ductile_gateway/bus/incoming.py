@@ -21,7 +21,7 @@ from ductile_gateway.trust import NotFromAgent, Trust
 from groundwork.nats.link import NatsLink
 from groundwork.nats.micro_service import micro_service
 from groundwork.nats.pull_loop import PullLoop
-from groundwork.nats.settling import DeadLetters, Delivery, Notice, Settling
+from groundwork.nats.settling import DeadLetters, Delivery, Notice, Settler
 from groundwork.service.errors import TryAgain
 from groundwork.service.machine import utc_now
 from schemas import subjects
@@ -54,7 +54,7 @@ def request_loop(link: NatsLink, relay: Relay, *, trust: Trust | None, slots: in
                 raise TryAgain(str(error), delay_s=delay) from error
 
     buried = DeadLetters(subjects.DEAD_LETTERS_TOOLS, notify=rejection_notice)
-    settling = Settling(link, subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS, handle, buried)
+    settling = Settler(link, subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS, handle, buried)
     return PullLoop(settling, slots=slots, grace_s=grace_s, on_stop=relay.close)
 
 

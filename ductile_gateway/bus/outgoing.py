@@ -11,9 +11,9 @@ from pydantic import ValidationError
 from ductile_gateway.calls.admission import PauseGate
 from ductile_gateway.ports import CannotKeep
 from ductile_gateway.webhooks.notifications import Notification
-from groundwork.nats.buckets import ArtifactBucket, changes, newest
+from groundwork.nats.buckets import ArtifactBucket, read_value, watch_value
 from groundwork.nats.link import NatsLink
-from groundwork.nats.publishing import Refused
+from groundwork.nats.publishing import BusRefused
 from groundwork.service.errors import Failure, GiveUp, Misconfigured, TryAgain, patiently
 from groundwork.service.json_log import Outage
 from schemas import subjects
@@ -53,7 +53,7 @@ class NatsArtifacts:
     async def put(self, run_id: str, name: str, content: bytes, content_type: str) -> None:
         try:
             await self._bucket.put(f"{run_id}/{name}", content, content_type)
-        except Refused as error:
+        except BusRefused as error:
             raise CannotKeep(str(error)) from error
 
     async def get(self, run_id: str, name: str) -> bytes | None:
@@ -111,7 +111,7 @@ async def dead_letter(link: NatsLink, delivery: Notification, why: str) -> None:
     msg_id = f"dead:{delivery.target}:{delivery.key}"
     try:
         await link.publish(subjects.DEAD_LETTERS_OUTBOUND, delivery.body, msg_id=msg_id, headers=headers)
-    except Refused as error:
+    except BusRefused as error:
         log.error("a dead letter is left out: the bus refuses it", extra={"why": str(error)})  # noqa: TRY400
     except Misconfigured as error:  # of the bus: other deliveries go on
         raise TryAgain(str(error)) from error
@@ -133,7 +133,7 @@ LOOK_S, LOOK_AGAIN_S = 30.0, 0.25
 
 
 async def read_halt(link: NatsLink, gate: PauseGate) -> None:
-    found = (await patiently(partial(newest, link, subjects.LEASE_BUCKET, subjects.HALT_KEY), LOOK_AGAIN_S)).body
+    found = (await patiently(partial(read_value, link, subjects.LEASE_BUCKET, subjects.HALT_KEY), LOOK_AGAIN_S)).body
     before = gate.why
     with contextlib.suppress(ValidationError):  # the agent puts it right
         gate.update(Halt.model_validate_json(found) if found else None)
@@ -142,5 +142,5 @@ async def read_halt(link: NatsLink, gate: PauseGate) -> None:
 
 
 async def follow_halt(link: NatsLink, gate: PauseGate) -> None:
-    async for _ in changes(link, subjects.LEASE_BUCKET, subjects.HALT_KEY, every_s=LOOK_S):
+    async for _ in watch_value(link, subjects.LEASE_BUCKET, subjects.HALT_KEY, every_s=LOOK_S):
         await read_halt(link, gate)

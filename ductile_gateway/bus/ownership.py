@@ -9,9 +9,9 @@ from ductile_gateway.calls.results import MAX_RESULT_BYTES
 from ductile_gateway.store.opening import Mark
 from ductile_gateway.store.rows import Rows
 from groundwork.archive.series import backup_of_owner
-from groundwork.nats.lease import Lease, Record, Role, look
+from groundwork.nats.lease import Lease, LeaseRecord, Role, read_lease
 from groundwork.nats.link import NatsLink
-from groundwork.nats.publishing import Refused
+from groundwork.nats.publishing import BusRefused
 from groundwork.nats.topology import ConsumerSpec, StreamSpec, Topology, check_topology, key_value_bucket, object_bucket
 from groundwork.service.errors import Misconfigured, TryAgain
 from groundwork.service.machine import monotonic
@@ -93,7 +93,7 @@ class BusOwnership:
     store, by the server's clock."""
 
     lease: Lease
-    predecessor: Record | None = None
+    predecessor: LeaseRecord | None = None
     link: NatsLink | None = None
     me: str = ALONE
     restored: RestoredLedger | None = None
@@ -106,7 +106,7 @@ class BusOwnership:
         self._missed_since: dict[str, float] = {}
 
     async def held(self) -> None:
-        await self.lease.held()
+        await self.lease.ensure_held()
 
     def note_delivery(self, key: str, delivered: int, at: datetime) -> None:
         if self._until is None or at > self._until:
@@ -138,8 +138,8 @@ class BusOwnership:
 
 async def has_left(link: NatsLink, gateway: str) -> bool:
     """True if the gateway has released its lease, or the lease has expired and is taken from it. Raises TryAgain."""
-    role = ROLE.of_member(gateway)
-    record = await look(link, role)
+    role = ROLE.member(gateway)
+    record = await read_lease(link, role)
     if record is None or record.owner.released:
         return True
     if not record.free:
@@ -147,6 +147,6 @@ async def has_left(link: NatsLink, gateway: str) -> bool:
     ended = replace(record.owner, epoch=record.owner.epoch + 1, released=True)
     try:
         await link.swap(role.subject, ended.body(), after=record.seq)
-    except Refused:
+    except BusRefused:
         return False
     return True

@@ -18,7 +18,7 @@ from nats.aio.msg import Msg
 from pydantic import TypeAdapter, ValidationError
 
 from ductile_gateway.bus.ownership import has_left
-from groundwork.nats.buckets import newest, replaced
+from groundwork.nats.buckets import read_value, replace_value
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import TryAgain
 from groundwork.service.machine import monotonic
@@ -172,7 +172,7 @@ class NatsPermits:
 
     async def _agree(self, key: str, lane: _Lane) -> None:
         """Hold as many permits as is fair, and say whether more are waited for."""
-        found = await newest(self._link, subjects.LEASE_BUCKET, key)
+        found = await read_value(self._link, subjects.LEASE_BUCKET, key)
         shares = _read(found.body)
         before = shares.pop(self._me, _Share())
         lane.others = shares
@@ -185,7 +185,7 @@ class NatsPermits:
             lane.held = min(lane.held, fair)
             value = {**lane.others, self._me: share} if any(share) else lane.others
             body = json.dumps(value).encode()
-            if await replaced(self._link, subjects.LEASE_BUCKET, key, body, after=found.seq) is None:
+            if await replace_value(self._link, subjects.LEASE_BUCKET, key, body, after=found.seq) is None:
                 lane.changed.set()
                 return
         if fair > before.held:

@@ -22,7 +22,7 @@ from pydantic import TypeAdapter
 from pydantic_core import from_json, to_json
 
 from groundwork.nats.publishing import StoredMessage
-from groundwork.nats.shared_log import Moved, SharedLog
+from groundwork.nats.shared_log import AppendConflict, SharedLog
 from groundwork.service.errors import TryAgain
 from groundwork.sqlite.file import SqliteFile, Values, microseconds
 from schemas import subjects
@@ -177,7 +177,7 @@ class StreamCarrier:
         position = {"position": after.position} if after.position else {}
         try:
             seq = await self._log.append(subject, fact_of(columns | position, body), after=after.seq, headers=_INSTEAD)
-        except Moved as error:
+        except AppendConflict as error:
             raise RowChanged from error
         await self._shown(seq)
 

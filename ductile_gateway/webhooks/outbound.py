@@ -38,7 +38,7 @@ from ductile_gateway.webhooks.notifications import (
 from ductile_gateway.webhooks.settings import OutboundSettings
 from groundwork.nats.link import NatsLink
 from groundwork.nats.pull_loop import PullLoop
-from groundwork.nats.settling import DeadLetters, Delivery, Settling
+from groundwork.nats.settling import DeadLetters, Delivery, Settler
 from groundwork.service import strict
 from groundwork.service.errors import GiveUp, TryAgain
 from groundwork.service.json_log import Outage
@@ -196,7 +196,7 @@ async def follow_events(link: NatsLink, stream: str, durable: str, *, trust: Tru
             raise GiveUp(str(error)) from error
 
     buried = DeadLetters(subjects.DEAD_LETTERS_OUTBOUND, notify=rejection_notice)
-    await PullLoop(Settling(link, stream, durable, handle, buried), slots=SLOTS).run()
+    await PullLoop(Settler(link, stream, durable, handle, buried), slots=SLOTS).run()
 
 
 @dataclass(eq=False)

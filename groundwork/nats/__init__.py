@@ -1,1 +1,1 @@
-"""The NATS bus: the link, publishing, the pull loop and what becomes of its messages, streams, leases, buckets."""
+"""NATS: connection, publishing, consuming, streams, buckets, leases."""

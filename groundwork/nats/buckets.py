@@ -1,6 +1,7 @@
-"""Buckets on the bus: contents too large for a message in an object store, under keys such as `run_01/report.md`; and
-values of keys, with their changes. A value is read from its stream's leader: nats-py's own key-value store reads any
-copy, which may be stale."""
+"""Object-store buckets for artifacts, under keys such as `run_01/report.md`, and key-value buckets with their changes.
+
+Values are read from the stream's leader: nats-py's key-value store reads any replica, which may be stale.
+"""
 
 import asyncio
 import base64
@@ -18,22 +19,24 @@ from nats.js.errors import APIError, NotFoundError
 from nats.js.object_store import ObjectStore
 
 from groundwork.nats.link import NatsLink
-from groundwork.nats.publishing import WRONG_SEQUENCE, Refused, StoredMessage, failure
+from groundwork.nats.publishing import WRONG_SEQUENCE, BusRefused, StoredMessage, jetstream_failure
 from groundwork.service.errors import Failure, GiveUp, Misconfigured, TryAgain
 
 T = TypeVar("T")
 
 LONGEST_KEY = 200
-# The client waits for a lost piece for ever.
 PATIENCE_SECONDS = 30.0
+"""nats-py waits for a lost chunk forever."""
+SETTLED_S = 0.25
+"""After this time every replica has a value that was written."""
 
 _SEGMENT = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 _KEY = re.compile(rf"{_SEGMENT}(?:/{_SEGMENT})*")
 _DIGEST_PREFIX = "SHA-256="
+_REMOVED = "KV-Operation"
 
 
-class NoSuchArtifact(GiveUp):
-    """Nothing is stored under this key, or no longer."""
+class NoSuchArtifact(GiveUp): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,50 +54,51 @@ class ArtifactBucket:
         self._name = name
 
     async def put(self, key: str, data: bytes, content_type: str) -> StoredArtifact:
-        """Store `data` unless it is there already. Raises Refused for a key that is no path of plain names."""
+        """Stores `data` unless it is there already. Raises BusRefused for a key that is no path of plain names."""
         wanted = StoredArtifact(_checked(key), len(data), hashlib.sha256(data).hexdigest())
         store = await self._store()
-        there = await self._asked(store.get_info(key))
-        if there is None or _stored(there) != wanted:
-            # One header has a list of values in the object store's format (NATS ADR-20).
+        found = await self._answer(store.get_info(key))
+        if found is None or _stored(found) != wanted:
+            # The object store's format maps a header to a list of values (NATS ADR-20).
             meta = ObjectMeta(name=key, headers={"Content-Type": [content_type]})
-            await self._link.permitted()
-            await self._asked(store.put(key, data, meta))
+            await self._link.guard()
+            await self._answer(store.put(key, data, meta))
         return wanted
 
     async def get(self, key: str) -> bytes:
-        found = await self._asked((await self._store()).get(_checked(key)))
+        found = await self._answer((await self._store()).get(_checked(key)))
         if found is None:
             raise NoSuchArtifact(f"no artifact {key} in the bucket {self._name}")
         return found.data or b""
 
     async def remove(self, key: str) -> None:
-        """Forgets the artifact: no mark of it stays, as the client's own delete would leave. There need be none."""
-        if found := await self._asked((await self._store()).get_info(_checked(key))):
-            await self._link.permitted()
+        """Purges the artifact. nats-py's delete would leave a marker for each one forever."""
+        if found := await self._answer((await self._store()).get_info(_checked(key))):
+            await self._link.guard()
             name = base64.urlsafe_b64encode(key.encode()).decode()
-            for part in (f"C.{found.nuid}", f"M.{name}"):  # a content without a name is asked for by none
+            for part in (f"C.{found.nuid}", f"M.{name}"):  # content first: without its name nothing refers to it
                 purged = {"filter": f"$O.{self._name}.{part}"}
                 await self._link.ask_jetstream(f"STREAM.PURGE.OBJ_{self._name}", purged)
 
     async def list(self, prefix: str = "") -> list[StoredArtifact]:
-        found = await self._asked((await self._store()).list(ignore_deletes=True)) or []
+        found = await self._answer((await self._store()).list(ignore_deletes=True)) or []
         return sorted((_stored(info) for info in found if info.name.startswith(prefix)), key=lambda one: one.key)
 
     async def _store(self) -> ObjectStore:
-        store = await self._asked(self._link.jetstream.object_store(self._name))
+        store = await self._answer(self._link.jetstream.object_store(self._name))
         if store is None:
             raise Misconfigured(f"there is no bucket {self._name}: run the setup, which creates it")
         return store
 
-    async def _asked(self, answer: Awaitable[T]) -> T | None:
+    async def _answer(self, answer: Awaitable[T]) -> T | None:
+        """Returns None for what is not found."""
         what = f"the bucket {self._name} (stream OBJ_{self._name})"
         try:
             return await asyncio.wait_for(answer, PATIENCE_SECONDS)
         except NotFoundError:
             return None
         except APIError as error:
-            told = failure(what, vars(error))
+            told = jetstream_failure(what, vars(error))
             raise told if isinstance(told, TryAgain) else TryAgain(str(told)) from error
         except (nats.errors.Error, OSError, TimeoutError) as error:
             raise TryAgain(f"{what} did not answer: {error!r}") from error
@@ -102,7 +106,7 @@ class ArtifactBucket:
 
 def _checked(key: str) -> str:
     if len(key) > LONGEST_KEY or not _KEY.fullmatch(key):
-        raise Refused(
+        raise BusRefused(
             f"not a key for an artifact: {key[:80]!r}. It has to be names of letters, digits and ._- that begin with a"
             f" letter or digit, separated by single slashes, at most {LONGEST_KEY} characters"
         )
@@ -114,12 +118,9 @@ def _stored(info: ObjectInfo) -> StoredArtifact:
     return StoredArtifact(info.name, info.size or 0, digest.hex())
 
 
-_REMOVED = "KV-Operation"
-
-
-async def newest(link: NatsLink, bucket: str, key: str) -> StoredMessage:
-    """The value of a key as the stream's leader has it, for a change too: its body is empty where there is none, and
-    its sequence 0 where there never was one. Raises TryAgain."""
+async def read_value(link: NatsLink, bucket: str, key: str) -> StoredMessage:
+    """Newest value of a key. Its body is empty if there is no value; its sequence is 0 if there never was one.
+    Raises TryAgain."""
     subject = f"$KV.{bucket}.{key}"
     try:
         found = await link.newest(f"KV_{bucket}", subject)
@@ -130,33 +131,29 @@ async def newest(link: NatsLink, bucket: str, key: str) -> StoredMessage:
     return found
 
 
-SETTLED_S = 0.25
-"""How long after it was written a value may still be read as it was before."""
-
-
-async def changes(link: NatsLink, bucket: str, key: str, *, every_s: float) -> AsyncGenerator[None, None]:
-    """Yields now, whenever somebody writes the value of a key, and when nothing was heard of it for so long."""
-    written = asyncio.Event()
-
-    async def heard(_: Msg) -> None:
-        written.set()
-
-    await link.subscribe(f"$KV.{bucket}.{key}", heard)
-    while True:
-        look_again_s = SETTLED_S if written.is_set() else every_s
-        written.clear()
-        yield
-        with suppress(TimeoutError):
-            async with asyncio.timeout(look_again_s):
-                await written.wait()
-
-
-async def replaced(link: NatsLink, bucket: str, key: str, body: bytes, *, after: int) -> int | None:
-    """Store a value where the newest has sequence `after`; returns its own, None where another was faster. Raises
-    TryAgain."""
+async def replace_value(link: NatsLink, bucket: str, key: str, body: bytes, *, after: int) -> int | None:
+    """Stores a value if the newest one has sequence `after`. Returns the new sequence, or None if another writer was
+    faster. Raises TryAgain."""
     try:
         return await link.swap(f"$KV.{bucket}.{key}", body, after=after)
-    except Refused as error:
+    except BusRefused as error:
         if error.code == WRONG_SEQUENCE:
             return None
         raise TryAgain(f"{key} cannot be written in the bucket {bucket}: {error}") from error
+
+
+async def watch_value(link: NatsLink, bucket: str, key: str, *, every_s: float) -> AsyncGenerator[None, None]:
+    """Yields now, after each write of the key, and when `every_s` passed without one."""
+    written = asyncio.Event()
+
+    async def on_write(_: Msg) -> None:
+        written.set()
+
+    await link.subscribe(f"$KV.{bucket}.{key}", on_write)
+    while True:
+        pause_s = SETTLED_S if written.is_set() else every_s
+        written.clear()
+        yield
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                await written.wait()

@@ -1,5 +1,5 @@
-"""A nats-server of our own on 127.0.0.1: a child process with its store, config and log in one folder. It ends with us;
-elsewhere than on Linux a kill -9 of ours leaves it running."""
+"""A nats-server on 127.0.0.1 as a child process, with its store, config and log in one folder. It ends with us; only
+on Linux also after our kill -9."""
 
 import asyncio
 import contextlib
@@ -29,7 +29,7 @@ SERVER = "nats-server.json"
 
 
 class EmbeddedNats:
-    """`port` 0 takes a free one and keeps it for later starts. `sync_interval`: "always", or a time such as "100ms"."""
+    """`port` 0: a free one, kept for later starts. `sync_interval`: "always", or a time such as "100ms"."""
 
     def __init__(self, folder: Path, *, port: int = 0, sync_interval: str = "always") -> None:
         self._folder = folder = folder.resolve()
@@ -39,7 +39,7 @@ class EmbeddedNats:
         self._password = secrets.token_urlsafe(24)
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = contextlib.ExitStack()
-        self._heard_to = 0
+        self._read_to = 0
 
     @property
     def address(self) -> str:
@@ -47,7 +47,7 @@ class EmbeddedNats:
 
     @property
     def url(self) -> str:
-        """The address with the login: a secret, which stays the same when the server starts again."""
+        """Address with the login: a secret, which stays the same when the server restarts."""
         return f"nats://{USER}:{self._password}@127.0.0.1:{self._port}"
 
     @property
@@ -55,13 +55,13 @@ class EmbeddedNats:
         return self._process is not None and self._process.poll() is not None
 
     def failed_to_store(self) -> bool:
-        """Whether it said, since this was asked last, that a write found no room. It keeps that error until it is
-        started anew, also once there is room."""
-        with self._log_file.open("rb") as said:
-            said.seek(self._heard_to)
-            news = said.read()
-            self._heard_to = said.tell()
-        return b"no space left on device" in news
+        """True if it logged since the last call that a write found no room. It keeps that error until it is restarted,
+        even when there is room again."""
+        with self._log_file.open("rb") as lines:
+            lines.seek(self._read_to)
+            new = lines.read()
+            self._read_to = lines.tell()
+        return b"no space left on device" in new
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -78,7 +78,7 @@ class EmbeddedNats:
         store_folder.folder_of_ours(self._folder)
         self._lock.close()
         try:
-            self._lock.enter_context(process_lock(self._folder))  # until `stop`: also while it is started again
+            self._lock.enter_context(process_lock(self._folder))  # until `stop`, also across restarts
             self._process = self._launched(binary)
             async with asyncio.timeout(START_SECONDS):
                 await self._until_ready(self._process)
@@ -100,7 +100,7 @@ class EmbeddedNats:
         self._lock.close()
 
     def kill(self) -> None:
-        """SIGKILL, as a crash would be. What was acknowledged is there after the next start."""
+        """Kills it as a crash would. What was acknowledged is there after the next start."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -109,11 +109,11 @@ class EmbeddedNats:
     def _launched(self, binary: str) -> "subprocess.Popen[bytes]":
         store_folder.write(self._config_file, json.dumps(self._config(), indent=2, ensure_ascii=False))
         self._log_file.touch(mode=0o600)
-        self._heard_to = self._log_file.stat().st_size
-        for left in self._folder.glob("*.ports"):  # by a server that was killed
+        self._read_to = self._log_file.stat().st_size
+        for left in self._folder.glob("*.ports"):  # of a killed server
             left.unlink()
         with self._log_file.open("ab") as log_file:
-            # A session of its own: Ctrl-C in our terminal is for us, who still need the server to end in good order.
+            # A session of its own: Ctrl-C in our terminal must not end the server before us.
             return subprocess.Popen(  # noqa: S603 - the binary was found by name, its one argument is ours
                 tied_to_us([binary, "--config", str(self._config_file)]),
                 stdin=subprocess.DEVNULL,
@@ -139,8 +139,8 @@ class EmbeddedNats:
         }
 
     async def _until_ready(self, process: "subprocess.Popen[bytes]") -> None:
-        ports = self._folder / f"nats-server_{process.pid}.ports"  # written by the server once it listens
-        while not (ports.exists() and ports.stat().st_size):  # it is there before its content is
+        ports = self._folder / f"nats-server_{process.pid}.ports"  # written once it listens
+        while not (ports.exists() and ports.stat().st_size):  # it exists before it has content
             if (code := process.poll()) is not None:
                 raise self._failed(f"ended with code {code}")
             await asyncio.sleep(TICK_SECONDS)

@@ -1,9 +1,9 @@
-"""Owners of a role on the bus, each with a record in a key-value bucket, which it renews by compare-and-swap.
+"""Leases on a role, each a record in a key-value bucket that its owner renews by compare-and-swap.
 
 A role has one owner, or several members, each under a key of its own (`agent.store_…`). A record that was not renewed
-for its `ttl_s`, by the server's clock, is anybody's; a store's own is its own at once, for the lock on the store lets
-one process have it. The owner counts from before it asked, by a clock that goes on while the machine sleeps: it knows
-its lease to have lapsed before another may have it. Members rest on nothing that a record says of another.
+for its `ttl_s`, by the server's clock, is free; a store takes its own lease over at once, because the lock on the store
+admits one process. The owner counts its time from before the request, by a clock that runs while the machine sleeps:
+it knows that its lease lapsed before another can have it. Members rely on nothing in the record of another.
 """
 
 import asyncio
@@ -19,9 +19,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Self
 
-from groundwork.nats.buckets import replaced
+from groundwork.nats.buckets import replace_value
 from groundwork.nats.link import NatsLink
-from groundwork.nats.publishing import NotThere
+from groundwork.nats.publishing import NoSuchItem
 from groundwork.service.errors import Failure, Misconfigured, TryAgain, causes
 from groundwork.service.json_log import Outage
 from groundwork.service.machine import this, utc_now
@@ -29,23 +29,24 @@ from groundwork.service.store_folder import store_id
 
 ASK_WITHIN_S = 2.0
 RENEWALS = 3
+"""Renewals per ttl."""
 AGAIN_S = 0.5
-"""When a renewal that failed is tried again."""
+"""Pause after a failed renewal."""
 SAFE = 0.9
-"""Of its time the owner trusts a lease: clocks may differ in how fast they go."""
+"""Part of the ttl for which the owner trusts its lease: clocks may run at different speeds."""
 LEAVE_AFTER = 0.6
-"""For which part of its ttl a server may renew nothing before another is asked: it may be cut off from the others."""
+"""Part of the ttl after which a server that renewed nothing is left: it may be cut off from the others."""
 LOOK_S = 0.1
 TRIES = 3
 PATIENCE_S = 1.0
-"""How long an attempt that failed speaks for those who ask after it."""
+"""Time for which the result of a failed attempt holds for other callers, too."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Role:
-    """What is owned: `key` of `bucket`. `command` is what a person starts to take it over."""
+    """`key` in `bucket`. `command`: a person takes the role over by starting it."""
 
     bucket: str
     key: str
@@ -58,13 +59,13 @@ class Role:
     def __str__(self) -> str:
         return f"{'an' if self.key[0] in 'aeiou' else 'a'} {self.key}"
 
-    def of_member(self, name: str) -> "Role":
+    def member(self, name: str) -> "Role":
         return replace(self, key=f"{self.key}.{name}", command="")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """The record. `holder` is the id of a store, `since` an instant (ISO 8601); `epoch` counts the changes of hands."""
+    """Content of a record. `holder`: id of a store. `since`: ISO 8601. `epoch` counts the changes of hands."""
 
     holder: str
     host: str
@@ -90,8 +91,8 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
-    """An owner as the bus has it. `age_s` is since `renewed_at`, both by the server's clock."""
+class LeaseRecord:
+    """`age_s` is the time since `renewed_at`, both by the server's clock."""
 
     owner: Owner
     seq: int
@@ -103,8 +104,8 @@ class Record:
         return self.owner.released or self.age_s >= self.owner.ttl_s
 
 
-async def look(link: NatsLink, role: Role) -> Record | None:
-    """Who has the role, or had it last. Raises TryAgain, or Misconfigured where the bucket is missing or unreadable."""
+async def read_lease(link: NatsLink, role: Role) -> LeaseRecord | None:
+    """Raises TryAgain, or Misconfigured where the bucket is missing or the record unreadable."""
     wanted = {"last_by_subj": role.subject}
     try:
         found, stream = await asyncio.gather(
@@ -115,8 +116,8 @@ async def look(link: NatsLink, role: Role) -> Record | None:
         owner = Owner(**json.loads(base64.b64decode(message["data"])))
         at = datetime.fromisoformat(message["time"])
         age_s = (datetime.fromisoformat(stream["ts"]) - at).total_seconds()
-        return Record(owner=owner, seq=message["seq"], renewed_at=at, age_s=max(0.0, age_s))
-    except NotThere:
+        return LeaseRecord(owner=owner, seq=message["seq"], renewed_at=at, age_s=max(0.0, age_s))
+    except NoSuchItem:
         return None
     except (KeyError, TypeError, ValueError) as error:
         raise Misconfigured(
@@ -125,20 +126,20 @@ async def look(link: NatsLink, role: Role) -> Record | None:
         ) from error
 
 
-async def look_at_all(link: NatsLink, role: Role) -> list[Record]:
+async def read_member_leases(link: NatsLink, role: Role) -> list[LeaseRecord]:
     wanted = {"subjects_filter": f"{role.subject}.*"}
     info = await link.ask_jetstream(f"STREAM.INFO.KV_{role.bucket}", wanted, timeout_s=ASK_WITHIN_S)
     held = (info.get("state") or {}).get("subjects") or {}
     roles = (replace(role, key=subject.removeprefix(f"$KV.{role.bucket}.")) for subject in sorted(held))
-    return [record for one in roles if (record := await look(link, one))]
+    return [record for one in roles if (record := await read_lease(link, one))]
 
 
-class Held(Misconfigured):
-    """Another has the lease and renews it."""
+class LeaseHeld(Misconfigured):
+    """Another process has the lease and renews it."""
 
 
-class Taken(Misconfigured):
-    """Another has taken the lease over: this process must not act on the bus any more."""
+class LeaseLost(Misconfigured):
+    """Another process has taken the lease over: this one must not act on the bus any more."""
 
 
 class Lease:
@@ -149,7 +150,7 @@ class Lease:
         self._clock = clock or this().uptime
         self._seq = 0
         self._until = self._renewed_at = float("-inf")
-        self._taken: str = ""
+        self._lost = ""
         self._failed: tuple[float, str] = (float("-inf"), "")
         self._asking = asyncio.Lock()
 
@@ -159,48 +160,48 @@ class Lease:
 
     @property
     def trouble(self) -> str:
-        return self._taken or (f"the lease of the {self._role.key} has lapsed" if self._has_lapsed else "")
+        lapsed = self._clock() >= self._until
+        return self._lost or (f"the lease of the {self._role.key} has lapsed" if lapsed else "")
 
-    @property
-    def _has_lapsed(self) -> bool:
-        return self._clock() >= self._until
-
-    async def acquire(self, *, take_over: bool = False) -> Record | None:
-        """Wait for the lease; returns its owner before. Raises Held where another renews it, unless told to
-        `take_over`."""
-        waits_for: Record | None = None
+    async def acquire(self, *, take_over: bool = False) -> LeaseRecord | None:
+        """Waits for the lease; returns the record before. Raises LeaseHeld where another process renews it, unless
+        told to `take_over`."""
+        waits_for: LeaseRecord | None = None
         while True:
-            seen = await look(self._link, self._role)
+            seen = await read_lease(self._link, self._role)
             if seen is None or take_over or seen.free or seen.owner.holder == self._owner.holder:
-                if await self._take(seen):
+                self._owner = replace(self._owner, epoch=seen.owner.epoch + 1 if seen else 1)
+                self._seq = seen.seq if seen else 0
+                if await self._write():
                     return seen
                 continue
             if waits_for is None:
                 waits_for = seen
                 log.info("waiting: another may have the lease", extra={"lease": self._role.key, **asdict(seen.owner)})
             elif waits_for.seq != seen.seq:
-                raise Held(
+                raise LeaseHeld(
                     f"this bus has its {self._role.key} already: {seen.owner}; renewed {seen.age_s:.1f} s ago, expires "
                     f"{seen.owner.ttl_s:g} s after that. Stop that process, or start this one with its store, or take "
                     f"its place: `{self._role.command} --take-over`"
                 )
             await asyncio.sleep(LOOK_S)
 
-    async def held(self) -> None:
-        """Returns while the lease is ours for sure, perhaps after a renewal: one attempt for all who ask at the same
-        time. Raises Taken, or TryAgain while that cannot be known."""
-        if self._taken:
-            raise Taken(self._taken)
-        if self._has_lapsed:
-            async with self._asking:
-                if self._has_lapsed:
-                    at, why = self._failed
-                    if self._clock() - at < PATIENCE_S:
-                        raise TryAgain(why)
-                    await self._renew()
+    async def ensure_held(self) -> None:
+        """Returns while the lease is certainly ours, renewing it if it lapsed: one attempt for all concurrent callers.
+        Raises LeaseLost, or TryAgain while that cannot be known."""
+        if self._clock() < self._until:
+            return
+        async with self._asking:
+            if self._lost:
+                raise LeaseLost(self._lost)
+            if self._clock() >= self._until:
+                at, why = self._failed
+                if self._clock() - at < PATIENCE_S:
+                    raise TryAgain(why)
+                await self._renew()
 
-    async def keep(self) -> None:
-        """Renews it for ever, by another server where this one does not. Raises Taken."""
+    async def keep_renewed(self) -> None:
+        """Renews the lease forever, through another server where this one does not. Raises LeaseLost."""
         ttl_s, outage = self._owner.ttl_s, Outage(f"the lease of the {self._role.key}", log)
         while True:
             await asyncio.sleep(AGAIN_S if outage.why else ttl_s / RENEWALS)
@@ -211,75 +212,74 @@ class Lease:
                 except TryAgain as error:
                     outage.goes_on(str(error))
                     if self._link.connected and self._clock() - self._renewed_at > LEAVE_AFTER * ttl_s:
-                        await self._link.go_elsewhere()
+                        await self._link.switch_server()
 
     async def release(self) -> None:
-        """Let the next have it at once. Not being able to is no error: it expires."""
+        """Frees the lease at once; where that fails, it expires."""
         async with self._asking:
-            if not self._taken:
-                released = replace(self._owner, released=True)
+            if not self._lost:
+                self._owner = replace(self._owner, released=True)
                 with contextlib.suppress(Failure):
-                    await replaced(self._link, self._role.bucket, self._role.key, released.body(), after=self._seq)
-            self._taken = self._taken or "released"
-
-    async def _take(self, seen: Record | None) -> bool:
-        self._owner = replace(self._owner, epoch=seen.owner.epoch + 1 if seen else 1)
-        self._seq = seen.seq if seen else 0
-        return await self._swapped()
+                    await self._write()
+            self._lose(self._lost or "released")
 
     async def _renew(self) -> None:
         why: object = "it keeps changing"
         for _ in range(TRIES):
             try:
-                if await self._swapped():
+                if await self._write():
                     return
-                await self._learn_who_has_it()
+                await self._find_own_record()
             except TryAgain as error:
                 why = error
                 break
-        told = f"the lease of the {self._role.key} has lapsed, and the bus cannot be asked who has it: {why}"
-        self._failed = (self._clock(), told)
-        raise TryAgain(told)
+        text = f"the lease of the {self._role.key} has lapsed, and the bus cannot be asked who has it: {why}"
+        self._failed = (self._clock(), text)
+        raise TryAgain(text)
 
-    async def _swapped(self) -> bool:
-        """False where another record is newer."""
-        asked_at = self._clock()
-        seq = await replaced(self._link, self._role.bucket, self._role.key, self._owner.body(), after=self._seq)
+    async def _write(self) -> bool:
+        """Returns False where the newest record is another one."""
+        asked_at, role = self._clock(), self._role
+        seq = await replace_value(self._link, role.bucket, role.key, self._owner.body(), after=self._seq)
         if seq is not None:
             self._seq, self._renewed_at, self._until = seq, asked_at, asked_at + self._owner.ttl_s * SAFE
         return seq is not None
 
-    async def _learn_who_has_it(self) -> None:
-        """An earlier try of ours may have been stored without a word, and a bus may have lost its newest records."""
-        seen = await look(self._link, self._role)
+    async def _find_own_record(self) -> None:
+        """Adopts the newest record, unless another process took the lease: an earlier attempt may have been stored
+        without an answer, and a bus may have lost its newest records. Raises LeaseLost."""
+        seen = await read_lease(self._link, self._role)
         if seen and seen.owner != self._owner and seen.owner.epoch >= self._owner.epoch:
-            self._taken = (
+            self._lose(
                 f"another {self._role.key} has taken this bus over: {seen.owner}. This process ends and does nothing "
                 f"more; to have the bus back: `{self._role.command} --take-over`"
                 if self._role.command
                 else f"the others took {self._role.key} for dead: it was not heard of for {seen.owner.ttl_s:g} s"
             )
-            raise Taken(self._taken)
+            raise LeaseLost(self._lost)
         self._seq = seen.seq if seen else 0
+
+    def _lose(self, why: str) -> None:
+        self._lost, self._until = why, float("-inf")
 
 
 @contextlib.asynccontextmanager
-async def hold(lease: Lease, link: NatsLink, *, take_over: bool = False) -> AsyncIterator[Record | None]:
-    """Nothing leaves by `link` without the lease. Yields who had it before. Raises Held; and Taken, in an
+async def hold_lease(lease: Lease, link: NatsLink, *, take_over: bool = False) -> AsyncIterator[LeaseRecord | None]:
+    """Publishes nothing by `link` without the lease. Yields the record before. Raises LeaseHeld; and LeaseLost, in an
     ExceptionGroup."""
     before = await lease.acquire(take_over=take_over)
-    link.guard_by(lease.held)
+    link.guard = lease.ensure_held
     try:
         async with asyncio.TaskGroup() as group:
-            keeping = group.create_task(lease.keep())
+            renewing = group.create_task(lease.keep_renewed())
             yield before
-            keeping.cancel()
+            renewing.cancel()
     finally:
         await lease.release()
 
 
-def may_join_anew(ended: BaseException) -> bool:
-    """Whether a member ended because its record was taken from it, or the bus did not answer while it joined."""
+def may_rejoin(ended: BaseException) -> bool:
+    """True if a member ended because its record was taken from it, or because the bus did not answer as it joined."""
     why = list(causes(ended))
-    taken = any(isinstance(cause, Taken) for cause in why)
-    return all(isinstance(cause, Failure if taken else TryAgain) for cause in why)
+    lost = any(isinstance(cause, LeaseLost) for cause in why)
+    return all(isinstance(cause, Failure if lost else TryAgain) for cause in why)

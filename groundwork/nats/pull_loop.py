@@ -1,10 +1,10 @@
-"""The pull loop: messages of one durable consumer, each given to a handler of its own; `slots` of them at once.
+"""The pull loop: gives the messages of one durable consumer to a handler, `slots` of them at once.
 
-All pulls of one generation share a reply subject. A new generation begins after a reconnect, where the end of a pull
-fails to come, and when the consumer has a new leader, which knows nothing of what the one before was asked; then only
-its messages count. The acknowledgement is the last thing that happens to a message: delivery is at least once, and
-handlers have to bear repetitions. What a process that died had in hand comes again after the consumer's ack_wait; a
-process that is alone asks for it at once.
+All pulls of one generation share a reply subject. A new generation begins after a reconnect, when the end of a pull
+does not arrive, and when the consumer has a new leader, which does not know earlier pulls; from then on only messages
+of the older ones count. The acknowledgement comes last: delivery is at least once, and handlers must bear repetitions.
+What a dead process had in hand is delivered again after the consumer's ack_wait; a process that has the consumer to
+itself asks for it at once.
 """
 
 import asyncio
@@ -19,23 +19,22 @@ import nats.errors
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
-from groundwork.nats.settling import IN_PROGRESS, NAK, Delivery, Settling, is_delivery, nak, read_delivery
+from groundwork.nats.settling import IN_PROGRESS, NAK, Delivery, Settler, is_delivery, nak, read_delivery
 from groundwork.service.errors import Failure, Fatal, Misconfigured, TryAgain
 from groundwork.service.machine import this
 
 EXPIRES_S, EXPIRES_ALONE_S = 30.0, 5.0
-"""How long a pull lasts. Alone, half of how long a bus belongs to a process that is stopped: it is given nothing any
-more when another begins. Of several, each costs the bus words while nothing happens."""
+"""Seconds that a pull lasts. A process that has the consumer to itself takes half of its lease's time: when it was
+stopped and another begins, it is given nothing more. Long pulls of several processes save traffic."""
 AHEAD = 8
-"""Of several processes, each asks for so few messages beyond what it has in hand: the server gives them also to one
-that is cut off, and gives them again after ack_wait to a pull that is left.
-"""
+"""Messages beyond those in hand that one of several processes asks for at most: the server gives them also to one that
+is cut off, and only after ack_wait to another."""
 LATE_S = 2.0
-"""How long after its end the server is taken to have forgotten a pull that nothing was heard from."""
+"""Seconds after the end of a pull until the server is assumed to have forgotten it."""
 NEW_LEADER = "$JS.EVENT.ADVISORY.CONSUMER.LEADER_ELECTED"
 PULSE_SECONDS = 0.25
 HOLD_SECONDS = 1.5
-"""A third of the ack_wait of consumers: so often messages in hand are reported as in progress."""
+"""Interval of progress reports for messages in hand: a third of the consumers' ack_wait."""
 GRACE_SECONDS = 5.0
 LEAVE_SECONDS = 1.0
 QUIET_SECONDS = 0.05
@@ -44,14 +43,14 @@ ASK_WITHIN_S = 1.0
 TIMES_ASKED = 10
 """Electing a new leader of the consumer takes 4 to 9 s."""
 
-_USUAL_ENDS = {"404", "408"}  # nothing there, time over
+_USUAL_ENDS = {"404", "408"}  # no messages, timeout
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class PullAccount:
-    """`ahead`: how many to ask for at most. `want`: asked for and not yet received. `last`: monotonic time of the last
+    """`ahead`: messages to ask for at most. `want`: asked for and not yet received. `last`: monotonic time of the last
     sign of life, in seconds."""
 
     slots: int
@@ -66,21 +65,22 @@ class PullAccount:
     def silence_s(self) -> float:
         return self.expires_s + LATE_S
 
-    def to_ask(self, busy: int) -> int:
+    def batch_size(self, busy: int) -> int:
+        """Messages to ask for now."""
         free = min(self.slots - busy, self.ahead) - self.want
         return free if free > 0 and self.want <= self.ahead // 2 else 0
 
-    def asked(self, number: int, now: float) -> None:
-        if self.want == 0:  # nothing was due before
+    def on_pull(self, number: int, now: float) -> None:
+        if self.want == 0:  # silence counts from now on
             self.last = now
         self.want += number
 
-    def arrived(self, now: float) -> None:
+    def on_message(self, now: float) -> None:
         self.last = now
         self.trouble = ""
         self.want = max(0, self.want - 1)
 
-    def told(self, generation: int, status: Mapping[str, str], now: float) -> None:
+    def on_status(self, generation: int, status: Mapping[str, str], now: float) -> None:
         self.last = now
         if generation == self.generation:
             code, lacking = status.get("Status", ""), status.get("Nats-Pending-Messages")
@@ -88,7 +88,7 @@ class PullAccount:
             said = f"{code} {status.get('Description', '')}".splitlines()  # nats-py reads headers into it after a 503
             self.trouble = "" if code in _USUAL_ENDS else said[0].strip()
 
-    def silent(self, now: float) -> bool:
+    def is_silent(self, now: float) -> bool:
         return self.want > 0 and now - self.last > self.silence_s
 
     def start_over(self, now: float) -> None:
@@ -98,30 +98,30 @@ class PullAccount:
 
 
 class PullLoop:
-    """Runs once. `on_stop`: done before the grace begins."""
+    """Runs once. `on_stop` is called before the grace period begins."""
 
     def __init__(
         self,
-        settling: Settling,
+        settler: Settler,
         *,
         slots: int,
         grace_s: float = GRACE_SECONDS,
         on_stop: Callable[[], None] = lambda: None,
     ) -> None:
-        self._settling = settling
-        self._link = settling.link
-        self._inbox = self._link.new_inbox()
+        self._settler = settler
+        self._consumer = f"{settler.stream}.{settler.durable}"
+        self._link = settler.link
+        self._inbox = self._link.client.new_inbox()
         self._now = this().monotonic
         self.grace_s = grace_s
         self._on_stop = on_stop
-        expires_s = EXPIRES_ALONE_S if self._link.alone else EXPIRES_S
-        ahead = slots if self._link.alone else min(slots, AHEAD)
+        expires_s = EXPIRES_ALONE_S if self._link.exclusive else EXPIRES_S
+        ahead = slots if self._link.exclusive else min(slots, AHEAD)
         self._account = PullAccount(slots, last=self._now(), ahead=ahead, expires_s=expires_s)
-        # A sequence alone does not name a message: a server that lost its newest ones gives their numbers out again.
+        # A sequence alone does not name a message: a server that lost its newest ones reuses their numbers.
         self._replies: dict[tuple[int, datetime], str] = {}
-        """Where each message in hand is answered: as its newest delivery says."""
-        self._to_ask_back = TIMES_ASKED
-        """How often it is still tried to ask back what the server takes for in hand here."""
+        """Reply subject of each message in hand, from its newest delivery."""
+        self._tries_to_reclaim = TIMES_ASKED
         self._tasks: set[asyncio.Task[None]] = set()
         self._room = asyncio.Event()
         self._broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -138,13 +138,12 @@ class PullLoop:
     async def run(self) -> None:
         """On cancel, handlers have `grace_s` to end. Raises Fatal, in an ExceptionGroup, when a handler did."""
         subscription = await self._link.subscribe(f"{self._inbox}.*", self._on_message)
-        elected = f"{NEW_LEADER}.{self._settling.stream}.{self._settling.durable}"
-        elections = await self._link.subscribe(elected, self._on_new_leader)
+        elections = await self._link.subscribe(f"{NEW_LEADER}.{self._consumer}", self._on_new_leader)
         holding = asyncio.create_task(self._hold())
         self._room.set()
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._ask_for_more())
+                tasks.create_task(self._pull())
                 tasks.create_task(self._notice_silence())
                 await self._broken
         finally:
@@ -155,51 +154,49 @@ class PullLoop:
                 with contextlib.suppress(nats.errors.Error, OSError):
                     await elections.unsubscribe()
 
-    async def _ask_for_more(self) -> None:
-        """One pull for the slots that became free since the event loop last came by."""
+    async def _pull(self) -> None:
+        """Sends one pull for the slots that became free since the last run of the event loop."""
         expires = int(self._account.expires_s * 1e9)
-        subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._settling.stream}.{self._settling.durable}"
         while True:
             await self._room.wait()
             self._room.clear()
-            if self._link.alone and self._to_ask_back:  # before a pull, for what is on its way would come twice
-                await self._ask_back()
-            if number := self._account.to_ask(busy=self.in_hand):
+            if self._link.exclusive and self._tries_to_reclaim:  # before a pull: messages under way would come twice
+                await self._reclaim()
+            if number := self._account.batch_size(len(self._replies)):
                 request = json.dumps({"batch": number, "expires": expires}).encode()
-                if await self._link.send(subject, request, reply=f"{self._inbox}.{self._account.generation}"):
-                    self._account.asked(number, self._now())
+                reply = f"{self._inbox}.{self._account.generation}"
+                if await self._link.send(f"$JS.API.CONSUMER.MSG.NEXT.{self._consumer}", request, reply=reply):
+                    self._account.on_pull(number, self._now())
 
-    async def _ask_back(self) -> None:
-        """What a dead process had in hand, or a dead server noted as delivered and never sent, is answered with NAK:
-        each sequence above the acknowledgement floor that is not in hand. The server ignores what was acknowledged.
-        """
-        name = f"{self._settling.stream}.{self._settling.durable}"
-        self._to_ask_back -= 1
+    async def _reclaim(self) -> None:
+        """Asks for what a dead process had in hand, or a dead server noted as delivered and never sent: answers NAK for
+        each sequence above the acknowledgement floor that is not in hand. The server ignores acknowledged ones."""
+        self._tries_to_reclaim -= 1
         try:
-            info = await self._link.ask_jetstream(f"CONSUMER.INFO.{name}", timeout_s=ASK_WITHIN_S)
+            info = await self._link.ask_jetstream(f"CONSUMER.INFO.{self._consumer}", timeout_s=ASK_WITHIN_S)
         except Failure as error:
-            if not self._to_ask_back:
-                log.warning("%s: what was in hand before comes again only after ack_wait: %s", name, error)
+            if not self._tries_to_reclaim:
+                log.warning("%s: what was in hand before comes again only after ack_wait: %s", self._consumer, error)
             return
-        self._to_ask_back = 0
+        self._tries_to_reclaim = 0
         first, last = info["ack_floor"]["stream_seq"] + 1, info["delivered"]["stream_seq"]
-        # The server goes by the stream's sequence; the consumer's has to be one that it has given out.
-        subject = f"$JS.ACK.{name}.1.{{}}.{info['delivered']['consumer_seq']}.0.0"
+        # The server goes by the stream's sequence; the consumer's must be one that it has given out.
+        subject = f"$JS.ACK.{self._consumer}.1.{{}}.{info['delivered']['consumer_seq']}.0.0"
         in_hand = {sequence for sequence, _ in self._replies}
         for sequence in range(first, last + 1) if info.get("num_ack_pending") else ():
             if sequence not in in_hand:
                 await self._link.send(subject.format(sequence), NAK)
 
     async def _notice_silence(self) -> None:
-        """A server that was away has forgotten what it was asked."""
+        """Starts over when the server may have forgotten its pulls."""
         reconnects = self._link.reconnects
         while True:
             await asyncio.sleep(PULSE_SECONDS)
             if not self._link.connected:
                 continue
-            if self._link.reconnects != reconnects or self._account.silent(self._now()):
+            if self._link.reconnects != reconnects or self._account.is_silent(self._now()):
                 if self._link.reconnects != reconnects:
-                    self._to_ask_back = TIMES_ASKED
+                    self._tries_to_reclaim = TIMES_ASKED
                 reconnects = self._link.reconnects
                 await self._start_over()
             if not self._account.want or self._account.trouble:
@@ -211,51 +208,51 @@ class PullLoop:
 
     async def _start_over(self) -> None:
         self._account.start_over(self._now())
-        await self._say_in_progress()
+        await self._report_progress()
 
     async def _hold(self) -> None:
         while True:
             await asyncio.sleep(HOLD_SECONDS)
-            await self._say_in_progress()
+            await self._report_progress()
 
-    async def _say_in_progress(self) -> None:
+    async def _report_progress(self) -> None:
         for reply in list(self._replies.values()):
             await self._link.send(reply, IN_PROGRESS)
 
     async def _on_message(self, message: Msg) -> None:
         if is_delivery(message):
-            self._account.arrived(self._now())
+            self._account.on_message(self._now())
             await self._take(read_delivery(message), message.reply)
         else:
             self._note_status(int(message.subject.rpartition(".")[2]), message.headers or {})
 
     def _note_status(self, generation: int, status: dict[str, str]) -> None:
         before = self._account.trouble
-        self._account.told(generation, status, self._now())
+        self._account.on_status(generation, status, self._now())
         if self._account.trouble and self._account.trouble != before:
-            log.warning("%s delivers nothing: %s", self._settling.durable, self._account.trouble)
+            log.warning("%s delivers nothing: %s", self._settler.durable, self._account.trouble)
         if not self._account.trouble:  # else the next pulse asks again
             self._room.set()
 
     async def _take(self, delivery: Delivery, reply: str) -> None:
         name = delivery.seq, delivery.at
+        is_new = name not in self._replies
         if self._stopping:
             await self._link.send(reply, NAK)
-        elif name not in self._replies and self.in_hand >= self._account.slots:  # after a silence that was none
+        elif is_new and len(self._replies) >= self._account.slots:  # after a silence that was none
             await self._link.send(reply, nak(BEYOND_DELAY_S))
-        elif name in self._replies:
-            self._replies[name] = reply
         else:
             self._replies[name] = reply
-            task = asyncio.create_task(self._handle(name, delivery))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            if is_new:
+                task = asyncio.create_task(self._handle(name, delivery))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
         self._room.set()
 
     async def _handle(self, name: tuple[int, datetime], delivery: Delivery) -> None:
-        answer = NAK  # of a handler that was cancelled: let another have it at once
+        answer = NAK  # of a cancelled handler: another process may have the message at once
         try:
-            answer = await self._settling.settle(delivery)
+            answer = await self._settler.settle(delivery)
         except Fatal as error:
             answer = nak(BROKEN_DELAY_S)
             if not self._broken.done():
@@ -269,7 +266,7 @@ class PullLoop:
         self._on_stop()
         try:
             await self._leave(subscription)
-            if self._tasks and not await self._fenced():  # else nothing that they do can count any more
+            if self._tasks and not await self._fenced():  # the results of a fenced process do not count
                 await asyncio.wait(self._tasks, timeout=self.grace_s)
         finally:
             late = list(self._tasks)
@@ -280,16 +277,16 @@ class PullLoop:
     async def _fenced(self) -> bool:
         with contextlib.suppress(TryAgain):
             try:
-                await self._link.permitted()
+                await self._link.guard()
             except Misconfigured:
                 return True
         return False
 
     async def _leave(self, subscription: Subscription) -> None:
-        """Ends the subscription while no message comes: one that is on its way then waits for ack_wait to be over."""
+        """Unsubscribes while no message arrives: one on its way would come again only after ack_wait."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LEAVE_SECONDS / 2):
-                while self._is_busy():  # noqa: ASYNC110 - silence is what is waited for
+                while self._is_receiving():  # noqa: ASYNC110 - waits for silence
                     await asyncio.sleep(QUIET_SECONDS / 10)
         with contextlib.suppress(nats.errors.Error, OSError, TimeoutError):
             async with asyncio.timeout(LEAVE_SECONDS):
@@ -298,6 +295,6 @@ class PullLoop:
                 else:
                     await subscription.unsubscribe()
 
-    def _is_busy(self) -> bool:
+    def _is_receiving(self) -> bool:
         silent_s = self._now() - self._account.last
         return self._link.connected and self._account.want > 0 and silent_s < QUIET_SECONDS

@@ -1,4 +1,4 @@
-"""The section `nats:` of both services: where the bus is and how we prove who we are. Secrets are never shown."""
+"""Settings section `nats:` of both services: addresses, login, TLS. Secrets are never shown."""
 
 import ssl
 from pathlib import Path
@@ -42,7 +42,7 @@ def _whole(url: str) -> str:
 
 
 class NatsSettings(Section):
-    """The servers and one way to log in: a file, which is named, never its content; user and password; or a token."""
+    """One way to log in: a file, which is named, never its content; user and password; or a token."""
 
     urls: Annotated[tuple[str, ...], AfterValidator(_usable)] = Field((EXAMPLE,), repr=False)
     creds_file: Path | None = None
@@ -64,8 +64,8 @@ class NatsSettings(Section):
         return ", ".join(without_login(_whole(url)) for url in self.urls)
 
     @property
-    def in_the_clear(self) -> tuple[str, ...]:
-        """The hosts of other machines that all is said to without TLS."""
+    def plaintext_hosts(self) -> tuple[str, ...]:
+        """Hosts of other machines that are reached without TLS."""
         hosts = tuple(urlsplit(_whole(url)).hostname or "" for url in self.urls)
         return () if self.encrypted else tuple(host for host in hosts if not is_loopback(host))
 
@@ -76,7 +76,7 @@ class NatsSettings(Section):
 
     @property
     def encrypted(self) -> bool:
-        """Whether TLS is asked for: then no server is told anything without it."""
+        """True if TLS is required: then no server is told anything without it."""
         asked = self.tls_ca or self.tls_cert or self.tls_first
         return bool(asked) or any(url.startswith("tls://") for url in self.urls)
 
@@ -100,9 +100,8 @@ def client_options(settings: NatsSettings, name: str) -> dict[str, Any]:
         "reconnect_time_wait": 0.25,
         "ping_interval": 10,
         "max_outstanding_pings": 2,
-        "skip_subject_validation": True,  # `check_message` has
-        # No buffer while disconnected: what could not be sent is known not to be sent.
-        "pending_size": 0,
+        "skip_subject_validation": True,  # `check_message` did it
+        "pending_size": 0,  # no buffer while disconnected: what was not sent is known not to be sent
     }
     if settings.encrypted:
         options |= {"tls": _tls_context(settings), "tls_handshake_first": settings.tls_first}

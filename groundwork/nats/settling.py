@@ -1,12 +1,12 @@
-"""What becomes of one message: run the handler, and answer with the words for the server.
+"""Settling one message: runs its handler and returns the acknowledgement.
 
     returns          acknowledged
     TryAgain         delivered again after its delay, at most 5 s (a delayed message keeps its place in the consumer)
     GiveUp           published to the dead letters, then terminated
-    Fatal            delivered again, and raised: it must never be among the dead letters
+    Fatal            delivered again, and raised: it must never become a dead letter
     any other error  delivered again, each time later; after `max_deliveries` treated as GiveUp
 
-A message that cannot be published to the dead letters is not terminated: it comes back and is buried then.
+A message that cannot be published to the dead letters is not terminated: it comes back and is moved then.
 """
 
 import json
@@ -19,22 +19,30 @@ from datetime import UTC, datetime
 from nats.aio.msg import Msg
 
 from groundwork.nats.link import TRY_SECONDS, NatsLink
-from groundwork.nats.publishing import Refused, StoredMessage
+from groundwork.nats.publishing import BusRefused, StoredMessage
 from groundwork.service.errors import Failure, Fatal, GiveUp, TryAgain
 
 ACK = b"+ACK"
 IN_PROGRESS = b"+WPI"
 NAK = b"-NAK"
+LONGEST_DELAY = 5.0
+FIRST_DELAY = 0.5
+LONGEST_REASON = 500
+MOST_HEADERS = 8 * 1024
+"""Characters of its own headers that a dead letter keeps: JetStream takes at most 64 KiB of headers."""
 
 _ACK_PREFIX = "$JS.ACK."
 # $JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<nanoseconds>.<pending>, and since ADR-15 with
 # <domain>.<account hash> before the stream and possibly a random token at the end.
 _SHORT_FORM = 9
+_OWN_HEADER = re.compile(r"(?!Nats-|Dead-Letter-)[A-Za-z0-9_-]+", re.ASCII)
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery(StoredMessage):
-    """`delivered`: how often."""
+    """`delivered`: number of deliveries so far."""
 
     delivered: int = 1
     consumer_seq: int = 0
@@ -53,33 +61,16 @@ def read_delivery(message: Msg) -> Delivery:
 
 
 def nak(delay_s: float) -> bytes:
-    """Deliver it again after the delay. It keeps its place among the consumer's unacknowledged messages until then."""
+    """Asks for another delivery after the delay. Until then the message stays unacknowledged in the consumer."""
     return b"-NAK " + json.dumps({"delay": int(delay_s * 1e9)}).encode()
 
 
-def term(reason: str) -> bytes:
-    """Never deliver it again; the reason appears in the server's MSG_TERMINATED advisory."""
-    return f"+TERM {reason}".encode()
-
-
-LONGEST_DELAY = 5.0
-FIRST_DELAY = 0.5
-LONGEST_REASON = 500
-NOTICE_WITHIN_S = TRY_SECONDS
-"""One try: where no stream takes the notice, who listens hears it once."""
-MOST_HEADERS = 8 * 1024
-"""Characters of a message's own headers that its dead letter keeps: JetStream takes 64 KiB of headers and no more."""
-
-_OWN_HEADER = re.compile(r"(?!Nats-|Dead-Letter-)[A-Za-z0-9_-]+", re.ASCII)
-
 Handler = Callable[[Delivery], Awaitable[None]]
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Tells others of a dead letter. `about`: headers that the dead letter is given, too; `facts`: for the log."""
+    """Message that announces a dead letter. `about`: headers that the dead letter gets, too; `facts`: for the log."""
 
     subject: str
     body: bytes
@@ -90,7 +81,7 @@ class Notice:
 
 
 Notify = Callable[[Delivery, str, str], Notice | None]
-"""The notice of a delivery that is buried, the stream that it came from, and why. Raises ValueError if it has none."""
+"""Makes the notice from the delivery, its stream and the reason. Raises ValueError if it cannot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +92,8 @@ class DeadLetters:
 
 
 @dataclass(frozen=True, slots=True)
-class Settling:
-    """`stream` and `durable` name the consumer, for the log and for who looks at the dead letters."""
+class Settler:
+    """`stream` and `durable` name the consumer."""
 
     link: NatsLink
     stream: str
@@ -111,7 +102,7 @@ class Settling:
     dead_letters: DeadLetters
 
     async def settle(self, delivery: Delivery) -> bytes:
-        """Runs the handler once; its answer is the acknowledgement to send, of whichever kind. Raises Fatal."""
+        """Runs the handler once and returns the acknowledgement to send. Raises Fatal."""
         try:
             await self.handler(delivery)
         except TryAgain as error:
@@ -121,24 +112,24 @@ class Settling:
             reason = told = _one_line(error)
         except Fatal:
             raise
-        except Exception as error:  # noqa: BLE001 - a handler's error is the message's fate, never the loop's
+        except Exception as error:  # noqa: BLE001 - an error of a handler must not end the loop
             kind = type(error).__name__
             reason = f"{kind}: {_one_line(error)}"
             log.error("%s: %s", self._name(delivery), reason)  # noqa: TRY400 - one line is enough
             if delivery.delivered < self.dead_letters.max_deliveries:
                 return nak(min(LONGEST_DELAY, FIRST_DELAY * 2 ** (delivery.delivered - 1)))
-            # The text of an unforeseen error may quote the message: that is for the operator alone.
+            # The text of an unforeseen error may quote the message: only the operator may read it.
             told = f"{kind} at each of {delivery.delivered} deliveries: the log and the dead letter say more"
         else:
             return ACK
         return await self._bury(delivery, reason, told)
 
     async def _bury(self, delivery: Delivery, reason: str, told: str) -> bytes:
-        untold, notice = "", None
+        unannounced, notice = "", None
         try:
             notice = self.dead_letters.notify(delivery, self.stream, told)
         except ValueError as error:
-            untold = _one_line(error)
+            unannounced = _one_line(error)
         try:
             await self._publish_dead_letter(delivery, reason, notice.about if notice else {})
         except Failure as error:
@@ -149,32 +140,34 @@ class Settling:
             "subject": delivery.subject,
             "stream": self.stream,
             "stream_seq": delivery.seq,
+            "consumer": self.durable,
+            "deliveries": delivery.delivered,
+            "dead_letters": self.dead_letters.subject,
+            "why": reason,
         }
-        facts |= {"consumer": self.durable, "deliveries": delivery.delivered}
-        facts |= {"dead_letters": self.dead_letters.subject, "why": reason, **(notice.facts if notice else {})}
-        log.warning("a message became a dead letter", extra=facts)
+        log.warning("a message became a dead letter", extra=facts | dict(notice.facts if notice else {}))
         if notice:
-            said = notice.subject, notice.body
-            try:
-                await self.link.publish(*said, msg_id=notice.msg_id, headers=notice.headers, within_s=NOTICE_WITHIN_S)
+            message = notice.subject, notice.body
+            try:  # once: where no stream takes the notice, subscribers hear it once
+                await self.link.publish(*message, msg_id=notice.msg_id, headers=notice.headers, within_s=TRY_SECONDS)
             except Failure as error:
-                untold = _one_line(error)
-        if untold:
-            log.warning("%s: the dead letter could not be announced: %s", self._name(delivery), untold)
-        return term(reason)
+                unannounced = _one_line(error)
+        if unannounced:
+            log.warning("%s: the dead letter could not be announced: %s", self._name(delivery), unannounced)
+        return f"+TERM {reason}".encode()
 
     async def _publish_dead_letter(self, delivery: Delivery, reason: str, about: Mapping[str, str]) -> None:
         msg_id = f"dead:{self.stream}:{self.durable}:{delivery.seq}"
         headers = {**self._dead_letter_headers(delivery, reason), **about}
         try:
             await self.link.publish(self.dead_letters.subject, delivery.body, msg_id=msg_id, headers=headers)
-        except Refused as error:
+        except BusRefused as error:
             # Its headers make it too large. The stream keeps the original under its sequence.
             headers["Dead-Letter-Body"] = f"left out: {_one_line(error)}"
             await self.link.publish(self.dead_letters.subject, b"", msg_id=msg_id, headers=headers)
 
     def _dead_letter_headers(self, delivery: Delivery, reason: str) -> dict[str, str]:
-        said = {
+        headers = {
             "Dead-Letter-Subject": delivery.subject,
             "Dead-Letter-Stream": self.stream,
             "Dead-Letter-Consumer": self.durable,
@@ -184,11 +177,11 @@ class Settling:
             "Dead-Letter-Reason": reason,
         }
         if msg_id := delivery.headers.get("Nats-Msg-Id"):
-            said["Dead-Letter-Msg-Id"] = msg_id[:LONGEST_REASON]
-        own = own_headers(delivery.headers)
+            headers["Dead-Letter-Msg-Id"] = msg_id[:LONGEST_REASON]
+        own = copyable_headers(delivery.headers)
         if sum(map(len, (*own, *own.values()))) > MOST_HEADERS:
-            return said | {"Dead-Letter-Headers": "left out: they are too large"}
-        return own | said
+            return headers | {"Dead-Letter-Headers": "left out: they are too large"}
+        return own | headers
 
     def _name(self, delivery: Delivery) -> str:
         return (
@@ -197,8 +190,8 @@ class Settling:
         )
 
 
-def own_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """Those of a message's headers that it may be published with again: not JetStream's, nor a dead letter's."""
+def copyable_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """Headers without those of JetStream and of a dead letter."""
     return {name: value for name, value in headers.items() if _OWN_HEADER.fullmatch(name)}
 
 

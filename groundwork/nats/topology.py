@@ -1,4 +1,4 @@
-"""Streams and consumers as they should be, their difference from what exists, and how that is mended.
+"""Specifications of streams and consumers, their deviations on a server, and the setup that removes these.
 
 Only the settings that a specification names are compared. They have the names and units (seconds, bytes) of
 nats.js.api's StreamConfig and ConsumerConfig; enumerations are given as their strings. A server cannot change the
@@ -13,17 +13,17 @@ from typing import Any, Literal
 from nats.js.api import ConsumerConfig, StreamConfig
 
 from groundwork.nats.link import BUDGET_SECONDS, NatsLink
-from groundwork.nats.publishing import NoSuchStream, NotThere, matches
+from groundwork.nats.publishing import NoSuchItem, NoSuchStream, subject_matches
 from groundwork.service.errors import NoRoom, TryAgain
 
 Json = dict[str, Any]
 
 LISTS = ("subjects", "filter_subjects")
-"""These may hold more than what is wanted: only what they lack differs, and only that is changed."""
+"""Lists that may hold more than the specification: only missing entries count as a deviation, and are added."""
 MODE = "persist_mode"
 _TIMES = frozenset({"max_age", "duplicate_window", "ack_wait"})
 _DEFAULTS = ("none", "default")
-"""How the server spells a setting that was left out."""
+"""Server's spellings of a setting that was left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +40,6 @@ class StreamSpec:
 
     def config(self) -> Json:
         return StreamConfig(name=self.name, **self.settings).as_dict()
-
-    def making(self, config: Json, *, update: bool) -> tuple[str, Json]:
-        return self.api("UPDATE" if update else "CREATE"), config
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,22 +58,17 @@ class ConsumerSpec:
     def config(self) -> Json:
         return ConsumerConfig(name=self.name, durable_name=self.name, **self.settings).as_dict()
 
-    def making(self, config: Json, *, update: bool) -> tuple[str, Json]:
-        """With an action, without which the server would silently change a consumer that is there."""
-        action = "update" if update else "create"
-        return self.api("CREATE"), {"stream_name": self.stream, "config": config, "action": action}
-
 
 Spec = StreamSpec | ConsumerSpec
 
 
 def object_bucket(name: str, settings: Mapping[str, Any]) -> StreamSpec:
-    """A bucket of the object store (NATS ADR-20): a stream with a fixed name, fixed subjects and these settings."""
+    """Stream of an object-store bucket (NATS ADR-20)."""
     return _bucket(f"OBJ_{name}", settings, subjects=[f"$O.{name}.C.>", f"$O.{name}.M.>"])
 
 
 def key_value_bucket(name: str, settings: Mapping[str, Any]) -> StreamSpec:
-    """A bucket of keys, each with its newest value (NATS ADR-8)."""
+    """Stream of a bucket of keys, each with its newest value (NATS ADR-8)."""
     return _bucket(f"KV_{name}", settings, subjects=[f"$KV.{name}.>"], max_msgs_per_subject=1, deny_delete=True)
 
 
@@ -97,7 +89,7 @@ class Topology:
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """`created`, `changed`, `remade`: done now. `expected` is what a list of LISTS lacks."""
+    """`created`, `changed` and `remade` are done. For a field of LISTS, `expected` has the missing entries."""
 
     kind: Literal["missing", "differs", "created", "changed", "remade"]
     what: str
@@ -107,7 +99,7 @@ class Deviation:
 
 
 async def check_topology(link: NatsLink, topology: Topology) -> list[Deviation]:
-    """What is missing or differs. Changes nothing. Raises Misconfigured or TryAgain when the server cannot be asked."""
+    """Changes nothing. Raises Misconfigured or TryAgain when the server cannot be asked."""
     found = await asyncio.gather(*(info_of(link, spec) for spec in topology.specs))
     return [one for spec, info in zip(topology.specs, found, strict=True) for one in _differences(spec, info)]
 
@@ -115,8 +107,8 @@ async def check_topology(link: NatsLink, topology: Topology) -> list[Deviation]:
 async def set_up(
     link: NatsLink, topology: Topology, *, changes: Callable[[Deviation], bool] = lambda _: False
 ) -> list[Deviation]:
-    """Creates what is missing and changes the differences that `changes` takes. Returns what was done, and the
-    differences that are left. Raises Failure; TryAgain after the time that servers take to elect a leader."""
+    """Creates what is missing and makes the changes for which `changes` returns True. Returns what was done, and the
+    differences that are left. Raises Failure; TryAgain once servers had time enough to elect a leader."""
     until, done = asyncio.get_running_loop().time() + BUDGET_SECONDS, list[Deviation]()
     for spec in topology.specs:
         while True:
@@ -131,10 +123,10 @@ async def set_up(
 
 
 async def info_of(link: NatsLink, spec: Spec) -> Json | None:
-    """The server's description of it; None where it is missing. Raises Misconfigured and TryAgain."""
+    """The server's description; None where it is missing. Raises Misconfigured and TryAgain."""
     try:
         return await link.ask_jetstream(spec.api("INFO"))
-    except (NoSuchStream, NotThere):
+    except (NoSuchStream, NoSuchItem):
         return None
 
 
@@ -156,11 +148,15 @@ async def _set_up(link: NatsLink, spec: Spec, changes: Callable[[Deviation], boo
 
 
 async def _make(link: NatsLink, spec: Spec, config: Json, *, update: bool = False) -> None:
-    await link.ask_jetstream(*spec.making(config, update=update))
+    if isinstance(spec, StreamSpec):
+        await link.ask_jetstream(spec.api("UPDATE" if update else "CREATE"), config)
+    else:  # without an action, the server would silently change an existing consumer
+        asked = {"stream_name": spec.stream, "config": config, "action": "update" if update else "create"}
+        await link.ask_jetstream(spec.api("CREATE"), asked)
 
 
 async def _remake(link: NatsLink, spec: StreamSpec) -> Deviation:
-    """A setup that ends in between leaves what is missing to the next, but for consumers that it does not know."""
+    """If it is interrupted, the next setup creates what is missing, except for consumers that it does not know."""
     consumers = (await link.ask_jetstream(f"CONSUMER.LIST.{spec.name}"))["consumers"]
     await link.ask_jetstream(spec.api("DELETE"))
     await _make(link, spec, spec.config())
@@ -182,13 +178,13 @@ def _differences(spec: Spec, info: Json | None) -> list[Deviation]:
 
 
 def _lacking(wanted: Json, config: Json, name: str) -> list[str]:
-    """The subjects that `wanted` has and `config` does not take; none where that has no list, which takes all."""
+    """Subjects of `wanted` that `config` does not cover; a config without a list covers all."""
     there = config.get(name) or [">"]
-    return [subject for subject in wanted.get(name) or () if not any(matches(pattern, subject) for pattern in there)]
+    return [one for one in wanted.get(name) or () if not any(subject_matches(pattern, one) for pattern in there)]
 
 
 def _comparable(value: object) -> object:
-    """The server may order lists as it likes, and leaves out what is false or empty."""
+    """Normalized: the server may reorder lists, and leaves out false and empty values."""
     if isinstance(value, list | tuple):
         return sorted(map(str, value)) or None
     return None if value in _DEFAULTS else value or None

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from groundwork.nats.lease import Lease, Owner, Record, Role, hold, look, look_at_all
+from groundwork.nats.lease import Lease, LeaseRecord, Owner, Role, hold_lease, read_lease, read_member_leases
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings
 from groundwork.service import store_folder
@@ -27,7 +27,7 @@ class Ground:
 
     link: NatsLink
     lease: Lease
-    predecessor: Record | None
+    predecessor: LeaseRecord | None
     folder: Path
 
 
@@ -46,7 +46,7 @@ async def laid(
 ) -> AsyncIterator[Ground]:
     """`store`: a folder, made if absent; of several that are `shared`, each has one of its own in it. `check` raises
     Misconfigured for an unusable bus. `take_over`: end the owner, and wait `hand_over_s` for what it leaves. Raises
-    Failure; and Taken, in an ExceptionGroup."""
+    Failure; and LeaseLost, in an ExceptionGroup."""
     folder, before = store, None
     async with contextlib.AsyncExitStack() as ours:
         try:
@@ -66,8 +66,8 @@ async def laid(
         else:
             await refuse_members(link, role)
             lease = Lease(link, role, owner)
-            before = await ours.enter_async_context(hold(lease, link, take_over=take_over))
-            link.alone = True
+            before = await ours.enter_async_context(hold_lease(lease, link, take_over=take_over))
+            link.exclusive = True
         if take_over and not shared:
             with _usable(role, store):
                 await ours.enter_async_context(locked(folder, within_s=hand_over_s))
@@ -86,7 +86,7 @@ def _usable(role: Role, store: Path) -> Iterator[None]:
 
 async def refuse_members(link: NatsLink, role: Role) -> None:
     """For a process that wants the whole role. Raises Misconfigured where others share it, and TryAgain."""
-    for record in await look_at_all(link, role):
+    for record in await read_member_leases(link, role):
         if not record.free:
             raise Misconfigured(
                 f"this bus has {role} whose store is shared: {record.owner}. Stop those, or set "
@@ -97,10 +97,10 @@ async def refuse_members(link: NatsLink, role: Role) -> None:
 @contextlib.asynccontextmanager
 async def joined(link: NatsLink, role: Role, owner: Owner) -> AsyncIterator[Lease]:
     """Nothing leaves by `link` without this lease. Raises TryAgain, Misconfigured where a process has the whole role;
-    and Taken, in an ExceptionGroup."""
-    lease = Lease(link, role.of_member(owner.holder), owner)
-    async with hold(lease, link):
-        alone = await look(link, role)
+    and LeaseLost, in an ExceptionGroup."""
+    lease = Lease(link, role.member(owner.holder), owner)
+    async with hold_lease(lease, link):
+        alone = await read_lease(link, role)
         if alone and not alone.free:
             raise Misconfigured(
                 f"this bus has {role} that shares nothing: {alone.owner}. Stop it, and move what it "
@@ -135,7 +135,9 @@ async def refuse_at_work(link: NatsLink, role: Role, *, stop: str = "") -> None:
     """Raises Misconfigured where a process renews its lease; the leases of dead ones must lapse. `stop`: by which
     command processes of the role are stopped."""
     seen: dict[str, int] = {}
-    while living := [one for one in [await look(link, role), *await look_at_all(link, role)] if one and not one.free]:
+    while living := [
+        one for one in [await read_lease(link, role), *await read_member_leases(link, role)] if one and not one.free
+    ]:
         if renewed := [one.owner for one in living if seen.setdefault(one.owner.holder, one.seq) != one.seq]:
             told = f"{role.key}s are at work: {'; '.join(map(str, renewed))}"
             raise Misconfigured(f"{told}. Stop them all{stop and f' (`{stop}`)'}, then run this again")

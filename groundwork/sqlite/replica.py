@@ -94,7 +94,7 @@ class Replica:
     async def _take(self, batch: Batch) -> None:
         await patiently(lambda: self._file.write(partial(self._write, batch)))  # on a full disk, until there is room
         self.applied(batch.messages)
-        self.reached = batch.upto
+        self.reached = batch.last_seq
         while self._waiting and self._waiting[0][0] <= self.reached:
             *_, here = heappop(self._waiting)
             if not here.done():
@@ -108,4 +108,4 @@ class Replica:
     def _write(self, batch: Batch, connection: sqlite3.Connection) -> None:
         for fact in batch.messages:
             self._apply(connection, fact)
-        connection.execute("UPDATE replica SET reached = ?, at = ?", (batch.upto, batch.at.isoformat()))
+        connection.execute("UPDATE replica SET reached = ?, at = ?", (batch.last_seq, batch.at.isoformat()))

@@ -10,7 +10,7 @@ from nats.js.errors import APIError
 from agent_service.bus.topology import topology
 from agent_service.cli.doctor.bus import NEEDED, denied
 from groundwork.nats.link import NatsLink
-from groundwork.nats.publishing import matches
+from groundwork.nats.publishing import subject_matches
 from groundwork.nats.topology import set_up
 from groundwork.service.errors import Failure
 from schemas import permissions, subjects
@@ -48,7 +48,7 @@ def test_the_roles_know_all_streams_and_consumers_and_no_others() -> None:
 def test_who_shares_a_store_may_renew_a_lease_of_its_own(role: RoleName, key: str) -> None:
     other = f"$KV.{subjects.LEASE_BUCKET}.{subjects.lease_key(key, 'store_0123456789abcdef')}"
     may = permissions_of(role, role)
-    assert any(matches(pattern, other) for pattern in may.publish)
+    assert any(subject_matches(pattern, other) for pattern in may.publish)
 
 
 @pytest.mark.parametrize("account", ["", "hub.A1B2."], ids=["", "js_ack_fc_v2"])
@@ -64,7 +64,7 @@ def test_an_agent_may_look_at_all_that_its_start_and_the_doctor_ask_for() -> Non
     may = permissions_of("agent", "agent").publish
     assert denied({"publish": {"allow": may}}, NEEDED) == []
     for stream in topology(shared=True).streams:
-        assert any(matches(pattern, f"$JS.API.STREAM.INFO.{stream.name}") for pattern in may), stream.name
+        assert any(subject_matches(pattern, f"$JS.API.STREAM.INFO.{stream.name}") for pattern in may), stream.name
 
 
 async def test_what_is_stored_by_several_gives_way_to_nothing_and_may_be_let_go_by_a_rule(link: NatsLink) -> None:

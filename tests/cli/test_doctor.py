@@ -268,7 +268,7 @@ def test_what_goes_to_another_machine_in_the_clear_is_known() -> None:
         (("tls://bus.example.org:4222",), ()),
         (("nats://localhost", "nats://[::1]:4222"), ()),
     ):
-        assert NatsSettings(urls=urls).in_the_clear == hosts
+        assert NatsSettings(urls=urls).plaintext_hosts == hosts
 
 
 ONE = "one-secret-for-two-doors"

@@ -12,7 +12,7 @@ from agent_service.store.opening import log_of_runs
 from agent_service.store.sqlite import RunStore
 from groundwork.archive.series import Series
 from groundwork.nats.embedded import EmbeddedNats
-from groundwork.nats.lease import Lease, Owner, Role, hold
+from groundwork.nats.lease import Lease, Owner, Role, hold_lease
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Misconfigured
 from groundwork.service.foundations import Ground
@@ -109,7 +109,7 @@ async def test_agents_at_work_and_a_bus_for_one_are_refused_and_the_store_is_not
 ) -> None:
     (tmp_path / "another").mkdir()
     role = Role(bucket=subjects.LEASE_BUCKET, key=subjects.lease_key("agent", "store_1"), command="")
-    async with hold(Lease(link, role, Owner.here(tmp_path / "another", ttl_s=10)), link):
+    async with hold_lease(Lease(link, role, Owner.here(tmp_path / "another", ttl_s=10)), link):
         refused = await store.left(store.one)
     assert (refused.code, "agents are at work" in refused.error["message"]) == (78, True)
     store.archive.mkdir()

@@ -195,7 +195,7 @@ def offering(catalog: Catalog) -> Offers:
 
 
 class Lease:
-    async def held(self) -> None: ...
+    async def ensure_held(self) -> None: ...
 
 
 class World:

@@ -7,7 +7,7 @@ import pytest
 
 from groundwork.nats.buckets import ArtifactBucket, StoredArtifact
 from groundwork.nats.link import NatsLink
-from groundwork.nats.publishing import Refused
+from groundwork.nats.publishing import BusRefused
 from groundwork.nats.topology import Topology, object_bucket, set_up
 from groundwork.service.errors import NoRoom
 
@@ -60,7 +60,7 @@ async def test_the_list_has_what_begins_with_the_prefix_in_order(bucket: Artifac
     "key", ["", "/a", "a/", "a//b", "../a", "a/../b", ".hidden", "a/.b", "a b", "é", "a\n", "a\x00", "a\\b", "a" * 201]
 )
 async def test_a_key_that_is_no_path_of_plain_names_is_refused(bucket: ArtifactBucket, key: str) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(BusRefused):
         await bucket.put(key, b"", "text/plain")
-    with pytest.raises(Refused):
+    with pytest.raises(BusRefused):
         await bucket.get(key)

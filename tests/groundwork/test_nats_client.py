@@ -130,7 +130,7 @@ async def test_a_link_that_leaves_a_server_comes_to_another(tmp_path: Path) -> N
         link = await connect(NatsSettings(urls=(f"nats://{first}", f"nats://{second}")))
         for times in range(1, 6):
             left = link.client.connected_url
-            await link.go_elsewhere()
+            await link.switch_server()
             await until(lambda times=times: link.reconnects == times and link.connected)  # type: ignore[misc]  # bound
             assert link.client.connected_url != left
         await link.close()

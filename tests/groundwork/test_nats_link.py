@@ -11,10 +11,10 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from pydantic import ValidationError
 
-from groundwork.nats.connection import SPARED
+from groundwork.nats.client import HARMLESS_DENIAL
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink, connect
-from groundwork.nats.publishing import Refused, check_message, read_ack
+from groundwork.nats.publishing import BusRefused, check_message, read_ack
 from groundwork.nats.settings import NatsSettings
 from groundwork.service.errors import Misconfigured, NoRoom, TryAgain, Unreachable
 from tests.kit.bus import a_stream, make_certificate, needs_openssl, server_with
@@ -41,8 +41,8 @@ async def test_a_stream_that_gets_room_in_time_stores_the_waiting_message(link: 
 
 @pytest.mark.parametrize("headers", [{"bad name": "x"}, {"Name": "\ud800"}])
 async def test_headers_that_cannot_be_sent_are_refused(link: NatsLink, headers: dict[str, str]) -> None:
-    for said in (link.publish, link.tell):
-        with pytest.raises(Refused):
+    for said in (link.publish, link.emit):
+        with pytest.raises(BusRefused):
             await said("work.a", b"", msg_id="one", headers=headers)
 
 
@@ -50,7 +50,7 @@ async def test_a_message_of_the_largest_size_is_stored_and_a_larger_one_does_not
     await a_stream(link, max_bytes=1 << 24)
     room = link.max_payload - OVERHEAD
     await link.publish("work.a", b"x" * room, msg_id="one", headers={"Run": "r1"})
-    with pytest.raises(Refused):
+    with pytest.raises(BusRefused):
         await link.publish("work.a", b"x" * (room + 1), msg_id="two", headers={"Run": "r1"})
     assert (link.connected, await stored(link)) == (True, 1)
 
@@ -68,7 +68,7 @@ async def test_what_could_not_be_published_in_time_is_not_sent_later(nats_server
 
 
 async def test_a_link_that_the_server_closed_for_good_says_so(link: NatsLink) -> None:
-    lost = asyncio.create_task(link.until_lost())
+    lost = asyncio.create_task(link.wait_closed())
     await link.send("a" * 5000, b"")  # beyond what publish and tell let through
     with pytest.raises(Unreachable):
         await asyncio.wait_for(lost, 5.0)
@@ -79,7 +79,7 @@ async def test_a_link_that_the_server_closed_for_good_says_so(link: NatsLink) ->
 async def test_a_message_whose_id_somebody_else_has_taken_goes_out_under_the_next_one(link: NatsLink) -> None:
     await a_stream(link)
     taken: list[None] = []
-    link.id_was_taken = lambda: taken.append(None)
+    link.on_id_conflict = lambda: taken.append(None)
     await link.publish("work.theirs", b"theirs", msg_id="one", headers={})
     await link.publish("work.ours", b"theirs", msg_id="one", headers={})
     ours = await link.publish("work.ours", b"ours", msg_id="one", headers={})
@@ -165,7 +165,7 @@ async def test_a_denied_subject_is_told_at_once_and_harms_no_other(tmp_path: Pat
     ],
 )
 def test_what_is_denied_matters_where_more_than_a_look_or_an_answer_is(subject: str, *, matters: bool) -> None:
-    assert bool(SPARED.match(subject.lower())) is not matters
+    assert bool(HARMLESS_DENIAL.match(subject.lower())) is not matters
 
 
 NO_SUBJECTS = ("", ".", "a.", ".a", "a..b", "a.*", "a.>", ">", "a*", "a b", "a\tb", "a\r\nPUB b 0", "é", "a\x00")
@@ -176,7 +176,7 @@ def test_a_subject_that_the_server_would_not_take_is_refused_here() -> None:
     for subject in SUBJECTS:
         check_message(subject, b"", {}, limit=1000)
     for subject in (*NO_SUBJECTS, "a" * 256, "a\n"):
-        with pytest.raises(Refused):
+        with pytest.raises(BusRefused):
             check_message(subject, b"", {}, limit=1000)
 
 
@@ -187,10 +187,10 @@ def test_a_subject_that_the_server_would_not_take_is_refused_here() -> None:
         ((503, 10023), NoRoom),  # insufficient resources
         ((409, 10158), TryAgain),  # duplicate message id is in process
         ((503, 10008), TryAgain),  # temporarily unavailable
-        ((400, 10071), Refused),  # wrong last sequence
-        ((400, 10054), Refused),  # message size exceeds maximum
-        ("words", Refused),
-        ({"unknown": 1}, Refused),
+        ((400, 10071), BusRefused),  # wrong last sequence
+        ((400, 10054), BusRefused),  # message size exceeds maximum
+        ("words", BusRefused),
+        ({"unknown": 1}, BusRefused),
     ],
 )
 def test_an_error_says_whether_trying_again_can_help(answer: Any, kind: type[Exception]) -> None:

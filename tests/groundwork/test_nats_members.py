@@ -10,7 +10,7 @@ import pytest
 
 from groundwork.nats.buckets import ArtifactBucket
 from groundwork.nats.embedded import EmbeddedNats
-from groundwork.nats.lease import Held, Lease, Owner, Record, Role, Taken, look, may_join_anew
+from groundwork.nats.lease import Lease, LeaseHeld, LeaseLost, LeaseRecord, Owner, Role, may_rejoin, read_lease
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings
 from groundwork.nats.topology import Topology, key_value_bucket, object_bucket, set_up
@@ -49,8 +49,8 @@ def lease(link: NatsLink, name: str, ttl_s: float = TTL_S) -> Lease:
     return Lease(link, ROLE, owner(name, ttl_s), clock=uptime)
 
 
-async def record(link: NatsLink) -> Record:
-    found = await look(link, ROLE)
+async def record(link: NatsLink) -> LeaseRecord:
+    found = await read_lease(link, ROLE)
     assert found is not None
     return found
 
@@ -63,16 +63,16 @@ async def test_of_two_that_come_at_once_one_has_the_lease_and_the_other_is_told_
         wanted = lease(bus, name)
         await wanted.acquire()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(wanted.keep(), 0.6)
+            await asyncio.wait_for(wanted.keep_renewed(), 0.6)
         return wanted
 
     ends = await asyncio.gather(kept("one"), kept("two"), return_exceptions=True)
     (winner,) = [end for end in ends if isinstance(end, Lease)]
-    (refusal,) = [end for end in ends if isinstance(end, Held)]
+    (refusal,) = [end for end in ends if isinstance(end, LeaseHeld)]
     assert (await record(bus)).owner.holder in str(refusal).replace("/", "")
     for told in ("process 1 on here", "since 2026-11-22T10:00:00Z", "serve --take-over"):
         assert told in str(refusal)
-    await winner.held()
+    await winner.ensure_held()
 
 
 async def test_a_lease_that_is_not_renewed_is_the_newcomers_after_its_time_and_not_before(bus: NatsLink) -> None:
@@ -82,8 +82,8 @@ async def test_a_lease_that_is_not_renewed_is_the_newcomers_after_its_time_and_n
     before = await lease(bus, "two").acquire()
     assert uptime() - began > 0.5
     assert (before.owner.holder if before else "", (await record(bus)).owner.epoch) == ("one", 2)
-    with pytest.raises(Taken, match="process 1 on here with the store /two"):
-        await dead.held()
+    with pytest.raises(LeaseLost, match="process 1 on here with the store /two"):
+        await dead.ensure_held()
 
 
 @dataclass
@@ -97,7 +97,7 @@ class Sleeper:
     async def begin(self, ttl_s: float = 60) -> None:
         self.lease = Lease(self.link, ROLE, owner("one", ttl_s), clock=lambda: uptime() + self.slept)
         await self.lease.acquire()
-        self.link.guard_by(self.lease.held)
+        self.link.guard = self.lease.ensure_held
 
     async def remote_commits(self, server: EmbeddedNats) -> None:
         other = await connect(NatsSettings(urls=(server.url,)))
@@ -122,9 +122,9 @@ async def test_an_owner_that_slept_does_nothing_once_another_has_the_lease(
     sleeper = Sleeper(bus)
     await sleeper.begin()
     await sleeper.remote_commits(some_server)
-    with pytest.raises(Taken):
+    with pytest.raises(LeaseLost):
         await act(bus)
-    assert not await bus.tell("work.b", b"", msg_id="b", headers={})
+    assert not await bus.emit("work.b", b"", msg_id="b", headers={})
     assert (await bus.jetstream.stream_info("WORK")).state.messages == 0
     assert await ArtifactBucket(bus, "files").list() == []
 
@@ -165,16 +165,16 @@ async def test_a_bus_that_lost_its_newest_records_does_not_cost_the_owner_its_le
     lost = {"holder": "nobody", "host": "here", "pid": 1, "store": "/nobody", "since": "", "ttl_s": 1, "epoch": 1}
     await bus.swap(ROLE.subject, json.dumps(lost).encode(), after=(await record(bus)).seq)
     slept = 60
-    await kept.held()
+    await kept.ensure_held()
     assert ((await record(bus)).owner.holder, old.epoch) == ("two", 1)
 
 
 async def test_the_whole_role_is_refused_to_one_while_others_share_it_and_the_other_way_round(bus: NatsLink) -> None:
     async with joined(bus, ROLE, owner("a")):
-        assert not bus.alone  # what others have in hand is not asked back
+        assert not bus.exclusive  # what others have in hand is not asked back
         with pytest.raises(Misconfigured, match="store is shared"):
             await refuse_members(bus, ROLE)
-    bus.guard_by(_nothing)
+    bus.guard = _nothing
     await refuse_members(bus, ROLE)
     whole = lease(bus, "one")
     await whole.acquire()
@@ -186,7 +186,7 @@ async def test_the_whole_role_is_refused_to_one_while_others_share_it_and_the_ot
 
 async def test_a_member_does_not_take_itself_for_alone(bus: NatsLink) -> None:
     async with joined(bus, ROLE, owner("a")):
-        assert not bus.alone
+        assert not bus.exclusive
 
 
 async def test_a_member_whose_record_is_taken_from_it_ends_and_may_join_anew(bus: NatsLink) -> None:
@@ -195,14 +195,14 @@ async def test_a_member_whose_record_is_taken_from_it_ends_and_may_join_anew(bus
             await asyncio.Event().wait()
 
     async def has_joined() -> bool:
-        return await look(bus, ROLE.of_member("a")) is not None
+        return await read_lease(bus, ROLE.member("a")) is not None
 
     staying = asyncio.create_task(stay())
     await until(has_joined)
-    await Lease(bus, ROLE.of_member("a"), owner("b"), clock=uptime).acquire(take_over=True)
+    await Lease(bus, ROLE.member("a"), owner("b"), clock=uptime).acquire(take_over=True)
     with pytest.raises(BaseExceptionGroup) as ended:
         await staying
-    assert may_join_anew(ended.value)
+    assert may_rejoin(ended.value)
 
 
 async def _nothing() -> None: ...

@@ -108,7 +108,7 @@ async def test_only_a_process_that_is_alone_asks_for_as_many_messages_as_it_has_
         batches.append(json.loads(message.data)["batch"])
 
     await link.subscribe("$JS.API.CONSUMER.MSG.NEXT.WORK.workers", note)
-    link.alone = alone
+    link.exclusive = alone
     async with consuming(link, seen, slots=100):
         await publish(link, *map(str, range(150)))
         await until(lambda: len(seen.finished) == 150)
@@ -170,7 +170,7 @@ async def taken_and_dropped(link: NatsLink, number: int) -> list[Msg]:
     async def take(message: Msg) -> None:
         taken.append(message)
 
-    inbox = link.new_inbox()
+    inbox = link.client.new_inbox()
     await link.subscribe(inbox, take)
     request = json.dumps({"batch": number, "expires": 30_000_000_000}).encode()
     await link.send("$JS.API.CONSUMER.MSG.NEXT.WORK.workers", request, reply=inbox)
@@ -196,7 +196,7 @@ async def test_where_several_share_the_consumer_what_another_has_in_hand_is_left
 async def test_who_is_alone_gets_at_once_what_a_dead_process_had_in_hand_but_not_what_it_had_acknowledged(
     link: NatsLink, seen: Seen
 ) -> None:
-    link.alone = True
+    link.exclusive = True
     for body in "abcd":
         await publish(link, body)
     messages = await taken_and_dropped(link, 4)
@@ -214,16 +214,16 @@ Deed = Callable[[PullAccount], None]
 
 
 def asked(number: int) -> Deed:
-    return lambda account: account.asked(number, now=100.0)
+    return lambda account: account.on_pull(number, now=100.0)
 
 
 def arrived(now: float) -> Deed:
-    return lambda account: account.arrived(now)
+    return lambda account: account.on_message(now)
 
 
 def told(now: float, generation: int = 1, **status: str) -> Deed:
     said = {name.replace("_", "-"): text for name, text in status.items()}
-    return lambda account: account.told(generation, said, now)
+    return lambda account: account.on_status(generation, said, now)
 
 
 def anew(account: PullAccount) -> None:
@@ -275,4 +275,4 @@ def test_a_pull_account_knows_what_to_ask_for_and_when_to_doubt(
     account = PullAccount(slots, last=0.0, ahead=slots, expires_s=EXPIRES_ALONE_S)
     for deed in deeds:
         deed(account)
-    assert (account.to_ask(busy), account.trouble, account.silent(LATE)) == (to_ask, trouble, silent_at_last)
+    assert (account.batch_size(busy), account.trouble, account.is_silent(LATE)) == (to_ask, trouble, silent_at_last)

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from groundwork.nats.following import Sight
+from groundwork.nats.following import StreamSight
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import StoredMessage
-from groundwork.nats.shared_log import Moved, SharedLog
+from groundwork.nats.shared_log import AppendConflict, SharedLog
 from groundwork.nats.topology import StreamSpec, Topology, set_up
 from groundwork.sqlite.file import open_file
 from groundwork.sqlite.replica import Replica
@@ -54,7 +54,7 @@ async def test_a_large_fact_is_gone_with_its_parts_and_one_that_lost_is_none(log
     await log.purge("facts.large")
     assert (await log.newest("facts.large"), await log.end()) == (None, 0)
     seq = await log.append("facts.large", b"won", after=0)
-    with pytest.raises(Moved):
+    with pytest.raises(AppendConflict):
         await log.append("facts.large", LARGE, after=0)
     async with _copied(log, tmp_path) as copy:
         await copy.replica.caught_up()
@@ -107,12 +107,12 @@ def _forget(connection: sqlite3.Connection) -> None:
     connection.execute("DELETE FROM bodies")
 
 
-def _seen(first_seq: int, last_seq: int, *, reconnects: int = 0, day: int = 21) -> Sight:
-    return Sight(reconnects, datetime(2026, 11, day, tzinfo=UTC), first_seq, last_seq)
+def _seen(first_seq: int, last_seq: int, *, reconnects: int = 0, day: int = 21) -> StreamSight:
+    return StreamSight(reconnects, datetime(2026, 11, day, tzinfo=UTC), first_seq, last_seq)
 
 
 @pytest.mark.parametrize(
-    ("before", "now", "may_have_forgotten"),
+    ("before", "now", "may_have_lost"),
     [
         pytest.param(_seen(1, 5), _seen(1, 5, reconnects=1), True, id="was away"),
         pytest.param(_seen(1, 5), _seen(1, 9, day=22), True, id="made anew"),
@@ -127,7 +127,7 @@ def _seen(first_seq: int, last_seq: int, *, reconnects: int = 0, day: int = 21) 
         pytest.param(_seen(6, 5), _seen(6, 8), False, id="used after it was emptied"),
     ],
 )
-def test_a_bus_may_have_forgotten_when_its_stream_lacks_what_it_had(
-    before: Sight, now: Sight, *, may_have_forgotten: bool
+def test_a_bus_may_have_lost_when_its_stream_lacks_what_it_had(
+    before: StreamSight, now: StreamSight, *, may_have_lost: bool
 ) -> None:
-    assert now.may_have_forgotten(before) is may_have_forgotten
+    assert now.may_have_lost(before) is may_have_lost

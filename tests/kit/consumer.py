@@ -9,14 +9,14 @@ import nats.errors
 
 from groundwork.nats.link import NatsLink
 from groundwork.nats.pull_loop import PullLoop
-from groundwork.nats.settling import DeadLetters, Delivery, Handler, Settling
+from groundwork.nats.settling import DeadLetters, Delivery, Handler, Settler
 from tests.kit.waiting import until
 
 
 async def consume(
     link: NatsLink, stream: str, durable: str, handler: Handler, dead: DeadLetters, *, slots: int
 ) -> None:
-    await PullLoop(Settling(link, stream, durable, handler, dead), slots=slots).run()
+    await PullLoop(Settler(link, stream, durable, handler, dead), slots=slots).run()
 
 
 @contextlib.asynccontextmanager
@@ -24,7 +24,7 @@ async def consuming(
     link: NatsLink, handler: Handler, *, dead: DeadLetters | None = None, slots: int = 10, **how: Any
 ) -> AsyncIterator[PullLoop]:
     """Serves the consumer `workers` of the stream WORK. `how` holds options of PullLoop."""
-    settling = Settling(link, "WORK", "workers", handler, dead or DeadLetters("work.dead"))
+    settling = Settler(link, "WORK", "workers", handler, dead or DeadLetters("work.dead"))
     loop = PullLoop(settling, slots=slots, **how)
     running = asyncio.create_task(loop.run())
     try:

@@ -20,8 +20,8 @@ from agent_service.store.database import open_database
 from agent_service.store.rows import apply_message
 from agent_service.store.shared import SharedStore
 from groundwork.nats.following import Batch
-from groundwork.nats.publishing import StoredMessage, matches
-from groundwork.nats.shared_log import ALL, Extent, Moved, SharedLog
+from groundwork.nats.publishing import StoredMessage, subject_matches
+from groundwork.nats.shared_log import ALL, AppendConflict, Extent, SharedLog
 from groundwork.service.errors import NoRoom, TryAgain
 from groundwork.sqlite.file import SqliteFile
 from groundwork.sqlite.replica import Apply, Replica
@@ -47,7 +47,7 @@ class MemoryLog(SharedLog):
         self, subject: str, body: bytes, *, after: int | None, headers: Mapping[str, str] = {}, among: str = ""
     ) -> int:
         if after is not None and after != self.position_of(among or subject):
-            raise Moved(f"{subject} has moved on")
+            raise AppendConflict(f"{subject} has moved on")
         self._last += 1
         self.facts.append(StoredMessage(seq=self._last, subject=subject, body=body, headers=headers, at=NOON))
         self._news.set()
@@ -55,15 +55,15 @@ class MemoryLog(SharedLog):
         return self._last
 
     def position_of(self, subject: str) -> int:
-        return next((fact.seq for fact in reversed(self.facts) if matches(subject, fact.subject)), 0)
+        return next((fact.seq for fact in reversed(self.facts) if subject_matches(subject, fact.subject)), 0)
 
     async def newest(self, subject: str) -> StoredMessage | None:
         await asyncio.sleep(0)
-        return next((fact for fact in reversed(self.facts) if matches(subject, fact.subject)), None)
+        return next((fact for fact in reversed(self.facts) if subject_matches(subject, fact.subject)), None)
 
     async def read(self, subject: str, after: int, most: int = ALL) -> list[StoredMessage]:
         await asyncio.sleep(0)
-        return [fact for fact in self.facts if fact.seq > after and matches(subject, fact.subject)][:most]
+        return [fact for fact in self.facts if fact.seq > after and subject_matches(subject, fact.subject)][:most]
 
     async def end(self) -> int:
         return self._last
@@ -105,7 +105,7 @@ class MemoryCopy(Replica):
             if self.store:
                 self.store.applied(facts)
             async with self._moved:
-                self.reached = batch.upto
+                self.reached = batch.last_seq
                 self._moved.notify_all()
         raise AssertionError("a log has no end")
 

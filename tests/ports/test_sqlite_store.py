@@ -17,7 +17,7 @@ from agent_service.run.lines import RunFilter
 from agent_service.store.database import FILE, load_queries, open_database
 from agent_service.store.index import SEARCHED_AT_ONCE
 from agent_service.store.sqlite import RunStore
-from groundwork.nats.lease import Taken
+from groundwork.nats.lease import LeaseLost
 from groundwork.service.errors import Failure, Misconfigured, TryAgain
 from groundwork.sqlite.file import SqliteFile
 from tests.kit.disks import watched_disk
@@ -214,7 +214,11 @@ class Lease:
 async def test_an_agent_that_may_have_lost_its_bus_takes_nothing_new_and_goes_on_until_another_has_it(
     tmp_path: Path,
 ) -> None:
-    lease, away, taken = Lease(), TryAgain("the bus cannot be asked"), Taken("another agent has taken this bus over")
+    lease, away, taken = (
+        Lease(),
+        TryAgain("the bus cannot be asked"),
+        LeaseLost("another agent has taken this bus over"),
+    )
     first, *others = whole_run(1)
     async with RunStore.open(tmp_path, lease.held) as store:
         for lease.error in (away, taken):

@@ -16,9 +16,9 @@ from agent_service.cli.doctor.tools import gateway
 from agent_service.history.text import duration, ok, warning, wrong
 from agent_service.settings import AgentSettings
 from groundwork.nats import link as nats_link
-from groundwork.nats.lease import Record, Role, look, look_at_all
+from groundwork.nats.lease import LeaseRecord, Role, read_lease, read_member_leases
 from groundwork.nats.link import NatsLink
-from groundwork.nats.publishing import matches
+from groundwork.nats.publishing import subject_matches
 from groundwork.nats.settings import NatsSettings
 from groundwork.nats.topology import Deviation, Topology, check_topology, info_of
 from groundwork.service.errors import Failure, Misconfigured, Unreachable
@@ -132,7 +132,8 @@ async def _leases(link: NatsLink, settings: AgentSettings, role: Role) -> AsyncI
     """Reports who is at work: the holder of the lease, or each process of a shared store with its own lease."""
     name = f"{role.key} lease"
     try:
-        record, several = await look(link, role), [one for one in await look_at_all(link, role) if not one.free]
+        record = await read_lease(link, role)
+        several = [one for one in await read_member_leases(link, role) if not one.free]
     except Failure as error:
         yield wrong(name, str(error), remedy=f"run `agentic setup`, or {PERMISSION}")
         return
@@ -149,7 +150,7 @@ async def _leases(link: NatsLink, settings: AgentSettings, role: Role) -> AsyncI
         yield ok(name, _holder(record) if record else "not held by any process yet")
 
 
-def _holder(record: Record) -> str:
+def _holder(record: LeaseRecord) -> str:
     ago = duration(timedelta(seconds=record.age_s))
     if not record.free:
         return f"{record.owner}, renewed {ago} ago, epoch {record.owner.epoch}"
@@ -210,8 +211,8 @@ async def login(bus: NatsSettings) -> Finding:
         await stranger.close()
         text = "the bus takes connections without a login: each may answer for tools, approve and cancel"
         return warning("login", text, remedy=remedy)
-    if bus.in_the_clear:
-        text = f"messages to {', '.join(bus.in_the_clear)} are not encrypted, nor are passwords"
+    if bus.plaintext_hosts:
+        text = f"messages to {', '.join(bus.plaintext_hosts)} are not encrypted, nor are passwords"
         return warning("login", text, remedy="use tls:// in nats.urls, and nats.tls_ca")
     return ok("login", "connections without one are refused")
 
@@ -234,6 +235,6 @@ def denied(permissions: Mapping[str, Any], wanted: Iterable[str] = NEEDED) -> li
     allow, deny = publish.get("allow") or (">",), publish.get("deny") or ()
 
     def fits(patterns: Iterable[str], subject: str) -> bool:
-        return any(matches(pattern, subject) for pattern in patterns)
+        return any(subject_matches(pattern, subject) for pattern in patterns)
 
     return [subject for subject in wanted if not fits(allow, subject) or fits(deny, subject)]

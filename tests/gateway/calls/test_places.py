@@ -16,7 +16,7 @@ from ductile_gateway.bus.ownership import ROLE, BusOwnership
 from ductile_gateway.bus.permits import NatsPermits
 from ductile_gateway.calls.admission import Slots
 from ductile_gateway.calls.call import Intent
-from groundwork.nats.lease import Lease, Owner, Taken
+from groundwork.nats.lease import Lease, LeaseLost, Owner
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import Topology, key_value_bucket, set_up
 from groundwork.service.errors import TryAgain
@@ -149,7 +149,7 @@ class Gateways:
 
 async def lives(link: NatsLink, folder: Path, name: str) -> Lease:
     owner = replace(Owner.here(folder, ttl_s=60), holder=name)
-    lease = Lease(link, ROLE.of_member(name), owner)
+    lease = Lease(link, ROLE.member(name), owner)
     await lease.acquire()
     return lease
 
@@ -217,7 +217,7 @@ async def test_a_gateway_whose_lease_lapsed_is_made_to_do_nothing_more_and_one_t
     with pytest.raises(TryAgain, match="another gateway carries it out"):
         await ownership.lost(intent, anywhere=True)
     silent = replace(Owner.here(tmp_path, ttl_s=0.2), holder="c")
-    stopped = Lease(link, ROLE.of_member("c"), silent)
+    stopped = Lease(link, ROLE.member("c"), silent)
     await stopped.acquire()
     await until(lambda: bool(stopped.trouble))
     lost = replace(intent, by="c")
@@ -228,7 +228,7 @@ async def test_a_gateway_whose_lease_lapsed_is_made_to_do_nothing_more_and_one_t
         return False
 
     await until(is_lost)
-    with pytest.raises(Taken):
-        await stopped.held()
+    with pytest.raises(LeaseLost):
+        await stopped.ensure_held()
     with pytest.raises(TryAgain, match="may be back soon"):
         await ownership.lost(lost, anywhere=False)

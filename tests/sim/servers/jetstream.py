@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from groundwork.nats import publishing
 from tests.sim.machines.time import Scheduler
 
-matches = lru_cache(maxsize=1 << 16)(publishing.matches)
+matches = lru_cache(maxsize=1 << 16)(publishing.subject_matches)
 
 HEAD, END = b"NATS/1.0\r\n", b"\r\n"
 NS = 1e9

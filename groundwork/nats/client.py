@@ -1,15 +1,15 @@
-"""The client of nats-py, with what it does not do; and what is known of its connection.
+"""nats-py's client with its gaps closed, and the state of its connection.
 
-- Where TLS was asked for, nothing is told to a server without it: nats-py logs in in the clear.
-- An answer goes only to a subject where clients listen for answers: any other would have us say what its asker may not.
-- A caller that is cancelled while its answer comes is cancelled: the timed wait of nats-py may lose that (Python 3.11).
-- A server that was left, or that hung up, is the last to be asked again.
-- A flush that was given up breaks nothing: nats-py ends its reading when the server's answer comes after all.
+- Where TLS is required, a server without it is told nothing: nats-py would log in in the clear.
+- Replies go only to inboxes: any other reply subject would make us publish where the sender may not.
+- A caller that is cancelled as its answer arrives is cancelled: nats-py's timed wait may lose that (Python 3.11).
+- A server that was left, or that hung up, is tried last.
+- An abandoned flush breaks nothing: nats-py would stop reading once the server's answer comes after all.
 - One subscription receives all answers: nats-py makes an id, an inbox and a timed wait for each request.
-- Headers are read at once: nats-py makes a call for each letter of a name.
+- Headers are parsed in one pass: nats-py makes a call for each letter of a name.
 
-It overrides private parts of nats-py; tests on real servers notice when these change. While a server is away the client
-reports the same failure four times a second: the first is logged.
+It overrides private parts of nats-py; tests on real servers notice when these change. While a server is away nats-py
+reports the same error four times a second: only the first is logged.
 """
 
 import asyncio
@@ -23,26 +23,26 @@ import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from groundwork.nats.publishing import Refused
+from groundwork.nats.publishing import BusRefused
 from groundwork.service.errors import Failure, Misconfigured, TryAgain, Unreachable
 from groundwork.service.json_log import Outage
 from groundwork.service.machine import monotonic
 
 T = TypeVar("T")
 
-_TEXT = re.compile(r'permissions violation for (publish|subscription) to "([^"]+)"')
-
-
-SPARED = re.compile(r"\$js\.api\.(?!consumer\.msg\.next\.)|\$js\.fc\.|\$sys\.|\$srv|_inbox|_r_")
-"""How subjects begin where a denial only keeps a look from being taken, or an answer from being given. The server tells
-them in lower case."""
-
-
+HARMLESS_DENIAL = re.compile(r"\$js\.api\.(?!consumer\.msg\.next\.)|\$js\.fc\.|\$sys\.|\$srv|_inbox|_r_")
+"""Prefixes of subjects, in lower case as the server reports them, whose denial only prevents a query or a reply."""
 INBOX = "_INBOX"
-ANSWERS = (INBOX.encode(), b"_R_.")
-"""How subjects begin where answers are heard: in the account, and from another one."""
-OF_JETSTREAM = (b"$JS.ACK.", b"$JS.FC.")
-"""Where what was delivered to our own inbox is acknowledged."""
+REPLY_SUBJECTS = (INBOX.encode(), b"_R_.")
+"""Inboxes of this account, and of others."""
+JETSTREAM_REPLIES = (b"$JS.ACK.", b"$JS.FC.")
+"""Acknowledgements of what was delivered to our own inbox."""
+MOST_DENIALS = 100
+DENIED_FOR_S = 60.0
+_VIOLATION = re.compile(r'permissions violation for (publish|subscription) to "([^"]+)"')
+_LOST_CONNECTION = (nats.errors.UnexpectedEOF, nats.errors.StaleConnectionError, ConnectionError)
+
+log = logging.getLogger(__name__)
 
 
 class NotEncrypted(nats.errors.Error):
@@ -53,16 +53,7 @@ class NotEncrypted(nats.errors.Error):
         )
 
 
-MOST_DENIALS = 100
-DENIED_FOR_S = 60.0
-_OF_A_LOST_CONNECTION = (nats.errors.UnexpectedEOF, nats.errors.StaleConnectionError, ConnectionError)
-
-log = logging.getLogger(__name__)
-
-
 class BusClient(Client):
-    """`listen` comes once, after `connect` with its `callbacks`."""
-
     def __init__(self, *, encrypted: bool, clock: Callable[[], float] = monotonic) -> None:
         super().__init__()
         self._encrypted = encrypted
@@ -71,15 +62,25 @@ class BusClient(Client):
         self._last_logged = ""
         self._prefix = ""
         self._numbers = itertools.count(1)
-        self._asked: dict[str, tuple[str, asyncio.Future[Msg], Callable[[Msg], bool]]] = {}
-        self._denials: dict[tuple[str, str], float] = {}  # and when it was denied at last
+        self._asked: dict[str, tuple[str, asyncio.Future[Msg], Callable[[Msg], bool] | None]] = {}
+        self._denials: dict[tuple[str, str], float] = {}
+        """Operation and subject, with the time of the last denial."""
         self.logged_in = False
-        self.closing = False  # by ourselves
+        self.closing = False
+        """True once this process closes the connection."""
         self.up = asyncio.Event()
         self.gone = asyncio.Event()
         self.trouble = ""
 
-    async def listen(self) -> None:
+    async def open(self, options: dict[str, Any]) -> None:
+        """Connects with nats-py's `options`. Raises Misconfigured, and as `connect` does."""
+        await self.connect(
+            **options,
+            error_cb=self._on_error,
+            disconnected_cb=self._on_disconnect,
+            reconnected_cb=self._on_reconnect,
+            closed_cb=self._on_close,
+        )
         self._prefix = self.new_inbox() + "."
         await self.subscribe(self._prefix + "*", cb=self._on_answer)
         self.logged_in = True
@@ -89,18 +90,18 @@ class BusClient(Client):
         self,
         subject: str,
         body: bytes,
-        headers: dict[str, str] | None,
+        headers: dict[str, str] | None = None,
         *,
         within_s: float,
-        goes_on: Callable[[Msg], bool] = lambda _: False,
+        more_follow: Callable[[Msg], bool] | None = None,
     ) -> Msg:
-        """The last answer to a message; `goes_on` says of each whether another follows. Raises as `put`, TryAgain, and
-        Misconfigured where this login is denied the subject."""
+        """Last answer to a message. `more_follow` is called with each answer and returns True if another follows.
+        Raises as `put` does, TryAgain, and Misconfigured where this login is denied the subject."""
         address = f"{self._prefix}{next(self._numbers)}"
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Msg] = loop.create_future()
-        self._asked[address] = (subject, answer, goes_on)
-        alarm = loop.call_later(within_s, _give_up, answer, TryAgain("no answer in time"))
+        self._asked[address] = (subject, answer, more_follow)
+        alarm = loop.call_later(within_s, _fail, answer, TryAgain("no answer in time"))
         try:
             await self.put(subject, body, reply=address, headers=headers)
             return await answer
@@ -109,7 +110,7 @@ class BusClient(Client):
             del self._asked[address]
 
     async def put(self, subject: str, body: bytes, *, reply: str = "", headers: dict[str, str] | None = None) -> None:
-        """Publishes, unchecked. Raises TryAgain while disconnected, Unreachable for good, and Refused."""
+        """Publishes without checks. Raises TryAgain while disconnected, Unreachable once closed, and BusRefused."""
         try:
             await self.publish(subject, body, reply=reply, headers=headers)
         except nats.errors.OutboundBufferLimitError as error:
@@ -117,46 +118,35 @@ class BusClient(Client):
         except nats.errors.ConnectionClosedError as error:
             raise self.closed_for_good() from error
         except (nats.errors.Error, UnicodeError) as error:
-            raise Refused(f"not a message for {subject}: {error}") from error
+            raise BusRefused(f"not a message for {subject}: {error}") from error
 
     def closed_for_good(self) -> Unreachable:
         return Unreachable(f"NATS closed the connection for good ({self.trouble}): restart the service")
 
-    async def _on_answer(self, message: Msg) -> None:
-        if message.subject in self._asked:
-            _, answer, goes_on = self._asked[message.subject]
-            if not goes_on(message) and not answer.done():
-                answer.set_result(message)
-
     @property
     def denials(self) -> tuple[tuple[str, str], ...]:
-        """What was denied in the last DENIED_FOR_S seconds: deed and subject. A server that has been told better says
-        nothing of it."""
+        """Operations and subjects denied in the last DENIED_FOR_S seconds: the server does not tell when a permission
+        was granted."""
         return tuple(denial for denial, at in self._denials.items() if self._clock() - at < DENIED_FOR_S)
 
-    @property
-    def callbacks(self) -> dict[str, Any]:
-        return {
-            "error_cb": self._on_error,
-            "disconnected_cb": self._on_disconnect,
-            "reconnected_cb": self._on_reconnect,
-            "closed_cb": self._on_close,
-        }
+    async def _on_answer(self, message: Msg) -> None:
+        if message.subject in self._asked:
+            _, answer, more_follow = self._asked[message.subject]
+            if not (more_follow and more_follow(message)) and not answer.done():
+                answer.set_result(message)
 
     async def _on_error(self, error: Exception) -> None:
         self.trouble = str(error) or type(error).__name__
         if "permissions violation" in self.trouble:
             self._note_violation(self.trouble.removeprefix("nats: "))
-        # Raised from here it ends the client's first attempt to connect, which would go on for ever.
+        # An exception raised here ends the client's first attempt to connect, which would go on forever.
         if "authorization violation" in self.trouble.lower() and not self.logged_in:
             raise Misconfigured("the login is refused. Check user, password, token, nkey or credentials")
         if isinstance(error, NotEncrypted) and not self.logged_in:
             raise Misconfigured(self.trouble)
         if self.logged_in and not self.up.is_set():
             self._note_outage()
-        elif isinstance(error, _OF_A_LOST_CONNECTION):
-            return  # what follows says more
-        elif self.trouble != self._last_logged:
+        elif not isinstance(error, _LOST_CONNECTION) and self.trouble != self._last_logged:
             self._last_logged = self.trouble
             log.warning("NATS: %s", self.trouble)
 
@@ -165,38 +155,35 @@ class BusClient(Client):
             self._outage.goes_on(self.trouble or "the connection was lost")
 
     def _note_violation(self, violation: str) -> None:
-        if not (found := _TEXT.search(violation)):
+        if not (found := _VIOLATION.search(violation)):
             return
-        deed, subject = found.groups()
-        self._denials[deed, subject] = self._clock()
+        operation, subject = found.groups()
+        self._denials[operation, subject] = self._clock()
         if len(self._denials) > MOST_DENIALS:
             del self._denials[next(iter(self._denials))]
-        if deed == "publish":
+        if operation == "publish":
             error = Misconfigured(f"NATS denies us this subject: {violation}. Give this user the permission")
-            self._fail(error, subject=subject)
+            for asked, answer, _ in self._asked.values():
+                if asked.lower() == subject:
+                    _fail(answer, error)
 
     async def _on_disconnect(self) -> None:
-        self._lost(TryAgain("the connection to NATS was lost before the answer came"))
+        self._lose(TryAgain("the connection to NATS was lost before the answer came"))
 
     async def _on_reconnect(self) -> None:
         self.up.set()
         self._last_logged = ""
-        self._note_outage()  # which nothing has told yet where it was got back at the first try
+        self._note_outage()  # not noted yet if the first attempt succeeded
         self._outage.over()
 
     async def _on_close(self) -> None:
         self.gone.set()
-        self._lost(self.closed_for_good())
+        self._lose(self.closed_for_good())
 
-    def _lost(self, error: Failure) -> None:
+    def _lose(self, error: Failure) -> None:
         self.up.clear()
-        self._fail(error)
-
-    def _fail(self, error: Failure, *, subject: str | None = None) -> None:
-        """Every answer fails at once, or those to `subject`, which the server tells in lower case."""
-        for asked, answer, _ in self._asked.values():
-            if subject is None or asked.lower() == subject:
-                _give_up(answer, error)
+        for _, answer, _ in self._asked.values():
+            _fail(answer, error)
 
     def _connect_command(self) -> bytes:
         if self._encrypted and not self._speaks_tls():
@@ -219,15 +206,18 @@ class BusClient(Client):
         await super()._process_info(info, initial_connection)
 
     async def request(self, *args: Any, **options: Any) -> Msg:
-        return (await apart(super().request(*args, **options))).result()
+        return (await in_own_task(super().request(*args, **options))).result()
 
     def _build_message(
         self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: dict[str, str] | None
     ) -> Msg:
-        if reply and not reply.startswith(ANSWERS) and not self._is_delivery(sid, reply):
+        if reply and not reply.startswith(REPLY_SUBJECTS) and not self._is_delivery(sid, reply):
             reply = b""
         message: Msg = super()._build_message(sid, subject, reply, data, headers)
         return message
+
+    def _is_delivery(self, sid: int, reply: bytes) -> bool:
+        return reply.startswith(JETSTREAM_REPLIES) and sid in self._subs and self._subs[sid].subject.startswith(INBOX)
 
     @staticmethod
     def _parse_header_lines(raw: bytes) -> dict[str, str]:
@@ -237,9 +227,6 @@ class BusClient(Client):
             if colon:
                 headers[name.strip()] = value.strip()
         return headers
-
-    def _is_delivery(self, sid: int, reply: bytes) -> bool:
-        return reply.startswith(OF_JETSTREAM) and sid in self._subs and self._subs[sid].subject.startswith(INBOX)
 
     async def _select_next_server(self) -> None:
         left = self._current_server
@@ -254,17 +241,18 @@ class BusClient(Client):
         await super()._process_pong()
 
 
-async def apart(work: Coroutine[Any, Any, T], *, within_s: float | None = None) -> "asyncio.Task[T]":
-    """In a task of its own: the client's timed wait may lose a cancel that comes with the answer (Python 3.11)."""
-    doing = asyncio.create_task(work)
-    doing.add_done_callback(lambda done: done.cancelled() or done.exception())
+async def in_own_task(work: Coroutine[Any, Any, T], *, within_s: float | None = None) -> "asyncio.Task[T]":
+    """Runs `work` in a task that is cancelled on return: nats-py's timed wait may lose a cancel that comes with the
+    answer (Python 3.11)."""
+    task = asyncio.create_task(work)
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
     try:
-        await asyncio.wait({doing}, timeout=within_s)
+        await asyncio.wait({task}, timeout=within_s)
     finally:
-        doing.cancel()
-    return doing
+        task.cancel()
+    return task
 
 
-def _give_up(answer: asyncio.Future[Msg], error: Failure) -> None:
+def _fail(answer: asyncio.Future[Msg], error: Failure) -> None:
     if not answer.done():
         answer.set_exception(error)

@@ -173,7 +173,7 @@ class RunCalls:
         return shown.model_copy(update={"stopped": stopped})
 
     async def standing(self, run_id: str) -> StandingAnswer:
-        state = await self.intake.current(run_id)
+        state = await self.intake.turns.current(run_id)
         if state is None:
             raise await absent(self.store, run_id)
         stopped = "" if state.final else self.intake.admission.kill_switch.stopped_by
@@ -270,4 +270,4 @@ class RunCalls:
         return await self.troubles.of(executor, run_id=state.run_id, step=state.pending.step)
 
     def _follow(self, transition: Transition | None) -> None:
-        self.background.start(self.intake.follow(transition))
+        self.background.start(self.intake.turns.follow(transition))

@@ -197,7 +197,7 @@ class NatsIntake:
     async def _failure(self, delivery: Delivery, error: Exception) -> Exception | None:
         """The error that settles the message; None if it is dropped."""
         if isinstance(error, UnknownRun):
-            if await self._intake.is_gone(error.run_id):
+            if await self._intake.turns.tombstone(error.run_id):
                 facts = {"run_id": error.run_id, "subject": delivery.subject}
                 log.info("a message is dropped: its run is kept no longer", extra=facts)
                 return None

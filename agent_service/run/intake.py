@@ -6,7 +6,6 @@ else its place in the stream: delivered or published twice, it is one run. An un
 with a reason and nothing is stored; an unreadable result with a readable correlation ends its run's wait.
 """
 
-import asyncio
 import hashlib
 import json
 from contextlib import suppress
@@ -18,7 +17,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from agent_service.admission.callers import BUS
 from agent_service.admission.granting import LimitPolicy, LimitRefused, check_caps, grant
 from agent_service.admission.limits import Admission
-from agent_service.core.brief import Brief, Limits, Parent
+from agent_service.core.brief import Brief, Parent
 from agent_service.core.events import (
     CancelRequested,
     RunStarted,
@@ -75,10 +74,6 @@ class Intake:
     incoming: IncomingMetrics
     clock: Clock
 
-    @property
-    def accepted(self) -> asyncio.Event:
-        return self.turns.accepted
-
     async def receive(self, arrival: InboundMessage) -> None:
         """Handles one message with its whole turn; a start only until its run is durable. Raises TryAgain, or
         InvalidMessage (dead letter; its kind UnknownRun may pass by itself).
@@ -94,14 +89,9 @@ class Intake:
             case AgenticStart() as start:
                 await self._on_start(arrival, start, _wake_id(start, envelope.dedupe_key, arrival))
             case Cancel() as cancel:
-                by = _sender(arrival)
-                await self.follow(_known(cancel.run_id, await self.cancel(cancel, by=by)))
+                await self.turns.follow(_known(cancel.run_id, await self.cancel(cancel, by=_sender(arrival))))
             case Signal() as signal:
-                by = _sender(arrival)
-                await self._on_signal(signal, by=by, said_at=arrival.at)
-
-    async def is_gone(self, run_id: str) -> bool:
-        return await self.turns.tombstone(run_id) is not None
+                await self._on_signal(signal, arrival)
 
     async def wake(
         self,
@@ -112,17 +102,40 @@ class Intake:
         by: str,
         payer: str = "",
         traceparent: str | None = None,
+        announce: bool = True,
     ) -> tuple[str, Transition | None]:
         """Stores a run; returns its id and the transition to perform. `known`: the wake id exists, so limits were
         granted before. `by`: caller, for the record. `payer`: owner of the quota. Raises LimitRefused, WakeConflict and
         TryAgain (Stopped too); then nothing is stored.
         """
+        new, policy = self.new_runs, self.new_runs.policy
+        if wake_id.startswith(WAKE_PREFIX):
+            raise LimitRefused("wake_id", f"may not begin with {WAKE_PREFIX}, which names runs that a run started")
+        depth, limits = 0, policy.defaults
+        at, run_id = self.clock.now(), self.clock.new_run_id()
         if not known:
             self.admission.kill_switch.check()
-        granted = self.new_runs.policy.defaults if known else None
-        depth = 0 if known else await self._depth(start)
-        told: dict[str, Any] = {"by": by, "payer": payer, "traceparent": traceparent}
-        event = self._accepted(wake_id, start, depth, announce=True, granted=granted, **told)
+            parent = await self.turns.state(start.parent_run_id) if start.parent_run_id else None
+            depth = depth_of(start, parent, deepest=policy.defaults.max_depth)
+            limits = grant(policy, start.constraints, context=start.context, at=at)
+        brief = Brief(
+            goal=start.goal,
+            limits=limits,
+            context=start.context,
+            fused=new.fused,
+            short_rules=new.short_rules,
+            verify=new.verify,
+            depth=depth,
+            parent=Parent(run_id=start.parent_run_id) if start.parent_run_id else None,
+            callback=start.callback,
+            announced=announce,
+            trace_url=trace_url(new.trace_url, run_id),
+            caller=payer,
+            untrusted=start.untrusted,
+        )
+        linked = traceparent if context_of(traceparent) else None
+        asked_by = identity.by(by, says=start.by)
+        event = WakeAccepted(at=at, run_id=run_id, wake_id=wake_id, brief=brief, by=asked_by, traceparent=linked)
         return await self.turns.accept(event, _digest(start))
 
     async def cancel(self, cancel: Cancel, *, by: str) -> Transition:
@@ -137,13 +150,6 @@ class Intake:
         who = identity.by(by, says=signal.by)
         event = SignalReceived(at=self.clock.now(), signal=signal, by=who, said_at=said_at)
         return await self.turns.commit(signal.run_id, event)
-
-    async def follow(self, transition: Transition | None) -> None:
-        await self.turns.follow(transition)
-
-    async def current(self, run_id: str) -> RunState | None:
-        """Raises Damaged, TryAgain."""
-        return await self.turns.current(run_id)
 
     async def begin(self, run_id: str) -> Transition:
         """First turn of a queued run. Raises TryAgain while no tool catalog is known."""
@@ -173,15 +179,14 @@ class Intake:
     def _result_event(
         self, said: ToolResult, state: RunState | None, arrival: InboundMessage, key: str, *, malformed: bool
     ) -> ToolReturned:
+        named = keys.task_of_result(key, said.run_id, said.step)
+        if named and named[0] and said.round is None and said.task in (None, named[0]):
+            said = said.model_copy(update={"task": named[0], "round": named[1]})
         given = said.capability or arrival.headers.get(CAPABILITY)
-        result, proof = self.capabilities.of_result(_of_its_task(said, key), given, state)
-        return ToolReturned(
-            at=self.clock.now(),
-            result=result,
-            malformed=malformed,
-            place="" if result.attempt and (malformed or _is_named(result, key)) else arrival.place,
-            proof=proof,
-        )
+        result, proof = self.capabilities.of_result(said, given, state)
+        is_named = malformed or named is not None or result.round is not None
+        place = "" if result.attempt and is_named else arrival.place
+        return ToolReturned(at=self.clock.now(), result=result, malformed=malformed, place=place, proof=proof)
 
     async def _end_wait(self, arrival: InboundMessage, why: str) -> None:
         about = correlation_of(arrival) if arrival.subject == subjects.TOOL_RESULT else None
@@ -192,15 +197,15 @@ class Intake:
         with suppress(InvalidMessage):
             await self._on_result(result, arrival, malformed=True)
 
-    async def _on_signal(self, signal: Signal, *, by: str, said_at: datetime | None) -> None:
+    async def _on_signal(self, signal: Signal, arrival: InboundMessage) -> None:
         try:
-            transition = await self.signal(signal, by=by, said_at=said_at)
+            transition = await self.signal(signal, by=_sender(arrival), said_at=arrival.at)
         except LimitRefused as refusal:
             raise InvalidMessage(str(refusal)) from refusal
         _known(signal.run_id, transition)
         if signal.kind in RULING and (why := why_ignored(signal, transition)):
             raise InvalidMessage(why)
-        await self.follow(transition)
+        await self.turns.follow(transition)
 
     async def _on_start(self, arrival: InboundMessage, start: AgenticStart, wake_id: str) -> None:
         if start.run_id is not None:  # an agent has announced it, whose store begins it
@@ -210,55 +215,14 @@ class Intake:
         await self.admission.check()
         try:
             with self.incoming.wake("stream") as waking:
-                caller = arrival.headers.get(TRACEPARENT)
-                depth, by = await self._depth(start), _sender(arrival)
-                told: dict[str, Any] = {"by": by, "payer": BUS, "traceparent": caller}
-                event = self._accepted(wake_id, start, depth, announce=False, **told)
+                about: dict[str, Any] = {"by": _sender(arrival), "payer": BUS, "announce": False}
                 async with self.admission.quotas.wake(BUS):
-                    _, accepted = await self.turns.accept(event, _digest(start))
+                    caller = arrival.headers.get(TRACEPARENT)
+                    _, accepted = await self.wake(wake_id, start, known=False, traceparent=caller, **about)
                 waking.duplicate = accepted is None
         except (LimitRefused, WakeConflict) as refusal:
             raise InvalidMessage(str(refusal)) from refusal
-        await self.follow(accepted)
-
-    async def _depth(self, start: AgenticStart) -> int:
-        parent = await self.turns.state(start.parent_run_id) if start.parent_run_id else None
-        return depth_of(start, parent, deepest=self.new_runs.policy.defaults.max_depth)
-
-    def _accepted(
-        self,
-        wake_id: str,
-        start: AgenticStart,
-        depth: int,
-        *,
-        announce: bool,
-        by: str,
-        payer: str,
-        granted: Limits | None = None,
-        traceparent: str | None = None,
-    ) -> WakeAccepted:
-        if wake_id.startswith(WAKE_PREFIX):
-            raise LimitRefused("wake_id", f"may not begin with {WAKE_PREFIX}, which names runs that a run started")
-        at, run_id = self.clock.now(), self.clock.new_run_id()
-        limits = granted or grant(self.new_runs.policy, start.constraints, context=start.context, at=at)
-        brief = Brief(
-            goal=start.goal,
-            limits=limits,
-            context=start.context,
-            fused=self.new_runs.fused,
-            short_rules=self.new_runs.short_rules,
-            verify=self.new_runs.verify,
-            depth=depth,
-            parent=Parent(run_id=start.parent_run_id) if start.parent_run_id else None,
-            callback=start.callback,
-            announced=announce,
-            trace_url=trace_url(self.new_runs.trace_url, run_id),
-            caller=payer,
-            untrusted=start.untrusted,
-        )
-        linked = traceparent if context_of(traceparent) else None
-        asked_by = identity.by(by, says=start.by)
-        return WakeAccepted(at=at, run_id=run_id, wake_id=wake_id, brief=brief, by=asked_by, traceparent=linked)
+        await self.turns.follow(accepted)
 
 
 def why_ignored(signal: Signal, transition: Transition) -> str:
@@ -268,17 +232,6 @@ def why_ignored(signal: Signal, transition: Transition) -> str:
     final = "a run that has ended is final: start a new one" if state.final else ""
     now = remedy(state) or final
     return f"the run took no notice: {transition.ignored}" + (f"; {now}" if now else "")
-
-
-def _of_its_task(result: ToolResult, dedupe_key: str) -> ToolResult:
-    named = keys.task_of_result(dedupe_key, result.run_id, result.step)
-    if named and named[0] and result.round is None and result.task in (None, named[0]):
-        return result.model_copy(update={"task": named[0], "round": named[1]})
-    return result
-
-
-def _is_named(result: ToolResult, dedupe_key: str) -> bool:
-    return result.round is not None or keys.task_of_result(dedupe_key, result.run_id, result.step) is not None
 
 
 def _sender(arrival: InboundMessage) -> str:

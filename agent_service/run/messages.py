@@ -53,16 +53,13 @@ class OutgoingMessage:
     """Requests a change, so it names the caller."""
 
 
-def outgoing(subject: str, payload: BaseModel, key: str, **how: Any) -> OutgoingMessage:
-    envelope: Envelope[Any] = Envelope(type=subject, payload=payload, dedupe_key=key)
-    return OutgoingMessage(subject=subject, key=key, body=envelope.body(), **how)
-
-
-def outgoing_fields(subject: str, payload: dict[str, Any], key: str, **how: Any) -> OutgoingMessage:
-    """Fields follow the order of the subject's model. It does not validate them: the run's values were validated."""
-    return OutgoingMessage(
-        subject=subject, key=key, body=to_json({"type": subject, "payload": payload, "dedupe_key": key}), **how
-    )
+def outgoing(subject: str, payload: BaseModel | dict[str, Any], key: str, **how: Any) -> OutgoingMessage:
+    """`payload`: a model, or its fields in their order, unchecked, since the run's values were."""
+    if isinstance(payload, BaseModel):
+        envelope: Envelope[Any] = Envelope(type=subject, payload=payload, dedupe_key=key)
+        return OutgoingMessage(subject=subject, key=key, body=envelope.body(), **how)
+    body = to_json({"type": subject, "payload": payload, "dedupe_key": key})
+    return OutgoingMessage(subject=subject, key=key, body=body, **how)
 
 
 _EVENTS_WITH_MESSAGES = (WakeAccepted, SignalReceived)
@@ -110,7 +107,7 @@ def outstanding(state: RunState) -> list[OutgoingMessage]:
 
 def accepted(state: RunState, event: WakeAccepted) -> list[OutgoingMessage]:
     fields = {"run_id": event.run_id, "wake_id": event.wake_id, "accepted_at": event.at}
-    owed = outgoing_fields(
+    owed = outgoing(
         subjects.WAKE_ACCEPTED, fields, keys.dedupe_key(subjects.WAKE_ACCEPTED, event.run_id), rebuildable=True
     )
     return [owed, announcement(state)] if event.brief.announced else [owed]
@@ -156,26 +153,30 @@ def progress(state: RunState, phase: ProgressPhase) -> OutgoingMessage:
         "budget": budget_use(state),
         "trace_url": state.brief.trace_url,
     }
-    return outgoing_fields(
+    return outgoing(
         subjects.PROGRESS, payload, keys.dedupe_key(subjects.PROGRESS, state.run_id, state.version), rebuildable=True
     )
 
 
+_PHASES: dict[type[Any], ProgressPhase | None] = {
+    RunEnded: "end",
+    Decided: None,
+    RequestSent: "act",
+    Ruled: "plan",
+    CallPostponed: None,
+    AttemptAnswered: "act",
+    PersonAsked: "act",
+}
+"""Phase that a fact reports, the most telling first; None: its own."""
+
+
 def _phase(outcome: EventFacts) -> ProgressPhase | None:
     """Phase of the progress message of an entry; None for none."""
-    kinds = outcome.kinds
-    if RunEnded in kinds:
-        return "end"
-    if Decided in kinds and (decided := outcome.first(Decided)):
-        return decided.phase.value
-    if RequestSent in kinds:
-        return "act"
-    if Ruled in kinds:
-        return "plan"
-    if CallPostponed in kinds and (put_off := outcome.first(CallPostponed)):
-        return put_off.phase.value
-    is_act = AttemptAnswered in kinds or PersonAsked in kinds or isinstance(outcome.event, StoodStill)
-    return "act" if is_act else None
+    for kind, phase in _PHASES.items():
+        if kind in outcome.kinds:
+            own: Any = outcome.first(kind)
+            return phase or own.phase.value
+    return "act" if isinstance(outcome.event, StoodStill) else None
 
 
 # Requests
@@ -201,7 +202,7 @@ def request(state: RunState, pending: Pending) -> OutgoingMessage:
     proves = keys.capability_fields(state.run_id, pending.step, pending.attempt, action.tool, task, asked_in)
     command = state.brief.command(action)
     changes = command is not None and command.tier == "write"
-    return outgoing_fields(subjects.tool_request(pending.route), payload, key, proves=proves, changes=changes)
+    return outgoing(subjects.tool_request(pending.route), payload, key, proves=proves, changes=changes)
 
 
 def _executor(brief: Brief, action: Action) -> str | None:
@@ -231,26 +232,19 @@ def waiting(state: RunState) -> tuple[OutgoingMessage, ...]:
 
 
 def ending(state: RunState) -> OutgoingMessage:
+    payload: BaseModel
     match state.status:
         case Status.DONE:
-            return outgoing(subjects.COMPLETED, _completed(state), keys.dedupe_key(subjects.COMPLETED, state.run_id))
+            subject, payload = subjects.COMPLETED, _completed(state)
         case Status.FAILED:
-            return outgoing(
-                subjects.FAILED, Failed(**_not_completed(state)), keys.dedupe_key(subjects.FAILED, state.run_id)
-            )
+            subject, payload = subjects.FAILED, Failed(**_not_completed(state))
         case Status.CANCELLED:
-            return outgoing(
-                subjects.CANCELLED,
-                Cancelled(**_not_completed(state)),
-                keys.dedupe_key(subjects.CANCELLED, state.run_id),
-            )
+            subject, payload = subjects.CANCELLED, Cancelled(**_not_completed(state))
         case _:
-            payload = Escalated(**_not_completed(state), resumable=state.status is Status.PAUSED)
-            return outgoing(
-                subjects.ESCALATED,
-                payload,
-                keys.dedupe_key(subjects.ESCALATED, state.run_id, state.stop.entry if state.stop else 0),
-            )
+            paused = state.status is Status.PAUSED
+            subject, payload = subjects.ESCALATED, Escalated(**_not_completed(state), resumable=paused)
+    entry = state.stop.entry if state.stop else 0
+    return outgoing(subject, payload, keys.dedupe_key(subject, state.run_id, entry))
 
 
 def _completed(state: RunState) -> Completed:

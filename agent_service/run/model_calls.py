@@ -61,9 +61,8 @@ class ModelCaller:
     kill_switch: KillSwitch
     limits: SharedLimits
     slots: asyncio.Semaphore
-    _wanted: dict[tuple[str, int], int] = field(init=False, default_factory=dict)
-    """Version of the run that requested each call in flight."""
-    _calls: dict[tuple[str, int], asyncio.Task[Any]] = field(init=False, default_factory=dict)
+    _in_flight: dict[tuple[str, int], tuple[int, asyncio.Task[Any] | None]] = field(init=False, default_factory=dict)
+    """By run and call: the version of the run that requested it, and its task."""
     _admitted: dict[tuple[str, int], _Admitted] = field(init=False, default_factory=dict)
     _trouble: tuple[datetime, str] | None = field(init=False, default=None)
 
@@ -73,17 +72,24 @@ class ModelCaller:
             return ""
         return self._trouble[1]
 
-    async def think(self, state: RunState, calling: OpenCall) -> CallEvent | None:
+    async def think(self, state: RunState, open_call: OpenCall) -> CallEvent | None:
         """None if the call is already in flight here, or was abandoned. Raises Stopped while all is stopped."""
-        key = (state.run_id, calling.call)
-        if key in self._wanted:
+        key, task = (state.run_id, open_call.call), asyncio.current_task()
+        if key in self._in_flight:
             return None
-        self._wanted[key] = state.version
+        self._in_flight[key] = state.version, task
         try:
             async with self.slots:
-                return await self._ask(key, state, calling) if key in self._wanted else None
+                return await self._next_half(key, self._question(state, open_call))
+        except ModelError as error:
+            return self._unavailable(error, open_call.call)
+        except asyncio.CancelledError:
+            # Abandoned: only the call ends, not the turn that made it. A shutdown cancels the turn.
+            if key in self._in_flight or (task and task.uncancel()):
+                raise
+            return None
         finally:
-            self._wanted.pop(key, None)
+            self._in_flight.pop(key, None)
 
     def reserve(self, decided: Transition) -> Transition:
         """Adds the first half of the call that a transition asks for, if it need not wait; else `think` makes it."""
@@ -99,45 +105,28 @@ class ModelCaller:
         return decided
 
     def _is_free(self, state: RunState, call: int) -> bool:
-        if self.slots.locked() or self.kill_switch.blocked_by or (state.run_id, call) in self._wanted:
+        if self.slots.locked() or self.kill_switch.blocked_by or (state.run_id, call) in self._in_flight:
             return False
         return self.limits.rate_limiter.is_open and self.limits.spending.is_open(state.brief.caller)
 
     @property
     def under_way(self) -> int:
-        return len(self._wanted)
+        return len(self._in_flight)
 
     def calls_of(self, run_id: str) -> dict[int, int]:
-        return {call: version for (of, call), version in self._wanted.items() if of == run_id}
+        return {call: version for (of, call), (version, _) in self._in_flight.items() if of == run_id}
 
     def abandon_all(self, run_id: str, up_to: int) -> None:
-        for of, call in {*self._wanted, *self._admitted}:
+        for of, call in {*self._in_flight, *self._admitted}:
             if of == run_id and call <= up_to:
                 self.abandon(run_id, call)
 
     def abandon(self, run_id: str, call: int) -> None:
-        self._wanted.pop((run_id, call), None)
-        admitted = self._admitted.pop((run_id, call), None)
-        if admitted:
+        if admitted := self._admitted.pop((run_id, call), None):
             self.limits.rate_limiter.settle(admitted.tokens, 0)
-        task = self._calls.get((run_id, call))
-        if task is not None:
+        _, task = self._in_flight.pop((run_id, call), (0, None))
+        if task:
             task.cancel()
-
-    async def _ask(self, key: tuple[str, int], state: RunState, calling: OpenCall) -> CallEvent | None:
-        question = self._question(state, calling)
-        task = self._calls[key] = _this_task()
-        try:
-            return await self._next_half(key, question)
-        except ModelError as error:
-            return self._unavailable(error, calling.call)
-        except asyncio.CancelledError:
-            # Abandoned: only the call ends, not the turn that made it. A shutdown cancels the turn.
-            if key in self._wanted or task.uncancel() > 0:
-                raise
-            return None
-        finally:
-            del self._calls[key]
 
     async def _next_half(self, key: tuple[str, int], question: ModelQuestion) -> CallEvent | None:
         admitted = self._admitted.get(key)
@@ -153,17 +142,13 @@ class ModelCaller:
         tokens = call.estimate.reserve.tokens
         await self.limits.spending.admit(question.state, call.estimate.reserve.cost_usd)
         await self.limits.rate_limiter.admit(tokens)
-        self._check_again(tokens)
-        self._admit(call, call.estimate, question, question.state.version + 1)
-        return self._reserved(call.estimate, question.call)
-
-    def _check_again(self, admitted: int) -> None:
-        """Raises Stopped."""
         try:
             self.kill_switch.check()
         except Stopped:
-            self.limits.rate_limiter.settle(admitted, 0)
+            self.limits.rate_limiter.settle(tokens, 0)
             raise
+        self._admit(call, call.estimate, question, question.state.version + 1)
+        return self._reserved(call.estimate, question.call)
 
     async def _second_half(self, admitted: _Admitted, question: ModelQuestion) -> CallEvent:
         used = 0
@@ -252,13 +237,6 @@ def flaws_of_arguments(brief: Brief, action: Action) -> tuple[str, ...]:
 
 def _claims(decision: Decision) -> bool:
     return isinstance(decision, Reflection) and bool(decision.met)
-
-
-def _this_task() -> asyncio.Task[Any]:
-    task = asyncio.current_task()
-    if task is None:
-        raise RuntimeError("a model is asked from within a task")
-    return task
 
 
 def _unstorable(answer: ModelAnswer) -> str | None:

@@ -202,7 +202,7 @@ class Starter:
     _outage: Outage = field(init=False, default_factory=lambda: Outage("what runs begin with", log))
 
     async def run(self) -> None:
-        news = self.intake.accepted
+        news = self.intake.turns.accepted
         while True:
             news.clear()
             try:
@@ -230,6 +230,6 @@ class Starter:
         else:
             self._outage.over()
             if was_last:
-                self.intake.accepted.set()  # others may wait for its place
+                self.intake.turns.accepted.set()  # others may wait for its place
         finally:
             self._under_way.discard(run_id)

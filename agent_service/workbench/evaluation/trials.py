@@ -221,7 +221,7 @@ class World:
         constraints = self._scenario.constraints.constraints(self._bus.now())
         start = AgenticStart(goal=self._scenario.goal, context=self._scenario.context, constraints=constraints)
         _, accepted = await self._intake.wake(f"eval-{self._scenario.name}", start, known=False, by="agentic eval")
-        await self._intake.follow(accepted)
+        await self._turns.follow(accepted)
         while await self._next():
             longest = max(state.version for state in self._runs.values())
             if longest > MOST_ENTRIES:

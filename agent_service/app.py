@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 from agent_service.background import Background
 from agent_service.bootstrap import Agent, build, inform_bus
 from agent_service.bus.capacity import watch_capacity
+from agent_service.bus.messages import CONTROL
 from agent_service.bus.skills import NatsSkills
 from agent_service.bus.topology import ROLE, check
 from agent_service.core.waiting import Status
@@ -179,7 +180,7 @@ async def _keep_time(agent: Agent) -> None:
     runs.
     """
     if await agent.recovery.expires(agent.clock.now()):
-        await agent.receiving.hear_people()
+        await agent.receiving.drain(CONTROL)
     if agent.cluster:
         await agent.cluster.scheduler.keep()
     await agent.recovery.keep_time(agent.clock)

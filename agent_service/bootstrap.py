@@ -15,7 +15,7 @@ from agent_service.admission.spending import Spending
 from agent_service.archive.pruning import Pruner, RunFiles
 from agent_service.background import Background
 from agent_service.bus.buckets import NatsArtifactStore, NatsClaimStore, NatsHaltBoard, ProvenArtifacts
-from agent_service.bus.messages import NatsIntake, NatsPublisher
+from agent_service.bus.messages import RESULTS, NatsIntake, NatsPublisher
 from agent_service.bus.skills import NatsSkills
 from agent_service.history import log_line
 from agent_service.kill_switch import Draining, HaltControl, KillSwitch
@@ -223,5 +223,5 @@ async def inform_bus(recovery: Recovery, receiving: NatsIntake, forgotten_at: da
     log.info("the bus is informed", extra={"runs": said})
     await receiving.recall(recovery.unnamed_places)
     if recovery.may_be_unheard:
-        await receiving.hear_results()
+        await receiving.drain(RESULTS)
         await recovery.retry_unheard(now)

@@ -20,9 +20,9 @@ from agent_service.background import Background
 from agent_service.bootstrap import Agent, prompt_of
 from agent_service.bus import health
 from agent_service.bus.dead_letters import MOST_LETTERS, NatsDeadLetters
-from agent_service.bus.gateway import NatsCallbacks, NatsTroubles, prune_rows
+from agent_service.bus.gateway import GatewayMonitor, callback_flaw, prune_rows
 from agent_service.bus.health import observe_bus
-from agent_service.bus.reading import NatsMessageLocator
+from agent_service.bus.reading import locate
 from agent_service.bus.topology import ROLE
 from agent_service.core.waiting import Status
 from agent_service.history.text import ok, warning
@@ -74,7 +74,7 @@ async def open_api(
     feed, reader = Feed(store), JournalReader(store)
     agent.turns.observers.append(feed.announce)
     agent.remote_observers.append(feed.announce)
-    outside = agent.skills, NatsTroubles(link), NatsCallbacks(link)
+    outside = agent.skills, GatewayMonitor(link).step_trouble, partial(callback_flaw, link)
     runs = RunCalls(store, agent.intake, *outside, background, feed, reader)
     rooms = runs, SwitchCalls(agent.halt_control, agent.signing)
     fresh = Freshness(store.caught_up).wait if agent.settings.shared else None
@@ -92,8 +92,8 @@ def _rooms(agent: Agent, feed: Feed, reader: JournalReader) -> Iterator[object]:
     """Operations that only HTTP serves."""
     link, store, skills = agent.ground.link, agent.store, agent.skills
     me = store_id(agent.ground.folder) if agent.settings.shared else None
-    letters, troubles = NatsDeadLetters(link, most=MOST_LETTERS), NatsTroubles(link, fresh_s=FRESH_S)
-    now = NatsTroubles(link, fresh_s=0)
+    letters, gateway = NatsDeadLetters(link, most=MOST_LETTERS), GatewayMonitor(link, fresh_s=FRESH_S)
+    now = GatewayMonitor(link, fresh_s=0)
 
     async def this_agent() -> Sequence[Finding]:
         of_agent = _of_the_agent(agent.settings, await store.counts())
@@ -102,9 +102,9 @@ def _rooms(agent: Agent, feed: Feed, reader: JournalReader) -> Iterator[object]:
     async def nats() -> Sequence[Finding]:
         return [health.server(link), await health.jetstream(link), await health.dead_letters(letters)]
 
-    looks: dict[Part, Look] = {"agent": this_agent, "gateway": troubles.findings, "nats": nats}
+    looks: dict[Part, Look] = {"agent": this_agent, "gateway": gateway.findings, "nats": nats}
     yield Inspection(store, reader, agent.folders, prompt_of)
-    yield WhyCalls(store, NatsMessageLocator(link), letters, skills, now.status, agent.ready)
+    yield WhyCalls(store, partial(locate, link), letters, skills, now.status, agent.ready)
     yield PeopleCalls(store, letters)
     yield HealthCalls(agent.ready, looks)
     yield OperatorCalls(store, agent.draining, agent.pruning, partial(prune_rows, link))

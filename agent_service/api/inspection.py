@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from pathlib import PurePosixPath
-from typing import Annotated, Protocol, TypeVar
+from typing import Annotated, TypeVar
 
 from fastapi import Response
 from pydantic import BaseModel, Field
@@ -18,7 +18,6 @@ from agent_service.core.waiting import Pending
 from agent_service.history.results import is_artifact_path
 from agent_service.run.ports import ModelQuestion, PromptText, Skills
 from agent_service.store.sqlite import RunStore
-from agent_service.views.inbox import DeadLetter
 from agent_service.views.journal import (
     CallView,
     EntryView,
@@ -160,9 +159,8 @@ def _no_such_file() -> ApiError:
     return ApiError(Code.NO_SUCH_FILE, "the run has no such file: its workspace lists those it has")
 
 
-class MessageLocator(Protocol):
-    async def of(self, stream: str, subject: str, key: str, since: datetime) -> MessageLocation | None:
-        """The message with this dedupe key, sent at or after `since`, or None. Raises Failure."""
+Locate = Callable[[str, str, str, datetime], Awaitable[MessageLocation | None]]
+"""Finds the message in a stream, on a subject, with a dedupe key, sent at or after an instant. Raises Failure."""
 
 
 @dataclass(slots=True)
@@ -170,7 +168,7 @@ class WhyCalls:
     """`gateway` returns the gateway's status, or None while none answers."""
 
     store: RunStore
-    locator: MessageLocator
+    locate: Locate
     letters: Letters
     skills: Skills
     gateway: Callable[[], Awaitable[GatewayStatus | None]]
@@ -186,63 +184,57 @@ class WhyCalls:
     async def _observe(self, run: RunState) -> Observations:
         if run.final:
             return Observations(dismissal=await self.store.inbox.dismissal(run.run_id))
+        pending = oldest_pending(run)
         lacks, letters, status, (trouble, request, result) = await asyncio.gather(
-            self._in_time(self.readiness(), {}),
-            self._in_time(self._letters_for(run.run_id), ()),
-            self._in_time(self.gateway(), None),
-            self._on_the_bus(run),
+            _in_time(self.readiness(), {}),
+            _in_time(self.letters.all(), []),
+            _in_time(self.gateway(), None),
+            self._locate_messages(run.run_id, pending),
         )
+        silent = frozenset() if status else {subjects.SERVICE_GATEWAY}  # its status is newer than its catalog
         return Observations(
             trouble=trouble,
             request=request,
             result=result,
-            letters=letters,
-            present=await self._present(status),
-            gateway_call=_gateway_call(run, status),
+            letters=tuple(letter for letter in letters if letter.headers.get(RUN_ID) == run.run_id),
+            present=await answering(self.skills) - silent,
+            gateway_call=_gateway_call(run.run_id, pending, status),
             lacks=lacks,
         )
 
-    async def _on_the_bus(self, run: RunState) -> tuple[str, MessageLocation | None, MessageLocation | None]:
-        """Trouble of the bus, and the request and result of the oldest pending attempt."""
-        pending = oldest_pending(run)
+    async def _locate_messages(
+        self, run_id: str, pending: Pending | None
+    ) -> tuple[str, MessageLocation | None, MessageLocation | None]:
+        """Trouble of the bus, and the request and result of the attempt."""
         if pending is None:
             return "", None, None
+        attempt, since = (run_id, pending.step, pending.attempt, pending.task, pending.round), pending.requested_at
+        asked = subjects.STREAM_REQUESTS, subjects.tool_request(pending.route), keys.request(*attempt)
+        answered = subjects.STREAM_RESULTS, subjects.TOOL_RESULT, keys.result(*attempt)
         try:
             async with asyncio.timeout(WITHIN_S):
-                return "", *await self._messages(run.run_id, pending)
+                return "", *await asyncio.gather(self.locate(*asked, since), self.locate(*answered, since))
         except TimeoutError:
             return f"the bus did not tell within {WITHIN_S:g} s what it has for this run", None, None
         except Failure as error:
             return str(error), None, None
 
-    async def _messages(self, run_id: str, pending: Pending) -> tuple[MessageLocation | None, MessageLocation | None]:
-        sub_request = (pending.task, pending.round) if pending.task else ()
-        of, since = (run_id, pending.step, pending.attempt, *sub_request), pending.requested_at
-        asked = subjects.tool_request(pending.route)
-        request, result = await asyncio.gather(
-            self.locator.of(subjects.STREAM_REQUESTS, asked, keys.request(*of), since),
-            self.locator.of(subjects.STREAM_RESULTS, subjects.TOOL_RESULT, keys.result(*of), since),
-        )
-        return request, result
 
-    async def _letters_for(self, run_id: str) -> tuple[DeadLetter, ...]:
-        return tuple(letter for letter in await self.letters.all() if letter.headers.get(RUN_ID) == run_id)
-
-    async def _present(self, status: GatewayStatus | None) -> frozenset[str]:
-        """Executors that answer; the gateway counts by its status, which is newer than its catalog."""
-        with suppress(TryAgain):  # no catalog yet
-            await self.skills.catalog()
-        return self.skills.present() - (frozenset() if status else {subjects.SERVICE_GATEWAY})
-
-    async def _in_time(self, question: Awaitable[T], otherwise: T) -> T:
-        with suppress(TimeoutError, Failure):
-            async with asyncio.timeout(WITHIN_S):
-                return await question
-        return otherwise
+async def answering(skills: Skills) -> frozenset[str]:
+    """Executors that answer the catalog query."""
+    with suppress(TryAgain):  # no catalog yet
+        await skills.catalog()
+    return skills.present()
 
 
-def _gateway_call(run: RunState, status: GatewayStatus | None) -> WaitingCall | None:
-    pending = oldest_pending(run)
-    name = pending.name if pending else (0, "", 0)
-    calls = (call for call in (status.waiting if status else ()) if call.run_id == run.run_id)
-    return next((call for call in calls if (call.step, call.task or "", call.round or 0) == name), None)
+async def _in_time(question: Awaitable[T], otherwise: T) -> T:
+    with suppress(TimeoutError, Failure):
+        async with asyncio.timeout(WITHIN_S):
+            return await question
+    return otherwise
+
+
+def _gateway_call(run_id: str, pending: Pending | None, status: GatewayStatus | None) -> WaitingCall | None:
+    name = (run_id, *pending.name) if pending else None
+    calls = status.waiting if status else ()
+    return next((one for one in calls if (one.run_id, one.step, one.task or "", one.round or 0) == name), None)

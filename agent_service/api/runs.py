@@ -1,6 +1,6 @@
 """Operations on runs, over HTTP and on the bus: wake, show, list, cancel, signal."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Annotated, Any
@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 
 from agent_service.api.errors import ApiError, Code, absent, named_by, present, unfit
 from agent_service.api.feed import Feed
+from agent_service.api.inspection import answering
 from agent_service.api.requests import (
     AnswerRequest,
     ApprovalRequest,
@@ -33,11 +34,10 @@ from agent_service.history.words import executor_of
 from agent_service.metrics.wakes import Waking
 from agent_service.run.intake import Intake, why_ignored
 from agent_service.run.lines import RunFilter, RunLine
-from agent_service.run.ports import CallbackCheck, Skills, StepDiagnosis
+from agent_service.run.ports import Skills
 from agent_service.store.sqlite import RunStore
 from agent_service.views.journal import JournalReader
 from agent_service.views.run import RunView, run_view
-from groundwork.service.errors import TryAgain
 from groundwork.service.machine import new_uuid, utc_now
 from schemas.events import Signal
 from schemas.fields import Instant
@@ -104,8 +104,10 @@ class RunCalls:
     store: RunStore
     intake: Intake
     skills: Skills
-    troubles: StepDiagnosis
-    callbacks: CallbackCheck
+    step_trouble: Callable[..., Awaitable[str]]
+    """Reason why an executor has not begun the step `step` of `run_id`; empty if there is none or it does not say."""
+    callback_flaw: Callable[[str], Awaitable[str]]
+    """Reason why nothing would be sent to an address; empty if there is none or it is unknown."""
     background: Background
     feed: Feed
     reader: JournalReader
@@ -146,7 +148,7 @@ class RunCalls:
         return answer.model_copy(update={"run": await self.show_run(run_id, wait)})
 
     async def _check_new(self, request: WakeRequest, waking: Waking) -> None:
-        flaw = await self.callbacks.flaw(request.callback) if request.callback else ""
+        flaw = await self.callback_flaw(request.callback) if request.callback else ""
         if flaw:
             text = f"the gateway would never send to this callback: {flaw} (gateway.outbound.callbacks.network)"
             waking.refused_as = Code.CALLBACK_REFUSED
@@ -165,10 +167,10 @@ class RunCalls:
         if wait:
             await self.feed.rest(run_id, wait)
         state = (await present(self.store, run_id)).state
-        answering = await self._present() if state.pending else None
-        trouble = await self._trouble(state, answering or frozenset())
+        present_now = await answering(self.skills) if state.pending else None
+        trouble = await self._trouble(state, present_now or frozenset())
         history = await self.reader.history(run_id, state.version)
-        shown = run_view(state, history, trace_url=self.intake.new_runs.trace_url, present=answering, trouble=trouble)
+        shown = run_view(state, history, trace_url=self.intake.new_runs.trace_url, present=present_now, trouble=trouble)
         stopped = "" if state.final else self.intake.admission.kill_switch.stopped_by
         return shown.model_copy(update={"stopped": stopped})
 
@@ -258,16 +260,11 @@ class RunCalls:
             why = "this signal_id has named another signal to this run: use a new signal_id"
             raise ApiError(Code.SIGNAL_ID_TAKEN, why, field="signal_id", run_id=signal.run_id)
 
-    async def _present(self) -> frozenset[str]:
-        with suppress(TryAgain):  # no catalog yet
-            await self.skills.catalog()
-        return self.skills.present()
-
-    async def _trouble(self, state: RunState, answering: frozenset[str]) -> str:
+    async def _trouble(self, state: RunState, present_now: frozenset[str]) -> str:
         executor = executor_of(state, state.pending) if state.pending else None
-        if state.pending is None or executor not in answering or utc_now() - state.pending.requested_at < SOON:
+        if state.pending is None or executor not in present_now or utc_now() - state.pending.requested_at < SOON:
             return ""
-        return await self.troubles.of(executor, run_id=state.run_id, step=state.pending.step)
+        return await self.step_trouble(executor, run_id=state.run_id, step=state.pending.step)
 
     def _follow(self, transition: Transition | None) -> None:
         self.background.start(self.intake.turns.follow(transition))

@@ -67,17 +67,12 @@ class NatsDeadLetters:
     async def refused(self, letter: DeadLetter) -> StoredMessage | None:
         """The refused message, from its letter or its stream; None if both are gone."""
         stream, sequence = letter.place
-        whole = await self._with_body(letter) if letter.is_whole else None
-        if whole:
-            return StoredMessage(whole.subject, whole.body, copyable_headers(whole.headers), sequence, whole.buried)
+        if letter.is_whole:
+            whole = letter if letter.body or not letter.size else await self.find(letter.id)
+            if whole and whole.held:
+                return StoredMessage(whole.subject, whole.body, copyable_headers(whole.headers), sequence, whole.buried)
         message = await self._link.stored(stream, sequence) if sequence and _STREAM.fullmatch(stream) else None
         return message if message and letter.is_about(message.subject, message.at) else None
-
-    async def _with_body(self, letter: DeadLetter) -> DeadLetter | None:
-        if letter.body or (letter.held and not letter.size):
-            return letter
-        found = await self.find(letter.id)
-        return found if found and found.held else None
 
     async def retry(self, number: int, by: str) -> tuple[DeadLetter, Published]:
         """Publishes the refused message once, under a new id. Raises NoSuchLetter and NotSentAgain."""

@@ -21,18 +21,15 @@ PRUNED_WITHIN_S = 10.0
 HOURLY = "a gateway that runs does it once an hour"
 
 
-class NatsCallbacks:
-    def __init__(self, link: NatsLink) -> None:
-        self._link = link
-
-    async def flaw(self, url: str) -> str:
-        question = json.dumps({"url": url}).encode()
-        try:
-            answer = json.loads(await self._link.request(subjects.CALLBACK, question, timeout_s=FLAW_WITHIN_S))
-        except (Failure, ValueError):
-            return ""
-        flaw = answer.get("flaw") if isinstance(answer, dict) else None
-        return flaw if isinstance(flaw, str) else ""
+async def callback_flaw(link: NatsLink, url: str) -> str:
+    """Reason why the gateway would not send there; empty if there is none, or no gateway answers."""
+    question = json.dumps({"url": url}).encode()
+    try:
+        answer = json.loads(await link.request(subjects.CALLBACK, question, timeout_s=FLAW_WITHIN_S))
+    except (Failure, ValueError):
+        return ""
+    flaw = answer.get("flaw") if isinstance(answer, dict) else None
+    return flaw if isinstance(flaw, str) else ""
 
 
 async def prune_rows(link: NatsLink, *, dry_run: bool) -> GatewayPruned:
@@ -48,8 +45,8 @@ async def prune_rows(link: NatsLink, *, dry_run: bool) -> GatewayPruned:
         return GatewayPruned(rows={}, trouble=f"{why}; {HOURLY}")
 
 
-class NatsTroubles:
-    """Fills the port Troubles. Caches the status for a few seconds, because the gateway asks its Ductile for it."""
+class GatewayMonitor:
+    """Caches the status for a few seconds, because the gateway asks its Ductile for it."""
 
     def __init__(self, link: NatsLink, *, fresh_s: float = FRESH_S) -> None:
         self._link = link
@@ -58,7 +55,8 @@ class NatsTroubles:
         self._asked_at = float("-inf")
         self._asking = asyncio.Lock()
 
-    async def of(self, executor: str, *, run_id: str, step: int) -> str:
+    async def step_trouble(self, executor: str, *, run_id: str, step: int) -> str:
+        """Reason why the executor has not begun the step; empty if there is none or it does not say."""
         status = await self.status()
         if status is None or status.executor != executor:
             return ""

@@ -142,13 +142,6 @@ class NatsIntake:
             self._running.cancel()
             await asyncio.wait({self._running})
 
-    async def hear_people(self) -> None:
-        """Waits up to DRAINED_WITHIN_S for pending cancels and signals, which come before a run's timers."""
-        await self._drain(CONTROL)
-
-    async def hear_results(self) -> None:
-        await self._drain(RESULTS)
-
     async def recall(self, places: Iterable[str]) -> None:
         """Reads stored results again, so that dropped ones with their ids are recognised. Raises TryAgain."""
         for place in places:
@@ -156,7 +149,8 @@ class NatsIntake:
             if seq.isdecimal() and (stored := await self._link.stored(RESULTS.stream, int(seq))):
                 self._dropped.recall(stored)
 
-    async def _drain(self, source: Source) -> None:
+    async def drain(self, source: Source) -> None:
+        """Waits up to DRAINED_WITHIN_S until all pending messages of the source are in hand."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(DRAINED_WITHIN_S):
                 while not await self._has_all_in_hand(source):  # noqa: ASYNC110 - the server only answers requests

@@ -44,37 +44,28 @@ async def headers_of(
                 yield one
 
 
-BEFORE = timedelta(seconds=10)
-MOST_LOOKED_AT = 10_000
+MARGIN = timedelta(seconds=10)
+MOST_READ = 10_000
 ANSWER_WITHIN_S = 2.0
 
 
-class NatsMessageLocator:
-    def __init__(self, link: NatsLink) -> None:
-        self._link = link
-
-    async def of(self, stream: str, subject: str, key: str, since: datetime) -> MessageLocation | None:
-        """The newest message with this dedupe key: ours goes out under `<key>#2` if another took the id."""
-        found, looked_at = None, 0
-        async with aclosing(headers_of(self._link, stream, subject, since=since - BEFORE)) as messages:
-            async for message in messages:
-                looked_at += 1
-                if message.headers.get(envelope.MSG_ID, "").partition("#")[0] == key:
-                    found = message
-                if looked_at == MOST_LOOKED_AT:
-                    break
-        if found is None and looked_at == MOST_LOOKED_AT:
+async def locate(link: NatsLink, stream: str, subject: str, key: str, since: datetime) -> MessageLocation | None:
+    """The newest message with this dedupe key: ours goes out under `<key>#2` if another took the id. Raises Failure."""
+    found, read = None, 0
+    async with aclosing(headers_of(link, stream, subject, since=since - MARGIN)) as messages:
+        async for message in messages:
+            read += 1
+            if message.headers.get(envelope.MSG_ID, "").partition("#")[0] == key:
+                found = message
+            if read == MOST_READ:
+                break
+    if found is None:
+        if read == MOST_READ:
             raise TryAgain(f"{stream} has too many messages on {subject} to look through")
-        return await self._place(stream, found) if found else None
-
-    async def _place(self, stream: str, message: StoredMessage) -> MessageLocation:
-        infos = await self._consumers(stream)
-        consumers = (_position(info, message.seq) for info in infos if _takes(info, message.subject))
-        return MessageLocation(stream=stream, seq=message.seq, at=message.at, consumers=tuple(consumers))
-
-    async def _consumers(self, stream: str) -> list[dict[str, Any]]:
-        answer = await self._link.ask_jetstream(f"CONSUMER.LIST.{stream}", timeout_s=ANSWER_WITHIN_S)
-        return answer.get("consumers") or []
+        return None
+    answer = await link.ask_jetstream(f"CONSUMER.LIST.{stream}", timeout_s=ANSWER_WITHIN_S)
+    consumers = (_position(info, found.seq) for info in answer.get("consumers") or () if _takes(info, subject))
+    return MessageLocation(stream=stream, seq=found.seq, at=found.at, consumers=tuple(consumers))
 
 
 def _takes(info: Mapping[str, Any], subject: str) -> bool:

@@ -130,16 +130,6 @@ class Skills(Protocol):
         """Executors that answered the last catalog query."""
 
 
-class StepDiagnosis(Protocol):
-    async def of(self, executor: str, *, run_id: str, step: int) -> str:
-        """Reason why the executor has not begun the step; empty if there is none or it does not say."""
-
-
-class CallbackCheck(Protocol):
-    async def flaw(self, url: str) -> str:
-        """Reason why nothing would be sent there; empty if there is none or it is unknown."""
-
-
 class ArtifactReader(Protocol):
     """Content too large for an event, by run and path (`artifacts/…`)."""
 

@@ -11,7 +11,7 @@ import pytest
 from agent_service.admission.limits import Capacity
 from agent_service.bus.capacity import is_leaderless, stream_trouble
 from agent_service.bus.messages import NatsPublisher
-from agent_service.bus.reading import NatsMessageLocator
+from agent_service.bus.reading import locate
 from agent_service.bus.topology import topology
 from agent_service.core.waiting import Status
 from agent_service.trust.proofs import Signing
@@ -40,7 +40,7 @@ async def ask(bus: NatsLink, *steps: int) -> None:
 
 
 async def found(bus: NatsLink, step: int, since: datetime) -> MessageLocation | None:
-    return await NatsMessageLocator(bus).of(subjects.STREAM_REQUESTS, REQUEST, keys.request("run_1", step, 1), since)
+    return await locate(bus, subjects.STREAM_REQUESTS, REQUEST, keys.request("run_1", step, 1), since)
 
 
 def only(place: MessageLocation | None) -> ConsumerPosition:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from agent_service.bus.gateway import NatsCallbacks
+from agent_service.bus.gateway import callback_flaw
 from ductile_gateway.bus.incoming import serve_endpoints
 from ductile_gateway.bus.outgoing import NatsArtifacts, NatsBus
 from ductile_gateway.bus.ownership import require_topology
@@ -95,8 +95,7 @@ async def test_the_agent_hears_why_a_callback_would_never_be_called_and_nothing_
     async def flaw_of(url: str) -> str:
         return f"not {url}"
 
-    callbacks = NatsCallbacks(link)
-    assert await callbacks.flaw("https://10.0.0.7") == ""
+    assert await callback_flaw(link, "https://10.0.0.7") == ""
     async with serve_endpoints(link, fine) as questions:
         await questions.answer_callbacks(flaw_of)
-        assert await callbacks.flaw("https://10.0.0.7") == "not https://10.0.0.7"
+        assert await callback_flaw(link, "https://10.0.0.7") == "not https://10.0.0.7"

@@ -108,7 +108,7 @@ class Outside:
     def present(self) -> frozenset[str]:
         return frozenset()
 
-    async def of(self, executor: str, *, run_id: str, step: int) -> str:  # noqa: ARG002 - it has no troubles
+    async def step_trouble(self, executor: str, *, run_id: str, step: int) -> str:  # noqa: ARG002 - it has no troubles
         return ""
 
     async def prune(self, *, dry_run: bool) -> GatewayPruned:
@@ -129,12 +129,12 @@ class MoodyArchive:
 
 
 class Nowhere:
-    """A bus that has no message. Fills the port MessageLocator; keeps what it was asked."""
+    """A bus without messages, which keeps what it was asked."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, str]] = []
 
-    async def of(self, stream: str, subject: str, key: str, since: datetime) -> MessageLocation | None:
+    async def locate(self, stream: str, subject: str, key: str, since: datetime) -> MessageLocation | None:
         del since
         self.asked.append((stream, subject, key))
         return None
@@ -267,10 +267,10 @@ async def open_house(
         pruning = Pruner(store, files, rules, 7.0, clock)
         metrics = partial(instruments.exposed, "agentic-loop")
         rooms = (
-            RunCalls(archive, intake, outside, outside, outside, Background(group), feed, reader),
+            RunCalls(archive, intake, outside, outside.step_trouble, outside.flaw, Background(group), feed, reader),
             SwitchCalls(halt_control, signing),
             Inspection(store, reader, folders, as_text),
-            WhyCalls(store, Nowhere(), letters, outside, no_gateway, readiness),
+            WhyCalls(store, Nowhere().locate, letters, outside, no_gateway, readiness),
             PeopleCalls(store, letters, now=clock.now),
             HealthCalls(readiness, {}),
             OperatorCalls(store, draining, pruning, outside.prune, now=clock.now),

@@ -105,7 +105,7 @@ async def test_why_a_run_waits_is_asked_of_the_bus_by_its_attempt_and_of_its_own
     for one in (run, run_id(2)):
         house.letters.put(b"{}", subject=subjects.TOOL_RESULT, run_id=one, Reason=f"of {one}")
     finder = Nowhere()
-    calls = WhyCalls(house.store, finder, house.letters, Offered(), no_gateway, ready)
+    calls = WhyCalls(house.store, finder.locate, house.letters, Offered(), no_gateway, ready)
     view = await calls.show_why(run)
     assert sorted(finder.asked) == [
         (subjects.STREAM_REQUESTS, subjects.tool_request("web-search"), keys.request(run, 1, 1)),

@@ -179,7 +179,7 @@ def first_of(keys: Sequence[AgentKey]) -> Sequence[AgentKey]:
 
 def trusted_of(keys: Sequence[AgentKey], known: Mapping[str, str]) -> Sequence[AgentKey]:
     trusted, new = dict(known), dict(known)
-    while new:  # in whatever order they are told
+    while new:  # the order of keys does not matter
         new = {key.id: key.public for key in keys if key.id not in trusted and _is_endorsed(key, trusted)}
         trusted |= new
     return tuple(key for key in keys if trusted.get(key.id) == key.public)

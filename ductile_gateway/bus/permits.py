@@ -27,11 +27,11 @@ from schemas.values import dataclass
 
 SLICE_S = 0.25
 IDLE_S = 1.0
-"""How long an idle permit is kept where no other gateway waits."""
+"""Time for which an idle permit is kept if no other gateway waits."""
 LOOK_S = 0.5
 """The value is read again after this time: a change may not have been heard, and a gateway may have died."""
 LIVES_FOR_S = 2.0
-"""How long a gateway that lived is not asked after again."""
+"""Time for which a gateway counts as alive after a check."""
 COME_BACK_S = 0.25
 
 
@@ -108,7 +108,7 @@ class NatsPermits:
         self._lived: dict[str, float] = {}
 
     async def listen(self) -> None:
-        """Hear changes by other gateways. Raises TryAgain."""
+        """Subscribes to changes by other gateways. Raises TryAgain."""
         await self._link.subscribe(f"$KV.{subjects.LEASE_BUCKET}.{subjects.IN_FLIGHT}.*", self._heard)
 
     @contextlib.asynccontextmanager
@@ -133,7 +133,7 @@ class NatsPermits:
             self._wake(name)
 
     async def as_one(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
-        """Do what only one gateway may do at a time, once no other does it."""
+        """Runs `work` while no other gateway does."""
         async with self.taken(f"_{name}", 1):
             await work()
 

@@ -242,7 +242,7 @@ COME_BACK_S = 0.25
 
 
 class PauseGate:
-    """Holds up calls while everything is stopped; open until `show` is told of a stop."""
+    """Holds up calls while everything is stopped; open until `update` receives a stop."""
 
     def __init__(self) -> None:
         self._halt: Halt | None = None

@@ -34,8 +34,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class FoundTools:
-    """`plugins` by name; `ductiles`: what each has. `problems`: what is left out, and why. `lacking`: what only wants a
-    package installed. `unheard`: Ductiles that did not say what they have, and why. `awaited`: their tools."""
+    """`plugins`, `ductiles`: by name. `problems`: reasons why parts are left out. `lacking`: plugins that only need a
+    package. `unreachable`: errors of Ductiles that do not answer. `awaited`: their tools."""
 
     catalog: Catalog
     problems: tuple[str, ...]
@@ -128,15 +128,14 @@ async def keep_fresh(
     every_s: float,
     known: Mapping[str, DuctileTools] = UNKNOWN,
 ) -> NoReturn:
-    """Offer what Ductiles have, until cancelled. What was on offer stays where a Ductile does not answer, or a tool is
-    missing for the first time: one that has just begun may not have found all plugins. `known`: what they said
-    before."""
+    """Offers the tools of Ductiles, until cancelled. Offers stay if a Ductile does not answer, or if tools are missing
+    for the first time: a Ductile that has just started may not have found all plugins. `known`: tools found before."""
     gone_before, reported = list[str](), ""
     while True:
         await asyncio.sleep(min(every_s, LOOK_FOR_TOOLS_S) if offers.are_awaited else every_s)
         try:
             tools = await find_tools(settings, known)
-        except Exception as error:  # what a Ductile says of its tools must not end the calls of those that are known
+        except Exception as error:  # an error of discovery must not end calls of known tools
             if str(error) != reported:
                 reported, is_known = str(error), isinstance(error, Failure)
                 log.warning("the tools stay as they are", extra={"why": reported}, exc_info=None if is_known else error)
@@ -209,8 +208,7 @@ Tell = Callable[[Mapping[str, InstalledPlugin]], None]
 
 
 async def follow_folders(settings: GatewaySettings, offers: Offers, update_runner: Tell) -> NoReturn:
-    """Offer what is in the folders, until cancelled; `tell` is told the plugins. Folders in change, or gone, change
-    nothing."""
+    """Offers the plugins in the folders, until cancelled. Ignores folders that are missing, or still changing."""
     taken = before = None
     while True:
         marks = await asyncio.to_thread(_marks, settings.plugins.folders)

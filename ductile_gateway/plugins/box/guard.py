@@ -192,7 +192,7 @@ class _Call:
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:
             if ended[0] == self._plugin:
                 code = os.waitstatus_to_exitcode(ended[1])
-                self._code = code if code >= 0 else BY_A_SIGNAL - code  # as a shell tells it
+                self._code = code if code >= 0 else BY_A_SIGNAL - code  # as a shell reports it
                 return
 
     def _end_the_rest(self) -> None:

@@ -38,8 +38,8 @@ def join_in(agent: Agent, background: Background) -> None:
         cluster.turns.on_redelivery = agent.traces.send_again
     remote_commits = RemoteCommitListener(agent.turns, agent.model_caller, store, background)
 
-    def hear(told: RemoteCommit) -> None:
-        for observe in (remote_commits.hear, *agent.remote_observers, agent.limits.remote_commit):
-            observe(told)
+    def on_commit(commit: RemoteCommit) -> None:
+        for observe in (remote_commits.on_commit, *agent.remote_observers, agent.limits.remote_commit):
+            observe(commit)
 
-    store.on_remote_commit, store.on_halt = hear, agent.halt_control.adopt
+    store.on_remote_commit, store.on_halt = on_commit, agent.halt_control.adopt

@@ -216,12 +216,12 @@ def estimated(
         return prices.most_usd(model, prompt=prompt, reply=reply, cached_1h=cached_1h)
 
     reply = _affordable(state, tokens, _usual(settings, question), cost_usd)
-    lost, said = lost_prompt_tokens(state, model, size), min(reply, min_reply_tokens(state))
+    lost, reply_tokens_lost = lost_prompt_tokens(state, model, size), min(reply, min_reply_tokens(state))
     reserve = CallReserve(
         tokens=tokens + reply,
         cost_usd=cost_usd(reply),
         reply_tokens=reply,
-        if_lost=(lost + said, cost_usd(said, lost)),
+        if_lost=(lost + reply_tokens_lost, cost_usd(reply_tokens_lost, lost)),
     )
     return Estimate(model=model, reserve=reserve, prompt_hash=prompt.template_hash, schema_hash=prompt.schema_hash)
 

@@ -76,22 +76,22 @@ def by_status(
     request_id: str | None = None,
 ) -> ModelError:
     """`code`: the provider's name of the cause."""
-    told = f"HTTP {status}{f' {code}' if code else ''}: {message[:MOST_MESSAGE]}"
-    told += f" (request {request_id})" if request_id else ""
+    text = f"HTTP {status}{f' {code}' if code else ''}: {message[:MOST_MESSAGE]}"
+    text += f" (request {request_id})" if request_id else ""
     if code in SPENT or status == 402 or SPENT_SAID in message:
-        why = f"{told}; raise the limit at the provider, then resume the run"
+        why = f"{text}; raise the limit at the provider, then resume the run"
         return ModelError("pause", "model_spend_limit", why)
     if code in FORBIDDEN:
-        return ModelError("escalate", "model_refused", told)
+        return ModelError("escalate", "model_refused", text)
     if status == 413 or code in TOO_LONG or (status in (400, 429) and any(said in message for said in TOO_LONG_SAID)):
-        return ModelError("shrink", "prompt_too_long", told)
+        return ModelError("shrink", "prompt_too_long", text)
     if status == 429:
-        return ModelError("try_again", "rate_limit", told, retry_after_s)
+        return ModelError("try_again", "rate_limit", text, retry_after_s)
     if status in AGAIN or status >= 500:
         error_class = "overloaded" if status in (503, 529) else "model_unavailable"
-        return ModelError("try_again", error_class, told, retry_after_s)
+        return ModelError("try_again", error_class, text, retry_after_s)
     error_class, remedy = _FAILS.get(status, _BAD_REQUEST)
-    return ModelError("fail", error_class, f"{told}; {remedy}")
+    return ModelError("fail", error_class, f"{text}; {remedy}")
 
 
 def cause_of(error: Exception) -> str:

@@ -100,8 +100,8 @@ class OpenAIApi:
         return False
 
     def error_details(self, error: openai.APIStatusError) -> tuple[str | None, str]:
-        said = error.body.get("message") if isinstance(error.body, dict) else error.body
-        return _code(error), said if isinstance(said, str) and said else error.message
+        text = error.body.get("message") if isinstance(error.body, dict) else error.body
+        return _code(error), text if isinstance(text, str) and text else error.message
 
     def _body(self, request: Request) -> dict[str, Any]:
         prompt, phase = request.prompt, self._settings.of(request.question.phase)
@@ -216,8 +216,8 @@ def _take(event: dict[str, Any], reply: Reply) -> None:
                 elif isinstance(text, str) and name != "role":
                     reply.add_thinking(text)
             reply.stop_reason = str(choice.get("finish_reason") or reply.stop_reason)
-            if isinstance(said := delta.get("refusal"), str):
+            if isinstance(text := delta.get("refusal"), str):
                 before = reply.refusal.explanation if reply.refusal else ""
-                reply.refusal = ModelRefusal(category="refusal", explanation=f"{before}{said}")
+                reply.refusal = ModelRefusal(category="refusal", explanation=f"{before}{text}")
     if reply.stop_reason == "content_filter":
         reply.refusal = reply.refusal or ModelRefusal(category="content_filter")

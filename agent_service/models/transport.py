@@ -61,9 +61,9 @@ class SaidError(Exception):
     """Error in the middle of a stream. `kind`: the provider's name of it."""
 
     def __init__(self, error: object) -> None:
-        told = error if isinstance(error, dict) else {"message": error}
-        super().__init__(str(told.get("message") or error))
-        self.kind = str(told.get("type") or told.get("code") or "")
+        fields = error if isinstance(error, dict) else {"message": error}
+        super().__init__(str(fields.get("message") or error))
+        self.kind = str(fields.get("type") or fields.get("code") or "")
 
 
 async def events(body: Any) -> AsyncIterator[dict[str, Any]]:

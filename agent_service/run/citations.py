@@ -44,7 +44,7 @@ _UNSPACED = "\u0e00"
 _BORDER = "\1"
 _WORD = re.compile(r"(\w+(?:(?<=\d)[.,](?=\d)\w+)*)")
 _ALIKE = {"'": "‘’‚‛`´", '"': "“”„‟«»", "-": "‐‑‒–—−", "<": "\ufe64\uff1c", " ": _BORDER}  # noqa: RUF001 # that is what they are here for
-_FOLDED = str.maketrans({char: one for one, alike in _ALIKE.items() for char in alike})
+_FOLDED = str.maketrans({char: one for one, normalized in _ALIKE.items() for char in normalized})
 _PAIRS = frozenset(('""', "“”", "„“", "''", "‘’", "``", "«»"))  # noqa: RUF001 # same
 _ENDS = ".,:;!?"
 _DOTS = re.compile(r"^(?:\.\.\.|…)|(?:\.\.\.|…)$")
@@ -64,20 +64,20 @@ def is_short(quote: str) -> bool:
 
 
 def is_a_line(quote: str, text: str) -> bool:
-    sought = _line(quote) if says_something(quote) else ""
-    lines = (line for seen in _as_seen(text) for line in seen.splitlines() if len(line) <= LONGEST_LINE)
-    return bool(sought) and any(_line(line) == sought for line in lines)
+    folded = _line(quote) if says_something(quote) else ""
+    lines = (line for form in _forms(text) for line in form.splitlines() if len(line) <= LONGEST_LINE)
+    return bool(folded) and any(_line(line) == folded for line in lines)
 
 
 def is_among(quote: str, texts: tuple[str, ...]) -> bool:
-    sought = _sought(quote) if says_something(quote) else ""
-    return bool(sought) and any(sought in text for text in texts)
+    folded = _folded(quote) if says_something(quote) else ""
+    return bool(folded) and any(folded in text for text in texts)
 
 
 def readings(text: str) -> tuple[str, ...]:
     """The text as it is and, for HTML, as a reader sees it."""
-    forms = dict.fromkeys(form for each in _as_seen(text) for form in (with_signs(each), without_hidden(each)))
-    return tuple(_with_borders(_alike(form)) for form in forms)
+    forms = dict.fromkeys(form for each in _forms(text) for form in (with_signs(each), without_hidden(each)))
+    return tuple(_with_borders(_normalized(form)) for form in forms)
 
 
 def says_something(quote: str) -> bool:
@@ -86,26 +86,26 @@ def says_something(quote: str) -> bool:
 
 
 def names_a_field(quote: str) -> bool:
-    return bool(_OF_A_FIELD.search(_alike(_bare(quote))))
+    return bool(_OF_A_FIELD.search(_normalized(_bare(quote))))
 
 
-def _sought(quote: str) -> str:
-    alike = _alike(_bare(with_signs(quote)))
-    folded = _with_borders(alike)
-    folded = folded if _is_whole(alike[0]) else folded.removeprefix(_BORDER)
-    return folded if _is_whole(alike[-1]) else folded.removesuffix(_BORDER)
+def _folded(quote: str) -> str:
+    normalized = _normalized(_bare(with_signs(quote)))
+    folded = _with_borders(normalized)
+    folded = folded if _is_whole(normalized[0]) else folded.removeprefix(_BORDER)
+    return folded if _is_whole(normalized[-1]) else folded.removesuffix(_BORDER)
 
 
 def _line(text: str) -> str:
-    return _alike(_bare(with_signs(text).rstrip(_ENDS)).rstrip(_ENDS))
+    return _normalized(_bare(with_signs(text).rstrip(_ENDS)).rstrip(_ENDS))
 
 
-def _alike(text: str) -> str:
+def _normalized(text: str) -> str:
     return " ".join(text.replace("&lt;", "<").translate(_FOLDED).split())
 
 
-def _with_borders(alike: str) -> str:
-    return _BORDER.join(_WORD.split(alike))
+def _with_borders(normalized: str) -> str:
+    return _BORDER.join(_WORD.split(normalized))
 
 
 def _bare(quote: str) -> str:
@@ -121,26 +121,26 @@ def _is_whole(char: str) -> bool:
     return char.isdigit() or (char.isalnum() and char < _UNSPACED)
 
 
-def _as_seen(text: str) -> tuple[str, ...]:
-    return (text, _as_read(text)) if "<" in text else (text,)
+def _forms(text: str) -> tuple[str, ...]:
+    return (text, _html_text(text)) if "<" in text else (text,)
 
 
-def _as_read(text: str) -> str:
+def _html_text(text: str) -> str:
     return html.unescape(_NO_CHARACTER.sub("\ufffd", _TAG.sub(" ", _WITHIN_A_WORD.sub("", text))))
 
 
 ADDRESSES = ("url", "final_url")
 LONGEST_ADDRESS = 4000
-NOT_BROUGHT = CALL_FIELDS | {"said_by"}
+NOT_CONTENT = CALL_FIELDS | {"said_by"}
 
 
 def texts_of(output: dict[str, JsonValue], quote: str) -> tuple[str, ...]:
-    brought = {name: value for name, value in output.items() if name not in NOT_BROUGHT}
+    content = {name: value for name, value in output.items() if name not in NOT_CONTENT}
     if was_asked(output, quote):
-        addresses = [address for name in ADDRESSES if isinstance(address := brought.pop(name, None), str) and address]
-        return tuple(_without(addresses, text) for text in _leaves(brought))
-    as_json = (json.dumps(brought, ensure_ascii=False, sort_keys=True),) if names_a_field(quote) else ()
-    return *as_json, *_leaves(brought)
+        addresses = [address for name in ADDRESSES if isinstance(address := content.pop(name, None), str) and address]
+        return tuple(_without(addresses, text) for text in _leaves(content))
+    as_json = (json.dumps(content, ensure_ascii=False, sort_keys=True),) if names_a_field(quote) else ()
+    return *as_json, *_leaves(content)
 
 
 def was_asked(output: dict[str, JsonValue], quote: str) -> bool:
@@ -193,10 +193,10 @@ class Source:
     texts: tuple[str, ...] = ()
     why: str = ""
 
-    def form(self, quote: str) -> object:
+    def kind_of(self, quote: str) -> object:
         return names_a_field(quote), tuple(was_asked(output, quote) for output in self.outputs)
 
-    def to(self, quote: str) -> str:
+    def text_for(self, quote: str) -> str:
         return _APART.join((*(text for output in self.outputs for text in texts_of(output, quote)), *self.texts))
 
 
@@ -205,11 +205,11 @@ class CitationChecker:
     store: RunStore
     artifacts: ArtifactReader
 
-    async def seen(self, state: RunState, decision: Decision) -> tuple[QuoteCheck, ...]:
+    async def check(self, state: RunState, decision: Decision) -> tuple[QuoteCheck, ...]:
         claims = decision.met if isinstance(decision, Reflection) else ()
         both = ((place, claim.quote) for claim in claims for place in places_to_check(state, claim))
         quoted = tuple(dict.fromkeys(both))
-        looks = {
+        checks = {
             (place, quote): QuoteCheck(evidence=place, quote=quote, found=False, why=TOO_MANY)
             for place, quote in quoted
         }
@@ -217,8 +217,8 @@ class CitationChecker:
             quotes = [quote for named, quote in quoted[:MOST_QUOTES] if named == place]
             place_read = await self._read(state, place)
             found = await _found(quotes, place_read)
-            looks |= {(place, quote): _look(place, quote, quote in found, place_read) for quote in quotes}
-        return tuple(looks.values())
+            checks |= {(place, quote): _checked(place, quote, quote in found, place_read) for quote in quotes}
+        return tuple(checks.values())
 
     async def _read(self, state: RunState, place: str) -> Source:
         if place == PERSON:
@@ -238,9 +238,9 @@ class CitationChecker:
             return state.last_output
         async for result in self._results(state):
             if result.step == step and result.task in (None, AGAIN):  # what a task brought is for its tool to judge
-                return _brought(result)
-        kept = next((record.summary for record in state.completed if record.step == step), "")
-        return {"summary": kept}
+                return _output_of(result)
+        summary = next((record.summary for record in state.completed if record.step == step), "")
+        return {"summary": summary}
 
     async def _results(self, state: RunState) -> AsyncIterator[ToolResult]:
         for entry in reversed(await self.store.entries(state.run_id)):
@@ -254,7 +254,7 @@ class CitationChecker:
             return Source(why=f"{path} {GONE}")
         if is_text(content):
             return Source(texts=(content.decode(),))
-        outputs = [_brought(result) async for result in self._results(state)]
+        outputs = [_output_of(result) async for result in self._results(state)]
         return Source(outputs=tuple(output for output in outputs if path in _named_artifacts(output)), why=NO_TEXT)
 
     async def _with_artifacts(
@@ -277,11 +277,11 @@ def is_text(content: bytes) -> bool:
     return "\0" not in text and any(map(str.isalnum, text))
 
 
-def _brought(result: ToolResult) -> dict[str, JsonValue]:
+def _output_of(result: ToolResult) -> dict[str, JsonValue]:
     return result.result.model_dump(mode="json", exclude_none=True) if result.result else {}
 
 
-def _look(place: str, quote: str, found: bool, source: Source) -> QuoteCheck:
+def _checked(place: str, quote: str, found: bool, source: Source) -> QuoteCheck:
     asked = any(was_asked(output, quote) for output in source.outputs)
     why = "" if found else source.why or (ASKED if asked else SHORT if is_short(quote) else "")
     return QuoteCheck(evidence=place, quote=quote, found=found, why=why)
@@ -290,8 +290,8 @@ def _look(place: str, quote: str, found: bool, source: Source) -> QuoteCheck:
 async def _found(quotes: list[str], source: Source) -> set[str]:
     by_form = defaultdict[object, list[str]](list)
     for quote in quotes:
-        by_form[source.form(quote)].append(quote)
-    return {quote for alike in by_form.values() for quote in await _found_in(source.to(alike[0]), alike)}
+        by_form[source.kind_of(quote)].append(quote)
+    return {quote for same in by_form.values() for quote in await _found_in(source.text_for(same[0]), same)}
 
 
 async def _found_in(text: str, quotes: list[str]) -> set[str]:

@@ -162,7 +162,7 @@ def remedy(state: RunState) -> Remedy | None:
     if not (stopped := stop_kind(state)):
         return None
     steps, goal = _doubted(state), state.brief.goal
-    told = {
+    values = {
         "run_id": state.run_id,
         "option": RAISED_BY.get(state.ending_class),
         "parent": state.brief.as_step,
@@ -173,11 +173,11 @@ def remedy(state: RunState) -> Remedy | None:
         "tool": f"{state.plan.action.tool} {state.plan.action.command}" if state.plan else "the tool",
     }
     asked = human_task(state)
-    told["asked"] = "step {} ({})".format(state.step, told["tool"])
+    values["asked"] = "step {} ({})".format(state.step, values["tool"])
     if asked and asked.task:
-        told["asked"] = f"step {asked.step}, {asked.task} of round {asked.round} ({asked.tool} {asked.command})"
-    told["first"] = _FIRST.get(state.ending_class, _READ).format_map(told)
-    text, command = (form.format_map(told) for form in _REMEDIES[stopped])
+        values["asked"] = f"step {asked.step}, {asked.task} of round {asked.round} ({asked.tool} {asked.command})"
+    values["first"] = _FIRST.get(state.ending_class, _READ).format_map(values)
+    text, command = (form.format_map(values) for form in _REMEDIES[stopped])
     return Remedy(text=text, command=command)
 
 

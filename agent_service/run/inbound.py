@@ -7,6 +7,7 @@ a message (an accepted wake, a signal by HTTP) is named as a turn of its own, wh
 
 import hashlib
 from collections.abc import Mapping
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import field
 from datetime import datetime
@@ -73,25 +74,18 @@ def parse(arrival: InboundMessage) -> Envelope[Any]:
 
 def correlation_of(arrival: InboundMessage) -> Correlation | None:
     """Correlation of an unreadable result. A missing or unreadable sub-request is read from the dedupe key."""
-    try:
+    with suppress(Misshapen, ValidationError):
         found = json_object(to_envelope(arrival.subject, arrival.body, arrival.headers)) or {}
-        said = found.get("payload")
-        try:
-            about = Correlation.model_validate(said)
-        except ValidationError:
-            return _by_its_key(said, found.get("dedupe_key"))
-        return about if about.task or about.round else _by_its_key(said, found.get("dedupe_key")) or about
-    except (Misshapen, ValidationError):
-        return None
-
-
-def _by_its_key(said: object, key: object) -> Correlation | None:
-    """Raises ValidationError."""
-    if not isinstance(said, dict) or not isinstance(key, str):
-        return None
-    about = Correlation.model_validate({name: told for name, told in said.items() if name not in ("task", "round")})
-    task, asked_in = keys.task_of_result(key, about.run_id, about.step) or (None, None)
-    return Correlation.model_validate(about.model_dump() | {"task": task, "round": asked_in}) if task else None
+        payload, key = found.get("payload"), found.get("dedupe_key")
+        whole = None
+        with suppress(ValidationError):
+            whole = Correlation.model_validate(payload)
+        if (whole and (whole.task or whole.round)) or not isinstance(payload, dict) or not isinstance(key, str):
+            return whole
+        request = Correlation.model_validate(payload | {"task": None, "round": None})
+        task, number = keys.task_of_result(key, request.run_id, request.step) or (None, None)
+        return Correlation.model_validate(request.model_dump() | {"task": task, "round": number}) if task else whole
+    return None
 
 
 def _explained(subject: str, flaws: str) -> str:

@@ -159,31 +159,31 @@ class Intake:
         return await self.turns.take(run_id, RunStarted(at=self.clock.now(), skills=skills))
 
     async def _on_result(
-        self, said: ToolResult, arrival: InboundMessage, key: str = "", *, malformed: bool = False
+        self, result: ToolResult, arrival: InboundMessage, key: str = "", *, malformed: bool = False
     ) -> None:
         """Raises InvalidMessage for a result that is not authentic."""
         transition = None
         # What it is worth depends on what is waited for: it is judged anew when that changes meanwhile.
         while transition is None:
-            state = await self.turns.state(said.run_id)
-            event = self._result_event(said, state, arrival, key, malformed=malformed)
+            state = await self.turns.state(result.run_id)
+            event = self._result_event(result, state, arrival, key, malformed=malformed)
             with suppress(VersionMoved):
-                transition = _known(said.run_id, await self.turns.take(said.run_id, event, made_of=state))
+                transition = _known(result.run_id, await self.turns.take(result.run_id, event, made_of=state))
         if transition.refused:
             raise InvalidMessage(str(transition.ignored))
         if transition.ignored:
-            self.incoming.stale_result(duplicate=bool(transition.state and transition.state.has_finished(said.step)))
+            self.incoming.stale_result(duplicate=bool(transition.state and transition.state.has_finished(result.step)))
         elif transition.state and transition.state.final and not transition.all(RunEnded):
             self.incoming.late_result()
 
     def _result_event(
-        self, said: ToolResult, state: RunState | None, arrival: InboundMessage, key: str, *, malformed: bool
+        self, result: ToolResult, state: RunState | None, arrival: InboundMessage, key: str, *, malformed: bool
     ) -> ToolReturned:
-        named = keys.task_of_result(key, said.run_id, said.step)
-        if named and named[0] and said.round is None and said.task in (None, named[0]):
-            said = said.model_copy(update={"task": named[0], "round": named[1]})
-        given = said.capability or arrival.headers.get(CAPABILITY)
-        result, proof = self.capabilities.of_result(said, given, state)
+        named = keys.task_of_result(key, result.run_id, result.step)
+        if named and named[0] and result.round is None and result.task in (None, named[0]):
+            result = result.model_copy(update={"task": named[0], "round": named[1]})
+        given = result.capability or arrival.headers.get(CAPABILITY)
+        result, proof = self.capabilities.of_result(result, given, state)
         is_named = malformed or named is not None or result.round is not None
         place = "" if result.attempt and is_named else arrival.place
         return ToolReturned(at=self.clock.now(), result=result, malformed=malformed, place=place, proof=proof)

@@ -128,7 +128,7 @@ def list_columns(run: RunState) -> dict[str, Any]:
     tools.update([action.tool for action in run.plan.actions] if run.plan else ())
     waiting = run.waiting
     reserve = waiting.reserve if isinstance(waiting, Thinking) else None
-    told = {
+    columns = {
         "ended_at": run.ended_at,
         "ending_class": run.ending_class,
         "steps": run.step + run.spent.child_steps,
@@ -142,7 +142,7 @@ def list_columns(run: RunState) -> dict[str, Any]:
         "artifacts": len(run.artifacts) or None,
         "reserved_usd": reserve.cost_usd if reserve else None,
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in columns.items() if value is not None}
 
 
 def parse_line(row: dict[str, object], columns: str) -> RunLine:

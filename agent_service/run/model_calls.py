@@ -56,7 +56,7 @@ class _Admitted:
 @dataclass(slots=True)
 class ModelCaller:
     model: Model
-    evidence: CitationChecker
+    citations: CitationChecker
     clock: Clock
     kill_switch: KillSwitch
     limits: SharedLimits
@@ -212,7 +212,7 @@ class ModelCaller:
             provenance=answer.provenance,
             words=words,
             prompt_bytes=answer.prompt_bytes,
-            seen=await self.evidence.seen(question.state, decision) if _claims(decision) else (),
+            seen=await self.citations.check(question.state, decision) if _claims(decision) else (),
         )
 
 

@@ -91,10 +91,10 @@ class Dispatching(Protocol):
 
 
 class Outbox:
-    """Entries not fully dispatched, per run, in order. `told` receives the entry up to which all are."""
+    """Entries not fully dispatched, per run, in order. `on_dispatched` receives the entry up to which all are."""
 
-    def __init__(self, told: OnDispatched) -> None:
-        self._told = told
+    def __init__(self, on_dispatched: OnDispatched) -> None:
+        self._on_dispatched = on_dispatched
         self._entries: dict[str, dict[int, bool]] = {}
         self._postponed: set[str] = set()
         self.pending: dict[str, set[int]] = {}
@@ -133,14 +133,14 @@ class Outbox:
         for seq in seqs:
             if seq in entries:
                 entries[seq] = True
-        told = 0
+        up_to = 0
         while entries and entries[oldest := min(entries)]:
             del entries[oldest]
-            told = oldest
+            up_to = oldest
         if not entries:
             self._entries.pop(run_id, None)
-        if told:
-            self._told(run_id, told)
+        if up_to:
+            self._on_dispatched(run_id, up_to)
         if run_id in self._postponed:  # the bus has taken them
             self._postponed.discard(run_id)
             if not self._postponed:

@@ -63,12 +63,12 @@ class QueuedTurns:
     async def receive(self, arrival: InboundMessage) -> None:
         """Performs one queued turn. Raises TryAgain."""
         self.kill_switch.check()
-        told = json.loads(arrival.body)
-        if forgotten_at := told.get(FORGOTTEN_AT):
+        body = json.loads(arrival.body)
+        if forgotten_at := body.get(FORGOTTEN_AT):
             await self.republish(datetime.fromisoformat(forgotten_at))
             return
         try:
-            await self._turn(told[RUN_ID])
+            await self._turn(body[RUN_ID])
         except Damaged as error:
             log.info("left alone", extra={"run_id": error.run_id})
 
@@ -149,10 +149,10 @@ class RemoteCommitListener:
     store: RunStore
     background: Background
 
-    def hear(self, told: RemoteCommit) -> None:
-        self.turns.forget(told.run_id, told.seq)
-        if self.model_caller.calls_of(told.run_id):
-            self.background.start(self._look(told.run_id))
+    def on_commit(self, commit: RemoteCommit) -> None:
+        self.turns.forget(commit.run_id, commit.seq)
+        if self.model_caller.calls_of(commit.run_id):
+            self.background.start(self._look(commit.run_id))
 
     async def _look(self, run_id: str) -> None:
         run = await self.store.load(run_id)

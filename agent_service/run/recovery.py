@@ -146,17 +146,18 @@ class Recovery:
                 raise
             else:
                 if run and owed:
-                    told, asks = owed
-                    await self.turns.resume(run.state, seqs, lambda: told, asks=asks)
+                    owed_messages, asks = owed
+                    await self.turns.resume(run.state, seqs, lambda: owed_messages, asks=asks)
 
     async def _owed(self, state: RunState, seqs: set[int]) -> tuple[tuple[OutgoingMessage, ...], bool]:
         """Messages of the current state and of entries `seqs`, and True if the model must be called."""
         entries = await self.store.entries(state.run_id, min(seqs, default=state.version) - 1)
         records = [entry.record() for entry in entries if entry.seq in seqs and entry.seq <= state.version]
-        told = {one.key: one for record in records for one in _messages_of(state, record)}
-        told |= {one.key: one for one in messages.outstanding(state)}
-        calling = state.active_call
-        return tuple(told.values()), calling is not None and await self.store.may_call_model(state.run_id, calling.call)
+        owed = {one.key: one for record in records for one in _messages_of(state, record)}
+        owed |= {one.key: one for one in messages.outstanding(state)}
+        call = state.active_call
+        asks = call is not None and await self.store.may_call_model(state.run_id, call.call)
+        return tuple(owed.values()), asks
 
     async def _republish(self, run_id: str, forgotten_at: datetime, now: datetime) -> None:
         run = await self._readable(run_id)

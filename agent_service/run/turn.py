@@ -266,7 +266,7 @@ class Turns:
             try:
                 observe(commit)
             except Exception:  # an observer's error must not fail the turn
-                log.exception("a commit could not be told of", extra={"run_id": run_id})
+                log.exception("an observer of a commit failed", extra={"run_id": run_id})
 
     def _remember(self, run: Run) -> None:
         self._known[run.state.run_id] = run

@@ -74,7 +74,7 @@ async def look(run: Script, *claims: tuple[str, str], artifacts: Bucket | None =
     met = tuple(ItemClaim(item="d1", evidence=evidence, quote=quote) for evidence, quote in claims)
     claimed = Reflection(verdict=Verdict.CONTINUE, summary="", met=met)
     async with stored(run) as store:
-        return list(await CitationChecker(store, artifacts or Bucket()).seen(run.state, claimed))
+        return list(await CitationChecker(store, artifacts or Bucket()).check(run.state, claimed))
 
 
 @pytest.mark.parametrize(

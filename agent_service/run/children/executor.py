@@ -161,10 +161,10 @@ class ChildRuns:
 
 def name_for(path: str, sha256: str) -> str:
     """The own name with a part of its digest, by which a tool recognises it."""
-    name, told = PurePosixPath(path), f"-relayed-{sha256[:DIGEST_DIGITS]}"
-    stem = name.stem.removesuffix(told)[:LONGEST_STEM]
+    name, mark = PurePosixPath(path), f"-relayed-{sha256[:DIGEST_DIGITS]}"
+    stem = name.stem.removesuffix(mark)[:LONGEST_STEM]
     suffix = name.suffix if len(name.suffix) <= LONGEST_SUFFIX else ""
-    return f"artifacts/{stem}{told}{suffix}"
+    return f"artifacts/{stem}{mark}{suffix}"
 
 
 LONGEST_MESSAGE = 8000

@@ -5,7 +5,7 @@ taint, in-doubt writes and refusals.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
 from pydantic import JsonValue, ValidationError
@@ -43,21 +43,16 @@ def depth_of(start: AgenticStart, parent: RunState | None, *, deepest: int) -> i
     counts as the deepest. Raises LimitRefused for a parent that is unknown or has ended, and for a depth above
     `deepest`.
     """
-    in_context = _told_in(start.context)
-    told = deepest if in_context is None else in_context
+    given = start.context.get(DEPTH, 0)
+    in_context = given if isinstance(given, int) and not isinstance(given, bool) and given >= 0 else deepest
     if start.parent_run_id is None and not start.depth:
-        return told
+        return in_context
     if start.parent_run_id and (parent is None or parent.final):
         raise LimitRefused("parent_run_id", f"{start.parent_run_id} is not a run that is under way here")
-    depth = max(start.depth, told, parent.brief.depth + 1 if parent else 0)
+    depth = max(start.depth, in_context, parent.brief.depth + 1 if parent else 0)
     if depth > deepest:
         raise LimitRefused("depth", f"would be {depth}, and agents may call each other {deepest} times in a row")
     return depth
-
-
-def _told_in(context: Mapping[str, JsonValue]) -> int | None:
-    told = context.get(DEPTH, 0)
-    return told if isinstance(told, int) and not isinstance(told, bool) and told >= 0 else None
 
 
 def tools_of(brief: Brief, offered: Sequence[ToolOffer]) -> tuple[ToolOffer, ...]:

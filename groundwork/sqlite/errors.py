@@ -1,4 +1,4 @@
-"""Looks at a SQLite file, and what an error of SQLite means for those who store to it."""
+"""Errors of SQLite in the terms of callers, and checks of a file."""
 
 import sqlite3
 from pathlib import Path
@@ -8,17 +8,17 @@ from groundwork.service.errors import Broken, TryAgain
 
 
 def address_of(path: Path) -> str:
-    """Of a file that is only read."""
+    """URI that opens a file read-only."""
     return f"file:{quote(str(path))}?mode=ro"
 
 
 def read_only(path: Path) -> sqlite3.Connection:
-    """For one thread at a time. Raises sqlite3.Error."""
+    """Opens a connection for one thread at a time. Raises sqlite3.Error."""
     return sqlite3.connect(address_of(path), uri=True, isolation_level=None, check_same_thread=False)
 
 
 def damage_in(connection: sqlite3.Connection) -> str:
-    """The first that SQLite finds; empty for none. Raises sqlite3.Error."""
+    """The first damage that SQLite finds, or "". Raises sqlite3.Error."""
     found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0]).splitlines()[-1]
     return "" if found == "ok" else found
 
@@ -28,25 +28,22 @@ class Full(TryAgain): ...
 
 _Meaning = tuple[type[TryAgain] | type[Broken], str]
 
-_FULL: _Meaning = (
-    Full,
-    "no room for {path} ({cause}): nothing of this write is stored. Free space, then try again",
-)
+_FULL: _Meaning = (Full, "no room for {path} ({cause}): nothing of this write is stored. Free space, then try again")
 _BUSY: _Meaning = (TryAgain, "another connection kept {path} locked: nothing of this write is stored. Try again")
 _FAILED: _Meaning = (
     Broken,
     "{path} failed ({cause}) and takes no more writes: check the disk, then restart the process",
 )
-"""Only after a restart it shows whether the write was stored."""
+"""Only a restart shows if the write was stored."""
 
 
 def concerns_the_file(error: BaseException) -> bool:
-    """Whether it stops all writers, and is not the fault of one statement alone."""
+    """True if the error stops all writers, and not only the statement that raised it."""
     return _meaning(error) is not None
 
 
 def storage_error(cause: BaseException, path: Path) -> TryAgain | Broken:
-    """`cause` as the error that callers see; what we do not know counts as broken."""
+    """`cause` as the error that callers see. Unknown errors count as broken."""
     kind, text = _meaning(cause) or _FAILED
     error = kind(text.format(path=path, cause=cause))
     error.__cause__ = cause

@@ -1,7 +1,7 @@
-"""A service's SQLite file: opened, migrated; one connection that writes, and two that only read.
+"""A service's SQLite file: opened and migrated, with one connection that writes and two that read.
 
-Writes go through the group commit: all that wait at a moment share one fsync. Reads see everything that was
-acknowledged. One process at a time writes, which is the caller's lock to hold; others may read meanwhile.
+Writes go through the group commit, and reads see everything that was acknowledged. The caller's lock makes sure that
+one process writes; others may read meanwhile.
 
 The schema is a folder of scripts `NNNN_name.sql`, counted in `PRAGMA user_version`. Each runs once, in order, in one
 transaction with its number. An older program refuses a newer file.
@@ -44,8 +44,8 @@ log = logging.getLogger(__name__)
 
 
 class SqliteFile:
-    """Every method raises TryAgain, also while closing, and Broken. `trouble`: why the last write was not stored; else
-    empty."""
+    """Every method raises TryAgain, also while closing, and Broken. `trouble`: why the last write was not stored, or
+    ""."""
 
     def __init__(
         self, path: Path, writer: GroupCommit | None, *, at_once: sqlite3.Connection, reader: aiosqlite.Connection
@@ -58,20 +58,20 @@ class SqliteFile:
         self._reader = reader
 
     async def write(self, work: Callable[[sqlite3.Connection], T], *, makes_room: bool = False) -> T:
-        """What `work` returns, once durable. Raises what `work` raises, and Misconfigured without a writer.
+        """Returns the result of `work`, once durable. Raises its errors, and Misconfigured for a file opened read-only.
         `makes_room`: it may use the reserve."""
         try:
             stored = await self._may_write().write(work, makes_room=makes_room)
         except (TryAgain, Broken) as error:
             self._note(str(error))
             raise
-        if self.trouble and not makes_room:  # which says nothing of what others may write
+        if self.trouble and not makes_room:  # a write that makes room proves nothing for others
             self._note("")
         return stored
 
     @contextlib.contextmanager
     def making_room(self) -> Iterator[None]:
-        """Inside, on a full disk, what is kept for works that make room is left to them: nothing else is written."""
+        """Inside, on a full disk, only works that make room are written, from the reserve."""
         writer = self._may_write()
         writer.making_room = True
         try:
@@ -85,17 +85,17 @@ class SqliteFile:
         return self._writer
 
     def later(self, work: Callable[[sqlite3.Connection], object]) -> None:
-        """Write with the next group, or never: what is lost in a crash may as well be lost while closing."""
+        """Writes with the next group. A crash may lose it, and so may closing."""
         if self._writer is not None and not self.closing:
             self._writer.later(work)
 
     def look_up(self, statement: str, values: Values = ()) -> list[Any]:
-        """Rows by a key, right on the event loop: in cached pages some 50 µs, less than to ask another thread."""
+        """Reads rows by key on the event loop: some 50 µs from cached pages, less than a hand-over to a thread."""
         with self._explained():
             return self._at_once.execute(statement, values).fetchall()
 
     async def read(self, statement: str, values: Values = ()) -> list[Any]:
-        """The rows of a statement that may take its time: another thread reads them."""
+        """Reads in another thread, for statements that may take long."""
         with self._explained():
             rows: Iterable[Any] = await self._reader.execute_fetchall(statement, values)
             return list(rows)
@@ -105,12 +105,12 @@ class SqliteFile:
             pass
 
     async def used(self) -> int:
-        """Bytes that hold something: the size of the file without the pages that are free for what comes next."""
+        """Bytes of the file without its free pages."""
         ((used,),) = await self.read(_USED)
         return int(used)
 
     async def shrink(self) -> bool:
-        """Cut free pages off the file, in part; whether there are more. Others write in between."""
+        """Cuts some free pages off the file. True if there are more; others write in between."""
         spare = SPARE_PAGES if has_room(self.path) else 0
         return await self.write(partial(cut_off, spare=spare), makes_room=True)
 
@@ -134,7 +134,7 @@ class SqliteFile:
 
 
 Opener = Callable[[Path, Traversable, OnCommit, bool, DiskReserve | None], AbstractAsyncContextManager[SqliteFile]]
-"""How a database is opened to be written. The default has a thread that writes and one that reads."""
+"""Opens a database for writing. The default has a thread that writes and one that reads."""
 
 
 def open_file(
@@ -145,9 +145,9 @@ def open_file(
     durable: bool = True,
     reserve: DiskReserve | None = None,
 ) -> AbstractAsyncContextManager[SqliteFile]:
-    """Made if absent, for this user alone. `migrations`: the folder of its schema. Not `durable`: it survives a crash
-    of the process alone. `reserve`: for works that make room. Raises Misconfigured for a folder or file that cannot be
-    used, and TryAgain for one that is full or locked."""
+    """Opens the file, made if absent, for this user alone. `migrations`: the folder of its schema. Not `durable`: it
+    survives a crash of the process, but not of the machine. `reserve`: for works that make room. Raises Misconfigured
+    for an unusable folder or file, and TryAgain for a full disk or a locked file."""
     return _opener.get()(path, migrations, on_commit, durable, reserve)
 
 
@@ -173,12 +173,12 @@ async def open_with_threads(
 
 _opener: ContextVar[Opener] = ContextVar("opener", default=open_with_threads)
 use_opener = _opener.set
-"""From now on in this context, and in the tasks that are started in it."""
+"""Sets the opener of this context and of tasks started in it."""
 
 
 @contextlib.asynccontextmanager
 async def open_for_reading(path: Path, migrations: Traversable) -> AsyncIterator[SqliteFile]:
-    """Also while another process has it open. Raises Misconfigured where its schema has another version."""
+    """Opens read-only, also while another process writes. Raises Misconfigured for another schema version."""
     try:
         async with _reading(path, None) as file:
             ((version,),) = await file.read("PRAGMA user_version")
@@ -204,7 +204,7 @@ def make_private(path: Path) -> None:
 
 
 def microseconds(instant: datetime) -> int:
-    """An instant as columns hold it: whole microseconds since 1970 UTC, exact both ways."""
+    """Microseconds since 1970 UTC, as columns hold an instant."""
     return (instant - _EPOCH) // _MICROSECOND
 
 
@@ -225,18 +225,17 @@ async def _reading(path: Path, writer: GroupCommit | None) -> AsyncIterator[Sqli
 
 
 _lenient = partial(str, encoding="utf-8", errors="replace")
-"""Text in which a damaged row is no fault of a whole list of rows."""
+"""Decodes damaged text, so that one row does not fail a whole list."""
 
 
 def migrate(path: Path, scripts: Traversable) -> int:
-    """Bring the file (made if absent) up to the newest of `scripts`, a folder of `importlib.resources`; return its
-    version. Raises Misconfigured for a newer file; TryAgain and Broken. The file is then as the last complete script
-    left it."""
+    """Brings the file (made if absent) up to the newest of `scripts`, a folder of `importlib.resources`, and returns
+    its version. Raises Misconfigured for a newer file, TryAgain and Broken; the complete scripts stay."""
     ordered = _ordered(scripts)
     try:
         with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
             found = _version(path, connection, known=len(ordered))
-            if found == 0:  # said before there is a table: room that is free can be given back, page by page
+            if found == 0:  # set before there is a table, so that free pages can be cut off
                 connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
             for version, script in enumerate(ordered[found:], start=found + 1):
                 sql = script.read_text(encoding="utf-8")  # closing the connection rolls back what fails
@@ -250,8 +249,8 @@ def migrate(path: Path, scripts: Traversable) -> int:
 
 
 def ahead(path: Path, scripts: Traversable) -> str:
-    """What `migrate` will do to an older file; empty for nothing, and for one that cannot be read. Raises Misconfigured
-    for a newer one."""
+    """Describes what `migrate` will do to an older file; "" for a current or unreadable one. Raises Misconfigured for a
+    newer one."""
     known, found = newest(scripts), 0
     if os.access(path, os.R_OK):
         with contextlib.suppress(sqlite3.Error), contextlib.closing(read_only(path)) as connection:

@@ -1,9 +1,9 @@
-"""Group commit: one SQLite connection in one writer thread; all writes waiting at a moment share one fsync.
+"""Group commit: one SQLite connection in one writer thread, where concurrent writes share one fsync.
 
-A write is a function of the connection, answered only after the COMMIT that holds it returned: what was acknowledged
-survives kill -9 and power loss (synchronous=FULL). It may run several times before it is committed once, so it depends
-on the connection alone, fetches all it selects, and never begins, commits, rolls back or changes the schema (which has
-no deferred constraints). Other connections only read: before SQLite 3.51.3 a checkpoint beside the commit of another
+A write is a function of the connection. It is acknowledged after its COMMIT has returned, so it survives kill -9 and
+power loss (synchronous=FULL). It may run several times before it is committed once, so it must depend on the connection
+alone, fetch all it selects, and never begin, commit, roll back or change the schema (which has no deferred
+constraints). Other connections must only read: before SQLite 3.51.3 a checkpoint beside a commit of another connection
 could, rarely, corrupt the file.
 """
 
@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -28,7 +29,7 @@ T = TypeVar("T")
 
 CACHED_STATEMENTS = 512
 LONG_LOG = 1 << 18
-"""Bytes of a write-ahead log that is worth emptying; SQLite by itself lets it grow to 4 MiB, and keeps it so."""
+"""Bytes of a write-ahead log that is worth emptying. SQLite lets it grow to 4 MiB, and keeps it so."""
 
 log = logging.getLogger(__name__)
 
@@ -42,19 +43,9 @@ class _Work(Generic[T]):
     value: T = field(init=False)
 
 
-@dataclass(slots=True)
-class _Asked:
-    """Handed to the writer together, once the loop has let everybody have a turn: waking a thread costs more than most
-    works. `waited_for`: not only housekeeping. `last`: nothing comes after it."""
-
-    works: list[_Work[Any]] = field(default_factory=list)
-    waited_for: bool = False
-    last: bool = False
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """A transaction that was committed. `sync_seconds` is the part of COMMIT, which waits for the disk."""
+    """A committed transaction. `sync_seconds`: the time of COMMIT, which waits for the disk."""
 
     writes: int
     seconds: float
@@ -68,10 +59,13 @@ def ignore(_: Group) -> None: ...
 
 
 class GroupCommit:
-    """The writer of a SQLite file, used from one event loop. Opening raises TryAgain or Broken. `on_commit` is called
-    in the writer thread. Without `durable` nothing waits for the disk. `busy_seconds`: wait for another connection's
-    lock. `quiet_seconds`: how long housekeeping waits for a write. `rest_seconds`: without a write, until the log is
-    emptied. `reserve`: for works that make room; others are refused until it is put back."""
+    """The writer of a SQLite file, used from one event loop. Opening raises TryAgain or Broken.
+
+    `on_commit` is called in the writer thread. Without `durable` nothing waits for the disk. `busy_seconds`: wait for
+    another connection's lock. `quiet_seconds`: wait of housekeeping for a write to join. `rest_seconds`: time without a
+    write after which the log is emptied. `reserve`: space for works that make room; others are refused until it is put
+    back. `making_room`: only these are written.
+    """
 
     def __init__(
         self,
@@ -93,8 +87,9 @@ class GroupCommit:
         self._connection = _open(path, busy_seconds, durable=durable)
         if reserve:
             reserve.make()
-        self._queue: queue.SimpleQueue[_Asked] = queue.SimpleQueue()
-        self._asked = _Asked()
+        self._queue: queue.SimpleQueue[list[_Work[Any]] | None] = queue.SimpleQueue()
+        self._works = list[_Work[Any]]()
+        """Handed over once per turn of the event loop, because waking a thread costs more than most works."""
         self._quiet_seconds = quiet_seconds
         self._closing = False
         self._broken_by: Exception | None = None
@@ -102,11 +97,10 @@ class GroupCommit:
         self._writer.start()
 
     def write(self, work: Callable[[sqlite3.Connection], T], *, makes_room: bool = False) -> asyncio.Future[T]:
-        """Run `work` in a shared transaction. To await it raises what it raised, or TryAgain, and then nothing of it is
-        stored; or Broken. A cancelled caller's work may still be committed."""
+        """Runs `work` in a shared transaction. Awaiting it raises the work's error or TryAgain, and then nothing of it
+        is stored; or Broken. The work of a cancelled caller may still be committed."""
         answered: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._enqueue(_Work(work, answered, makes_room))
-        self._asked.waited_for = True
         return answered
 
     def later(self, work: Callable[[sqlite3.Connection], object]) -> None:
@@ -117,21 +111,21 @@ class GroupCommit:
     async def close(self) -> None:
         if not self._closing:
             self._closing = True
-            self._asked.last = True
             self._hand_over()
+            self._queue.put(None)
         await asyncio.to_thread(self._writer.join)
 
     def _enqueue(self, item: _Work[Any]) -> None:
         if self._closing:
             raise TryAgain(f"{self._path} is closing and stored nothing: write again after the next start")
-        self._asked.works.append(item)
-        if len(self._asked.works) == 1:
+        self._works.append(item)
+        if len(self._works) == 1:
             asyncio.get_running_loop().call_soon(self._hand_over)
 
     def _hand_over(self) -> None:
-        asked, self._asked = self._asked, _Asked()
-        if asked.works or asked.last:
-            self._queue.put(asked)
+        works, self._works = self._works, []
+        if works:
+            self._queue.put(works)
 
     def _run(self) -> None:
         more = True
@@ -146,20 +140,17 @@ class GroupCommit:
         self._connection.close()
 
     def _gather(self) -> tuple[list[_Work[Any]], bool]:
-        """All that is queued, and whether more may come. Housekeeping alone is held back for a write to ride on."""
-        asked = self._next()
-        works = asked.works
+        """All that is queued; False with the last group. Housekeeping alone waits for a write to join."""
+        group, waited_for, batch = list[_Work[Any]](), False, self._next()
         quiet_until = time.monotonic() + self._quiet_seconds
         with contextlib.suppress(queue.Empty):
-            while not (asked.waited_for or asked.last):
-                asked = self._queue.get(timeout=max(0.0, quiet_until - time.monotonic()))
-                works += asked.works
-        for _ in range(self._queue.qsize()):
-            asked = self._queue.get_nowait()
-            works += asked.works
-        return works, not asked.last
+            while batch is not None:
+                group += batch
+                waited_for = waited_for or any(item.answered is not None for item in batch)
+                batch = self._queue.get(timeout=0 if waited_for else max(0.0, quiet_until - time.monotonic()))
+        return group, batch is not None
 
-    def _next(self) -> _Asked:
+    def _next(self) -> list[_Work[Any]] | None:
         with contextlib.suppress(queue.Empty):
             return self._queue.get(timeout=self._rest_seconds)
         if not self.making_room:
@@ -168,7 +159,7 @@ class GroupCommit:
         return self._queue.get()
 
     def _empty_log(self) -> None:
-        """Does not wait for readers, and does no harm where it fails: what is committed stays in the log."""
+        """Does not wait for readers. A failure is harmless, because commits stay in the log."""
         with contextlib.suppress(sqlite3.Error, OSError):
             if self._path.with_name(f"{self._path.name}-wal").stat().st_size > LONG_LOG:
                 self._connection.execute("PRAGMA busy_timeout=0")
@@ -176,8 +167,7 @@ class GroupCommit:
         self._connection.execute(f"PRAGMA busy_timeout={self._busy_ms}")
 
     def _settle(self, group: list[_Work[Any]]) -> None:
-        """If the commit fails, every work has failed, also one that refused by itself: it may have seen another's row,
-        never committed."""
+        """A failed commit fails every work, also one that refused by itself, because it may have seen another's row."""
         if self._broken_by:
             self._fail(group, self._broken_by)
             return
@@ -195,14 +185,14 @@ class GroupCommit:
             self._fail(group, error)
 
     def _with_the_reserve(self, group: list[_Work[Any]]) -> list[_Work[Any]]:
-        """Those of a group without room that make some, and may use what there is now."""
+        """Works that failed on a full disk and make room, if there was a reserve to give."""
         makers = [item for item in group if item.makes_room and isinstance(item.error, Full)]
         given = makers and self._reserve and self._reserve.give()
         return makers if given else []
 
     def _allowed(self, group: list[_Work[Any]]) -> list[_Work[Any]]:
-        """Those that may be written now: only what makes room, while the reserve is given, or what was written last
-        has no room yet in the file."""
+        """Works that may be written now: only those that make room while the reserve is given, or while the file has
+        no room for what is in the log."""
         reserve = self._reserve
         if reserve is None:
             return group
@@ -217,7 +207,7 @@ class GroupCommit:
         return [item for item in group if item.makes_room]
 
     def _log_begins_again(self) -> bool:
-        """Whether the file has room for what is in the log: else it needs less of it, once some of it is made."""
+        """True if the file has room for what is in the log. If not, some of it is made."""
         try:
             log_emptied(self._connection)
         except sqlite3.Error:
@@ -227,14 +217,9 @@ class GroupCommit:
         return True
 
     def _cut_off(self) -> None:
+        self._try([_Work(partial(cut_off, spare=0), None)])
         with contextlib.suppress(sqlite3.Error):
-            self._connection.execute("BEGIN IMMEDIATE")
-            cut_off(self._connection, spare=0)
-            self._connection.execute("COMMIT")
             log_emptied(self._connection)
-        if self._connection.in_transaction:
-            with contextlib.suppress(sqlite3.Error):
-                self._connection.execute("ROLLBACK")
 
     def _put_back(self) -> None:
         if self._reserve and self._reserve.given:
@@ -243,7 +228,7 @@ class GroupCommit:
             self._connection.execute(f"PRAGMA busy_timeout={self._busy_ms}")
 
     def _attempt(self, group: list[_Work[Any]]) -> _Work[Any] | None:
-        """One transaction for the group. A work that raises after it wrote has it rolled back, and is returned."""
+        """Runs the group in one transaction. Returns a work that raised after it wrote; the group is rolled back."""
         connection = self._connection
         began = time.perf_counter()
         connection.execute("BEGIN IMMEDIATE")
@@ -262,7 +247,7 @@ class GroupCommit:
         ended = time.perf_counter()
         try:
             self._on_commit(Group(writes=len(group), seconds=ended - began, sync_seconds=ended - synced_from))
-        except Exception:  # the group is durable, whatever becomes of those who look on
+        except Exception:  # the group is durable, whatever an observer raises
             log.exception("a commit could not be told of")
         return None
 

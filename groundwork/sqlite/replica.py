@@ -1,7 +1,6 @@
-"""A process's own copy of a shared log, in SQLite: facts applied in their order, and how far that has come.
+"""A process's copy of a shared log in SQLite: messages applied in order, and the position reached.
 
-It can be made again from the log, so it is not synced to the disk. Where the log is another one, or shorter, it begins
-anew.
+It can be rebuilt from the log, so it is not synced to the disk. It starts again if the log is another one, or shorter.
 """
 
 import asyncio
@@ -10,8 +9,6 @@ from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from datetime import datetime, timedelta
 from functools import partial
-from heapq import heappop, heappush
-from itertools import count
 from typing import NoReturn
 
 from groundwork.nats.following import Batch
@@ -23,7 +20,7 @@ from groundwork.sqlite.file import SqliteFile
 PATIENCE_S = 10.0
 
 THE_SAME = timedelta(milliseconds=1)
-"""Instants that may be of the same message: what the server says of it in two places it rounds in two ways."""
+"""Difference between two instants of one message, which the server rounds in two ways."""
 
 Apply = Callable[[sqlite3.Connection, StoredMessage], None]
 Forget = Callable[[sqlite3.Connection], object]
@@ -34,8 +31,8 @@ def _nobody(_: Sequence[StoredMessage]) -> None: ...
 
 
 class Replica:
-    """The schema has a table `replica (created, reached, at)`. `apply` writes a fact, in the writer thread; `forget`
-    empties what it filled; `applied` hears on the loop, before waiters. None of the three raises."""
+    """The schema has a table `replica (created, reached, at)`. `apply` writes a message in the writer thread, `forget`
+    empties the tables, and `applied` is called on the loop, before waiters. None of the three raises."""
 
     def __init__(
         self, log: SharedLog, file: SqliteFile, apply: Apply, *, forget: Forget, applied: Applied = _nobody
@@ -46,12 +43,11 @@ class Replica:
         self._forget = forget
         self.applied = applied
         self.reached = 0
-        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
-        self._numbers = count()
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._opened = asyncio.Event()
 
     async def run(self) -> NoReturn:
-        """Copy what is there and what comes, for ever. Raises Misconfigured, Broken."""
+        """Follows the log for ever. Raises Misconfigured, Broken."""
         await self._open()
         async with aclosing(self._log.follow(self.reached)) as followed:
             async for batch in followed:
@@ -59,10 +55,10 @@ class Replica:
         raise AssertionError("a log has no end")
 
     async def wait(self, seq: int) -> None:
-        """Return when the fact at `seq` is here. Raises TryAgain when nothing more has come for PATIENCE_S."""
+        """Returns when the message at `seq` is here. Raises TryAgain when nothing has come for PATIENCE_S."""
         while self.reached < seq:
             before, here = self.reached, asyncio.get_running_loop().create_future()
-            heappush(self._waiting, (seq, next(self._numbers), here))
+            self._waiting.append((seq, here))
             try:
                 async with asyncio.timeout(PATIENCE_S):
                     await here
@@ -72,7 +68,7 @@ class Replica:
                     raise TryAgain(f"{behind}: it is cut off from NATS, or out of room") from error
 
     async def caught_up(self) -> None:
-        """Return when all is here that is in the log now. Raises TryAgain, as `wait` does."""
+        """Returns when everything is here that is in the log now. Raises TryAgain as `wait` does."""
         await self._opened.wait()
         await self.wait(await self._log.end())
 
@@ -85,7 +81,8 @@ class Replica:
         self._opened.set()
 
     async def _is_the_same(self, created: str, reached: int, at: str) -> bool:
-        """Whether the copy is of the log as it is: also a log set back to a backup has the name and age it had."""
+        """True if the copy is of this log. A log restored from a backup has the same name and age, so the newest copied
+        message is compared."""
         extent = await patiently(partial(self._log.extent, reached))
         if extent.created != created or reached > extent.last_seq:
             return False
@@ -95,10 +92,10 @@ class Replica:
         await patiently(lambda: self._file.write(partial(self._write, batch)))  # on a full disk, until there is room
         self.applied(batch.messages)
         self.reached = batch.last_seq
-        while self._waiting and self._waiting[0][0] <= self.reached:
-            *_, here = heappop(self._waiting)
-            if not here.done():
+        for seq, here in self._waiting:
+            if seq <= self.reached and not here.done():
                 here.set_result(None)
+        self._waiting = [(seq, here) for seq, here in self._waiting if not here.done()]
 
     def _begin_anew(self, extent: Extent, connection: sqlite3.Connection) -> None:
         self._forget(connection)

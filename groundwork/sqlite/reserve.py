@@ -1,8 +1,7 @@
-"""Free pages of a SQLite file, and a reserve on the disk that only works that make room may use.
+"""Free pages of a SQLite file, and a reserve on the disk for writes that make room.
 
-    the disk is nearly full ─▶ the log is emptied before each write, so that little of it waits to be in the database
-    it is full ─▶ the reserve is given ─▶ what makes room is written, and nothing else ─▶ the log is emptied, and the
-    reserve is there again, before anything else is written
+    disk nearly full ─▶ the log is emptied before each write, so little of it waits for the database
+    disk full ─▶ the reserve is given ─▶ only what makes room is written ─▶ log emptied, reserve put back ─▶ others
 
 Used by the thread that writes the database.
 """
@@ -16,19 +15,18 @@ from pathlib import Path
 from groundwork.service import store_folder
 
 SPARE_PAGES, CUT_OFF_AT_ONCE = 1024, 200
-"""Pages that stay for what comes next, and how many are cut off by one write: a few milliseconds."""
+"""Free pages that stay for later writes, and pages cut off by one write, which takes a few milliseconds."""
 MOST, PART = 4 << 20, 4
-"""Bytes of the reserve where there is room enough: a quarter of what is free. A step that makes room takes one or two
-MiB."""
+"""Bytes of the reserve: at most MOST, and a PART of what is free. A step that makes room takes one or two MiB."""
 LEAST = 4 << 10
 FOR_OPENING = 256 << 10
-"""What opening the database takes, and what is written beside it then: the index of the log alone has 32 KiB."""
+"""Bytes to open the database and write what belongs to it: the index of the log alone has 32 KiB."""
 
 log = logging.getLogger(__name__)
 
 
 def cut_off(connection: sqlite3.Connection, spare: int) -> bool:
-    """Cut off some of the free pages that are too many, in a transaction of the caller's; whether there are more."""
+    """Cuts off some of the surplus free pages, in the caller's transaction. True if there are more."""
     (free,) = connection.execute("PRAGMA freelist_count").fetchone()
     too_many = free - spare
     for _ in range(min(too_many, CUT_OFF_AT_ONCE)):  # a step of the statement is a page, and the module takes only one
@@ -37,19 +35,19 @@ def cut_off(connection: sqlite3.Connection, spare: int) -> bool:
 
 
 class DiskReserve:
-    """Of the database at this path. `given`: bytes that were taken out and are to be put back."""
+    """A file next to the database. `given`: bytes that were freed and are to be put back."""
 
     def __init__(self, database: Path) -> None:
         self._file = _file_of(database)
         self.given = 0
 
     def open_up(self) -> None:
-        """Before the database is opened: give it on a disk that is too full for that."""
+        """Frees it on a disk that is too full to open the database."""
         if (size := _size(self._file)) and _free(self._file) < FOR_OPENING:
             self._empty(size)
 
     def make(self) -> None:
-        """Have it, where there is room enough. What a process that died had given is to be put back."""
+        """Makes it as far as there is room. An empty file means that a killed process had given it."""
         size = _size(self._file)
         if self._file.exists() and not (size or self.given):
             self.given = MOST
@@ -57,7 +55,7 @@ class DiskReserve:
             self._grow((size + _free(self._file)) // PART)
 
     def give(self) -> bool:
-        """Whether there was any."""
+        """Frees it. False without a reserve."""
         if not (size := _size(self._file)):
             return False
         log.warning("the disk is full: what is kept for that is used to make room", extra={"bytes": size})
@@ -65,7 +63,7 @@ class DiskReserve:
         return True
 
     def put_back(self, connection: sqlite3.Connection) -> None:
-        """As much of it as there is, unless the log cannot be emptied yet."""
+        """Puts back as much as there is room for, unless the log cannot be emptied yet."""
         with contextlib.suppress(sqlite3.Error):
             if log_emptied(connection, "TRUNCATE"):
                 self._grow(min(self.given, _free(self._file)))
@@ -76,7 +74,7 @@ class DiskReserve:
         self.given = size
 
     def _grow(self, wanted: int) -> None:
-        """As far as the disk allows: others may be quicker to take it."""
+        """Grows as far as the disk allows, because other processes may take the space first."""
         with contextlib.suppress(OSError), self._file.open("ab") as file:
             store_folder.left_to_owner(self._file)
             self._file.chmod(0o600)
@@ -92,13 +90,13 @@ class DiskReserve:
 
 
 def log_emptied(connection: sqlite3.Connection, how: str = "PASSIVE") -> bool:
-    """Whether the database has all of the log: not while older rows are read. Raises sqlite3.Error without room."""
+    """True if the database has all of the log; not while older rows are read. Raises sqlite3.Error without room."""
     busy, frames, moved = connection.execute(f"PRAGMA wal_checkpoint({how})").fetchone()
     return not busy and frames == moved
 
 
 def has_room(database: Path) -> bool:
-    """Whether its disk has so much that others can write when a reserve is made on it."""
+    """True if other writes find space on the disk beside a reserve."""
     return _free(database) > 2 * MOST
 
 

@@ -168,7 +168,6 @@ def request_texts(state: RunState) -> tuple[str, str]:
 
 
 def trusted_texts(state: RunState) -> tuple[str, ...]:
-    """The request, unless it is untrusted, and people's messages."""
     return (*(() if state.brief.untrusted else request_texts(state)), *state.messages)
 
 

@@ -40,24 +40,25 @@ MAX_REJECTED = 4000
 
 
 def ask(state: RunState, phase: Phase, *, feedback: tuple[Text, ...] = ()) -> RunState:
-    """Opens a model call; a paused run keeps it for later."""
     return begin_call(state, OpenCall(call=state.calls + 1, phase=phase, feedback=feedback))
 
 
-def begin_call(state: RunState, asking: OpenCall) -> RunState:
-    if asking.phase is Phase.VERIFY and not (state.claim or state.proposed):  # a person's message voided it
-        asking = replace(asking, phase=Phase.REFLECT)
-    if state.refusals and asking.phase is not Phase.VERIFY:
-        asking = replace(asking, feedback=tuple(dict.fromkeys((*state.refusals, *asking.feedback))))
-        state = state if asking.phase is Phase.COMPACT else replace(state, refusals=())
+def begin_call(state: RunState, open_call: OpenCall) -> RunState:
+    if open_call.phase is Phase.VERIFY and not (state.claim or state.proposed):  # a person's message voided it
+        open_call = replace(open_call, phase=Phase.REFLECT)
+    if state.refusals and open_call.phase is not Phase.VERIFY:
+        open_call = replace(open_call, feedback=tuple(dict.fromkeys((*state.refusals, *open_call.feedback))))
+        state = state if open_call.phase is Phase.COMPACT else replace(state, refusals=())
     reached = limits.reached_before_a_call(state)
-    if asking.phase is Phase.PLAN:
+    if open_call.phase is Phase.PLAN:
         reached = reached or limits.reached_before_a_step(state)
     paused = state.status is Status.PAUSED
     if reached and not paused:
-        return out_of_budget(state, reached, question=asking)
-    facts = () if paused else (CallAsked(call=asking.call, phase=asking.phase, told=asking.remarks),)
-    return with_facts(state, *facts, waiting=next_waiting(state.waiting, Thinking(asking=asking)), calls=asking.call)
+        return out_of_budget(state, reached, question=open_call)
+    facts = () if paused else (CallAsked(call=open_call.call, phase=open_call.phase, told=open_call.remarks),)
+    return with_facts(
+        state, *facts, waiting=next_waiting(state.waiting, Thinking(asking=open_call)), calls=open_call.call
+    )
 
 
 def restart(state: RunState, *, feedback: tuple[Text, ...] = ()) -> RunState:
@@ -86,24 +87,26 @@ def ask_reflection(state: RunState) -> RunState:
     return ask(state, Phase.REFLECT, feedback=(say("same_result"),) if again else ())
 
 
-def ask_again(state: RunState, asking: OpenCall, flaws: tuple[Text, ...], *, reply: Unusable | None = None) -> RunState:
+def ask_again(
+    state: RunState, open_call: OpenCall, flaws: tuple[Text, ...], *, reply: Unusable | None = None
+) -> RunState:
     """Asks for a decision again, because of its `flaws`. `reply`: the reply that was no decision."""
     state = with_decision_status(state, "unusable" if reply else "refused", "invalid_decision", flaws)
-    repairs = asking.repairs + 1
+    repairs = open_call.repairs + 1
     if repairs > state.brief.limits.max_repairs:
-        if asking.phase is Phase.COMPACT:
+        if open_call.phase is Phase.COMPACT:
             return ask_reflection(notes.compacted(state, state.facts))
-        reason = say("no_usable_decision", phase=asking.phase, tries=repairs, flaws=flaws)
-        if asking.phase is Phase.VERIFY:
+        reason = say("no_usable_decision", phase=open_call.phase, tries=repairs, flaws=flaws)
+        if open_call.phase is Phase.VERIFY:
             return unverified(state, reason)
         return escalate(state, "invalid_decision", reason)
     repaired = OpenCall(
         call=state.calls + 1,
-        phase=asking.phase,
-        feedback=asking.feedback,
+        phase=open_call.phase,
+        feedback=open_call.feedback,
         flaws=flaws,
         rejected=reply.raw[:MAX_REJECTED] if reply else "",
-        longer=asking.longer or (reply is not None and reply.cut),
+        longer=open_call.longer or (reply is not None and reply.cut),
         repairs=repairs,
     )
     return begin_call(state, repaired)
@@ -120,27 +123,27 @@ def unverified(state: RunState, why: Text) -> RunState:
 # Events of the open call
 
 
-def on_reserved(state: RunState, asking: OpenCall, event: CallReserved) -> RunState:
+def on_reserved(state: RunState, open_call: OpenCall, event: CallReserved) -> RunState:
     """Records the call's reserve, unless a budget forbids it. An earlier reserve was left by a dead process."""
     state = with_lost_call(state)
     if reached := limits.reached_before_a_call(state, event.reserve):
-        return out_of_budget(state, reached, question=asking)
-    return replace(state, waiting=Thinking(asking=asking, reserve=event.reserve))
+        return out_of_budget(state, reached, question=open_call)
+    return replace(state, waiting=Thinking(asking=open_call, reserve=event.reserve))
 
 
-def on_unavailable(state: RunState, asking: OpenCall, event: ModelUnavailable) -> RunState:
+def on_unavailable(state: RunState, open_call: OpenCall, event: ModelUnavailable) -> RunState:
     """Waits, pauses, fails or escalates by the event's remedy. Charges only the cost that the call may have had."""
     remedy, why = event.remedy, event.message
     if remedy == "hold":
-        waiting = Thinking(asking=asking, still_since=event.at)
+        waiting = Thinking(asking=open_call, still_since=event.at)
         return _postponed(with_lost_call(state), waiting, event.retry_after_s or 0.0, why)
     silent = event.error_class == "model_timeout" and event.lost is not None
-    asking = replace(asking, silences=asking.silences + 1 if silent else 0)
-    state = replace(state, waiting=Thinking(asking=asking))  # its cost is known, so the reserve goes
+    open_call = replace(open_call, silences=open_call.silences + 1 if silent else 0)
+    state = replace(state, waiting=Thinking(asking=open_call))  # its cost is known, so the reserve goes
     state = with_lost(state, event.call, *event.lost) if event.lost else state
-    if asking.silences >= MOST_SILENCES:
+    if open_call.silences >= MOST_SILENCES:
         remedy, why = "pause", say("model_silent", times=MOST_SILENCES, why=why)
-    if asking.phase is Phase.VERIFY and remedy != "try_again":
+    if open_call.phase is Phase.VERIFY and remedy != "try_again":
         return unverified(state, event.message)
     match remedy:
         case "fail":
@@ -148,29 +151,29 @@ def on_unavailable(state: RunState, asking: OpenCall, event: ModelUnavailable) -
         case "escalate":
             return escalate(state, event.error_class, why)
         case "pause":
-            anew = replace(asking, silences=0)
+            anew = replace(open_call, silences=0)
             return pause(replace(state, waiting=Thinking(asking=anew)), event.error_class, why, question=anew)
         case "shrink":
-            return _shrunk(state, asking, event)
-    backoff_s, wished_s = MODEL_BACKOFF_S[min(asking.tries, len(MODEL_BACKOFF_S) - 1)], event.retry_after_s
+            return _shrunk(state, open_call, event)
+    backoff_s, wished_s = MODEL_BACKOFF_S[min(open_call.tries, len(MODEL_BACKOFF_S) - 1)], event.retry_after_s
     delay_s = wished_s if wished_s is not None and 0 <= wished_s <= LONGEST_WAIT_S else backoff_s
-    again = Thinking(asking=replace(asking, tries=asking.tries + 1))
+    again = Thinking(asking=replace(open_call, tries=open_call.tries + 1))
     return _postponed(state, again, delay_s, say("model_unavailable", why=why))
 
 
 def _postponed(state: RunState, waiting: Thinking, delay_s: float, why: Text) -> RunState:
-    asking, retry_at = waiting.asking, state.updated_at + timedelta(seconds=delay_s)
-    fact = CallPostponed(call=asking.call, phase=asking.phase, retry_at=retry_at)
+    open_call, retry_at = waiting.asking, state.updated_at + timedelta(seconds=delay_s)
+    fact = CallPostponed(call=open_call.call, phase=open_call.phase, retry_at=retry_at)
     return with_facts(state, fact, waiting=replace(waiting, retry_at=retry_at), summary=why)
 
 
-def _shrunk(state: RunState, asking: OpenCall, event: ModelUnavailable) -> RunState:
+def _shrunk(state: RunState, open_call: OpenCall, event: ModelUnavailable) -> RunState:
     smaller = notes.halved(state)
     if smaller is None:
         return end(state, Status.FAILED, event.error_class, event.message)
-    if asking.phase is Phase.COMPACT:
+    if open_call.phase is Phase.COMPACT:
         return ask_reflection(replace(smaller, waiting=Deciding()))
-    return begin_call(smaller, replace(asking, call=state.calls + 1))
+    return begin_call(smaller, replace(open_call, call=state.calls + 1))
 
 
 # Questions to people, and endings
@@ -222,9 +225,9 @@ def ask_person(
 def with_lost_call(state: RunState) -> RunState:
     """Charges the reserve of the open call, whose reply is lost."""
     match state.waiting:
-        case Thinking(reserve=CallReserve() as reserve, asking=asking) as waiting:
+        case Thinking(reserve=CallReserve() as reserve, asking=open_call) as waiting:
             lost = reserve.if_lost or (reserve.tokens, reserve.cost_usd)
-            return with_lost(replace(state, waiting=replace(waiting, reserve=None)), asking.call, *lost)
+            return with_lost(replace(state, waiting=replace(waiting, reserve=None)), open_call.call, *lost)
     return state
 
 

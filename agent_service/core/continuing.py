@@ -71,7 +71,7 @@ def take_continuation(state: RunState, pending: Pending, result: ToolResult) -> 
     if number > most:
         why = say("continuations_used", most=most, tool=tool, wish=wish)
         answered = acting.attempt_answered(pending, "budget", ToolError(error_class="budget", message=str(why)))
-        return _stop(with_facts(state, answered, waiting=with_requests(state.waiting, asker, graph=graph)), graph, why)
+        return stop(with_facts(state, answered, waiting=with_requests(state.waiting, asker, graph=graph)), graph, why)
     larger = with_requests(state.waiting, asker, *tasks, graph=replace(graph, round=number))
     facts = acting.attempt_answered(pending, "continuation"), TasksAsked(step=pending.step, tasks=tasks)
     news = say("asks_for_more", step=pending.step, tool=tool, wish=wish)
@@ -79,7 +79,6 @@ def take_continuation(state: RunState, pending: Pending, result: ToolResult) -> 
 
 
 def take_answer(state: RunState, pending: Pending, result: ToolResult) -> RunState:
-    """Takes the final result of a step's own request, or of a task."""
     after = finish_request(state, pending, result)
     if not after.requests:
         return asking.reflect(after)
@@ -103,7 +102,7 @@ def finish_request(state: RunState, pending: Pending, result: ToolResult) -> Run
         tool=pending.action.tool,
         command=pending.action.command,
         status="ok" if result.status == "ok" else "error",
-        output=bounded_output(acting.result_output(result)),
+        output=notes.bounded(acting.result_output(result), MAX_KEPT).value,
         query=pending.query,
         profile=pending.profile,
     )
@@ -116,15 +115,7 @@ def finish_request(state: RunState, pending: Pending, result: ToolResult) -> Run
     )
 
 
-def bounded_output(output: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    return notes.bounded(output, MAX_KEPT).value
-
-
-def on_time_over(state: RunState, graph: Graph) -> RunState:
-    return _stop(state, graph, say("gathering_over", most=state.brief.limits.continuations.max_plugin_total_time_ms))
-
-
-def _stop(state: RunState, graph: Graph, why: Text) -> RunState:
+def stop(state: RunState, graph: Graph, why: Text) -> RunState:
     """Drops the requests of a step that may be repeated, and starts no more."""
     out = [one for one in state.pendings if one.step == graph.step]
     dropped = [one for one in out if acting.is_repeatable(state, one) and not one.grant]
@@ -246,7 +237,6 @@ def _ask_approval(state: RunState, ready: Pending, why: Text) -> RunState:
 
 
 def on_ruling(state: RunState, of: RequestRef, *, by: str = "", refused: tuple[str, Text] | None = None) -> RunState:
-    """Sends the task that waited for an approval, or fails it, and goes on with the others."""
     ready = next(one for one in state.requests if (one.step, one.id) == (of.step, of.id))
     ready = _again(ready, of.round) if ready.asks else ready
     return send_ready(_failed(state, ready, *refused) if refused else acting.send(state, ready, by=by))
@@ -353,7 +343,6 @@ def _arguments(command: ToolCommand | None, given: str | dict[str, JsonValue]) -
 
 
 def action_as_sent(state: RunState, pending: Pending) -> Action:
-    """The action, with the task results that its tool gets."""
     if not pending.task:
         return pending.action
     results = given(state.evidence, pending, state.brief.limits.continuations)

@@ -126,7 +126,6 @@ def plus_reply(spent: Spent, usage: ModelUsage) -> Spent:
 
 
 def raised(state: RunState, more: Constraints) -> RunState:
-    """Takes the larger of both numbers for each limit."""
     limits = state.brief.limits
     asked = {name: getattr(more, name) for name in RAISED.values()} | {"max_steps": more.max_loops or more.max_steps}
     both = {name: (getattr(limits, name), number) for name, number in asked.items()}
@@ -316,7 +315,6 @@ def child_run_id(run_id: str, pending: Pending) -> str:
 
 
 def awaited_children(state: RunState) -> tuple[Pending, ...]:
-    """Children whose results the run can use."""
     stopped = {graph.step for graph in state.graphs if graph.stopped}
     return tuple([p for p in state.pendings if p.grant and p.step not in stopped])
 

@@ -68,7 +68,6 @@ def on_signal(state: RunState, event: SignalReceived) -> RunState | Text:
 
 
 def _flaw(state: RunState, event: SignalReceived) -> Text:
-    """The reason to refuse a signal that does not fit the run's request to a person."""
     signal, ask = event.signal, state.ask
     match ask:
         case Approval() if signal.kind in RULINGS:

@@ -18,30 +18,29 @@ MOST_CHOICES = 12
 
 
 def take_along(state: RunState, chosen: Next | Unusable, *, repairs: int = 0) -> RunState:
-    """Takes up the plan that came along with an accepted decision."""
     call = OpenCall(call=state.calls, phase=Phase.PLAN, repairs=repairs)
     return take_next(with_decision_status(state, "ok"), chosen, call)
 
 
-def take_next(state: RunState, chosen: Next | Unusable, asking: OpenCall) -> RunState:
+def take_next(state: RunState, chosen: Next | Unusable, open_call: OpenCall) -> RunState:
     match chosen:
         case Plan():
-            return _take_plan(state, chosen, asking)
+            return _take_plan(state, chosen, open_call)
         case Unusable(reason=reason, flaws=flaws):
-            return ask_again(state, asking, flaws or (reason,), reply=chosen)
+            return ask_again(state, open_call, flaws or (reason,), reply=chosen)
         case AskPerson():
             if not (wrong := question_flaws(state, chosen)):
                 return _put_question(state, chosen)
         case Wait():
             if not (wrong := wait_flaws(state, chosen, state.updated_at)):
                 return wait_for(state, chosen)
-    phase = next_phase(state) if asking.phase is Phase.PLAN else asking.phase
-    return ask_again(state, replace(asking, phase=phase), wrong)
+    phase = next_phase(state) if open_call.phase is Phase.PLAN else open_call.phase
+    return ask_again(state, replace(open_call, phase=phase), wrong)
 
 
-def _take_plan(state: RunState, plan: Plan, asking: OpenCall) -> RunState:
+def _take_plan(state: RunState, plan: Plan, open_call: OpenCall) -> RunState:
     if flaws := plan_flaws(state, plan):
-        return ask_again(state, asking, flaws)
+        return ask_again(state, open_call, flaws)
     for action in plan.actions:
         if acting.is_stuck(state, action):
             why = say("stuck", tool=action.tool)
@@ -50,7 +49,6 @@ def _take_plan(state: RunState, plan: Plan, asking: OpenCall) -> RunState:
 
 
 def carry_out(state: RunState, plan: Plan, *, allowed: bool = False) -> RunState:
-    """`allowed`: a person has just approved it."""
     if reached := limits.reached_before_a_step(state):
         kept = replace(with_decision_status(state, "refused", reached[0], reached[1:]), waiting=Planned(plan=plan))
         return out_of_budget(kept, reached, question=OpenCall(call=state.calls + 1, phase=Phase.PLAN))

@@ -43,7 +43,6 @@ class Judgement:
 
 
 def judge(state: RunState, result: ToolResult, place: str = "") -> Judgement:
-    """`place`: stream position of the result's message."""
     now, step, which = state.acting, result.step, say("which", step=result.step, attempt=result.attempt)
     steps = [one.step for one in now.requests]
     if state.final:
@@ -145,7 +144,8 @@ def _take(state: RunState, pending: Pending, event: ToolReturned) -> RunState:
 def on_due(state: RunState) -> RunState:
     due = min(state.acting.timed, key=lambda one: one.due_at)
     if isinstance(due, Graph):
-        return continuing.on_time_over(state, due)
+        most = state.brief.limits.continuations.max_plugin_total_time_ms
+        return continuing.stop(state, due, say("gathering_over", most=most))
     if due.retry_at:
         return acting.send(state, due)
     repeatable = acting.is_repeatable(state, due)
@@ -203,7 +203,7 @@ def _on_error(state: RunState, pending: Pending, result: ToolResult, *, brought:
 
 
 def _handed_over(state: RunState, pending: Pending, result: ToolResult, ending_class: str, why: Text) -> RunState:
-    """Escalates, and keeps the answer for a run that is reopened; a request in doubt has none."""
+    """Escalates, and keeps the answer for a run that is reopened."""
     if ending_class == "in_doubt":
         return asking.escalate(state, ending_class, why, doubted=pending.name)
     kept = with_requests(state.waiting, replace(pending, answer=result))

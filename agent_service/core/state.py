@@ -339,7 +339,6 @@ class RunState:
 
     @property
     def ask(self) -> Approval | Question | Stop | None:
-        """The request that waits for a person."""
         return self.waiting.ask if isinstance(self.waiting, NeedsPerson) else None
 
     @property

@@ -33,7 +33,7 @@ from schemas.values import replace
 NEWER = (say("said_newer"),)
 
 
-def on_reply(state: RunState, asking: OpenCall, reply: ModelReplied) -> RunState:
+def on_reply(state: RunState, open_call: OpenCall, reply: ModelReplied) -> RunState:
     made, replies = reply.provenance, state.replies
     if made and made.reply_id:
         replies = {**replies, made.schema_hash: made.reply_id}
@@ -46,28 +46,28 @@ def on_reply(state: RunState, asking: OpenCall, reply: ModelReplied) -> RunState
         **limits.measures(state, reply),
     )
     if reply.words >= state.words:
-        return _take(state, asking, reply)
-    taken = None if _goes_past(state, reply) else _take(state, asking, reply)
+        return _take(state, open_call, reply)
+    taken = None if _goes_past(state, reply) else _take(state, open_call, reply)
     if taken and not (taken.final and not taken.ending_class.startswith(BUDGET_PREFIX)):
         return taken
-    phase = Phase.REFLECT if asking.phase in (Phase.PLAN, Phase.VERIFY) else asking.phase
-    anew = replace(asking, call=state.calls + 1, phase=phase, feedback=(*asking.feedback, say("reply_outrun")))
-    outrun = _decided(state, asking, reply, status="outrun", why=NEWER)
+    phase = Phase.REFLECT if open_call.phase in (Phase.PLAN, Phase.VERIFY) else open_call.phase
+    anew = replace(open_call, call=state.calls + 1, phase=phase, feedback=(*open_call.feedback, say("reply_outrun")))
+    outrun = _decided(state, open_call, reply, status="outrun", why=NEWER)
     return begin_call(with_facts(state, *outrun, claim=None, proposed=None, summary=say("reply_discarded")), anew)
 
 
-def _take(state: RunState, asking: OpenCall, reply: ModelReplied) -> RunState:
-    state, decision = with_facts(state, *_decided(state, asking, reply)), reply.decision
+def _take(state: RunState, open_call: OpenCall, reply: ModelReplied) -> RunState:
+    state, decision = with_facts(state, *_decided(state, open_call, reply)), reply.decision
     phases, take = TAKERS[type(decision)]
-    if asking.phase not in phases:
-        return ask_again(state, asking, (say("wrong_phase", phase=asking.phase),))
-    return take(state, asking, reply, decision)
+    if open_call.phase not in phases:
+        return ask_again(state, open_call, (say("wrong_phase", phase=open_call.phase),))
+    return take(state, open_call, reply, decision)
 
 
-def _decided(state: RunState, asking: OpenCall, reply: ModelReplied, **changes: Any) -> tuple[Decided, ...]:
+def _decided(state: RunState, open_call: OpenCall, reply: ModelReplied, **changes: Any) -> tuple[Decided, ...]:
     """The decision counts as `ok`, and a plan that came along as `ignored`, until something else is known."""
-    step, told = state.step + (asking.phase is Phase.PLAN), {"status": "ok"} | changes
-    first = Decided(phase=asking.phase, step=step, attempt=asking.repairs + 1, **told)
+    step, told = state.step + (open_call.phase is Phase.PLAN), {"status": "ok"} | changes
+    first = Decided(phase=open_call.phase, step=step, attempt=open_call.repairs + 1, **told)
     if reply.plan is None:
         return (first,)
     told = {"status": "ignored"} | changes
@@ -96,26 +96,26 @@ def _goes_past(state: RunState, reply: ModelReplied) -> bool:
 # Decisions by kind
 
 
-def _refusal(state: RunState, asking: OpenCall, _: ModelReplied, refusal: ModelRefusal) -> RunState:
+def _refusal(state: RunState, open_call: OpenCall, _: ModelReplied, refusal: ModelRefusal) -> RunState:
     reason = say("model_refused", category=refusal.category, why=refusal.explanation)
     state = with_decision_status(state, "refused", "model_refused", (reason,))
-    return unverified(state, reason) if asking.phase is Phase.VERIFY else escalate(state, "model_refused", reason)
+    return unverified(state, reason) if open_call.phase is Phase.VERIFY else escalate(state, "model_refused", reason)
 
 
-def _framing(state: RunState, asking: OpenCall, reply: ModelReplied, framed: Framing) -> RunState:
+def _framing(state: RunState, open_call: OpenCall, reply: ModelReplied, framed: Framing) -> RunState:
     flaws = framing.framing_flaws(state.brief, framed) or framing.reframing_flaws(state, framed)
-    return ask_again(state, asking, flaws) if flaws else framing.take_framing(state, framed, reply.plan)
+    return ask_again(state, open_call, flaws) if flaws else framing.take_framing(state, framed, reply.plan)
 
 
-def _digest(state: RunState, asking: OpenCall, _: ModelReplied, digest: Digest) -> RunState:
-    unheard = tuple(dict.fromkeys((*state.refusals, *asking.feedback)))
+def _digest(state: RunState, open_call: OpenCall, _: ModelReplied, digest: Digest) -> RunState:
+    unheard = tuple(dict.fromkeys((*state.refusals, *open_call.feedback)))
     return ask_reflection(replace(notes.compacted(state, digest.memory), refusals=unheard))
 
 
-def _reflection(state: RunState, asking: OpenCall, reply: ModelReplied, reflection: Reflection) -> RunState:
+def _reflection(state: RunState, open_call: OpenCall, reply: ModelReplied, reflection: Reflection) -> RunState:
     verdict = reflection.verdict
-    if asking.phase in (Phase.PLAN, Phase.FRAME) and verdict is not Verdict.ESCALATE:
-        return ask_again(state, asking, (say("wrong_phase", phase=asking.phase),))
+    if open_call.phase in (Phase.PLAN, Phase.FRAME) and verdict is not Verdict.ESCALATE:
+        return ask_again(state, open_call, (say("wrong_phase", phase=open_call.phase),))
     items, accepted, refusals = judge_claims(state, reflection, reply.seen)
     claims = (ClaimsJudged(accepted=accepted, refusals=refusals),) if reflection.met or refusals else ()
     state = with_facts(
@@ -137,7 +137,7 @@ def _reflection(state: RunState, asking: OpenCall, reply: ModelReplied, reflecti
             return escalate(state, "model", reflection.summary)
     if reply.plan is None:
         return ask(state, Phase.PLAN)
-    repairs = asking.repairs if isinstance(reply.plan, AskPerson | Wait) else 0
+    repairs = open_call.repairs if isinstance(reply.plan, AskPerson | Wait) else 0
     return planning.take_along(state, reply.plan, repairs=repairs)
 
 
@@ -163,7 +163,7 @@ def _reframed(state: RunState, reflection: Reflection) -> RunState:
 
 Taker = Callable[[RunState, OpenCall, ModelReplied, Any], RunState]
 _ANY, _PLANNING = frozenset(Phase), frozenset({Phase.PLAN})
-_NEXT: Taker = lambda state, asking, _, chosen: planning.take_next(state, chosen, asking)  # noqa: E731 # of a table
+_NEXT: Taker = lambda state, open_call, _, chosen: planning.take_next(state, chosen, open_call)  # noqa: E731 # of a table
 TAKERS: Mapping[type[Decision], tuple[frozenset[Phase], Taker]] = {
     ModelRefusal: (_ANY, _refusal),
     Unusable: (_ANY, _NEXT),

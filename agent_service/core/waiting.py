@@ -116,7 +116,6 @@ class Graph:
 
 
 def asker_id(task_id: str) -> str:
-    """Id of the request whose tool asked for a task."""
     return task_id.rpartition(".")[0]
 
 
@@ -242,7 +241,7 @@ class Acting:
 
     @property
     def pendings(self) -> tuple[Pending, ...]:
-        """Requests that are sent, or wait for their retry, by step."""
+        """Requests that are sent, or wait for their retry."""
         return tuple([one for one in self.requests if one.is_out]) if self.graphs else self.requests
 
     @property
@@ -257,7 +256,6 @@ class Acting:
         return next((graph for graph in self.graphs if graph.step == step), None) if self.graphs else None
 
     def postponed(self, *, graphs: timedelta = timedelta(0), answers: timedelta = timedelta(0)) -> "Acting":
-        """Extends the time of its graphs, and the deadlines of its requests."""
         return replace(
             self,
             requests=tuple([replace(one, deadline_at=one.deadline_at + answers) for one in self.requests]),

@@ -10,7 +10,7 @@ import pytest
 from agent_service.core import continuing
 from agent_service.core.brief import Continuations
 from agent_service.core.events import ToolReturned
-from agent_service.core.notes import facts_suffice
+from agent_service.core.notes import bounded, facts_suffice
 from agent_service.core.phases import Action
 from agent_service.core.state import Excerpt, MemoryNote, RunState, StepNote
 from agent_service.core.waiting import Pending, TaskResult
@@ -119,7 +119,7 @@ ASKER = Pending(
 
 
 def brought(number: int, text: str) -> TaskResult:
-    output = continuing.bounded_output({"summary": text, "artifact_path": text, "output": {"text": text}})
+    output = bounded({"summary": text, "artifact_path": text, "output": {"text": text}}, continuing.MAX_KEPT).value
     asked: dict[str, Any] = {"tool": "knowledge", "command": "search", "query": text[:LONGEST_TEXT], "profile": "fast"}
     place: dict[str, Any] = {"step": 1, "task": f"t{number}", "round": 1 + number % 10, "place": number}
     return TaskResult(kind="retrieve", status="ok", output=output, **place, **asked)

@@ -61,9 +61,6 @@ WITHIN_S = 8.0
 
 log = logging.getLogger(__name__)
 
-Published = tuple[str, Outgoing]
-"""Type of an incoming event, and its message."""
-
 
 @dataclass(eq=False)
 class Inbound:
@@ -112,18 +109,20 @@ class Inbound:
         try:
             headers, body = await self._read(request)
             if source == "relay":
-                published: Published | None = await self._relay(request.scope["path"], headers, body)
+                event: Outgoing | None = self._relayed(request.scope["path"], headers, body)
             else:
-                published = await self._webhook(request.path_params["name"], headers, body)
+                event = self._webhook(request.path_params["name"], headers, body)
+            if event:
+                await self._publish(event)
         except (RequestRefused, Failure) as error:
             self.count(source, "refused" if isinstance(error, RequestRefused) else "put_off")
             raise
-        self.count(source, "accepted" if published else "ignored")
-        if published is None:
+        self.count(source, "accepted" if event else "ignored")
+        if event is None:
             return JSONResponse({"status": "ignored"})
-        event_type, event = published
-        answer = {"status": "accepted", "event_type": event_type, "receiver_event_id": event.key, "job_id": event.about}
-        return JSONResponse(answer | ({"peer": headers[PEER.lower()].strip()} if source == "relay" else {}), 202)
+        answer = {"event_type": event.origin.type, "receiver_event_id": event.key, "job_id": event.about}
+        peer = {"peer": event.origin.source} if source == "relay" else {}
+        return JSONResponse({"status": "accepted"} | answer | peer, 202)
 
     async def _read(self, request: Request) -> tuple[Mapping[str, str], bytes]:
         try:
@@ -133,7 +132,7 @@ class Inbound:
         number = Counter(name for name, _ in request.headers.items())
         return {name: value for name, value in request.headers.items() if number[name] == 1}, body
 
-    async def _relay(self, path: str, headers: Mapping[str, str], body: bytes) -> Published:
+    def _relayed(self, path: str, headers: Mapping[str, str], body: bytes) -> Outgoing:
         now, name = utc_now(), headers.get(PEER.lower(), "").strip()
         peer, claim = self.settings.peers.get(name), read_claim("relay", headers, body, path=path, now=now)
         keys = peer.keys_at(now, headers.get(KEY_ID.lower(), "").strip()) if peer else ()
@@ -147,11 +146,10 @@ class Inbound:
             raise RequestRefused(422, "event type not allowed for peer")
         carried = (relayed.baggage or {}).get(TRACEPARENT)
         traceparent = carried if isinstance(carried, str) else headers.get(TRACEPARENT)
-        origin = Origin(source=name, event_id=event_id, at=now, keeps_names=True, traceparent=traceparent)
-        outgoing = of_relayed(relayed, peer.events.get(kind), origin, self.find_offer)
-        return await self._publish(kind, outgoing, origin)
+        origin = Origin(name, kind, event_id, now, keeps_names=True, traceparent=traceparent)
+        return of_relayed(relayed, peer.events.get(kind), origin, self.find_offer)
 
-    async def _webhook(self, name: str, headers: Mapping[str, str], body: bytes) -> Published | None:
+    def _webhook(self, name: str, headers: Mapping[str, str], body: bytes) -> Outgoing | None:
         now = utc_now()
         hook = self.settings.webhooks.get(name)
         scheme, header = (hook.scheme, hook.signature_header) if hook else ("ductile", "")
@@ -168,9 +166,8 @@ class Inbound:
             return None
         by_body = hook.delivery_id is not None and hook.scheme == "ductile"
         event_id = _id_at(hook.delivery_id or "", document) if by_body else claim.delivery_id
-        origin = Origin(source=name, event_id=event_id, at=now, untrusted=True, traceparent=headers.get(TRACEPARENT))
-        event = of_document(mapping, document, origin, self.find_offer)
-        return await self._publish(event_type, event, origin)
+        origin = Origin(name, event_type, event_id, now, untrusted=True, traceparent=headers.get(TRACEPARENT))
+        return of_document(mapping, document, origin, self.find_offer)
 
     def _is_signed(self, name: str, keys: Sequence[bytes], claim: Claim) -> bool:
         signed = signed_by_any(keys or self.unknown, claim.message, claim.digests)
@@ -179,19 +176,18 @@ class Inbound:
             log.info("not signed", extra={"sender": name[:48], "why": why if claim.digests else "no usable signature"})
         return signed and bool(keys)
 
-    async def _publish(self, event_type: str, event: Outgoing, origin: Origin) -> Published:
+    async def _publish(self, event: Outgoing) -> None:
         try:
             async with asyncio.timeout(self.within_s):
                 for one in event.artifacts:
                     await self.artifacts.put(event.about, one.name, one.artifact.content, one.artifact.content_type)
-                await self.bus.publish(event.subject, event.body, key=event.key, headers=_headers(event, origin))
+                await self.bus.publish(event.subject, event.body, key=event.key, headers=_headers(event))
         except CannotKeep as error:
             text = "the result is too large for an event, and for a run of this name no artifact can be stored"
             raise RequestRefused(422, text) from error
         except TimeoutError as error:
             raise TryAgain(f"the bus did not take the event within {self.within_s:g} s") from error
-        log.info("event from outside", extra={"source": origin.source, "event": event.subject, "key": event.key})
-        return event_type, event
+        log.info("event from outside", extra={"source": event.origin.source, "event": event.subject, "key": event.key})
 
 
 async def _failed(request: Request, error: Exception) -> JSONResponse:
@@ -232,7 +228,8 @@ def _text(document: JsonValue, name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _headers(event: Outgoing, origin: Origin) -> dict[str, str]:
+def _headers(event: Outgoing) -> dict[str, str]:
+    origin = event.origin
     at = origin.at.astimezone(UTC).isoformat().replace("+00:00", "Z")
     source = f"{SOURCE}/{origin.source}"
     named = envelope.cloud_event_headers(event.subject, dedupe_key=event.key, source=source, at=at)

@@ -45,12 +45,13 @@ _ID = re.compile(r"[A-Za-z0-9._:-]+")
 _Name = Annotated[str, StringConstraints(strip_whitespace=True)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Origin:
     """`untrusted`: anybody may have written the content. `keeps_names`: a start with the key `agentic:start:<id>`
     (RFC-103) gets that id as its wake id, without its source. `traceparent`: as sent, unchecked."""
 
     source: str
+    type: str
     event_id: str
     at: datetime
     untrusted: bool = False
@@ -77,6 +78,7 @@ class Outgoing:
     body: bytes
     key: str
     about: str
+    origin: Origin
     artifacts: tuple[StoredArtifact, ...] = ()
 
 
@@ -253,7 +255,7 @@ def _message(subject: str, payload: Mapping[str, JsonValue], origin: Origin, fin
     if len(body) > MAX_EVENT_BYTES:
         raise RequestRefused(413, f"the event would have more than {MAX_EVENT_BYTES} bytes")
     about = origin.wake_id if subject == subjects.START else content.run_id
-    return Outgoing(subject=subject, body=body, key=key, about=about, artifacts=artifacts)
+    return Outgoing(subject=subject, body=body, key=key, about=about, origin=origin, artifacts=artifacts)
 
 
 def _key(payload: Any, origin: Origin) -> str:

@@ -16,7 +16,7 @@ from ductile_gateway.webhooks.signatures import KEY_ID, PEER, relay_headers
 from groundwork.service.machine import utc_now
 from schemas.values import dataclass
 
-SECRETS_DIFFER = "the peer's secret in Ductile is not the one that is set here, or something on the way says so"
+_SECRETS_DIFFER = "the peer's secret in Ductile is not the one that is set here, or something on the way says so"
 
 RelayOutcome = Literal["accepted", "unheard", "skewed", "unsigned", "refused", "unknown"]
 
@@ -29,7 +29,7 @@ class RelayAnswer:
     outcome: RelayOutcome
     status: int
     job_id: str
-    error: str
+    reason: str
 
 
 def read_answer(status: int, body: bytes) -> RelayAnswer:
@@ -44,7 +44,8 @@ def read_answer(status: int, body: bytes) -> RelayAnswer:
         outcome = "skewed"
     elif status == httpx2.codes.FORBIDDEN and error == FORBIDDEN:
         outcome = "unsigned"
-    return RelayAnswer(outcome, status, job_id, error)
+    reason = f"{error!a}: {_SECRETS_DIFFER}" if outcome == "unsigned" else ascii(error)
+    return RelayAnswer(outcome, status, job_id, reason)
 
 
 @dataclass(eq=False)

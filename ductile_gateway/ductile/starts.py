@@ -35,7 +35,7 @@ from ductile_gateway.ductile.api import (
 )
 from ductile_gateway.ductile.catalog import DuctileTools
 from ductile_gateway.ductile.jobs import FINISHED, StartAttempt, instant
-from ductile_gateway.ductile.relay import SECRETS_DIFFER, RelayIngress
+from ductile_gateway.ductile.relay import RelayIngress
 from ductile_gateway.ductile.settings import DuctileSettings, RelayRouteSettings, full_name
 from ductile_gateway.ductile.watch import Timing
 from ductile_gateway.webhooks.signatures import relay_event
@@ -193,17 +193,14 @@ class RelayStarts:
             raise NotSent(f"no connection to Ductile ({type(error).__name__})") from error
         except (httpx2.HTTPError, TimeoutError, UnreadableAnswer) as error:
             raise AnswerLost(f"Ductile was sent an event, and its answer was lost ({type(error).__name__})") from error
-        why = f"{answer.error!a} to an event {kind}"
         match answer.outcome:
             case "accepted":
                 return answer.job_id
             case "unheard":
-                why = f"no pipeline listens to {kind}: it needs one with `on: {kind}`"
-            case "unsigned":
-                why += f": {SECRETS_DIFFER}"
+                raise DuctileRefused(answer.status, f"no pipeline listens to {kind}: it needs one with `on: {kind}`")
             case "unknown":
                 raise AnswerLost(f"Ductile was sent an event, and answered {answer.status} without the id of a job")
-        raise DuctileRefused(answer.status, why)
+        raise DuctileRefused(answer.status, f"{answer.reason}, to an event {kind}")
 
     async def find(self, call: ToolCall, _: Receipt) -> Found:
         if not call.complete:

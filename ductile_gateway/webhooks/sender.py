@@ -16,7 +16,7 @@ from http.cookiejar import CookieJar, DefaultCookiePolicy
 
 import httpx2
 
-from ductile_gateway.ductile.relay import SECRETS_DIFFER, RelayIngress, open_relay_ingress
+from ductile_gateway.ductile.relay import RelayIngress, open_relay_ingress
 from ductile_gateway.webhooks.destinations import (
     RESOLVERS,
     UNSIGNED,
@@ -68,7 +68,7 @@ class WebhookSender:
 
     async def _relay(self, notification: Notification, ingress: RelayIngress) -> Try:
         answer = await ingress.post(notification.body)
-        why = f"Ductile's relay ingress answered {answer.status} {answer.error!a}"
+        why = f"Ductile's relay ingress answered {answer.status} {answer.reason}"
         match answer.outcome:
             case "accepted":
                 return Try("arrived")
@@ -77,7 +77,7 @@ class WebhookSender:
             case "refused":
                 hint = f": add {notification.type} to `accept` there, or take it out of `types` in gateway.outbound"
                 return Try("dead", why + hint * (answer.status == httpx2.codes.UNPROCESSABLE_CONTENT))
-        return Try("put_off", f"{why}: {SECRETS_DIFFER}" if answer.outcome == "unsigned" else why)
+        return Try("put_off", why)
 
     async def _call(self, notification: Notification, receiver: _Receiver) -> Try:
         if not (keys := receiver.keys()):

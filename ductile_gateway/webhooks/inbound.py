@@ -238,35 +238,25 @@ def _headers(event: Outgoing) -> dict[str, str]:
     return named | about | traced
 
 
-_FIELDS = {
+_GITHUB_FIELDS = {
     "issue_comment": {"issue", "comment"},
     "issues": {"issue"},
     "pull_request_review_comment": {"pull_request", "comment"},
     "pull_request_review_thread": {"pull_request", "thread"},
     "pull_request_review": {"pull_request", "review"},
-    "pull_request": {"pull_request"},
     "discussion_comment": {"discussion", "comment"},
-    "discussion": {"discussion"},
     "commit_comment": {"comment"},
     "deployment_status": {"deployment", "deployment_status"},
-    "workflow_job": {"workflow_job"},
-    "deployment": {"deployment"},
-    "workflow_run": {"workflow_run"},
     "workflow_dispatch": {"workflow", "inputs"},
-    "check_run": {"check_run"},
-    "check_suite": {"check_suite"},
     "create": {"ref", "ref_type", "master_branch"},
     "delete": {"ref", "ref_type"},
     "push": {"ref", "commits"},
-    "release": {"release"},
-    "milestone": {"milestone"},
-    "label": {"label"},
     "fork": {"forkee"},
-    "member": {"member"},
-    "package": {"package"},
     "repository_dispatch": {"branch", "client_payload"},
     "status": {"sha", "state", "context"},
     "ping": {"zen"},
+    **{name: {name} for name in ("pull_request", "discussion", "workflow_job", "deployment", "workflow_run")},
+    **{name: {name} for name in ("check_run", "check_suite", "release", "milestone", "label", "member", "package")},
 }
 """Top-level fields by event type (GitHub, "Webhook events and payloads"); the first type that fits counts."""
 
@@ -274,5 +264,5 @@ _FIELDS = {
 def may_be(event_type: str, body: JsonValue) -> bool:
     """True if a body fits the type; for an unknown type, if it fits no known one."""
     fields = body.keys() if isinstance(body, dict) else set[str]()
-    found = next((known for known, marks in _FIELDS.items() if marks <= fields), None)
-    return found == event_type if found or event_type in _FIELDS else True
+    found = next((known for known, marks in _GITHUB_FIELDS.items() if marks <= fields), None)
+    return found == event_type if found or event_type in _GITHUB_FIELDS else True

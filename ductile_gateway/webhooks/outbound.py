@@ -227,14 +227,10 @@ class Outbound:
         """Durable on return; idempotent. Raises TryAgain while the address of a callback is unknown, with all other
         notifications stored."""
         at = utc_now()
-        await self._add(notifications_of(event, self.settings, at=at))
-        if event.has_callback:
-            url = await self.callback_of_run(event.run_id)
-            await self._add([callback_of(event, url, at=at)] if url else [])
-
-    async def _add(self, notifications: Sequence[Notification]) -> None:
-        if notifications:
-            await self.outbox.add(notifications)
+        await self.outbox.add(notifications_of(event, self.settings, at=at))
+        self._wake.set()
+        if event.has_callback and (url := await self.callback_of_run(event.run_id)):
+            await self.outbox.add([callback_of(event, url, at=at)])
             self._wake.set()
 
     async def run(self) -> NoReturn:

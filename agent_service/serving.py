@@ -15,7 +15,7 @@ from agent_service.api.operating import OperatorCalls, SwitchCalls
 from agent_service.api.people import PeopleCalls
 from agent_service.api.runs import RunCalls
 from agent_service.api.service import HealthCalls, Look, Part, ServiceCalls
-from agent_service.api.sse import EventStreams, Slots
+from agent_service.api.sse import EventStreams, StreamSlots
 from agent_service.background import Background
 from agent_service.bootstrap import Agent, prompt_of
 from agent_service.bus import health
@@ -84,7 +84,7 @@ async def open_api(
 
 
 async def _serve_http(agent: Agent, rooms: Iterable[object], feed: Feed, fresh: Fresh, listener: socket.socket) -> None:
-    app = await asyncio.to_thread(create_app, rooms, agent.settings, slots=Slots(), fresh=fresh)
+    app = await asyncio.to_thread(create_app, rooms, agent.settings, slots=StreamSlots(), fresh=fresh)
     await serve(measured(app, request_durations(agent.metrics.instruments)), listener, stopping=feed.end)
 
 

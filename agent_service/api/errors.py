@@ -238,7 +238,7 @@ TAKEN = (Code.SIGNAL_ID_TAKEN, Code.WAKE_ID_TAKEN)
 
 @contextmanager
 def named_by(key: str | None) -> Iterator[None]:
-    """Where `key` is the name in use, reports a conflict of names as one of the header."""
+    """Reports a conflict of names as one of the Idempotency-Key, if the name came from `key`."""
     try:
         yield
     except REFUSED as error:

@@ -28,7 +28,7 @@ from agent_service.api.errors import IDEMPOTENCY_KEY, REFUSED, ApiError, Code, b
 from agent_service.api.micro import Fresh, Served, body_models, served_by
 from agent_service.api.openapi import DESCRIBED, Documents, documented
 from agent_service.api.requests import MAX_BODY_BYTES, Caller, LongPoll, misfits
-from agent_service.api.sse import LAST_EVENT_ID, EventStream, Slots
+from agent_service.api.sse import LAST_EVENT_ID, EventStream, StreamSlots
 from agent_service.run.children.waking import WAKE_PREFIX
 from agent_service.run.intake import id_of
 from agent_service.settings import AgentSettings
@@ -50,7 +50,7 @@ def create_app(
     rooms: Iterable[object],
     settings: AgentSettings,
     *,
-    slots: Slots,
+    slots: StreamSlots,
     operations: Iterable[Operation] = OPERATIONS,
     fresh: Fresh = None,
 ) -> FastAPI:

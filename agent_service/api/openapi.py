@@ -32,7 +32,7 @@ LICENSE = {"name": "Apache License 2.0", "identifier": "Apache-2.0"}
 TAGS: Mapping[Tag, str] = {
     "runs": "Wake runs, see where they stand, follow them, and take what they made.",
     "people": "What waits for a person, and what a person says to a run.",
-    "insight": "Look into one run: what it did when, why it stands where it stands, what the model was told.",
+    "insight": "Inspect one run: timeline, diagnosis, prompts of the model.",
     "dead letters": "Messages that could not be handled: read them, send them again, take them away.",
     "operation": "How the agent is, which tools there are; stop everything, drain it, delete expired runs.",
     "service": "Who is asking, whether the agent lives and can work, what it has counted.",

@@ -143,10 +143,8 @@ class PeopleCalls:
     async def _open_letters(self) -> tuple[list[DeadLetter], str]:
         """Open letters, or the reason why they cannot be read."""
         try:
-            async with asyncio.timeout(LETTERS_WITHIN_S):
+            async with _in_time(LETTERS_WITHIN_S):
                 return [letter for letter in await self.letters.all() if not letter.settled], ""
-        except TimeoutError:
-            return [], f"the bus did not tell its dead letters within {LETTERS_WITHIN_S:g} s"
         except Failure as error:
             return [], f"the dead letters cannot be read: {error}"
 
@@ -195,12 +193,12 @@ async def _settle(action: Awaitable[object]) -> None:
 
 
 @asynccontextmanager
-async def _in_time() -> AsyncIterator[None]:
+async def _in_time(within_s: float = WITHIN_S) -> AsyncIterator[None]:
     try:
-        async with asyncio.timeout(WITHIN_S):
+        async with asyncio.timeout(within_s):
             yield
     except TimeoutError as error:
-        raise TryAgain(f"the bus did not answer within {WITHIN_S:g} s") from error
+        raise TryAgain(f"the bus did not answer within {within_s:g} s") from error
 
 
 def _excerpt(body: bytes) -> str:

@@ -160,8 +160,8 @@ class _SignalBody(_Body):
         return value
 
     def signal(self, run_id: str) -> Signal:
-        said = self.model_dump(include=set(Signal.model_fields) - {"run_id", "signal_id"})
-        return Signal(run_id=run_id, signal_id=self.signal_id or f"signal-{new_uuid()}", **{"kind": "answer"} | said)
+        fields = self.model_dump(include=set(Signal.model_fields) - {"run_id", "signal_id"})
+        return Signal(run_id=run_id, signal_id=self.signal_id or f"signal-{new_uuid()}", **{"kind": "answer"} | fields)
 
 
 NEEDED_BY = {

@@ -34,7 +34,7 @@ class EventStream(StreamingResponse):
     media_type = "text/event-stream"
 
 
-class Slots:
+class StreamSlots:
     def __init__(self, per_caller: int = MOST_STREAMS_PER_CALLER) -> None:
         self._per_caller = per_caller
         self._open: Counter[str | None] = Counter()

@@ -87,6 +87,6 @@ class DroppedResults:
 
 
 def _names_attempt(body: bytes) -> bool:
-    said = json_object(body) or {}
-    payload = said.get("payload", said)
+    event = json_object(body) or {}
+    payload = event.get("payload", event)
     return isinstance(payload, dict) and payload.get("attempt") is not None

@@ -46,17 +46,17 @@ MAX_DELIVERIES = 5
 log = logging.getLogger(__name__)
 
 
-class Source(NamedTuple):
+class MessageSource(NamedTuple):
     stream: str
     durable: str
     dead_letters: str
 
 
-STARTS = Source(subjects.STREAM_STARTS, subjects.DURABLE_STARTS, subjects.DEAD_LETTERS_LOOP)
-RESULTS = Source(subjects.STREAM_RESULTS, subjects.DURABLE_LOOP, subjects.DEAD_LETTERS_LOOP)
-CONTROL = Source(subjects.STREAM, subjects.DURABLE_CONTROL, subjects.DEAD_LETTERS_CONTROL)
-CHILDREN = Source(subjects.STREAM_REQUESTS, subjects.DURABLE_CHILDREN, subjects.DEAD_LETTERS_LOOP)
-TURNS = Source(subjects.STREAM_TURNS, subjects.DURABLE_TURNS, subjects.DEAD_LETTERS_LOOP)
+STARTS = MessageSource(subjects.STREAM_STARTS, subjects.DURABLE_STARTS, subjects.DEAD_LETTERS_LOOP)
+RESULTS = MessageSource(subjects.STREAM_RESULTS, subjects.DURABLE_LOOP, subjects.DEAD_LETTERS_LOOP)
+CONTROL = MessageSource(subjects.STREAM, subjects.DURABLE_CONTROL, subjects.DEAD_LETTERS_CONTROL)
+CHILDREN = MessageSource(subjects.STREAM_REQUESTS, subjects.DURABLE_CHILDREN, subjects.DEAD_LETTERS_LOOP)
+TURNS = MessageSource(subjects.STREAM_TURNS, subjects.DURABLE_TURNS, subjects.DEAD_LETTERS_LOOP)
 """Only where several agents share a store."""
 
 
@@ -118,7 +118,7 @@ class NatsIntake:
         self._dropped_in_hand = 0
         self._running: asyncio.Task[None] | None = None
         self._incoming = incoming
-        handlers: dict[Source, MessageHandler] = dict.fromkeys((STARTS, RESULTS, CONTROL), intake)
+        handlers: dict[MessageSource, MessageHandler] = dict.fromkeys((STARTS, RESULTS, CONTROL), intake)
         self._handlers = handlers | {CHILDREN: children} | ({TURNS: turns} if turns else {})
         of_turns = dict.fromkeys((RESULTS, TURNS), slots)
         self._loops = {source: self._loop(source, slots=of_turns.get(source, SLOTS)) for source in self._handlers}
@@ -149,14 +149,14 @@ class NatsIntake:
             if seq.isdecimal() and (stored := await self._link.stored(RESULTS.stream, int(seq))):
                 self._dropped.recall(stored)
 
-    async def drain(self, source: Source) -> None:
+    async def drain(self, source: MessageSource) -> None:
         """Waits up to DRAINED_WITHIN_S until all pending messages of the source are in hand."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(DRAINED_WITHIN_S):
                 while not await self._has_all_in_hand(source):  # noqa: ASYNC110 - the server only answers requests
                     await asyncio.sleep(POLL_S)
 
-    async def _has_all_in_hand(self, source: Source) -> bool:
+    async def _has_all_in_hand(self, source: MessageSource) -> bool:
         try:
             info = await self._link.ask_jetstream(f"CONSUMER.INFO.{source.stream}.{source.durable}")
         except Failure:
@@ -165,12 +165,12 @@ class NatsIntake:
         all_here = info.get("num_ack_pending", 0) <= self._loops[source].in_hand
         return info.get("num_pending") == 0 and (self._shared or all_here)
 
-    def _loop(self, source: Source, *, slots: int) -> PullLoop:
+    def _loop(self, source: MessageSource, *, slots: int) -> PullLoop:
         buried = DeadLetters(source.dead_letters, max_deliveries=MAX_DELIVERIES, notify=self._reject)
         settling = Settler(self._link, source.stream, source.durable, partial(self._handle, source), buried)
         return PullLoop(settling, slots=slots)
 
-    async def _handle(self, source: Source, delivery: Delivery) -> None:
+    async def _handle(self, source: MessageSource, delivery: Delivery) -> None:
         """Raises TryAgain and GiveUp."""
         if delivery.subject == subjects.TOOL_RESULT:
             self._dropped.delivered(delivery)
@@ -226,7 +226,7 @@ class NatsIntake:
         return Notice(event.type, event.body(), event.dedupe_key or "", headers, about, facts)
 
 
-def message_of(source: Source, delivery: Delivery) -> WorkMessage:
+def message_of(source: MessageSource, delivery: Delivery) -> WorkMessage:
     place = _place(delivery)
     if source is TURNS:
         return WorkMessage.of_turn(delivery.headers.get(MSG_ID, ""), place, delivery.delivered)

@@ -1,6 +1,6 @@
-"""The queue of turns, where several agents share a store; and what becomes of a turn that cannot be carried out.
+"""The queue of turns of several agents that share a store.
 
-Nothing waits in memory: a turn that is put off fails, so that its message is delivered again.
+Nothing waits in memory: a postponed turn fails, so that its message is redelivered.
 """
 
 import json
@@ -18,12 +18,12 @@ from schemas import subjects
 from schemas.envelope import MSG_ID
 
 TOGETHER_S = 10
-"""What several agents notice within it is one thing."""
+"""Outages that several agents notice within this time are one."""
 AGAIN_S = 1.0
 
 
 class TurnQueue:
-    """Fills the port Dispatching: the message in hand tells what is not done, until it is acknowledged."""
+    """Fills the port Dispatching: an unacknowledged message stands for effects that are not done."""
 
     def __init__(self, link: NatsLink, background: Background) -> None:
         self._link = link
@@ -31,7 +31,7 @@ class TurnQueue:
 
     @property
     def performs_here(self) -> bool:
-        """Where the task works on no message, the turn is queued."""
+        """True if this task handles a message; otherwise the turn is queued."""
         return CURRENT_MESSAGE.get() is not None
 
     def committed(self, change: Commit) -> None:
@@ -44,13 +44,13 @@ class TurnQueue:
         await self._put({RUN_ID: run_id}, turn)
 
     async def republish(self, forgotten_at: datetime) -> None:
-        """Has one agent say again what the bus may have forgotten. Raises TryAgain."""
+        """Has one agent publish again what the bus may have lost. Raises TryAgain."""
         until = datetime.fromtimestamp(ceil(forgotten_at.timestamp() / TOGETHER_S) * TOGETHER_S, UTC)
         await self._put({FORGOTTEN_AT: until.isoformat()}, f"say-again:{until.timestamp():.0f}")
 
-    async def _put(self, told: dict[str, str], name: str) -> None:
+    async def _put(self, request: dict[str, str], name: str) -> None:
         try:
-            await self._link.store(subjects.TURN, json.dumps(told).encode(), {MSG_ID: name})
+            await self._link.store(subjects.TURN, json.dumps(request).encode(), {MSG_ID: name})
         except Failure as error:
             raise TryAgain(f"turn {name} is not queued: {error}") from error
 
@@ -59,5 +59,5 @@ class TurnQueue:
     def done(self, run_id: str, seqs: Iterable[int]) -> None: ...
 
     def postpone(self, run_id: str, seqs: Collection[int], error: TryAgain | None = None) -> None:
-        """The message comes again."""
+        """Raises an error, so that the message is redelivered."""
         raise error or TryAgain(f"run {run_id}: what entry {max(seqs)} asks for is not done", AGAIN_S)

@@ -73,9 +73,7 @@ class History(Requests):
     @handles(facts.CallReserved)
     def _call_reserved(self, event: facts.CallReserved) -> None:
         record = self.record
-        if record.first(facts.PersonAsked) or record.first(
-            facts.RunEnded
-        ):  # the call could break a budget, and is not made
+        if record.first(facts.PersonAsked) or record.first(facts.RunEnded):  # no call, as it could break a budget
             return
         if record.first(facts.CallLost):
             lost = ItemError(error_class="lost", message="its reply was lost with the process that made the call")

@@ -23,8 +23,8 @@ FILES = ("context.md", "memory.md", "skills.md", "plan.md", "decisions.md", "tra
 def execution_of(result: ToolResult | None) -> Execution | None:
     if result is None:
         return None
-    told = result.error.model_dump() if result.error else (result.result and result.result.model_extra) or {}
-    execution = Execution.model_validate(told)
+    fields = result.error.model_dump() if result.error else (result.result and result.result.model_extra) or {}
+    execution = Execution.model_validate(fields)
     return execution if execution.model_fields_set and execution != Execution() else None
 
 

@@ -152,8 +152,8 @@ def run_view(
 
 def _open_fields(run: RunState, present: frozenset[str] | None, trouble: str) -> dict[str, Any]:
     pendings = pending_views(run, present, trouble)
-    told = {"waiting_for": waiting_for(run), "asks": open_task(run), "reopens_until": reopens_until(run)}
-    return told | {"remedy": remedy(run), "pending": next(iter(pendings), None), "pendings": pendings}
+    fields = {"waiting_for": waiting_for(run), "asks": open_task(run), "reopens_until": reopens_until(run)}
+    return fields | {"remedy": remedy(run), "pending": next(iter(pendings), None), "pendings": pendings}
 
 
 def reopens_until(run: RunState) -> datetime | None:

@@ -33,7 +33,7 @@ from agent_service.api.people import PeopleCalls
 from agent_service.api.requests import MAX_BODY_BYTES
 from agent_service.api.runs import RunCalls
 from agent_service.api.service import HealthCalls, ServiceCalls
-from agent_service.api.sse import EventStreams, Slots
+from agent_service.api.sse import EventStreams, StreamSlots
 from agent_service.archive.pruning import Pruner, RunFiles
 from agent_service.archive.retention import KeepRunsSettings
 from agent_service.background import Background
@@ -277,7 +277,7 @@ async def open_house(
             EventStreams(feed, store),
             ServiceCalls(settings=settings, readiness=readiness, metrics_text=metrics, skills=outside),
         )
-        app = create_app(rooms, settings, slots=Slots(per_caller=STREAMS_OF_A_CALLER))
+        app = create_app(rooms, settings, slots=StreamSlots(per_caller=STREAMS_OF_A_CALLER))
         inside = clock, workspace, shelf, outside, letters
         yield House(app, rooms, store, archive, feed, *inside, wrong)
 

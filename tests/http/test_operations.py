@@ -7,7 +7,7 @@ from agent_service.admission.callers import ApiSettings
 from agent_service.api.http import create_app
 from agent_service.api.micro import serve_on_bus
 from agent_service.api.requests import Caller, Nothing
-from agent_service.api.sse import Slots
+from agent_service.api.sse import StreamSlots
 from agent_service.settings import AgentSettings
 from agentic_client import AsyncClient, NotAllowed
 from groundwork.nats.embedded import EmbeddedNats
@@ -55,7 +55,7 @@ async def test_an_operation_that_is_added_in_one_place_is_everywhere(
     settings = AgentSettings(http=ApiSettings(tokens=(known_token("admin"), known_token("reader"))))
     rooms, at, body = (*house.rooms, Greeter()), {"run_id": run_id(1)}, {"name": "ann"}
     service = await serve_on_bus(link, rooms, TABLE)
-    async with serving(create_app(rooms, settings, slots=Slots(), operations=TABLE)) as port:
+    async with serving(create_app(rooms, settings, slots=StreamSlots(), operations=TABLE)) as port:
         url = f"http://127.0.0.1:{port}"
         async with AsyncClient(url, token=secret("admin")) as client, AsyncClient(nats_server.url) as on_bus:
             assert await client.ask(GREET, at, body) == {"said": f"ann of http greets {run_id(1)}"}
@@ -79,4 +79,4 @@ async def test_an_operation_that_is_added_in_one_place_is_everywhere(
 
 def test_an_operation_that_nothing_serves_is_told_at_the_start(house: House) -> None:
     with pytest.raises(LookupError, match="greet"):
-        create_app(house.rooms, AgentSettings(), slots=Slots(), operations=TABLE)
+        create_app(house.rooms, AgentSettings(), slots=StreamSlots(), operations=TABLE)

@@ -10,7 +10,7 @@ import httpx2
 from agent_service.api.http import create_app
 from agent_service.api.inspection import WhyCalls
 from agent_service.api.service import ServiceCalls
-from agent_service.api.sse import Slots
+from agent_service.api.sse import StreamSlots
 from agent_service.settings import AgentSettings
 from schemas import keys, subjects
 from schemas.catalog import Catalog, ToolCommand
@@ -58,7 +58,7 @@ async def test_a_fault_of_ours_says_nothing_of_itself(house: House, tmp_path: Pa
         raise RuntimeError(f"secret at {tmp_path}")
 
     settings = AgentSettings()
-    app = create_app((serving(broken), *house.rooms), settings, slots=Slots())
+    app = create_app((serving(broken), *house.rooms), settings, slots=StreamSlots())
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
     async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
         answer = await client.get("/readyz")

@@ -168,8 +168,8 @@ class Trace:
             written = "cache_write" if latest_gen_ai() else "cache_creation"
             about[f"gen_ai.usage.{written}.input_tokens"] = reply.usage.cache_write_tokens
             decisions = DECISIONS.dump_python((reply.decision, reply.plan), mode="json") if self._content else ()
-            said: JsonValue = [{"role": "assistant", "parts": _parts(_text(one) for one in decisions if one)}]
-            about |= self._content_of({"gen_ai.output.messages": said})
+            output: JsonValue = [{"role": "assistant", "parts": _parts(_text(one) for one in decisions if one)}]
+            about |= self._content_of({"gen_ai.output.messages": output})
         if self._content:
             prompt = self._content(question_of(item, self._changes))
             user: JsonValue = [{"role": "user", "parts": _parts(prompt.user)}]
@@ -178,12 +178,12 @@ class Trace:
         return about
 
     def _step(self, record: JournalRecord, item: Item) -> Mapping[str, Value | None]:
-        said: dict[str, JsonValue] = {"gen_ai.tool.call.arguments": item.about.get("arguments", {})}
+        content: dict[str, JsonValue] = {"gen_ai.tool.call.arguments": item.about.get("arguments", {})}
         result = result_of(record, item.step or 0)
         if result and result.result:
-            said["gen_ai.tool.call.result"] = result.result.model_dump(mode="json", exclude_none=True)
+            content["gen_ai.tool.call.result"] = result.result.model_dump(mode="json", exclude_none=True)
         request = (self._run_id, item.step, *(item.name[1:] if item.task else ()))
-        return self._content_of(said) | {"gen_ai.tool.call.id": ":".join(map(str, request))}
+        return self._content_of(content) | {"gen_ai.tool.call.id": ":".join(map(str, request))}
 
     def _content_of(self, values: Mapping[str, JsonValue]) -> dict[str, Value | None]:
         return {name: _text(value)[:MOST_CONTENT] for name, value in values.items()} if self._content else {}

@@ -33,8 +33,8 @@ _PARTS = {
 }
 
 
-class Limits(TypedDict, total=False):
-    """Limits of a run. A missing limit is the agent's default; the agent's caps hold in any case."""
+class LimitOptions(TypedDict, total=False):
+    """LimitOptions of a run. A missing limit is the agent's default; the agent's caps hold in any case."""
 
     max_steps: int
     max_tokens: int
@@ -43,8 +43,8 @@ class Limits(TypedDict, total=False):
     deadline_at: datetime
 
 
-class WakeOptions(Limits, total=False):
-    """Options of a wake. `untrusted`: goal or context hold untrusted content."""
+class WakeOptions(LimitOptions, total=False):
+    """ClientOptions of a wake. `untrusted`: goal or context hold untrusted content."""
 
     wake_id: str
     context: Mapping[str, Any]
@@ -55,8 +55,8 @@ class WakeOptions(Limits, total=False):
     depth: int
 
 
-class AnswerOptions(Limits, total=False):
-    """Options of an answer. `outcome` settles a write in doubt."""
+class AnswerOptions(LimitOptions, total=False):
+    """ClientOptions of an answer. `outcome` settles a write in doubt."""
 
     outcome: Literal["ran", "did_not_run", "look"]
     signal_id: str
@@ -64,7 +64,7 @@ class AnswerOptions(Limits, total=False):
 
 
 class RulingOptions(TypedDict, total=False):
-    """Options of an approval or a rejection. `arguments_hash` and `step` are those of `Run.asks`."""
+    """ClientOptions of an approval or a rejection. `arguments_hash` and `step` are those of `Run.asks`."""
 
     arguments_hash: str | None
     step: int
@@ -73,7 +73,7 @@ class RulingOptions(TypedDict, total=False):
     by: str
 
 
-class RunFilter(TypedDict, total=False):
+class ListOptions(TypedDict, total=False):
     """Filter of a list of runs: `text` in goal, summary or id; runs that use `tool`; runs accepted `since`."""
 
     status: Status | Sequence[Status]
@@ -131,12 +131,12 @@ def as_json(body: Json) -> Json:
 
 def body_of(goal: str | None, options: WakeOptions | AnswerOptions) -> Json:
     given = {name: _plain(value) for name, value in cast("Mapping[str, Any]", options).items() if value is not None}
-    limits = {name: given.pop(name) for name in Limits.__annotations__ if name in given}
+    limits = {name: given.pop(name) for name in LimitOptions.__annotations__ if name in given}
     start = {} if goal is None else {"wake_id": f"client-{uuid4()}", "goal": goal}
     return start | given | ({"constraints": limits} if limits else {})
 
 
-def filters_of(filters: RunFilter) -> Query:
+def filters_of(filters: ListOptions) -> Query:
     given = cast("dict[str, Any]", dict(filters))
     return {name: _plain(value) for name, value in given.items() if value not in (None, (), "")}
 

@@ -16,12 +16,12 @@ from agentic_client.calls import (
     LONGEST_PAUSE_S,
     AnswerOptions,
     Json,
+    ListOptions,
     Notice,
     Path,
     Patience,
     Query,
     RulingOptions,
-    RunFilter,
     RunRef,
     WakeOptions,
     address_of,
@@ -47,7 +47,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Options(TypedDict, total=False):
+class ClientOptions(TypedDict, total=False):
     """`notice` gets the error that is waited out, then None at its end; `display_name` is the address in error
     messages. For the bus: a login by a file, and the prefix of the inbox that the login may read (`_INBOX`)."""
 
@@ -67,7 +67,7 @@ class AsyncClient:
     default to AGENTIC_URL and AGENTIC_TOKEN, then to the agent of this machine. While the agent is away or busy, a call
     is repeated under the same ids for `patience_s` seconds: nothing is done twice. Errors are AgenticErrors."""
 
-    def __init__(self, url: str | None = None, **options: Unpack[Options]) -> None:
+    def __init__(self, url: str | None = None, **options: Unpack[ClientOptions]) -> None:
         address, token, tls = address_of(url), token_of(options.get("token")), options.get("tls")
         self.patience_s = options.get("patience_s", PATIENCE_S)
         self._notice = options.get("notice", lambda _: None)
@@ -106,9 +106,6 @@ class AsyncClient:
         asked = one, where, as_json(body) if body else body, query or {}
         return await self._retrying(lambda: self._transport.ask(*asked), where.get("run_id"))
 
-    async def _ask_run(self, operation: str, run: RunRef, body: Json | None = None, query: Query | None = None) -> Json:
-        return await self.ask(operation, path_of(run), body, query)
-
     def _require_http(self, operation: str) -> HttpTransport:
         if self._http is None:
             text = f"{operation} is not served on the bus: give the address of the agent's HTTP API"
@@ -142,9 +139,9 @@ class AsyncClient:
     async def show(self, run: RunRef, *, wait_s: float = 0.0) -> Run:
         """Returns the run now or, with `wait_s`, once it rests, at the latest after `wait_s` seconds. The bus answers
         at once."""
-        return read_as(Run, await self._ask_run("show_run", run, query={"wait": wait_s} if wait_s else {}))
+        return read_as(Run, await self.ask("show_run", path_of(run), query={"wait": wait_s} if wait_s else {}))
 
-    async def runs(self, **filters: Unpack[RunFilter]) -> RunPage:
+    async def runs(self, **filters: Unpack[ListOptions]) -> RunPage:
         """Returns a page of runs, newest first, that match all filters. `cursor` is the `next_cursor` of the page
         before."""
         return read_as(RunPage, await self.ask("list_runs", query=filters_of(filters)))
@@ -203,12 +200,12 @@ class AsyncClient:
 
     async def cancel(self, run: RunRef, *, reason: str | None = None) -> Status:
         """Cancels the run. Repeating it changes nothing; a run that has ended otherwise is a Conflict."""
-        reply = await self._ask_run("cancel_run", run, {"reason": reason} if reason else {})
+        reply = await self.ask("cancel_run", path_of(run), {"reason": reason} if reason else {})
         return cast("Status", reply["status"])
 
     async def files(self, run: RunRef) -> tuple[File, ...]:
         """Lists the files of the run's folder: its current pages and its artifacts."""
-        return tuple(read_as(File, line) for line in (await self._ask_run("list_files", run))["files"])
+        return tuple(read_as(File, line) for line in (await self.ask("list_files", path_of(run)))["files"])
 
     async def artifacts(self, run: RunRef) -> dict[str, bytes]:
         """Returns the content of each artifact that the journal names, by path."""
@@ -220,7 +217,7 @@ class AsyncClient:
         return await self._retrying(lambda: content(filled(BY_NAME["download_file"], where)), where["run_id"])
 
     async def _send(self, run: RunRef, operation: str, body: Json) -> Status:
-        reply = await self._ask_run(operation, run, {"signal_id": f"client-{uuid4()}", **body})
+        reply = await self.ask(operation, path_of(run), {"signal_id": f"client-{uuid4()}", **body})
         return cast("Status", reply["status"])
 
     def _check_open(self) -> None:
@@ -252,7 +249,7 @@ def _waits(
 class Client:
     """AsyncClient for programs without an event loop: it runs one in its own thread. Thread-safe; closed on leaving."""
 
-    def __init__(self, url: str | None = None, **options: Unpack[Options]) -> None:
+    def __init__(self, url: str | None = None, **options: Unpack[ClientOptions]) -> None:
         self._client = AsyncClient(url, **options)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="agentic-client", daemon=True)

@@ -15,7 +15,7 @@ class Agentic(LazyGroup):
 
     table = table_of("""
 Commands
-  agent_service.workbench.commands
+  agent_service.workbench.dev_command
     dev       Run NATS, both services and the demo tools here, until Ctrl-C.
   agent_service.cli.init
     init      Write a settings file: which NATS server, which model, which tools.
@@ -66,11 +66,14 @@ Groups of more commands
     bus dlq         Dead letters: ls, show, retry, drop.
   agent_service.cli.store
     keys            The keys that authenticate the agent's data: list, rotate, retire.
-  agent_service.workbench.commands
+  agent_service.workbench.examples
     lab             Try things out: example, demo, eval, script.
     lab example     List the examples, or copy one here.
+  agent_service.workbench.demo
     lab demo        Play one run in a minute: a question, a kill -9, an approval. Then stop everything.
+  agent_service.workbench.evaluate
     lab eval        Play scenarios against the configured model. Exit code 1 when one did not pass.
+  agent_service.workbench.examples
     lab script      Check scripts, which play the model.
   agent_service.cli.setup
     ductile         Add agents to a Ductile, and remove them.

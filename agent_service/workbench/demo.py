@@ -8,14 +8,16 @@ import shlex
 import sys
 from pathlib import Path
 
+import typer
 from rich.text import Text
 
 from agent_service.cli import output
-from agent_service.cli.options import invocation
+from agent_service.cli.options import AS_JSON, invocation, option
 from agent_service.workbench.dev import OUTBOX, DevStack, stack
 from agent_service.workbench.dev_settings import DevOptions
 from agentic_client import AsyncClient, Run
 from groundwork.service import json_log
+from groundwork.service.commands import examples
 from groundwork.service.errors import Exit
 from groundwork.service.process import tied_to_us
 from groundwork.service.serving import cancelled_by_signals
@@ -27,7 +29,18 @@ READING_S = 3.0
 TRY_AGAIN_S = 2.0
 
 
-async def run_demo(folder: Path, *, as_json: bool) -> Exit:
+commands = typer.Typer()
+
+
+@commands.command(epilog=examples("agentic demo"))
+def demo(
+    folder: Path = option("Where everything is kept.", "--dir", default=Path(".demo"), metavar="FOLDER"),
+    as_json: bool = AS_JSON,
+) -> None:
+    raise typer.Exit(output.run_async(_run_demo(folder, as_json=as_json)))
+
+
+async def _run_demo(folder: Path, *, as_json: bool) -> Exit:
     """Returns OK if the run is done and its paper trail verifies."""
     json_log.set_up("ERROR", "text")
     demo = _Demo(as_json)

@@ -6,33 +6,78 @@ import os
 import shlex
 import socket
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
+import typer
 from rich.panel import Panel
 from rich.text import Text
 
 from agent_service import settings
 from agent_service.cli import output
-from agent_service.cli.locate import DEFAULT_URL
-from agent_service.cli.options import invocation
+from agent_service.cli.locate import DEFAULT_URL, service_config
+from agent_service.cli.options import AS_JSON, CONFIG, invocation, option
 from agent_service.core.phases import Phase
 from agent_service.history.log_line import FOR_MACHINES
 from agent_service.models.scripted_model import read_script
+from agent_service.settings import KEYS
 from agent_service.workbench.dev import POLL_S, DevStack, Service, check_that_both_can_start, stack
-from agent_service.workbench.dev_settings import DevOptions, names_a_model
+from agent_service.workbench.dev_settings import PLUGINS, DevOptions, names_a_model
 from groundwork.service import json_log
+from groundwork.service.commands import examples
 from groundwork.service.errors import ClosedPipe, Exit, Misconfigured
 from groundwork.service.invisible import visible
 from groundwork.service.serving import cancelled_by_signals
 
 LOG_POLL_S = 0.2
+MAX_PORT = 65535
 ENDED = ("done", "escalated", "failed", "cancelled")
 SHOWN_EVENTS = frozenset({"WakeAccepted", "ToolReturned", "other tools are on offer"})
 """Events and messages to show besides ends of runs and warnings."""
 HIDDEN_FIELDS = FOR_MACHINES | {"state_transition", "step", "tool", "call", "attempt", "job_id", "exit_code"}
 
 
-async def run_dev(options: DevOptions, *, as_json: bool) -> Exit:
+commands = typer.Typer()
+
+
+@commands.command(
+    epilog=examples("agentic dev", "agentic dev --tools tools", "agentic dev --dir /tmp/try --http-port 0"),
+)
+def dev(
+    folder: Path = option("Where everything is kept.", "--dir", default=Path(".agentic"), metavar="FOLDER"),
+    http_port: int = option("Port of the HTTP API; 0 takes a free one.", default=8700, min=0, max=MAX_PORT),
+    nats_port: int = option("Port of the NATS server; 0 takes a free one.", default=0, min=0, max=MAX_PORT),
+    script: Path | None = option("A script for the scripted model.", exists=True, dir_okay=False, metavar="FILE"),
+    tools: list[Path] | None = option(
+        "A folder of further tools; changes in it count at once.",
+        "--tools",
+        "--plugins",
+        exists=True,
+        file_okay=False,
+        metavar="FOLDER",
+    ),
+    config: Path | None = CONFIG,
+    as_json: bool = AS_JSON,
+) -> None:
+    """Uses the settings file, except its places and addresses. If it names no model, Claude decides where
+    ANTHROPIC_API_KEY is set and no script is given; otherwise a script plays the model."""
+    file = service_config(config)
+    is_open = script is None and not names_a_model(file)
+    thinks = is_open and bool(os.environ.get(KEYS["anthropic"]))
+    options = DevOptions(
+        folder=folder,
+        http_port=http_port,
+        nats_port=nats_port,
+        script=script,
+        plugins=(*(path.absolute() for path in tools or ()), PLUGINS),
+        agent={"model": {"provider": "anthropic"}} if thinks else {},
+        file=file,
+        story=is_open and not thinks and file is None,
+    )
+    raise typer.Exit(output.run_async(_run_dev(options, as_json=as_json)))
+
+
+async def _run_dev(options: DevOptions, *, as_json: bool) -> Exit:
     json_log.set_up("WARNING", "json" if as_json else "text")
     _check_free(options.http_port)
     if options.script:

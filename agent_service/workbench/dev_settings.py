@@ -14,7 +14,6 @@ from groundwork.service.errors import Misconfigured
 from groundwork.service.program import shipped
 from schemas.values import dataclass
 
-DEFAULT = Path("agentic.yaml")
 LOGIN_FILE = "nats-url"
 """File beside the settings with the URL of the bus, login included."""
 OVERRIDDEN = frozenset({"nats", "store", "cache", "keys_file", "http", "log", "workspaces"})

@@ -8,12 +8,15 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import typer
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from agent_service import settings
 from agent_service.cli import locate, output
+from agent_service.cli.options import local_command, option
+from agent_service.cli.output import Output
 from agent_service.cli.render import status
 from agent_service.history.text import one_line
 from agent_service.workbench.evaluation.results import ConfigResults, Evaluation, Rates, Result, read
@@ -31,44 +34,55 @@ TEXTS = ("scenario", "group", "model", "ended")
 TOKENS_PER_RUN = 21_000
 """Average of the shipped scenarios, from docs/EVALUATION.md."""
 
+commands = typer.Typer()
 
-async def run(
-    names: Sequence[str],
-    folders: Sequence[Path],
-    configs: Sequence[Path],
-    *,
-    repeat: int,
-    jobs: int,
-    against: Path | None,
-    trail: Path | None,
-) -> output.Output:
-    """Plays each scenario `repeat` times with each configuration. `against` is an output of `agentic eval --json`."""
+
+@local_command(
+    commands,
+    "agentic eval",
+    "agentic eval --config agentic.yaml --scenario 'injection-*'",
+    "agentic eval --config claude.yaml --config local.yaml --repeat 5",
+    "agentic eval --config claude.yaml --repeat 5 --against before.json",
+    name="eval",
+)
+async def evaluation(
+    scenario: list[str] | None = option("Only these: a name, or a pattern like 'injection-*'.", metavar="NAME"),
+    folder: list[Path] | None = option("A folder with scenarios of your own, besides.", metavar="FOLDER"),
+    config: list[Path] | None = option(
+        "The configuration file; several are compared. Without it: ./agentic.yaml, if there is one.", metavar="FILE"
+    ),
+    repeat: int = option("How often each scenario is played.", default=1, min=1, metavar="TIMES"),
+    against: Path | None = option("Compare with what an earlier call printed with --json.", metavar="FILE"),
+    jobs: int = option("Scenarios at a time.", default=4, min=1),
+    trail: Path | None = option("Write the paper trail of every run there.", metavar="FOLDER"),
+) -> Output:
+    """With a real model this costs money. Bus, tools, people and time are played."""
     earlier = read(against) if against else []
     played: list[ConfigResults] = []
     code = Exit.INTERRUPTED
     with suppress(asyncio.CancelledError), cancelled_by_signals(lambda: output.print_error("stopping")):
-        found = scenarios((SHIPPED_SCENARIOS, *folders), names)
-        for scenario in (one for one in found if one.missing):
-            needs = ", ".join(scenario.missing)
-            output.print_error(f"{scenario.name} is not played: there is no Python module {needs}")
-        for config in configs or (None,):
-            loaded = settings.load(file := locate.service_config(config))
+        found = scenarios((SHIPPED_SCENARIOS, *(folder or ())), scenario or ())
+        for skipped in (one for one in found if one.missing):
+            needs = ", ".join(skipped.missing)
+            output.print_error(f"{skipped.name} is not played: there is no Python module {needs}")
+        for named in config or (None,):
+            loaded = settings.load(file := locate.service_config(named))
             about = {"version": installed_version(), "phases": loaded.phases, **loaded.model.model_dump(include=COUNTS)}
             played.append(one := ConfigResults(label=file.stem if file else "scripts", about=about, results=[]))
             async with trials_of([one for one in found if not one.missing], loaded, repeat) as trials:
                 if loaded.model.provider != "scripted":
                     tokens = f"{len(trials) * TOKENS_PER_RUN / 1e6:.1f} million tokens"
                     output.print_error(f"{one.label}: {len(trials)} runs are played, which may take some {tokens}")
-                with output.console(stderr=True).status(f"{len(trials)} to be played") as told:
+                with output.console(stderr=True).status(f"{len(trials)} to be played") as line:
 
-                    def tell(result: Result, results: list[Result] = one.results) -> None:
+                    def show(result: Result, results: list[Result] = one.results) -> None:
                         results.append(result)
-                        told.update(f"{len(results)} of {len(trials)} played")
+                        line.update(f"{len(results)} of {len(trials)} played")
 
-                    one.results[:] = await evaluate(trials, jobs=jobs, trail=trail, on_result=tell)
+                    one.results[:] = await evaluate(trials, jobs=jobs, trail=trail, on_result=show)
         code = Exit.OK if all(result.passed for one in played for result in one.results) else Exit.FAILED
     facts = Evaluation(ok=code == Exit.OK, played=played)
-    return output.Output(facts.model_dump(mode="json"), Group(*report(earlier, played, trail)), code)
+    return Output(facts.model_dump(mode="json"), Group(*report(earlier, played, trail)), code)
 
 
 def report(

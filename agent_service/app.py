@@ -23,7 +23,7 @@ from agent_service.core.waiting import Status
 from agent_service.metrics.runs import AgentMetrics
 from agent_service.models.settings import open_model
 from agent_service.settings import AgentSettings
-from agent_service.store.database import ahead
+from agent_service.store.database import pending_upgrade
 from agent_service.store.moving import require_not_moved
 from agent_service.store.sqlite import RunStore
 from agent_service.views.workspace.rendering import Folders
@@ -72,7 +72,7 @@ async def serve(
 async def _serve(settings: AgentSettings, folders: type[Folders], *, take_over: bool, http: bool) -> None:
     """Raises LeaseLost, in an ExceptionGroup, when another agent took over."""
     if not settings.shared:
-        await asyncio.to_thread(ahead, settings.store)  # refused before anybody is made to end for it
+        await asyncio.to_thread(pending_upgrade, settings.store)  # refused before anybody is made to end for it
     async with AsyncExitStack() as ours:
         shared = settings.shared
         laying = laid(

@@ -18,7 +18,7 @@ from ductile_gateway.calls.relay import Relay
 from ductile_gateway.retention import Retention
 from ductile_gateway.settings import GatewaySettings, load, settings_file
 from ductile_gateway.status import Observability
-from ductile_gateway.store import ahead
+from ductile_gateway.store import pending_upgrade
 from ductile_gateway.store.opening import mark_of, open_alone, open_shared
 from ductile_gateway.store.rows import Rows
 from ductile_gateway.telemetry import GatewayMetrics
@@ -136,7 +136,7 @@ async def _open_foundations(
                 await permits.listen()
                 yield _Foundations(ground, rows, ownership, permits)
         return
-    await asyncio.to_thread(ahead, settings.store)  # refuse a newer ledger before another gateway ends for it
+    await asyncio.to_thread(pending_upgrade, settings.store)  # refuse a newer ledger before another gateway ends for it
     opening_rows = open_alone(settings.store, on_commit=on_commit)
     async with opening as ground, opening_rows as rows:
         ownership = BusOwnership(ground.lease, ground.predecessor, restored=await _restored(rows))

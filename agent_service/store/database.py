@@ -28,8 +28,7 @@ def load_queries(file: str = "queries.sql") -> dict[str, str]:
 
 FILE = "runs.db"
 SMALL = 16 << 20
-"""Bytes of a file that is checked at the start: damage to a larger one is found when it is read, or by `agentic verify
---all`."""
+"""Bytes up to which a file is checked at the start. Reading finds damage to a larger one, or `agentic verify --all`."""
 MIGRATIONS = files(__package__) / "migrations"
 
 
@@ -37,19 +36,19 @@ MIGRATIONS = files(__package__) / "migrations"
 async def open_database(
     folder: Path, on_commit: OnCommit = ignore, *, durable: bool = True, reserve: bool = False
 ) -> AsyncIterator[SqliteFile]:
-    """The database in `folder`, made if absent. Not `durable`: a copy. Raises Misconfigured and TryAgain."""
+    """Opens the database in `folder`, made if absent. Not `durable`: a copy. Raises Misconfigured, TryAgain."""
     path = folder / FILE
-    kept = DiskReserve(path) if reserve else None
-    if kept:
-        kept.open_up()
+    disk_reserve = DiskReserve(path) if reserve else None
+    if disk_reserve:
+        disk_reserve.open_up()
     await asyncio.to_thread(_check, path)
-    async with file.open_file(path, MIGRATIONS, on_commit, durable=durable, reserve=kept) as database:
+    async with file.open_file(path, MIGRATIONS, on_commit, durable=durable, reserve=disk_reserve) as database:
         yield database
 
 
 @contextlib.asynccontextmanager
 async def open_for_reading(folder: Path) -> AsyncIterator[SqliteFile]:
-    """Read-only, also while another process has it open. Raises Misconfigured where none of this version is there."""
+    """Opens it read-only, also while another process writes. Raises Misconfigured unless one of this version exists."""
     path = folder / FILE
     if not path.is_file():
         raise Misconfigured(f"there is no database {path}: name the configuration of the agent that wrote it")
@@ -57,8 +56,8 @@ async def open_for_reading(folder: Path) -> AsyncIterator[SqliteFile]:
         yield database
 
 
-def ahead(folder: Path) -> str:
-    return file.ahead(folder / FILE, MIGRATIONS)
+def pending_upgrade(folder: Path) -> str:
+    return file.pending_upgrade(folder / FILE, MIGRATIONS)
 
 
 def _check(path: Path) -> None:

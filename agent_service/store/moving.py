@@ -1,8 +1,8 @@
-"""Where the runs are, so that never two stores go on with them: a mark in a shared log, or a file in a folder.
+"""Marker of a store whose runs are moving, so that never two stores go on with them: in the shared log, or a file.
 
     coming ─▶ here ─▶ left
 
-A log without a mark has its runs here. Each step is said before the next, so the same command finishes a restore.
+A log without a marker has its runs here. Each step is stored before the next, so the same command finishes a restore.
 """
 
 from collections.abc import AsyncIterator
@@ -22,7 +22,7 @@ FILE = "moved.json"
 
 
 class MoveMarker(BaseModel):
-    """`archive`: the name of the one that they come from. `position`: of this mark."""
+    """`archive`: name of the backup that the runs come from. `position`: of this marker in the log."""
 
     model_config = ConfigDict(frozen=True, defer_build=True)
 
@@ -32,7 +32,7 @@ class MoveMarker(BaseModel):
 
 
 async def read_marker(log: SharedLog) -> MoveMarker:
-    """The newest. Raises TryAgain, and Misconfigured for one that no version known to this program wrote."""
+    """Reads the newest marker. Raises TryAgain, and Misconfigured for one of a newer version."""
     fact = await log.newest(subjects.STORED_MOVED)
     if fact is None:
         return MoveMarker()
@@ -44,22 +44,22 @@ async def read_marker(log: SharedLog) -> MoveMarker:
         ) from error
 
 
-async def write_marker(log: SharedLog, mark: MoveMarker, before: MoveMarker) -> MoveMarker:
-    """In the place of `before`. Raises AppendConflict where another has changed it meanwhile, and TryAgain."""
-    body = mark.model_dump_json(exclude={"position"}).encode()
+async def write_marker(log: SharedLog, marker: MoveMarker, before: MoveMarker) -> MoveMarker:
+    """Replaces `before`. Raises AppendConflict if it was changed meanwhile, and TryAgain."""
+    body = marker.model_dump_json(exclude={"position"}).encode()
     position = await log.append(subjects.STORED_MOVED, body, after=before.position)
-    return mark.model_copy(update={"position": position})
+    return marker.model_copy(update={"position": position})
 
 
 async def require_runs_here(log: SharedLog) -> None:
-    """To be asked by an agent that has joined, before it begins. Raises Misconfigured, and TryAgain."""
-    mark = await read_marker(log)
-    if mark.state == "coming":
+    """An agent that has joined checks this before it starts. Raises Misconfigured, and TryAgain."""
+    marker = await read_marker(log)
+    if marker.state == "coming":
         raise Misconfigured(
             f"runs are being restored into the stream {subjects.STREAM_RUNS}, and that was not finished: run `agentic "
-            f"restore` of {mark.archive} again"
+            f"restore` of {marker.archive} again"
         )
-    if mark.state == "left":
+    if marker.state == "left":
         raise Misconfigured(
             f"the runs of the stream {subjects.STREAM_RUNS} were exported to be moved: start the agent of the store "
             f"that they were restored into; or make the stream anew: `nats stream rm {subjects.STREAM_RUNS}`, then "
@@ -85,19 +85,19 @@ def remove_marker(folder: Path) -> None:
 
 @asynccontextmanager
 async def leaving(folder: Path, log: SharedLog | None) -> AsyncIterator[None]:
-    """Inside, and afterwards unless it fails, no agent begins on the log, or without one on the store in the folder."""
+    """No agent starts on the log (or the folder's store) inside, and after it unless it fails."""
     before = await read_marker(log) if log else MoveMarker(state="left" if is_moved_away(folder) else "here")
     if log:
         if before.state == "coming":
             await require_runs_here(log)
-        mark = await write_marker(log, MoveMarker(state="left"), before)
+        marker = await write_marker(log, MoveMarker(state="left"), before)
     else:
         store_folder.write(folder / FILE, "{}\n")
     try:
         yield
     except BaseException:
         if log:
-            await write_marker(log, before, mark)
+            await write_marker(log, before, marker)
         elif before.state == "here":
             remove_marker(folder)
         raise

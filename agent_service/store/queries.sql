@@ -1,13 +1,13 @@
 -- All statements of the agent's SQLite store. `name` is what the code calls them; parameters come as tuples.
 
 -- name: wake
--- The run that it names, also one that is kept no longer.
+-- The run of a wake, also a deleted one.
 SELECT run_id, wake_digest FROM runs WHERE wake_id = ?1
 UNION ALL
 SELECT run_id, wake_digest FROM gone WHERE wake_id = ?1;
 
 -- name: add_run
--- A new run, or in an index its row as of a later entry.
+-- A new run; in an index also its row after a later entry.
 INSERT INTO runs (
     status, version, head, summary, touched_at, due_at, told, line, state, bytes, run_id,
     wake_id, wake_digest, accepted_at, goal, caller, parent
@@ -26,7 +26,7 @@ SET status = ?1, version = ?2, head = ?3, summary = ?4, touched_at = max(touched
 WHERE run_id = ?11 AND version = ?2 - 1;
 
 -- name: leave_alone
--- A run that a newer version moved on: it is due for that.
+-- A newer version has moved this run on, and will fire its timer.
 UPDATE runs SET due_at = NULL WHERE run_id = ?;
 
 -- name: indexed
@@ -41,7 +41,7 @@ ON CONFLICT (run_id) DO UPDATE SET brief = excluded.brief, common = excluded.com
 INSERT INTO common_texts (digest, text) VALUES (?, ?) ON CONFLICT (digest) DO NOTHING;
 
 -- name: append_entry
--- A position of NULL is the next one: behind all that are there, and all that were.
+-- A position of NULL is the next one, after those of deleted runs, too.
 INSERT INTO journal (run_id, seq, at, kind, event, facts, previous, hash, position, common, rest_after)
 VALUES (
     ?, ?, ?, ?, ?, ?, ?, ?,
@@ -61,8 +61,8 @@ INSERT INTO items (run_id, field, item) VALUES (?, ?, ?);
 UPDATE runs SET told = ?2 WHERE run_id = ?1 AND told < ?2 AND ?2 <= version;
 
 -- name: load
--- The run and the items of its growing fields, as of one instant: the run first, its items by number. As bytes, so that
--- what is no text is the fault of this run alone.
+-- The run, then the items of its growing fields by number, at one instant. As bytes, so that damaged text fails this
+-- run alone.
 SELECT 0 AS number, CAST(state AS BLOB), CAST(brief AS BLOB), head
 FROM runs JOIN whole_briefs USING (run_id) WHERE run_id = ?1
 UNION ALL
@@ -80,7 +80,7 @@ SELECT seq, at, kind, event, facts, previous, hash
 FROM entries WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ?;
 
 -- name: signals
--- Of the other entries of the run no more than the kind is looked at.
+-- Reads no more than the kind of other entries.
 SELECT seq, at, kind, event, facts, previous, hash
 FROM entries WHERE run_id = ? AND kind = 'SignalReceived' AND event ->> '$.signal.signal_id' = ? ORDER BY seq;
 
@@ -100,8 +100,8 @@ SELECT max((SELECT coalesce(max(position), 0) FROM journal), (SELECT coalesce(ma
 SELECT position, run_id, seq FROM journal WHERE position > ? ORDER BY position LIMIT ?;
 
 -- name: runs
--- Newest first: of statuses ?1, below ?2 and from ?3 on, accepted at ?4 or later and before ?9, with a text like ?5 or
--- ?6, with tool ?7, of caller ?10, with ?11 in the id.
+-- Newest first: statuses ?1, ids below ?2 and from ?3 on, accepted at ?4 or later and before ?9, text like ?5 or ?6,
+-- tool ?7, caller ?10, ?11 in the id.
 SELECT run_id, wake_id, status, goal, summary, accepted_at, touched_at, line, caller FROM runs
 WHERE status IN (SELECT value FROM json_each(?1)) AND run_id < ?2 AND run_id >= ?3 AND accepted_at >= ?4
 AND accepted_at < ?9 AND instr(run_id, ?11) AND (?10 = '' OR caller = ?10)
@@ -120,7 +120,7 @@ SELECT run_id, accepted_at FROM runs WHERE run_id < ?1 ORDER BY run_id DESC LIMI
 SELECT run_id FROM runs WHERE status = 'queued' ORDER BY run_id LIMIT ?;
 
 -- name: open_or_changed
--- The statuses of the second half are word for word those of its index, or SQLite cannot use it and says so.
+-- SQLite uses the index only if the statuses of the second half are word for word those of the index.
 SELECT run_id FROM runs WHERE status IN ('queued', 'running', 'paused')
 UNION ALL
 SELECT run_id FROM runs INDEXED BY runs_ended
@@ -134,7 +134,7 @@ SELECT run_id FROM runs INDEXED BY runs_ended
 WHERE status IN ('done', 'escalated', 'failed', 'cancelled') AND touched_at >= ?1;
 
 -- name: sums
--- Of the runs that were accepted from ?1 on and before ?2. A child's cost is in that of its parent.
+-- Over runs that were accepted from ?1 on and before ?2. A parent's cost includes that of its children.
 WITH listed AS (
     SELECT status, CASE WHEN json_valid(line) THEN line ELSE '{}' END AS line, wake_id LIKE 'child:%' AS is_child
     FROM runs WHERE accepted_at >= ?1 AND accepted_at < ?2
@@ -156,8 +156,8 @@ FROM counted GROUP BY kind, name ORDER BY kind, count(*) DESC, name;
 SELECT status, runs FROM tallies;
 
 -- name: for_people
--- Newest first: paused runs, and escalated ones without a dismissal since their newest entry. Of the end of a
--- child its parent hears. The statuses are word for word those of the index.
+-- Newest first: paused runs, and escalated ones without a dismissal since their newest entry, but for children, which
+-- answer their parents. The statuses are word for word those of the index.
 SELECT run_id, touched_at FROM runs INDEXED BY runs_for_people
 WHERE status IN ('paused', 'escalated') AND NOT (status = 'escalated' AND wake_id LIKE 'child:%') AND NOT EXISTS (
     SELECT 1 FROM dismissals WHERE dismissals.run_id = runs.run_id AND dismissals.version >= runs.version
@@ -171,7 +171,7 @@ WHERE status IN ('paused', 'escalated') AND NOT (status = 'escalated' AND wake_i
 );
 
 -- name: dismiss
--- Who was first stays on record, until the run has a newer entry.
+-- The first dismissal of a version stays.
 INSERT INTO dismissals (run_id, version, by, at) VALUES (?, ?, ?, ?)
 ON CONFLICT (run_id) DO UPDATE SET version = excluded.version, by = excluded.by, at = excluded.at
 WHERE excluded.version > dismissals.version;
@@ -184,23 +184,23 @@ ON CONFLICT (day, caller) DO UPDATE SET usd = usd + excluded.usd, bytes = bytes 
 SELECT caller, usd, bytes FROM spending WHERE day = ?;
 
 -- name: open_runs
--- Of each caller, without those that runs started.
+-- By caller, without child runs.
 SELECT caller, count(*) FROM runs
 WHERE status IN ('queued', 'running', 'paused') AND caller <> '' AND wake_id NOT LIKE 'child:%' GROUP BY caller;
 
 -- name: set_aside
--- For calls that are under way.
+-- For model calls in flight.
 SELECT run_id, caller, CASE WHEN json_valid(line) THEN line ->> '$.reserved_usd' END AS usd
 FROM runs WHERE status = 'running' AND usd IS NOT NULL;
 
 -- name: calls
--- Of the newest ?1 places, those since ?2 that tell of model calls.
+-- Model calls among the newest ?1 positions, since ?2.
 SELECT run_id, seq, at, kind, event, facts, previous, hash FROM journal
 WHERE position > (SELECT coalesce(max(position), 0) FROM journal) - ?1 AND at >= ?2
 AND kind IN ('CallReserved', 'ModelReplied', 'ModelUnavailable') ORDER BY position;
 
 -- name: waiting_for_budget
--- Runs whose model call waits for money.
+-- Runs whose model call waits for budget.
 SELECT run_id FROM runs
 WHERE status = 'running' AND CASE WHEN json_valid(line) THEN line ->> '$.waiting_for.kind' END = 'budget';
 
@@ -215,7 +215,7 @@ SELECT number, since, by, reason, until, until_by, over FROM halts ORDER BY numb
 SELECT version, by, at FROM dismissals WHERE run_id = ?;
 
 -- name: overdue_turns
--- Open runs whose newest entry no message led to, in an index.
+-- Open runs of an index whose newest entry has no message.
 SELECT run_id, version FROM runs INDEXED BY runs_untold WHERE told < version AND line ->> '$.own';
 
 -- name: tombstone
@@ -248,7 +248,7 @@ AND run_id NOT IN (
 ORDER BY touched_at, run_id LIMIT ?6;
 
 -- name: going
--- What is said on the tombstone of a run, unless it has moved on since entry ?2.
+-- Tombstone columns of a run, unless it has moved on since entry ?2.
 SELECT run_id, wake_id, wake_digest, status,
     coalesce((SELECT position FROM journal WHERE journal.run_id = runs.run_id AND seq = version), 0), touched_at
 FROM runs
@@ -260,7 +260,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (run_id) DO NOTHING;
 
 -- name: behind
--- Deleted runs with files that may be left, and the artifacts that they had.
+-- Deleted runs whose files may be left, with their artifacts.
 SELECT run_id, behind FROM gone INDEXED BY gone_behind WHERE behind IS NOT NULL ORDER BY run_id LIMIT ?;
 
 -- name: cleared
@@ -283,7 +283,7 @@ SELECT at, rule FROM artifacts_gone WHERE run_id = ?;
 SELECT run_id, bytes FROM runs WHERE run_id IN (SELECT value FROM json_each(?));
 
 -- name: artifacts
--- Of the runs that have any that are kept.
+-- Of runs that have kept artifacts.
 SELECT run_id, json_group_array(json(item)) FROM items
 WHERE field = 'artifacts' AND json_valid(item) AND run_id NOT IN (SELECT run_id FROM artifacts_gone)
 GROUP BY run_id;
@@ -293,7 +293,7 @@ SELECT run_id FROM runs
 WHERE CASE WHEN json_valid(line) THEN line ->> '$.artifacts' END AND run_id NOT IN (SELECT run_id FROM artifacts_gone) ORDER BY run_id;
 
 -- name: archived
--- Runs after ?1, by id, of ?3 alone where that is one, and why their artifacts were deleted.
+-- Runs after ?1 by id, or only run ?3, and the rule that deleted their artifacts.
 SELECT run_id, wake_id, wake_digest, accepted_at, status, version, head, told,
     (SELECT rule FROM artifacts_gone WHERE artifacts_gone.run_id = runs.run_id)
 FROM runs WHERE run_id > ?1 AND run_id >= coalesce(?3, '') AND run_id <= coalesce(?3, '~') ORDER BY run_id LIMIT ?2;

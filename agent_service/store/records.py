@@ -96,7 +96,7 @@ class InboxRecords(_Records):
 
 
 class RetentionRecords(_Records):
-    """Of several processes that delete a run at the same time, one succeeds."""
+    """Tombstones. One of several processes that delete a run at the same time succeeds."""
 
     async def expired(self, wanted: ExpiryFilter, after: ExpiryCursor, limit: int) -> Sequence[EndedRun]:
         statuses = json.dumps([status.value for status in wanted.statuses])

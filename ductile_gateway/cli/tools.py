@@ -26,7 +26,7 @@ from ductile_gateway.plugins.folders import MANIFEST, InstalledPlugin
 from ductile_gateway.plugins.manifest import PluginCommand, PluginManifest
 from ductile_gateway.plugins.runner import box_findings
 from ductile_gateway.settings import GatewaySettings
-from ductile_gateway.store import ahead
+from ductile_gateway.store import pending_upgrade
 from ductile_gateway.tools.catalog import HOUSEKEEPING
 from ductile_gateway.tools.toolbox import FoundTools, find_tools
 from groundwork.service.commands import examples
@@ -134,7 +134,7 @@ def check_command(
     """Exit code 78 if something is wrong or left out."""
     if settings_only:
         settings = settings_of(config)
-        if coming := "" if settings.shared else ahead(settings.store):
+        if coming := "" if settings.shared else pending_upgrade(settings.store):
             sys.stdout.write(f"{coming}\n")
         if settings.runner == "plugins":
             box_of(settings.plugins)

@@ -3,13 +3,13 @@
 from importlib.resources import files
 from pathlib import Path
 
-from groundwork.sqlite.file import ahead as file_ahead
+from groundwork.sqlite import file
 
 FILE = "ledger.db"
 MIGRATIONS = files(__package__) / "sql"
 
 
-def ahead(folder: Path) -> str:
+def pending_upgrade(folder: Path) -> str:
     """Describes the migration at the next start; empty for none. Raises Misconfigured for a newer ledger, and
     TryAgain."""
-    return file_ahead(folder / FILE, MIGRATIONS)
+    return file.pending_upgrade(folder / FILE, MIGRATIONS)

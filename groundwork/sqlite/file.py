@@ -248,7 +248,7 @@ def migrate(path: Path, scripts: Traversable) -> int:
     return len(ordered)
 
 
-def ahead(path: Path, scripts: Traversable) -> str:
+def pending_upgrade(path: Path, scripts: Traversable) -> str:
     """Describes what `migrate` will do to an older file; "" for a current or unreadable one. Raises Misconfigured for a
     newer one."""
     known, found = newest(scripts), 0

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from groundwork.service.errors import Broken, Misconfigured
-from groundwork.sqlite.file import ahead, migrate
+from groundwork.sqlite.file import migrate, pending_upgrade
 
 
 @pytest.fixture
@@ -47,13 +47,13 @@ def test_a_new_file_is_brought_to_the_newest_version_and_later_only_what_is_miss
 def test_what_an_older_program_wrote_is_said_beforehand_and_when_it_is_done(
     path: Path, scripts: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert ahead(path, scripts) == ""
+    assert pending_upgrade(path, scripts) == ""
     assert not path.exists()
     migrate(path, scripts)
-    assert (ahead(path, scripts), caplog.messages) == ("", [])
+    assert (pending_upgrade(path, scripts), caplog.messages) == ("", [])
     (scripts / "0003_more.sql").write_text("INSERT INTO run VALUES ('third', 'new');")
     assert (
-        ahead(path, scripts)
+        pending_upgrade(path, scripts)
         == f"{path} has schema version 2: the next start makes 3 of it, which older programs refuse"
     )
     assert answer(path, "PRAGMA user_version") == [2]
@@ -61,7 +61,7 @@ def test_what_an_older_program_wrote_is_said_beforehand_and_when_it_is_done(
     assert "brought up to date" in caplog.text
     (scripts / "0003_more.sql").unlink()
     with pytest.raises(Misconfigured, match="start the newer program that wrote it"):
-        ahead(path, scripts)
+        pending_upgrade(path, scripts)
 
 
 def test_a_failing_script_leaves_nothing_behind_and_keeps_those_before_it(path: Path, scripts: Path) -> None:

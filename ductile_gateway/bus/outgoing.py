@@ -22,8 +22,6 @@ from schemas.signing import AgentKey, AgentKeys, KeysQuery
 from schemas.status import Halt
 
 ASK_AGAIN_S = 2.0
-ANSWERS_WITHIN_S = 0.25, 0.25, 1.0
-"""An agent that is cut off from the bus may still be the one of several that is asked: then another is, soon."""
 STOPPED_S = 0.25
 ENDED = frozenset({"done", "escalated", "failed", "cancelled"})
 
@@ -63,19 +61,10 @@ class NatsArtifacts:
             return None
 
 
-async def _ask_agents(link: NatsLink, subject: str, question: bytes) -> bytes:
-    """The answer of one of them. Raises Failure."""
-    *first, last = ANSWERS_WITHIN_S
-    for within_s in first:
-        with contextlib.suppress(TryAgain):
-            return await link.request(subject, question, timeout_s=within_s)
-    return await link.request(subject, question, timeout_s=last)
-
-
 async def has_ended(link: NatsLink, run_id: str) -> bool | None:
     question = json.dumps({"run_id": run_id}).encode()
     try:
-        answer = json.loads(await _ask_agents(link, subjects.RUN_STANDING, question))
+        answer = json.loads(await link.request_any(subjects.RUN_STANDING, question))
     except Failure:  # no agent, or none that may be asked
         return None
     except ValueError:  # an agent that does not know the run
@@ -91,7 +80,7 @@ async def callback_of_run(link: NatsLink, run_id: str) -> str | None:
     """The callback URL of the run, or None. Raises TryAgain if no agent answers."""
     question = json.dumps({"run_id": run_id}).encode()
     try:
-        answer = await _ask_agents(link, subjects.RUN_CALLBACK, question)
+        answer = await link.request_any(subjects.RUN_CALLBACK, question)
         callback = json.loads(answer)["callback"]
     except (Failure, ValueError, KeyError, TypeError) as error:
         raise TryAgain(f"no agent tells the callback of run {run_id}", ASK_AGAIN_S) from error
@@ -121,7 +110,7 @@ async def agent_keys(link: NatsLink, *, progress: bool = False) -> Sequence[Agen
     """The agent's signing keys. `progress`: asks it to sign progress, too. Raises TryAgain if none answers."""
     question = KeysQuery(progress=progress).model_dump_json().encode()
     try:
-        return AgentKeys.model_validate_json(await _ask_agents(link, subjects.AGENT_KEYS, question)).keys
+        return AgentKeys.model_validate_json(await link.request_any(subjects.AGENT_KEYS, question)).keys
     except Failure as error:
         raise TryAgain(f"no agent answers on {subjects.AGENT_KEYS}: {error}", ASK_AGAIN_S) from error
     except ValidationError as error:

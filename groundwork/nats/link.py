@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import nats.errors
@@ -37,6 +37,8 @@ from groundwork.service.errors import Failure, Misconfigured, NoRoom, TryAgain, 
 
 TRY_SECONDS = 1.0
 """Timeout of one attempt at what is safe to repeat: a dead leader never answers, and the next one does."""
+SERVERS_ANSWER_IN_S, SERVICES_ANSWER_IN_S = (0.25, 0.25, 0.25, 1.0), (0.5, 0.5, 1.0)
+"""Where several serve a subject, the one that is asked may be cut off from the bus: another is asked soon."""
 ONLY_TRY_SECONDS = 2.0
 BUDGET_SECONDS = 15.0
 """Electing a new leader in a cluster takes 4 to 9 s."""
@@ -196,11 +198,13 @@ class NatsLink:
             found.extend([message] if message else [])
             return message is not None
 
-        while len(found) < most:
+        def wanted() -> bytes:
             seq = (found[-1].seq if found else after) + 1
-            wanted = {"seq": seq, "next_by_subj": subject, "batch": min(most - len(found), READ_AT_ONCE)}
-            body = json.dumps(wanted).encode()
-            last = await self.client.ask(question, body, within_s=TRY_SECONDS, more_follow=more_follow)
+            batch = min(most - len(found), READ_AT_ONCE)
+            return json.dumps({"seq": seq, "next_by_subj": subject, "batch": batch}).encode()
+
+        while len(found) < most:
+            last = await self._ask_one_of_several(SERVERS_ANSWER_IN_S, question, wanted, more_follow)
             told = last.headers or {}
             if told.get("Status") not in ("204", "404"):
                 raise TryAgain(f"{question}: {told.get('Status')} {told.get('Description', '')}")
@@ -235,9 +239,15 @@ class NatsLink:
             answer = await self.client.ask(subject, body, within_s=timeout_s, more_follow=more_follow)
         except Failure as error:
             raise TryAgain(f"{subject}: {error}") from error
-        if (answer.headers or {}).get("Status") == "503":
-            raise TryAgain(f"{subject}: nothing is there to answer")
-        return answer.data
+        return _answered(subject, answer)
+
+    async def request_any(self, subject: str, body: bytes) -> bytes:
+        """The answer of one of several that serve `subject`. Raises TryAgain."""
+        try:
+            answer = await self._ask_one_of_several(SERVICES_ANSWER_IN_S, subject, lambda: body)
+        except Failure as error:
+            raise TryAgain(f"{subject}: {error}") from error
+        return _answered(subject, answer)
 
     async def ask_jetstream(
         self, question: str, asked: Mapping[str, Any] | None = None, *, timeout_s: float = 5.0
@@ -283,6 +293,19 @@ class NatsLink:
         self._unanswered.pop(subject, None)
         return read_ack(answer, subject)
 
+    async def _ask_one_of_several(
+        self,
+        within_s: Sequence[float],
+        subject: str,
+        body: Callable[[], bytes],
+        more_follow: Callable[[Msg], bool] | None = None,
+    ) -> Msg:
+        *soon, last = within_s
+        for patience_s in soon:
+            with contextlib.suppress(TryAgain):
+                return await self.client.ask(subject, body(), within_s=patience_s, more_follow=more_follow)
+        return await self.client.ask(subject, body(), within_s=last, more_follow=more_follow)
+
     async def _read(self, stream: str, wanted: Mapping[str, Any]) -> StoredMessage | None:
         clock = asyncio.get_running_loop().time
         deadline = clock() + BUDGET_SECONDS
@@ -310,6 +333,12 @@ class NatsLink:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LONGEST_PAUSE):
                     await self.client.up.wait()
+
+
+def _answered(subject: str, answer: Msg) -> bytes:
+    if (answer.headers or {}).get("Status") == "503":
+        raise TryAgain(f"{subject}: nothing is there to answer")
+    return answer.data
 
 
 async def _always_permitted() -> None:

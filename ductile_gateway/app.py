@@ -10,7 +10,7 @@ from pathlib import Path
 from ductile_gateway.bus.incoming import MicroEndpoints, request_loop, serve_endpoints
 from ductile_gateway.bus.outgoing import NatsArtifacts, NatsBus, agent_keys, follow_halt, has_ended, read_halt
 from ductile_gateway.bus.ownership import ROLE, BusOwnership, RestoredLedger, require_topology
-from ductile_gateway.bus.permits import NatsPermits
+from ductile_gateway.bus.permits import NatsPermits, open_permits
 from ductile_gateway.calls.admission import PauseGate, Slots
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.calls.policy import Offers
@@ -132,9 +132,8 @@ async def _open_foundations(
             link, me = ground.link, store_id(ground.folder)
             async with open_shared(ground.folder, link, me, on_commit=on_commit) as rows:
                 ownership = BusOwnership(ground.lease, link=link, me=me, restored=await _restored(rows))
-                permits = NatsPermits(link, me)
-                await permits.listen()
-                yield _Foundations(ground, rows, ownership, permits)
+                async with open_permits(link, me, ground.lease) as permits:
+                    yield _Foundations(ground, rows, ownership, permits)
         return
     await asyncio.to_thread(pending_upgrade, settings.store)  # refuse a newer ledger before another gateway ends for it
     opening_rows = open_alone(settings.store, on_commit=on_commit)

@@ -126,7 +126,7 @@ class BusOwnership:
     async def lost(self, intent: Intent, *, anywhere: bool) -> str:
         by, why = intent.by, ""
         if self.link and by not in (self.me, ALONE):
-            if not await has_left(self.link, by):
+            if not await has_left(self.link, by, self.lease):
                 self._missed_since.pop(by, None)
                 raise TryAgain(f"another gateway carries it out ({by})", COME_BACK_S)
             since = self._missed_since.setdefault(by, monotonic())
@@ -136,13 +136,13 @@ class BusOwnership:
         return (self.restored.lost(intent) if self.restored else "") or why
 
 
-async def has_left(link: NatsLink, gateway: str) -> bool:
+async def has_left(link: NatsLink, gateway: str, ours: Lease) -> bool:
     """True if the gateway has released its lease, or the lease has expired and is taken from it. Raises TryAgain."""
     role = ROLE.member(gateway)
     record = await read_lease(link, role)
     if record is None or record.owner.released:
         return True
-    if not record.free:
+    if not record.free or ours.kept_s < record.owner.ttl_s:
         return False
     ended = replace(record.owner, epoch=record.owner.epoch + 1, released=True)
     try:

@@ -14,11 +14,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import field
 from typing import NamedTuple
 
+import nats.errors
 from nats.aio.msg import Msg
 from pydantic import TypeAdapter, ValidationError
 
 from ductile_gateway.bus.ownership import has_left
 from groundwork.nats.buckets import read_value, replace_value
+from groundwork.nats.lease import Lease
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import TryAgain
 from groundwork.service.machine import monotonic
@@ -98,18 +100,27 @@ class _Lane:
         return any(other.since and other.held < self.held for other in self.others.values())
 
 
-class NatsPermits:
-    """The permits of gateway `me`."""
+@contextlib.asynccontextmanager
+async def open_permits(link: NatsLink, me: str, lease: Lease) -> AsyncIterator["NatsPermits"]:
+    """The permits of gateway `me`, which holds `lease`. Raises TryAgain."""
+    permits = NatsPermits(link, me, lease)
+    changes = await link.subscribe(f"$KV.{subjects.LEASE_BUCKET}.{subjects.IN_FLIGHT}.*", permits.hear)
+    try:
+        yield permits
+    finally:
+        await permits.end()
+        with contextlib.suppress(nats.errors.Error, OSError):
+            await changes.unsubscribe()
 
-    def __init__(self, link: NatsLink, me: str) -> None:
+
+class NatsPermits:
+    def __init__(self, link: NatsLink, me: str, lease: Lease) -> None:
         self._link = link
         self._me = me
+        self._lease = lease
+        self._ended = False
         self._lanes: dict[str, _Lane] = {}
         self._lived: dict[str, float] = {}
-
-    async def listen(self) -> None:
-        """Subscribes to changes by other gateways. Raises TryAgain."""
-        await self._link.subscribe(f"$KV.{subjects.LEASE_BUCKET}.{subjects.IN_FLIGHT}.*", self._heard)
 
     @contextlib.asynccontextmanager
     async def taken(self, name: str, most: int) -> AsyncIterator[None]:
@@ -133,17 +144,29 @@ class NatsPermits:
             self._wake(name)
 
     async def as_one(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
-        """Runs `work` while no other gateway does."""
-        async with self.taken(f"_{name}", 1):
-            await work()
+        """Do what only one gateway may do at a time, once no other does it."""
+        while True:
+            with contextlib.suppress(TryAgain):
+                async with self.taken(f"_{name}", 1):
+                    return await work()
+            await asyncio.sleep(LOOK_S)
 
     def close(self) -> None:
         """No call is let in any more."""
         for lane in self._lanes.values():
             while lane.waiting:
-                lane.waiting.popleft().set_exception(TryAgain("the gateway is closing", COME_BACK_S))
+                if not (first := lane.waiting.popleft()).done():
+                    first.set_exception(TryAgain("the gateway is closing", COME_BACK_S))
 
-    async def _heard(self, change: Msg) -> None:
+    async def end(self) -> None:
+        """Leave the permits as they are: they are free once the lease is."""
+        self._ended = True
+        keeping = [lane.keeping for lane in self._lanes.values() if lane.keeping]
+        for task in keeping:
+            task.cancel()
+        await asyncio.gather(*keeping, return_exceptions=True)
+
+    async def hear(self, change: Msg) -> None:
         # Also of a lane without calls here: the bucket may know of permits from before a restart.
         self._wake(change.subject.rpartition(".")[2])
 
@@ -153,7 +176,7 @@ class NatsPermits:
     def _wake(self, name: str) -> None:
         lane = self._lane(name)
         lane.changed.set()
-        if lane.keeping is None:
+        if lane.keeping is None and not self._ended:
             lane.keeping = asyncio.create_task(self._keep(name, lane))
 
     async def _keep(self, name: str, lane: _Lane) -> None:
@@ -196,7 +219,7 @@ class NatsPermits:
     async def _lives(self, gateway: str) -> bool:
         now = monotonic()
         if now - self._lived.get(gateway, float("-inf")) > LIVES_FOR_S:
-            if await has_left(self._link, gateway):
+            if await has_left(self._link, gateway, self._lease):
                 return False
             self._lived[gateway] = now
         return True

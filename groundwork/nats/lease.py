@@ -150,6 +150,7 @@ class Lease:
         self._clock = clock or this().uptime
         self._seq = 0
         self._until = self._renewed_at = float("-inf")
+        self._kept_since = float("inf")
         self._lost = ""
         self._failed: tuple[float, str] = (float("-inf"), "")
         self._asking = asyncio.Lock()
@@ -162,6 +163,12 @@ class Lease:
     def trouble(self) -> str:
         lapsed = self._clock() >= self._until
         return self._lost or (f"the lease of the {self._role.key} has lapsed" if lapsed else "")
+
+    @property
+    def kept_s(self) -> float:
+        """Seconds for which each renewal succeeded. No lease can be renewed while the bus has no leader: a record that
+        is older than its ttl says something of its owner only once ours was kept for as long."""
+        return self._clock() - self._kept_since
 
     async def acquire(self, *, take_over: bool = False) -> LeaseRecord | None:
         """Waits for the lease; returns the record before. Raises LeaseHeld where another process renews it, unless
@@ -235,6 +242,7 @@ class Lease:
                 break
         text = f"the lease of the {self._role.key} has lapsed, and the bus cannot be asked who has it: {why}"
         self._failed = (self._clock(), text)
+        self._kept_since = float("inf")
         raise TryAgain(text)
 
     async def _write(self) -> bool:
@@ -243,6 +251,7 @@ class Lease:
         seq = await replace_value(self._link, role.bucket, role.key, self._owner.body(), after=self._seq)
         if seq is not None:
             self._seq, self._renewed_at, self._until = seq, asked_at, asked_at + self._owner.ttl_s * SAFE
+            self._kept_since = min(self._kept_since, asked_at)
         return seq is not None
 
     async def _find_own_record(self) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ductile_gateway.bus.ownership import ROLE, BusOwnership
-from ductile_gateway.bus.permits import NatsPermits
+from ductile_gateway.bus.ownership import ROLE, BusOwnership, has_left
+from ductile_gateway.bus.permits import open_permits
 from ductile_gateway.calls.admission import Slots
 from ductile_gateway.calls.call import Intent
 from groundwork.nats.lease import Lease, LeaseLost, Owner
@@ -126,15 +126,15 @@ async def test_a_call_that_is_cancelled_as_its_turn_comes_takes_no_place_along(r
 class Gateways:
     """Each with lanes of its own for one tool, over the permits that all see. `most`: of the calls at a time."""
 
-    def __init__(self, link: NatsLink, width: int) -> None:
+    def __init__(self, link: NatsLink, width: int, open_: contextlib.AsyncExitStack) -> None:
         self._link = link
         self._width = width
+        self.open = open_
         self.lanes: dict[str, Slots] = {}
         self.inside = self.most = self.done = 0
 
-    async def comes(self, name: str) -> None:
-        permits = NatsPermits(self._link, name)
-        await permits.listen()
+    async def comes(self, name: str, lease: Lease) -> None:
+        permits = await self.open.enter_async_context(open_permits(self._link, name, lease))
         self.lanes[name] = Slots({TOOL: self._width}, most=32, room=64, permits=permits)
 
     async def call(self, name: str, ended: Callable[[], bool] = lambda: True, *, lasts_s: float = 0.0) -> None:
@@ -154,16 +154,25 @@ async def lives(link: NatsLink, folder: Path, name: str) -> Lease:
     return lease
 
 
+@contextlib.asynccontextmanager
+async def several(
+    link: NatsLink, folder: Path, width: int, names: str
+) -> AsyncIterator[tuple[Gateways, dict[str, Lease]]]:
+    await set_up(link, Topology(streams=(key_value_bucket(subjects.LEASE_BUCKET, {}),)))
+    async with contextlib.AsyncExitStack() as stack:
+        gateways = Gateways(link, width, stack)
+        leases = {name: await lives(link, folder, name) for name in names}
+        for name, lease in leases.items():
+            await gateways.comes(name, lease)
+        yield gateways, leases
+
+
 @pytest.mark.parametrize("width", [1, 3])
 async def test_gateways_together_never_run_more_than_may_and_take_the_places_of_one_that_has_left(
     tmp_path: Path, link: NatsLink, width: int
 ) -> None:
-    await set_up(link, Topology(streams=(key_value_bucket(subjects.LEASE_BUCKET, {}),)))
-    gateways, over = Gateways(link, width), asyncio.Event()
-    leases = {name: await lives(link, tmp_path, name) for name in "abc"}
-    for name in leases:
-        await gateways.comes(name)
-    async with asyncio.TaskGroup() as calls:
+    over = asyncio.Event()
+    async with several(link, tmp_path, width, "abc") as (gateways, leases), asyncio.TaskGroup() as calls:
         held = [calls.create_task(gateways.call("a", over.is_set)) for _ in range(width)]
         await until(lambda: gateways.inside == width)
         for number in range(12):
@@ -183,19 +192,15 @@ async def test_gateways_together_never_run_more_than_may_and_take_the_places_of_
 async def test_a_gateway_with_calls_without_end_does_not_keep_another_from_its_own(
     tmp_path: Path, link: NatsLink, width: int
 ) -> None:
-    await set_up(link, Topology(streams=(key_value_bucket(subjects.LEASE_BUCKET, {}),)))
-    gateways, waits = Gateways(link, width), list[float]()
-    leases = [await lives(link, tmp_path, name) for name in "ab"]
-    for name in "ab":
-        await gateways.comes(name)
+    waits = list[float]()
 
-    async def busy() -> None:
+    async def busy(gateways: Gateways) -> None:
         while len(waits) < 10:
             await gateways.call("a", lasts_s=0.02)
 
-    async with asyncio.TaskGroup() as calls:
+    async with several(link, tmp_path, width, "ab") as (gateways, _), asyncio.TaskGroup() as calls:
         for _ in range(4 * width):
-            calls.create_task(busy())
+            calls.create_task(busy(gateways))
         await until(lambda: gateways.done > 20)
         while len(waits) < 10:
             asked_at = time.monotonic()
@@ -203,8 +208,6 @@ async def test_a_gateway_with_calls_without_end_does_not_keep_another_from_its_o
             waits.append(time.monotonic() - asked_at)
     assert max(waits) < 2.0
     assert gateways.most == width
-    for lease in leases:
-        await lease.release()
 
 
 async def test_a_gateway_whose_lease_lapsed_is_made_to_do_nothing_more_and_one_that_lives_is_left_alone(
@@ -232,3 +235,16 @@ async def test_a_gateway_whose_lease_lapsed_is_made_to_do_nothing_more_and_one_t
         await stopped.ensure_held()
     with pytest.raises(TryAgain, match="may be back soon"):
         await ownership.lost(lost, anywhere=False)
+
+
+async def test_a_gateway_takes_no_other_for_dead_while_no_lease_could_be_renewed(
+    tmp_path: Path, link: NatsLink
+) -> None:
+    await set_up(link, Topology(streams=(key_value_bucket(subjects.LEASE_BUCKET, {}),)))
+    other = Lease(link, ROLE.member("c"), replace(Owner.here(tmp_path, ttl_s=1.0), holder="c"))
+    await other.acquire()
+    await until(lambda: bool(other.trouble))
+    ours = await lives(link, tmp_path, "a")  # the first renewal that succeeds
+    assert not await has_left(link, "c", ours)
+    await until(lambda: ours.kept_s > 1.0)
+    assert await has_left(link, "c", ours)

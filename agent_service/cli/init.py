@@ -20,7 +20,6 @@ from agent_service.cli.options import flag, invocation, local_command, option
 from agent_service.cli.output import Output
 from groundwork.service import program, store_folder
 from groundwork.service.errors import Exit, NotDone
-from groundwork.service.program import shipped
 from groundwork.service.secret import is_address, keeps_secrets, login_in
 from schemas.values import dataclass
 
@@ -210,8 +209,7 @@ def init(
         raise NotDone(f"left, and {config} is not written; with --yes nothing is asked", Exit.INTERRUPTED) from None
     if answers["tools"] and "://" not in answers["tools"]:
         Path(answers["tools"]).mkdir(parents=True, exist_ok=True)
-    samples = {"tools": shipped("deploy", "ductile", "plugins"), "pages": shipped("deploy", "knowledge")}
-    if not store_folder.create(config, settings_file(answers, samples)):
+    if not store_folder.create(config, settings_file(answers)):
         _refuse_to_overwrite(config)
     first, following = list(_first(answers)), list(_next(config, answers))
     parts = [f"{config} is written, for you alone", *(["", "first", *first] if first else []), "", "next", *following]

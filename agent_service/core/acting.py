@@ -179,11 +179,11 @@ def digest(value: object) -> str:
 
 
 def finish_step(
-    state: RunState, pending: Pending, result: ToolResult, *, told: dict[str, JsonValue] | None = None
+    state: RunState, pending: Pending, result: ToolResult, *, over_limit: dict[str, JsonValue] | None = None
 ) -> RunState:
-    """`told`: output for the model in place of the result, if the step is over its limits."""
-    state, output = limits.charge_child(state, pending, result), result_output(result) if told is None else told
-    status: StepStatus = "ok" if result.status == "ok" else "error" if told is None else "budget"
+    """`over_limit`: output in place of the result's, if the step is over its limits."""
+    state, output = limits.charge_child(state, pending, result), over_limit or result_output(result)
+    status: StepStatus = "budget" if over_limit else "ok" if result.status == "ok" else "error"
     action, writes = pending.action, state.brief.writes(pending.action)
     sent = {name: v[:MAX_SENT] if isinstance(v, str) else v for name, v in action.arguments.items()}
     record = StepRecord(
@@ -199,7 +199,7 @@ def finish_step(
         sent=sent if writes and status == "ok" else None,
     )
     waiting = without_requests(state.waiting, record.step)
-    left, looked = acting_of(waiting), status == "ok" and not writes
+    left, clears = acting_of(waiting), status == "ok" and not writes
     return with_facts(
         notes.with_step(state, pending, record, output),
         request_finished(RequestRef(step=record.step), action, status, output),
@@ -209,7 +209,7 @@ def finish_step(
         places=state.places if left.requests else (),
         completed=(*state.completed, record),
         last_output=output,
-        doubts=tuple([one for one in state.doubts if one.tool != action.tool]) if looked else state.doubts,
+        doubts=tuple([one for one in state.doubts if one.tool != action.tool]) if clears else state.doubts,
         artifacts=with_artifacts(state, result),
         summary=say("step_ended", step=record.step, tool=action.tool, status=status),
     )

@@ -134,8 +134,8 @@ def _end_over_limit(state: RunState, graph: Graph) -> RunState:
     own = next(one for one in state.requests if one.step == graph.step and not one.id)
     gathered: list[JsonValue] = [_item(one, MAX_GATHERED) for one in results]
     result = acting.substitute_result(state, own, error=ToolError(error_class="budget", message=message))
-    told: dict[str, JsonValue] = {"class": "budget", "message": message, "gathered": gathered}
-    return acting.finish_step(state, own, result, told=told)
+    output: dict[str, JsonValue] = {"class": "budget", "message": message, "gathered": gathered}
+    return acting.finish_step(state, own, result, over_limit=output)
 
 
 # Scheduling
@@ -145,7 +145,7 @@ def send_ready(state: RunState, *, news: Text = "") -> RunState:
     """Sends every request that is ready, or asks for the first approval; nothing after the run's deadline. The model
     reflects once nothing is out.
     """
-    tried, barred, before = set[tuple[int, str]](), list[tuple[Pending, Text]](), state
+    tried, need_approval, before = set[tuple[int, str]](), list[tuple[Pending, Text]](), state
     for stopped in [one for one in state.graphs if one.stopped]:
         if not any(one.step == stopped.step for one in state.pendings):
             state = _end_over_limit(state, stopped)
@@ -154,11 +154,11 @@ def send_ready(state: RunState, *, news: Text = "") -> RunState:
         if flaw := _flaw(state, ready):
             state = _failed(state, ready, *flaw)
         elif why := approving.approval_reason(state, action_as_sent(state, ready)):
-            barred.append((ready, why))
+            need_approval.append((ready, why))
         else:
             state = acting.send(state, ready)
-    if barred and not state.pendings:
-        return _ask_approval(state, *barred[0])
+    if need_approval and not state.pendings:
+        return _ask_approval(state, *need_approval[0])
     if not state.requests:
         return asking.reflect(state)
     known = {one.name for one in before.pendings}
@@ -173,11 +173,11 @@ def _next(state: RunState, tried: set[tuple[int, str]]) -> Pending | None:
     may_send = state.status is not Status.PAUSED and state.updated_at < state.brief.limits.deadline_at
     rounds = {graph.step: graph.round for graph in state.graphs if not graph.stopped}
     askers = {(one.step, asker_id(one.id)) for one in state.requests if one.id}
-    came, busy = {one.name: one.status for one in state.evidence}, [one.action.tool for one in state.pendings]
+    results, busy = {one.name: one.status for one in state.evidence}, [one.action.tool for one in state.pendings]
     for one in state.requests:
         if one.is_out or one.step not in rounds or (one.step, one.id) in tried:
             continue
-        needed = _needed(one, came)
+        needed = _needed(one, results)
         fails = not one.asks and "error" in needed
         waits = (one.step, one.id) in askers if one.asks else not all(needed)
         if fails or (may_send and not waits and _has_room(state.brief, busy, one.action.tool)):
@@ -185,8 +185,8 @@ def _next(state: RunState, tried: set[tuple[int, str]]) -> Pending | None:
     return None
 
 
-def _needed(one: Pending, came: Mapping[RequestName, str]) -> list[str | None]:
-    return [came.get((one.step, need, one.place[0])) for need in one.needs]
+def _needed(one: Pending, results: Mapping[RequestName, str]) -> list[str | None]:
+    return [results.get((one.step, need, one.place[0])) for need in one.needs]
 
 
 def _again(asker: Pending, number: int) -> Pending:
@@ -275,12 +275,12 @@ def continuation_summary(continuation: Continuation) -> str:
 
 def _task(state: RunState, asker: Pending, asked: RetrieveTask | PluginTask, place: tuple[int, int]) -> Pending:
     before, brief = f"{asker.id}." if asker.id else "", state.brief
-    told: dict[str, str] = {}
+    search: dict[str, str] = {}
     match asked:
         case RetrieveTask(query=query):
             profile = asked.profile or brief.limits.continuations.continuation_retrieval_profile
-            told = {"query": query, "profile": profile}
-            action = _retrieval(brief, told)
+            search = {"query": query, "profile": profile}
+            action = _retrieval(brief, search)
         case PluginTask():
             action = _call(brief, asker.action, asked)
     return acting.new_request(
@@ -293,7 +293,7 @@ def _task(state: RunState, asker: Pending, asked: RetrieveTask | PluginTask, pla
         needs=tuple([f"{before}{need}" for need in asked.depends_on]),
         kind=asked.action,
         reason=asked.reason or "",
-        **told,
+        **search,
     )
 
 
@@ -307,11 +307,11 @@ def _flaws(brief: Brief, task: Pending) -> tuple[Text, ...]:
     return acting.action_flaws(brief, task.action)
 
 
-def _retrieval(brief: Brief, told: dict[str, str]) -> Action:
+def _retrieval(brief: Brief, search: dict[str, str]) -> Action:
     tool, _, command = brief.limits.continuations.retrieval_tool.partition(".")
     skill = brief.skill(tool)
     reads = [one.name for one in skill.commands if one.tier == "read"] if skill else []
-    return Action(tool=tool, command=command or next(iter(reads), ""), arguments={**told})
+    return Action(tool=tool, command=command or next(iter(reads), ""), arguments={**search})
 
 
 def _call(brief: Brief, asking: Action, asked: PluginTask) -> Action:
@@ -325,18 +325,18 @@ def _call(brief: Brief, asking: Action, asked: PluginTask) -> Action:
     return replace(action, arguments=_arguments(brief.command(action), asked.input))
 
 
-def _arguments(command: ToolCommand | None, given: str | dict[str, JsonValue]) -> dict[str, JsonValue]:
+def _arguments(command: ToolCommand | None, value: str | dict[str, JsonValue]) -> dict[str, JsonValue]:
     """Wraps a text as the tool's only required text argument, or as `input`."""
-    if isinstance(given, dict):
-        return given
+    if isinstance(value, dict):
+        return value
     schema = command.input_schema if command else {}
     known, required = schema.get("properties"), schema.get("required")
     if isinstance(known, dict) and "input" not in known and isinstance(required, list) and len(required) == 1:
         name = str(required[0])
         field = known.get(name)
         if isinstance(field, dict) and field.get("type") == "string":
-            return {name: given}
-    return {"input": given}
+            return {name: value}
+    return {"input": value}
 
 
 # Arguments
@@ -345,18 +345,18 @@ def _arguments(command: ToolCommand | None, given: str | dict[str, JsonValue]) -
 def action_as_sent(state: RunState, pending: Pending) -> Action:
     if not pending.task:
         return pending.action
-    results = given(state.evidence, pending, state.brief.limits.continuations)
+    results = task_results(state.evidence, pending, state.brief.limits.continuations)
     return replace(pending.action, given=results) if results else pending.action
 
 
-def given(evidence: Sequence[TaskResult], asked: Pending, granted: Continuations) -> dict[str, JsonValue]:
+def task_results(evidence: Sequence[TaskResult], asked: Pending, granted: Continuations) -> dict[str, JsonValue]:
     """Results of its own tasks for a tool that is asked again, else those of its dependencies."""
     if asked.task == asked.id:
         return {"evidence": _handed([one for one in evidence if _is_needed(one, asked)])} if asked.needs else {}
     mine = [one for one in evidence if one.step == asked.step and asker_id(one.task) == asked.id]
-    came = _handed([one for one in mine if asked.place[0] < one.round < asked.round])
+    results = _handed([one for one in mine if asked.place[0] < one.round < asked.round])
     left = max(0, granted.max_plugin_continuations - asked.round + 1)
-    return {"evidence": came, "continuations": asked.round - 1, "continuations_left": left}
+    return {"evidence": results, "continuations": asked.round - 1, "continuations_left": left}
 
 
 def _in_order(some: Iterable[TaskResult]) -> list[TaskResult]:

@@ -330,20 +330,20 @@ def charge_child(state: RunState, pending: Pending, result: ToolResult) -> RunSt
     grant = pending.grant
     if grant is None:
         return state
-    told = (result.result.model_extra or {}) if result.result else {}
-    known, named = {(doubt.tool, doubt.call) for doubt in state.doubts}, told.get("doubts")
+    fields = (result.result.model_extra or {}) if result.result else {}
+    known, named = {(doubt.tool, doubt.call) for doubt in state.doubts}, fields.get("doubts")
     listed = [each for each in named if isinstance(each, dict)] if isinstance(named, list) else []
     doubts = [Doubt(step=pending.step, tool=str(each.get("tool")), call=str(each.get("call"))) for each in listed]
     new = [doubt for doubt in doubts if (doubt.tool, doubt.call) not in known]
-    limits, until = state.brief.limits, told.get("deadline_at")
+    limits, until = state.brief.limits, fields.get("deadline_at")
     if isinstance(until, str) and not limits.deadline_named:
         state = with_limits(state, deadline_at=max(limits.deadline_at, datetime.fromisoformat(until)))
-    return replace(state, spent=_with_child(state.spent, told, grant), doubts=(*state.doubts, *new))
+    return replace(state, spent=_with_child(state.spent, fields, grant), doubts=(*state.doubts, *new))
 
 
-def _with_child(spent: Spent, told: dict[str, JsonValue], grant: Grant) -> Spent:
+def _with_child(spent: Spent, fields: dict[str, JsonValue], grant: Grant) -> Spent:
     try:
-        used = ChildUsage.model_validate(told["usage"]).model_dump()
+        used = ChildUsage.model_validate(fields["usage"]).model_dump()
     except (KeyError, ValidationError):
         used = {"steps": grant.steps, "lost_calls": 1}
         used |= {"lost_tokens": grant.tokens or 0, "lost_cost_usd": grant.cost_usd or 0.0}

@@ -100,8 +100,8 @@ def with_step(state: RunState, pending: Pending, record: StepRecord, output: dic
     )
     newest = len([*takewhile(_is_of_people, reversed(state.notes))])
     known = len(state.notes) - min(newest, max(0, state.words - state.shown))
-    told = (*state.notes[:known], _sized(note), *state.notes[known:])
-    return replace(state, notes=told, reflection=None if leads else state.reflection)
+    notes = (*state.notes[:known], _sized(note), *state.notes[known:])
+    return replace(state, notes=notes, reflection=None if leads else state.reflection)
 
 
 def _is_of_people(note: Note) -> bool:
@@ -221,14 +221,14 @@ _SOURCE = re.compile(r"\(\s*steps?\b[^()]*\)", re.IGNORECASE)
 def merge_facts(known: tuple[str, ...], learned: tuple[str, ...]) -> tuple[str, ...]:
     if not learned:
         return known
-    facts = {_said(fact): fact for fact in known}
+    facts = {_bare(fact): fact for fact in known}
     for fact in (fact[:MAX_FACT] for fact in learned):
-        said = _said(fact)
-        facts[said] = _with_source(facts[said], fact) if said in facts else fact
+        key = _bare(fact)
+        facts[key] = _with_source(facts[key], fact) if key in facts else fact
     return tuple(facts.values())[-MOST:]
 
 
-def _said(fact: str) -> str:
+def _bare(fact: str) -> str:
     return " ".join(_SOURCE.sub("", fact).casefold().split()).rstrip(".;! ")
 
 

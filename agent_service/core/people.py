@@ -225,8 +225,8 @@ def _refused(state: RunState, ask: Approval, ruling: Ruling) -> RunState:
 
 
 def _reopen(state: RunState, ended: Ended, event: SignalReceived) -> RunState | Text:
-    signal, meant, held = event.signal, _meant(state, ended), ended.held
-    if flaw := _flaw_of_reopening(state, ended, event) or (signal.outcome and _unclear(meant)):
+    signal, undecided, held = event.signal, _undecided(state, ended), ended.held
+    if flaw := _flaw_of_reopening(state, ended, event) or (signal.outcome and _unclear(undecided)):
         return flaw
     running = replace(
         limits.with_more_attempts(with_signal(limits.extend_deadline(state, ended.at), event)),
@@ -246,7 +246,7 @@ def _reopen(state: RunState, ended: Ended, event: SignalReceived) -> RunState | 
         then = asking.restart(running, feedback=(say("goes_on_with_answer", ending=ended.stop.ending_class),))
     else:
         for one in running.pendings:
-            outcome = acting.stated_outcome(signal) if meant == [one.name] else "look"
+            outcome = acting.stated_outcome(signal) if undecided == [one.name] else "look"
             running = _settled(running, one, ended, event, outcome)
         over = isinstance(running.waiting, Deciding)
         then = asking.reflect(running) if over else resume(running)
@@ -283,17 +283,17 @@ def _not_raised(before: RunState, running: RunState, ended: Ended) -> Text:
     return reached[1] if reached else ""
 
 
-def _meant(state: RunState, ended: Ended) -> list[RequestName]:
+def _undecided(state: RunState, ended: Ended) -> list[RequestName]:
     """The requests that a stated outcome can mean: the one in doubt, else all writes with an unknown outcome."""
     held = acting_of(ended.held).pendings
     unknown = [one.name for one in held if one.answer is None and not acting.is_repeatable(state, one)]
     return [ended.doubted] if ended.doubted else unknown
 
 
-def _unclear(meant: list[RequestName]) -> Text:
-    several = ", ".join([f"step {step} {task}".rstrip() for step, task, _ in meant])
-    why = say("several_in_doubt", writes=several) if meant else say("nothing_in_doubt")
-    return say("outcome_unclear", why=why) if len(meant) != 1 else ""
+def _unclear(undecided: list[RequestName]) -> Text:
+    several = ", ".join([f"step {step} {task}".rstrip() for step, task, _ in undecided])
+    why = say("several_in_doubt", writes=several) if undecided else say("nothing_in_doubt")
+    return say("outcome_unclear", why=why) if len(undecided) != 1 else ""
 
 
 def _settled(state: RunState, pending: Pending, ended: Ended, event: SignalReceived, outcome: Outcome) -> RunState:

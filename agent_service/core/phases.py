@@ -83,8 +83,8 @@ class Action:
     @property
     def payload(self) -> dict[str, JsonValue]:
         """Arguments and `given`. Correlation keys and names that only the agent may set are dropped, in any case."""
-        said = {name: value for name, value in self.arguments.items() if name.casefold() not in _NO_ARGUMENTS}
-        return said | self.given
+        allowed = {name: value for name, value in self.arguments.items() if name.casefold() not in _NO_ARGUMENTS}
+        return allowed | self.given
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

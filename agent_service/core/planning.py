@@ -139,8 +139,8 @@ def wait_for(state: RunState, wait: Wait) -> RunState:
 def wake_up(state: RunState) -> RunState:
     waited = state.waiting
     assert isinstance(waited, Sleeping), "it waits for an instant"
-    told = say("waited", since=f"{waited.since:%Y-%m-%d %H:%M}", why=waited.why)
-    return ask(replace(state, waiting=Deciding()), next_phase(state), feedback=(told,))
+    over = say("waited", since=f"{waited.since:%Y-%m-%d %H:%M}", why=waited.why)
+    return ask(replace(state, waiting=Deciding()), next_phase(state), feedback=(over,))
 
 
 def question_flaws(state: RunState, question: AskPerson) -> tuple[Text, ...]:

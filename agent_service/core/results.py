@@ -54,15 +54,15 @@ def judge(state: RunState, result: ToolResult, place: str = "") -> Judgement:
         return Judgement(Relation.VIOLATION, why)
     if place and place in state.places:
         return Judgement(Relation.STALE, say("message_answered", step=step))
-    mine = [one for one in now.pendings if one.step == step]
+    candidates = [one for one in now.pendings if one.step == step]
     if now.graph(step):
-        mine = [one for one in mine if _names(result, one, place)]
+        candidates = [one for one in candidates if _names(result, one, place)]
     elif result.task:
         return Judgement(Relation.VIOLATION, say("task_never_asked", which=which, task=result.task))
-    if len(mine) == 1:
-        return _judge_attempt(mine[0], result, which)
-    name = "answers_which" if mine else "nothing_out"
-    why = say(name, step=step, task=result.task or "", count=len(mine), tool=result.tool)
+    if len(candidates) == 1:
+        return _judge_attempt(candidates[0], result, which)
+    name = "answers_which" if candidates else "nothing_out"
+    why = say(name, step=step, task=result.task or "", count=len(candidates), tool=result.tool)
     return Judgement(Relation.STALE, why)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from agent_service.core import framing, limits, notes, planning
 from agent_service.core.asking import ask, ask_again, ask_reflection, begin_call, escalate, out_of_budget, unverified
 from agent_service.core.events import ModelReplied
-from agent_service.core.facts import ClaimsJudged, Decided
+from agent_service.core.facts import ClaimsJudged, Decided, DecisionStatus
 from agent_service.core.framing import judge_claims
 from agent_service.core.phases import (
     AskPerson,
@@ -27,7 +27,7 @@ from agent_service.core.phases import (
 )
 from agent_service.core.state import RunState, with_decision_status, with_facts
 from agent_service.core.waiting import BUDGET_PREFIX, Deciding, OpenCall
-from agent_service.sentences import say
+from agent_service.sentences import Text, say
 from schemas.values import replace
 
 NEWER = (say("said_newer"),)
@@ -64,14 +64,20 @@ def _take(state: RunState, open_call: OpenCall, reply: ModelReplied) -> RunState
     return take(state, open_call, reply, decision)
 
 
-def _decided(state: RunState, open_call: OpenCall, reply: ModelReplied, **changes: Any) -> tuple[Decided, ...]:
-    """The decision counts as `ok`, and a plan that came along as `ignored`, until something else is known."""
-    step, told = state.step + (open_call.phase is Phase.PLAN), {"status": "ok"} | changes
-    first = Decided(phase=open_call.phase, step=step, attempt=open_call.repairs + 1, **told)
+def _decided(
+    state: RunState,
+    open_call: OpenCall,
+    reply: ModelReplied,
+    status: DecisionStatus | None = None,
+    why: tuple[Text, ...] = (),
+) -> tuple[Decided, ...]:
+    """A decision is `ok`, and a plan that came along is `ignored`, until something else is known."""
+    phase, step = open_call.phase, state.step + (open_call.phase is Phase.PLAN)
+    first = Decided(phase=phase, step=step, attempt=open_call.repairs + 1, status=status or "ok", why=why)
     if reply.plan is None:
         return (first,)
-    told = {"status": "ignored"} | changes
-    return first, Decided(phase=Phase.PLAN, step=state.step + 1, attempt=1, along=True, **told)
+    step, status = state.step + 1, status or "ignored"
+    return first, Decided(phase=Phase.PLAN, step=step, attempt=1, along=True, status=status, why=why)
 
 
 def _goes_past(state: RunState, reply: ModelReplied) -> bool:

@@ -130,7 +130,7 @@ def brought(number: int, text: str) -> TaskResult:
 )
 def test_what_a_thousand_tasks_brought_leaves_room_for_the_largest_input(text: str) -> None:
     evidence = [brought(number, text * 40_000) for number in range(1000)]
-    handed = continuing.given(evidence, ASKER, Continuations(max_plugin_continuations=10))
+    handed = continuing.task_results(evidence, ASKER, Continuations(max_plugin_continuations=10))
     assert len(json.loads(json.dumps(handed))["evidence"]) == 1000
     assert continuing.size_of(handed) + LARGEST_INPUT < MAX_MESSAGE_BYTES - 4096
 

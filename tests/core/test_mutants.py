@@ -249,7 +249,7 @@ BUGS: tuple[tuple[Rule, str, Sow], ...] = (
     ),
     (order.no_key_is_used_twice, "acting.retry", behind(same_attempt)),
     (order.a_run_is_completed_only_with_proof_of_every_item, "thinking._done", BELIEVED),
-    (order.a_run_is_completed_only_with_proof_of_every_item, "thinking.judged", instead(every_item_ticked)),
+    (order.a_run_is_completed_only_with_proof_of_every_item, "thinking.judge_claims", instead(every_item_ticked)),
     (order.a_run_ends_once_and_nothing_follows, "decide.TABLE", as_in(Thinking, CancelRequested, Ended)),
     (order.a_late_result_is_recorded_once, "results._on_late", instead(recorded_again)),
     (order.a_cancel_ends_any_run, "decide.DECIDERS", decided(CancelRequested, always("never"))),

@@ -11,7 +11,7 @@ from ductile_gateway.bus.incoming import MicroEndpoints, request_loop, serve_end
 from ductile_gateway.bus.outgoing import NatsArtifacts, NatsBus, agent_keys, follow_halt, has_ended, read_halt
 from ductile_gateway.bus.ownership import ROLE, BusOwnership, RestoredLedger, require_topology
 from ductile_gateway.bus.permits import NatsPermits, open_permits
-from ductile_gateway.calls.admission import PauseGate, Slots
+from ductile_gateway.calls.admission import CallSlots, PauseGate
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.calls.policy import Offers
 from ductile_gateway.calls.relay import Relay
@@ -195,7 +195,7 @@ class _Gateway:
             relay = Relay(
                 offers=offers,
                 runner=runner,
-                slots=Slots(
+                slots=CallSlots(
                     {name: choice.concurrency for name, choice in choices.items() if choice.concurrency},
                     width=settings.concurrency,
                     most=settings.slots,

@@ -43,7 +43,7 @@ class ToolRunner(Protocol):
         """Unknown keys are ignored."""
 
 
-class ArtifactStore(Protocol):
+class ToolArtifactStore(Protocol):
     async def put(self, run_id: str, name: str, content: bytes, content_type: str) -> None:
         """Durable on return. Raises NoRoom and CannotKeep."""
 

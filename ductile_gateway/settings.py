@@ -91,18 +91,13 @@ class GatewaySettings(Section):
     log: LogSettings = LogSettings.model_construct()
 
     @model_validator(mode="after")
-    def _who_runs(self) -> Self:
+    def _consistent(self) -> Self:
         if self.runner == "ductile" and not self.every_ductile():
             raise ValueError("runner `ductile` needs the section `ductile`, with its url and a token")
         if self.plugins.reload and self.shared:
             raise ValueError("plugins.reload is for one gateway: several with `store: jetstream` are started anew")
-        return self
-
-    @model_validator(mode="after")
-    def _whose_tools(self) -> Self:
-        if self.runner != "ductile" or not self.ductiles:
-            return self
-        for tool, choice in (self.choices() or {}).items():
+        tools = self.choices() if self.runner == "ductile" and self.ductiles else None
+        for tool, choice in (tools or {}).items():
             if (name := owner(tool, self.ductiles)) == "" and self.ductile is None:
                 names = ", ".join(f"{name}_" for name in sorted(self.ductiles))
                 raise ValueError(f"tool {tool} has to begin with the name of its Ductile: {names}")

@@ -43,7 +43,7 @@ class _Waiting:
     granted: asyncio.Future[None]
 
 
-class Slots:
+class CallSlots:
     """`most`: calls at a time in this gateway. `widths`: calls at a time per tool, else `width`; with `permits` of all
     gateways. `room`: calls that may wait here, None for any number; others are given back to the bus."""
 

@@ -19,7 +19,7 @@ from weakref import WeakValueDictionary
 from pydantic import JsonValue
 
 from ductile_gateway.calls import artifacts, policy, results
-from ductile_gateway.calls.admission import A_MOMENT, FULL, PauseGate, Slots, WaitingCalls, check_wanted, waited
+from ductile_gateway.calls.admission import A_MOMENT, FULL, CallSlots, PauseGate, WaitingCalls, check_wanted, waited
 from ductile_gateway.calls.call import (
     OPEN,
     AlreadyStarted,
@@ -37,8 +37,16 @@ from ductile_gateway.calls.call import (
 )
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.calls.policy import Offers
-from ductile_gateway.calls.results import StoredArtifact
-from ductile_gateway.ports import ArtifactStore, CallObserver, CannotKeep, HasEnded, Ownership, ResultBus, ToolRunner
+from ductile_gateway.calls.results import NamedArtifact
+from ductile_gateway.ports import (
+    CallObserver,
+    CannotKeep,
+    HasEnded,
+    Ownership,
+    ResultBus,
+    ToolArtifactStore,
+    ToolRunner,
+)
 from groundwork.service.errors import Broken, Misconfigured, NoRoom, TryAgain
 from groundwork.service.machine import utc_now
 from schemas import subjects
@@ -61,10 +69,10 @@ class Relay:
 
     offers: Offers
     runner: ToolRunner
-    slots: Slots
+    slots: CallSlots
     escalated: Container[str] = frozenset()
     ledger: Ledger
-    artifacts: ArtifactStore
+    artifacts: ToolArtifactStore
     bus: ResultBus
     has_ended: HasEnded
     ownership: Ownership
@@ -257,7 +265,7 @@ class Relay:
         self.observer.answered(asked, outcome)
         return answer
 
-    async def _keep(self, asked: CallRequest, outcome: ToolOutcome) -> tuple[StoredArtifact, ...]:
+    async def _keep(self, asked: CallRequest, outcome: ToolOutcome) -> tuple[NamedArtifact, ...]:
         if not outcome.artifacts:
             return ()
         run_id = asked.request.run_id
@@ -265,7 +273,7 @@ class Relay:
             artifacts.name_candidates(artifact, asked, place=place) for place, artifact in enumerate(outcome.artifacts)
         ]
         names = await self.ledger.name_artifacts(run_id, asked.key, wanted, at=utc_now())
-        kept = tuple(StoredArtifact(name, artifact) for name, artifact in zip(names, outcome.artifacts, strict=True))
+        kept = tuple(NamedArtifact(name, artifact) for name, artifact in zip(names, outcome.artifacts, strict=True))
         for one in kept:
             await self.artifacts.put(run_id, one.name, one.artifact.content, one.artifact.content_type)
         return kept

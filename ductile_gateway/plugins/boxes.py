@@ -50,18 +50,16 @@ class Boundary:
 
     def describe(self) -> str:
         user = self.user_name if self.user else "root" if os.getuid() == 0 else "the gateway's own user"
+        since = {"signals": SIGNALS_SINCE, "cutting files short": TRUNCATION_SINCE}
+        gaps = " nor ".join(what for what, abi in since.items() if self.abi < abi)
+        missing = f": not {gaps}" if gaps else ""
         files = {
             "view": "mounts hide stores, settings and other calls",
-            "landlock": f"landlock (ABI {self.abi}{self._missing()}) confines each to its own files"
+            "landlock": f"landlock (ABI {self.abi}{missing}) confines each to its own files"
             f"{', and sockets of this machine are hidden' if self.hides else ''}",
             "none": "each may read and write what its user may",
         }
         return f"{files[self.files]}; they run as {user}, within limits"
-
-    def _missing(self) -> str:
-        gaps = {"signals": SIGNALS_SINCE, "cutting files short": TRUNCATION_SINCE}
-        missing = [what for what, since in gaps.items() if self.abi < since]
-        return f": not {' nor '.join(missing)}" if missing else ""
 
 
 def choose_boundary(wanted: Wanted, run_as: str | None) -> Boundary:

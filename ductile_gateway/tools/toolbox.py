@@ -204,10 +204,10 @@ async def open_runner(
 
 LOOK_S = 0.3
 
-Tell = Callable[[Mapping[str, InstalledPlugin]], None]
 
-
-async def follow_folders(settings: GatewaySettings, offers: Offers, update_runner: Tell) -> NoReturn:
+async def follow_folders(
+    settings: GatewaySettings, offers: Offers, update_runner: Callable[[Mapping[str, InstalledPlugin]], None]
+) -> NoReturn:
     """Offers the plugins in the folders, until cancelled. Ignores folders that are missing, or still changing."""
     taken = before = None
     while True:

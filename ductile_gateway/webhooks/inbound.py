@@ -28,7 +28,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ductile_gateway.ductile.api import FORBIDDEN
-from ductile_gateway.ports import ArtifactStore, CannotKeep, ResultBus
+from ductile_gateway.ports import CannotKeep, ResultBus, ToolArtifactStore
 from ductile_gateway.webhooks.mapping import (
     FindOffer,
     Origin,
@@ -69,7 +69,7 @@ class Inbound:
 
     settings: IngressSettings
     bus: ResultBus
-    artifacts: ArtifactStore
+    artifacts: ToolArtifactStore
     find_offer: FindOffer
     count: Callable[[str, str], None]
     within_s: float = WITHIN_S

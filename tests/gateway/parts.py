@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 
 from ductile_gateway import store
 from ductile_gateway.bus.ownership import BusOwnership
-from ductile_gateway.calls.admission import PauseGate, Slots
+from ductile_gateway.calls.admission import CallSlots, PauseGate
 from ductile_gateway.calls.call import (
     AlreadyStarted,
     CallRequest,
@@ -22,7 +22,7 @@ from ductile_gateway.calls.call import (
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.calls.policy import Offers
 from ductile_gateway.calls.relay import Relay
-from ductile_gateway.ports import ArtifactStore, Begin, CallObserver, CannotKeep, ResultBus, ToolRunner, unrecorded
+from ductile_gateway.ports import Begin, CallObserver, CannotKeep, ResultBus, ToolArtifactStore, ToolRunner, unrecorded
 from ductile_gateway.store.rows import FileCarrier, Rows
 from ductile_gateway.telemetry import CallTelemetry, GatewayMetrics, Spans
 from groundwork.service.errors import TryAgain
@@ -207,7 +207,7 @@ class World:
         *,
         ledger: Ledger | None = None,
         runner: ToolRunner | None = None,
-        artifacts: ArtifactStore | None = None,
+        artifacts: ToolArtifactStore | None = None,
         bus: ResultBus | None = None,
     ) -> None:
         self.ledger: Any = ledger or Ledger(memory_rows())
@@ -224,7 +224,7 @@ class World:
         return Relay(
             offers=offering(catalog),
             runner=self.runner,
-            slots=Slots({offer.name: 4 for offer in catalog.tools}, most=32, room=16),
+            slots=CallSlots({offer.name: 4 for offer in catalog.tools}, most=32, room=16),
             ledger=self.ledger,
             artifacts=self.artifacts,
             bus=self.bus,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ductile_gateway.bus.ownership import ROLE, BusOwnership, has_left
 from ductile_gateway.bus.permits import open_permits
-from ductile_gateway.calls.admission import Slots
+from ductile_gateway.calls.admission import CallSlots
 from ductile_gateway.calls.call import Intent
 from groundwork.nats.lease import Lease, LeaseLost, Owner
 from groundwork.nats.link import NatsLink
@@ -31,7 +31,7 @@ GREEDY, SINGLE = "run_greedy", "run_single"
 class Crowd:
     """Calls that come, each a run and a lane; `inside` tells in which order they were let in, until they `leave`."""
 
-    def __init__(self, places: Slots) -> None:
+    def __init__(self, places: CallSlots) -> None:
         self.places = places
         self.inside: list[tuple[str, str]] = []
         self.tasks: list[asyncio.Task[None]] = []
@@ -60,7 +60,7 @@ async def settled() -> None:
 
 
 async def test_runs_that_want_the_same_take_turns_and_each_has_its_own_in_order() -> None:
-    crowd = Crowd(Slots({}, most=2))
+    crowd = Crowd(CallSlots({}, most=2))
     await crowd.come([(run, lane) for run in ("a", "b", "c") for lane in ("1", "2", "3")])
     order = list(crowd.inside)
     while crowd.inside:
@@ -72,7 +72,7 @@ async def test_runs_that_want_the_same_take_turns_and_each_has_its_own_in_order(
 
 
 async def test_in_a_full_room_whoever_has_most_waiting_makes_place_for_who_has_fewer() -> None:
-    crowd = Crowd(Slots({}, most=1, room=3))
+    crowd = Crowd(CallSlots({}, most=1, room=3))
     await crowd.come([(GREEDY, "x")] * 4)
     await crowd.come([(SINGLE, "x")])
     assert [task.done() for task in crowd.tasks] == [True, False, False, True, False], "its latest is given back"
@@ -83,7 +83,7 @@ async def test_in_a_full_room_whoever_has_most_waiting_makes_place_for_who_has_f
 
 
 async def test_once_closed_nobody_waits_and_nobody_comes_in_whoever_leaves() -> None:
-    crowd = Crowd(Slots({}, most=1))
+    crowd = Crowd(CallSlots({}, most=1))
     await crowd.come([("a", "x"), ("b", "x")])
     crowd.places.close()
     await crowd.leave("a", "x")
@@ -99,7 +99,7 @@ def test_every_call_gets_in_whatever_comes_and_ends_and_never_more_than_may(call
     widths = {"x": 1, "y": 2}
 
     async def all_get_in() -> int:
-        crowd = Crowd(Slots(widths, most=3))
+        crowd = Crowd(CallSlots(widths, most=3))
         await crowd.come(calls)
         while crowd.inside:
             assert len(crowd.inside) <= 3
@@ -112,7 +112,7 @@ def test_every_call_gets_in_whatever_comes_and_ends_and_never_more_than_may(call
 
 @pytest.mark.parametrize("refused", [False, True])
 async def test_a_call_that_is_cancelled_as_its_turn_comes_takes_no_place_along(refused: bool) -> None:
-    places = Slots({}, most=1)
+    places = CallSlots({}, most=1)
     await places.acquire("a", "x")
     first, second = (asyncio.create_task(places.acquire(run, "x")) for run in ("b", "c"))
     await settled()
@@ -130,12 +130,12 @@ class Gateways:
         self._link = link
         self._width = width
         self.open = open_
-        self.lanes: dict[str, Slots] = {}
+        self.lanes: dict[str, CallSlots] = {}
         self.inside = self.most = self.done = 0
 
     async def comes(self, name: str, lease: Lease) -> None:
         permits = await self.open.enter_async_context(open_permits(self._link, name, lease))
-        self.lanes[name] = Slots({TOOL: self._width}, most=32, room=64, permits=permits)
+        self.lanes[name] = CallSlots({TOOL: self._width}, most=32, room=64, permits=permits)
 
     async def call(self, name: str, ended: Callable[[], bool] = lambda: True, *, lasts_s: float = 0.0) -> None:
         async with self.lanes[name].enter(f"run_{name}", TOOL):

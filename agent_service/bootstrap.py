@@ -188,7 +188,7 @@ def _limits(settings: AgentSettings, clock: SystemClock, claims: LocalClaims) ->
     rate_limiter = RateLimiter(
         requests_per_minute=rates.requests_per_minute, tokens_per_minute=rates.tokens_per_minute, claims=claims
     )
-    spending = Spending(clock, limits.usd_per_day, lambda caller: settings.quota_of(caller).usd_per_day, claims=claims)
+    spending = Spending(clock, limits.usd_per_day, settings.quota_of, claims=claims)
     return SharedLimits(rate_limiter, spending, Quotas(clock, spending, settings.quota_of, claims=claims))
 
 

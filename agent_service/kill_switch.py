@@ -51,10 +51,11 @@ class KillSwitch:
     @property
     def blocked_by(self) -> str:
         """Reason why nothing begins here; empty if work may begin."""
-        return self.stopped_by or self.leaving
+        return str(self.halt) if self.halt and not self.halt.over else self.leaving
 
     def check(self) -> None:
-        if (self.halt or self.leaving) and (why := self.blocked_by):
+        """Raises Stopped."""
+        if why := self.blocked_by:
             raise Stopped(why, LOOK_AGAIN_S if self.stopped_by else ELSEWHERE_AFTER_S)
 
 

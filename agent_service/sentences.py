@@ -28,7 +28,9 @@ class Sentence:
                 values[name] = str(value)
             elif isinstance(value, tuple):
                 values[name] = "; ".join(map(str, value))
-        return _worded(form, values) if isinstance(form, str) else form(values)
+        if not isinstance(form, str):
+            return form(values)
+        return (_without_empty(form, values) if "[" in form else form).format_map(values)
 
 
 Text = str | Sentence
@@ -48,11 +50,9 @@ Values = Mapping[str, str | int | float | None]
 _OPTIONAL, _NAMED = re.compile(r"\[([^\]]*)\]"), re.compile(r"\{(\w+)")
 
 
-def _worded(form: str, values: Values) -> str:
-    """Leaves out a part in brackets if a value in it is empty."""
-    if "[" in form:
-        form = _OPTIONAL.sub(lambda part: part[1] if all(map(values.get, _NAMED.findall(part[1]))) else "", form)
-    return form.format_map(values)
+def _without_empty(form: str, values: Values) -> str:
+    """Drops each part in brackets that has an empty value."""
+    return _OPTIONAL.sub(lambda part: part[1] if all(map(values.get, _NAMED.findall(part[1]))) else "", form)
 
 
 def _either(name: str, form: str, otherwise: str) -> Callable[[Values], str]:

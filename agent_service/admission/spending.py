@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from datetime import date, timedelta
 
+from agent_service.admission.callers import UNBOUNDED, QuotaSettings
 from agent_service.admission.claims import LOCAL, LocalClaims
 from agent_service.core.state import RunState
 from agent_service.core.waiting import FINAL
@@ -24,11 +25,11 @@ SETTING = "agent.limits.usd_per_day"
 
 @dataclass(slots=True)
 class Spending:
-    """`usd_per_day`: of all runs; `of_caller`: of one caller. None is no limit."""
+    """`usd_per_day`: of all runs; None is no limit."""
 
     clock: Clock
     usd_per_day: float | None = None
-    of_caller: Callable[[str], float | None] = lambda _: None
+    quota_of: Callable[[str], QuotaSettings] = lambda _: UNBOUNDED
     claims: LocalClaims = LOCAL
     aside: dict[str, ReservedFunds] = field(init=False, default_factory=dict)
     """Reserves of calls in flight, by run, where there is a limit."""
@@ -52,14 +53,14 @@ class Spending:
 
     def reached(self, caller: str | None = None) -> str:
         """Reason why a run of the caller (None: any run) would wait for money now; empty if it would not."""
-        most = self.usd_per_day if caller is None else self.of_caller(caller)
+        most = self.usd_per_day if caller is None else self.quota_of(caller).usd_per_day
         spent = self.spent_usd if caller is None else self._of_today().get(caller, 0.0)
         whose = f"({SETTING})" if caller is None else f"by {caller}"
         return "" if most is None or spent < most else f"{spent:.4f} of {most:.4f} USD of today are spent {whose}"
 
     def is_open(self, caller: str) -> bool:
         """True if runs of the caller have no spending limit."""
-        return self.usd_per_day is None and self.of_caller(caller) is None
+        return self.usd_per_day is None and self.quota_of(caller).usd_per_day is None
 
     async def admit(self, state: RunState, usd: float | None) -> None:
         """Reserves the cost of a call. Raises ModelError (hold) if the budget does not cover it."""
@@ -96,7 +97,7 @@ class Spending:
 
     async def _take(self, caller: str, run_id: str, wanted: float) -> bool:
         bounds = (
-            (self.of_caller(caller), caller, f"by {caller} (usd_per_day of its quota)"),
+            (self.quota_of(caller).usd_per_day, caller, f"by {caller} (usd_per_day of its quota)"),
             (self.usd_per_day, None, f"({SETTING})"),
         )
         for most, of, whose in bounds:

@@ -5,7 +5,7 @@ calls have the names of OpenTelemetry's GenAI conventions.
 """
 
 import logging
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from agent_service.core.events import (
     CancelRequested,
@@ -102,7 +102,7 @@ class RunMetrics:
                 self._used_tools(change)
             self._thought(change)
             if isinstance(change.event, RunStarted):
-                self._took["queued"].record(_seconds(change.event.at - change.state.accepted_at))
+                self._took["queued"].record((change.event.at - change.state.accepted_at).total_seconds())
             for reopened in change.all(RunReopened):
                 self._count["reopened"].add(reopened.ending_class)
             if change.before and type(change.before.waiting) is not type(change.state.waiting):
@@ -130,7 +130,9 @@ class RunMetrics:
         sent = {pending.name: pending for pending in change.before.pendings} if change.before else {}
         if answer.status not in ("late", "refused") and (pending := sent.get(answer.name)):
             outcome = "continuation" if answer.status == "continuation" else outcome_of(error)
-            self._took["attempt"].record(_seconds(change.at - pending.requested_at), answer.tool, outcome, error)
+            self._took["attempt"].record(
+                (change.at - pending.requested_at).total_seconds(), answer.tool, outcome, error
+            )
 
     def _thought(self, change: Commit) -> None:
         run = change.state
@@ -155,14 +157,14 @@ class RunMetrics:
         made = self._made.pop(run_id, None)
         if since := made.at if made else self._asked.get(run_id):
             model = model or (made.model if made else NONE)
-            self._took["call"].record(_seconds(change.entry.at - since), *self._of_a_call, model, error)
+            self._took["call"].record((change.entry.at - since).total_seconds(), *self._of_a_call, model, error)
 
     def _replied(self, change: Commit, reply: ModelReplied) -> None:
         put = change.before.open_call if change.before else None
         phase, model, usage = put.phase.value if put else NONE, reply.model, reply.usage
         self._called(change, NONE, model)
         if asked := self._asked.pop(change.state.run_id, None):
-            self._took["phase"].record(_seconds(reply.at - asked), phase)
+            self._took["phase"].record((reply.at - asked).total_seconds(), phase)
         if isinstance(reply.decision, Unusable) or isinstance(reply.plan, Unusable):
             self._count["unusable"].add(model)
         if usage.cost_usd:
@@ -179,16 +181,18 @@ class RunMetrics:
     def _waited(self, change: Commit, before: RunState) -> None:
         match before.waiting:
             case NeedsPerson(ask=Approval(), since=since):
-                self._took["waited"].record(_seconds(change.entry.at - since), "approval", _ruled(before, change.state))
+                self._took["waited"].record(
+                    (change.entry.at - since).total_seconds(), "approval", _ruled(before, change.state)
+                )
             case NeedsPerson(ask=Question(), since=since):
-                self._took["waited"].record(_seconds(change.entry.at - since), "question", _answer_to(change))
+                self._took["waited"].record((change.entry.at - since).total_seconds(), "question", _answer_to(change))
 
     def _stopped(self, change: Commit, run: RunState) -> None:
         if change.paused:
             self._count["paused"].add(run.ending_class or (run.ask.kind if run.ask else NONE))
             return
         self._count["ended"].add(run.status.value, NONE if run.status is Status.DONE else run.ending_class)
-        self._took["lasted"].record(_seconds(change.entry.at - run.accepted_at), run.status.value)
+        self._took["lasted"].record((change.entry.at - run.accepted_at).total_seconds(), run.status.value)
 
 
 def _usage(instruments: Instruments) -> tuple[tuple[Histogram, *tuple[str, ...]], ...]:
@@ -203,10 +207,6 @@ def _usage(instruments: Instruments) -> tuple[tuple[Histogram, *tuple[str, ...]]
         return (histogram(told),), (histogram(written),)
     both = histogram("gen_ai.client.token.usage", TOKEN_TYPE)
     return (both, "input"), (both, "output")
-
-
-def _seconds(time: timedelta) -> float:
-    return time.total_seconds()
 
 
 def _ruled(before: RunState, after: RunState) -> str:

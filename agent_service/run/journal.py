@@ -155,7 +155,7 @@ class Commit(JournalRecord):
         """Price of a reply, or the assumed cost of a lost one; 0 if unknown. Children pay for themselves."""
         if isinstance(self.event, ModelReplied):
             return self.event.usage.cost_usd or 0.0
-        return sum([fact.cost_usd or 0.0 for fact in self.facts if isinstance(fact, CallLost)], 0.0)
+        return sum([lost.cost_usd or 0.0 for lost in self.all(CallLost)], 0.0) if CallLost in self.kinds else 0.0
 
     @cached_property
     def opened(self) -> int:
@@ -166,11 +166,11 @@ class Commit(JournalRecord):
             return 0
         return is_open - was_open
 
-    @property
+    @cached_property
     def ended(self) -> bool:
         return RunEnded in self.kinds
 
-    @property
+    @cached_property
     def paused(self) -> bool:
         return PersonAsked in self.kinds
 

@@ -3,6 +3,7 @@
 import json
 from datetime import datetime
 from functools import cache
+from operator import attrgetter
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
@@ -119,13 +120,13 @@ UNLISTED = frozenset({"tools", "artifacts", "reserved_usd"})
 """Columns of a row that lists do not show: tools used or planned, number of artifacts, USD reserved for its model call.
 """
 
+_TOOL, _RETRY_AT, _REQUESTED_AT, _GRANT = map(attrgetter, ("tool", "retry_at", "requested_at", "grant"))
 _line = cache(lambda: TypeAdapter(RunLine))
 
 
 def list_columns(run: RunState) -> dict[str, Any]:
     """JSON columns of a run beside its row, UNLISTED included."""
-    tools = {done.tool for done in run.completed}
-    tools.update([action.tool for action in run.plan.actions] if run.plan else ())
+    tools = set(map(_TOOL, (*run.completed, *(run.plan.actions if run.plan else ()))))
     waiting = run.waiting
     reserve = waiting.reserve if isinstance(waiting, Thinking) else None
     columns = {
@@ -163,10 +164,10 @@ def _kind_and_since(waiting: Waiting) -> tuple[WaitsForKind | None, datetime | N
         case Thinking(retry_at=at):
             return "model_retry" if at else "model", None
         case Acting(pendings=pendings) if pendings:
-            retried = None not in [pending.retry_at for pending in pendings]
+            retried = None not in map(_RETRY_AT, pendings)
             kind: WaitsForKind = "tool_retry" if retried else "tool"
-            first = None if retried else min([pending.requested_at for pending in pendings])
-            return "child" if None not in [pending.grant for pending in pendings] else kind, first
+            first = None if retried else min(map(_REQUESTED_AT, pendings))
+            return "child" if None not in map(_GRANT, pendings) else kind, first
         case Acting():
             return "tool", None
         case Sleeping(since=since):

@@ -202,6 +202,8 @@ class ModelCaller:
     async def _event(self, answer: ModelAnswer, question: ModelQuestion, *, words: int) -> ModelReplied:
         brief, flaw = question.state.brief, _unstorable(answer)
         decision, plan = (Unusable(reason=flaw), None) if flaw else (answer.decision, answer.plan)
+        claims = isinstance(decision, Reflection) and bool(decision.met)
+        seen = await self.citations.check(question.state, decision) if claims else ()
         return ModelReplied(
             at=self.clock.now(),
             call=question.call,
@@ -212,7 +214,7 @@ class ModelCaller:
             provenance=answer.provenance,
             words=words,
             prompt_bytes=answer.prompt_bytes,
-            seen=await self.citations.check(question.state, decision) if _claims(decision) else (),
+            seen=seen,
         )
 
 
@@ -233,10 +235,6 @@ def flaws_of_arguments(brief: Brief, action: Action) -> tuple[str, ...]:
     except ValueError as error:
         return (f"the schema of {action.tool} cannot be used: {error}"[:LONGEST_FLAW],)
     return argument_flaws(validator, action.arguments, most=MOST_FLAWS, whole="arguments")
-
-
-def _claims(decision: Decision) -> bool:
-    return isinstance(decision, Reflection) and bool(decision.met)
 
 
 def _unstorable(answer: ModelAnswer) -> str | None:

@@ -93,6 +93,8 @@ class Dispatching(Protocol):
 class Outbox:
     """Entries not fully dispatched, per run, in order. `on_dispatched` receives the entry up to which all are."""
 
+    performs_here = True
+
     def __init__(self, on_dispatched: OnDispatched) -> None:
         self._on_dispatched = on_dispatched
         self._entries: dict[str, dict[int, bool]] = {}
@@ -101,10 +103,6 @@ class Outbox:
         """Entries that no task is performing."""
         self.stopped: set[str] = set()
         """Runs that wait for the resume."""
-
-    @property
-    def performs_here(self) -> bool:
-        return True
 
     def begin(self, run_id: str, seqs: Iterable[int]) -> None:
         self._entries.setdefault(run_id, {}).update(dict.fromkeys(seqs, False))

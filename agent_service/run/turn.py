@@ -257,23 +257,20 @@ class Turns:
         return now is not None and now is not then and now.final
 
     def _committed(self, commit: Commit) -> None:
-        run_id, version = commit.run_id, commit.state.version
+        run_id, version = commit.entry.run_id, commit.entry.seq
         self.dispatching.begin(run_id, (version,))
         known = self._known.get(run_id)
         if known is None or known.state.version < version:  # an accepted run may have begun before
-            self._remember(Run(state=commit.state, head=commit.entry.hash))
+            self._known[run_id] = Run(state=commit.state, head=commit.entry.hash)
+        if commit.state.final:
+            self._known.pop(run_id, None)
+        elif len(self._known) > REMEMBERED_RUNS:
+            self._known.popitem(last=False)
         for observe in self.observers:
             try:
                 observe(commit)
             except Exception:  # an observer's error must not fail the turn
                 log.exception("an observer of a commit failed", extra={"run_id": run_id})
-
-    def _remember(self, run: Run) -> None:
-        self._known[run.state.run_id] = run
-        if run.state.final:
-            del self._known[run.state.run_id]
-        elif len(self._known) > REMEMBERED_RUNS:
-            self._known.popitem(last=False)
 
 
 def asks_the_model(outcome: EventFacts) -> bool:

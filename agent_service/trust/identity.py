@@ -72,8 +72,11 @@ def by(*known: str, says: str | None = None, repeated_by: str | None = None) -> 
     """Joins the `known` facts with the caller's unverified words: the claimed sender (`says`), and who resent the
     message.
     """
-    own = {"says": says, "sent again by": repeated_by}
-    return ", ".join((*filter(None, known), *(f'{verb} "{_own(word)}"' for verb, word in own.items() if word)))
+    words = [*filter(None, known)]
+    for verb, word in (("says", says), ("sent again by", repeated_by)):
+        if word:
+            words.append(f'{verb} "{_own(word)}"')
+    return ", ".join(words)
 
 
 def _own(word: str) -> str:

@@ -57,9 +57,10 @@ def depth_of(start: AgenticStart, parent: RunState | None, *, deepest: int) -> i
 
 def tools_of(brief: Brief, offered: Sequence[ToolOffer]) -> tuple[ToolOffer, ...]:
     """Offered tools that the run may use. At the deepest level it may not call agents."""
-    named = (tool for tool in offered if brief.tools is None or tool.name in brief.tools)
-    agent = (catalog.NAME, subjects.SERVICE_AGENT)
-    return tuple(tool for tool in named if brief.may_have_children or (tool.name, tool.route) != agent)
+    named = [tool for tool in offered if brief.tools is None or tool.name in brief.tools]
+    if brief.may_have_children:
+        return tuple(named)
+    return tuple([tool for tool in named if (tool.name, tool.route) != (catalog.NAME, subjects.SERVICE_AGENT)])
 
 
 def wake(parent: RunState, pending: Pending, *, at: datetime) -> WakeAccepted:

@@ -31,10 +31,17 @@ from groundwork.nats.buckets import watch_value
 from groundwork.nats.following import watch_streams
 from groundwork.nats.lease import may_rejoin
 from groundwork.service.errors import Failure, TryAgain, causes
-from groundwork.service.foundations import Ground, laid
 from groundwork.service.keys import KeyRing
 from groundwork.service.program import loaded
-from groundwork.service.serving import OF_A_SERVICE, address, cancelled_by_signals, head_start, listening, tell_ready
+from groundwork.service.serving import (
+    SERVICE_SIGNALS,
+    address,
+    cancelled_by_signals,
+    let_recovery_start,
+    listening,
+    notify_ready,
+)
+from groundwork.service.startup import ServiceContext, service_context
 from groundwork.service.store_folder import HAND_OVER_S
 from groundwork.sqlite.group_commit import OnCommit
 from schemas import subjects
@@ -58,7 +65,7 @@ async def serve(
     """Serves until SIGTERM or SIGINT. `take_over`: ends the current owner of the bus. Raises Fatal if it cannot start
     or continue.
     """
-    with cancelled_by_signals(lambda: log.info("stopping"), OF_A_SERVICE):
+    with cancelled_by_signals(lambda: log.info("stopping"), SERVICE_SIGNALS):
         while True:
             try:
                 return await _serve(settings, folders, take_over=take_over, http=http)
@@ -75,7 +82,7 @@ async def _serve(settings: AgentSettings, folders: type[Folders], *, take_over: 
         await asyncio.to_thread(pending_upgrade, settings.store)  # refused before anybody is made to end for it
     async with AsyncExitStack() as ours:
         shared = settings.shared
-        laying = laid(
+        starting = service_context(
             ROLE,
             settings.nats,
             settings.cache if shared else settings.store,
@@ -85,7 +92,7 @@ async def _serve(settings: AgentSettings, folders: type[Folders], *, take_over: 
             take_over=take_over,
             lease_s=settings.lease_s,
         )
-        ground = await ours.enter_async_context(laying)
+        ground = await ours.enter_async_context(starting)
         if ground.predecessor:
             log.info("another agent had the bus", extra={"who": str(ground.predecessor.owner)})
         metrics = AgentMetrics(settings.model.provider)
@@ -97,7 +104,7 @@ async def _serve(settings: AgentSettings, folders: type[Folders], *, take_over: 
         await _run(partial(build, settings, ground, store, keys, model, metrics, folders), listener, http=http)
 
 
-def open_store(settings: AgentSettings, ground: Ground, on_commit: OnCommit) -> Opening:
+def open_store(settings: AgentSettings, ground: ServiceContext, on_commit: OnCommit) -> Opening:
     """Opens or creates the store of the settings. Raises Misconfigured, TryAgain."""
     if settings.shared:
         shared: Opening = loaded("agent_service.store.opening:open_store")(ground, on_commit)
@@ -153,10 +160,10 @@ async def _start(
         group.create_task(work)
     runs = await agent.store.counts()
     if any(runs[status] for status in UNDER_WAY):
-        await head_start()
+        await let_recovery_start()
     open_api = await asyncio.to_thread(loaded, "agent_service.serving:open_api")
     await open_api(agent, background, group, listener, http=http)
-    tell_ready()
+    notify_ready()
     link, lease = agent.ground.link, agent.ground.lease
     log.info("ready", extra={"http": address(listener), "resumed": left, "nats": link.servers, "epoch": lease.epoch})
     await agent.limits.recall_calls(agent.store, agent.clock)

@@ -35,9 +35,9 @@ from agent_service.trust.proofs import Capabilities, Signing, sealed_head
 from agent_service.views.workspace.files import Workspace
 from agent_service.views.workspace.rendering import Folders
 from groundwork.service.errors import Fatal, TryAgain
-from groundwork.service.foundations import Ground
 from groundwork.service.keys import KeyRing
 from groundwork.service.program import loaded
+from groundwork.service.startup import ServiceContext
 from groundwork.telemetry.settings import sampler
 from schemas import subjects
 from schemas.values import dataclass
@@ -53,7 +53,7 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agent:
     settings: AgentSettings
-    ground: Ground
+    ground: ServiceContext
     store: RunStore
     recovery: Recovery
     kill_switch: KillSwitch
@@ -102,7 +102,7 @@ async def _wrong_with(question: Awaitable[object]) -> str:
 
 def build(
     settings: AgentSettings,
-    ground: Ground,
+    ground: ServiceContext,
     store: RunStore,
     keys: KeyRing,
     model: ModelProvider,

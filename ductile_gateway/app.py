@@ -29,11 +29,11 @@ from ductile_gateway.webhooks.outbound import NotificationOutbox, serve_outbound
 from groundwork.nats.buckets import ArtifactBucket
 from groundwork.nats.following import watch_streams
 from groundwork.nats.lease import may_rejoin
-from groundwork.service import foundations, serving
+from groundwork.service import serving
 from groundwork.service.errors import Exit, Failure, causes
-from groundwork.service.foundations import Ground
 from groundwork.service.program import loaded
-from groundwork.service.serving import OF_A_SERVICE, cancelled_by_signals, head_start, tell_ready
+from groundwork.service.serving import SERVICE_SIGNALS, cancelled_by_signals, let_recovery_start, notify_ready
+from groundwork.service.startup import ServiceContext, service_context
 from groundwork.service.store_folder import HAND_OVER_S, store_id
 from groundwork.sqlite.group_commit import OnCommit
 from schemas import subjects
@@ -56,7 +56,7 @@ def run(config: Path | None, *, take_over: bool = False) -> Exit:
     settings = load(settings_file(config))
 
     async def until_told() -> None:
-        with cancelled_by_signals(lambda: None, OF_A_SERVICE):
+        with cancelled_by_signals(lambda: None, SERVICE_SIGNALS):
             await serve(settings, take_over=take_over)
         log.info("stopped")
 
@@ -106,7 +106,7 @@ async def _serve(settings: GatewaySettings, *, take_over: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Foundations:
-    ground: Ground
+    ground: ServiceContext
     rows: Rows
     ownership: BusOwnership
     permits: NatsPermits | None
@@ -116,7 +116,7 @@ class _Foundations:
 async def _open_foundations(
     settings: GatewaySettings, *, take_over: bool, on_commit: OnCommit
 ) -> AsyncIterator[_Foundations]:
-    opening = foundations.laid(
+    opening = service_context(
         ROLE,
         settings.nats,
         settings.private_folder(),
@@ -176,7 +176,7 @@ class _Gateway:
         """Serves webhooks. Loading them takes a tenth of a second, for which interrupted calls must not wait."""
         settings = self.settings.ingress
         if settings.listens():
-            await head_start()
+            await let_recovery_start()
             inbound = loaded("ductile_gateway.webhooks.inbound:Inbound")
             await inbound(settings, self.bus, self.artifacts, self.offers.find, self.metrics.received.add).serve()
 
@@ -235,6 +235,6 @@ class _Gateway:
                 observed.status.looks["plugins"] = runner.findings
                 if settings.plugins.reload:
                     group.create_task(follow_folders(settings, offers, runner.replace_tools))
-            tell_ready()
+            notify_ready()
             names = [offer.name for offer in offers.catalog.tools]
             log.info("ready", extra={"tools": names, "nats": link.server_version, "epoch": ground.lease.epoch})

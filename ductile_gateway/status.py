@@ -24,7 +24,7 @@ from groundwork.nats.link import NatsLink
 from groundwork.nats.pull_loop import PullLoop
 from groundwork.service.errors import Broken, Failure, Misconfigured, TryAgain
 from groundwork.service.program import installed_version, loaded
-from groundwork.service.serving import head_start, listening
+from groundwork.service.serving import let_recovery_start, listening
 from groundwork.service.store_folder import HAND_OVER_S
 from schemas import subjects
 from schemas.status import Finding, GatewayStatus, WaitingCall
@@ -148,7 +148,7 @@ class Observability:
         http, metrics = self._settings.http, partial(self._metrics.instruments.exposed, subjects.SERVICE_GATEWAY)
         try:
             async with listening(http.host, http.port, who="gateway", within_s=within_s) as listener:
-                await head_start()
+                await let_recovery_start()
                 answer_probes = loaded("ductile_gateway.http:answer_probes")  # takes a tenth of a second
                 await answer_probes(listener, self.wrong, metrics, allowed_hosts=http.allowed_hosts)
         except Misconfigured as error:

@@ -21,10 +21,10 @@ from ductile_gateway.ductile.settings import owner
 from groundwork.nats.link import NatsLink
 from groundwork.service.machine import in_daemon_thread, utc_now
 from groundwork.service.program import loaded
-from groundwork.service.serving import head_start
+from groundwork.service.serving import let_recovery_start
 from groundwork.sqlite.group_commit import StoreMetrics
 from groundwork.telemetry.metrics import Attributes, Instruments
-from groundwork.telemetry.settings import Receiver
+from groundwork.telemetry.settings import TraceReceiver
 from groundwork.telemetry.span import Kind, Span, Value, span_id
 from schemas import keys, subjects
 from schemas.values import dataclass
@@ -154,7 +154,7 @@ class GatewayMetrics:
 class Spans:
     """Queue of spans for the receiver, if there is one. Drops the oldest when it is full."""
 
-    def __init__(self, receiver: Receiver | None) -> None:
+    def __init__(self, receiver: TraceReceiver | None) -> None:
         self._receiver = receiver
         self._kept = deque[Span](maxlen=MOST_KEPT)
         self._sender = cache(
@@ -166,7 +166,7 @@ class Spans:
             self._kept.append(span)
 
     async def keep_sending(self) -> None:
-        await head_start()
+        await let_recovery_start()
         while self._receiver:
             await asyncio.sleep(EVERY_S)
             await self._send()

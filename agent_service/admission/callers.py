@@ -7,7 +7,7 @@ from pydantic import Field
 
 from groundwork.service.config_file import Section
 from groundwork.service.errors import Misconfigured
-from groundwork.service.secret import Secret, fault_of
+from groundwork.service.secret import Secret, secret_fault
 from schemas.operations import Scope
 
 BUS = "bus"
@@ -59,7 +59,7 @@ class TokenSettings(Section):
         if self.token is None:
             return self._given_digest()
         secret = self.token.get_secret_value()
-        if fault := fault_of(secret, shortest=SHORTEST_TOKEN):
+        if fault := secret_fault(secret, shortest=SHORTEST_TOKEN):
             raise Misconfigured(f"token {self.name} {fault}")
         return hashlib.sha256(secret.encode()).hexdigest()
 

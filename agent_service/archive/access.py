@@ -22,7 +22,7 @@ from agent_service.store.sqlite import RunStore
 from agent_service.views.workspace.files import IllegalName, TooLarge, Unsafe, Workspace, checked
 from groundwork.nats.buckets import ArtifactBucket
 from groundwork.nats.link import NatsLink
-from groundwork.service import foundations
+from groundwork.service import startup
 from groundwork.service.errors import Exit, Failure, NotDone, TryAgain
 from groundwork.service.keys import KeyRing
 from groundwork.service.store_folder import claimed
@@ -30,13 +30,13 @@ from schemas import subjects
 
 
 def bus_at_hand(of: AgentSettings) -> AbstractAsyncContextManager[NatsLink]:
-    return foundations.bus_at_hand(of.nats, "agentic-cli")
+    return startup.connected(of.nats, "agentic-cli")
 
 
 @asynccontextmanager
 async def exclusive_bus(loaded: AgentSettings) -> AsyncIterator[NatsLink]:
     """Holds the store while no agent runs. Raises Misconfigured for an agent at work, or a bus that is not set up."""
-    with foundations.store_at_rest(loaded.cache if loaded.shared else loaded.store):
+    with startup.stopped_store(loaded.cache if loaded.shared else loaded.store):
         async with bus_at_hand(loaded) as link:
             await check(link, shared=loaded.shared)
             await refuse_at_work(link)
@@ -44,7 +44,7 @@ async def exclusive_bus(loaded: AgentSettings) -> AsyncIterator[NatsLink]:
 
 
 async def refuse_at_work(link: NatsLink) -> None:
-    await foundations.refuse_at_work(link, ROLE, stop="agentic drain")
+    await startup.refuse_running(link, ROLE, stop="agentic drain")
 
 
 LOOKING = "looking"

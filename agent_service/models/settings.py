@@ -13,7 +13,7 @@ from agent_service.core.phases import Phase
 from groundwork.service.config_file import Section
 from groundwork.service.errors import Misconfigured
 from groundwork.service.program import loaded
-from groundwork.service.secret import Secret, fault_of, secrets_in, without_login
+from groundwork.service.secret import Secret, secret_fault, secrets_in, without_login
 
 if TYPE_CHECKING:
     from agent_service.run.ports import ModelProvider as ModelOfRuns
@@ -108,7 +108,7 @@ def _check(settings: ModelSettings) -> None:
     """Refuses a key or address that no request can carry: every call would fail, and its error would quote it."""
     if settings.api_key is not None:
         key = settings.api_key.get_secret_value()
-        if fault := fault_of(key):
+        if fault := secret_fault(key):
             raise Misconfigured(f"the key of the model {fault} (agent.model.api_key, or the variable of its provider)")
         if not (key.isascii() and key.isprintable() and key == key.strip()):
             wrong = "has a blank or a line break about it, or a character that no key has"

@@ -16,7 +16,7 @@ from agent_service.run.ports import EventBus
 from agent_service.trust.identity import root_span_id, trace_id
 from agent_service.trust.proofs import Capabilities, Signing
 from groundwork.service.errors import TryAgain
-from groundwork.telemetry.settings import Keeps
+from groundwork.telemetry.settings import Sampler
 from schemas import envelope, subjects
 from schemas.envelope import with_capability
 from schemas.values import dataclass
@@ -39,7 +39,7 @@ class Publisher:
     """
 
     bus: EventBus
-    keeps: Keeps
+    keeps: Sampler
     capabilities: Capabilities
     signing: Signing
     head: Callable[[str], str]

@@ -227,7 +227,7 @@ class Starter:
         try:
             await self.intake.begin(run_id)
         except TryAgain as error:
-            self._outage.goes_on(str(error))
+            self._outage.continues(str(error))
         else:
             self._outage.over()
             if was_last:

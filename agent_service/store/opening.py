@@ -14,7 +14,7 @@ from agent_service.store.sqlite import LeaseCheck, no_lease
 from groundwork.nats.link import NatsLink
 from groundwork.nats.shared_log import SharedLog
 from groundwork.service.errors import Misconfigured
-from groundwork.service.foundations import Ground
+from groundwork.service.startup import ServiceContext
 from groundwork.sqlite.file import SqliteFile
 from groundwork.sqlite.group_commit import OnCommit, ignore
 from groundwork.sqlite.replica import Replica
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 @contextlib.asynccontextmanager
-async def open_store(ground: Ground, on_commit: OnCommit) -> AsyncIterator[SharedStore]:
+async def open_store(ground: ServiceContext, on_commit: OnCommit) -> AsyncIterator[SharedStore]:
     """Raises Misconfigured, and TryAgain."""
     runs = log_of_runs(ground.link)
     await require_runs_here(runs)

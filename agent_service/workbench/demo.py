@@ -19,7 +19,7 @@ from agentic_client import AsyncClient, Run
 from groundwork.service import json_log
 from groundwork.service.commands import examples
 from groundwork.service.errors import Exit
-from groundwork.service.process import tied_to_us
+from groundwork.service.process import ending_with_us
 from groundwork.service.serving import cancelled_by_signals
 
 GOAL = "compare how cellar and attic make copies, and tell the team"
@@ -118,7 +118,7 @@ class _Demo:
         self.say(f"\n$ {invocation()} {shlex.join(arguments)}", "bold")
         where = self.where if arguments[0] != "verify" else ()
         process = await asyncio.create_subprocess_exec(
-            *tied_to_us([sys.executable, "-m", "agent_service", *arguments, *where]),
+            *ending_with_us([sys.executable, "-m", "agent_service", *arguments, *where]),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=sys.stderr if self.as_json else None,
         )

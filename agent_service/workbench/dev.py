@@ -29,7 +29,7 @@ from groundwork.nats.settings import NatsSettings
 from groundwork.nats.topology import set_up
 from groundwork.service import store_folder
 from groundwork.service.errors import Exit, Misconfigured
-from groundwork.service.process import tied_to_us
+from groundwork.service.process import ending_with_us
 from schemas.values import dataclass, replace
 
 READY_WITHIN_S = 120.0
@@ -92,7 +92,7 @@ class Service:
         with self.log_file.open("ab") as output:
             self.started_at = time.time()
             self._process = await asyncio.create_subprocess_exec(
-                *tied_to_us(self._command),
+                *ending_with_us(self._command),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

@@ -37,7 +37,7 @@ class NatsBus:
         try:
             await self._link.publish(subject, body, msg_id=key, headers=headers)
         except TryAgain as error:
-            self._outage.goes_on(str(error))
+            self._outage.continues(str(error))
             raise
         except GiveUp as error:  # the bus will never accept this result: stop before others are lost
             raise Misconfigured(str(error)) from error

@@ -30,8 +30,8 @@ from groundwork.archive.series import KEYS, Series, backup_owner, move_aside, sn
 from groundwork.nats.link import NatsLink
 from groundwork.service import store_folder
 from groundwork.service.errors import Misconfigured
-from groundwork.service.foundations import bus_at_hand, refuse_at_work, store_at_rest
 from groundwork.service.keys import KeyRing
+from groundwork.service.startup import connected, refuse_running, stopped_store
 from groundwork.service.store_folder import ID_FILE, claimed, known_id
 from groundwork.sqlite.file import open_file
 from schemas import subjects
@@ -76,18 +76,18 @@ async def _ledger(settings: GatewaySettings, *, leave: bool) -> AsyncIterator[Pa
     async with AsyncExitStack() as held:
         if not settings.shared:
             if leave:
-                held.enter_context(store_at_rest(settings.store))
+                held.enter_context(stopped_store(settings.store))
                 rows = await held.enter_async_context(opening.open_alone(settings.store))
                 await held.enter_async_context(_left(rows))
             yield settings.store / FILE
             return
         folder = held.enter_context(claimed(settings.cache / COPIES))
-        link = await held.enter_async_context(bus_at_hand(settings.nats, COMMAND))
+        link = await held.enter_async_context(connected(settings.nats, COMMAND))
         log = opening.log_of_gateways(link)
         await opening.check_shared(log)
         if leave:
             await held.enter_async_context(_left(Rows(StreamCarrier(log))))
-            await refuse_at_work(link, ROLE)
+            await refuse_running(link, ROLE)
         async with opening.kept_copy(log, folder):
             pass
         yield folder / opening.COPY
@@ -140,10 +140,10 @@ async def restore(
     with series.opened(backup) as (name, opened):
         archive = opened.nested(GATEWAY) or opened
         series.ring_for(settings.keys_path(), archive, new_keys=new_keys)
-        with store_at_rest(settings.private_folder()):
-            async with bus_at_hand(settings.nats, COMMAND) as link:
+        with stopped_store(settings.private_folder()):
+            async with connected(settings.nats, COMMAND) as link:
                 await require_topology(link, shared=settings.shared)
-                await refuse_at_work(link, ROLE)
+                await refuse_running(link, ROLE)
                 async with _ready(settings, link, name) as rows:
                     await _bring(settings, archive, rows, name, moved=moved or archive.manifest.moved)
     where = f"the stream {subjects.STREAM_LEDGER}" if settings.shared else str(settings.store)

@@ -17,7 +17,7 @@ from ductile_gateway.store.opening import log_of_gateways, open_alone
 from ductile_gateway.store.rows import FileCarrier, Rows, StreamCarrier
 from ductile_gateway.trust import Pin, Pins, contested_of, first_of
 from groundwork.service.errors import Exit, Failure, Misconfigured, TryAgain
-from groundwork.service.foundations import bus_at_hand, store_at_rest
+from groundwork.service.startup import connected, stopped_store
 from groundwork.sqlite.file import open_for_reading
 from schemas.signing import AgentKey
 
@@ -30,7 +30,7 @@ async def trust(settings: GatewaySettings, *, again: bool) -> bool:
     if again and given:
         raise Misconfigured("gateway.outbound.agent_keys names the keys that are trusted: change them there")
     try:
-        async with bus_at_hand(settings.nats, COMMAND) as link:
+        async with connected(settings.nats, COMMAND) as link:
             keys += await agent_keys(link)
     except Failure as error:
         if again:
@@ -48,10 +48,10 @@ async def trust(settings: GatewaySettings, *, again: bool) -> bool:
 async def _pins(settings: GatewaySettings, *, writable: bool) -> AsyncIterator[Pins]:
     """Raises Misconfigured for a change beside a running gateway."""
     if settings.shared:
-        async with bus_at_hand(settings.nats, COMMAND) as link:
+        async with connected(settings.nats, COMMAND) as link:
             yield Pins(Rows(StreamCarrier(log_of_gateways(link))))
     elif writable or not (settings.store / FILE).exists():
-        with store_at_rest(settings.store):
+        with stopped_store(settings.store):
             async with open_alone(settings.store) as rows:
                 yield Pins(rows)
     else:

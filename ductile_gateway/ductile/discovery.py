@@ -27,7 +27,7 @@ from ductile_gateway.ductile.settings import DuctileSettings, full_name, owner
 from ductile_gateway.tools.catalog import ToolChoice
 from groundwork.service.errors import Misconfigured, TryAgain
 from groundwork.service.json_log import Outage
-from groundwork.service.serving import head_start
+from groundwork.service.serving import let_recovery_start
 from schemas.status import Finding
 
 LOOK_S = 2.0
@@ -49,7 +49,7 @@ class DuctileHealth:
         return self._outage.why if self._seen else "it was not asked yet"
 
     async def follow(self) -> NoReturn:
-        await head_start()
+        await let_recovery_start()
         async with open_api(self._settings) as api:
             while True:
                 await self._look(api)
@@ -63,7 +63,7 @@ class DuctileHealth:
                 depth = (await api.health()).get("queue_depth")
         except (Unavailable, TimeoutError) as error:
             late = f"the Ductile at {self._settings.url} did not answer within {ANSWER_WITHIN_S:g} s"
-            self._outage.goes_on(str(error) or late)
+            self._outage.continues(str(error) or late)
             return
         self._outage.over()
         self.queue = depth if isinstance(depth, int) else None

@@ -44,7 +44,7 @@ from groundwork.service.errors import GiveUp, TryAgain
 from groundwork.service.json_log import Outage
 from groundwork.service.machine import utc_now
 from groundwork.service.program import loaded
-from groundwork.service.serving import head_start
+from groundwork.service.serving import let_recovery_start
 from groundwork.sqlite.file import Values, microseconds
 from schemas import envelope as headers
 from schemas import subjects
@@ -166,7 +166,7 @@ async def serve_outbound(
     permits: NatsPermits | None,
 ) -> None:
     """Runs until cancelled. Of several gateways, one with a permit takes the events. Raises Misconfigured or Broken."""
-    await head_start()  # the sender takes 100 ms to load
+    await let_recovery_start()  # the sender takes 100 ms to load
     async with loaded("ductile_gateway.webhooks.sender:open_sender")(settings) as sender, asyncio.TaskGroup() as group:
         outbound = Outbound(
             settings, outbox, sender.send, partial(callback_of_run, link), partial(dead_letter, link), count
@@ -280,7 +280,7 @@ class Outbound:
             if due_at := next_try(tried, now=now, retry_after_s=result.after_s):
                 await self.outbox.postpone(tried, due_at, why=why)
                 self.count(tried.target, outcome)
-                self._outages.setdefault(tried.lane, Outage(tried.lane, log)).goes_on(why)
+                self._outages.setdefault(tried.lane, Outage(tried.lane, log)).continues(why)
                 return
             outcome, why = "dead", f"given up after {tried.tries} tries: {why}"
         if outcome == "dead":

@@ -1,1 +1,1 @@
-"""HTTP servers: what they bound before any route is reached."""
+"""HTTP servers, and limits on requests before any route is reached."""

@@ -1,8 +1,8 @@
-"""What both services look at in every request: its head, its sender, its body within bounds, and how long it takes.
+"""Headers, OS user, body and duration of HTTP requests.
 
-Where all places for bodies are taken, the oldest goes (408). The kernel tells the OS user at the other end of a
-connection within this machine: asked by netlink (sock_diag(7)), in microseconds; /proc/net/tcp takes milliseconds. A
-socket that its process has let go of has no user, though the kernel then says user 0.
+Bodies share a bounded memory; when it is full, the oldest unfinished one is dropped (408). The OS user at the other end
+of a local connection comes from the kernel by netlink (sock_diag(7)) in microseconds; /proc/net/tcp takes milliseconds.
+A closed socket has no user, though the kernel then says user 0.
 """
 
 import asyncio
@@ -20,24 +20,24 @@ from groundwork.service.process import user_name
 from groundwork.telemetry.metrics import OTHER, Histogram, Instruments
 
 PROBES = frozenset({"/healthz", "/readyz"})
-"""They may come by any name: those who send them (a kubelet, a balancer) often know only an address."""
+"""Accepted under any host name: kubelets and load balancers often know only an address."""
 
 
 def only(scope: Scope, name: bytes) -> str:
-    """The header in lower case; empty when it was sent not at all, or more than once."""
+    """Header value in lower case; empty if the header is missing or repeated."""
     values = [value for key, value in scope["headers"] if key == name]
     return str(values[0].decode("latin-1").lower()) if len(values) == 1 else ""
 
 
 def host(scope: Scope) -> str:
-    """The Host header without its port: a browser that was tricked into another name for this address sends that."""
+    """Host header without its port. DNS rebinding shows there as another name for this address."""
     sent = only(scope, b"host")
     name, colon, port = sent.rpartition(":")
     return name if colon and port.isascii() and port.isdigit() else sent
 
 
 def has_a_path(scope: Scope) -> bool:
-    """Whether any route may be asked: one would match in spite of a line feed at the path's end."""
+    """False for paths with control characters: a route would match in spite of a line feed at the end."""
     return str(scope["path"]).isprintable()
 
 
@@ -47,7 +47,7 @@ LONGEST_LENGTH = 12
 
 
 class BodyRefused(Exception):
-    """A body that is not taken: the status and a short code that say so. The text repeats nothing of it."""
+    """`status` and `code` are of the response. The text quotes nothing of the body."""
 
     def __init__(self, status: int, code: Literal["cut_off", "too_large", "too_slow"], message: str) -> None:
         super().__init__(message)
@@ -56,7 +56,7 @@ class BodyRefused(Exception):
 
 
 class Bodies:
-    """Reads the bodies of one server, each of `limit` bytes at most; `room` is for all of them."""
+    """Reads request bodies of at most `limit` bytes each; `room`: bytes for all of them."""
 
     def __init__(self, limit: int, *, room: int = ROOM, within_s: float = READ_WITHIN_S) -> None:
         self._limit = limit
@@ -65,12 +65,14 @@ class Bodies:
         self._reading: dict[asyncio.Timeout, None] = {}
 
     async def read(self, request: Request) -> bytes:
-        """Raises BodyRefused: 413 beyond the limit, 408 when it comes too slowly, 400 when it is cut off."""
+        """Raises BodyRefused: 413 beyond the limit, 408 when too slow, 400 when cut off."""
         length = request.headers.get("content-length", "")
         if length.isdecimal() and (len(length) > LONGEST_LENGTH or int(length) > self._limit):
             raise _too_large(self._limit)
         if len(self._reading) >= self._most:
-            self._leave(next(iter(self._reading)))
+            oldest = next(iter(self._reading))
+            del self._reading[oldest]
+            oldest.reschedule(asyncio.get_running_loop().time())
         try:
             async with asyncio.timeout(self._within_s) as place:
                 self._reading[place] = None
@@ -82,10 +84,6 @@ class Bodies:
             raise BodyRefused(400, "cut_off", "the connection ended within the body") from error
         finally:
             self._reading.pop(place, None)
-
-    def _leave(self, oldest: asyncio.Timeout) -> None:
-        del self._reading[oldest]
-        oldest.reschedule(asyncio.get_running_loop().time())
 
 
 async def _read(request: Request, limit: int) -> bytes:
@@ -111,17 +109,17 @@ _ANY_INTERFACE = struct.pack("=I", 0) + b"\xff" * 8
 _USER_AND_INODE = struct.Struct("=II")
 _NAME_AT = _HEADER.size + 4
 _USER_AT = _NAME_AT + _SOCKET.size + len(_ANY_INTERFACE) + 12
-"""After the state, the socket's name, and three counters (struct inet_diag_msg)."""
+"""Offset behind the state, the socket's name, and three counters (struct inet_diag_msg)."""
 ANSWER_WITHIN_S = 0.1
 
 
 def os_user(scope: Scope) -> str:
-    """The user's name, or the number of one without a name; empty where the kernel does not tell."""
+    """Name, or number, of the caller's user; empty if the kernel does not tell."""
     caller, service = _end(scope.get("client")), _end(scope.get("server"))
     if caller is None or service is None or not caller[0].is_loopback or not hasattr(socket, "AF_NETLINK"):
-        return ""  # no other kernel than Linux has it
+        return ""  # only Linux has netlink
     number = None
-    with suppress(OSError):  # a kernel that was built or told not to answer
+    with suppress(OSError):  # disabled in this kernel
         number = _owner(caller, service)
     return "" if number is None else user_name(number)
 
@@ -133,14 +131,14 @@ def _end(of_scope: tuple[str, int | None] | None) -> _End | None:
     try:
         host, port = of_scope or ("", None)
         address = ip_address(host)
-    except ValueError:  # no address: a Unix socket, or a test
+    except ValueError:  # a Unix socket, or a test
         return None
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
     return (mapped or address, port) if port else None
 
 
 def _owner(caller: _End, service: _End) -> int | None:
-    """The user of the socket `caller` that is connected with `service`; None when there is no such socket any more."""
+    """User of the socket `caller` that is connected to `service`; None if it is closed."""
     name = _SOCKET.pack(caller[1], service[1], _packed(caller), _packed(service))
     with socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, _SOCK_DIAG) as asking:
         asking.settimeout(ANSWER_WITHIN_S)
@@ -148,7 +146,7 @@ def _owner(caller: _End, service: _End) -> int | None:
         answer = asking.recv(4096)
     _, kind, *_ = _HEADER.unpack_from(answer)
     if kind != _BY_FAMILY or answer[_NAME_AT : _NAME_AT + len(name)] != name:
-        return None  # an error, or somebody who listens at the port that the caller had
+        return None  # an error, or a listener at the port that the caller had
     user, inode = _USER_AND_INODE.unpack_from(answer, _USER_AT)
     return user if inode else None
 

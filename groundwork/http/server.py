@@ -1,7 +1,7 @@
-"""uvicorn, as both services serve HTTP: on a socket that is there, without signal handlers and logs, and with bounds.
+"""uvicorn on an existing socket, without signal handlers and logs, and with limits that it lacks.
 
-Of heads of requests, connections, pipelines and slow readers, which uvicorn does not bound: those are refused (400) or
-hung up on. Where all connections are taken, the one goes that has waited longest for its other end.
+Limits apply to request heads, connections, pipelining and slow readers, which are refused (400) or disconnected. At the
+limit of connections, the one that has waited longest for its client is dropped.
 """
 
 import asyncio
@@ -17,29 +17,29 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 CLOSE_WITHIN_S = 3
 ANSWERED_WITHIN_S = 1.0
-"""How long those who wait, and are told that they do so in vain, have to be answered."""
+"""Time for requests that `stopping` ended to be answered."""
 
 log = logging.getLogger(__name__)
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """Inherits because uvicorn takes a protocol and no bounds."""
+    """uvicorn takes a protocol class and no limits."""
 
     max_head_bytes: ClassVar[int] = 32 * 1024
     head_within_s: ClassVar[float] = 10.0
-    """From when the connection or the answer before is there."""
+    """Counted from the connection, or the previous response."""
     max_connections: ClassVar[int] = 800
-    """Fewer than the 1024 files that a process may usually open."""
+    """Below 1024, the usual limit of open files."""
     max_pipelined: ClassVar[int] = 32
     take_within_s: ClassVar[float] = 30.0
-    """How long an answer may wait for its reader to take the next part of it."""
+    """Time for a client to read the next part of a response."""
 
     _patience: asyncio.TimerHandle | None = None
-    """Until the other end has to act; None while it waits for us."""
+    """Running while the client has to act; None while it waits for us."""
     _since: float = 0.0
     _in_head: bool = False
     _unheard: int = 0
-    """Bytes since the end of a head, or a piece of body."""
+    """Bytes since the end of a head, or a part of a body."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
         super().connection_made(transport)
@@ -72,7 +72,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_head = True
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._in_head:  # else it is a trailer, which is no part of the head
+        if self._in_head:  # else it is a trailer, which must not become a header
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
@@ -132,7 +132,7 @@ class _Server(uvicorn.Server):
 
 
 def http_server(app: ASGIApp, protocol: type[BoundedProtocol] = BoundedProtocol) -> uvicorn.Server:
-    """To be run by `serve(sockets=[…])`. Without `limit_concurrency`, which would turn the probes away, too."""
+    """Run it by `serve(sockets=[…])`. Sets no `limit_concurrency`, which would refuse probes, too."""
     config = uvicorn.Config(
         app,
         loop="none",
@@ -140,7 +140,7 @@ def http_server(app: ASGIApp, protocol: type[BoundedProtocol] = BoundedProtocol)
         ws="none",
         lifespan="off",
         log_config=None,
-        log_level="warning",  # that it has started is said by the service
+        log_level="warning",  # the service logs its start itself
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=CLOSE_WITHIN_S,
@@ -155,8 +155,8 @@ async def serve_http(
     *,
     stopping: Callable[[], object] | None = None,
 ) -> None:
-    """Until cancelled; requests in hand have a moment to end. `stopping` ends what does not end by itself: a shorter
-    moment."""
+    """Serves until cancelled; then requests have CLOSE_WITHIN_S to end. `stopping` ends those that would not end by
+    themselves, and shortens this to ANSWERED_WITHIN_S."""
     server = http_server(app, protocol)
     serving = asyncio.ensure_future(server.serve(sockets=[listener]))
     try:

@@ -152,7 +152,7 @@ class BusClient(Client):
 
     def _note_outage(self) -> None:
         if not self.closing:
-            self._outage.goes_on(self.trouble or "the connection was lost")
+            self._outage.continues(self.trouble or "the connection was lost")
 
     def _note_violation(self, violation: str) -> None:
         if not (found := _VIOLATION.search(violation)):

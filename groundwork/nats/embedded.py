@@ -15,7 +15,7 @@ from groundwork.nats.link import connect
 from groundwork.nats.settings import NatsSettings
 from groundwork.service import store_folder
 from groundwork.service.errors import Misconfigured
-from groundwork.service.process import tied_to_us
+from groundwork.service.process import ending_with_us
 from groundwork.service.store_folder import AlreadyRunning, process_lock
 
 START_SECONDS = 20.0
@@ -115,7 +115,7 @@ class EmbeddedNats:
         with self._log_file.open("ab") as log_file:
             # A session of its own: Ctrl-C in our terminal must not end the server before us.
             return subprocess.Popen(  # noqa: S603 - the binary was found by name, its one argument is ours
-                tied_to_us([binary, "--config", str(self._config_file)]),
+                ending_with_us([binary, "--config", str(self._config_file)]),
                 stdin=subprocess.DEVNULL,
                 stdout=log_file,
                 stderr=log_file,

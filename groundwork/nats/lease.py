@@ -217,7 +217,7 @@ class Lease:
                     await self._renew()
                     outage.over()
                 except TryAgain as error:
-                    outage.goes_on(str(error))
+                    outage.continues(str(error))
                     if self._link.connected and self._clock() - self._renewed_at > LEAVE_AFTER * ttl_s:
                         await self._link.switch_server()
 

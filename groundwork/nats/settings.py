@@ -11,10 +11,10 @@ from groundwork.service.config_file import Section
 from groundwork.service.errors import Misconfigured
 from groundwork.service.secret import (
     Secret,
-    fault_of,
     is_address,
     is_loopback,
     login_in,
+    secret_fault,
     secrets_in,
     unfit,
     without_login,
@@ -32,7 +32,7 @@ def _usable(urls: tuple[str, ...]) -> tuple[str, ...]:
             hint = ", and / ? # in its login as %2F %3F %23" if login_in(url) else ""
             raise ValueError(f"{without_login(url)} is not an address of a NATS server: write it like {EXAMPLE}{hint}")
         login = login_in(url)
-        if login is not None and (fault := fault_of(login)):
+        if login is not None and (fault := secret_fault(login)):
             raise unfit(f"the password or token in the address of {without_login(url)} {fault}")
     return urls
 

@@ -1,1 +1,1 @@
-"""What every service needs around its work: settings, log, process locks, signals, exit codes."""
+"""Shell of a service: settings, log, process locks, signals, exit codes, start-up."""

@@ -1,4 +1,4 @@
-"""Programs of many commands: loaded when they are called, and ended with an exit code."""
+"""Programs of many commands, which are imported when they are called and end with an exit code."""
 
 import io
 import json
@@ -19,7 +19,7 @@ from groundwork.service.program import installed_version
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """`module` has the command, or the whole group, in its `commands`, a Typer. `about`: its line in the help."""
+    """Place of a command: `commands`, a Typer, of `module` has it or its group. `about`: its line in the help."""
 
     module: str
     about: str
@@ -30,8 +30,8 @@ Table = Mapping[str, At]
 
 
 def table_of(text: str) -> dict[str, At]:
-    """By name. `text` has a line for each panel, below it one for each module, and below that its commands: `NAME`, or
-    `GROUP NAME`, or `GROUP`, for the line of that group in the help."""
+    """Commands by name. `text` has a line per panel, below it one per module, and below that its commands: `NAME`,
+    `GROUP NAME`, or `GROUP` for the line of that group in the help."""
     table: dict[str, At] = {}
     panel = module = ""
     for line in filter(None, text.splitlines()):
@@ -46,8 +46,8 @@ def table_of(text: str) -> dict[str, At]:
 
 
 class LazyGroup(TyperGroup):
-    """The commands of `table`, in its order, then those that are registered. To list them loads none. What is in a
-    group can be called without its name, too."""
+    """Commands of `table`, in its order, then registered ones. Listing them imports none. A command of a group can be
+    called without the group's name, too."""
 
     table: ClassVar[Table] = {}
 
@@ -86,12 +86,12 @@ class LazyGroup(TyperGroup):
 
 
 def examples(*lines: str) -> str:
-    """An epilog that shows how a command is used, each line as it is."""
+    """Epilog of a command's help; lines are not wrapped."""
     return "\n".join(("\b", "Examples:", *(f"  {line}" for line in lines)))
 
 
 def program(name: str, group: type[LazyGroup], about: str) -> typer.Typer:
-    """A program of the commands of `group`. `about`: how its help begins."""
+    """`about`: first line of the help."""
     app = typer.Typer(
         name=name,
         cls=group,
@@ -121,19 +121,19 @@ _WORDS = {
     "Input should be a valid number, unable to parse string as a number": "must be a number",
     "Input should be ": "must be ",
 }
-"""What typer has from pydantic of a wrong value, and what a person is told."""
+"""Plain words for pydantic's messages about a wrong value."""
 
 
 def run(app: typer.Typer, name: str, arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run one command line, typed as `name`. Raises SystemExit; unknown errors stay."""
+    """Runs one command line. Raises SystemExit, and unknown errors as they are."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # what the terminal's encoding does not know
+            stream.reconfigure(errors="backslashreplace")  # for characters that the terminal's encoding lacks
     try:
         code = app(arguments, prog_name=name, standalone_mode=False)
     except (ClosedPipe, BrokenPipeError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that nothing complains while it ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python reports the closed pipe at exit
         sys.exit(Exit.CLOSED_PIPE)
     except typer.TyperException as error:
         if not error.format_message():  # a group was named alone, and its help was shown

@@ -1,13 +1,13 @@
 """Settings of one service: a YAML file, overridden by the environment, checked by a pydantic model.
 
 - A service reads its own top-level section; keys of the shared section `nats:` fill those missing in its own `nats`.
-- `${VAR}` and `${VAR:-default}` stand for environment variables, after parsing: a value cannot add keys. `$${` is `${`.
-- `PREFIX_HTTP__PORT=1` overrides `http: {port: …}`; a list or mapping is written there as JSON.
+- `${VAR}` and `${VAR:-default}` are replaced after parsing, so that a value cannot add keys. `$${` is `${`.
+- `PREFIX_HTTP__PORT=1` overrides `http: {port: …}`; lists and mappings are JSON there.
 - A secret may come from a file: `token_file: /run/secrets/x` for a field `token`, or `PREFIX_…_FILE` (secret.py).
-- Unknown keys are refused at every depth. All problems are told at once, each with its place; no value is ever shown.
+- Unknown keys are refused at every depth. All problems are reported together, each with its place and without values.
 
-Not pydantic-settings: it has no `${VAR}`, no places, no answer to repeated keys, unknown variables, or a secret's file
-beside the secret, and its errors speak to programmers.
+pydantic-settings has no `${VAR}` and no places, accepts repeated keys, unknown variables, and a secret beside its file,
+and words its errors for programmers.
 """
 
 import difflib
@@ -48,15 +48,15 @@ WORDS = {
     **dict.fromkeys(("model_type", "dict_type", "model_attributes_type"), "write settings here, as `key: value` lines"),
     **dict.fromkeys(("tuple_type", "list_type", "set_type", "frozen_set_type"), 'write a list here, as in ["a", "b"]'),
 }
-"""What is expected, by pydantic's kinds of errors."""
+"""Expected input, by pydantic's error types."""
 
 M = TypeVar("M", bound=BaseModel)
 Keys = tuple[str, ...]
 
 
 class Section(BaseModel):
-    """A part of the settings, whose fields may be told in the forms that the head of this module names. As a default
-    it is made by `model_construct`: so a start builds the schema of the whole alone."""
+    """Part of the settings, which accepts the forms listed at the top of this module. A default is made by
+    `model_construct`: a start then builds only the schema of the whole."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)
 
@@ -95,7 +95,7 @@ def _secrets_in(value: object) -> Iterator[str]:
 
 def _meant(value: Any, kinds: Collection[Any]) -> Any:
     if isinstance(value, bool) and bool not in kinds and not {int, float}.isdisjoint(kinds):
-        return str(value)  # to pydantic, yes and no are numbers
+        return str(value)  # pydantic takes yes and no for numbers
     if isinstance(value, str) and value[:1] in ("[", "{") and kinds and {str, SecretStr}.isdisjoint(kinds):
         with suppress(ValueError):
             return json.loads(value)
@@ -103,7 +103,7 @@ def _meant(value: Any, kinds: Collection[Any]) -> Any:
 
 
 class WrongSettings(Misconfigured):
-    """Settings that a person has to correct. `problems`: one line each, with place, fault and what is expected."""
+    """`problems`: one line each, with place, fault and expected input."""
 
     def __init__(self, problems: Iterable[str]) -> None:
         self.problems = tuple(problems)
@@ -111,7 +111,7 @@ class WrongSettings(Misconfigured):
 
 
 def _kinds(annotation: Any) -> Iterator[Any]:
-    """The alternatives of a type: `SecretStr | None` has two."""
+    """Alternatives of a type: `SecretStr | None` has two."""
     if get_origin(annotation) in (Union, UnionType, Annotated):
         is_annotated = get_origin(annotation) is Annotated
         for alternative in get_args(annotation)[: 1 if is_annotated else None]:
@@ -137,7 +137,7 @@ def _fields(kind: Any) -> Mapping[str, Any]:
 
 
 def _written(error: ErrorDetails, node: Any) -> Iterator[str]:
-    """The place of an error without the names that pydantic gives to the alternatives of a type."""
+    """Keys of an error's place, without pydantic's names for alternatives of a type."""
     for part in error["loc"]:
         inner = _children(node)
         if (name := part if part in inner else f"{part}_file") in inner:
@@ -167,8 +167,8 @@ def load(
     environ: Mapping[str, str],
     other_sections: Collection[str] = (),
 ) -> M:
-    """The settings as a `model`; raises WrongSettings with all problems. `path`: None for no file. `other_sections`
-    belong to other programs; any further one is an unknown key, as is a variable with the prefix and no field."""
+    """Raises WrongSettings with all problems. `path`: None for no file. `other_sections` belong to other programs; any
+    other section is an unknown key, as is a variable with the prefix and no field."""
     reading = _Reading(str(path or "environment"), environ, (section,), env_prefix)
     document = reading.mapping(_parsed(path) if path else None, ())
     known = {section, SHARED_SECTION, *other_sections}
@@ -188,14 +188,14 @@ def load(
 
 
 def secrets_in(path: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """Secrets of all programs of the file, by place (`gateway.ductile.token`), but for those of plugins' configuration:
-    a plugin may well have the token that opens us."""
+    """Secrets of all programs in the file, by place (`gateway.ductile.token`), without plugin configuration: a plugin
+    may have the token for our own API."""
     whole = as_given(_parsed(path), environ)
     return {".".join(keys): secret for keys, secret in _secrets(whole, ()) if OF_PLUGINS not in pairwise(keys)}
 
 
 def part(path: Path | None, *names: str) -> dict[str, Any]:
-    """A part of the settings of all programs, as the file has it; empty without it. Raises WrongSettings."""
+    """Section of the file, unchecked; empty if it is missing. Raises WrongSettings."""
     found = _parsed(path) if path else None
     for place, name in zip(("top level", *names), (*names, ""), strict=True):
         if not isinstance(found, dict | None):
@@ -213,7 +213,7 @@ def _secrets(node: Any, keys: Keys) -> Iterator[tuple[Keys, str]]:
         named = str(value.get("name", key) if isinstance(value, dict) else key)
         name = named.removesuffix("_file")
         if name in SECRETS and isinstance(value, str) and value:
-            with suppress(OSError, ValueError):  # its user is told
+            with suppress(OSError, ValueError):  # loading the settings reports it
                 yield (*keys, name), value if name == named else InFile(value).text()
         yield from _secrets(value, (*keys, named if isinstance(node, list) else str(key)))
 
@@ -232,16 +232,16 @@ def _parsed(path: Path) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """One reading of settings whose keys begin at `root`, overridden by variables that begin with `env_prefix`."""
+    """Reads settings whose keys begin at `root` and that variables beginning with `env_prefix` override."""
 
     file: str
     environ: Mapping[str, str]
     root: Keys = ()
     env_prefix: str = ""
     origins: dict[Keys, str] = field(default_factory=dict)
-    """Places of values that are not written in the file where their key says: environment, shared section."""
+    """Places of values that come from the environment or the shared section."""
     found: dict[Keys, str] = field(default_factory=dict)
-    """The first problem of each key, because further ones mostly follow from it."""
+    """First problem of each key: further ones mostly follow from it."""
 
     def place(self, keys: Keys) -> str:
         for length in range(len(keys), 0, -1):
@@ -279,7 +279,7 @@ class _Reading:
         return self.environ.get(name) or default
 
     def overridden(self, raw: dict[str, Any]) -> dict[str, Any]:
-        """With what the environment says; where one name begins another, the longer one holds."""
+        """Applies the environment; if one variable's name begins another's, the longer one wins."""
         for name in sorted(name for name in self.environ if name.startswith(self.env_prefix)):
             *parents, last = name.removeprefix(self.env_prefix).lower().split("__")
             node = raw
@@ -301,7 +301,7 @@ class _Reading:
             keys = tuple(_written(one, raw))
             found[keys][self._text(model, keys, one)] = None
         for keys, texts in found.items():
-            # Where a setting has several forms each says what it lacks: those that got furthest count.
+            # A setting with several forms has errors of each form: the deepest ones count.
             if not any(other[: len(keys)] == keys for other in found if other != keys):
                 self.report((*self.root, *keys), "; or ".join(filter(None, texts)))
         return None
@@ -315,7 +315,7 @@ class _Reading:
         if kind == "missing":
             variable = self.env_prefix + "__".join(keys).upper()
             return f"required; set it here or as {variable} in the environment"
-        # The words of a validator of our own could quote the secret.
+        # The text of a custom validator could quote the secret.
         if SecretStr in _kinds_at(model, keys) and kind != UNFIT:
             return f"not accepted ({kind})"
         words = WORDS.get(kind)

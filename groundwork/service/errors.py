@@ -1,13 +1,13 @@
-"""The errors of both services, named by what to do about them; and how commands tell them: exit code and one line, or
-JSON. Each text says what happened and what to do now.
+"""Errors of both services, named by the remedy, and their form on the command line: exit code and one line, or JSON.
+Each text says what happened and what to do now.
 
-TryAgain        not done for now, and nothing is lost: the same again, later
-  NoRoom        the place is full until a person makes room
+TryAgain        not done for now, and nothing is lost: repeat it later
+  NoRoom        a store is full until a person makes room
 GiveUp          this one message or request can never succeed: the others go on
 Fatal           this process cannot go on
-  Broken        something failed beneath it (a disk): restart the process, which resumes what was under way
-    Unreachable nothing answers at the address: start what should be there, then the process
-  Misconfigured nothing works before a person mends a setting, a permission, a stream or a file
+  Broken        something failed beneath it (a disk): restart the process, which resumes its work
+    Unreachable nothing answers at the address: start the server, then the process
+  Misconfigured a person has to correct a setting, a permission, a stream or a file first
 """
 
 import asyncio
@@ -22,7 +22,7 @@ class Failure(Exception): ...
 
 
 class TryAgain(Failure):
-    """`delay_s` is a good time to wait, in seconds."""
+    """`delay_s`: seconds to wait before another attempt."""
 
     def __init__(self, message: str, delay_s: float = 1.0) -> None:
         super().__init__(message)
@@ -48,7 +48,7 @@ class Misconfigured(Fatal): ...
 
 
 async def patiently(work: Callable[[], Awaitable[T]], pause_s: float | None = None) -> T:
-    """Does it until it raises no TryAgain, which says itself how long to wait, or `pause_s` does."""
+    """Repeats `work` until it raises no TryAgain, with pauses of `pause_s`, or of the error's delay."""
     while True:
         try:
             return await work()
@@ -57,7 +57,7 @@ async def patiently(work: Callable[[], Awaitable[T]], pause_s: float | None = No
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
-    """The error, or those that its groups hold."""
+    """The error itself, or the leaves of an exception group."""
     if isinstance(error, BaseExceptionGroup):
         for one in error.exceptions:
             yield from causes(one)
@@ -66,11 +66,9 @@ def causes(error: BaseException) -> Iterator[BaseException]:
 
 
 class Exit(IntEnum):
-    """0 is success; a run that ended otherwise and a command that failed have codes of their own."""
-
     OK = 0
     FAILED = 1
-    """The run failed, a check found something wrong, or there is a fault of our own."""
+    """The run failed, a check found a fault, or there is a bug."""
     USAGE = 2
     ESCALATED = 3
     """The run escalated, or pauses for a person."""
@@ -80,7 +78,7 @@ class Exit(IntEnum):
     UNREACHABLE = 69
     """No agent or no bus answers (EX_UNAVAILABLE of sysexits.h)."""
     TRY_AGAIN = 75
-    """Nothing was done for now: the same again, later (EX_TEMPFAIL)."""
+    """Nothing was done: repeat it later (EX_TEMPFAIL)."""
     MISCONFIGURED = 78
     """A setting, a file or the environment has to be changed first (EX_CONFIG)."""
     INTERRUPTED = 130
@@ -92,7 +90,7 @@ class ClosedPipe(Exception):
 
 
 class NotDone(Exception):
-    """It was not done; `exit_code` says what kind of no it was. `facts`: what the agent's error said, by its names."""
+    """A command failed. `facts`: fields of the agent's error."""
 
     def __init__(self, message: str, exit_code: Exit, facts: dict[str, str] | None = None) -> None:
         super().__init__(message)
@@ -100,13 +98,13 @@ class NotDone(Exception):
         self.facts = facts or {}
 
     def for_programs(self) -> dict[str, dict[str, str | int]]:
-        """In the form of the HTTP API's errors, with the exit code."""
+        """An error of the HTTP API, with the exit code."""
         code = self.exit_code.name.lower()
         return {"error": {"code": code, **self.facts, "message": str(self), "exit_code": int(self.exit_code)}}
 
 
 def complaint_of(error: BaseException) -> NotDone | None:
-    """Returns None when an error, or one of a group, is not known."""
+    """None if the error, or one of a group, is unknown."""
     complaints = [_complaint(cause) for cause in causes(error)]
     known = [complaint for complaint in complaints if complaint]
     if not known or len(known) < len(complaints):

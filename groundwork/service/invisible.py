@@ -1,6 +1,6 @@
-"""Shows invisible characters by a sign: they hide words, join or turn letters, or steer a terminal.
+"""Makes invisible characters visible: they hide words, join or turn letters, or control a terminal.
 
-The set is fixed here, because a trail must be the same under every version of Python's Unicode tables.
+The set is fixed here, so that rendered files are the same under every version of Python's Unicode tables.
 """
 
 import re
@@ -10,7 +10,7 @@ HIDDEN = (
     r"\u2060-\u206f\u2800\u3164\ud800-\udfff\ufe00-\ufe0e\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3"
     r"\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
-"""What hides, joins or turns letters, line separators, and halves of surrogate pairs, for a set of a pattern."""
+"""Characters that hide, join or turn letters, line separators, and halves of surrogate pairs, for a regex set."""
 _UNSEEN = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f{HIDDEN}]")
 _HIDDEN_ALONE = re.compile(rf"[{HIDDEN}]")
 
@@ -29,7 +29,7 @@ def json_visible(json_text: str) -> str:
 
 
 def with_signs(text: str) -> str:
-    """`text` with a sign for what hides in it; controls stay as they are."""
+    """Replaces hidden characters by signs; control characters stay."""
     return text if text.isascii() else _HIDDEN_ALONE.sub(_sign, text)
 
 

@@ -1,6 +1,6 @@
-"""Logging of a service on standard error: one line per record, as JSON for machines or as text for people.
+"""Logging to standard error: one line per record, as JSON or as text for people.
 
-Configured secrets become ***, and characters that could forge a line or steer a terminal become visible escapes.
+Configured secrets become ***, and characters that could forge a line or control a terminal become visible escapes.
 """
 
 import json
@@ -21,12 +21,12 @@ from groundwork.service.invisible import HIDDEN
 SHORTEST_SECRET = 8
 STACK_FRAMES = 8
 EVERY_REQUEST = ("httpx2", "httpcore2")
-"""Libraries that tell of every request: a job that is waited for would fill the log, and so could a responder."""
+"""Libraries that log every request: polling a job would fill the log."""
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _UNSAFE = re.compile(rf"[\x00-\x1f\x7f-\x9f{HIDDEN}]")
 _ESCAPES = re.compile(r"(?:\\u[0-9a-f]{4}|\\.|\x7f)+")
-"""Of JSON, in which every other character is ASCII that can be shown."""
+"""Escapes in JSON, in which all other characters are printable ASCII."""
 
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 _COLOURS = {"WARNING": "\x1b[33m", "ERROR": "\x1b[31m", "CRITICAL": "\x1b[1;31m"}
@@ -41,23 +41,23 @@ def set_up(
     redact: Collection[str] = (),
     aside: Collection[str] = (),
 ) -> None:
-    """In place of all handlers. `redact`: values of at least 8 characters that never appear. `aside`: fields left out
-    of text for people."""
+    """Replaces all handlers. `redact`: values of at least 8 characters that never appear. `aside`: fields left out of
+    text for people."""
     handler = logging.StreamHandler(sys.stderr)
     painted = sys.stderr.isatty() and "NO_COLOR" not in os.environ
     for_people = partial(as_text, aside=aside, painted=painted) if format == "text" else None
-    handler.setFormatter(_Lines(redact, for_people))
+    handler.setFormatter(_CleanFormatter(redact, for_people))
     logging.root.handlers[:] = [handler]
     logging.root.setLevel(level)
     for talkative in EVERY_REQUEST:
         logging.getLogger(talkative).setLevel(max(logging.WARNING, logging.root.level))
-    logging.raiseExceptions = False  # what logging prints about a record it failed to write is not cleaned
+    logging.raiseExceptions = False  # else logging prints records that it failed to write, uncleaned
     for unread in ("logThreads", "logProcesses", "logMultiprocessing", "logAsyncioTasks"):
-        setattr(logging, unread, False)  # each is found out for every record (Logging HOWTO, Optimization)
+        setattr(logging, unread, False)  # unused, and looked up for every record (Logging HOWTO, Optimization)
 
 
 def as_text(fields: Fields, *, aside: Collection[str] = (), painted: bool = False) -> str:
-    """The line of a record for people; `fields` as its line for machines has them. Raises KeyError for other fields."""
+    """Text for people of the fields of a JSON line. Raises KeyError if these are not of a log line."""
     ts, level, logger, msg = (fields.pop(name) for name in ("ts", "level", "logger", "msg"))
     stack = fields.pop("exception", {"stack": []})["stack"]
     more = fields if "logger" in aside and level == "INFO" else fields | {"logger": logger}
@@ -73,9 +73,8 @@ def _quoted(value: object) -> str:
     return text if text and " " not in text else json.dumps(text, ensure_ascii=False)
 
 
-class _Lines(logging.Formatter):
-    """The JSON of a record, cleaned of secrets and of what could steer a terminal; `for_people` makes another line of
-    it."""
+class _CleanFormatter(logging.Formatter):
+    """Formats a record as JSON without secrets and control characters; `for_people` makes text of that."""
 
     def __init__(self, redact: Collection[str], for_people: Callable[[Fields], str] | None) -> None:
         super().__init__()
@@ -94,7 +93,7 @@ class _Lines(logging.Formatter):
         fields |= {name: value for name, value in vars(record).items() if name not in fields and name not in _STANDARD}
         try:
             line = _WRITTEN(fields)
-        except (ValueError, TypeError, RecursionError):  # a circle, NaN, or a key that JSON does not have
+        except (ValueError, TypeError, RecursionError):  # a cycle, NaN, or a key that is no text
             line = _WRITTEN({name: value if name == "exception" else _text(value) for name, value in fields.items()})
         line = _ESCAPES.sub(_visible, self._secret.sub("***", line))
         return self._for_people(json.loads(line)) if self._for_people else line
@@ -110,7 +109,7 @@ def _message(record: logging.LogRecord) -> str:
 def _text(value: object) -> str:
     try:
         return str(value)
-    except Exception:  # noqa: BLE001 - anything may be logged, also what cannot be shown
+    except Exception:  # noqa: BLE001 - any object may be logged, even one whose __str__ fails
         return f"<{type(value).__qualname__}>"
 
 
@@ -118,7 +117,7 @@ _WRITTEN = json.JSONEncoder(allow_nan=False, separators=(",", ":"), default=_tex
 
 
 def _forms(secret: str) -> Iterator[str]:
-    """As JSON has it: as it is, inside the `repr` of text and of bytes, inside JSON, and in a URL."""
+    """Spellings in a JSON line: plain, in the `repr` of text and of bytes, in JSON, and in a URL."""
     raw = secret.encode(errors="surrogatepass")
     for form in (secret, repr(secret)[1:-1], repr(raw)[2:-1], json.dumps(secret)[1:-1], quote(raw, safe="")):
         yield json.dumps(form)[1:-1]
@@ -130,7 +129,7 @@ def _visible(escapes: re.Match[str]) -> str:
 
 
 class Outage:
-    """Of one thing, by its name for people, such as `NATS`. `why` is empty while it is there."""
+    """Logs the begin and the end of an outage of `what`, such as `NATS`. `why` is empty while there is none."""
 
     def __init__(self, what: str, log: logging.Logger) -> None:
         self._what = what
@@ -138,8 +137,7 @@ class Outage:
         self._since = 0.0
         self.why = ""
 
-    def goes_on(self, why: str) -> None:
-        """It was met, perhaps for the first time. `why` is no empty text."""
+    def continues(self, why: str) -> None:
         if not self.why:
             self._since = time.monotonic()
             self._log.warning("%s is away", self._what, extra={"event": "outage_began", "why": why})

@@ -1,8 +1,8 @@
-"""Ed25519 signatures, and the file of keys with which a service knows its own words again.
+"""Ed25519 signatures, and the key file with which a service authenticates its own messages.
 
-Signatures are base64url without padding: a public key has 43 characters, a signature 86. The library is loaded at the
-first of them, not at the start. Key files have lines `<id> <made at> <64 hex digits>`, newest first: the first key
-makes proofs, all check them, and the file is read again whenever it changes.
+Signatures are base64url without padding: a public key has 43 characters, a signature 86. Their library is imported on
+first use. Key files have lines `<id> <made at> <64 hex digits>`, newest first: the first key makes MACs, all verify
+them, and the file is read again whenever it changes.
 """
 
 import base64
@@ -29,12 +29,12 @@ def public_of(seed: bytes) -> str:
 
 
 def signature(seed: bytes, message: bytes) -> str:
-    """By the key of that seed of 32 bytes. The same message always has the same one."""
+    """Signature by the key of a 32-byte seed. Deterministic."""
     return _text(_signing_key(seed).sign(message).signature)
 
 
 def verifies(public: str, signature: str, message: bytes) -> bool:
-    """Whether the holder of that key has signed the message; also of texts that are no key or no signature."""
+    """False for a wrong signature, and for texts that are no key or no signature."""
     if not PUBLIC.fullmatch(public) or not SIGNATURE.fullmatch(signature):
         return False
     try:
@@ -75,17 +75,17 @@ class Key:
         return cls(f"k{token_hex(4)}", utc_now().strftime("%Y-%m-%dT%H:%M:%SZ"), entropy(KEY_BYTES))
 
     def derived(self, purpose: str) -> bytes:
-        """32 bytes for one purpose alone: what is known of one says nothing of another."""
+        """32 bytes for one purpose; those of another cannot be derived from them."""
         return _derived(self.secret, purpose)
 
     def digest(self, purpose: str, message: bytes | bytearray) -> bytes:
-        """HMAC-SHA256. A begun one is copied for each message, which costs half of beginning it each time."""
-        made = _begun(self.secret, purpose).copy()
-        made.update(message)
-        return made.digest()
+        """HMAC-SHA256. Copying a prepared one costs half of preparing it for each message."""
+        prepared = _prepared(self.secret, purpose).copy()
+        prepared.update(message)
+        return prepared.digest()
 
     def mac(self, purpose: str, parts: Sequence[str | bytes]) -> str:
-        """`<id>.<base64url>` of an HMAC-SHA256 over the parts, each with its length before it."""
+        """`<id>.<base64url>` of an HMAC-SHA256 over the parts, each preceded by its length."""
         whole = bytearray()
         for part in parts:
             content = part.encode() if isinstance(part, str) else part
@@ -99,7 +99,7 @@ def _derived(secret: bytes, purpose: str) -> bytes:
 
 
 @lru_cache(maxsize=64)
-def _begun(secret: bytes, purpose: str) -> hmac.HMAC:
+def _prepared(secret: bytes, purpose: str) -> hmac.HMAC:
     return hmac.new(_derived(secret, purpose), digestmod="sha256")
 
 
@@ -107,7 +107,7 @@ LOOK_EVERY_S = 1.0
 
 
 class KeyRing:
-    """`file`: read again when it has changed; None for keys that stay."""
+    """`file` is read again when it changes; None for fixed keys."""
 
     def __init__(
         self, keys: tuple[Key, ...], file: Path | None = None, clock: Callable[[], float] | None = None
@@ -117,8 +117,8 @@ class KeyRing:
 
     @classmethod
     def open(cls, path: Path, clock: Callable[[], float] | None = None) -> "KeyRing":
-        """Made with a fresh key where there is none. Raises Misconfigured, also later when the file changes."""
-        with _told(path):
+        """Creates the file with a fresh key if there is none. Raises Misconfigured, also later when it changes."""
+        with _misconfigured(path):
             if not path.exists():
                 store_folder.create(path, _lines((Key.fresh(),)))
             return cls(read(path), path, clock)
@@ -131,17 +131,16 @@ class KeyRing:
     def keys(self) -> tuple[Key, ...]:
         if self._file and (now := self._clock()) >= self._look_at:
             self._look_at = now + LOOK_EVERY_S
-            with suppress(OSError):  # it is being replaced, or was lost: what is known holds until the next start
+            with suppress(OSError):  # the file is being replaced, or was lost: the known keys hold until the next start
                 if (version := _version(self._file)) != self._version:
                     self._keys, self._version = read(self._file), version
         return self._keys
 
     def mac(self, purpose: str, *parts: str | bytes) -> str:
-        """The proof that the holder of the newest key said these parts, for that purpose."""
         return self.keys[0].mac(purpose, parts)
 
     def checks(self, mac: str, purpose: str, *parts: str | bytes) -> bool:
-        """Whether `mac` was made of these parts with any key of the ring. Takes as long whatever is wrong with it."""
+        """True if `mac` was made of these parts with any key of the ring. Takes constant time."""
         made_with, keys = mac.partition(".")[0], self.keys
         key = next((key for key in keys if key.id == made_with), keys[0])
         return hmac.compare_digest(key.mac(purpose, parts).encode(), mac.encode(errors="surrogatepass"))
@@ -165,8 +164,8 @@ def read(path: Path) -> tuple[Key, ...]:
 
 
 def write(path: Path, keys: Sequence[Key]) -> None:
-    """Put these keys in the file, whole and for its owner alone. Raises Misconfigured."""
-    with _told(path):
+    """Replaces the file, which only its owner may read. Raises Misconfigured."""
+    with _misconfigured(path):
         store_folder.write(path, _lines(keys))
 
 
@@ -175,7 +174,7 @@ def _lines(keys: Sequence[Key]) -> str:
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
+def _misconfigured(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:

@@ -1,6 +1,6 @@
-"""What a service takes from its machine beside files and the network: the clocks, chance, and threads.
+"""Clocks, randomness and threads of the machine.
 
-The machine is read anew at each call, so that a simulated process can have a machine of its own (`use`).
+The machine is looked up at each call, so that a simulated process can have its own (`use`).
 """
 
 import asyncio
@@ -39,9 +39,9 @@ THIS = Machine(
 )
 _machine = ContextVar("machine", default=THIS)
 this = _machine.get
-"""The machine of this context: what is made in it may keep its clocks."""
+"""Machine of this context; objects made in it may keep its clocks."""
 use = _machine.set
-"""From now on in this context, and in the tasks that are started in it."""
+"""Sets the machine of this context and of tasks started in it."""
 
 
 def utc_now() -> datetime:
@@ -73,7 +73,7 @@ def new_uuid() -> UUID:
 
 
 async def in_daemon_thread(work: Callable[[], T], *, name: str) -> T:
-    """What `work` returns or raises; the end of the process does not wait for it."""
+    """Runs `work` in a thread for which the end of the process does not wait."""
     done = Future[T]()
     done.set_running_or_notify_cancel()
 

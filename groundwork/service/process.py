@@ -1,7 +1,7 @@
-"""What Linux is asked for by number, because Python has no name for it. Elsewhere nothing of it happens.
+"""Linux system calls that Python does not wrap. They do nothing on other systems.
 
-The numbers are those of linux/prctl.h and linux/capability.h. A tiny launcher asks to end with us and becomes the
-child: between fork and exec a process with threads must not run Python.
+The numbers are those of linux/prctl.h and linux/capability.h. A launcher asks to end with us and becomes the child:
+between fork and exec a process with threads must not run Python.
 """
 
 import ctypes
@@ -27,41 +27,41 @@ def libc() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
 
 
-def take_in_orphans() -> None:
-    """Whose parent dies below this process becomes its child, and not that of process 1."""
+def become_subreaper() -> None:
+    """Makes this process, not process 1, the parent of its orphaned descendants."""
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
-def die_with(parent: int) -> None:
-    """This process is killed when its parent ends; at once where that has ended already."""
+def die_with_parent(parent: int) -> None:
+    """Kills this process when its parent ends; at once if that has ended already."""
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def hide_memory() -> None:
-    """No other process of the user reads memory or environment, where secrets are; no core is written."""
+    """Keeps other processes of the user from reading memory and environment, which hold secrets; no core is written."""
     _prctl(PR_SET_DUMPABLE, 0)
 
 
 def show_memory() -> None:
-    """Undone, as by the start of a program: a process that is hidden may not write its own files in /proc either."""
+    """Undoes `hide_memory`, as exec does: a hidden process may not write its own files in /proc."""
     _prctl(PR_SET_DUMPABLE, 1)
 
 
-def gain_nothing() -> None:
+def forbid_new_privileges() -> None:
     _prctl(PR_SET_NO_NEW_PRIVS, 1)
 
 
-def limit_capabilities() -> None:
-    """What root may beyond other users no program gets that this process starts."""
+def drop_bounding_set() -> None:
+    """Keeps root's capabilities from programs that this process starts."""
     _prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
     for number in range(MOST_CAPABILITIES):
         _prctl(PR_CAPBSET_DROP, number)
 
 
 def drop_capabilities() -> None:
-    """What root may beyond other users is given up for good. Raises OSError."""
+    """Gives up root's capabilities for good. Raises OSError."""
     if sys.platform != "linux":
         return
     header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
@@ -70,12 +70,12 @@ def drop_capabilities() -> None:
 
 
 def _prctl(option: int, value: int) -> None:
-    # An older kernel does not know some of them: what then is not in force is told by `boundary`.
+    # An older kernel does not know some options: `boundaries` reports those that are not in force.
     if sys.platform == "linux":
         libc().prctl(option, ctypes.c_ulong(value), ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0))
 
 
-# 1 is PR_SET_PDEATHSIG; the question is whether the parent lived until then.
+# 1 is PR_SET_PDEATHSIG; the parent may have ended before that call.
 _BECOME_CHILD = """
 import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGTERM)
@@ -84,8 +84,8 @@ if os.getppid() == int(sys.argv[1]):
 """
 
 
-def tied_to_us(command: list[str]) -> list[str]:
-    """The command that becomes `command`, whose first word is the path of a program."""
+def ending_with_us(command: list[str]) -> list[str]:
+    """Command that becomes `command`, an absolute path with arguments, and is terminated when we end."""
     if sys.platform != "linux":
         return command
     return [sys.executable, "-I", "-S", "-c", _BECOME_CHILD, str(os.getpid()), *command]

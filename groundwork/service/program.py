@@ -1,7 +1,6 @@
-"""The first tenths of a second of a program (when to look for cyclic garbage, how a command ends during imports), and
-what of the project is installed here: its version, its commands, and the files that come with it.
+"""Start of a program (garbage collection, Ctrl-C during imports), and the installed version, commands and files.
 
-With Python's defaults the collector took an eighth of a busy service's CPU.
+With Python's defaults the garbage collector took an eighth of a busy service's CPU.
 """
 
 import gc
@@ -26,14 +25,14 @@ NEW_VALUES, YOUNG_ROUNDS, MIDDLE_ROUNDS = 50_000, 50, 100
 
 
 def collect_seldom() -> None:
-    """For this process, from now on. What was made before (modules, models) is left out of every look."""
+    """Collects cyclic garbage rarely, and never looks at objects that exist now (modules, models)."""
     gc.freeze()
     gc.set_threshold(NEW_VALUES, YOUNG_ROUNDS, MIDDLE_ROUNDS)
 
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """While modules are loaded, nothing becomes garbage: looking for it is an eighth of the time."""
+    """Switches collection off while modules are loaded, which makes no garbage: it took an eighth of the time."""
     gc.disable()
     try:
         yield
@@ -42,8 +41,8 @@ def uncollected() -> Iterator[None]:
 
 
 def run(main: str, serve: str) -> None:
-    """Calls `main` (both are `module:name`), or for `serve` and `serve --config FILE` alone that. Ctrl-C ends the
-    process without a traceback, also during imports. Raises SystemExit."""
+    """Calls `main`, or `serve` for the commands `serve` and `serve --config FILE` (both are `module:name`). Ctrl-C ends
+    the process without a traceback, also during imports. Raises SystemExit."""
     interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if interruptible:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -58,8 +57,8 @@ def run(main: str, serve: str) -> None:
 
 
 def command_of(main: str, serve: str, arguments: Sequence[str]) -> Callable[[], None]:
-    """The service itself comes without the parts of other commands (help, drawings, an HTTP client): they take 0.1 s to
-    load, and it may have been killed with work in hand."""
+    """The service starts without the modules of other commands (help, drawings, an HTTP client), which take 0.1 s to
+    import: it may have been killed with work in hand."""
     match arguments:
         case ["serve"] | ["serve", "--config", _]:
             served = loaded(serve)
@@ -71,7 +70,7 @@ def command_of(main: str, serve: str, arguments: Sequence[str]) -> Callable[[], 
         try:
             sys.exit(served(Path(arguments[-1]) if len(arguments) > 1 else None))
         except Misconfigured:
-            loaded(main)(arguments)  # it says what is wrong as all commands do
+            loaded(main)(arguments)  # reports the error as all commands do
 
     return service
 
@@ -88,7 +87,7 @@ _OF_AN_EXTRA = re.compile(r"([\w.-]+).*extra == ['\"]([\w-]+)['\"]")
 
 @cache
 def installed_version() -> str:
-    """0.0.0 in a checkout that is not installed: a NATS micro service needs a number."""
+    """0.0.0 in a checkout: a NATS micro service needs a number."""
     try:
         return version(DISTRIBUTION)
     except PackageNotFoundError:
@@ -96,7 +95,7 @@ def installed_version() -> str:
 
 
 def extra_with(package: str) -> str:
-    """The extra of ours that brings it along; empty where none does."""
+    """Our extra that installs `package`; empty if none does."""
     try:
         found = (_OF_AN_EXTRA.match(line) for line in requires(DISTRIBUTION) or ())
     except PackageNotFoundError:
@@ -105,7 +104,7 @@ def extra_with(package: str) -> str:
 
 
 def invocation(name: str, module: str) -> str:
-    """How the command can be called from here, for examples to copy: by its name, its script, or its module."""
+    """Command line for examples to copy: the name if it is on the PATH, else its script, else its module."""
     beside = Path(sys.executable).with_name(name)
     if shutil.which(name):
         return name
@@ -115,7 +114,7 @@ def invocation(name: str, module: str) -> str:
 
 
 def shipped(*parts: str) -> Path:
-    """The file or folder of that path, as the repository has it: `shipped("deploy", "agentic.yaml")`."""
+    """Installed copy of a file or folder of the repository: `shipped("deploy", "agentic.yaml")`."""
     package = Path(groundwork.__file__).resolve().parent
     in_wheel = package / "shipped"
     return (in_wheel if in_wheel.is_dir() else package.parent).joinpath(*parts)

@@ -1,5 +1,4 @@
-"""Secrets in settings, none of them empty or soon guessed; and addresses as they may be shown: a login in one
-(`user:password@`, `token@`) is cut."""
+"""Secrets in settings, neither empty nor too short, and addresses without the login in them."""
 
 import re
 from collections.abc import Mapping
@@ -13,16 +12,16 @@ from pydantic import AfterValidator, BeforeValidator, SecretStr
 from pydantic_core import PydanticCustomError
 
 UNFIT = "unfit_secret"
-"""The type of the errors of this module: their texts can be shown."""
+"""Type of this module's validation errors: their texts quote no secret."""
 SHORTEST = 8
-"""Of any secret, in characters: also of one that another service gave us."""
+"""Characters of any secret, also of one that another service gave us."""
 SHORTEST_KEY = 16
-"""Of one that signs, in characters: keys can be tried on a signed message without asking anybody."""
+"""Characters of a signing secret: keys can be tried offline on a signed message."""
 MAKE_ONE = "such as from `openssl rand -hex 24`"
 
 
-def fault_of(secret: str, *, shortest: int = SHORTEST) -> str:
-    """What is wrong with a secret and what to do; empty for one that is long enough."""
+def secret_fault(secret: str, *, shortest: int = SHORTEST) -> str:
+    """Fault of a secret, with the remedy; empty for none."""
     length = len(secret.strip())
     if not length:
         return "is empty: set the variable or write the file that it comes from, or leave the setting out"
@@ -31,9 +30,9 @@ def fault_of(secret: str, *, shortest: int = SHORTEST) -> str:
     return ""
 
 
-def equal_ones(secrets: Mapping[str, str]) -> tuple[str, ...]:
-    """Which of these, named by their places, are the same: one of them reveals the other. One line for each pair. A
-    Ductile may have one secret for all that is relayed, both ways."""
+def equal_secrets(secrets: Mapping[str, str]) -> tuple[str, ...]:
+    """One line for each pair of equal secrets, by their places: one of them reveals the other. A Ductile may have one
+    secret for all relays, in both directions."""
     first: dict[str, str] = {}
     pairs = [(first.setdefault(secret, place), place) for place, secret in secrets.items()]
     doors = (pair for pair in pairs if pair[0] != pair[1] and not all(map(_RELAYED.match, pair)))
@@ -49,13 +48,13 @@ def unfit(fault: str) -> PydanticCustomError:
 
 @dataclass(frozen=True, slots=True)
 class InFile:
-    """Where a secret is. `beside`: its setting has one, too."""
+    """Secret in a file. `beside`: its setting holds a secret, too."""
 
     path: Any
     beside: bool = False
 
     def text(self) -> str:
-        """Raises OSError, TypeError or ValueError for what is no readable text file."""
+        """Raises OSError, TypeError or ValueError if there is no readable text file."""
         return Path(self.path).read_text(encoding="utf-8").strip()
 
 
@@ -67,19 +66,18 @@ def _read(given: object) -> object:
             given = given.text()
         except (OSError, TypeError, ValueError) as error:
             raise unfit(f"cannot read a secret there ({type(error).__name__}); name a readable text file") from None
-    if isinstance(given, str) and (fault := fault_of(given)):
+    if isinstance(given, str) and (fault := secret_fault(given)):
         raise unfit(fault)
     return given
 
 
 def _long_enough_to_sign(secret: SecretStr) -> SecretStr:
-    if fault := fault_of(secret.get_secret_value(), shortest=SHORTEST_KEY):
+    if fault := secret_fault(secret.get_secret_value(), shortest=SHORTEST_KEY):
         raise unfit(fault)
     return secret
 
 
 Secret = Annotated[SecretStr, BeforeValidator(_read)]
-"""Of settings: as text, or in a file."""
 SigningSecret = Annotated[Secret, AfterValidator(_long_enough_to_sign)]
 
 
@@ -98,19 +96,19 @@ def without_login(url: str) -> str:
 
 
 def login_in(url: str) -> str | None:
-    """The password or token in the address, as it is written there; None for an address without a login."""
+    """Password or token in the address, as written there; None without a login."""
     login, at, _ = _split(url)[1].rpartition("@")
     return (login.partition(":")[2] if ":" in login else login) if at else None
 
 
 def secrets_in(url: str) -> tuple[str, ...]:
-    """What no log may show of the address: as it is written, and as the server is told."""
+    """Secrets of the address for redaction: as written, and decoded."""
     login = login_in(url)
     return tuple(dict.fromkeys((login, unquote(login)))) if login else ()
 
 
 def keeps_secrets(url: str) -> bool:
-    """True where what is sent cannot be read on the way: by TLS, or because it does not leave this machine."""
+    """True if the connection uses TLS, or does not leave this machine."""
     address = urlsplit(url)
     return address.scheme != "http" or is_loopback(address.hostname or "")
 
@@ -123,7 +121,7 @@ def is_loopback(host: str) -> bool:
 
 
 def called(host: str) -> str:
-    """What to call, in an address, where somebody listens on `host`."""
+    """Host for the URL of a server that listens on `host`."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 # compared with, not listened on
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
 

@@ -1,7 +1,7 @@
-"""A service until it is told to stop. What ends it is said in its log, in one line.
+"""Running a service until a signal ends it; the reason of another end is one line of its log.
 
-A command or service ends in good order on a signal, and systemd is told when it is ready (sd_notify(3)). The socket
-that a service listens on is there before the server is loaded, so that callers wait instead of failing.
+systemd is notified when the service is ready (sd_notify(3)). The listening socket exists before the HTTP server is
+imported, so that callers wait instead of failing.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ def serve(
     *,
     aside: Collection[str] = (),
 ) -> Exit:
-    """`secrets` never appear in the log; `aside` are fields left out of text for people."""
+    """Runs `work`. `secrets` never appear in the log; `aside`: fields left out of text for people."""
     json_log.set_up(log_settings.level.upper(), log_settings.format, redact=secrets, aside=aside)
     program.collect_seldom()
     process.hide_memory()
@@ -47,16 +47,16 @@ def serve(
     return Exit.OK
 
 
-OF_A_SERVICE = (signal.SIGTERM, signal.SIGINT)
-OF_A_COMMAND = (*OF_A_SERVICE, signal.SIGHUP)
+SERVICE_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+COMMAND_SIGNALS = (*SERVICE_SIGNALS, signal.SIGHUP)
 
 
 @contextmanager
 def cancelled_by_signals(
-    stopping: Callable[[], None], signals: tuple[signal.Signals, ...] = OF_A_COMMAND
+    stopping: Callable[[], None], signals: tuple[signal.Signals, ...] = COMMAND_SIGNALS
 ) -> Iterator[None]:
-    """The first signal cancels the current task and calls `stopping`; while that unwinds, further ones are ignored. A
-    service, OF_A_SERVICE, leaves the context then as if its work were done."""
+    """The first signal cancels the current task and calls `stopping`; others are ignored. With SERVICE_SIGNALS the
+    context then ends without CancelledError."""
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
     asked = False
 
@@ -73,7 +73,7 @@ def cancelled_by_signals(
     try:
         yield
     except asyncio.CancelledError:
-        if not asked or signals is not OF_A_SERVICE or task is None or task.uncancel():
+        if not asked or signals is not SERVICE_SIGNALS or task is None or task.uncancel():
             raise
     finally:
         for number in signals:
@@ -83,13 +83,13 @@ def cancelled_by_signals(
 HEAD_START_S = 0.5
 
 
-async def head_start() -> None:
-    """What is under way has the processor for itself before callers come in."""
+async def let_recovery_start() -> None:
+    """Gives recovery the processor for itself before callers are served."""
     await asyncio.sleep(HEAD_START_S)
 
 
-def tell_ready(environ: Mapping[str, str] = os.environ) -> None:
-    """What waits for this service begins now. A supervisor that does not listen costs nothing but its waiting."""
+def notify_ready(environ: Mapping[str, str] = os.environ) -> None:
+    """Notifies the supervisor. If it does not listen, only units that wait for this one are delayed."""
     address = environ.get("NOTIFY_SOCKET", "")
     if address[:1] not in ("/", "@"):
         return
@@ -99,8 +99,8 @@ def tell_ready(environ: Mapping[str, str] = os.environ) -> None:
 
 @contextlib.asynccontextmanager
 async def listening(host: str, port: int, *, who: str, within_s: float = 0.0) -> AsyncIterator[socket.socket]:
-    """A listening socket; `within_s`: how long to wait for another that still has it. Raises Misconfigured: `who` is
-    asked whether it has it, as in `another agent`."""
+    """Listening socket. `within_s`: time to wait for a process that still has the address. Raises Misconfigured, which
+    names `who` may have it, as in `another agent`."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
 
     def listen() -> socket.socket:

@@ -1,8 +1,8 @@
-"""Files and folders for their owner alone, durable; a process lock for each store folder, and the store's id.
+"""Durable files and folders that only their owner may read, the process lock of a store folder, and the store's id.
 
-What root writes belongs to the owner of the folder. The lock is an exclusive flock, which the kernel frees when the
-process ends: no lock between machines and none between threads. Processes side by side take the first free of
-`<root>/0`, `<root>/1`, ….
+Files that root writes belong to the owner of the folder. The lock is an exclusive flock, which the kernel frees when
+the process ends; it works neither between machines nor between threads. Concurrent processes take the first free one
+of `<root>/0`, `<root>/1`, ….
 """
 
 import asyncio
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 def sync(path: Path) -> None:
-    """Returns once the disk has what a file holds, or which names are in a folder. Raises OSError."""
+    """Syncs a file, or the names in a folder, to disk. Raises OSError."""
     opened = os.open(path, os.O_RDONLY)
     try:
         os.fsync(opened)
@@ -32,11 +32,12 @@ def sync(path: Path) -> None:
 
 
 def write(path: Path, text: str) -> None:
-    """Durable on return, in place of what the file said before; its folder is made if absent. Raises OSError."""
+    """Replaces the file durably; creates its folder if absent. Raises OSError."""
     _written_beside(path, text).replace(path)
 
 
 def create(path: Path, text: str) -> bool:
+    """Creates the file durably; returns False if it exists."""
     beside = _written_beside(path, text)
     try:
         path.hardlink_to(beside)
@@ -59,7 +60,7 @@ def _written_beside(path: Path, text: str) -> Path:
 
 
 def folder_of_ours(folder: Path) -> None:
-    """The folder, made if absent, is for its owner alone, also where it was there before. Raises OSError."""
+    """Creates the folder if absent and takes others' permissions on it away. Raises OSError."""
     made = [each for each in (folder, *folder.parents) if not each.exists()]
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for each in reversed(made):
@@ -68,6 +69,7 @@ def folder_of_ours(folder: Path) -> None:
 
 
 def closed(folder: Path) -> None:
+    """As `folder_of_ours`, and for the files in it."""
     folder_of_ours(folder)
     for entry in folder.iterdir():
         if entry.is_file() and not entry.is_symlink():
@@ -76,7 +78,7 @@ def closed(folder: Path) -> None:
 
 
 def left_to_owner(path: Path) -> None:
-    """A file or folder that root has made is given to the owner of its folder. Raises OSError."""
+    """Gives what root has made to the owner of its folder. Raises OSError."""
     if os.geteuid() == 0:
         folder = path.parent.stat()
         os.chown(path, folder.st_uid, folder.st_gid, follow_symlinks=False)
@@ -92,14 +94,14 @@ LOCK_FILE = "process.lock"
 
 
 class AlreadyRunning(Exception):
-    """Another process works in the folder: stop it, or use another folder."""
+    """Another process uses the folder: stop it, or use another folder."""
 
 
 @contextlib.contextmanager
 def process_lock(folder: Path) -> Iterator[None]:
-    """Holds the folder. Raises AlreadyRunning, or OSError if it is not there."""
+    """Locks the folder. Raises AlreadyRunning, or OSError if it is missing."""
     path = folder / LOCK_FILE
-    # Not inheritable, as Python opens all files: a child that outlives us does not keep the lock.
+    # Python opens files as not inheritable: a child that outlives us does not keep the lock.
     file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         left_to_owner(path)
@@ -120,14 +122,14 @@ def process_lock(folder: Path) -> Iterator[None]:
 
 
 HAND_OVER_S = 15.0
-"""How long to wait for a process that was taken over: it notices within two seconds, and gives up what is in hand."""
+"""Time to wait for a process that was taken over: it notices within two seconds, and gives up its work."""
 LOOK_S = 0.05
 
 log = logging.getLogger(__name__)
 
 
 async def once_free(take: Callable[[], T], *, within_s: float) -> T:
-    """What `take` returns; while another holds it (OSError, AlreadyRunning) it is tried again for `within_s`."""
+    """Result of `take`, which is retried for `within_s` while it raises OSError or AlreadyRunning."""
     began = monotonic()
     if within_s:
         log.info("waiting for what another process may hold", extra={"at_most_s": within_s})
@@ -142,7 +144,7 @@ async def once_free(take: Callable[[], T], *, within_s: float) -> T:
 
 @contextlib.asynccontextmanager
 async def locked(folder: Path, *, within_s: float) -> AsyncIterator[None]:
-    """The existing folder for this process alone, once another that has it has left. Raises AlreadyRunning, OSError."""
+    """Locks an existing folder, waiting for another process to leave. Raises AlreadyRunning, OSError."""
     with contextlib.ExitStack() as held:
         await once_free(lambda: held.enter_context(process_lock(folder)), within_s=within_s)
         yield
@@ -150,6 +152,7 @@ async def locked(folder: Path, *, within_s: float) -> AsyncIterator[None]:
 
 @contextlib.contextmanager
 def claimed(root: Path) -> Iterator[Path]:
+    """Locks the first free folder of `<root>/0`, `<root>/1`, …."""
     closed(root)
     with contextlib.ExitStack() as held:
         for number in count():
@@ -169,7 +172,7 @@ def known_id(folder: Path) -> str:
 
 
 def store_id(folder: Path) -> str:
-    """The id of the store in an existing folder, made if it has none yet. Raises OSError."""
+    """Id of the store in an existing folder, created if absent. Raises OSError."""
     if not known_id(folder):
         write(folder / ID_FILE, f"store_{token_hex(8)}\n")
     return known_id(folder)

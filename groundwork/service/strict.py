@@ -1,14 +1,13 @@
-"""JSON and YAML from strangers, read strictly: one meaning or none. No error quotes the content.
+"""JSON and YAML from untrusted senders, read strictly: one meaning or none. No error quotes the content.
 
-Refused are NaN and infinite numbers, repeated keys, halves of surrogate pairs, numbers beyond 64 bits, encodings other
-than UTF-8, and deep nesting; pydantic's reader takes some of these. Values are looked at level by level: a call for
-each would cost us more than their sender. The total of all YAML aliases has a bound.
+Refused are NaN and infinite numbers, repeated keys, halves of surrogate pairs, integers beyond 64 bits, encodings other
+than UTF-8, and deep nesting; pydantic's reader takes some of these. The total size of all YAML aliases is bounded.
 """
 
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from itertools import chain
 from typing import Any, NoReturn
 
@@ -17,59 +16,53 @@ from pydantic import JsonValue
 
 DEEPEST = 32
 LARGEST = 2**63 - 1
-_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
-"""A surrogate can only come as an escape: as such it is no UTF-8."""
+_LONGEST_INTEGER = len(str(-LARGEST))
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+"""A surrogate can only come as an escape: otherwise the text is no UTF-8."""
+_TOO_DEEP = f"is nested more than {DEEPEST} levels deep"
 
 
 class NotStrictJson(ValueError):
-    """The text says why; nothing of what was sent is in it."""
+    """The message gives the reason and quotes nothing of the content."""
 
 
 def read(body: bytes) -> JsonValue:
     try:
         value: JsonValue = _READER.decode(body.decode())
+        _check_depth(value)
+        if _SURROGATE.search(body):
+            json.dumps(value, ensure_ascii=False).encode()
     except UnicodeDecodeError as error:
         raise NotStrictJson("is not UTF-8") from error
+    except UnicodeEncodeError as error:
+        raise NotStrictJson("holds half of a surrogate pair") from error
     except json.JSONDecodeError as error:
         raise NotStrictJson(f"is not JSON (line {error.lineno}, column {error.colno})") from error
     except RecursionError as error:
         raise NotStrictJson(_TOO_DEEP) from error
-    except NotStrictJson:
-        raise
-    except ValueError as error:  # Python reads no whole number of more than some thousand digits
-        raise NotStrictJson(_TOO_LONG) from error
-    _check(value, escapes=_HALF.search(body) is not None)
     return value
 
 
-def _check(value: JsonValue, *, escapes: bool) -> None:
-    level: Sequence[JsonValue] = [value]
+def _check_depth(value: Any) -> None:
+    level = [value]
     for _ in range(DEEPEST + 1):
-        kinds = set(map(type, level))
-        if int in kinds:
-            _check_whole([one for one in level if type(one) is int])
-        if float in kinds and not all(map(math.isfinite, [one for one in level if type(one) is float])):
-            raise NotStrictJson("holds a number that is too large")
-        objects = [one for one in level if type(one) is dict] if dict in kinds else []
-        if escapes:
-            _check_texts(chain(level, *objects))
-        if not kinds & {dict, list}:
+        level = [one for one in level if isinstance(one, (dict, list))]
+        if not level:
             return
-        lists = [one for one in level if type(one) is list] if list in kinds else []
-        level = list(chain.from_iterable([*lists, *(one.values() for one in objects)]))
+        level = list(chain.from_iterable(one.values() if isinstance(one, dict) else one for one in level))
     raise NotStrictJson(_TOO_DEEP)
 
 
-def _check_whole(numbers: Sequence[int]) -> None:
-    if not -LARGEST <= min(numbers) <= max(numbers) <= LARGEST:
-        raise NotStrictJson(_TOO_LONG)
+def _integer(digits: str) -> int:
+    if len(digits) > _LONGEST_INTEGER or abs(number := int(digits)) > LARGEST:
+        raise NotStrictJson("holds a whole number beyond 64 bits")
+    return number
 
 
-def _check_texts(values: Iterable[JsonValue]) -> None:
-    try:
-        "".join(one for one in values if type(one) is str).encode()
-    except UnicodeEncodeError as error:
-        raise NotStrictJson("holds half of a surrogate pair") from error
+def _number(text: str) -> float:
+    if not math.isfinite(number := float(text)):
+        raise NotStrictJson("holds a number that is too large")
+    return number
 
 
 def _object(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
@@ -83,17 +76,17 @@ def _no_number(_: str) -> NoReturn:
     raise NotStrictJson("holds NaN or Infinity, which are not JSON")
 
 
-_TOO_DEEP = f"is nested more than {DEEPEST} levels deep"
-_TOO_LONG = "holds a whole number beyond 64 bits"
-_READER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_no_number)
+_READER = json.JSONDecoder(
+    object_pairs_hook=_object, parse_int=_integer, parse_float=_number, parse_constant=_no_number
+)
 
 
 MOST_VALUES = 200_000
-"""That aliases may add to a document, each counted with all that it names."""
+"""Values that aliases may add to a document, each counted with everything in it."""
 
 
 class NotYaml(Exception):
-    """The text is not acceptable; the message says where (line and column from 1) and how to write it."""
+    """The message gives line and column, from 1, and how to write it."""
 
 
 def parse(text: str) -> Any:

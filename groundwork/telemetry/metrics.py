@@ -1,13 +1,13 @@
-"""What a service counts and measures under OpenTelemetry's names; prometheus-client writes it out.
+"""Counters, gauges and histograms under OpenTelemetry's names; prometheus-client renders them.
 
-Counts are kept here: prometheus-client's own take a lock and several calls for each, on the way of every step. It is
-loaded when somebody reads.
+Values are kept here: prometheus-client's own take a lock and several calls for each update. It is imported on the first
+scrape.
 
     calls = instruments.counter("agentic.calls", "Calls that were made", unit="{call}", attributes=("agentic.outcome",))
     calls.add("ok")
 
-Attribute values come in the announced order; series beyond `MOST_SERIES` count as `other`. One thread adds, another may
-read meanwhile.
+Attribute values come in the declared order; series beyond `MOST_SERIES` count as `other`. One thread may read while
+another adds.
 """
 
 import asyncio
@@ -22,26 +22,26 @@ from typing import Any, TypeVar
 from groundwork.service.program import installed_version, loaded
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-"""Bounds of buckets for what mostly takes less than a minute."""
+"""Bucket bounds for durations that are mostly below a minute."""
 CONTENT_TYPE = "text/plain; version=0.0.4"
 MOST_SERIES = 200
 OTHER = "other"
 FRESH_S = 5.0
-"""How long an observation is good for: several readers at once ask once."""
+"""Lifetime of an observation: concurrent scrapes share it."""
 WITHIN_S = 2.0
-"""How long an observation may take; Prometheus itself gives a scrape 10 seconds."""
+"""Timeout of an observation; Prometheus itself gives a scrape 10 seconds."""
 _UNITS = {"s": "_seconds", "By": "_bytes", "1": "_ratio"}
 
 log = logging.getLogger(__name__)
 
 Attributes = tuple[str, ...]
-"""The values of one series, in the order of its instrument's names for them."""
+"""Attribute values of one series, in the order of the instrument's names."""
 Reading = float | Mapping[Attributes, float] | None
-"""One number, one of each series, or none."""
+"""One number, a number per series, or none."""
 
 
 class Instrument:
-    """`unit` is UCUM's: `s`, `By`, `1` (a part of one), or `{thing}`. `name` and `labels` are Prometheus' spelling,
+    """`unit` is of UCUM: `s`, `By`, `1` (a ratio), or `{thing}`. `name` and `labels` are spelled as in Prometheus,
     without the `_total` of a counter."""
 
     def __init__(self, name: str, text: str, unit: str, attributes: tuple[str, ...]) -> None:
@@ -52,7 +52,7 @@ class Instrument:
         self._values: dict[Attributes, Any] = {}
 
     def collect(self) -> Iterable[Any]:
-        """One family of prometheus-client."""
+        """Called by prometheus-client."""
         made = loaded(f"prometheus_client.metrics_core:{type(self).__name__}MetricFamily")
         family = made(self.name, self._text, labels=self.labels)
         for series, value in tuple(self._values.items()):
@@ -71,17 +71,17 @@ class Counter(Instrument):
 
 class Gauge(Instrument):
     def show(self, found: Reading) -> None:
-        """Shows all its series as they stand now: one that is left out is gone."""
+        """Replaces all series."""
         self._values = dict(found) if isinstance(found, Mapping) else {} if found is None else {(): found}
 
 
 class Histogram(Instrument):
-    """Of each series it keeps how many values were in each bucket and beyond the last one, and the sum of all."""
+    """Keeps per series the count of each bucket, of values beyond the last one, and the sum."""
 
     bounds: tuple[float, ...] = SECONDS
 
     def record(self, value: float, *attributes: str) -> None:
-        """One value; below zero counts as zero, for clocks of two machines may differ."""
+        """Negative values count as zero: clocks of two machines may differ."""
         spread, value = self._values.get(attributes) or self.begin(attributes), max(0.0, value)
         spread[bisect_left(self.bounds, value)] += 1
         spread[-1] += value
@@ -119,7 +119,7 @@ class Instruments:
         attributes: tuple[str, ...] = (),
         known: Iterable[Attributes] = (),
     ) -> Counter:
-        """`known`: series that are there from the start, at zero, so that the first event is seen as a change."""
+        """`known`: series that start at zero, so that the first event shows as a change."""
         counter = self._added(Counter(name, text, unit, attributes))
         for series in known if attributes else [()]:
             counter.add(*series, by=0.0)
@@ -137,7 +137,7 @@ class Instruments:
         attributes: tuple[str, ...] = (),
         bounds: tuple[float, ...] = SECONDS,
     ) -> Histogram:
-        """`bounds`: the upper ends of its buckets, ascending."""
+        """`bounds`: ascending upper bounds of the buckets."""
         histogram = self._added(Histogram(name, text, unit, attributes))
         histogram.bounds = bounds
         if not attributes:
@@ -145,7 +145,7 @@ class Instruments:
         return histogram
 
     def observe(self, read: Callable[[], Awaitable[None]], *gauges: Gauge) -> None:
-        """Calls `read` to show `gauges` before they are read. Where it fails or takes too long they show nothing."""
+        """Calls `read`, which sets `gauges`, before a scrape. If it fails or times out, they are empty."""
         self._observations.append((read, gauges))
 
     def level(
@@ -157,7 +157,7 @@ class Instruments:
         unit: str = "",
         attributes: tuple[str, ...] = (),
     ) -> None:
-        """Adds a gauge that calls `read` before it is read."""
+        """Adds a gauge that calls `read` before a scrape."""
         gauge = self.gauge(name, text, unit=unit, attributes=attributes)
 
         async def look() -> None:
@@ -167,7 +167,7 @@ class Instruments:
         self.observe(look, gauge)
 
     async def exposed(self, service: str) -> bytes:
-        """The text of /metrics, in the format CONTENT_TYPE; another thread writes it."""
+        """Body of /metrics, of CONTENT_TYPE, rendered in another thread."""
         async with self._reading:
             if time.monotonic() - self._read_at > FRESH_S:
                 await asyncio.gather(*(_observe(*one) for one in self._observations))
@@ -193,7 +193,7 @@ async def _observe(read: Callable[[], Awaitable[None]], gauges: Iterable[Gauge])
     try:
         async with asyncio.timeout(WITHIN_S):
             await read()
-    except Exception as error:  # noqa: BLE001 - it is told elsewhere, and the others are to be read
+    except Exception as error:  # noqa: BLE001 - it is reported elsewhere, and the others are still read
         log.debug("cannot be observed: %r", error)
         for gauge in gauges:
             gauge.show(None)

@@ -1,7 +1,6 @@
 """Sends spans by OTLP over HTTP. Imports the SDK, and sets no global provider.
 
-A receiver is reached without proxy and ~/.netrc of the environment; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES
-have the last word on the resource.
+Ignores proxies and ~/.netrc of the environment; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES override the resource.
 """
 
 import logging
@@ -19,7 +18,7 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode,
 
 from groundwork.service.json_log import Outage
 from groundwork.service.program import installed_version
-from groundwork.telemetry.settings import Receiver
+from groundwork.telemetry.settings import TraceReceiver
 from groundwork.telemetry.span import Span
 
 _CERTIFICATES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
@@ -29,17 +28,17 @@ _FINE = Status(StatusCode.UNSET)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 MOMENT = 3 * _MICROSECOND
-"""The length of a span that was told without one. Jaeger takes one without a length for faulty, and one that lies
-outside of the span it belongs to for one of a wrong clock, unless it is the longer of the two."""
+"""Duration of a span without one. Jaeger takes a span without duration for faulty, and one outside of its parent for
+one of a wrong clock, unless it is the longer of the two."""
 
 log = logging.getLogger(__name__)
 
 
 class SpanSender(logging.Handler):
-    """Sends batches of spans; the caller waits. An outage of the receiver is told once: what its exporter logs of a
-    batch first is the reason."""
+    """Sends batches of spans synchronously. Logs an outage of the receiver once; its reason is the first message that
+    the exporter logs for a batch."""
 
-    def __init__(self, receiver: Receiver, service: str) -> None:
+    def __init__(self, receiver: TraceReceiver, service: str) -> None:
         super().__init__(logging.WARNING)
         ours = Resource({SERVICE_NAME: service, SERVICE_VERSION: installed_version()})
         self._resource = ours.merge(OTELResourceDetector().detect())
@@ -58,12 +57,12 @@ class SpanSender(logging.Handler):
         self._why = self._why or record.getMessage()
 
     def send(self, spans: Sequence[Span]) -> bool:
-        """Whether the receiver took them. It is tried again meanwhile, up to OTEL_EXPORTER_OTLP_TIMEOUT (10 s)."""
+        """True if the receiver took them. Retries for up to OTEL_EXPORTER_OTLP_TIMEOUT (10 s)."""
         taken = self._exporter.export([made(span, self._resource) for span in spans]) is SpanExportResult.SUCCESS
         if taken:
             self._outage.over()
         else:
-            self._outage.goes_on(self._why or "no answer")
+            self._outage.continues(self._why or "no answer")
         self._why = ""
         return taken
 

@@ -1,7 +1,7 @@
-"""The section `telemetry:` of both services: where traces go. The standard variables have the last word.
+"""Settings section `telemetry:` of both services: receiver of traces, and sampling. The standard variables override it.
 
-Spoken is `http/protobuf` alone (https://opentelemetry.io/docs/specs/otel/protocol/exporter/). Sampling is decided by
-the lower 64 bits of the trace id, as the SDK does, so that all services decide alike. Imports nothing of OpenTelemetry.
+The protocol is `http/protobuf` (https://opentelemetry.io/docs/specs/otel/protocol/exporter/). Sampling depends on the
+lower 64 bits of the trace id, as in the SDK, so that all services decide alike. Imports nothing of OpenTelemetry.
 """
 
 import os
@@ -24,8 +24,8 @@ _OTLP = "OTEL_EXPORTER_OTLP_"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Receiver:
-    """Who takes traces by OTLP over HTTP. `url` is the whole address, `headers` (names in lower case) are secret."""
+class TraceReceiver:
+    """`url` is the whole address; `headers` (names in lower case) are secret."""
 
     url: str = field(repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -33,12 +33,12 @@ class Receiver:
 
     @property
     def address(self) -> str:
-        """For people: without a login, and without a query, in which some receivers take a key."""
+        """Address without login and query, in which some receivers take a key."""
         return without_login(self.url).partition("?")[0]
 
 
 class TelemetrySettings(Section):
-    """Without an endpoint, here or in the environment, nothing is sent."""
+    """Nothing is sent without an endpoint, here or in the environment."""
 
     endpoint: Endpoint | None = Field(None, repr=False)
     headers: Secret | None = None
@@ -46,8 +46,8 @@ class TelemetrySettings(Section):
     proxy: Proxy | None = Field(None, repr=False)
     content: bool = False
 
-    def receiver(self, environ: Mapping[str, str] = os.environ) -> Receiver | None:
-        """None for nowhere. Raises Misconfigured where a key would go unencrypted."""
+    def receiver(self, environ: Mapping[str, str] = os.environ) -> TraceReceiver | None:
+        """Raises Misconfigured where a key would go unencrypted."""
         found = self._receiver(environ)
         if found and found.headers and not (self.allow_http_nonloopback or keeps_secrets(found.url)):
             why = "its headers, which may hold a key, would go over plain http to another machine"
@@ -55,8 +55,8 @@ class TelemetrySettings(Section):
             raise Misconfigured(f"traces are to be sent to {found.address}: {why}: {remedy}")
         return found
 
-    def _receiver(self, environ: Mapping[str, str]) -> Receiver | None:
-        """An address for traces is taken as it is; a base is completed (the specification of the exporter)."""
+    def _receiver(self, environ: Mapping[str, str]) -> TraceReceiver | None:
+        """An endpoint for traces is taken as it is; a base is completed (specification of the exporter)."""
         whole, base = environ.get(f"{_OTLP}TRACES_ENDPOINT"), environ.get(f"{_OTLP}ENDPOINT") or self.endpoint
         url = whole or (f"{base.removesuffix('/')}/v1/traces" if base else "")
         is_off = ("OTEL_SDK_DISABLED", "true"), ("OTEL_TRACES_EXPORTER", "none")
@@ -64,7 +64,7 @@ class TelemetrySettings(Section):
             return None
         own = _parsed(self.headers.get_secret_value()) if self.headers else {}
         theirs = environ.get(f"{_OTLP}TRACES_HEADERS") or environ.get(f"{_OTLP}HEADERS", "")
-        return Receiver(url=url, headers=own | _parsed(theirs), proxy=self.proxy)
+        return TraceReceiver(url=url, headers=own | _parsed(theirs), proxy=self.proxy)
 
     def secrets(self, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
         if (to := self._receiver(environ)) is None:
@@ -79,19 +79,19 @@ def _parsed(text: str) -> dict[str, str]:
 
 
 def latest_gen_ai(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether the GenAI conventions' names are those of semantic-conventions-genai 0.1, the successor of 1.41."""
+    """True for the names of semantic-conventions-genai 0.1, the successor of 1.41."""
     chosen = environ.get("OTEL_SEMCONV_STABILITY_OPT_IN", "").split(",")
     return "gen_ai_latest_experimental" in map(str.strip, chosen)
 
 
-Keeps = Callable[[str], bool]
-"""Whether the trace with this id (32 hex digits) is kept."""
+Sampler = Callable[[str], bool]
+"""True if the trace with this id (32 hex digits) is kept."""
 
 _SHARES = {"always_on": "1", "always_off": "0"}
 
 
-def sampler(environ: Mapping[str, str] = os.environ) -> Keeps:
-    """By the environment; what it does not say, or cannot be read, keeps every trace."""
+def sampler(environ: Mapping[str, str] = os.environ) -> Sampler:
+    """Sampler of the environment; keeps every trace if that has none or an invalid one."""
     name = environ.get("OTEL_TRACES_SAMPLER", "always_on").strip().lower().removeprefix("parentbased_")
     said = environ.get("OTEL_TRACES_SAMPLER_ARG", "") if name == "traceidratio" else _SHARES.get(name, "1")
     try:

@@ -1,4 +1,4 @@
-"""A span as data, told when it is over; `traces` sends it. Ids are hex digits: 32 of a trace, 16 of a span."""
+"""A finished span as data. Ids are hex digits: 32 of a trace, 16 of a span."""
 
 import hashlib
 import re
@@ -17,7 +17,7 @@ _SAMPLED = 1
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """A place in a trace, such as a message brings along."""
+    """Position in a trace, as a message carries it."""
 
     trace_id: str
     span_id: str
@@ -26,7 +26,7 @@ class Context:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """One span that has ended. `error` describes a failure; None is none."""
+    """`error` describes a failure; None for success."""
 
     trace_id: str
     span_id: str
@@ -41,12 +41,12 @@ class Span:
 
 
 def span_id(name: str) -> str:
-    """The id of the span with this unique readable name: the same whenever it is told."""
+    """Id of the span with this unique name: the same whenever it is sent."""
     return hashlib.sha256(name.encode()).hexdigest()[:16]
 
 
 def context_of(traceparent: str | None) -> Context | None:
-    """The place that a `traceparent` names; None for one that is not of the W3C form, which is to be ignored."""
+    """Context of a W3C `traceparent`; None if it is invalid, and must be ignored."""
     found = _TRACEPARENT.fullmatch(traceparent or "")
     if not found:
         return None

@@ -15,8 +15,8 @@ from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.lease import Lease, Owner, Role, hold_lease
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Misconfigured
-from groundwork.service.foundations import Ground
 from groundwork.service.keys import KeyRing
+from groundwork.service.startup import ServiceContext
 from schemas import subjects
 from tests.cli.doctor_findings import configured, found
 from tests.cli.invoke import Called, called
@@ -74,7 +74,7 @@ async def test_runs_of_every_state_go_into_the_stream_and_back_as_they_were_and_
     await lease.acquire()
     with pytest.raises(Misconfigured, match=r"were exported to be moved: set agent\.store"):
         async with open_store(
-            loaded, Ground(link=link, lease=lease, predecessor=None, folder=loaded.store), lambda _: None
+            loaded, ServiceContext(link=link, lease=lease, predecessor=None, folder=loaded.store), lambda _: None
         ):
             pass
     await lease.release()

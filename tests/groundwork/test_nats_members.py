@@ -15,8 +15,8 @@ from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings
 from groundwork.nats.topology import Topology, key_value_bucket, object_bucket, set_up
 from groundwork.service.errors import Misconfigured
-from groundwork.service.foundations import joined, refuse_members
 from groundwork.service.machine import uptime
+from groundwork.service.startup import member_lease, refuse_members
 from tests.kit.bus import a_consumer, a_stream
 from tests.kit.consumer import Seen, consuming
 from tests.kit.waiting import until
@@ -170,7 +170,7 @@ async def test_a_bus_that_lost_its_newest_records_does_not_cost_the_owner_its_le
 
 
 async def test_the_whole_role_is_refused_to_one_while_others_share_it_and_the_other_way_round(bus: NatsLink) -> None:
-    async with joined(bus, ROLE, owner("a")):
+    async with member_lease(bus, ROLE, owner("a")):
         assert not bus.exclusive  # what others have in hand is not asked back
         with pytest.raises(Misconfigured, match="store is shared"):
             await refuse_members(bus, ROLE)
@@ -179,19 +179,19 @@ async def test_the_whole_role_is_refused_to_one_while_others_share_it_and_the_ot
     whole = lease(bus, "one")
     await whole.acquire()
     with pytest.raises(BaseExceptionGroup) as refused:
-        async with joined(bus, ROLE, owner("b")):
+        async with member_lease(bus, ROLE, owner("b")):
             pytest.fail("one process has the whole role")
     assert refused.value.subgroup(Misconfigured)
 
 
 async def test_a_member_does_not_take_itself_for_alone(bus: NatsLink) -> None:
-    async with joined(bus, ROLE, owner("a")):
+    async with member_lease(bus, ROLE, owner("a")):
         assert not bus.exclusive
 
 
 async def test_a_member_whose_record_is_taken_from_it_ends_and_may_join_anew(bus: NatsLink) -> None:
     async def stay() -> None:
-        async with joined(bus, ROLE, owner("a")):
+        async with member_lease(bus, ROLE, owner("a")):
             await asyncio.Event().wait()
 
     async def has_joined() -> bool:

@@ -5,7 +5,7 @@ import signal
 import subprocess
 from pathlib import Path
 
-from groundwork.service.process import tied_to_us
+from groundwork.service.process import ending_with_us
 from tests.kit.waiting import until
 
 ENDS_WITHIN_S = 30.0
@@ -35,7 +35,7 @@ class Process:
         """Returns before it is ready."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as output:
-            command = tied_to_us(list(self._command))
+            command = ending_with_us(list(self._command))
             self._process = subprocess.Popen(
                 command, stdout=output, stderr=output, start_new_session=True, cwd=self.code
             )

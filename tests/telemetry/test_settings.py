@@ -4,7 +4,7 @@ import pytest
 from pydantic import SecretStr
 
 from groundwork.service.errors import Misconfigured
-from groundwork.telemetry.settings import Receiver, TelemetrySettings
+from groundwork.telemetry.settings import TelemetrySettings, TraceReceiver
 
 HERE = "http://127.0.0.1:4318"
 CONFIGURED = TelemetrySettings(endpoint=HERE, headers=SecretStr("Authorization=Bearer%20of-ours,x-team=a"))
@@ -53,5 +53,5 @@ def test_headers_and_logins_are_secrets_wherever_they_come_from() -> None:
     assert "of-" not in repr(receiver)
 
 
-def url(receiver: Receiver | None) -> str:
+def url(receiver: TraceReceiver | None) -> str:
     return receiver.url if receiver else ""

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from groundwork.telemetry.sending import SpanSender
-from groundwork.telemetry.settings import Receiver
+from groundwork.telemetry.settings import TraceReceiver
 from groundwork.telemetry.span import Context, Span, context_of, span_id
 from tests.kit.otlp import receiving
 
@@ -34,7 +34,7 @@ def test_a_span_arrives_as_it_was_told_with_the_receivers_headers_and_past_the_p
     for name in ("NO_PROXY", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
     with receiving() as otlp:
-        receiver = Receiver(url=f"{otlp.url}/v1/traces", headers={"authorization": "Bearer of-ours"})
+        receiver = TraceReceiver(url=f"{otlp.url}/v1/traces", headers={"authorization": "Bearer of-ours"})
         sender = SpanSender(receiver, "ductile-gateway")
         assert sender.send([SPAN])
         (span,) = otlp.trace(TRACE).spans

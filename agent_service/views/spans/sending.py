@@ -24,7 +24,7 @@ from agent_service.trust.identity import trace_id
 from agent_service.views.spans.trace import Content, spans_since_rest
 from groundwork.service import store_folder
 from groundwork.service.machine import in_daemon_thread, utc_now
-from groundwork.telemetry.settings import Keeps
+from groundwork.telemetry.settings import Sampler
 from groundwork.telemetry.span import Span
 
 MAX_QUEUED = 16_384
@@ -80,7 +80,7 @@ class TraceMark:
 
 class Traces:
     def __init__(
-        self, store: TraceSource, send: Send, mark: TraceMark, *, keeps: Keeps, content: Content | None
+        self, store: TraceSource, send: Send, mark: TraceMark, *, keeps: Sampler, content: Content | None
     ) -> None:
         self._store = store
         self._send = send

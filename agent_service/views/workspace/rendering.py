@@ -244,7 +244,7 @@ class Folders:
         except (ValueError, Unsafe) as error:
             log.error("files of a run are not written, given up", extra={"run_id": run_id, "why": repr(error)})  # noqa: TRY400 # no fault of this program
         except Exception as error:  # noqa: BLE001 - the other runs are rendered all the same
-            self._outage.goes_on(repr(error))
+            self._outage.continues(repr(error))
             self._enqueue_later(run_id)
         else:
             self._outage.over()

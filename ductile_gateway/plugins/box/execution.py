@@ -52,7 +52,7 @@ class PreparedBox:
             boundaries.enter_view(read=order.read, write=write, frozen=order.frozen, closed=closed, room_mb=room_mb)
             process.hide_memory()
             self._temporary = _used()
-        process.limit_capabilities()
+        process.drop_bounding_set()
         if order.landlock:
             self.ruleset = boundaries.prepare_landlock(
                 order.read, (*write, *(boundaries.TEMPORARY if order.view else ()))
@@ -105,9 +105,9 @@ def _enter(box: PreparedBox, record: int, guard: int) -> None:
         os.setuid(order.user.uid)
     if os.getuid() == 0 or order.view:
         process.drop_capabilities()
-    process.gain_nothing()
+    process.forbid_new_privileges()
     if box.ruleset is not None:
         boundaries.enter_landlock(box.ruleset)
-    process.die_with(guard)
+    process.die_with_parent(guard)
     os.closerange(3, record)
     os.closerange(record + 1, os.sysconf("SC_OPEN_MAX"))

@@ -45,7 +45,7 @@ def serve(order: Order, line: socket.socket) -> NoReturn:
 
 
 def _serve(order: Order, line: socket.socket) -> None:
-    process.take_in_orphans()
+    process.become_subreaper()
     woken = woken_by_signals()
     box = PreparedBox(order)
     while call := _next_call(line):

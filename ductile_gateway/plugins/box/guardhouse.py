@@ -24,7 +24,7 @@ PAUSE_S = 0.001
 
 def main() -> None:
     process.hide_memory()
-    process.take_in_orphans()
+    process.become_subreaper()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: it is for the gateway
     with socket.socket(fileno=0) as gateway:
         _Guardhouse(gateway).run()

@@ -1,7 +1,7 @@
-"""What a service stands on: a bus that is its own, or shared, and its store's folder, for this process alone.
+"""Start of a service: the connection, the lease on its role, and the folder of its store, locked for this process.
 
-The store's lock comes before the lease, for a store may take its own lease over from a dead process. With take-over the
-lease comes first: it makes the other process end, and its lock is waited for.
+The store is locked before the lease is asked for, because a store may take its own lease over from a dead process. With
+take-over the lease comes first: it makes the other process end, and its lock is waited for.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ LOOK_S = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ground:
+class ServiceContext:
     """`predecessor`: the owner before, with another store. `folder`: this process's files."""
 
     link: NatsLink
@@ -32,7 +32,7 @@ class Ground:
 
 
 @contextlib.asynccontextmanager
-async def laid(
+async def service_context(
     role: Role,
     nats: NatsSettings,
     store: Path,
@@ -43,36 +43,36 @@ async def laid(
     take_over: bool,
     lease_s: float,
     hand_over_s: float = HAND_OVER_S,
-) -> AsyncIterator[Ground]:
-    """`store`: a folder, made if absent; of several that are `shared`, each has one of its own in it. `check` raises
-    Misconfigured for an unusable bus. `take_over`: end the owner, and wait `hand_over_s` for what it leaves. Raises
-    Failure; and LeaseLost, in an ExceptionGroup."""
+) -> AsyncIterator[ServiceContext]:
+    """`store`: a folder, created if absent; with `shared`, each process has one of its own in it. `check` raises
+    Misconfigured for an unusable bus. `take_over`: end the owner, and wait `hand_over_s` for its lock. Raises Failure;
+    and LeaseLost, in an ExceptionGroup."""
     folder, before = store, None
-    async with contextlib.AsyncExitStack() as ours:
+    async with contextlib.AsyncExitStack() as stack:
         try:
             link = await connect(nats, name=name)
         except Failure as error:
             raise type(error)(f"{error}. Start one with `agentic dev`, or set `nats.urls`") from error
-        ours.push_async_callback(link.close)
+        stack.push_async_callback(link.close)
         await check(link)
         with _usable(role, store):
             if shared:
-                folder = ours.enter_context(claimed(store))
+                folder = stack.enter_context(claimed(store))
             elif not take_over:
-                await ours.enter_async_context(locked(folder, within_s=0.0))
+                await stack.enter_async_context(locked(folder, within_s=0.0))
             owner = Owner.here(folder, ttl_s=lease_s)
         if shared:
-            lease = await ours.enter_async_context(joined(link, role, owner))
+            lease = await stack.enter_async_context(member_lease(link, role, owner))
         else:
             await refuse_members(link, role)
             lease = Lease(link, role, owner)
-            before = await ours.enter_async_context(hold_lease(lease, link, take_over=take_over))
+            before = await stack.enter_async_context(hold_lease(lease, link, take_over=take_over))
             link.exclusive = True
         if take_over and not shared:
             with _usable(role, store):
-                await ours.enter_async_context(locked(folder, within_s=hand_over_s))
+                await stack.enter_async_context(locked(folder, within_s=hand_over_s))
         is_another = before is not None and before.owner.holder != owner.holder
-        yield Ground(link=link, lease=lease, predecessor=before if is_another else None, folder=folder)
+        yield ServiceContext(link=link, lease=lease, predecessor=before if is_another else None, folder=folder)
 
 
 @contextlib.contextmanager
@@ -85,7 +85,7 @@ def _usable(role: Role, store: Path) -> Iterator[None]:
 
 
 async def refuse_members(link: NatsLink, role: Role) -> None:
-    """For a process that wants the whole role. Raises Misconfigured where others share it, and TryAgain."""
+    """Raises Misconfigured while members share the role, and TryAgain."""
     for record in await read_member_leases(link, role):
         if not record.free:
             raise Misconfigured(
@@ -95,23 +95,23 @@ async def refuse_members(link: NatsLink, role: Role) -> None:
 
 
 @contextlib.asynccontextmanager
-async def joined(link: NatsLink, role: Role, owner: Owner) -> AsyncIterator[Lease]:
-    """Nothing leaves by `link` without this lease. Raises TryAgain, Misconfigured where a process has the whole role;
-    and LeaseLost, in an ExceptionGroup."""
+async def member_lease(link: NatsLink, role: Role, owner: Owner) -> AsyncIterator[Lease]:
+    """Publishes nothing by `link` without this lease. Raises TryAgain, Misconfigured where one process has the whole
+    role; and LeaseLost, in an ExceptionGroup."""
     lease = Lease(link, role.member(owner.holder), owner)
     async with hold_lease(lease, link):
-        alone = await read_lease(link, role)
-        if alone and not alone.free:
+        sole = await read_lease(link, role)
+        if sole and not sole.free:
             raise Misconfigured(
-                f"this bus has {role} that shares nothing: {alone.owner}. Stop it, and move what it "
+                f"this bus has {role} that shares nothing: {sole.owner}. Stop it, and move what it "
                 "keeps: docs/OPERATIONS.md, From one agent to several; or stay with it"
             )
         yield lease
 
 
 @contextlib.contextmanager
-def store_at_rest(store: Path) -> Iterator[None]:
-    """For a command: no service begins in the folder inside. Raises Misconfigured while one is there."""
+def stopped_store(store: Path) -> Iterator[None]:
+    """Locks the store of a stopped service for a command. Raises Misconfigured while the service runs."""
     with contextlib.ExitStack() as held:
         try:
             store_folder.closed(store)
@@ -122,8 +122,8 @@ def store_at_rest(store: Path) -> Iterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def bus_at_hand(nats: NatsSettings, name: str) -> AsyncIterator[NatsLink]:
-    """For a command of that name."""
+async def connected(nats: NatsSettings, name: str) -> AsyncIterator[NatsLink]:
+    """Connection of a command."""
     link = await connect(nats, name=name, timeout_s=CONNECT_WITHIN_S)
     try:
         yield link
@@ -131,13 +131,15 @@ async def bus_at_hand(nats: NatsSettings, name: str) -> AsyncIterator[NatsLink]:
         await link.close()
 
 
-async def refuse_at_work(link: NatsLink, role: Role, *, stop: str = "") -> None:
-    """Raises Misconfigured where a process renews its lease; the leases of dead ones must lapse. `stop`: by which
-    command processes of the role are stopped."""
+async def refuse_running(link: NatsLink, role: Role, *, stop: str = "") -> None:
+    """Waits until the leases of dead processes lapse. Raises Misconfigured where a process renews its lease. `stop`:
+    command that stops the processes of the role."""
     seen: dict[str, int] = {}
-    while living := [
-        one for one in [await read_lease(link, role), *await read_member_leases(link, role)] if one and not one.free
-    ]:
+    while True:
+        records = [await read_lease(link, role), *await read_member_leases(link, role)]
+        living = [one for one in records if one and not one.free]
+        if not living:
+            return
         if renewed := [one.owner for one in living if seen.setdefault(one.owner.holder, one.seq) != one.seq]:
             told = f"{role.key}s are at work: {'; '.join(map(str, renewed))}"
             raise Misconfigured(f"{told}. Stop them all{stop and f' (`{stop}`)'}, then run this again")

@@ -1,4 +1,4 @@
-"""Fixtures of these tests, by name."""
+"""Fixtures for tests of the API."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -17,21 +17,21 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
 
 @pytest.fixture
 async def client(house: House) -> AsyncIterator[httpx2.AsyncClient]:
-    """A caller in process who may do everything."""
+    """In-process client with all scopes."""
     async with house.client() as client:
         yield client
 
 
 @pytest.fixture
 async def port(house: House) -> AsyncIterator[int]:
-    """Where the house answers over a real socket."""
+    """Port of the house on a real socket."""
     async with serving(house.app) as port:
         yield port
 
 
 @pytest.fixture
 async def over_http(port: int) -> AsyncIterator[httpx2.AsyncClient]:
-    """A caller over a real socket who may do everything."""
+    """Client over a real socket with all scopes."""
     url = f"http://127.0.0.1:{port}"
     async with httpx2.AsyncClient(base_url=url, headers=bearer("admin"), trust_env=False) as client:
         yield client

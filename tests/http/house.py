@@ -1,6 +1,6 @@
-"""The kit of this room: an agent behind its API, with a real store and the real desk.
+"""An agent behind its API, with a real store and the real intake.
 
-Nothing is sent anywhere: an accepted run rests, no message is on the bus, and no gateway answers.
+Nothing is sent: an accepted run rests, the bus is empty, and no gateway answers.
 """
 
 import asyncio
@@ -84,9 +84,9 @@ TOKENS: Mapping[str, frozenset[Scope]] = {
 
 
 class Outside:
-    """Whom the agent asks: the bus hears and says nothing, the model is away, and no gateway or executor is there.
+    """Dependencies of the agent: a silent bus, an unavailable model, no gateway and no executor.
 
-    Nothing is ever sent to the places in `refused`.
+    `refused` has callback addresses with their flaws.
     """
 
     def __init__(self) -> None:
@@ -116,7 +116,7 @@ class Outside:
 
 
 class MoodyArchive:
-    """The store's archive, which can be away."""
+    """A store that can be unavailable."""
 
     def __init__(self, archive: RunStore) -> None:
         self.away = False
@@ -129,7 +129,7 @@ class MoodyArchive:
 
 
 class Nowhere:
-    """A bus without messages, which keeps what it was asked."""
+    """A bus without messages; records the questions."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, str]] = []
@@ -142,7 +142,7 @@ class Nowhere:
 
 @dataclass(slots=True)
 class House:
-    """`wrong` is what /readyz finds."""
+    """`wrong` holds the troubles that /readyz finds."""
 
     app: FastAPI
     rooms: tuple[object, ...]
@@ -157,25 +157,25 @@ class House:
     wrong: dict[str, str] = field(default_factory=dict)
 
     def client(self, who: str | None = "admin", **more: Any) -> httpx2.AsyncClient:
-        """A caller in process."""
+        """In-process client."""
         transport = httpx2.ASGITransport(app=self.app, raise_app_exceptions=False)
         return httpx2.AsyncClient(transport=transport, base_url=f"http://{HOST}", headers=bearer(who), **more)
 
     def table(self) -> dict[tuple[str, str], APIRoute]:
-        """Every route, by method and path."""
+        """All routes as method and path."""
         routes = [route for route in self.app.routes if isinstance(route, APIRoute)]
         assert len(routes) == len(self.app.routes) - 2, "a route that is no call, nor the page"
         return {(method, route.path): route for route in routes for method in route.methods or ()}
 
     async def play(self, commits: Sequence[Commit]) -> str:
-        """Let a run happen here; returns its id."""
+        """Commits the events here; returns the run id."""
         for commit in commits:
             await self.elsewhere([commit])
             self.feed.announce(commit)
         return commits[0].entry.run_id
 
     async def overhear(self, commits: Sequence[Commit]) -> None:
-        """Let it happen in another process, of which this one hears."""
+        """Commits in another process, which this one is told of."""
         for commit in commits:
             await self.elsewhere([commit])
             state, position = commit.state, self.archive.newest()
@@ -183,7 +183,7 @@ class House:
             self.feed.announce(RemoteCommit(seq=state.version, position=position, status=state.status, **who))  # type: ignore[arg-type] # texts
 
     async def elsewhere(self, commits: Sequence[Commit]) -> None:
-        """Let it happen in another process, of which this one hears nothing."""
+        """Commits in another process, which this one is not told of."""
         for commit in commits:
             await (self.store.commit(commit) if commit.entry.seq > 1 else self.store.accept(commit, DIGEST))
 
@@ -220,7 +220,7 @@ def secret(who: str) -> str:
 async def open_house(
     folder: Path, *, tokens: tuple[TokenSettings, ...] | None = None, max_queued: int = 1000
 ) -> AsyncIterator[House]:
-    """Everything; without `tokens`, those of TOKENS are known."""
+    """The whole agent; `tokens` default to TOKENS."""
     async with RunStore.open(folder / "store") as store, asyncio.TaskGroup() as group:
         clock, kill_switch, outside = FakeClock(), KillSwitch(), Outside()
         archive: Any = MoodyArchive(store)
@@ -286,7 +286,7 @@ async def open_house(
 async def serving(
     app: ASGIApp, *, send_buffer: int | None = None, protocol: type[BoundedProtocol] = BoundedProtocol
 ) -> AsyncIterator[int]:
-    """A real server on a free port, as the agent runs it. `send_buffer` is the kernel's, in bytes."""
+    """A real server on a free port, as the agent runs it. `send_buffer`: bytes of the kernel's buffer."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         if send_buffer is not None:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
@@ -310,7 +310,7 @@ QUESTION = AskPerson(question="Which sensor is meant?", choices=("hall", "cellar
 
 
 def planned(decision: Decision, number: int = 1) -> Sequence[Commit]:
-    """A run whose model came to that: Plan(action=LETTER) waits for an approval, QUESTION for an answer."""
+    """A run with that decision: Plan(action=LETTER) waits for an approval, QUESTION for an answer."""
     first = accepted(number)
     begun = after(first, RunStarted(at=first.entry.at + SECOND, skills=(SEARCH, MAIL)))
     framed = replied(begun, FRAMING)
@@ -318,7 +318,7 @@ def planned(decision: Decision, number: int = 1) -> Sequence[Commit]:
 
 
 def with_a_letter(number: int = 1) -> Sequence[Commit]:
-    """It wants to send a mail, which a person must allow."""
+    """A run that waits for the approval of a mail."""
     return planned(Plan(action=LETTER), number)
 
 
@@ -327,7 +327,7 @@ def with_a_question(number: int = 1) -> Sequence[Commit]:
 
 
 def stopped(number: int = 1, remedy: Any = "escalate", error_class: str = "model_refused") -> Sequence[Commit]:
-    """Its model does not answer: it has escalated, or is paused."""
+    """A run without model replies, escalated or paused."""
     begun = started(accepted(number))
     at = NOON + number * SECOND
     away = ModelUnavailable(at=at, call=1, remedy=remedy, error_class=error_class, message="no answer")

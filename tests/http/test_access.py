@@ -1,4 +1,4 @@
-"""Who may call what: every operation with every token, in every shape of a token, from every place."""
+"""Access: every operation with every token, token shape and origin."""
 
 from hashlib import sha256
 from pathlib import Path
@@ -28,7 +28,7 @@ BODIES = {
 
 
 class Uncompared(str):
-    """A digest that whoever guesses by time would like to see compared letter by letter."""
+    """A digest that must be compared in constant time."""
 
     __slots__ = ()
 
@@ -39,8 +39,6 @@ class Uncompared(str):
 
 
 class Guessed(TokenSettings):
-    """Inherits for its digest."""
-
     def digest(self) -> str:
         return Uncompared(super().digest())
 

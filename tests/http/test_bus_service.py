@@ -1,4 +1,4 @@
-"""The same calls over the bus, a NATS micro service on a real server; and who asked, over either, in the journal."""
+"""The operations as a NATS micro service on a real server; and the caller in the journal, over either transport."""
 
 import json
 import os
@@ -35,7 +35,7 @@ SECRET = os.urandom(8).hex()
 
 @pytest.fixture
 async def caller(nats_server: EmbeddedNats, link: NatsLink, house: House) -> AsyncIterator[Client]:
-    """Somebody on the bus, while the service answers there."""
+    """A client on the bus while the service runs."""
     service = await serve_on_bus(link, house.rooms)
     caller = await nats.connect(nats_server.url)
     yield caller
@@ -53,7 +53,7 @@ def error(answer: Msg) -> tuple[str, str]:
 
 
 async def who(house: House, run_id: str) -> list[str]:
-    """By entry of the run's journal."""
+    """Callers by entry of the journal."""
     events = [entry.decoded() for entry in await house.store.entries(run_id)]
     return [event.by for event in events if isinstance(event, WakeAccepted | CancelRequested | SignalReceived)]
 
@@ -125,7 +125,7 @@ async def test_the_service_can_be_found_and_says_what_it_takes(caller: Client) -
 async def test_over_the_bus_it_is_whom_nats_names_and_no_header_of_the_callers(
     tmp_path: Path, unused_port: int, house: House
 ) -> None:
-    """A server names users of other accounts, where the import says so, and strikes out what they say themselves."""
+    """A server names users of other accounts if the import says so, and removes such headers of their own."""
     theirs = {"service": {"account": "AGENT", "subject": f"{subjects.SERVICE_AGENT}.>"}}
     accounts = {
         "AGENT": {

@@ -1,4 +1,4 @@
-"""Files over HTTP: a run's own plain files and the page's, and nothing else of the disk; and runs that are gone."""
+"""Files over HTTP: plain files of the run and of the page, nothing else of the disk; and deleted runs."""
 
 import hashlib
 import os
@@ -26,7 +26,7 @@ FILES = {
 
 @pytest.fixture
 async def folder(house: House, tmp_path: Path) -> Path:
-    """The folder of run 1, with a plan and artifacts; run 2 goes on, and has a secret."""
+    """The folder of run 1, with a plan and artifacts; run 2 is live and has a secret."""
     await house.play(whole_run(1))
     await house.play([accepted(2), started(accepted(2))])
     house.workspace.write(RUN, FILES)
@@ -115,7 +115,7 @@ SAID: dict[str, Any] = {
 
 
 async def two_days_later(house: House) -> None:
-    """When all is done that the run asked for."""
+    """An instant after all work of the run."""
     house.store.mark_dispatched(RUN, house.store.version(RUN))
     house.store._write_dispatched()
     await house.store.database.write(lambda _: None)

@@ -1,4 +1,4 @@
-"""The OpenAPI document is valid, whole and true: what programs are generated from it can call the agent."""
+"""The OpenAPI document is valid and complete, and generated clients can call the agent."""
 
 import json
 from pathlib import Path
@@ -26,7 +26,7 @@ async def document(client: httpx2.AsyncClient) -> Json:
 
 
 def calls(document: Json) -> dict[str, Json]:
-    """Every call, by its name; no two have one."""
+    """Calls by operation id, which is unique."""
     listed = [call for methods in document["paths"].values() for call in methods.values()]
     named = {call["operationId"]: call for call in listed}
     assert len(named) == len(listed)

@@ -1,4 +1,4 @@
-"""The table of operations: a row and the method of its name are all that an operation needs."""
+"""The table of operations: a row and a method of its name make an operation."""
 
 import pytest
 from pydantic import BaseModel

@@ -1,4 +1,4 @@
-"""What waits for a person, and what a person says: approvals, answers, signals, dead letters."""
+"""The inbox, and decisions of people: approvals, answers, signals, dead letters."""
 
 import asyncio
 from typing import Any

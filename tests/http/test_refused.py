@@ -1,6 +1,6 @@
-"""What the careless and the hostile send: refused as a problem (RFC 9457) that names all that has to change.
+"""Faulty and hostile requests are refused as a problem (RFC 9457) that names every fault.
 
-Nothing of it is stored, and the next good request succeeds.
+Nothing is stored, and the next good request succeeds.
 """
 
 import json
@@ -25,7 +25,7 @@ OTHER = "0" * 32
 
 
 async def refusal(client: httpx2.AsyncClient, path: str, content: bytes, headers: dict[str, str] = AS_JSON) -> Any:
-    """What a POST is refused with: status, code and field."""
+    """Status, code and field of the refusal of a POST."""
     answer = await client.post(path, content=content, headers=headers)
     told = answer.json()
     assert (answer.headers["content-type"], told["status"]) == (MEDIA_TYPE, answer.status_code), answer.text
@@ -240,7 +240,7 @@ WITH_A_CANARY: list[tuple[str, str, bytes, dict[str, str]]] = [
 async def test_a_refusal_is_one_line_in_the_log_and_repeats_nothing(
     client: httpx2.AsyncClient, house: House, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """By its instance it is found there, with the token that was refused."""
+    """The log names its instance and the token."""
     caplog.set_level("INFO", logger="agent_service")
     for method, path, body, headers in WITH_A_CANARY:
         caplog.clear()

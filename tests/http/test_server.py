@@ -1,4 +1,4 @@
-"""The API behind a real server: what comes off the wire in no good order, and readers that do not read."""
+"""The API behind a real server: malformed requests, and readers that do not read."""
 
 import asyncio
 import json
@@ -95,8 +95,6 @@ async def test_a_head_that_is_too_large_is_refused_and_hung_up_on(port: int) -> 
 
 
 class Impatient(BoundedProtocol):
-    """Inherits for the setting only."""
-
     take_within_s = 0.2
 
 

@@ -1,4 +1,4 @@
-"""What the service says of itself: how it is, what it offers, why a run stands where it stands, and as it ends."""
+"""Operations on the service: health, tools, diagnosis, and shutdown."""
 
 import asyncio
 from collections.abc import Mapping
@@ -68,7 +68,7 @@ async def test_a_fault_of_ours_says_nothing_of_itself(house: House, tmp_path: Pa
 
 
 class Offered:
-    """Fills Skills; one of two executors is away."""
+    """Skills of two executors, one of which is silent."""
 
     async def catalog(self) -> Catalog:
         pin = ToolCommand(name="pin", tier="write", effect="external", approve="always")

@@ -31,7 +31,7 @@ def url(run: str) -> str:
 
 
 async def some(client: httpx2.AsyncClient, path: str, *, after: int | None = None, most: int = 1000) -> list[Event]:
-    """At most `most` events after that id; then the reader hangs up."""
+    """Up to `most` events after that id; then the reader disconnects."""
     told: list[Event] = []
     headers = {} if after is None else {"Last-Event-ID": str(after)}
     async with asyncio.timeout(WITHIN_S), client.stream("GET", path, headers=headers) as answer:

@@ -112,7 +112,7 @@ async def test_each_wake_is_counted_with_what_came_of_it(client: httpx2.AsyncCli
 
 @asynccontextmanager
 async def with_quota(folder: Path, **quota: Any) -> AsyncIterator[tuple[House, httpx2.AsyncClient]]:
-    """An agent whose token `waker` has that quota, and a client that calls with it."""
+    """An agent whose token `waker` has the quota, and a client with this token."""
     waker = TokenSettings(
         name="waker", scopes=frozenset({"wake"}), token=SecretStr(secret("waker")), quota=QuotaSettings(**quota)
     )

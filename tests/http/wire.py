@@ -1,4 +1,4 @@
-"""What goes over the wire: requests written by hand, as no well-bred client would send them, and event streams."""
+"""Raw requests that no client library would send, and event streams."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ HEAD = f"Host: 127.0.0.1\r\nAuthorization: Bearer {secret('admin')}\r\n"
 
 @dataclass(frozen=True, slots=True)
 class RawAnswer:
-    """What came back until the server closed the connection, or fell silent; `status` 0 for nothing."""
+    """Bytes received until the server closed or fell silent; `status` 0 for none."""
 
     text: str
     closed: bool
@@ -31,7 +31,6 @@ class RawAnswer:
 
 
 async def send(port: int, request: str | bytes, *, silence_s: float = 0.5) -> RawAnswer:
-    """Send the bytes and read what comes."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     received, closed = b"", False
     try:
@@ -50,7 +49,7 @@ async def send(port: int, request: str | bytes, *, silence_s: float = 0.5) -> Ra
 
 
 async def get(port: int, target: str, head: str = HEAD) -> RawAnswer:
-    """GET a target as it is written, without any client making it nicer."""
+    """GET a target byte for byte."""
     return await send(port, f"GET {target} HTTP/1.1\r\n{head}Connection: close\r\n\r\n")
 
 
@@ -62,7 +61,7 @@ class Event:
 
 
 async def events(answer: httpx2.Response) -> AsyncIterator[Event]:
-    """The events of a stream, each with exactly an id, a name and one line of data. Comments are left out."""
+    """Events of a stream, each with exactly an id, a name and one line of data; without comments."""
     fields: dict[str, str] = {}
     async for line in answer.aiter_lines():
         if line.startswith(":"):

@@ -1,4 +1,4 @@
-"""docs/OPERATIONS.md lists the metrics that services export; dashboard, alerts and questions read no others."""
+"""docs/OPERATIONS.md lists the exported metrics; dashboard, alerts and queries use no others."""
 
 import json
 import re
@@ -59,7 +59,7 @@ def of_the_gateway() -> Instruments:
 
 
 def of_the_agent() -> Instruments:
-    """All of the agent's instruments, without an agent to be asked."""
+    """All instruments of the agent, without an agent."""
     instruments = AgentMetrics("scripted").instruments
     nobody = cast("Any", None)
     observe_runs(instruments, nobody, nobody, FakeClock(), lambda: 0)
@@ -106,7 +106,7 @@ async def test_running_services_export_what_is_documented(tmp_path: Path) -> Non
 
 
 def queries() -> Iterator[str]:
-    """All that is asked of Prometheus, without the variables of Grafana."""
+    """Queries of Prometheus, without the variables of Grafana."""
     panels = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
     asked = [target["expr"] for panel in panels for target in panel["targets"]]
     asked += [one["expr"] for one in DASHBOARD["annotations"]["list"]]
@@ -138,7 +138,7 @@ def metrics_in(query: str) -> list[str]:
 
 
 def labels_in(query: str) -> set[str]:
-    """The labels that a query tells apart, but for those that Prometheus itself gives."""
+    """Labels in a query, without those of Prometheus itself."""
     told = [*_BY.findall(query), *_MATCHERS.findall(query)]
     names = {name for text in told for name in re.findall(r"([a-z_]+)\s*(?:[=!]~?|[,)])", text)}
     return names - {"job", "instance", "le"}

@@ -1,1 +1,1 @@
-"""Tests of what people see of a run: its pages, its folder, its views."""
+"""Tests of the views of a run: history, pages, folder, traces."""

@@ -1,4 +1,4 @@
-"""A workspace of its own for every test."""
+"""A workspace per test."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Journals of runs, one per ability, decided by the core: what the golden histories tell and what is measured."""
+"""Journals of runs, one per ability, decided by the core; for golden histories and measurements."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -62,21 +62,21 @@ READS = (wake(parallel_reads=3), *BEGUN, replies(several(*["fetch"] * 3)))
 
 
 def on(script: Script, *cues: Cue) -> Script:
-    """The story goes on, second by second."""
+    """Continues the story, one second per event."""
     for cue in cues:
         script = script.wait(seconds=1) >> cue
     return script
 
 
 def retries() -> Script:
-    """A reply that is none, a model that is overloaded, a tool that fails once and then does not answer."""
+    """An unusable reply, an overloaded model, a tool that fails once and then times out."""
     thinking = (garbles(), frames(cost=None), unavailable("try_again"), due, plans())
     tried = (errs("upstream", retryable=True), due, due, due, returns(output=RAN))
     return second_by_second(replace(wake(max_attempts=4), traceparent=CALLER), BEGUN[0], *thinking, *tried, DONE)
 
 
 def reads() -> Script:
-    """Three side by side: the last comes first, the first fails and is tried again."""
+    """Three parallel reads: the last answers first, the first fails and is retried."""
     first = (returns(step=3), errs("upstream", retryable=True, step=1))
     return second_by_second(*READS, *first, due, returns(step=2), returns(step=1), DONE)
 
@@ -86,19 +86,19 @@ def reads_that_wait() -> Script:
 
 
 def graph_that_waits() -> Script:
-    """A page by strangers leads to a write, which a person has to allow."""
+    """An untrusted page leads to a write that needs an approval."""
     tasks = (a_task("page", "browse"), a_task("mail", "post", ("page",), to="them"), a_task("later", after=("mail",)))
     return on(a_gathering_run(*tasks), comes("page"))
 
 
 def graph_in_doubt() -> Script:
-    """A task's write is in doubt while another task is out, and a third waits for both; a person settles it."""
+    """A task's write is in doubt while another task is pending and a third needs both; a person settles it."""
     run = a_gathering_run(a_task("a"), a_task("w", "post"), a_task("z", after=("a", "w")))
     return on(run, fails("w", "in_doubt"), answers("it is there", "ran"))
 
 
 def graph_refused() -> Script:
-    """A continuation that cannot be followed, and then one that can."""
+    """An invalid continuation, then a valid one."""
     bad = multi_step(a_task("x", "nobody"))
     return second_by_second(
         wake(), started(SKILLS), frames(), plans(), continues(bad), goes_on(), continues(retrieve())
@@ -106,7 +106,7 @@ def graph_refused() -> Script:
 
 
 def parent() -> Script:
-    """One of its children comes home, the other was cancelled."""
+    """One child completes, the other is cancelled."""
     run = on(a_parent(), asks_agents("find a name", "find another"))
     named, cancelled = child_of(run, 0), child_of(run, 1)
     return on(run, comes_home(on(named, plans(), returns(), DONE)), comes_home(on(cancelled, cancel())))
@@ -117,7 +117,7 @@ def parent_that_waits() -> Script:
 
 
 def people() -> Script:
-    """It asks, waits by its own choice, and has a write refused and then allowed."""
+    """A question, a sleep, and a write that is rejected and then approved."""
     waits = replies(reflection("continue"), plan=Wait(why="the build runs", seconds=90.0))
     begun = (asked("tell Ann", untrusted=True), *BEGUN, replies(QUESTION), answers("hall"), waits, due)
     refused, allowed = rejects(message="not Ann", by="token ops"), approves(by="token ops")
@@ -126,7 +126,7 @@ def people() -> Script:
 
 
 def budget() -> Script:
-    """Out of steps, and resumed in vain; with more of them the goal is framed anew."""
+    """Out of steps, and resumed in vain; after a raise the goal is reframed."""
     again = Framing(goal_statement="Write less.", definition_of_done=("one", "two", "three"), constraints=("be brief",))
     first = (wake(max_steps=1, on_budget="pause"), *BEGUN, plans(), returns(), goes_on(), signal("resume"))
     raised = signal("raise_budget", max_steps=3, max_tokens=9000)
@@ -134,13 +134,13 @@ def budget() -> Script:
 
 
 def cancelled() -> Script:
-    """While a tool is out, whose answer comes late."""
+    """Cancelled while a tool works; its result comes late."""
     late = returns(output={"summary": "saved", "job_id": "j1"})
     return second_by_second(wake(), *BEGUN, plans(), cancel(by="token ops"), late)
 
 
 def escalated() -> Script:
-    """A person spoke while the model decided, so that its decision does not count; the next one hands it over."""
+    """A message outdates a decision of the model; the next decision escalates."""
     outrun = replies(reflection("done", PROOF), words=0)
     said = signal("message", message="not yet")
     return second_by_second(wake(), *BEGUN, plans(), returns(), reserves(), said, outrun, reflects("escalate"))
@@ -151,7 +151,7 @@ def broken() -> Script:
 
 
 def proof() -> Script:
-    """Claims that are not of the fixed kind are not accepted; of those that are, another model doubts one."""
+    """Claims of another kind than fixed are refused; a second model doubts one of the others."""
     items = ("the price is known", "the report is kept", "it is told")
     proofs = (Proof(kind="value", tool="fetch"), Proof(kind="artifact"), Proof(kind="step"))
     framed = Framing(goal_statement="Report the price.", definition_of_done=items, proofs=proofs)
@@ -201,9 +201,9 @@ PLAYED: dict[str, Course] = {
     "verified": verified,
     "compaction": compaction,
 }
-"""Told entry by entry."""
+"""Courses with a golden history."""
 AFTER = dict.fromkeys(PLAYED, 3) | {"priced": 0, "retries": 0, "proof": 0, "compaction": 19}
-"""The entry after which each is told: until then, most were accepted, started and framed alike."""
+"""Entries after which golden histories begin: until then most courses are alike."""
 STANDING: dict[str, Course] = {
     "plain": worked_example,
     "reads that wait": reads_that_wait,
@@ -221,4 +221,4 @@ STANDING: dict[str, Course] = {
     "no model": no_model,
     "proof": proof,
 }
-"""Told as they stand."""
+"""Courses with a golden standing."""

@@ -1,4 +1,4 @@
-"""What folders are rendered from, filled by hand; each counts its reads and can be made to fail."""
+"""In-memory sources of folders and traces; they count reads and can fail."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -19,7 +19,7 @@ def names(path: Path) -> list[str]:
 
 
 class Journals:
-    """Fills the ports by which folders are rendered, and traces sent."""
+    """Fills RunSource and TraceSource."""
 
     def __init__(self, *journals: Sequence[Entry]) -> None:
         self.journals = {journal[0].run_id: list(journal) for journal in journals}
@@ -51,7 +51,7 @@ class Journals:
 
 
 class Shelf:
-    """Fills the port Artifacts, for one run."""
+    """Fills the port ArtifactReader, for one run."""
 
     def __init__(self, contents: dict[str, bytes] | None = None) -> None:
         self.contents = contents or {}

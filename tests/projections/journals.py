@@ -1,4 +1,4 @@
-"""Journals for tests: stories of a run, decided by the core and written down as commits."""
+"""Journals for tests: stories decided by the core, as commits."""
 
 import hashlib
 from typing import Any
@@ -62,7 +62,7 @@ REPORT = ToolOffer(
 
 
 def commits_of(script: Script) -> list[Commit]:
-    """The story as it stands in the store: one commit per event that changed the run."""
+    """One commit per event that changed the run."""
     commits: list[Commit] = []
     run: Run | None = None
     for change in script.story:
@@ -73,7 +73,7 @@ def commits_of(script: Script) -> list[Commit]:
 
 
 async def committed(store: SharedStore, commit: Commit) -> None:
-    """As the agent that decides does."""
+    """Commits as the deciding agent does."""
     if commit.entry.seq == 1:
         await store.accept(commit, DIGEST)
     else:
@@ -87,7 +87,7 @@ def entries_of(script: Script) -> list[Entry]:
 
 
 def second_by_second(*cues: Cue) -> Script:
-    """A story in which a second passes before each event."""
+    """A story with one second before each event."""
     script = Script()
     for cue in cues:
         script = script.wait(seconds=1) >> cue
@@ -107,8 +107,6 @@ def thinks(
     usage: ModelUsage = USAGE,
     provenance: Provenance | None = None,
 ) -> Cue:
-    """The model answers what it was asked."""
-
     def cue(script: Script) -> ModelReplied:
         asking = script.state.open_call
         assert asking is not None, "nothing is asked"
@@ -126,7 +124,7 @@ def thinks(
 
 
 def brought(path: str, content: bytes, kind: str, **output: Any) -> Cue:
-    """The pending tool returns this artifact, and more."""
+    """The pending tool returns this artifact and further fields."""
     told = {"path": path, "content_type": kind, "size": len(content)}
     return returns(output={"artifacts": [told | {"sha256": hashlib.sha256(content).hexdigest()}], **output})
 
@@ -177,7 +175,7 @@ GOAL = "fetch web http://mattjoyce.ai and produce a 2 para critique"
 
 
 def worked_example(*, model: str = MODEL, run_id: str = RUN_ID) -> Script:
-    """RFC-103's example: fetch a page, write a critique of it."""
+    """RFC-103's example: fetch a page and criticise it."""
     return second_by_second(
         asked_for(GOAL, run_id=run_id, tone="constructive", max_steps=6),
         started((FETCH, REPORT)),
@@ -208,7 +206,7 @@ CACHED = ModelUsage(input_tokens=5000, output_tokens=120, cost_usd=0.01, cache_r
 
 
 def priced_example() -> Script:
-    """RFC-103's example by a model that costs something: an opening with its plan, a lost call, caches."""
+    """RFC-103's example with a priced model: a fused opening, a lost call, caches."""
     return second_by_second(
         asked_for(GOAL),
         started((FETCH, REPORT)),
@@ -225,7 +223,7 @@ def priced_example() -> Script:
 
 
 def two_rounds() -> Script:
-    """A task that asks for more itself, one that fails and takes another with it, and a tool that asks twice."""
+    """A task with a continuation of its own, a failing task with a dependent, and a tool that continues twice."""
     run = a_gathering_run(a_task("a", "look"), a_task("b"), a_task("c", after=("b",)))
     run = run.wait(seconds=1) >> fails("b")
     run = run.wait(seconds=1) >> continues(retrieve("deeper"), "a")

@@ -1,4 +1,4 @@
-"""Stories in which a run rests for a person: for an approval, an answer, or because nobody knows what a write did."""
+"""Stories in which a run waits for a person: an approval, an answer, a write in doubt."""
 
 from dataclasses import replace
 from typing import Any
@@ -35,7 +35,7 @@ def answers(message: str | None = None, outcome: Outcome | None = None) -> Cue:
 
 
 def a_run_that_needs_approval(run_id: str = RUN_ID, **arguments: Any) -> Script:
-    """Somebody from outside asks for a write."""
+    """An untrusted page leads to a write."""
     wake = asked("tell ann that the page is up", run_id, untrusted=True)
     plan = planned("post", **arguments) if arguments else POSTING
     return second_by_second(wake, started(), replies(framing()), replies(plan))
@@ -46,7 +46,7 @@ def a_run_that_asks(run_id: str = RUN_ID) -> Script:
 
 
 def a_run_in_doubt(run_id: str = RUN_ID) -> Script:
-    """Its mail was sent, or not: no answer came in time."""
+    """A mail without an answer in time."""
     wake = asked("tell ann that the page is up", run_id, limits=limits(reopen_days=36_500))
     return second_by_second(wake, started(), replies(framing()), replies(POSTING), due)
 

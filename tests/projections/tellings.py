@@ -1,4 +1,4 @@
-"""A run as everybody sees it, in one text: what golden histories are made of."""
+"""All views of a run in one text, for golden files."""
 
 import io
 import json
@@ -33,7 +33,7 @@ OF_EVERY_SPAN = frozenset({"agentic.run_id", "agentic.wake_id", "gen_ai.conversa
 
 
 def history(script: Script, after: int) -> str:
-    """What happened after the entry `after`, entry by entry and as a timeline and as spans."""
+    """The history after the entry `after`: entries, timeline and spans."""
     entries = entries_of(script)
     changes = list(replay(entries))
     return sections(
@@ -48,7 +48,7 @@ def history(script: Script, after: int) -> str:
 
 
 def standing(script: Script) -> str:
-    """How the API shows it, why it stands there, how it looks in a terminal, and its plan."""
+    """The current run: API view, diagnosis, terminal and plan."""
     entries, run = entries_of(script), script.state
     changes = list(replay(entries))
     return sections(
@@ -75,7 +75,7 @@ def without_blank_lines(page: str) -> str:
 
 
 def diary(courses: Iterable[Script]) -> Iterator[str]:
-    """Of the entries in all decisions.md those that are unlike any before: by their headings and the words in bold."""
+    """Sections of all decisions.md with headings or bold words unlike any before."""
     known: set[tuple[str, ...]] = set()
     for script in courses:
         _, *told = re.split("^(?=## )", pages_of(entries_of(script))["decisions.md"], flags=re.MULTILINE)
@@ -123,7 +123,7 @@ def of_item(item: dict[str, Any]) -> str:
 
 
 def why(run: RunState, seen: Observations) -> Iterator[str]:
-    """Why a run stands where it stands: the verdict, what was found, and what to do."""
+    """The diagnosis: verdict, findings, remedy."""
     view = why_view(run, seen)
     yield view.verdict
     yield from (f"- {fact.what}: {fact.text}" for fact in view.facts)
@@ -141,7 +141,7 @@ def terminal(changes: Sequence[Commit]) -> str:
 
 
 def tree(found: Sequence[Span], above: str | None = None, indent: str = "") -> Iterator[str]:
-    """One line per span, in the order of their beginnings, each below the one that it is a part of."""
+    """One line per span in order of their beginning, indented below their parents."""
     known = {span.span_id: span for span in found}
     for span in sorted(found, key=lambda span: span.started_at):
         if (span.parent_id if span.parent_id in known else None) != above:
@@ -155,7 +155,7 @@ def tree(found: Sequence[Span], above: str | None = None, indent: str = "") -> I
 
 
 def dumped(view: BaseModel | None) -> str:
-    """A view as YAML, without what is empty."""
+    """A view as YAML without empty values."""
     told = _pruned(json.loads(view.model_dump_json(by_alias=True))) if view else None
     said = yaml.safe_dump(told, default_flow_style=None, allow_unicode=True, sort_keys=False, width=LONGEST)
     return said.rstrip() if told else ""

@@ -1,4 +1,4 @@
-"""Whatever happens to a run, it can be told: random stories of the core and of what steps gather, at every point."""
+"""Every view works for every journal: random stories of the core, at every entry."""
 
 import json
 import logging
@@ -37,7 +37,7 @@ def test_every_run_can_be_told_in_every_way_at_every_point(number: int) -> None:
 
 
 def check_pages(changes: list[Commit], seen: int) -> None:
-    """The pages of a beginning are the beginning of the pages; a reply is a line, and one more for its plan."""
+    """trace.jsonl only grows; a reply is one line, and one more for its plan."""
     entries = [change.entry for change in changes]
     now, then = pages_of(entries), pages_of(entries[:seen])
     assert now["plan.md"].count("\n## Next action\n") == 1
@@ -50,7 +50,7 @@ def check_pages(changes: list[Commit], seen: int) -> None:
 
 
 def check_views(commits: list[Commit]) -> None:
-    """Every run and every entry has a view that can be read back, and a line of the log."""
+    """Views of runs and entries parse again, and each entry has a log line."""
     entries = [commit.entry for commit in commits]
     view = run_view(commits[-1].state, History(entry.record() for entry in entries))
     told = view.model_dump_json(by_alias=True, exclude_computed_fields=True)
@@ -65,7 +65,7 @@ def check_views(commits: list[Commit]) -> None:
 
 
 def check_timeline(changes: list[Commit]) -> None:
-    """It only grows, and only what the run is in is open."""
+    """The timeline only grows, and only current items are open."""
     history, known = History(), dict[str, int]()
     for change in changes:
         history.extend([change, change])
@@ -88,7 +88,7 @@ def check_timeline(changes: list[Commit]) -> None:
 
 
 def check_spans(commits: list[Commit], changes: list[Commit], seen: int) -> None:
-    """What is told of a beginning is a part of the trace, which is one tree with every reply and attempt of a run."""
+    """Spans of a prefix are part of the trace, which is one tree with every reply and attempt."""
     entries = [change.entry for change in changes]
     begun, whole = spans_since_rest(entries[:seen], since=EVER), spans_since_rest(entries, since=EVER)
     assert [span for span in begun if span not in whole] == []
@@ -111,14 +111,14 @@ def check_spans(commits: list[Commit], changes: list[Commit], seen: int) -> None
 
 
 def _is_within(known: dict[str, Span], span: Span) -> bool:
-    """The span of a run that was opened again begins after the one that it belongs to."""
+    """The span of a reopened run begins after its parent."""
     above = known.get(span.parent_id or "", span)
     return above.started_at <= span.started_at and (span.ended_at <= above.ended_at or span.name.startswith("invoke"))
 
 
 @pytest.mark.parametrize("course", [name for name in PLAYED if name not in ("retries", "parent")])
 def test_the_lines_add_up_to_what_the_run_spent(course: str) -> None:
-    """But where a call has no known price, and so the run none; and without what children spent."""
+    """Except for unknown prices, and the spending of children."""
     story = PLAYED[course]()
     spent, counted = story.state.spent, Counter[str]()
     for line in map(json.loads, pages_of(entries_of(story))["trace.jsonl"].splitlines()):

@@ -1,6 +1,6 @@
-"""Folders of runs: rendered when a run ends, rests for a person, stands still or is read, whatever failed before.
+"""Folders of runs: rendered when a run ends, waits for a person, stands still or is read, after any failure.
 
-What lies there is what the journal says, with whichever agent of a store it was decided.
+They match the journal, whichever agent of a store decided it.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ def last(script: Script) -> Commit:
 
 @asynccontextmanager
 async def running(folders: Folders, *ended: Script) -> AsyncIterator[Folders]:
-    """At work, once it has heard how these stand."""
+    """Runs the renderer after these runs were committed."""
     for script in ended:
         folders.committed(last(script))
     work = asyncio.create_task(folders.run())
@@ -269,7 +269,7 @@ def test_a_run_is_whole_without_its_pages_and_not_without_some_of_them(workspace
 
 
 def agent(member: Member, folder: Path, shelf: Shelf) -> tuple[SharedStore, Workspace, Folders]:
-    """An agent, as far as people read of runs by it."""
+    """The reading side of an agent."""
     workspace = Workspace(folder)
     return member.store, workspace, Folders(member.store, workspace, shelf, keep=25)
 

@@ -1,6 +1,6 @@
-"""How runs are told, whole: each ability's history and its standing, as golden files.
+"""Golden files of each ability: its history and its current views.
 
-Wording and structure of what people, machines and the terminal are told is asserted here and nowhere else.
+Wording and structure of views for people, machines and the terminal are asserted only here.
 """
 
 from dataclasses import replace
@@ -65,7 +65,7 @@ def place(**holder: Any) -> MessageLocation:
 
 
 def waiting() -> Script:
-    """For a tool of the executor `hands`."""
+    """A run that waits for a tool of the executor `hands`."""
     return queued() >> started((FETCH.model_copy(update={"executor": "hands"}),)) >> frames() >> plans()
 
 
@@ -84,7 +84,7 @@ FOUND: dict[str, dict[str, Any]] = {
     "answered with a dead letter": {"request": place(), "letters": (LETTER,)},
     "not to be looked at": {"trouble": "no NATS"},
 }
-"""Where the request of a tool that is waited for may be."""
+"""Locations of a pending request."""
 
 
 def test_why_a_tool_is_waited_for_is_told_by_where_its_request_is(golden: Golden) -> None:

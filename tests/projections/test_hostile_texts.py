@@ -1,7 +1,7 @@
-"""Texts of tools, models and callers cannot forge the structure of a page, hide, or steer a terminal.
+"""Texts of tools, models and callers cannot forge the structure of a page, hide, or control a terminal.
 
-A page is read by an independent Markdown parser: with a hostile text in every place where others may write, it must
-have the very structure that it has with a harmless one.
+An independent Markdown parser reads the page: with a hostile text in every foreign place, its structure must be the
+same as with a harmless text.
 """
 
 import json
@@ -55,7 +55,7 @@ HOSTILE = {
 
 
 def story(text: str) -> Script:
-    """A run in which `text` stands in every place that others may fill."""
+    """A run with `text` in every place that others may fill."""
     schema = {"properties": {text: {"type": text, "description": text}}, "required": [text]}
     tool = ToolOffer(
         name="fetch",
@@ -107,7 +107,7 @@ def story(text: str) -> Script:
 
 
 def structure(markdown: str) -> list[str]:
-    """The kinds of blocks in order; of the ones that are ours alone, and of tick boxes, also their text."""
+    """Kinds of blocks in order; for our own blocks and tick boxes also their text."""
     blocks, ours = [], False
     for token in MarkdownIt("commonmark").enable("strikethrough").enable("table").parse(markdown):
         inner = [child.type for child in token.children or [] if child.type not in {"text", "softbreak"}]

@@ -1,4 +1,4 @@
-"""What a golden history does not show: what is left out, and what depends on who asks."""
+"""Properties that a golden history does not show: omissions, and differences between readers."""
 
 from dataclasses import replace
 from typing import get_args
@@ -34,7 +34,7 @@ from tests.projections.people import asked
 
 TOLD_BY_OTHERS = {events.ToolReturned, events.TimerFired, events.TurnBroke, facts.ClaimsJudged, facts.Decided}
 TOLD_BY_OTHERS |= {facts.CallLost, facts.Ruled, facts.LimitsRaised}
-"""Facts and events that change no item by themselves: another of the same entry does, and reads them."""
+"""Facts and events without a handler: a handler of the same entry reads them."""
 
 
 def test_every_event_and_every_fact_is_heard_or_told_by_another_of_its_entry() -> None:

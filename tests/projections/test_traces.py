@@ -1,4 +1,4 @@
-"""Sending traces: each span reaches a receiver that is there, or is back, once its run has ended or rests."""
+"""Sending traces: each span reaches an available receiver once its run ends or rests."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -30,8 +30,6 @@ ALL = list(spans_since_rest(ENTRIES))
 
 @dataclass
 class Receiver:
-    """Takes spans, or is away."""
-
     away: bool = False
     asked: int = 0
     got: list[Span] = field(default_factory=list)
@@ -51,7 +49,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def mark(tmp_path: Path) -> TraceMark:
-    """Noted when the journals of tests were there already."""
+    """A mark after the journals of the tests."""
     made = TraceMark(tmp_path / ".traced")
     made.note(datetime.now(UTC))
     return made
@@ -63,7 +61,6 @@ def sending_to(receiver: Receiver, journals: Journals, mark: TraceMark) -> Trace
 
 @asynccontextmanager
 async def sent(traces: Traces) -> AsyncIterator[Traces]:
-    """At work."""
     task = asyncio.create_task(traces.run())
     yield traces
     task.cancel()

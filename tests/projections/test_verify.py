@@ -1,4 +1,4 @@
-"""Every change to a journal or a folder is found, and the first place of it is named."""
+"""Verification finds every change to a journal or folder, and names its first place."""
 
 import hashlib
 import json
@@ -151,7 +151,7 @@ def test_each_line_of_a_trace_is_chained_to_the_one_before() -> None:
 
 
 def rechained(entries: Sequence[Entry]) -> list[Entry]:
-    """The entries with all their hashes made to fit."""
+    """The entries with hashes computed again."""
     previous, fitting = GENESIS, []
     for entry in entries:
         moved = replace(entry, previous=previous)

@@ -1,4 +1,4 @@
-"""The workspace on a real file system: whole files or none, lawful names only, no link followed."""
+"""The workspace on a real file system: whole files or none, legal names only, no link followed."""
 
 import hashlib
 import os

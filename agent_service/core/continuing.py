@@ -12,7 +12,7 @@ from datetime import timedelta
 
 from pydantic import JsonValue
 
-from agent_service.core import acting, approving, asking, limits, notes
+from agent_service.core import acting, asking, limits, notes, planning
 from agent_service.core.brief import Brief, Continuations
 from agent_service.core.facts import RequestDropped, TasksAsked
 from agent_service.core.phases import Action, Plan
@@ -153,7 +153,7 @@ def send_ready(state: RunState, *, news: Text = "") -> RunState:
         tried.add((ready.step, ready.id))
         if flaw := _flaw(state, ready):
             state = _failed(state, ready, *flaw)
-        elif why := approving.approval_reason(state, action_as_sent(state, ready)):
+        elif why := planning.approval_reason(state, action_as_sent(state, ready)):
             need_approval.append((ready, why))
         else:
             state = acting.send(state, ready)
@@ -211,7 +211,7 @@ def _flaw(state: RunState, ready: Pending) -> tuple[str, Text] | None:
         return "budget", why
     if (size := size_of(action.payload)) > MAX_SENT:
         return "too_large", say("request_too_large", size=size, most=MAX_SENT)
-    if flaws := (*approving.ruling_flaws(state, action), *acting.doubt_flaws(state, action)):
+    if flaws := (*planning.ruling_flaws(state, action), *acting.doubt_flaws(state, action)):
         return "not_approved", say("all_of", flaws=flaws)
     return OVERRULED if brief.writes(action) and state.words > state.shown else None
 
@@ -233,7 +233,7 @@ def _ask_approval(state: RunState, ready: Pending, why: Text) -> RunState:
         asker = next(one for one in held.requests if (one.step, one.id) == (ready.step, asker_id(ready.id)))
         asked = say("tool_asks", tool=asker.action.tool, why=" ".join(ready.reason.split()))
     proposal = Plan(action=action_as_sent(state, ready), rationale=str(asked))
-    return approving.ask_approval(state, proposal, say("asked_because", why=why, asked=asked), held=held, of=ready)
+    return planning.ask_approval(state, proposal, say("asked_because", why=why, asked=asked), held=held, of=ready)
 
 
 def on_ruling(state: RunState, of: RequestRef, *, by: str = "", refused: tuple[str, Text] | None = None) -> RunState:

@@ -15,13 +15,13 @@ from itertools import zip_longest
 from pydantic import JsonValue
 
 from agent_service.core import asking
-from agent_service.core.approving import ask_approval, earlier_refusals, new_destinations, proposal_hash, trusted_texts
 from agent_service.core.asking import ask, next_phase
 from agent_service.core.brief import Brief
+from agent_service.core.egress import new_destinations, trusted_texts
 from agent_service.core.events import QuoteCheck
 from agent_service.core.limits import reached_before_a_call
 from agent_service.core.phases import Framing, ItemClaim, Next, Phase, Proof, Reflection, Unusable, Verification
-from agent_service.core.planning import take_along
+from agent_service.core.planning import ask_approval, earlier_refusals, proposal_hash, take_along
 from agent_service.core.state import ChecklistItem, RunState, StepRecord
 from agent_service.sentences import Text, say
 from schemas.values import replace

@@ -10,7 +10,7 @@ their deadline.
 
 from datetime import datetime, timedelta
 
-from agent_service.core import acting, approving, asking, continuing, limits, notes, planning
+from agent_service.core import acting, asking, continuing, limits, notes, planning
 from agent_service.core.events import SignalReceived
 from agent_service.core.facts import Ruled, RunReopened
 from agent_service.core.framing import adopt
@@ -190,12 +190,12 @@ def _step_of(state: RunState, approval: Approval) -> int:
 
 
 def _ruled(
-    state: RunState, ask: Approval, verdict: approving.RulingVerdict, *, by: str = "", reason: Text = ""
+    state: RunState, ask: Approval, verdict: planning.RulingVerdict, *, by: str = "", reason: Text = ""
 ) -> RunState:
-    step, subject = _step_of(state, ask), approving.proposal_hash(ask.proposal)
+    step, subject = _step_of(state, ask), planning.proposal_hash(ask.proposal)
     ruling = Ruling(subject_hash=subject, verdict=verdict, by=by, reason=reason, step=step, words=state.words)
     fact = Ruled(verdict=verdict, by=by, reason=reason, step=step, task=ask.task, round=ask.round)
-    kept = with_facts(state, fact, rulings=(*state.rulings, ruling)[-approving.MOST_RULINGS :])
+    kept = with_facts(state, fact, rulings=(*state.rulings, ruling)[-planning.MOST_RULINGS :])
     ruled = notes.with_ruling(kept, ask.proposal, ruling, task=ask.task)
     return _approved(ruled, ask, by=by) if verdict == "approved" else _refused(ruled, ask, ruling)
 
@@ -212,9 +212,9 @@ def _approved(state: RunState, ask: Approval, *, by: str) -> RunState:
 def _refused(state: RunState, ask: Approval, ruling: Ruling) -> RunState:
     plan = ask.proposal if isinstance(ask.proposal, Plan) else None
     what: Text = f"{plan.action.tool} {plan.action.command}" if plan else say("new_framing")
-    why, times = approving.refusal_text(what, ruling), approving.refused_in_a_row(state)
+    why, times = planning.refusal_text(what, ruling), planning.refused_in_a_row(state)
     refused = replace(state, summary=why)
-    if times >= approving.MOST_REFUSED:
+    if times >= planning.MOST_REFUSED:
         return asking.escalate(refused, "not_approved", say("refused_in_a_row", times=times, why=why))
     if ask.step:
         return continuing.on_ruling(refused, ask, refused=("not_approved", why))

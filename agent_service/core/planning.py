@@ -1,13 +1,19 @@
-"""Planning: checks and carries out one next action, several reads, a question to a person, or a wait."""
+"""Planning: checks and carries out one next action, several reads, a question to a person, or a wait.
+
+A person approves an action first if the operator's rule says so, or, in a tainted run, if it is an external write or a
+read that may carry data out. An approval covers one command with its arguments.
+"""
 
 from datetime import datetime, timedelta
+from itertools import takewhile
+from typing import Literal
 
-from agent_service.core import acting, approving, limits
+from agent_service.core import acting, egress, limits
 from agent_service.core.asking import ask, ask_again, ask_person, escalate, next_phase, out_of_budget, restart_phase
 from agent_service.core.facts import Slept
-from agent_service.core.phases import Action, AskPerson, Next, Phase, Plan, Unusable, Wait
-from agent_service.core.state import RunState, with_decision_status, with_facts
-from agent_service.core.waiting import Deciding, OpenCall, Planned, Question, Sleeping
+from agent_service.core.phases import Action, AskPerson, Framing, Next, Phase, Plan, Unusable, Wait
+from agent_service.core.state import Ruling, RunState, with_decision_status, with_facts
+from agent_service.core.waiting import Acting, Approval, Deciding, OpenCall, Pending, Planned, Question, Sleeping
 from agent_service.sentences import Text, instant, say
 from schemas.values import replace
 
@@ -15,6 +21,10 @@ LEAST_S, LONGEST_S = 1.0, 30 * 86400.0
 MOST_IN_A_ROW = 10
 """Waits without a step between them: each costs a model call and brings nothing new."""
 MOST_CHOICES = 12
+RulingVerdict = Literal["approved", "rejected", "expired"]
+MOST_RULINGS = 50
+MOST_REFUSED = 5
+"""Refusals in a row, after which the run escalates."""
 
 
 def take_along(state: RunState, chosen: Next | Unusable, *, repairs: int = 0) -> RunState:
@@ -54,9 +64,9 @@ def carry_out(state: RunState, plan: Plan, *, allowed: bool = False) -> RunState
         return out_of_budget(kept, reached, question=OpenCall(call=state.calls + 1, phase=Phase.PLAN))
     if flaws := _flaws_of_reads(state, plan):  # less is left than when it was planned
         return ask(state, Phase.PLAN, feedback=tuple(flaws))
-    why = "" if allowed else approving.approval_reason(state, plan.action)
-    if why and not approving.is_allowed(state, plan):
-        return approving.ask_approval(state, plan, why)
+    why = "" if allowed else approval_reason(state, plan.action)
+    if why and not is_allowed(state, plan):
+        return ask_approval(state, plan, why)
     return acting.dispatch(state, plan)
 
 
@@ -72,7 +82,7 @@ def plan_flaws(state: RunState, plan: Plan) -> tuple[Text, ...]:
     flaws, actions = list[Text](), plan.actions
     for action in actions:
         flaws += (*acting.action_flaws(state.brief, action), *acting.artifact_flaws(state, action))
-    flaws += (*approving.ruling_flaws(state, plan.action), *acting.doubt_flaws(state, plan.action))
+    flaws += (*ruling_flaws(state, plan.action), *acting.doubt_flaws(state, plan.action))
     return *flaws, *_flaws_of_reads(state, plan), *limits.child_flaws(state, actions)
 
 
@@ -99,7 +109,69 @@ def max_actions(state: RunState) -> int:
 def _why_alone(state: RunState, action: Action) -> Text:
     if state.brief.writes(action) and not limits.needs_grant(state.brief, action.tool):
         return say("no_read")
-    return approving.approval_reason(state, action)
+    return approval_reason(state, action)
+
+
+# Approvals
+
+
+def is_allowed(state: RunState, plan: Plan) -> bool:
+    named = (proposal_hash(plan), "approved", state.step + 1, state.words)
+    return named in [(one.subject_hash, one.verdict, one.step, one.words) for one in state.rulings]
+
+
+def approval_reason(state: RunState, action: Action) -> Text:
+    command, named = state.brief.command(action), {"tool": action.tool, "command": action.command}
+    if command is None:
+        return ""
+    goes_out = command.tier != "read" and command.effect != "local"
+    rule = command.approve or ("untrusted" if goes_out else "never")
+    if rule == "always":
+        return say("always_asked", **named)
+    if not state.tainted_by:
+        return ""
+    why: Text = say("leaves_the_house") if rule == "untrusted" else ""
+    if command.tier == "read" and command.approve is None:
+        why = egress.read_reason(state, command, action)
+    return why and say("tainted", **named, why=why, tainted_by=state.tainted_by)
+
+
+def refused_in_a_row(state: RunState) -> int:
+    return sum(1 for _ in takewhile(lambda ruling: ruling.verdict != "approved", reversed(state.rulings)))
+
+
+def ruling_flaws(state: RunState, action: Action) -> tuple[Text, ...]:
+    if not state.rulings:
+        return ()
+    what = say("these_arguments", tool=action.tool, command=action.command)
+    return earlier_refusals(state, acting.call_hash(action), what)
+
+
+def earlier_refusals(state: RunState, subject_hash: str, what: Text) -> tuple[Text, ...]:
+    newest = [ruling for ruling in state.rulings if ruling.subject_hash == subject_hash][-1:]
+    refused = [ruling for ruling in newest if ruling.verdict != "approved" and ruling.words >= state.words]
+    return tuple([refusal_text(what, ruling) for ruling in refused])
+
+
+def refusal_text(what: Text, ruling: Ruling) -> Text:
+    return say("not_approved", what=what, verdict=ruling.verdict, why=ruling.reason)
+
+
+def proposal_hash(proposal: Plan | Framing) -> str:
+    if isinstance(proposal, Plan):
+        return acting.call_hash(proposal.action)
+    return acting.digest([proposal.goal_statement, proposal.definition_of_done, proposal.constraints])
+
+
+def ask_approval(
+    state: RunState, proposal: Plan | Framing, why: Text, *, held: Acting | None = None, of: Pending | None = None
+) -> RunState:
+    """`held` goes on after the ruling. `of`: the sub-request that makes the call."""
+    subject, named = proposal_hash(proposal), of.ref if of else {}
+    subject = acting.digest([subject, of.task, of.round]) if of and of.task else subject
+    ask = Approval(proposal=proposal, subject_hash=subject, reason=why, **named)
+    summary = say("waits_for_approval", why=why)
+    return ask_person(state, ask, summary, patience_s=state.brief.limits.approval_s, held=held)
 
 
 # Waits and questions

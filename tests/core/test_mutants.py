@@ -287,7 +287,7 @@ BUGS: tuple[tuple[Rule, str, Sow], ...] = (
     (deciding.a_claim_stands_only_while_it_is_looked_at, "framing._of_done", CLAIM_KEPT),
     (
         of_people.no_risky_write_follows_what_strangers_wrote_without_a_person_who_allows_it,
-        "approving.approval_reason",
+        "planning.approval_reason",
         always(""),
     ),
     (
@@ -297,12 +297,12 @@ BUGS: tuple[tuple[Rule, str, Sow], ...] = (
     ),
     (
         of_people.no_risky_write_follows_what_strangers_wrote_without_a_person_who_allows_it,
-        "approving.is_allowed",
+        "planning.is_allowed",
         instead(lambda state, _plan: bool(state.rulings)),
     ),
     (
         of_people.what_was_refused_is_not_asked_for_again_until_somebody_says_more,
-        "approving.ruling_flaws",
+        "planning.ruling_flaws",
         always(()),
     ),
     (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent_service.core.approving import destinations_in, new_destinations
+from agent_service.core.egress import destinations_in, new_destinations
 from agent_service.core.framing import parse_places
 
 REPORT = "artifacts/report.md"

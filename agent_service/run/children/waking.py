@@ -11,7 +11,7 @@ from datetime import datetime
 from pydantic import JsonValue, ValidationError
 
 from agent_service.admission.granting import LimitRefused
-from agent_service.core import approving
+from agent_service.core import egress
 from agent_service.core.brief import Brief, Grant, Limits, Parent
 from agent_service.core.continuing import action_as_sent
 from agent_service.core.events import WakeAccepted
@@ -83,7 +83,7 @@ def wake(parent: RunState, pending: Pending, *, at: datetime) -> WakeAccepted:
         trace_url=trace_url_of_child(brief.trace_url, parent.run_id, run_id),
         untrusted=bool(parent.tainted_by),
         caller=brief.caller,
-        named=approving.child_addresses(parent, texts) if parent.tainted_by else (),
+        named=egress.child_addresses(parent, texts) if parent.tainted_by else (),
     )
     return WakeAccepted(
         at=at,

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from agent_service.core.acting import digest
-from agent_service.core.approving import proposal_hash
 from agent_service.core.events import ModelReplied, SignalReceived, ToolReturned
+from agent_service.core.planning import proposal_hash
 from agent_service.core.waiting import Approval, Question
 from tests.core.rules.reading import Sent, Story, after, entries, finals, is_entry, offered, reopened, requests_of, sent
 from tests.core.script import ChangeRecord

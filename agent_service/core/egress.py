@@ -1,9 +1,7 @@
-"""Approvals: actions that a person must allow first.
+"""Egress: reads of a tainted run that may carry data out in their address.
 
-The operator's rule comes first. In a tainted run an external write needs approval, and so does a read whose address may
-carry data out: the address stood nowhere in full before the model wrote it, and its host was never named, or its path
-or query holds a value of the context, of a trusted tool's output, or a code. An approval covers one command with its
-arguments.
+Such an address stood nowhere in full before the model wrote it, and its host was never named, or its path or query
+holds a value of the context, of a trusted tool's output, or a code.
 
 An untrusted request's goal and context name no hosts; those of a child, written by a model, name no addresses either.
 A child gets the addresses that its parent could read (`named`).
@@ -15,86 +13,15 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from itertools import takewhile
-from typing import Literal
 from urllib.parse import unquote_plus
 
 from pydantic import JsonValue
 
-from agent_service.core import acting, asking
 from agent_service.core.brief import Brief
-from agent_service.core.phases import Action, Framing, Plan
-from agent_service.core.state import MemoryNote, MessageNote, Note, Ruling, RulingNote, RunState, StepNote
-from agent_service.core.waiting import Acting, Approval, Pending
+from agent_service.core.phases import Action
+from agent_service.core.state import MemoryNote, MessageNote, Note, RulingNote, RunState, StepNote
 from agent_service.sentences import Text, say
 from schemas.catalog import ToolCommand
-
-RulingVerdict = Literal["approved", "rejected", "expired"]
-MOST_RULINGS = 50
-MOST_REFUSED = 5
-"""Refusals in a row, after which the run escalates."""
-
-
-def is_allowed(state: RunState, plan: Plan) -> bool:
-    named = (proposal_hash(plan), "approved", state.step + 1, state.words)
-    return named in [(one.subject_hash, one.verdict, one.step, one.words) for one in state.rulings]
-
-
-def approval_reason(state: RunState, action: Action) -> Text:
-    command, named = state.brief.command(action), {"tool": action.tool, "command": action.command}
-    if command is None:
-        return ""
-    goes_out = command.tier != "read" and command.effect != "local"
-    rule = command.approve or ("untrusted" if goes_out else "never")
-    if rule == "always":
-        return say("always_asked", **named)
-    if not state.tainted_by:
-        return ""
-    why: Text = say("leaves_the_house") if rule == "untrusted" else ""
-    if command.tier == "read" and command.approve is None:
-        why = _read_reason(state, command, action)
-    return why and say("tainted", **named, why=why, tainted_by=state.tainted_by)
-
-
-def refused_in_a_row(state: RunState) -> int:
-    return sum(1 for _ in takewhile(lambda ruling: ruling.verdict != "approved", reversed(state.rulings)))
-
-
-def ruling_flaws(state: RunState, action: Action) -> tuple[Text, ...]:
-    if not state.rulings:
-        return ()
-    what = say("these_arguments", tool=action.tool, command=action.command)
-    return earlier_refusals(state, acting.call_hash(action), what)
-
-
-def earlier_refusals(state: RunState, subject_hash: str, what: Text) -> tuple[Text, ...]:
-    newest = [ruling for ruling in state.rulings if ruling.subject_hash == subject_hash][-1:]
-    refused = [ruling for ruling in newest if ruling.verdict != "approved" and ruling.words >= state.words]
-    return tuple([refusal_text(what, ruling) for ruling in refused])
-
-
-def refusal_text(what: Text, ruling: Ruling) -> Text:
-    return say("not_approved", what=what, verdict=ruling.verdict, why=ruling.reason)
-
-
-def proposal_hash(proposal: Plan | Framing) -> str:
-    if isinstance(proposal, Plan):
-        return acting.call_hash(proposal.action)
-    return acting.digest([proposal.goal_statement, proposal.definition_of_done, proposal.constraints])
-
-
-def ask_approval(
-    state: RunState, proposal: Plan | Framing, why: Text, *, held: Acting | None = None, of: Pending | None = None
-) -> RunState:
-    """`held` goes on after the ruling. `of`: the sub-request that makes the call."""
-    subject, named = proposal_hash(proposal), of.ref if of else {}
-    subject = acting.digest([subject, of.task, of.round]) if of and of.task else subject
-    ask = Approval(proposal=proposal, subject_hash=subject, reason=why, **named)
-    summary = say("waits_for_approval", why=why)
-    return asking.ask_person(state, ask, summary, patience_s=state.brief.limits.approval_s, held=held)
-
-
-# Egress
 
 LEAST = 6
 """Letters and digits of the shortest value that is searched for; of an unknown code, eight."""
@@ -115,7 +42,7 @@ _CODE = re.compile(r"(?=[^\W_]*\d)(?=[^\W_]*[^\W\d_])[^\W_]{8,}")
 _DIGIT, _DATE = re.compile(r"\d"), re.compile(r"\d{4}-\d\d-\d\d")
 
 
-def _read_reason(state: RunState, command: ToolCommand, action: Action) -> Text:
+def read_reason(state: RunState, command: ToolCommand, action: Action) -> Text:
     if command.effect == "local":
         return ""
     named = _named_hosts(state)

@@ -28,10 +28,6 @@ async def found(config: Path) -> dict[str, Finding]:
     return {check.name: check async for check in run_checks(config)}
 
 
-def contents(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
-
-
 async def up(address: str) -> None:
     """Waits until the server accepts the agent's login."""
     settings = NatsSettings(urls=(f"nats://{address}",), user="agent", password=ITS_PASSWORD)

@@ -44,16 +44,3 @@ def tampered(config: Path, *statements: str) -> None:
     with contextlib.closing(sqlite3.connect(config.parent / "agent" / "runs.db")) as connection, connection:
         for statement in statements:
             connection.execute(statement)
-
-
-def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
-
-
-def filled(disk: Path) -> Path:
-    """A file that fills the disk."""
-    filler = disk / "filler"
-    with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
-        while file.write(bytes(4096)) == 4096:
-            pass
-    return filler

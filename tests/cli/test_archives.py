@@ -28,8 +28,9 @@ from groundwork.service.errors import Exit, Misconfigured, NotDone, TryAgain
 from groundwork.service.keys import KeyRing
 from schemas import envelope, subjects
 from tests.cli.invoke import agentic_here
-from tests.cli.stores import SHELF, filled, name_bus, names, opened, recorded, tampered
+from tests.cli.stores import SHELF, name_bus, opened, recorded, tampered
 from tests.core.cues import RUN_ID, a_waiting_parent, a_waiting_run, cancel, child_of, comes_home
+from tests.kit.disks import fill
 from tests.kit.kill_points import kill_at_each_point
 from tests.kit.runs import run_id
 from tests.ports.stores import stored
@@ -120,7 +121,7 @@ def test_the_commands_name_the_flaw_and_end_with_1_and_without_a_store_name_the_
     (tmp_path / "empty").mkdir()
     called = agentic_here("verify", "--json", run_id(1), cwd=tmp_path / "empty")
     assert (called.code, ".agentic/agent/runs.db" in called.error["message"]) == (78, True)
-    assert names(tmp_path / "empty") == []
+    assert list((tmp_path / "empty").iterdir()) == []
 
 
 CHANGED_JOURNALS = {
@@ -157,7 +158,7 @@ async def test_every_change_to_a_journal_or_row_is_told_and_nothing_is_exported_
     tampered(config, "UPDATE runs SET summary = 'all is well'")
     with pytest.raises(NotDone, match="not as its agent left it"):
         await export(config, RUN_ID, tmp_path / "it.zip")
-    assert (contents(folder), "it.zip" in names(tmp_path)) == (before, False)
+    assert (contents(folder), (tmp_path / "it.zip").exists()) == (before, False)
     tampered(config, "PRAGMA user_version = 99")
     with pytest.raises(Misconfigured, match="schema version 99"):
         await verify(RUN_ID, config)
@@ -219,12 +220,12 @@ async def test_a_full_disk_costs_no_earlier_backup_and_takes_no_export_and_with_
 ) -> None:
     place = str(small_disk)
     first = await backup(config, place)
-    filler = filled(small_disk)
+    filler = fill(small_disk)
     with pytest.raises(TryAgain, match="no room"):
         await backup(config, place)
     with pytest.raises(TryAgain, match="no room for"):
         await export(config, RUN_ID, small_disk / "it.zip")
-    assert names(small_disk) == [f"agentic-{first.facts['backup']}.zip", "filler"]
+    assert contents(small_disk).keys() == {f"agentic-{first.facts['backup']}.zip", "filler"}
     filler.unlink()
     await backup(config, place)
     lost(config)
@@ -281,8 +282,8 @@ async def test_a_killed_backup_costs_none_before_it_and_a_killed_restore_has_res
             assert await flawed_places(config) == set()
             shutil.rmtree(store)
     assert await flawed_places(config) == set()
-    assert "restoring" not in names(store)
-    assert len(names(place)) == 2
+    assert not (store / "restoring").exists()
+    assert len(list(place.iterdir())) == 2
 
 
 @pytest.mark.usefixtures("bucket")

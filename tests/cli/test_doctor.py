@@ -26,7 +26,7 @@ from groundwork.nats.topology import set_up
 from schemas import subjects
 from schemas.catalog import Catalog, ToolCommand, ToolOffer
 from schemas.status import Finding
-from tests.cli.doctor_findings import ITS_PASSWORD, NOWHERE, configured, contents, found, up
+from tests.cli.doctor_findings import ITS_PASSWORD, NOWHERE, configured, found, up
 from tests.cli.invoke import called, interrupt, started
 from tests.kit.bus import server_with
 from tests.models.fake_anthropic import FakeAnthropic
@@ -105,7 +105,7 @@ async def test_without_a_bus_the_rest_is_checked_within_five_seconds_and_no_file
         "http": "warning",
     }
     assert misses(checks["nats"], ("wrong", NOWHERE, "agentic dev")) == []
-    assert contents(tmp_path) == ["agentic.yaml"]
+    assert list(await asyncio.to_thread(tmp_path.iterdir)) == [tmp_path / "agentic.yaml"]
 
 
 async def test_every_problem_of_the_configuration_is_a_line(tmp_path: Path) -> None:

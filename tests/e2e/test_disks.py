@@ -15,7 +15,7 @@ from groundwork.nats.link import NatsLink
 from schemas import subjects
 from tests.kit.bus import a_stream
 from tests.kit.cluster import Cluster
-from tests.kit.disks import ForgetfulDisk, forgetful_disk, small_disk
+from tests.kit.disks import ForgetfulDisk, fill, forgetful_disk, small_disk
 from tests.kit.fleet import Fleet, FleetOptions, fleet
 from tests.kit.stack import (
     PROBES,
@@ -36,17 +36,6 @@ NEVER = "1h"
 """A sync interval longer than any test."""
 
 
-def filled(disk: Path) -> Path:
-    """Fills the disk to the last byte."""
-    filler = disk / "filler"
-    with suppress(OSError), filler.open("wb", buffering=0) as file:
-        for size in (1 << 20, 1 << 12, 1):
-            with suppress(OSError):
-                while True:
-                    file.write(b"x" * size)
-    return filler
-
-
 async def test_a_run_goes_on_by_itself_once_a_disk_that_nats_shares_has_room_again(tmp_path: Path) -> None:
     """Readiness says meanwhile why nothing is stored."""
     rules = recording(tmp_path / "marks" / "lines", steps=1)
@@ -61,7 +50,7 @@ async def test_a_run_goes_on_by_itself_once_a_disk_that_nats_shares_has_room_aga
 
             run_id = await wake(made)
             await shown(made, run_id, lambda run: "the disk is filled" in str(run.get("summary")))
-            filler = filled(disk)
+            filler = fill(disk)
             await until(is_told, within_s=90)
             settings = load(made.config, {})
             assert "systemctl restart agentic-nats" in (await api(settings.http, settings.store)).remedy

@@ -27,6 +27,17 @@ def small_disk(folder: Path, size: str) -> Iterator[Path]:
         yield folder
 
 
+def fill(disk: Path) -> Path:
+    """Fills the disk to the last byte and returns the file that does."""
+    filler = disk / "filler"
+    with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+        for size in (1 << 20, 1 << 12, 1):
+            with contextlib.suppress(OSError):
+                while True:
+                    file.write(b"x" * size)
+    return filler
+
+
 @contextlib.contextmanager
 def read_only(folder: Path) -> Iterator[None]:
     """Makes `folder` read-only; skips the test if mounting is not permitted."""

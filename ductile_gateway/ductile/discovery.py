@@ -158,10 +158,11 @@ def _health_finding(health: Document, settings: DuctileSettings) -> Finding:
 
 async def _closed(api: DuctileApi, settings: DuctileSettings) -> Sequence[Endpoint]:
     """Endpoints that our token does not open. Raises Unavailable, and DuctileRefused for an unknown token."""
-    probed = (*_NEEDED, *_WANTED, Endpoint.CONFIG)
+    config = await api.status(Endpoint.CONFIG)  # an unknown token is refused before other requests are in flight
+    probed = (*_NEEDED, *_WANTED)
     statuses = await asyncio.gather(*map(api.status, probed))
     shut = dict(zip(probed, (status == httpx2.codes.FORBIDDEN for status in statuses), strict=True))
-    shut[Endpoint.CONFIG] = not httpx2.codes.is_success(statuses[-1])
+    shut[Endpoint.CONFIG] = not httpx2.codes.is_success(config)
     shut[Endpoint.EVENTS] = not (settings.events and await _may_follow(api))
     return [endpoint for endpoint, is_shut in shut.items() if is_shut]
 

@@ -1,1 +1,1 @@
-"""The gateway and Ductile: every test here holds on a fake Ductile, and those that can on a real one."""
+"""The gateway and Ductile. All tests hold on a fake Ductile, many also on a real one."""

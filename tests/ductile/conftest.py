@@ -1,4 +1,4 @@
-"""Ductiles for tests: `fake` for what only a fake can do, `ductile` for what holds on both."""
+"""Ductiles for tests: `fake` alone, or `ductile`, the fake and a real one."""
 
 import os
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ def ductile(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[DuctileU
 
 @pytest.fixture(scope="module", params=["fake", REAL])
 def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuctileUnderTest]:
-    """The same for all tests of a file: each asks only for what has become of its own calls."""
+    """One Ductile for all tests of a file. Each test asks only about its own calls."""
     with _made(request.param, tmp_path_factory.mktemp("shared") / "ductile") as made:
         yield made
 

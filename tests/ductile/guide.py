@@ -1,4 +1,4 @@
-"""What docs/DUCTILE.md shows, with the secrets of tests; and a Ductile's own file_handler, or a stand-in for it."""
+"""Examples of docs/DUCTILE.md with secrets for tests; and Ductile's file_handler, or a stand-in for it."""
 
 import os
 import re
@@ -20,19 +20,19 @@ SECRETS = {
     "GITHUB_WEBHOOK_SECRET": "a-secret-shared-with-github",
     "CMS_WEBHOOK_SECRET": "whsec_YS1zZWNyZXQtb2YtYS1jbXMtZm9yLXRlc3Rz",
 }
-"""By the names that the guide shows, of servers that live for one test."""
+"""By the names of the guide."""
 SETTINGS, PASSING_ON, PEER, RELAY = 0, 4, 5, 6
-"""Where they stand: the settings of both services, a pipeline, how answers are taken, a tool called by events."""
+"""Positions of YAML blocks: the settings of both services, a pipeline, a mapping of answers, a tool called by
+events."""
 
 
 def shown(number: int) -> Any:
-    """What a block of YAML of the guide says, but that `on` is not a word in the YAML of Python."""
+    """A YAML block of the guide."""
     filled = re.sub(r"\$\{(\w+)\}", lambda name: SECRETS.get(name[1], name[0]), GUIDE.read_text(encoding="utf-8"))
     return yaml.safe_load(re.findall(r"```yaml\n(.*?)```", filled, re.DOTALL)[number])
 
 
 def shown_peer() -> Any:
-    """The Ductile of which the guide shows how its answers are taken."""
     return shown(PEER)["gateway"]["ingress"]["peers"]["ductile"]
 
 
@@ -54,7 +54,7 @@ FILE_HANDLER_MANIFEST = {
 
 
 def add_file_handler(folder: Path) -> None:
-    """From the folder of the plugins that come with a Ductile, which DUCTILE_PLUGINS names."""
+    """Copies the plugin from DUCTILE_PLUGINS, or writes a stand-in."""
     if "DUCTILE_PLUGINS" in os.environ:
         shutil.copytree(Path(os.environ["DUCTILE_PLUGINS"]) / "file_handler", folder)
         return

@@ -1,6 +1,6 @@
-"""A real Ductile for tests: its process, its configuration in a temporary folder, and what it ran.
+"""A real Ductile (version M) for tests: its process, its configuration in a temporary folder, and its executions.
 
-The binary is not part of this repository: bring one and name it in DUCTILE_BIN. The configuration is one of version M.
+DUCTILE_BIN names the binary, which is not part of this repository.
 """
 
 import json
@@ -27,15 +27,13 @@ real_ductile = [pytest.mark.ductile, pytest.mark.skipif("DUCTILE_BIN" not in os.
 
 
 class DuctileProcess:
-    """The Ductile whose configuration is in `folder`, and which listens at `url`."""
-
     def __init__(self, folder: Path, url: str) -> None:
         self.folder, self.url = folder, url
         self._process: subprocess.Popen[bytes] | None = None
         self._environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
     def lock(self) -> None:
-        """Once all files of the configuration are there: the lock knows absolute paths and what the files held."""
+        """Locks the configuration once all its files exist."""
         subprocess.run(["chmod", "-R", "go-w", self.folder], check=True)
         command = [os.environ["DUCTILE_BIN"], "config", "lock", "--config", str(self.folder)]
         subprocess.run(command, env=self._environment, check=True, capture_output=True)
@@ -57,7 +55,7 @@ class DuctileProcess:
         wait_until(healthy, lambda: log.read_text(errors="replace")[-2000:])
 
     def kill(self) -> None:
-        """End it with SIGKILL; what its plugins do goes on. Asked to stop it would wait for open streams."""
+        """Ends it with SIGKILL; its plugins go on. SIGTERM would wait for open streams."""
         if self._process:
             self._process.kill()
             self._process.wait()
@@ -67,10 +65,8 @@ class DuctileProcess:
 
 
 class RealDuctile(DuctileProcess):
-    """A running Ductile with the shipped plugins, the probe plugin, its pipelines and one relay peer.
-
-    probe: the folder of another plugin of that name, which takes the probe's place.
-    """
+    """A running Ductile with the shipped plugins, the probe plugin, its pipelines and one relay peer. probe: folder of
+    a plugin that replaces the probe."""
 
     def __init__(self, folder: Path, *, probe: Path = PROBE) -> None:
         super().__init__(folder, f"http://127.0.0.1:{free_port()}")
@@ -90,7 +86,7 @@ class RealDuctile(DuctileProcess):
 
     @property
     def executions(self) -> Sequence[Execution]:
-        """What the probe recorded. The attempt is counted: Ductile does not tell a plugin which one it is."""
+        """Records of the probe. Attempts are counted here, because Ductile does not tell them to plugins."""
         runs: Counter[str] = Counter()
         found = []
         for line in map(json.loads, self._record.read_text(encoding="utf-8").splitlines()):

@@ -1,4 +1,4 @@
-"""Calls, and runners over a Ductile under test: a new one over the same folder is a gateway that was started again."""
+"""Calls, and runners over a Ductile under test. A new runner over the same folder is a restarted gateway."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -42,7 +42,7 @@ def settings_for(ductile: DuctileUnderTest, **changed: Any) -> DuctileSettings:
 
 
 class Recorded:
-    """A runner whose calls are written down as the relay does it."""
+    """A runner whose calls are recorded in a ledger, as the relay does."""
 
     def __init__(self, runner: DuctileRunner, ledger: Ledger, several: Ductiles) -> None:
         self._runner, self._ledger, self.several = runner, ledger, several
@@ -69,7 +69,7 @@ async def gateway(
     queue: QueueDepth = lambda: None,
     **changed: Any,
 ) -> AsyncIterator[Recorded]:
-    """A runner, with these settings changed."""
+    """A runner with changed settings."""
     settings = settings_for(ductile, **changed)
     async with (
         embedded(store)() as stores,

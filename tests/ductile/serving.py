@@ -1,4 +1,4 @@
-"""The real gateway, a process to be killed, between a real bus and a Ductile under test, and what it leaves on disk."""
+"""The real gateway as a process, between a real bus and a Ductile under test."""
 
 import contextlib
 import sqlite3
@@ -28,12 +28,12 @@ AT_ONCE = 32
 KEYS = "SELECT json_extract(head, '$.key') FROM rows WHERE kind = 'call'"
 BRISK = {"poll_most_s": 0.2}
 ACK_WAIT_S = 2.0
-"""How soon the bus gives the requests of a gateway that was killed to the next one."""
+"""Redelivery time of a killed gateway's requests."""
 
 
 @dataclass(slots=True)
 class Served:
-    """One store, one bus, one Ductile; gateways come and go. `link` is the test's own, to the bus."""
+    """One store, one bus, one Ductile; gateways come and go. `link`: the test's own."""
 
     gateway: Gateway
     store: Path
@@ -43,7 +43,7 @@ class Served:
 
     @asynccontextmanager
     async def living(self) -> AsyncIterator["subprocess.Popen[bytes]"]:
-        """A gateway that is at work. It is killed at the end, if it was not before."""
+        """A running gateway, killed at the end."""
         starts = self.gateway.starts()
         with self.gateway.serving() as process:
             await until(lambda: self.gateway.starts() > starts or process.poll() is not None, within_s=30)
@@ -58,7 +58,7 @@ class Served:
         return key
 
     def known(self) -> frozenset[str]:
-        """The calls in the gateway's own file, as another process sees it."""
+        """Calls in the gateway's ledger file."""
         path = self.store / FILE
         if not path.exists():
             return frozenset()
@@ -72,7 +72,7 @@ class Served:
         return len(await self.results()) == number
 
     async def answers(self) -> dict[str, ToolResult]:
-        """The one result of each call, by its key, once every request has been settled."""
+        """Results by call, once every request is settled."""
 
         async def settled() -> bool:
             # a request that was stored just now may not be counted yet among those that wait
@@ -86,7 +86,7 @@ class Served:
         return told
 
     async def endings(self) -> dict[str, tuple[str, int]]:
-        """How each call ended, and how many jobs it has had."""
+        """Ending of each call, and its number of jobs."""
         answers = await self.answers()
         ran = {(one.payload.get(CALL_ID), one.job_id) for one in self.ductile.executions}
         return {key: (ending(result), [call for call, _ in ran].count(key)) for key, result in answers.items()}
@@ -107,11 +107,8 @@ async def served(
     telemetry: str | None = None,
     **settings: Any,
 ) -> AsyncIterator[Served]:
-    """A bus, and a gateway that is not started yet. `to_ductile`: the rules of its wire.
-
-    beside: further Ductiles, by name. telemetry: the address of a receiver. settings: those of the section `ductile` of
-    the gateway that are not as below.
-    """
+    """A bus, and a gateway that is not started yet. to_ductile: rules of its wire. beside: further Ductiles, by name.
+    telemetry: address of a receiver. settings: of the section `ductile`."""
     beside = beside or {}
     async with AsyncExitStack() as held:
         nats = await held.enter_async_context(EmbeddedNats(folder / "nats", sync_interval="1s"))

@@ -1,4 +1,4 @@
-"""The HTTP client of a Ductile: what is sent, and how answers are understood."""
+"""The HTTP client of a Ductile: requests, and how answers are understood."""
 
 from contextlib import AbstractAsyncContextManager
 

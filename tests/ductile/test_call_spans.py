@@ -1,4 +1,4 @@
-"""The spans of calls in a Ductile, as a receiver gets them: all below the span that published the request."""
+"""Spans of calls in a Ductile: all below the span that published the request."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What is found of a Ductile, its tools and the token for it, without changing anything there, and what is told."""
+"""Discovery of a Ductile, its tools and the scopes of the token."""
 
 import asyncio
 import logging
@@ -61,6 +61,11 @@ async def test_of_a_ductile_its_place_is_told_and_of_a_token_what_it_lacks_or_ha
         assert (of_token.remedy == "") == (mark == "ok")
         assert (found.mark, shared.url in found.text, "0 jobs" in found.text) == ("ok", True, True)
         assert shared.tokens.get(token, token) not in str((found, of_token)), "a finding shows the token"
+        if mark == "wrong":
+            with pytest.raises(Misconfigured, match=said):
+                await discover_tools(
+                    {"probe": ToolChoice()}, settings_for(shared, token=shared.tokens.get(token, token))
+                )
 
 
 @pytest.mark.parametrize(
@@ -91,21 +96,6 @@ async def test_what_is_there_is_discovered_for_the_chosen_tools_alone(shared: Du
     assert found.manifests.keys() == {"probe", PIPELINE}
     assert found.pipelines == {PIPELINE}
     assert (bool(nothing.manifests), bool(nothing.problems)) == (False, True)
-
-
-REFUSED = [
-    *(("caller", "jobs:ro"), ("nobody", "jobs:ro")),
-    *((token, "make one with plugin:ro") for token in ("operator", "everything")),
-]
-
-
-async def test_a_token_that_opens_too_little_or_too_much_is_not_used(
-    shared: DuctileUnderTest,
-) -> None:
-    for token, refused in REFUSED:
-        settings = settings_for(shared, token=shared.tokens[token])
-        with pytest.raises(Misconfigured, match=refused):
-            await discover_tools({"probe": ToolChoice()}, settings)
 
 
 def with_tools(ductile: DuctileUnderTest, *tools: str) -> GatewaySettings:

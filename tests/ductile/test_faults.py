@@ -1,4 +1,4 @@
-"""Calls carried into a Ductile in which things go wrong that only a fake can be told to do, or before a stranger."""
+"""Calls in a Ductile with faults that only the fake can have, or behind a proxy."""
 
 import asyncio
 import threading
@@ -48,7 +48,7 @@ from tests.kit.waiting import until
 from tests.ledger.kit import an_answer, embedded
 
 ONLY_EVENTS = Timing(first_s=15.0, most_s=15.0)
-"""Who looks that seldom ends in time only when events tell of the end."""
+"""Polls so seldom that a call ends in time only by an event."""
 HTML = b"<html><body>Nothing here</body></html>"
 
 
@@ -216,7 +216,7 @@ async def test_a_ductile_that_stays_away_is_waited_for_as_long_as_the_answer_is_
 
 
 async def run_held(fake: FakeDuctile, runner: Recorded, number: int) -> tuple[threading.Event, list[ToolCall], Any]:
-    """So many calls under way, and what ends them."""
+    """Running calls, and the event that ends them."""
     release = threading.Event()
     fake.on("probe", "look", held(release))
     calls = [a_call("look") for _ in range(number)]

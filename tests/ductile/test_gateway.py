@@ -1,4 +1,4 @@
-"""A gateway tells how its Ductiles are; one that is away holds up no calls of the others."""
+"""Status of a gateway's Ductiles. An unavailable one delays no calls of the others."""
 
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
@@ -39,7 +39,7 @@ def marked(link: NatsLink, name: str, mark: str) -> Callable[[], Coroutine[Any, 
 
 
 async def catalog(link: NatsLink) -> list[str] | None:
-    """The tools on offer; None while nobody says."""
+    """Names of the tools on offer; None without an answer."""
     try:
         answer = await link.request(subjects.CATALOG, b"", timeout_s=1)
     except TryAgain:

@@ -1,7 +1,7 @@
-"""kill -9 of the real gateway once a Ductile has made the jobs of its calls, before it is told their ids.
+"""kill -9 of the real gateway after a Ductile has made the jobs of its calls, before their ids arrive.
 
-Four calls stand there together: a write whose plugin does not show its call id, one whose plugin does, a read, and a
-write that is declared idempotent. The wire to Ductile stops them; another gateway goes on over the same store.
+There are four calls: a write whose plugin hides its call id, one whose plugin shows it, a read, and an idempotent
+write.
 """
 
 from pathlib import Path
@@ -19,7 +19,7 @@ CALLS = {
     "read": ("look", QUIET, ("ok", 2)),
     "idempotent": ("note", QUIET, ("ok", 2)),
 }
-"""Command and payload; how the call ends, and how many jobs it has had."""
+"""Command and payload; ending of the call, and its number of jobs."""
 
 
 async def test_after_a_kill_no_write_starts_twice_and_each_doubt_is_told(

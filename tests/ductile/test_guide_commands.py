@@ -1,7 +1,4 @@
-"""docs/DUCTILE.md and deploy/ductile/README.md followed to the letter: all their commands, by a real Ductile.
-
-They are run as they stand there: in terminals, in a home and in a copy of this repository. Only ports differ.
-"""
+"""All commands of docs/DUCTILE.md and deploy/ductile/README.md, run with a real Ductile. Only ports differ."""
 
 import os
 import re
@@ -55,11 +52,11 @@ OWN: dict[str, Any] = {
     "plugins.yaml": {"plugins": {"echo": {"enabled": True}}},
     "tokens.yaml": {"tokens": [{"name": "mine", "key": "a-secret-of-my-own"}]},
 }
-"""A configuration that somebody has already."""
+"""An operator's own configuration."""
 
 
 def commands() -> Iterator[str]:
-    """Those that both pages show, block by block, but for what is said of a Ductile that is not here."""
+    """Command blocks of both pages, without those for version N."""
     for page in (GUIDE, SAMPLES / "README.md"):
         text = page.read_text(encoding="utf-8").partition("## Version N")[0]
         fenced = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
@@ -86,14 +83,13 @@ class Service:
         return self._log.read_text(encoding="utf-8", errors="replace")
 
     def interrupt(self) -> None:
-        """Ctrl-C, and the terminal is closed."""
         if self._bash.poll() is None:
             os.killpg(self._bash.pid, signal.SIGINT)
             self._bash.wait(WITHIN_S)
 
 
 class Place:
-    """A home, and beside it a copy of what the guide needs of this repository. Nothing is started yet."""
+    """A home directory beside a copy of the needed parts of this repository."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self.folder, self.home, self.repository = folder, folder / "home", folder / "repository"
@@ -128,12 +124,12 @@ class Place:
         return text.replace("nats-server --jetstream", f"nats-server --port {self.ports['4222']} --jetstream")
 
     def block(self, beginning: str) -> str:
-        """The one block that begins like that, as it stands, with the addresses of this place."""
+        """The one block with this beginning, with the addresses of this place."""
         (found,) = (block for block in commands() if block.startswith(beginning))
         return self._here(found)
 
     def run(self, block: str) -> str:
-        """What the block prints; it has to end, and well."""
+        """Output of the block, which must succeed."""
         done = subprocess.run(
             ["bash", "-ec", block],
             cwd=self.repository,
@@ -154,7 +150,7 @@ class Place:
         return started
 
     def start_services(self) -> None:
-        """NATS, the gateway and the agent, each in its terminal."""
+        """Starts NATS, the gateway and the agent."""
         settings = self.repository / "agentic.yaml"
         settings.write_text(f"{settings.read_text()}nats: {{urls: ['nats://127.0.0.1:{self.ports['4222']}']}}\n")
         nats = self.start(NATS)
@@ -164,7 +160,7 @@ class Place:
         wait_until(self._is_ready, lambda: "".join(one.printed() for one in both), within_s=WITHIN_S)
 
     def files(self) -> dict[Path, bytes]:
-        """Those of Ductile's folder, but for what Ductile itself keeps."""
+        """Files of Ductile's folder, without Ductile's own data."""
         files = (file for file in self.ductile.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
         return {file: file.read_bytes() for file in files if file.name != ".checksums" and "data" not in file.parts}
 

@@ -1,4 +1,4 @@
-"""Endings of runs arrive in Ductile's pipelines through its relay ingress, on the fake and on a real Ductile."""
+"""Endings of runs reach Ductile's pipelines through its relay ingress."""
 
 import asyncio
 from contextlib import AbstractAsyncContextManager

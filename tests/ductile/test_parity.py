@@ -1,7 +1,4 @@
-"""The fake is what it stands for: a real Ductile (version M) is asked the same, and answers the same.
-
-What only the newer version does is not here: there was none to compare with.
-"""
+"""The fake answers as a real Ductile (version M) does. There is no newer version to compare with."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -28,7 +25,7 @@ Both = Callable[[Callable[[DuctileUnderTest], Seen]], Seen]
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both[Any]]:
-    """Has the same done to the fake and to a real Ductile; what is seen, which is the same."""
+    """Runs a function on the fake and a real Ductile, and returns its result, which must be the same."""
     with ExitStack() as held:
         real = held.enter_context(closing(RealDuctile(tmp_path_factory.mktemp("ductile"))))
         fake = held.enter_context(FakeDuctile())
@@ -54,7 +51,7 @@ def envelope(kind: str = "probe.asked", /, *, key: str | None = None, **payload:
 
 
 def relayed(ductile: DuctileUnderTest, event: Mapping[str, Any], changed: Mapping[str, str] = {}) -> httpx2.Response:
-    """The answer to an event that is signed, but for the headers that are changed."""
+    """Answer to a signed event with changed headers."""
     body, peer = json.dumps(event).encode(), ductile.peer
     ours = RelayPeerSettings.model_validate({"peer": peer.name, "key_id": peer.key_id, "secret": peer.secret})
     headers = {**signed_headers(ours, body), **changed}
@@ -62,7 +59,7 @@ def relayed(ductile: DuctileUnderTest, event: Mapping[str, Any], changed: Mappin
 
 
 def answered(answer: httpx2.Response) -> tuple[int, Any]:
-    """The status, and what of the body is the same in any Ductile: an error, or the names of the fields."""
+    """The status, and the part of the body that is the same in any Ductile: an error, or the names of the fields."""
     if "json" not in answer.headers.get("Content-Type", "") or not answer.content:
         return answer.status_code, answer.text.strip()
     body = answer.json()
@@ -102,7 +99,7 @@ REASONS = (
 
 
 def ending(ductile: DuctileUnderTest, job_id: str) -> dict[str, Any]:
-    """All that can be seen of a job that has ended, without names and times."""
+    """All that is visible of an ended job, without names and times."""
     job = finished(ductile, job_id)
     ran = [(one.command, one.payload, one.attempt) for one in ductile.executions if one.job_id == job_id]
     told = ("status", "attempt", "submitted_by", "stderr")

@@ -1,4 +1,4 @@
-"""Calls that reach a Ductile as signed events, the fake and, where there is one, a real one."""
+"""Calls that reach a Ductile as signed events."""
 
 import asyncio
 import json
@@ -19,18 +19,15 @@ SELDOM = replace(QUICK, again_first_s=15)
 
 
 def by_events(ductile: DuctileUnderTest, kind: str = "probe.asked", **changed: Any) -> dict[str, Any]:
-    """The route is called by events of this kind; the probe listens to `probe.asked`."""
+    """Settings of a route that is called by events of this type; the probe listens to `probe.asked`."""
     peer = ductile.peer
     known = {"peer": peer.name, "key_id": peer.key_id, "secret": peer.secret, "routes": {ROUTE: kind}}
     return known | changed
 
 
 class LossyWire(httpx2.AsyncBaseTransport):
-    """The network to a Ductile, with faults on the way to its relay ingress. `sent` is what was to go there.
-
-    swallowed: so many of the first events never arrive. lost: the answers to so many of those that arrive do not come
-    back, and not before their jobs have ended.
-    """
+    """The network to a Ductile, with faults on the way to its relay ingress. swallowed: number of first events that
+    never arrive. lost: number of arrived events whose answers are dropped, after their jobs have ended."""
 
     def __init__(self, ductile: DuctileUnderTest, *, swallowed: int = 0, lost: int = 0) -> None:
         self.sent: list[bytes] = []

@@ -1,4 +1,4 @@
-"""Calls carried into a Ductile, the fake and, where there is one, a real one."""
+"""Calls in a Ductile."""
 
 import asyncio
 from pathlib import Path
@@ -31,7 +31,7 @@ ENDINGS: list[tuple[str, str, dict[str, Any], str, str, int]] = [
     ("probe", "../x", {}, "configuration", "", 0),
     ("a?b", "note", {}, "configuration", "", 0),
 ]
-"""Plugin, command, payload; status or class of error, what is said, and how often it ran."""
+"""Plugin, command, payload; status or class of error, text, and number of executions."""
 
 
 async def test_each_call_ends_as_its_plugin_did_and_is_run_once_with_its_id(

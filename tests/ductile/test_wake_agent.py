@@ -25,7 +25,7 @@ TOKENS = [
 
 @pytest.fixture
 async def made(tmp_path: Path, unused_tcp_port: int) -> AsyncIterator[DevStack]:
-    """The agent behind a token, following a script that records two lines."""
+    """The agent with tokens, following a script that records two lines."""
     script = tmp_path / "script.yaml"
     script.write_text(yaml.safe_dump(recording(tmp_path / "record")))
     http = {"host": "127.0.0.1", "port": unused_tcp_port, "tokens": TOKENS}

@@ -1,4 +1,4 @@
-"""What docs/DUCTILE.md shows as settings are settings, and they agree with the sample configuration of Ductile."""
+"""The settings in docs/DUCTILE.md are valid, and agree with the sample configuration of Ductile."""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the fake and a real Ductile have in common, so that one suite can be run against both.
+"""The interface of the fake and a real Ductile, so that one suite runs against both.
 
 Rule: a test that takes a DuctileUnderTest drives it through HTTP and the probe plugin alone.
 """
@@ -13,8 +13,8 @@ import httpx2
 from tests.kit.waiting import wait_until
 
 PROBE = Path(__file__).parent / "probe"
-"""The plugin that every Ductile under test has. Its commands `handle` and `note` write, `look` reads; all three do what
-`do` of their payload says: answer (default), refuse, stumble, quit, garbage, silence, flood, hang, say, hold."""
+"""The plugin that every Ductile under test has. Its commands `handle` and `note` write, `look` reads; `do` of the
+payload chooses: answer (default), refuse, stumble, quit, garbage, silence, flood, hang, say, hold."""
 
 TOKENS: Mapping[str, tuple[str, ...]] = {
     "gateway": ("plugin:rw", "jobs:ro", "events:ro"),
@@ -24,16 +24,13 @@ TOKENS: Mapping[str, tuple[str, ...]] = {
     "operator": ("plugin:rw", "jobs:ro", "events:ro", "system:ro"),
     "everything": ("*",),
 }
-"""The tokens that every Ductile under test has, by name, with their scopes."""
+"""Scopes of the tokens that every Ductile under test has, by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """One spawn of one plugin command.
-
-    payload: what the caller sent (of `handle`: the payload of the event).
-    attempt: 1 for the first time that this job ran.
-    """
+    """One spawn of a plugin command. payload: the caller's (of `handle`: of the event). attempt: from 1, within the
+    job."""
 
     plugin: str
     command: str
@@ -43,7 +40,7 @@ class Execution:
 
 
 AGENT_EVENTS = ("agent.completed", "agent.escalated", "agent.failed", "agent.waiting", "agentic.tool_result")
-"""Types that the peer may send too. A pipeline listens to the first of them, whose one step is the probe's `handle`."""
+"""Types that the peer may send too. A pipeline with the probe's `handle` listens to the first of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +55,8 @@ class Peer:
 
 
 class DuctileUnderTest(Protocol):
-    """A running Ductile with the probe plugin and one relay peer.
-
-    The peer may send `probe.asked`, which starts a pipeline whose one step is the probe's `handle`, and
-    `probe.unheard`, which nothing listens to. `token` is the one named `gateway`.
-    """
+    """A running Ductile with the probe plugin and one relay peer. `probe.asked` starts a pipeline whose only step is
+    the probe's `handle`; nothing listens to `probe.unheard`. `token` is the one named `gateway`."""
 
     url: str
     token: str
@@ -71,13 +65,13 @@ class DuctileUnderTest(Protocol):
 
     @property
     def executions(self) -> Sequence[Execution]:
-        """What ran so far, in the order in which it began (of a real Ductile: of the probe plugin alone)."""
+        """Executions in order (of a real Ductile: of the probe plugin alone)."""
 
     def kill(self) -> None:
-        """End it as a crash does. Connections are refused from here on."""
+        """Ends it as a crash does; connections are refused afterwards."""
 
     def start(self) -> None:
-        """Start it again after `kill`, at the same address and with the same jobs. Returns once it is healthy."""
+        """Starts it again after `kill`, at the same address and with the same jobs. Returns once it is healthy."""
 
 
 def client(ductile: DuctileUnderTest, token: str = "gateway") -> httpx2.Client:  # noqa: S107 - the name of a token
@@ -86,7 +80,7 @@ def client(ductile: DuctileUnderTest, token: str = "gateway") -> httpx2.Client: 
 
 
 def finished(ductile: DuctileUnderTest, job_id: str) -> dict[str, Any]:
-    """The job once it is terminal; only `status` where its result cannot be read."""
+    """The terminal job; only `status` if its result cannot be read."""
     found: dict[str, Any] = {}
     with client(ductile) as http:
 

@@ -1,4 +1,4 @@
-"""Agents are added to a Ductile that is there, and taken out again, by files alone: its program is a stand-in."""
+"""Agents are added to a Ductile and removed again, with a stand-in for its program."""
 
 import json
 from pathlib import Path
@@ -37,7 +37,7 @@ def options(ductile: Path, **more: Any) -> Options:
 
 
 def program(ductile: Path, check: str) -> DuctileProgram:
-    """A stand-in for `ductile`, which locks, and does this for `config check`."""
+    """A stand-in for `ductile`, which locks, and runs this for `config check`."""
     stand_in = ductile.parent / "program"
     stand_in.write_text(f'#!/bin/sh\nif [ "$2" = lock ]; then date > {ductile}/.checksums; else {check}; fi\n')
     stand_in.chmod(0o755)

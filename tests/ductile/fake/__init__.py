@@ -1,6 +1,6 @@
-"""A Ductile in memory that speaks HTTP: the behaviour of the real one as it was measured, and its faults on request.
+"""A Ductile in memory with an HTTP API: the measured behaviour of the real one, and faults on request.
 
-It answers what a gateway asks of it: what no gateway sends is not looked for.
+It answers only requests that a gateway makes.
 """
 
 from collections.abc import Mapping
@@ -17,12 +17,8 @@ from tests.ductile.under_test import PROBE, TOKENS, Execution, Peer
 
 
 class FakeDuctile:
-    """A Ductile that listens on a free port of the loopback interface from the moment it is made.
-
-    Use it as a context manager. It knows the probe plugin and the pipelines that start it.
-    version: "M" is the measured one, "N" the newer one with narrower scopes.
-    backoff_seconds: before the second attempt; doubled for each further one.
-    """
+    """Listens on a free loopback port. It has the probe plugin and the pipelines that start it. version: "M" is the
+    measured one, "N" the newer one with narrower scopes. backoff_seconds: before the second attempt, then doubled."""
 
     def __init__(
         self,
@@ -56,25 +52,25 @@ class FakeDuctile:
         self.kill()
 
     def on(self, plugin: str, command: str, behaviour: Behaviour) -> None:
-        """From now on this is what the command does. A command without a behaviour succeeds with "done"."""
+        """Sets the behaviour of a command; the default succeeds with "done"."""
         self._behaviours[plugin, command] = behaviour
 
     def plugin(self, manifest: Mapping[str, Any]) -> None:
         self._plugins[manifest["name"]] = manifest
 
     def pipeline(self, name: str, *, on: str, plugin: str) -> None:
-        """Add a pipeline whose one step is the plugin's `handle`."""
+        """Adds a pipeline whose only step is the plugin's `handle`."""
         self._pipelines[name] = (on, plugin)
 
     def kill(self) -> None:
-        """Stop listening and drop all connections. What runs goes on, but nobody takes note of it."""
+        """Stops listening and drops all connections. Running plugins go on, unrecorded."""
         if self._server:
             self._jobs.end()
             self._server.close()
             self._server = None
 
     def start(self) -> None:
-        """Listen again at the same address: running jobs are queued again, event ids begin at 1."""
+        """Listens again at the same address: running jobs are queued again, event ids begin at 1."""
         self._jobs.begin_again()
         self._server = Server(self._port, self.faults, answer=self._answer)
 

@@ -1,4 +1,4 @@
-"""What Ductile answers to each request that a gateway makes, and what each scope of a token opens."""
+"""The HTTP API of the fake, and the scopes of its tokens."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -27,14 +27,14 @@ GRANTS: Mapping[str, Mapping[str, set[str]]] = {
         "events:meta:ro": {"follow"},
     },
 }
-"""Scopes are exact strings: unknown ones give nothing. M lets every valid token list plugins and skills; N has
-scopes of its own for the list, for calls and for results."""
+"""Scopes are exact strings; unknown ones give nothing. M lets every valid token list plugins and skills; N has scopes
+of its own for the list, for calls and for results."""
 _IN_TREE = ("job_id", "plugin", "command", "status", "last_error", "started_at", "completed_at")
 _IN_JOB = tuple(name for name in _IN_TREE if name != "last_error")
 
 
 class Api:
-    """One version of the HTTP API over these jobs. Plugins are manifests by name, pipelines their event and plugin."""
+    """`plugins`: manifests by name. `pipelines`: event and plugin by name."""
 
     def __init__(
         self,
@@ -87,14 +87,13 @@ class Api:
         return says(200, {"skills": [{"kind": "pipeline", "pipeline": name} for name in self._pipelines]})
 
     def _plugin(self, _: Request, name: str) -> Answer:
-        """With schemas in full. Whether a command may be repeated is not told."""
         if name not in self._plugins:
             raise Refused(404, "plugin not found")
         told = ("name", "version", "description", "protocol", "commands")
         return says(200, {name: value for name, value in self._plugins[name].items() if name in told})
 
     def _call(self, request: Request, plugin: str, command: str) -> Answer:
-        """Twice the same is two jobs: nothing in a request makes it one (measured of Ductile)."""
+        """A repeated request is a second job (measured of Ductile)."""
         if plugin not in self._plugins:
             raise Refused(400, "plugin not found")
         known = next((one for one in self._plugins[plugin]["commands"] if one["name"] == command), None)
@@ -110,7 +109,7 @@ class Api:
         return self._queued(request, self._pipelines[name][1], "handle")
 
     def _queued(self, request: Request, plugin: str, command: str) -> Answer:
-        """Nothing of a chunked body is read: such a call runs without its payload (measured of Ductile)."""
+        """A chunked body is not read: such a call runs without its payload (measured of Ductile)."""
         payload = request.json().get("payload", {})
         job_id = self._jobs.enqueue(Job(plugin, command, payload, "api"))
         return says(202, {"job_id": job_id, "status": "queued", "plugin": plugin, "command": command})
@@ -126,7 +125,7 @@ class Api:
 
 
 def _or_blank(body: Callable[[], Any]) -> Answer:
-    """Stdout that was not JSON fails to be encoded once the head is out: 200 with an empty body."""
+    """Ductile fails to encode stdout that is not JSON after the head is sent: 200 with an empty body."""
     try:
         return says(200, body())
     except ValueError:

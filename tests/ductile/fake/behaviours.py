@@ -1,6 +1,6 @@
-"""What a plugin command does when it runs: a function from one execution to its outcome.
+"""Behaviours of plugin commands: functions from an execution to its outcome.
 
-A behaviour is called in a thread of its own, once for each attempt, so it may block.
+Each attempt has its own thread, so a behaviour may block.
 """
 
 import json
@@ -15,11 +15,8 @@ from tests.ductile.under_test import Execution
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one spawn ended.
-
-    ends: the status that the job gets whatever the rest says, or None where stdout decides.
-    never_again: the process exited with 78, which rules out further attempts.
-    """
+    """Result of one spawn. ends: forced status of the job, or None if stdout decides. never_again: exit code 78, which
+    rules out further attempts."""
 
     stdout: bytes = b""
     stderr: str = ""
@@ -30,28 +27,25 @@ class Outcome:
 
 Behaviour = Callable[[Execution], Outcome]
 TIMED_OUT = Outcome(ends="timed_out", last_error="execution timed out")
-"""It ran into its deadline. Tried again, and `timed_out` in the end."""
+"""Retried, and finally `timed_out`."""
 DEAD = Outcome(ends="dead", last_error="Job marked dead during crash recovery: max attempts (4) reached")
-"""Given up by crash recovery, without a result."""
 SKIPPED = Outcome(b'{"status": "skipped", "reason": "if: false"}', ends="skipped")
-"""A step whose condition was not met."""
+"""A step whose condition is not met."""
 ROUTING_FAILED = Outcome(b'{"status": "ok", "result": "done"}', ends="failed", last_error="route events: no such path")
-"""The plugin succeeded, what Ductile did with its events did not: `failed` with a result that is ok."""
+"""The plugin succeeded, and routing its events failed: `failed` with an ok result."""
 
 
 def answers(result: str = "done", **fields: Any) -> Behaviour:
-    """Succeeds with this text; further fields (output, artifacts, events …) come back verbatim."""
+    """Succeeds with this text and further fields."""
     return lambda _: Outcome(json.dumps({"status": "ok", "result": result} | fields).encode())
 
 
 def fails(error: str = "it failed", **fields: Any) -> Behaviour:
-    """Answers with an error. Of its fields only `retry=False` keeps Ductile from trying again."""
+    """Answers with an error. Only `retry=False` prevents a retry."""
     return lambda _: Outcome(json.dumps({"status": "error", "error": error} | fields).encode())
 
 
 def held(release: threading.Event) -> Behaviour:
-    """Runs until `release` is set, then succeeds."""
-
     def wait(execution: Execution) -> Outcome:
         release.wait(30)
         return answers()(execution)
@@ -60,7 +54,7 @@ def held(release: threading.Event) -> Behaviour:
 
 
 def in_turn(*behaviours: Behaviour) -> Behaviour:
-    """The first time the first, and so on; the last one from then on."""
+    """One behaviour per attempt; the last one repeats."""
     remaining: Iterator[Behaviour] = iter(behaviours[:-1])
 
     def take_turn(execution: Execution) -> Outcome:
@@ -71,7 +65,7 @@ def in_turn(*behaviours: Behaviour) -> Behaviour:
 
 
 def probe(execution: Execution) -> Outcome:
-    """What tests/ductile/probe does under a real Ductile, but that a `hang` is not waited for."""
+    """The behaviour of tests/ductile/probe, without waiting for a `hang`."""
     do = execution.payload.get("do", "answer")
     if do == "hang":
         return TIMED_OUT

@@ -1,6 +1,6 @@
-"""The relay ingress: signed events of a known peer become jobs of the pipelines that listen.
+"""The relay ingress: signed events of a known peer become jobs of listening pipelines.
 
-The order of the checks and their words were measured of Ductile; reading a body comes after its headers.
+The order of the checks and their words were measured.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ PATH = re.compile(r"/ingest/peer/([^/]+)")
 
 
 def accept(request: Request, peer: Peer, pipelines: Mapping[str, tuple[str, str]], jobs: Queue) -> Answer:
-    """202, with the id of the first job; without one where nothing listens. Raises Refused."""
+    """202 with the id of the first job, or without one if nothing listens. Raises Refused."""
     _check(request, peer)
     envelope = request.json()
     event, origin = envelope["event"], envelope.get("origin", {})

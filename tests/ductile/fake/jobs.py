@@ -1,4 +1,4 @@
-"""The queue of jobs, the threads that run them, their log and the stream of events, life after life of a Ductile."""
+"""Jobs of the fake: the queue, the threads that run them, the log and the event stream."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from tests.ductile.under_test import Execution
 
 TERMINAL = frozenset({"succeeded", "failed", "timed_out", "skipped", "dead"})
 MAX_ATTEMPTS = 4
-"""Whatever the configuration says (measured of Ductile, version M)."""
+"""The configuration cannot change it (measured of Ductile, version M)."""
 ORPHANED = f"Job marked dead during crash recovery: max attempts ({MAX_ATTEMPTS}) reached"
 KEEP_ALIVE_SECONDS = 15.0
 _TOLD = ("job_id", "status", "plugin", "command", "started_at", "completed_at")
@@ -29,7 +29,7 @@ def now() -> str:
 
 @dataclass(slots=True)
 class Job:
-    """payload: of the request (of `handle`: of its event). result: the raw stdout, JSON or not."""
+    """payload: of the request (of `handle`: of its event). result: raw stdout, JSON or not."""
 
     plugin: str
     command: str
@@ -48,30 +48,30 @@ class Job:
 
     @property
     def call(self) -> str:
-        """The id of the call that asked for it, which the gateway sends along."""
+        """Call id in the payload."""
         return str(self.payload.get("agentic_call_id", ""))
 
     @property
     def target(self) -> tuple[str | None, str, str]:
-        """What deduplication goes by: the key counts for one plugin and command alone (measured of Ductile)."""
+        """Deduplication: a key counts for one plugin and command alone (measured of Ductile)."""
         return (self.dedupe_key, self.plugin, self.command)
 
     def shown(self, *names: str, with_result: bool = True) -> dict[str, Any]:
-        """These fields; what it does not have is absent. Raises ValueError for a result that is not JSON."""
+        """Named fields without missing ones. Raises ValueError for a result that is not JSON."""
         fields = {name: getattr(self, name) for name in names}
         if with_result and self.result:
             fields["result"] = json.loads(self.result)
         return {name: value for name, value in fields.items() if value is not None}
 
     def mentions(self, needle: str) -> bool:
-        """In its result, error or stderr, as the LIKE of SQL does it: `_` stands for any character."""
+        """True for a match in result, error or stderr, like SQL's LIKE: `_` stands for any character."""
         pattern = re.escape(needle).replace("_", ".")
         texts = (self.last_error or "", self.stderr or "", (self.result or b"").decode(errors="replace"))
         return any(re.search(pattern, text, re.IGNORECASE | re.DOTALL) for text in texts)
 
 
 class Queue:
-    """All jobs by id, the oldest first, and what is told of them."""
+    """All jobs by id, the oldest first."""
 
     def __init__(self) -> None:
         self._queue: dict[str, Job] = {}
@@ -83,16 +83,15 @@ class Queue:
         return [job for job in list(self._queue.values()) if job.status not in TERMINAL]
 
     def enqueue(self, job: Job) -> str:
-        """The id of the job, or of the one that it repeats."""
+        """Returns the id of the job, or of the one that it repeats."""
         self._queue[job.job_id] = job
         return job.job_id
 
     def follow(self) -> Iterator[bytes]:
-        """Its events."""
         return iter(())
 
     def listed(self, query: Mapping[str, str]) -> dict[str, Any]:
-        """GET /jobs: newest first, finished or not, without payloads and results."""
+        """GET /jobs: newest first, without payloads and results."""
         found = _matching(self._queue.values(), query)
         return {"jobs": [job.shown(*_LISTED, with_result=False) for job in found], "total": len(found)}
 
@@ -106,7 +105,7 @@ class Queue:
 
 
 class Jobs(Queue):
-    """Run in threads. After `end` nothing is recorded any more, though what runs goes on."""
+    """Runs jobs in threads. After `end` nothing is recorded any more, though plugins go on."""
 
     def __init__(
         self,
@@ -123,7 +122,7 @@ class Jobs(Queue):
         self._life = threading.Event()
 
     def enqueue(self, job: Job) -> str:
-        """The id of the job, or of the one that it repeats, which has succeeded."""
+        """Returns the id of the job, or of the succeeded one that it repeats."""
         with self._changed:
             for other in self._queue.values():
                 if job.dedupe_key and other.target == job.target and other.status == "succeeded":
@@ -134,13 +133,13 @@ class Jobs(Queue):
         return job.job_id
 
     def end(self) -> None:
-        """Drop what is going on, and end every stream."""
+        """Drops running jobs and ends every stream."""
         with self._changed:
             self._life.set()
             self._changed.notify_all()
 
     def begin_again(self) -> None:
-        """What the end interrupted is queued again with one attempt more, or `dead` when there is none left."""
+        """Queues interrupted jobs for another attempt; those without one left are `dead`."""
         self._life, self._turns, self._frames = threading.Event(), {}, []
         for job in self.outstanding():
             if job.status == "running":
@@ -151,7 +150,7 @@ class Jobs(Queue):
                 self._start(job)
 
     def follow(self) -> Iterator[bytes]:
-        """The events of this life, those of the past first."""
+        """Events since the start."""
         life, frames, sent = self._life, self._frames, 0
         while not life.is_set():
             with self._changed:
@@ -171,7 +170,7 @@ class Jobs(Queue):
                 life.wait(self._backoff_seconds * 2 ** (job.attempt - 2))
 
     def _attempt(self, job: Job, life: threading.Event) -> bool:
-        """Run it once. True if there is to be another attempt."""
+        """Runs it once. True if another attempt follows."""
         if not self._record(life, job, status="running", started_at=now()):
             return False
         self._tell("job.started", job)
@@ -189,7 +188,7 @@ class Jobs(Queue):
         return False
 
     def _record(self, life: threading.Event, job: Job, **fields: Any) -> bool:
-        """Change a job. False once the life is over."""
+        """Changes a job. False after the end."""
         with self._changed:
             for name, value in fields.items() if not life.is_set() else ():
                 setattr(job, name, value)
@@ -205,7 +204,7 @@ class Jobs(Queue):
 
 
 def judged(outcome: Outcome) -> tuple[str, str | None, bool]:
-    """The status of a spawn that ended so, its error, and whether trying again is ruled out."""
+    """Status of the job after this outcome, its error, and True if a retry is ruled out."""
     if outcome.ends is not None:
         return outcome.ends, outcome.last_error, outcome.ends != "timed_out"
     if len(outcome.stdout) > OUTPUT_LIMIT_BYTES:
@@ -223,7 +222,7 @@ def judged(outcome: Outcome) -> tuple[str, str | None, bool]:
 
 
 def _fault(said: dict[str, Any]) -> str:
-    """What Ductile finds wrong with what a plugin said in JSON."""
+    """Ductile's objection to the JSON of a plugin."""
     if (status := said["status"]) not in ("ok", "error"):
         return f"invalid status value: \"{status}\" (must be 'ok' or 'error')"
     if not said.get("error" if status == "error" else "result"):

@@ -1,4 +1,4 @@
-"""The sockets of the fake: HTTP/1.1 in threads, and what can go wrong between an answer and its reader."""
+"""HTTP server of the fake, with faults between an answer and its reader."""
 
 import contextlib
 import json
@@ -18,7 +18,7 @@ STREAM = "text/event-stream"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """headers: by lower-case name. body: empty where it came without a Content-Length."""
+    """headers: by lower-case name. body: empty without a Content-Length."""
 
     method: str
     path: str
@@ -32,7 +32,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """stream: frames that follow the head. With the status 0 the connection is cut off instead."""
+    """stream: frames after the head. Status 0 resets the connection instead."""
 
     status: int
     body: bytes = b""
@@ -42,7 +42,7 @@ class Answer:
 
 
 class Refused(Exception):
-    """The request gets this answer instead of what it asked for."""
+    """Carries the answer to a refused request."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -59,18 +59,15 @@ UNAVAILABLE = says(503, {"error": "too many concurrent synchronous requests"})
 
 @dataclass(slots=True)
 class Faults:
-    """Switches that may be turned at any time; they are looked at for every request.
-
-    proxied: what something on the way answers to everything, while Ductile is away behind it.
-    strangers: what is answered to the next POSTs instead, and whether they were carried out before.
-    """
+    """Switches, read for every request. proxied: the answer to all requests by a proxy, while Ductile is away.
+    strangers: answers to the next POSTs, with True if Ductile carries them out before."""
 
     proxied: Answer | None = None
     strangers: list[tuple[Answer, bool]] = field(default_factory=list)
 
 
 class Server:
-    """A listening socket and its connections; `close` drops them all."""
+    """A listening socket and its connections."""
 
     def __init__(self, port: int, faults: Faults, *, answer: Callable[[Request], Answer]) -> None:
         self.faults, self.answer = faults, answer
@@ -81,7 +78,7 @@ class Server:
         self._thread.start()
 
     def close(self) -> None:
-        """Refuse connections from now on and end those that are open."""
+        """Refuses new connections and ends open ones."""
         self._server.shutdown()
         self._server.server_close()
         self._server.drop_connections()
@@ -111,7 +108,7 @@ class _Listener(ThreadingHTTPServer):
                 one.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A reader that has gone is no error of the fake's; anything else shows as a failed connection and a trace."""
+        """Ignores readers that have gone; other errors show as a failed connection and a trace."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 

@@ -53,7 +53,7 @@ DEEDS: dict[str, Callable[[Mapping[str, Any]], str]] = {
 
 
 def asked(request: Mapping[str, Any]) -> dict[str, Any]:
-    """What the caller sent, without what Ductile adds of its own."""
+    """The caller's payload, without Ductile's own fields."""
     payload = (request.get("event") or request).get("payload") or {}
     return {name: value for name, value in payload.items() if not name.startswith("ductile")}
 

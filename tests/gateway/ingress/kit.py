@@ -1,4 +1,4 @@
-"""The ingress behind its HTTP application: a bus and a record in memory, a clock that stands still, and its senders."""
+"""The ingress as an application, over a bus and artifacts in memory; and its senders."""
 
 import asyncio
 import base64
@@ -41,7 +41,7 @@ PEERS: dict[str, Any] = {
 
 
 class OnceBus(MemoryBus):
-    """Keeps what has a new name."""
+    """Deduplicates by Msg-Id."""
 
     async def publish(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None:
         if all(name != key for _, name, _, _ in self.messages):
@@ -72,12 +72,12 @@ class Ingress:
             return await client.post(path, content=body, headers=raw)
 
     async def relay(self, event: Mapping[str, Any], **changed: Any) -> httpx2.Response:
-        """Send an envelope, signed; `changed` as in `signed`."""
+        """Sends a signed envelope; `changed` as in `signed`."""
         body = json.dumps(event).encode()
         return await self.post(INGEST, body, signed(body, **changed))
 
     def events(self) -> list[dict[str, Any]]:
-        """What is on the bus, each as the agent would read it."""
+        """Events on the bus, as the agent reads them."""
         read = (envelope_of(subject).model_validate_json(body) for subject, _, body, _ in self.bus.messages)
         return [event.model_dump(mode="json", exclude_none=True) for event in read]
 
@@ -89,7 +89,7 @@ class Ingress:
 
 @contextlib.asynccontextmanager
 async def on_the_wire(ingress: Ingress) -> AsyncIterator[int]:
-    """The ingress on a real socket; its port."""
+    """Port of the ingress on a real socket."""
     async with listening("127.0.0.1", 0, who="gateway") as listener:
         serving = asyncio.ensure_future(serve_http(ingress.app, listener))
         try:
@@ -110,7 +110,7 @@ def an_event(
 def signed(
     body: bytes, *, secret: str = SECRET, timestamp: str = NOW, path: str = INGEST, without: str = "", **headers: str
 ) -> dict[str, str]:
-    """The headers of Ductile's relay; `headers` replace some of them, written with underscores."""
+    """Headers of Ductile's relay; `headers` replaces some of them, written with underscores."""
     sent = {
         "x-ductile-peer": "ductile-test",
         "x-ductile-key-id": "v1",

@@ -1,4 +1,4 @@
-"""The ingress as an HTTP server on a bus: its limits, and whatever comes over the wire or breaks below."""
+"""The ingress as an HTTP server on a bus: its limits, malformed requests, and failures of the bus."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ def delivery(target: str = INGEST, *more: str, body: bytes = BODY) -> bytes:
 
 
 async def status_of(ingress: Ingress, *parts: bytes) -> int:
-    """Of the answer to bytes that are sent as they are."""
+    """Status of the answer to raw bytes."""
     async with on_the_wire(ingress) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         for part in parts:

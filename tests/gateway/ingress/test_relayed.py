@@ -1,4 +1,4 @@
-"""POST /ingest/ductile: every check in its order, and what comes of an event that passes them."""
+"""POST /ingest/ductile: every check in order, and the resulting messages."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""What the ingress refuses before anything listens, and signatures against values that were made by other means."""
+"""Refused settings of the ingress, and signatures against values from other implementations."""
 
 import base64
 import hmac
@@ -104,7 +104,7 @@ def test_what_has_not_the_form_of_a_signature_or_time_is_none(read: Callable[[st
 
 
 class Uncompared(bytes):
-    """Bytes that whoever guesses by time would like to see compared byte by byte."""
+    """Bytes that must not be compared byte by byte."""
 
     def __eq__(self, other: object) -> bool:
         raise AssertionError("compared as ordinary bytes are, which ends at the first that differs")

@@ -1,4 +1,4 @@
-"""POST /webhooks/NAME: signed as Ductile, GitHub or Standard Webhooks do, and what comes of it by its mapping."""
+"""POST /webhooks/NAME: signatures of Ductile, GitHub and Standard Webhooks, and mapped messages."""
 
 import base64
 import hashlib
@@ -45,7 +45,7 @@ HOOKS: dict[str, Any] = {
 
 
 def hooked(name: str = "", **changed: Any) -> Ingress:
-    """All of them, one of which is changed."""
+    """All webhooks, one of them with changed settings."""
     return Ingress(webhooks=HOOKS | ({name: HOOKS[name] | changed} if name else {}))
 
 

@@ -1,4 +1,4 @@
-"""Stand-ins for tests of what the gateway tells others: a world round Outbound."""
+"""Stand-ins for tests of notifications."""
 
 import asyncio
 import base64
@@ -35,8 +35,8 @@ def read(event: Any, at: datetime = NOON) -> LifecycleEvent:
 
 
 class Town:
-    """Who is told, and when; they answer with `answers`, by target, or never where one `hangs`. A new Outbound over the
-    same town is a gateway that was started again."""
+    """Receivers and their answers, by target; those in `hangs` never answer. A new Outbound over the same town is a
+    restarted gateway."""
 
     def __init__(
         self, folder: Path, *, subscribers: tuple[str, ...] = (), relayed: frozenset[str] = frozenset()
@@ -48,7 +48,7 @@ class Town:
         self.buried: list[tuple[Notification, str]] = []
         self.clock = FakeClock(NOON)
         self.outcomes: Counter[tuple[str, str]] = Counter()
-        """How many deliveries ended how, by their target."""
+        """Number of deliveries by target and outcome."""
         self.agent_away = False
         self.outbox: NotificationOutbox
         named = {name: {"url": f"https://{name}.example/", "secret": SECRET} for name in subscribers}
@@ -65,7 +65,7 @@ class Town:
         self.buried.append((delivery, why))
 
     async def callback_of(self, run_id: str) -> str | None:
-        """Where its callback goes, as an agent says it that is there."""
+        """The callback of a run, as the agent answers it."""
         if self.agent_away:
             raise TryAgain("no agent answers")
         return HOOK if run_id == RUN else None
@@ -76,7 +76,7 @@ class Town:
 
     @contextlib.asynccontextmanager
     async def telling(self) -> AsyncIterator[Outbound]:
-        """A gateway at work, until the end of the block."""
+        """A running gateway."""
         self.outcomes.clear()
         self.clock.rule()
         async with embedded(self.folder)() as stores:
@@ -93,7 +93,7 @@ class Town:
                     await running
 
     async def tells(self, *events: Any) -> Outbound:
-        """A gateway that is told these, in this order, and lives until nothing is due any more."""
+        """A gateway that takes these events in order, and runs until nothing is due."""
         async with self.telling() as outbound:
             for event in events:
                 await outbound.take(read(event))
@@ -101,7 +101,7 @@ class Town:
         return outbound
 
     async def pass_by(self, seconds: float, *, step_s: float = 60.0) -> None:
-        """Time passes, and what comes due in it is tried before it goes on."""
+        """Lets time pass in steps, with all due attempts made in each."""
         while seconds > 0:
             self.clock.advance(min(step_s, seconds))
             seconds -= step_s

@@ -1,4 +1,4 @@
-"""Where a callback may go, as it is said at the wake and held again when it is sent."""
+"""Allowed destinations of callbacks, checked at the wake and again before sending."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""Endings of runs on a real bus: what cannot be told is a dead letter, and what the agent did not say goes nowhere."""
+"""Endings of runs on a real bus: undeliverable ones and those that the agent did not sign are dead letters."""
 
 import asyncio
 import contextlib
@@ -74,7 +74,7 @@ class Telling:
                     await running
 
     async def says(self, part: str) -> bool:
-        """Whether there is this to say of what goes out."""
+        """True if a finding has this text."""
         return any(part in finding.text for finding in (await self.status.tell()).findings)
 
 
@@ -85,7 +85,7 @@ async def say(link: NatsLink, event: Any, by: Signer | None = AGENT) -> None:
 
 
 async def dead_letters(link: NatsLink) -> dict[str, dict[str, str]]:
-    """Their headers, by what they were to arrive at."""
+    """Headers of dead letters, by target."""
     last = (await link.jetstream.stream_info(subjects.STREAM_DEAD_LETTERS)).state.last_seq
     stored = [await link.jetstream.get_msg(subjects.STREAM_DEAD_LETTERS, seq) for seq in range(1, last + 1)]
     letters = [message.headers or {} for message in stored if message.subject == subjects.DEAD_LETTERS_OUTBOUND]

@@ -1,4 +1,4 @@
-"""Callbacks over HTTP to a receiver that answers as told, and events on the wire of Ductile's relay."""
+"""Callbacks over HTTP, and events in the form of Ductile's relay."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ from tests.plugins.serving import HANG_UP, Site, serving
 
 
 class Names:
-    """A name server. Each look-up of a name gives the next of its answers, and in the end the last for ever."""
+    """A name server with one answer per lookup; the last one repeats."""
 
     def __init__(self, answers: dict[str, Sequence[Sequence[str]]]) -> None:
         self.answers = {name: list(found) for name, found in answers.items()}
@@ -55,7 +55,7 @@ async def sent(
 
 
 async def allowed(to: Site | int, *, names: Names = LOCAL, timeout_s: float = 5) -> Try:
-    """Sent where private networks are allowed, to a site or a port."""
+    """Sends to a site or port with private networks allowed."""
     port = to if isinstance(to, int) else to.server_port
     rules: dict[str, Any] = {"allow_private": True, "allow_http": True, "ports": (port,)}
     return await sent(f"http://hook.test:{port}/token?a=b", names=names, timeout_s=timeout_s, **rules)

@@ -1,5 +1,4 @@
-"""Others are told what becomes of runs: each receiver once, whatever happens to the others; how small an ending is, and
-when it is tried again."""
+"""Each receiver is notified once, independently of the others; size of callbacks; retry schedule."""
 
 import json
 from collections import Counter

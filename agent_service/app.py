@@ -79,7 +79,7 @@ async def serve(
 async def _serve(settings: AgentSettings, folders: type[Folders], *, take_over: bool, http: bool) -> None:
     """Raises LeaseLost, in an ExceptionGroup, when another agent took over."""
     if not settings.shared:
-        await asyncio.to_thread(pending_upgrade, settings.store)  # refused before anybody is made to end for it
+        await asyncio.to_thread(pending_upgrade, settings.store)  # refused before another agent is ended for it
     async with AsyncExitStack() as ours:
         shared = settings.shared
         starting = service_context(
@@ -142,12 +142,14 @@ async def _start(
     """Resumes runs at once. Callers may connect from the start; they are answered once the API is loaded in a thread.
     Then the agent is ready.
     """
-    since = chain([agent.clock.now()], iter(agent.clock.now, None))  # when the bus may have forgotten, from now on
+    since = chain(
+        [agent.clock.now()], iter(agent.clock.now, None)
+    )  # the start, later now: losses of the bus since then
     await agent.halt_control.recall()
     agent.limits.recall(agent.store, aside=agent.settings.shared)
     left = await agent.recovery.resume_all()
     halts = watch_value(agent.ground.link, subjects.LEASE_BUCKET, subjects.HALT_KEY, every_s=HALT_LOOK_S)
-    background.start(_load_catalog(agent.skills))  # runs that are to begin wait for it
+    background.start(_load_catalog(agent.skills))  # queued runs wait for it
     for work in (
         agent.receiving.run(),
         _keep_time(agent),
@@ -194,7 +196,7 @@ async def _keep_time(agent: Agent) -> None:
 
 
 async def _inform_bus(agent: Agent, forgotten_at: datetime) -> None:
-    """Of several agents, one informs the bus."""
+    """One of several agents informs the bus."""
     if agent.cluster:
         await agent.cluster.queue.republish(forgotten_at)
     else:

@@ -21,11 +21,11 @@ class Background:
         ending = run_logged(work, name)
         try:
             task = self._group.create_task(ending, name=name)
-        except RuntimeError:  # the group takes no more
+        except RuntimeError:  # the group is closing
             ending.close()
             work.close()
         else:
-            task.add_done_callback(lambda _: work.close())  # of one that ended before it began
+            task.add_done_callback(lambda _: work.close())  # in case it was cancelled before it began
 
 
 async def run_logged(work: Coroutine[Any, Any, Any], name: str) -> None:
@@ -35,5 +35,5 @@ async def run_logged(work: Coroutine[Any, Any, Any], name: str) -> None:
         log.warning("put off", extra={"work": name, "why": str(error)})
     except Damaged as error:
         log.info("left alone", extra={"work": name, "run_id": error.run_id})
-    except Exception:  # the last stop of an error in background work: it must not end every other turn
+    except Exception:  # an error in background work must not end all other turns
         log.exception("failed", extra={"work": name})

@@ -42,7 +42,7 @@ from groundwork.telemetry.settings import sampler
 from schemas import subjects
 from schemas.values import dataclass
 
-if TYPE_CHECKING:  # loaded only where the settings ask for it
+if TYPE_CHECKING:  # loaded only if the settings need it
     from agent_service.cluster import Cluster
     from agent_service.views.spans.sending import Traces
 

@@ -45,7 +45,7 @@ class KillSwitch:
 
     @property
     def stopped_by(self) -> str:
-        """Who stopped everything and since when; empty if nothing is stopped."""
+        """Name of the stop, with its caller and time; empty if nothing is stopped."""
         return str(self.halt) if self.halt and not self.halt.over else ""
 
     @property
@@ -190,7 +190,7 @@ class HaltControl:
         self.going_on()
 
     async def _tell(self, run_id: str, told: StoodStill) -> None:
-        with suppress(Damaged):  # it is left alone
+        with suppress(Damaged):  # that run is left alone
             await self.turns.take(run_id, told)
 
     async def _take(self, halt: Halt) -> None:

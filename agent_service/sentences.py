@@ -70,7 +70,7 @@ _QUOTE = "the quote for item {{item}} does not stand in {}{{place}}[ ({{why}})]:
 _DOUBT = "whether step {step} ({tool}) was carried out is not known"
 
 _FORMS: dict[str, str | Callable[[Values], str]] = {
-    # events that change nothing
+    # ignored events
     "no_such_run": "no such run",
     "accepted_already": "accepted already",
     "started_already": "started already",
@@ -81,7 +81,7 @@ _FORMS: dict[str, str | Callable[[Values], str]] = {
     "stands_still_already": "its time stands still anyway while a person is waited for",
     "stop_known": "it has heard of that already",
     "accepted_afterwards": "it was accepted afterwards",
-    # where a run stands
+    # summaries of a run
     "accepted": "accepted",
     "framed": "framed: {goal}",
     "asks": "asks: {question}",
@@ -102,7 +102,7 @@ _FORMS: dict[str, str | Callable[[Values], str]] = {
     "done_doubted": "done was refused: {why}",
     "stood_still": "goes on: everything was stopped by {by}[ ({reason})]",
     "reopened": "reopened by an answer",
-    # where untrusted content came in
+    # sources of untrusted content
     "the_request": "the request itself",
     "the_message": "the message {signal}",
     "step_of": "step {step} ({tool})",
@@ -119,7 +119,7 @@ _FORMS: dict[str, str | Callable[[Values], str]] = {
     "deadline_passed": "the deadline {deadline} has passed",
     "raise_to_go_on": "{reason}; raise the budget to go on",
     "raise_with_answer": "{why}: raise {limit} with the answer",
-    # why a run ended or stopped
+    # reasons of an end or a stop
     "model_silent": "the model fell silent {times} times in a row, and each time it was paid for: {why}; raise "
     "agent.model.timeout_s, or lower max_tokens or the effort, then resume the run",
     "model_refused": "the model refused to answer ({category})[: {why}]",
@@ -131,7 +131,7 @@ _FORMS: dict[str, str | Callable[[Values], str]] = {
     "refused_in_a_row": "{times} times in a row: {why}",
     "failed": "step {step}[ ({task})]: {tool} failed ({error_class}[, job {job}]): {message}",
     "failed_for_good": "{what} (attempt {attempt}, the last)",
-    # results that are not the awaited one
+    # ignored results
     "which": lambda values: f"step {values['step']} attempt {values['attempt'] or 'not named'}",
     "came_late": "result of {which} came after the run ended ({status})",
     "too_many_late": "{why}, and {most} that came late are on record: no more are kept",
@@ -154,7 +154,7 @@ _FORMS: dict[str, str | Callable[[Values], str]] = {
     + _COUNTS_FOR_NOTHING,
     "no_capability": "a result of {tool} for step {step} brings no capability of a request of this run: "
     + _COUNTS_FOR_NOTHING,
-    # signals that are not heard
+    # ignored signals
     "too_many_signals": "it has heard {most} signals, and hears no more: what is to be added is for a new run",
     "no_approval_awaited": "nothing waits for an approval",
     "no_answer_awaited": "no question waits for an answer: a message is heard at any time",
@@ -176,7 +176,7 @@ _FORMS: dict[str, str | Callable[[Values], str]] = {
     "outcome_unclear": "{why}: answer without an outcome",
     "nothing_in_doubt": "no step of it is in doubt",
     "several_in_doubt": "it could be of several writes ({writes})",
-    # why a person is asked
+    # reasons to ask a person
     "always_asked": "{tool} {command} is carried out only when a person allows it",
     "leaves_the_house": "may act outside this system",
     "address_unnamed": "asks {hosts} for an address that neither goal, context, a person nor a link of a result names",
@@ -193,7 +193,7 @@ _FORMS: dict[str, str | Callable[[Values], str]] = {
     "new_framing": "the new framing",
     "this_framing": "this framing",
     "these_arguments": "{tool} {command} with these arguments",
-    # what the model is told when it is asked
+    # feedback to the model
     "same_result": "this action has brought this same result three times: choose another, or end the run",
     "said_newer": "a person said something newer",
     "claim_outrun": "a person said something newer than what was claimed",
@@ -258,7 +258,7 @@ _FORMS: dict[str, str | Callable[[Values], str]] = {
     "shown_by_artifact": "an artifact of the run",
     "shown_by_value": "a value in a result[ of {tool}]",
     "shown_by_person": "what a person said",
-    # what a tool asks for before it answers
+    # continuations
     "all_of": "{flaws}",
     "continuations_used": "all {most} continuations of a step are used, and {tool} asks for more: {wish}",
     "gathering_over": "the {most} ms are over in which a step may gather what its tool asks for",
@@ -273,7 +273,7 @@ _FORMS: dict[str, str | Callable[[Values], str]] = {
     "gathered_so_far": "{why}. It has not answered; what was gathered so far is here",
     "wishes_tasks": "{count} tasks ({tasks})",
     "wishes_retrieval": "retrieve {query!r}",
-    # errors in the place of a result
+    # errors instead of a result
     "answer_dropped": "an answer may have been dropped as a repetition while the agent was away: its executor names no "
     "attempts",
     "no_result": "no result by {deadline}; whether the tool ran is not known",

@@ -59,7 +59,7 @@ class Freshness:
         self._turn = asyncio.Lock()
 
     async def wait(self) -> None:
-        enough = self._begun + 1  # a look that has begun already may have been too early
+        enough = self._begun + 1  # a catch-up that has begun may have been too early
         async with self._turn:
             if self._begun < enough:
                 self._begun = enough

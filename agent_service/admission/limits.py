@@ -221,7 +221,7 @@ class SharedLimits:
     def recall(self, store: RunStore, *, aside: bool = False) -> None:
         """Loads today's usage. `aside`: including reserves of other agents' calls. Raises TryAgain."""
         before = None
-        while before != (newest := store.newest()):  # so that all is told as of one entry
+        while before != (newest := store.newest()):  # so that all sums are of one entry
             before, today = newest, self.spending.today
             spent = store.spent(today)
             set_aside = store.reserved() if aside else {}

@@ -12,7 +12,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from agent_service.admission.claims import Amounts
 from agent_service.errors import ArtifactReplaced
 from agent_service.history.results import named_artifacts
-from agent_service.run.ports import ArtifactStore
+from agent_service.run.ports import RunArtifacts
 from agent_service.store.sqlite import RunStore
 from groundwork.nats.buckets import ArtifactBucket, read_value, replace_value
 from groundwork.nats.link import NatsLink
@@ -57,11 +57,11 @@ class NatsArtifactStore:
 
 
 class ProvenArtifacts:
-    """Fills the port ArtifactStore; returns only content with the recorded SHA-256, so that a changed bucket proves no
+    """Fills the port RunArtifacts; returns only content with the recorded SHA-256, so that a changed bucket proves no
     claim.
     """
 
-    def __init__(self, artifacts: ArtifactStore, store: RunStore) -> None:
+    def __init__(self, artifacts: RunArtifacts, store: RunStore) -> None:
         self._artifacts = artifacts
         self._store = store
 

@@ -147,7 +147,7 @@ def _client(settings: ModelSettings) -> Any:
         "timeout": httpx2.Timeout(settings.timeout_s, connect=CONNECT_WITHIN_S),
         "base_url": settings.base_url,
         "http_client": connection(settings, key),
-        "open_telemetry": {"propagation": False, "traces": False},  # the journal tells of calls
+        "open_telemetry": {"propagation": False, "traces": False},  # spans are made from the journal
     }
     if settings.platform == "bedrock":
         bedrock = anthropic.AsyncAnthropicBedrockMantle(**shared)
@@ -162,7 +162,7 @@ def _client(settings: ModelSettings) -> Any:
 
 def _able_to_sign(client: Any, package: str | None) -> Any:
     if package:
-        import_module(package)  # the SDK would miss it in the first call only
+        import_module(package)  # else the SDK would fail in the first call
     return client
 
 
@@ -201,7 +201,7 @@ def _take(event: dict[str, Any], message: dict[str, Any], reply: Reply) -> None:
             newer = {name: value for name, value in (event.get("usage") or {}).items() if value is not None}
             message |= {**delta, "usage": (message.get("usage") or {}) | newer}
             reply.stop_reason, reply.refusal = delta.get("stop_reason") or "", _refusal(delta)
-            reply.hidden = False  # the sums that come with it hold all thinking
+            reply.hidden = False  # its token counts include all thinking
     if event.get("type") in ("message_start", "message_delta") and message.get("usage"):
         usage = _AnthropicUsage.model_validate(message["usage"])
         reply.usage = usage.usage()

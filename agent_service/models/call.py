@@ -269,7 +269,7 @@ def _decision(reply: Reply, request: Request) -> Read:
     return read(request.question, reply.text)
 
 
-# What calls cost, by genai-prices (imported late: a quarter of a second of CPU) or by the configuration
+# Prices, by genai-prices (imported late: a quarter of a second of CPU) or the configuration
 
 MILLION = 1_000_000
 

@@ -26,7 +26,7 @@ FORBIDDEN = frozenset({"content_filter", "content_policy_violation", "invalid_pr
 TOO_LONG = frozenset({"context_length_exceeded", "prompt_too_long"})
 TOO_LONG_SAID = (
     *("prompt is too long", "maximum context length", "exceeds the available context size"),
-    "Request too large for",  # OpenAI's, with 429: longer than the tokens of a whole minute, so that no wait helps
+    "Request too large for",  # OpenAI, with 429: longer than a minute's tokens, so waiting does not help
 )
 """Messages of servers that have no code for it."""
 AGAIN = frozenset({408, 409, 425, 429, 499})

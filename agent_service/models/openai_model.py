@@ -170,7 +170,7 @@ def _look_for_a_cut_prompt(reply: Reply, request: Request) -> None:
 def _code(error: openai.APIStatusError) -> str | None:
     named = error.code and not error.code.isdigit()
     code = error.code if named and error.type != "insufficient_quota" else error.type
-    return code if isinstance(code, str) else None  # a type is whatever the server wrote there
+    return code if isinstance(code, str) else None  # servers send any type
 
 
 def _plain(prompt: Prompt) -> dict[str, Any]:
@@ -183,7 +183,7 @@ def _cached(prompt: Prompt, model: str, key: str) -> dict[str, Any]:
     version = _VERSION.match(model)
     if not version or (int(version[1]), int(version[2] or 0)) < FIRST_MARKED:
         return {"prompt_cache_key": key, **_plain(prompt)}
-    # Without this the end of the tail is marked as well: paid for in every call, and never found again.
+    # Else the end of the tail is cached too: paid in every call, and never hit.
     return {"prompt_cache_key": key, "prompt_cache_options": {"mode": "explicit"}, **_marked(prompt)}
 
 

@@ -204,7 +204,7 @@ class ScriptedModel:
                 if rule.wait_s:
                     await asyncio.sleep(rule.wait_s)
                 return self._answer(rule, question, names)
-        if question.phase is Phase.COMPACT:  # a script need not know of it: nothing that was learned is lost
+        if question.phase is Phase.COMPACT:  # optional in a script; without it all facts stay
             return ModelAnswer(decision=Digest(memory=question.state.facts), usage=_FREE, model=self._name)
         message = f"{self._name} has no rule for {question.phase} after {len(question.state.completed)} steps"
         raise ModelError("fail", "script_ends", f"{message}: add one")
@@ -269,6 +269,6 @@ def _filled(node: Any, names: dict[str, str]) -> Any:
         case list() | tuple():
             return type(node)(_filled(value, names) for value in node)
     if is_dataclass(node):
-        filled: Any = replace  # of whatever value it is
+        filled: Any = replace  # `replace` for any dataclass
         return filled(node, **{one.name: _filled(getattr(node, one.name), names) for one in fields(node)})
     return node

@@ -93,7 +93,7 @@ class ModelSettings(Section):
         )
 
 
-# The model of the settings. Only its own SDK is imported: that takes a second of CPU and 50 to 75 MB
+# Only the chosen provider's SDK is imported: that takes a second of CPU and 50 to 75 MB
 
 
 @asynccontextmanager

@@ -74,7 +74,7 @@ async def events(body: Any) -> AsyncIterator[dict[str, Any]]:
             event = json.loads(data)
             if isinstance(event, dict) and (error := event.get("error")):
                 raise SaidError(error)
-            if isinstance(event, dict):  # what else there is says nothing that is known
+            if isinstance(event, dict):  # other events are unknown
                 yield event
 
 

@@ -186,7 +186,7 @@ _BETWEEN_WORDS = re.compile(r"\s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class QuoteSource:
     """Texts in which quotes are searched. `why`: what could not be read."""
 
     outputs: tuple[dict[str, JsonValue], ...] = ()
@@ -220,24 +220,24 @@ class CitationChecker:
             checks |= {(place, quote): _checked(place, quote, quote in found, place_read) for quote in quotes}
         return tuple(checks.values())
 
-    async def _read(self, state: RunState, place: str) -> Source:
+    async def _read(self, state: RunState, place: str) -> QuoteSource:
         if place == PERSON:
-            return Source(texts=state.messages)
+            return QuoteSource(texts=state.messages)
         try:
             if not place.startswith(STEP):
                 return await self._artifact(state, place)
             step = int(place.removeprefix(STEP))
             return await self._with_artifacts(state, await self._output(state, step), sent_arguments(state, place))
         except ArtifactReplaced as error:
-            return Source(why=str(error))
+            return QuoteSource(why=str(error))
         except TryAgain as error:
-            return Source(why=f"it cannot be read at the moment: {error}")
+            return QuoteSource(why=f"it cannot be read at the moment: {error}")
 
     async def _output(self, state: RunState, step: int) -> dict[str, JsonValue]:
         if state.last_output is not None and state.completed[-1].step == step:
             return state.last_output
         async for result in self._results(state):
-            if result.step == step and result.task in (None, AGAIN):  # what a task brought is for its tool to judge
+            if result.step == step and result.task in (None, AGAIN):  # results of tasks are for their tool to judge
                 return _output_of(result)
         summary = next((record.summary for record in state.completed if record.step == step), "")
         return {"summary": summary}
@@ -248,25 +248,25 @@ class CitationChecker:
             if isinstance(event, ToolReturned) and event.result.status == "ok":
                 yield event.result
 
-    async def _artifact(self, state: RunState, path: str) -> Source:
+    async def _artifact(self, state: RunState, path: str) -> QuoteSource:
         content = await self.artifacts.get(state.run_id, path)
         if content is None:
-            return Source(why=f"{path} {GONE}")
+            return QuoteSource(why=f"{path} {GONE}")
         if is_text(content):
-            return Source(texts=(content.decode(),))
+            return QuoteSource(texts=(content.decode(),))
         outputs = [_output_of(result) async for result in self._results(state)]
-        return Source(outputs=tuple(output for output in outputs if path in _named_artifacts(output)), why=NO_TEXT)
+        return QuoteSource(outputs=tuple(output for output in outputs if path in _named_artifacts(output)), why=NO_TEXT)
 
     async def _with_artifacts(
         self, state: RunState, output: dict[str, JsonValue], sent: dict[str, JsonValue] | None
-    ) -> Source:
+    ) -> QuoteSource:
         texts, missing = list[str](), list[str]()
         for path in (path for path in _named_artifacts(output) if path in state.artifacts):
             content = await self.artifacts.get(state.run_id, path)
             texts += [content.decode("utf-8", "replace")] if content is not None else []
             missing += [path] if content is None else []
         why = f"{', '.join(missing)} {GONE}" if missing else ""
-        return Source(outputs=(output, sent) if sent else (output,), texts=tuple(texts), why=why)
+        return QuoteSource(outputs=(output, sent) if sent else (output,), texts=tuple(texts), why=why)
 
 
 def is_text(content: bytes) -> bool:
@@ -281,13 +281,13 @@ def _output_of(result: ToolResult) -> dict[str, JsonValue]:
     return result.result.model_dump(mode="json", exclude_none=True) if result.result else {}
 
 
-def _checked(place: str, quote: str, found: bool, source: Source) -> QuoteCheck:
+def _checked(place: str, quote: str, found: bool, source: QuoteSource) -> QuoteCheck:
     asked = any(was_asked(output, quote) for output in source.outputs)
     why = "" if found else source.why or (ASKED if asked else SHORT if is_short(quote) else "")
     return QuoteCheck(evidence=place, quote=quote, found=found, why=why)
 
 
-async def _found(quotes: list[str], source: Source) -> set[str]:
+async def _found(quotes: list[str], source: QuoteSource) -> set[str]:
     by_form = defaultdict[object, list[str]](list)
     for quote in quotes:
         by_form[source.kind_of(quote)].append(quote)

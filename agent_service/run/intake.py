@@ -163,7 +163,7 @@ class Intake:
     ) -> None:
         """Raises InvalidMessage for a result that is not authentic."""
         transition = None
-        # What it is worth depends on what is waited for: it is judged anew when that changes meanwhile.
+        # A result is judged by the pending requests: again if they have changed meanwhile.
         while transition is None:
             state = await self.turns.state(result.run_id)
             event = self._result_event(result, state, arrival, key, malformed=malformed)
@@ -208,7 +208,7 @@ class Intake:
         await self.turns.follow(transition)
 
     async def _on_start(self, arrival: InboundMessage, start: AgenticStart, wake_id: str) -> None:
-        if start.run_id is not None:  # an agent has announced it, whose store begins it
+        if start.run_id is not None:  # announced by an agent, which starts it from its store
             if await self.turns.state(start.run_id) is None:
                 raise UnknownRun(start.run_id)
             return

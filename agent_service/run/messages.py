@@ -132,7 +132,7 @@ def _beginning(goal: str) -> str:
 
 def _constraints(granted: Limits) -> wire.Constraints:
     return wire.Constraints(
-        max_steps=granted.max_steps or None,  # a child may be left with nothing, which is no constraint to ask for
+        max_steps=granted.max_steps or None,  # a child may have 0 left, which is not a valid constraint
         max_reframes=granted.max_reframes,
         max_tokens=granted.max_tokens or None,
         max_cost_usd=granted.max_cost_usd or None,

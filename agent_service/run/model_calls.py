@@ -131,7 +131,7 @@ class ModelCaller:
     async def _next_half(self, key: tuple[str, int], question: ModelQuestion) -> CallEvent | None:
         admitted = self._admitted.get(key)
         if admitted and question.state.version < admitted.stored_in:
-            return None  # its first half is on its way into the journal; its maker makes the second
+            return None  # its reserve is being committed; that turn makes the call
         self.kill_switch.check()
         if admitted and question.state.reserve:
             del self._admitted[key]

@@ -137,7 +137,7 @@ class ArtifactReader(Protocol):
         """None if it does not exist."""
 
 
-class ArtifactStore(ArtifactReader, Protocol):
+class RunArtifacts(ArtifactReader, Protocol):
     async def put(self, run_id: str, path: str, content: bytes) -> None:
         """Never overwrites. Raises TryAgain."""
 

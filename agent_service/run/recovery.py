@@ -94,7 +94,7 @@ class Recovery:
         """Starts the next attempt of requests whose answers `republish` may have missed. Raises TryAgain."""
         while self._unheard:
             run_id, state = self._unheard.popitem()
-            with contextlib.suppress(VersionMoved, Damaged):  # its answer has come; or it is left alone
+            with contextlib.suppress(VersionMoved, Damaged):  # its answer has come, or the run is left alone
                 for result in results.dropped_answers(state, at=now):
                     led_to = await self.turns.take(run_id, ToolReturned(at=now, result=result), made_of=state)
                     state = led_to.state or state
@@ -211,7 +211,7 @@ class Starter:
             except TryAgain as error:
                 log.warning("the queued runs cannot be read", extra={"why": str(error)})
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(QUEUED_EVERY_S):  # wait_for of Python 3.11 may lose a cancel that meets news
+                async with asyncio.timeout(QUEUED_EVERY_S):  # Python 3.11's wait_for may lose a cancellation here
                     await news.wait()
 
     async def _look(self) -> None:
@@ -231,6 +231,6 @@ class Starter:
         else:
             self._outage.over()
             if was_last:
-                self.intake.turns.accepted.set()  # others may wait for its place
+                self.intake.turns.accepted.set()  # other runs may wait for the slot
         finally:
             self._under_way.discard(run_id)

@@ -181,7 +181,7 @@ class Turns:
     ) -> Transition | None:
         try:
             await self._publish(state, owed())
-            calling = state.active_call  # a call that was put off is asked for again by its timer
+            calling = state.active_call  # a postponed call is made by its timer
             answer = await self.model_caller.think(state, calling) if asks and calling else None
         except TryAgain as error:
             self.dispatching.postpone(state.run_id, seqs, error)
@@ -238,7 +238,7 @@ class Turns:
             except VersionMoved:
                 log.info("another process makes the call", extra={"run_id": run_id, "call": answer.call})
             if committed is None or committed.ignored:
-                self.model_caller.abandon(run_id, answer.call)  # its second half is not made
+                self.model_caller.abandon(run_id, answer.call)  # so the call is not made
             return committed
 
     async def _publish(self, state: RunState, owed: Iterable[OutgoingMessage]) -> None:
@@ -260,7 +260,7 @@ class Turns:
         run_id, version = commit.entry.run_id, commit.entry.seq
         self.dispatching.begin(run_id, (version,))
         known = self._known.get(run_id)
-        if known is None or known.state.version < version:  # an accepted run may have begun before
+        if known is None or known.state.version < version:  # an accepted run may have moved on before
             self._known[run_id] = Run(state=commit.state, head=commit.entry.hash)
         if commit.state.final:
             self._known.pop(run_id, None)

@@ -38,7 +38,7 @@ def still(now: datetime = NOON) -> FakeClock:
 
 
 class MemoryArtifacts:
-    """Implements the port ArtifactStore."""
+    """Implements the port RunArtifacts."""
 
     def __init__(self) -> None:
         self.contents: dict[tuple[str, str], bytes] = {}

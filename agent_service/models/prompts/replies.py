@@ -204,7 +204,7 @@ def schema_hash(reply: type[BaseModel], calls: tuple[str, ...]) -> str:
 
 @lru_cache(maxsize=256)
 def _schema_text(reply: type[BaseModel], calls: tuple[str, ...]) -> str:
-    schema = reply.model_json_schema(mode="serialization")  # in which what has a default is required, too
+    schema = reply.model_json_schema(mode="serialization")  # in this mode fields with defaults are required too
     parts = schema.pop("$defs", {})
     for part in (schema, *parts.values()):
         part["required"] = [name for name in part["required"] if name not in LEFT_OUT]

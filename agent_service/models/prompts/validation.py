@@ -64,7 +64,7 @@ def read(question: ModelQuestion, text: str) -> Read:
     except ValueError as error:
         return unusable((str(error),), text), None
     known = reply_to(question.phase).model_fields
-    # what a model only says along, such as `thoughts`, is no part
+    # extra texts of a model, such as `thoughts`, are no parts
     parts = {name: value for name, value in given.items() if name in known or not isinstance(value, str)}
     (decided, flaws), (beside, flaws_beside) = _judged(question, parts)
     strange = [f"{name}: a reply has no such part" for name in parts if name not in known][:MOST_FLAWS]

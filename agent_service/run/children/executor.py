@@ -27,7 +27,7 @@ from agent_service.run.children.waking import BadCall, asked_by, wake
 from agent_service.run.inbound import InboundMessage, InvalidMessage, UnknownRun
 from agent_service.run.messages import OutgoingMessage, outgoing
 from agent_service.run.outbox import Publisher
-from agent_service.run.ports import ArtifactStore, Clock
+from agent_service.run.ports import Clock, RunArtifacts
 from agent_service.run.turn import Turns
 from agent_service.trust.proofs import Capabilities
 from schemas import catalog, keys, subjects
@@ -47,7 +47,7 @@ class ChildRuns:
     turns: Turns
     publisher: Publisher
     capabilities: Capabilities
-    artifacts: ArtifactStore
+    artifacts: RunArtifacts
     kill_switch: KillSwitch
     clock: Clock
 
@@ -95,7 +95,7 @@ class ChildRuns:
         if child is None and pending in limits.awaited_children(parent):
             await self._wake(parent, pending)
             child = await self.turns.current(run_id)
-        now = await self.turns.current(parent.run_id) or parent  # it may have ended meanwhile, or asked again
+        now = await self.turns.current(parent.run_id) or parent  # the parent may have ended meanwhile, or asked again
         if child is None:
             return
         if any(one.name == pending.name for one in limits.awaited_children(now)):
@@ -110,8 +110,8 @@ class ChildRuns:
         except BadCall as error:
             await self._publish(refused(asked_by(parent, pending), str(error), at=pending.requested_at))
             return
-        anew = self.clock.new_run_id()  # unlike any other acceptance of it
-        with suppress(WakeConflict):  # it was accepted meanwhile
+        anew = self.clock.new_run_id()  # a digest that no other acceptance has
+        with suppress(WakeConflict):  # accepted meanwhile
             _, accepted = await self.turns.accept(event, anew)
             await self.turns.follow(accepted)
 
@@ -123,7 +123,7 @@ class ChildRuns:
 
     async def _answer(self, child: RunState) -> None:
         result = result_of(child)
-        if result is None:  # it goes on, or is no step of another run
+        if result is None:  # it has not ended, or is no child
             return
         if child.artifacts and result.result:
             output: dict[str, JsonValue] = result.result.model_dump(mode="json", exclude_none=True)

@@ -118,7 +118,7 @@ def _context(call: AgentCall) -> dict[str, JsonValue]:
         return given
     share = max(0, MAX_CONTEXT - _length(given)) // len(call.evidence)
     while _length(whole := given | {"evidence": [_shortened(one, share) for one in call.evidence]}) > MAX_CONTEXT:
-        if share < LEAST_EVIDENCE:  # what it was given fills the prompt: nothing else may take its place
+        if share < LEAST_EVIDENCE:  # the given context fills the prompt, and is not cut for evidence
             return given
         share = share * 4 // 5
     return whole

@@ -1,1 +1,1 @@
-"""Real models, by their SDKs, against servers that behave as the providers' do."""
+"""Real model adapters and SDKs against servers that behave as the providers' do."""

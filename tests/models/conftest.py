@@ -1,4 +1,4 @@
-"""A served Claude for the tests that want nothing special of it."""
+"""A served Claude for tests without special needs."""
 
 from collections.abc import AsyncIterator
 

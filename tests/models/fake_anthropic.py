@@ -1,4 +1,4 @@
-"""A server that behaves as Anthropic's Messages API does, as far as an adapter depends on it (API version 2026-10-21).
+"""Server that behaves as Anthropic's Messages API (version 2026-10-21) as far as an adapter depends on it.
 
 It refuses what the API refuses, counts tokens and simulates the prompt cache. Every answer begins with thinking.
 """
@@ -20,7 +20,7 @@ FIELDS = {
 
 
 MODELS = {"claude-sonnet-5-5": 512, "claude-opus-5-5": 512, "claude-fable-5-2": 512, "claude-haiku-5-5": 4096}
-"""Of each the tokens of a prompt's beginning below which it is not cached."""
+"""Minimum tokens of a cached prompt prefix by model."""
 
 
 def _texts(body: Body) -> Iterator[Body]:
@@ -29,7 +29,7 @@ def _texts(body: Body) -> Iterator[Body]:
 
 
 def _lives(body: Body) -> list[str]:
-    """The time to live of each breakpoint, in order."""
+    """Time to live of each breakpoint, in order."""
     return [control.get("ttl", "5m") for block in _texts(body) if (control := block.get("cache_control"))]
 
 
@@ -47,7 +47,7 @@ REFUSED: dict[str, Callable[[Body], Any]] = {
         _lives(body) != sorted(_lives(body)) or {*_lives(body)} - {"1h", "5m"}
     ),
 }
-"""What the API refuses, as far as a request of ours could run into it."""
+"""Refusals of the API that a request of ours could meet."""
 
 
 class FakeAnthropic(Fake):
@@ -73,7 +73,7 @@ class FakeAnthropic(Fake):
         super().__init__()
 
     def message(self, *, without: tuple[str, ...] = (), **fields: Any) -> None:
-        """Answer with a message that has these fields, and not those of `without`."""
+        """Answers with a message that has these fields, without those in `without`."""
         self.script(lambda body: self._message(body, without=without, **fields))
 
     def refuse(self, explanation: str = "") -> None:
@@ -144,7 +144,7 @@ class FakeAnthropic(Fake):
 
 
 def _events(message: Body) -> Iterator[Body]:
-    """The message as it is streamed. What it costs is said in two halves, and what was thought is not shown."""
+    """The streamed message. Usage comes in two parts; the thinking is not shown."""
     usage = message.get("usage")
     begun = {"usage": {**usage, "output_tokens": 1} if usage else usage} if "usage" in message else {}
     yield {"type": "message_start", "message": {**message, "content": [], "stop_reason": None, **begun}}

@@ -1,8 +1,8 @@
-"""Servers that speak OpenAI's chat completions: OpenAI's own, and Ollama, as far as an adapter depends on them.
+"""Servers with OpenAI's chat completions: OpenAI's own and Ollama, as far as an adapter depends on them.
 
-OpenAI's refuses what the API refuses, keeps replies to their schema, and thinks before them. Ollama asks for no key,
-ignores what it does not know and the schema of the reply with it, knows no `max_completion_tokens`, reports no cache,
-and drops without a word what its context has no room for.
+OpenAI's refuses what the API refuses, keeps replies to their schema, and thinks before them. Ollama needs no key,
+ignores unknown fields and the reply's schema, does not know `max_completion_tokens`, reports no cache, and silently
+truncates prompts to its context.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -26,13 +26,13 @@ NOT_IN_STRICT = ("allOf", "not", "if", "then", "else", "dependentRequired", "dep
 
 MODELS = ("gpt-5.6-sol", "gpt-5.4", "gpt-4.1")
 REASON = MODELS[:2]
-"""Those that think before they reply, and take no temperature."""
+"""Models that think before they reply and accept no temperature."""
 MARKED = MODELS[:1]
-"""Those whose cache is written and found at marks."""
+"""Models whose cache uses marks."""
 
 
 def parts(body: Body) -> Iterator[tuple[str, Body]]:
-    """The parts of all messages, each with the role that says it; a text is one part."""
+    """Parts of all messages with their roles; a text is one part."""
     for message in body["messages"]:
         said = message["content"]
         for part in [{"type": "text", "text": said}] if isinstance(said, str) else said:
@@ -40,7 +40,7 @@ def parts(body: Body) -> Iterator[tuple[str, Body]]:
 
 
 def rendered(body: Body) -> list[tuple[str, bool]]:
-    """The prompt in pieces, the schema of its reply first, with whether a mark ends them."""
+    """The prompt in pieces, its reply's schema first; True where a mark ends the piece."""
     said = [(f"<{role}>{part['text']}", "prompt_cache_breakpoint" in part) for role, part in parts(body)]
     return [(canonical(body.get("response_format")), False), *said]
 
@@ -60,11 +60,11 @@ REFUSED: dict[str, Callable[[Body], Any]] = {
     "Invalid 'prompt_cache_key': string too long": lambda body: len(body.get("prompt_cache_key", "")) > 64,
     "marks are not supported on this model": lambda body: _is_marked(body) and body["model"] not in MARKED,
 }
-"""What the API refuses, by the SDK's types, the vendor's documentation and its error messages."""
+"""Refusals of the API, from the SDK's types, the vendor's documentation and its error messages."""
 
 
 def strict_flaws(schema: Any) -> Iterator[str]:
-    """What strict mode refuses in a JSON Schema, and in all that is in it."""
+    """Violations of strict mode in a JSON Schema."""
     if isinstance(schema, dict):
         yield from (f"'{word}' is not permitted." for word in NOT_IN_STRICT if word in schema)
         if schema.get("type") == "object" and schema.get("additionalProperties") is not False:
@@ -79,7 +79,7 @@ def strict_flaws(schema: Any) -> Iterator[str]:
 THOUGHT = 64
 """Tokens that a reasoning model thinks before each reply."""
 PULLED = "qwen3:8b"
-"""The one model that Ollama has."""
+"""The only model of the fake Ollama."""
 
 
 class FakeOpenAI(Fake):
@@ -101,7 +101,7 @@ class FakeOpenAI(Fake):
         usage: Body | None = None,
         **message: Any,
     ) -> None:
-        """Answer with a completion whose message has these fields; it lacks those of `without`."""
+        """Answers with a completion whose message has these fields, without those in `without`."""
         self.script(lambda body: self._completion(body, message, finish_reason, without=without, usage=usage))
 
     def refuse(self, explanation: str = "") -> None:
@@ -138,7 +138,7 @@ class FakeOpenAI(Fake):
         return self._completion(body, {"content": text}, "stop")
 
     def told(self, error: Rejected) -> Body:
-        """A used-up quota is its own type, too."""
+        """A used-up quota also has its own type."""
         kind = error.code if error.code == "insufficient_quota" else error.kind
         return {"error": {"message": str(error), "type": kind, "param": None, "code": error.code}}
 
@@ -170,7 +170,7 @@ class FakeOpenAI(Fake):
         return self.stream(self._chunks(body, said)) if body.get("stream") else self.json(said)
 
     def _chunks(self, body: Body, completion: Body) -> Iterator[Body | str]:
-        """The completion as it is streamed. What it costs is said at the end, to who has asked for it."""
+        """The streamed completion. Usage comes at the end, if it was requested."""
         usage = {"usage": completion.pop("usage")} if "usage" in completion else {}
         choices = completion.pop("choices", None)
         chunk = {**completion, "object": "chat.completion.chunk"}
@@ -196,7 +196,7 @@ StreamOptions = Literal["known", "ignored", "refused"]
 
 
 class FakeOllama(FakeOpenAI):
-    """`context` is in tokens. `stream_options`: what the server does with them, as not all that speak the API know."""
+    """`context` is in tokens. `stream_options` says how the server treats them: not every such server knows them."""
 
     def __init__(self, context: int, stream_options: StreamOptions = "known") -> None:
         super().__init__()
@@ -227,9 +227,9 @@ Ollama = Served[FakeOllama]
 
 @asynccontextmanager
 async def serve(**settings: Any) -> AsyncIterator[Served[FakeOpenAI]]:
-    """The adapter as it talks to OpenAI itself, and its server. `settings` are those of `ModelSettings`.
+    """The adapter for OpenAI itself, and its server. `settings` are those of `ModelSettings`.
 
-    Not made by `open_model`, which takes no server of ours for OpenAI's.
+    Bypasses `open_model`, which would not take this server for OpenAI's.
     """
     fake = FakeOpenAI()
     defaults = {"provider": "openai", "model": "gpt-5.6-sol", "api_key": SecretStr(KEY), "base_url": fake.base_url}
@@ -247,7 +247,7 @@ async def serve(**settings: Any) -> AsyncIterator[Served[FakeOpenAI]]:
 def serve_ollama(
     *, context: int = 32_768, stream_options: StreamOptions = "known", **settings: Any
 ) -> AbstractAsyncContextManager[Served[FakeOllama]]:
-    """The adapter as it talks to Ollama, and its server. `settings` are those of `ModelSettings`."""
+    """The adapter for Ollama, and its server. `settings` are those of `ModelSettings`."""
     fake, free = FakeOllama(context, stream_options), {"input": 0, "output": 0}
     defaults = {"provider": "openai", "model": PULLED, "base_url": fake.base_url, "price": free}
     return served(fake, **{**defaults, **settings})

@@ -1,4 +1,4 @@
-"""What the tests of every model adapter stand on: questions of real runs, and replies as models write them."""
+"""Questions of real runs, and replies as models write them, for the tests of every adapter."""
 
 import json
 from datetime import datetime
@@ -51,12 +51,12 @@ PARTS = ("framing", "reflection", "plan", "ask", "wait", "memory")
 
 
 def reply(**given: Any) -> dict[str, Any]:
-    """A whole reply: the parts that are given, and null for the others."""
+    """A complete reply with these parts; the others are null."""
     return {**dict.fromkeys(PARTS), **given}
 
 
 def without_nothing(reply: dict[str, Any]) -> dict[str, Any]:
-    """A reply as a model writes it that leaves out what is null or empty."""
+    """The reply of a model that omits null and empty fields."""
     told: dict[str, Any] = json.loads(json.dumps(reply), object_hook=_filled)
     return told
 
@@ -66,7 +66,7 @@ def _filled(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def wanted(request: dict[str, Any]) -> str:
-    """The part that a request to the fake Claude asks for first, by what its message ends with."""
+    """The first part that a request to the fake Claude asks for, read from the end of its message."""
     if "holds" in request["output_config"]["format"]["schema"]["properties"]:
         return "verification"
     end = request["messages"][0]["content"][-1]["text"].rpartition("</standing>")[2]
@@ -83,25 +83,25 @@ DIGEST = reply(memory=["The answer is 42 (step:1)"])
 
 
 def asked(commit: Commit, *, now: datetime = NOON) -> ModelQuestion:
-    """The question that `commit` leaves open."""
+    """The open question after `commit`."""
     assert commit.state.open_call is not None, "the run asks nothing"
     return question(commit.state, commit.state.open_call.phase, now=now)
 
 
 def question(state: RunState, phase: Phase, *, now: datetime = NOON) -> ModelQuestion:
-    """`phase` asked of `state`, whatever it asks itself."""
+    """Asks for `phase`, whatever `state` asks itself."""
     asking = state.open_call or OpenCall(call=state.calls + 1, phase=phase)
     state = replace(state, waiting=Thinking(asking=replace(asking, phase=phase), reserve=state.reserve))
     return ModelQuestion(state=state, call=asking.call, phase=phase, with_plan=state.brief.fused, now=now)
 
 
 def framing(number: int = 1) -> ModelQuestion:
-    """What a new run asks first."""
+    """First question of a new run."""
     return asked(runs.started(_roomy(runs.accepted(number))))
 
 
 def reflecting(steps: int = 1, number: int = 1) -> ModelQuestion:
-    """What a run asks when its newest of `steps` tool results is there."""
+    """Question of a run after the newest of `steps` tool results."""
     commit = runs.replied(runs.started(_roomy(runs.accepted(number))), runs.FRAMING, runs.plan(1))
     for step in range(1, steps):
         found = Reflection(verdict=Verdict.CONTINUE, summary=f"part {step} is known", facts=(f"fact {step}",))
@@ -110,17 +110,17 @@ def reflecting(steps: int = 1, number: int = 1) -> ModelQuestion:
 
 
 def planning() -> ModelQuestion:
-    """What a framed run without a plan asks."""
+    """Question of a framed run without a plan."""
     return asked(runs.replied(runs.started(runs.accepted()), runs.FRAMING))
 
 
 def separate(asked: ModelQuestion) -> ModelQuestion:
-    """The same question in a run that plans apart from framing and reflecting."""
+    """The same question in a run that plans separately from framing and reflecting."""
     state = replace(asked.state, brief=replace(asked.state.brief, fused=False))
     return ModelQuestion(state=state, call=asked.call, phase=asked.phase, with_plan=False, now=asked.now)
 
 
 def _roomy(commit: Commit) -> Commit:
-    """The same run with leave to take many steps."""
+    """The same run with a larger budget of steps."""
     limits = replace(commit.state.brief.limits, max_steps=1000, max_attempts_of_run=1000)
     return replace(commit, state=replace(commit.state, brief=replace(commit.state.brief, limits=limits)))

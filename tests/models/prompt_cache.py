@@ -20,7 +20,6 @@ def tokens(text: str) -> int:
 
 
 def canonical(value: Any) -> str:
-    """JSON that is the same for the same value."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
@@ -34,13 +33,13 @@ def request_tokens(body: Body) -> int:
 
 
 class PromptCache:
-    """Of one organisation."""
+    """Cache of one organisation."""
 
     def __init__(self) -> None:
         self._known: set[str] = set()
 
     def use(self, body: Body, least_tokens: int) -> Body:
-        """Read and write the prompt of `body`, as the API reports it; beginnings of fewer tokens are not kept."""
+        """Reads and writes the prompt of `body` and returns the usage; prefixes of fewer tokens are not cached."""
         digest, count, hit, read = hashlib.sha256(str(body["model"]).encode()), 0, -1, 0
         places: list[tuple[str, int, str | None]] = []
         for text, size, ttl in _pieces(body):
@@ -67,7 +66,7 @@ class PromptCache:
 
 
 def _pieces(body: Body) -> Iterator[tuple[str, int, str | None]]:
-    """The prompt's blocks in their order: text, tokens, and the time to live of a breakpoint."""
+    """The prompt's blocks in order: text, tokens, and the time to live of a breakpoint."""
     if output_format := (body.get("output_config") or {}).get("format"):
         yield canonical(output_format), tokens(canonical(output_format)), None
     turns = [("system", blocks(body.get("system"))), *((m["role"], blocks(m["content"])) for m in body["messages"])]

@@ -1,8 +1,7 @@
-"""What the prompts of a run cost, fused or separate, cached or not: `make bench-prompts` prints it as JSON.
+"""`make bench-prompts`: cost of a run's prompts, fused or separate, cached or not, as JSON.
 
-A run is driven through the core by a real adapter and the fake API, with a tool that answers at once.
-
-Tokens are those of the fake API: a quarter of the bytes. Prices are those of the price list for the default model.
+A real adapter with the fake API drives a run through the core, with a tool that answers at once. Tokens are those of
+the fake API, a quarter of the bytes. Prices are those of the default model.
 """
 
 import asyncio
@@ -50,7 +49,7 @@ RESULT = "The boiler was serviced on 7 May; the pressure valve was replaced and 
 
 @dataclass(frozen=True, kw_only=True)
 class Thought:
-    """One model call: for what, after how many steps, and what it used."""
+    """One model call: its phase, the steps before it, and its usage."""
 
     phase: Phase
     step: int
@@ -58,7 +57,7 @@ class Thought:
 
 
 async def run(*, steps: int, fused: bool, settings: Mapping[str, Any]) -> tuple[list[Thought], RunState]:
-    """A run of `steps` steps to its end: its calls, and its last state."""
+    """Plays a run of `steps` steps and returns its calls and its last state."""
     async with serve(**settings) as served:
         served.fake.policy = _policy(steps)
         told = queued(goal=GOAL, context={}, fused=fused, max_steps=steps, max_attempts_of_run=10_000)
@@ -74,7 +73,7 @@ async def run(*, steps: int, fused: bool, settings: Mapping[str, Any]) -> tuple[
 
 
 async def _thinks(model: Model, told: Script, asking: OpenCall) -> ModelUsage:
-    """Both halves of a call; what it used."""
+    """Makes both halves of a call and returns the usage."""
     which: Any = {"state": told.state, "call": asking.call, "phase": asking.phase, "now": told.now}
     call = model.prepare(ModelQuestion(**which, with_plan=told.state.brief.fused))
     assert call.estimate
@@ -95,7 +94,7 @@ async def _thinks(model: Model, told: Script, asking: OpenCall) -> ModelUsage:
 
 
 def _policy(steps: int) -> Any:
-    """Plans search after search and ends after `steps`, by what the schema asks for and the prompt says."""
+    """Plans search after search and ends after `steps`, from the schema and the prompt."""
 
     def decided(body: dict[str, Any]) -> dict[str, Any]:
         blocks = [block["text"] for block in body["messages"][0]["content"]]
@@ -157,7 +156,7 @@ STEPS, LONG = 10, 200
 
 
 def told(thoughts: Sequence[Thought], steps: int) -> dict[str, Any]:
-    """The figures of one run. Shares are of the prompt's tokens, from step 3 on, the smallest of all calls."""
+    """Figures of one run. Shares are of the prompt's tokens: the smallest of all calls from step 3 on."""
     usages = [thought.usage for thought in thoughts]
     later = [t.usage for t in thoughts if t.step >= 3]
     prompts = [t.usage.input_tokens for t in thoughts if t.phase is Phase.REFLECT]

@@ -1,7 +1,7 @@
-"""What Anthropic's structured outputs refuse in a JSON Schema, by the vendor's documentation and error messages.
+"""Limits of Anthropic's structured outputs on a JSON Schema, from the vendor's documentation and error messages.
 
-No open objects, no limits on numbers, lengths and counts; at most 16 parameters with a union type and 24 that are
-optional. References are taken, and ours have none.
+No open objects, no limits on numbers, lengths and counts; at most 16 parameters with a union type and 24 optional
+ones. References are allowed, and ours have none.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ class Refused(ValueError):
 
 
 def check(schema: dict[str, Any]) -> None:
-    """Raises Refused with the first thing that is wrong."""
+    """Raises Refused with the first violation."""
     unions = optional = 0
     for node in _nodes(schema):
         _check_node(node)

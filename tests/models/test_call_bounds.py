@@ -1,4 +1,4 @@
-"""What is set aside for a call: all that it may spend, and, near the end of a budget, less rather than nothing."""
+"""The reserve of a call: all that it may spend and, near the end of a budget, less rather than nothing."""
 
 from dataclasses import replace
 from typing import Any
@@ -18,7 +18,8 @@ SETTINGS = ModelSettings(provider="anthropic", model=MODEL, max_tokens=8000)
 
 
 def reserve(*, spent: int = 0, known: int = 0, **limits: float) -> CallReserve:
-    """Of a run that spent so many tokens, and whose provider has counted a prompt of `known` bytes: four a token."""
+    """Reserve of a run that spent that many tokens and whose provider has counted a prompt of `known` bytes, four a
+    token."""
     asked = reflecting()
     granted = replace(asked.state.brief.limits, **limits)  # type: ignore[arg-type] # a limit of its own type
     measured: dict[str, Any] = (
@@ -34,7 +35,7 @@ def prompt_of(found: CallReserve) -> int:
 
 
 BYTES = 2 * prompt_of(reserve())
-"""Of the first prompt of a run is set aside what its bytes could be at most."""
+"""The first prompt of a run reserves the most tokens that its bytes can have."""
 
 
 def test_the_reply_shrinks_to_what_the_money_allows_and_is_never_too_short_to_hold_a_decision() -> None:
@@ -51,7 +52,7 @@ def test_the_reply_shrinks_to_what_the_money_allows_and_is_never_too_short_to_ho
 
 
 def test_the_last_call_that_fits_is_made() -> None:
-    """With half of what the bytes alone would ask for, once the run has shown what its calls take."""
+    """It gets half of what its bytes alone would need, once the run's own calls are known."""
     left = BYTES // 4 + 1500
     found = reserve(known=BYTES, spent=1000, max_tokens=1000 + left)
     assert found.tokens <= left

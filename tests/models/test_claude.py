@@ -1,4 +1,4 @@
-"""What Claude is sent, and what a call of it is said to have cost: fields, breakpoints, models of phases, prices."""
+"""Requests to Claude and their cost: fields, breakpoints, models of phases, prices."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ EPHEMERAL = {"type": "ephemeral", "ttl": "5m"}
 
 
 async def sent(asked: ModelQuestion, **settings: Any) -> dict[str, Any]:
-    """The request that is made of a question."""
+    """Request for a question."""
     async with serve(**settings) as claude:
         claude.answer("{}")
         await claude.model.prepare(asked).make()

@@ -1,4 +1,4 @@
-"""Whatever models, tools and people write: a note of it is bounded, and a text stays in its place."""
+"""Notes are bounded and texts stay in their places, whatever models, tools and people write."""
 
 import re
 import unicodedata
@@ -60,11 +60,11 @@ TAGS = {
     "message": ["<message_from_a_person>", "</message_from_a_person>"],
     "memory": ["<memory_of_older_steps>", "<untrusted_result>", "</untrusted_result>", "</memory_of_older_steps>"],
 }
-"""All tags of a note of each kind, in their order."""
+"""All tags of each kind of note, in order."""
 
 
 def tags_of(text: str) -> list[str]:
-    """Every tag, or what could be taken for one, once Unicode's compatibility forms are folded."""
+    """Everything that is, or looks like, a tag once Unicode's compatibility forms are folded."""
     folded = unicodedata.normalize("NFKC", text)
     return re.findall(r"<(?:[/\w]+>?)?", folded)
 

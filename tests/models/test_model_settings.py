@@ -1,4 +1,4 @@
-"""How a model is chosen: by the file, the environment and the names of RFC-95; and what is said when it cannot be."""
+"""The choice of a model by the file, the environment and the names of RFC-95, and errors."""
 
 import logging
 from pathlib import Path

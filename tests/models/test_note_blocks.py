@@ -1,4 +1,4 @@
-"""Notes as blocks of a prompt: what is told of a result, and what would only say again what stands there already."""
+"""Notes as blocks of a prompt: the text of a result, without repetitions."""
 
 import json
 import re
@@ -25,7 +25,7 @@ from tests.core.cues import (
 
 
 def told_of(output: dict[str, Any]) -> str:
-    """What stands between the tags of a result."""
+    """Text between the tags of a result."""
     text = block((a_waiting_run() >> returns(output=output)).state.notes[-1])
     found = re.search(r"<untrusted_result>\n(.*)\n</untrusted_result>", text, re.DOTALL)
     assert found, text

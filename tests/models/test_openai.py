@@ -1,4 +1,4 @@
-"""What OpenAI and other servers of its API are sent, what that costs, and what only they reply."""
+"""Requests to OpenAI and to other servers with its API, their cost, and replies that only they give."""
 
 import logging
 from collections.abc import AsyncIterator
@@ -68,7 +68,7 @@ async def test_from_gpt_5_6_on_each_turn_asks_for_all_that_the_turn_before_has_w
 
 
 def written(request: dict[str, Any]) -> list[str]:
-    """The beginnings of a prompt that end at a mark."""
+    """Prompt prefixes that end at a mark."""
     texts = [text for text, _ in rendered(request)]
     return ["".join(texts[: at + 1]) for at, (_, marked) in enumerate(rendered(request)) if marked]
 
@@ -90,7 +90,7 @@ async def test_what_is_written_to_the_cache_and_read_from_it_has_its_own_price(p
 
 
 async def test_a_filtered_reply_is_a_refusal_and_one_without_text_is_paid_for_and_repaired(ollama: Ollama) -> None:
-    """Without text as where a model only thought: asking again for nothing would never end."""
+    """A model that only thought gives no text: repeating the call for nothing would never end."""
     ollama.fake.complete(content='{"framing": ', finish_reason="content_filter")
     answer = await ollama.model.prepare(framing()).make()
     assert answer.decision == ModelRefusal(category="content_filter")

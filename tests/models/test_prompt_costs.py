@@ -1,6 +1,6 @@
-"""What a run's model calls cost is bounded: one call a step, a prompt that a cache covers, and no growth without end.
+"""Bounded cost of a run's model calls: one call a step, prompts that a cache covers, no unlimited growth.
 
-The figures count tokens and bytes, not seconds: they are the same on every machine.
+The figures count tokens and bytes, not seconds, so they are the same on every machine.
 """
 
 import pytest
@@ -35,7 +35,7 @@ async def test_a_fused_run_asks_once_a_step_from_the_cache_and_costs_a_third_of_
 
 
 async def test_a_compaction_costs_the_cache_next_to_nothing_and_the_prompts_of_a_long_run_stay_bounded() -> None:
-    """One schema for all calls: a compaction reads what the turn before it left, and all but the tail can be kept."""
+    """All calls have one schema: a compaction reads the cache of the turn before, and all but the tail stays cached."""
     thoughts, _ = await run(steps=LONG, fused=True, settings={})
     figures = told(thoughts, LONG)
     assert figures["calls_per_step"] <= 1.1 + 1 / LONG

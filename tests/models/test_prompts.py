@@ -1,4 +1,4 @@
-"""The prompt: its words as golden files, what never changes in it, who is heard where, and what is told of budgets."""
+"""The prompt: its words as golden files, its constant parts, the places of others' texts, and budgets."""
 
 import json
 import re
@@ -44,7 +44,7 @@ NOTEBOOK = tuple(
 
 
 def after_two_steps(text: str) -> RunState:
-    """The state of a run that asks what its second result means. Each place of `text` begins with a mark of its own."""
+    """State of a run that asks about its second result. Each place of `text` begins with its own mark."""
     given = replace(wake().brief, goal=f"GOAL {text}", context={f"KEY {text}": [f"CONTEXT {text}"]})
     asked = replace(wake(), brief=given)
     framing = Framing(
@@ -84,7 +84,7 @@ def after_two_steps(text: str) -> RunState:
 
 
 ASKED = (Phase.FRAME, Phase.PLAN, Phase.REFLECT, Phase.COMPACT, Phase.VERIFY)
-"""The phases that a model is asked for."""
+"""Phases of model calls."""
 
 
 def prompt_of(state: RunState, phase: Phase = Phase.REFLECT, minutes: int = 0) -> Prompt:
@@ -105,7 +105,7 @@ def claiming(text: str) -> RunState:
 
 @pytest.mark.parametrize("phase", ASKED)
 def test_each_phase_hears_what_it_is_to_hear_in_its_place(phase: Phase, golden: Golden) -> None:
-    """What others wrote begins with a mark of its own: a new framing and a verification hear no result."""
+    """Each text of others begins with its own mark: a new framing and a verification contain no result."""
     golden(f"prompt {phase}", message_of(claiming("text"), phase) + "\n")
 
 
@@ -239,7 +239,7 @@ def test_no_clock_budget_or_id_stands_before_the_tail(changes: dict[str, Any], l
 
 
 BYTES, TOKENS, REPLY = 16_000, 4000, 300
-"""Of a prompt of the run, and of its longest reply: a call takes 4,300 tokens, and needs 5,000 to be made."""
+"""Size of the run's prompt and of its longest reply: a call takes 4,300 tokens, and needs 5,000 to be made."""
 
 
 def a_run(*, step: int = 2, calls: int = 3, spent: int | None = None, cost: float = 0.3, **limits: Any) -> RunState:

@@ -1,6 +1,6 @@
-"""What every model adapter does, whatever provider stands behind it: the conformance suite of the port Model.
+"""Conformance suite of the port Model for every adapter and provider.
 
-A table per kind of answer, for the fakes of all providers alike; what one of them says in its own way is a row, too.
+One table per kind of answer, for the fakes of all providers; special behaviour of one of them is a row too.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ PROVIDERS: dict[str, Any] = {
 each_provider = pytest.mark.parametrize("serve", PROVIDERS.values(), ids=PROVIDERS)
 
 Script = Callable[[Any], None]
-"""What a fake is told to answer."""
+"""Tells a fake its next answer."""
 
 FRAMED = Framing(
     goal_statement="The answer is known and written down.",
@@ -66,7 +66,7 @@ DECISIONS: dict[str, tuple[ModelQuestion, Body, Any, Any]] = {
     "a digest": (COMPACTING, DIGEST, Digest(memory=("The answer is 42 (step:1)",)), None),
     "a verification": (VERIFYING, VERIFICATION, Verified, None),
 }
-"""What is asked, what is replied, and the decision and plan that this is; a class where its fields do not matter."""
+"""Question, reply, and the resulting decision and plan; a class where its fields do not matter."""
 
 
 @each_provider
@@ -141,7 +141,7 @@ async def test_a_call_spends_no_more_than_its_estimate_and_is_made_as_it_says(se
 
 
 def most_tokens(request: Body) -> int:
-    """How long the reply may be, under either name."""
+    """Limit of the reply, under either name."""
     most = request.get("max_tokens") or request["max_completion_tokens"]
     assert isinstance(most, int)
     return most
@@ -170,13 +170,13 @@ def sends(body: Any, status: int = 200, content_type: str = "application/json") 
 
 
 def says(**fields: Any) -> Script:
-    """A message of Claude's that is complete but for these fields."""
+    """A complete message of Claude's with these fields."""
     content = [THINKING, {"type": "text", "text": GIVEN}]
     return lambda fake: fake.message(**{"content": content, **fields})
 
 
 def completes(**fields: Any) -> Script:
-    """A completion of OpenAI's that is complete but for these fields."""
+    """A complete completion of OpenAI's with these fields."""
     return lambda fake: fake.complete(**{"content": GIVEN, **fields})
 
 
@@ -187,7 +187,7 @@ def breaks_off(error: str) -> Script:
 
 
 Told = tuple[str, str] | tuple[str, str, float]
-"""What is to be done, the class of the error, and in how many seconds."""
+"""Remedy, class of the error, and seconds until a retry."""
 BY_EACH: dict[str, tuple[Script, Told]] = {
     "400": (fails(400), BAD_REQUEST),
     "401": (fails(401), ("fail", "model_auth")),
@@ -250,7 +250,7 @@ BY_OTHERS: dict[str, tuple[Script, Told]] = {
 
 
 async def error_of(served: Served[Any], script: Script | None = None) -> ModelError:
-    """What the adapter says of the answer that `script` makes."""
+    """The adapter's error for the answer of `script`."""
     if script:
         script(served.fake)
     with pytest.raises(ModelError) as caught:
@@ -294,7 +294,7 @@ async def test_no_answer_adapter_or_error_shows_a_key() -> None:
 
 
 def goes_out(served: Served[Any], delivery: Delivery, text: str = GIVEN) -> threading.Event:
-    """The next reply says `text`, in this way; the event is set once it is asked for."""
+    """The next reply is `text`, delivered this way; the event is set once it is requested."""
     asked = threading.Event()
 
     def noted(body: Body) -> Response:

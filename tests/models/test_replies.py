@@ -1,4 +1,4 @@
-"""How replies are read: what is taken, what is cut, and what is said of those that cannot be used."""
+"""Replies: accepted, truncated and refused ones, and the reasons."""
 
 import json
 import time
@@ -38,16 +38,16 @@ ASKED: dict[Phase, ModelQuestion] = {
     Phase.VERIFY: question(reflecting().state, Phase.VERIFY),
 }
 SHORT = 450
-"""Longer than any line that is kept or said."""
+"""Longer than any line that is kept or shown."""
 
 
 def said_in(phase: Phase, **parts: Any) -> Read:
-    """What becomes of a reply with these parts."""
+    """Result for a reply with these parts."""
     return read(ASKED[phase], json.dumps(reply(**parts)))
 
 
 def plan(**changes: Any) -> Plan | Unusable:
-    """What becomes of a plan with `changes` of its action."""
+    """Result for a plan with `changes` to its action."""
     decision, beside = said_in(Phase.PLAN, plan={**PLAN, "actions": [{**ACTION, **changes}]})
     assert isinstance(decision, Plan | Unusable)
     assert beside is None
@@ -55,7 +55,7 @@ def plan(**changes: Any) -> Plan | Unusable:
 
 
 def reason(phase: Phase, said: Any) -> str:
-    """What is said of a reply that cannot be used."""
+    """Reason of an unusable reply."""
     text = said if isinstance(said, str) else json.dumps(said)
     decision, beside = read(ASKED[phase], text)
     assert isinstance(decision, Unusable)

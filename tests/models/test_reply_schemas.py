@@ -1,4 +1,4 @@
-"""The schemas of replies: that providers take them, and that they mean to a provider what they mean to us."""
+"""Schemas of replies: providers accept them and read them as we do."""
 
 import json
 

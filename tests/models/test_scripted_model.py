@@ -1,6 +1,5 @@
-"""The scripted model: the first rule that fits answers, always the same, and says that it is a script; and the review
-of scripts before they are used.
-"""
+"""The scripted model: the first matching rule answers deterministically and identifies itself as a script; scripts
+are reviewed before use."""
 
 from pathlib import Path
 from typing import Any

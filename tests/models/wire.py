@@ -1,7 +1,7 @@
-"""What fakes of model providers are made of: a server on loopback, and a script of what it says to its callers.
+"""Building blocks of fake model providers: a loopback server and a script of its answers.
 
-A fake refuses what its provider refuses. What it was told to say it says in that order, then what its policy makes of
-the request; responses go out whole or in the ways in which networks fail.
+A fake refuses what its provider refuses. It gives scripted answers in order, then those of its policy; responses go
+out whole or with the failures of networks.
 """
 
 import json
@@ -30,12 +30,12 @@ nothing. `paced`: event by event, with PACE_S between them."""
 PACE_S = 0.03
 SSE = "text/event-stream"
 PIECE = 16
-"""Characters that a streamed reply says at a time."""
+"""Characters of a streamed piece."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """A request. `headers` have lower-case names; `body` is None where it is no JSON object."""
+    """A request with lower-case header names; `body` is None unless it is a JSON object."""
 
     method: str
     path: str
@@ -53,8 +53,6 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """What goes out."""
-
     status: int = 200
     body: bytes = b""
     content_type: str = "application/json"
@@ -63,7 +61,7 @@ class Response:
 
 
 class Rejected(Exception):
-    """An error of an API: its HTTP status, the names of its cause, and what it says."""
+    """An API error: HTTP status, the provider's names of its cause, and message."""
 
     def __init__(
         self, message: str, status: int = 400, kind: str = "invalid_request_error", code: str | None = None
@@ -75,19 +73,19 @@ class Rejected(Exception):
 
 
 class Fake(ABC):
-    """A provider's server. Listens from the beginning; `close` ends it. Not for several clients: the script is one."""
+    """A provider's server, which listens until `close`. For one client only, because it has one script."""
 
     path = ""
-    """Where calls of the model come in."""
+    """Path of model calls."""
     request_id = ""
-    """The header that names an answer."""
+    """Header that identifies an answer."""
     kinds: ClassVar[Mapping[int, str]] = {}
-    """What the provider calls the errors of a status."""
+    """The provider's error names by status."""
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
         self.policy: Reply | None = None
-        """What is said when nothing is scripted."""
+        """Reply without a script."""
         self._script: deque[Callable[[Body], Response]] = deque()
         self._server = WireServer(self.called)
         self.base_url = self._server.base_url
@@ -95,31 +93,31 @@ class Fake(ABC):
 
     @property
     def requests(self) -> list[Body]:
-        """The bodies of all calls of the model, oldest first."""
+        """Bodies of all model calls, oldest first."""
         return [call.body for call in self.calls if call.path == self.path and call.body is not None]
 
     def answer(self, reply: Reply) -> None:
-        """Say `reply` next: an object as JSON, a text as it is, or what a callable makes of the request."""
+        """Scripts the next reply: an object as JSON, a text as it is, or the result of a callable for the request."""
         self._script.append(lambda body: self._said(body, reply))
 
     def send(self, response: Response) -> None:
-        """Answer with just this."""
+        """Scripts exactly this answer."""
         self._script.append(lambda _: response)
 
     def script(self, respond: Callable[[Body], Response]) -> None:
-        """Answer the next call with what `respond` makes of its body."""
+        """Scripts the next answer as a function of the request body."""
         self._script.append(respond)
 
     def fail(
         self, status: int, code: str = "", headers: Mapping[str, str] | None = None, *, message: str = "as scripted"
     ) -> None:
-        """Answer with an HTTP error. `code` is the provider's name of the cause."""
+        """Scripts an HTTP error. `code` is the provider's name of the cause."""
         error = Rejected(message, status, self.kinds.get(status, "api_error"), code or None)
         self._script.append(lambda _: self.error(error, headers or {}))
 
     @abstractmethod
     def accepted(self, call: Call) -> Body:
-        """The body of a call that the provider takes. Raises Rejected for any other."""
+        """Returns the body of a valid call. Raises Rejected for any other."""
 
     @abstractmethod
     def reply(self, body: Body, text: str) -> Response:
@@ -130,7 +128,6 @@ class Fake(ABC):
         """An error in the provider's form."""
 
     def respond(self, call: Call) -> Response:
-        """The answer to a call of the model."""
         body = self.accepted(call)
         return self._script.popleft()(body) if self._script else self._said(body, self.policy)
 
@@ -139,7 +136,7 @@ class Fake(ABC):
         return Response(status=status, body=json.dumps(value).encode(), headers=named)
 
     def stream(self, events: Iterable[Body | str]) -> Response:
-        """What is told event by event: those with a type under its name, as Anthropic does; a text as it is."""
+        """Server-sent events: those with a type are named after it, as at Anthropic; a text is sent as it is."""
         said = "".join(map(_event, events)).encode()
         return replace(self.json(None), body=said, content_type=SSE)
 
@@ -176,7 +173,7 @@ F = TypeVar("F", bound=Fake)
 
 @dataclass(frozen=True, slots=True)
 class Served(Generic[F]):
-    """A model, made as the service makes it, and the server that it talks to over HTTP."""
+    """A model, made as the service makes it, and its server."""
 
     model: ModelProvider
     fake: F
@@ -200,7 +197,7 @@ async def served(fake: F, **settings: Any) -> AsyncIterator[Served[F]]:
 
 
 class WireServer:
-    """Answers every call with what `respond` makes of it, in threads of its own, until it is closed."""
+    """Answers every call by `respond`, in its own threads, until closed."""
 
     def __init__(self, respond: Callable[[Call], Response]) -> None:
         self.respond = respond
@@ -219,7 +216,7 @@ class WireServer:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """One connection, which may bring many calls."""
+    """One connection with one or more calls."""
 
     protocol_version = "HTTP/1.1"
 

@@ -1,4 +1,4 @@
-"""What is measured of a story, as Prometheus reads it."""
+"""Metrics of a story, as Prometheus reads them."""
 
 from agent_service.metrics.runs import AgentMetrics
 from agent_service.run.replay import replay
@@ -8,7 +8,7 @@ from tests.projections.journals import entries_of
 
 
 def measured(*stories: Script) -> dict[str, float]:
-    """Each series that is not zero, by its text without empty labels and buckets."""
+    """Series that are not zero, by their text without empty labels and buckets."""
     metrics = AgentMetrics("anthropic")
     for story in stories:
         for change in replay(entries_of(story)):

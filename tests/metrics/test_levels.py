@@ -1,4 +1,4 @@
-"""How things stand is asked of the bus and the store themselves, when somebody reads."""
+"""Gauges are read from the bus and the store on demand."""
 
 import pytest
 
@@ -76,7 +76,7 @@ async def test_a_bus_without_streams_shows_none_and_one_that_is_away_nothing_at_
 
 
 class Runs:
-    """A store with runs of each status, one of which is queued; and an inbox."""
+    """A store with runs of each status, one of them queued; and an inbox."""
 
     def __init__(self, first: Run) -> None:
         self._first = first

@@ -1,4 +1,4 @@
-"""What happens to runs is counted once, by what it is, and never by which run it is.
+"""Events of runs are counted once, by kind, and never by run.
 
 The figures of all courses are a golden file of tests/projections.
 """

@@ -1,1 +1,1 @@
-"""The shell of the agent: turns, intake, recovery, over fakes of the ports, with a crash at every point."""
+"""Turns, intake, children, limits and citations, over fakes of the ports."""

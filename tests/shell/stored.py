@@ -1,4 +1,4 @@
-"""A store that has the journals of stories."""
+"""A store filled with the journals of stories."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

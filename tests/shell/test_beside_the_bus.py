@@ -1,4 +1,4 @@
-"""What is done beside the messages of runs: the gateway's rows, results that no stream keeps, clocks that jump."""
+"""Work beside the messages of runs: the gateway's rows, results outside streams, clocks that jump."""
 
 from datetime import timedelta
 from typing import Any
@@ -41,7 +41,7 @@ async def test_a_gateway_is_asked_and_where_none_answers_that_is_told(link: Nats
 
 
 class Passing:
-    """A bus on which results pass, and the one who listens."""
+    """A bus that delivers results to one listener."""
 
     def __init__(self) -> None:
         self.taken: list[tuple[str, bytes]] = []

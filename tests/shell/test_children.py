@@ -1,4 +1,4 @@
-"""How deep a start is, the executor of children, and results that say little of what they answer."""
+"""Recursion depth of starts, the executor of child runs, and results with little correlation."""
 
 import hashlib
 import json
@@ -86,7 +86,7 @@ def test_a_start_that_names_a_run_which_is_not_under_way_is_refused(parent: Any)
 
 
 class Agent:
-    """Its turns over a store, and what they publish."""
+    """Turns over a store, and the messages that they publish."""
 
     def __init__(self, store: Any) -> None:
         self.store, self.artifacts, self.said = store, MemoryArtifacts(), list[OutgoingMessage]()

@@ -1,4 +1,4 @@
-"""Quotes: where a text holds one."""
+"""Quotes are found in texts."""
 
 from time import process_time
 

@@ -1,4 +1,4 @@
-"""Dead letters over a real server: what was refused is listed, read, sent again or dropped."""
+"""Dead letters over a real server: refused messages are listed, read, resent or dropped."""
 
 import asyncio
 
@@ -26,7 +26,7 @@ async def bus(link: NatsLink) -> NatsLink:
 
 
 async def refused(link: NatsLink, subject: str, body: bytes = b"{}", *, msg_id: str = "1", **headers: str) -> None:
-    """Published, and buried by whoever consumes its stream."""
+    """Publishes a message and dead-letters it as the consumer of its stream would."""
     at = RESULTS if subject == subjects.TOOL_RESULT else STARTS
     buried = asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""Looking up what a model quotes: in the whole of a result and of what it was cut into, and nowhere else."""
+"""Quotes are checked in the whole result and its artifacts, and nowhere else."""
 
 from typing import Any
 
@@ -49,7 +49,7 @@ GOES_ON = Reflection(verdict=Verdict.CONTINUE, summary="go on")
 
 
 def a_run(output: dict[str, Any] | None = None, *, kind: Any = "value") -> Script:
-    """A step that brought `output`, and a newer one that brought something else."""
+    """A step that returned `output`, and a newer one with another result."""
     run = a_framing_run() >> replies(framed(*[Proof(kind=kind, tool="fetch")] * 3)) >> plans()
     run >> returns(output=output or CUT) >> replies(GOES_ON) >> plans(url="next")
     return run >> returns(output={"summary": "the newest"}) >> signal("message", message="You may send it.")
@@ -70,7 +70,7 @@ class Bucket(MemoryArtifacts):
 
 
 async def look(run: Script, *claims: tuple[str, str], artifacts: Bucket | None = None) -> list[QuoteCheck]:
-    """What is found of quotes, each with the place where it is claimed to stand."""
+    """Checks of quotes, each with the place that it is claimed to be in."""
     met = tuple(ItemClaim(item="d1", evidence=evidence, quote=quote) for evidence, quote in claims)
     claimed = Reflection(verdict=Verdict.CONTINUE, summary="", met=met)
     async with stored(run) as store:

@@ -1,4 +1,4 @@
-"""What a caller may ask a run to spend, and what the operator grants."""
+"""Limits that a caller requests and the operator grants."""
 
 from dataclasses import replace
 from datetime import timedelta

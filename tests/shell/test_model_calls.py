@@ -1,4 +1,4 @@
-"""One model call, as it is made: in two halves, and always told as an event."""
+"""A model call in its two halves always ends in an event."""
 
 import asyncio
 from functools import partial
@@ -22,7 +22,7 @@ from tests.kit.fakes import FakeClock
 
 
 class Mind:
-    """Frames, and brings a plan along. Fills the port Model."""
+    """Frames with a plan. Implements the port Model."""
 
     def __init__(self, outage: ModelError | None = None, *, plans: Plan | None = None) -> None:
         self.outage, self.plans, self.asked = outage, plans or plan(), 0
@@ -55,14 +55,14 @@ async def asked(thinks: ModelCaller, run: Script) -> Event | None:
 
 
 async def through_both_halves(thinks: ModelCaller, run: Script) -> Any:
-    """The reply to the call that a run asks for, when its first half is committed in between."""
+    """The reply to the open call of a run, with its reserve committed in between."""
     first = await asked(thinks, run)
     assert isinstance(first, CallReserved)
     return await asked(thinks, run >> first)
 
 
 async def test_a_call_whose_first_half_is_on_its_way_is_not_made_from_the_state_before_it() -> None:
-    """A restart finds two entries that ask for the same call: only one of them may go on with it."""
+    """A restart finds two entries that ask for the same call: only one of them may make it."""
     mind, run = Mind(), a_framing_run() >> reserves()
     thinks = model_caller(mind)
     assert isinstance(await asked(thinks, run), CallReserved)

@@ -1,4 +1,4 @@
-"""What several executors offer becomes one list, on which the operator's word comes first."""
+"""Offers of several executors are merged into one list, under the operator's rules."""
 
 import json
 from typing import Any
@@ -12,7 +12,7 @@ from groundwork.service.errors import Misconfigured
 from schemas.catalog import ToolCommand, ToolOffer
 
 Merged = tuple[dict[str, ToolOffer], tuple[str, ...]]
-"""The offers by name, and the conflicts."""
+"""Offers by name, and conflicts."""
 ONE, OTHER = {"name": "say", "tier": "read"}, {"name": "say", "tier": "write"}
 
 

@@ -1,4 +1,4 @@
-"""What goes by which rule, and what of it is removed beside the store, also where the bus is away meanwhile."""
+"""Retention: which runs are deleted by which rule, with their dependents, also while the bus is away."""
 
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
@@ -37,7 +37,7 @@ class Bucket(MemoryArtifacts):
 
 @dataclass
 class Kept:
-    """A store, and what it has beside it."""
+    """A store and its dependents."""
 
     store: RunStore
     folder: Path
@@ -50,7 +50,7 @@ class Kept:
         return Pruner(self.store, files, KeepRunsSettings(**rules), 0.0, LATER)
 
     async def done(self, number: int) -> str:
-        """A run that has ended and brought a report, with a folder."""
+        """An ended run with a report and a folder."""
         last = await stored(self.store, whole_run(number, artifacts=[{"path": REPORT, "size": len(CONTENT)}]))
         self.store.mark_dispatched(last.entry.run_id, last.entry.seq)
         self.store._write_dispatched()

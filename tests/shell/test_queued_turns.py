@@ -1,4 +1,4 @@
-"""Turns that no message from outside drives: what becomes of one that any agent takes, and which are queued again."""
+"""Queued turns: performing one that any agent takes, and queuing those that are due."""
 
 import json
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ RUN = run_id(1)
 
 @dataclass
 class House:
-    """The rooms around queued turns, as far as they are asked; `said` is what they were asked to do."""
+    """Parts around queued turns; `said` records calls."""
 
     state: RunState | None
     led_to: set[int] = field(default_factory=set)
@@ -61,7 +61,7 @@ class House:
         self.said.append(turn)
 
     async def take(self, turn: str, *, at: datetime = NOON) -> list[str]:
-        """What one agent does with a queued turn."""
+        """One agent performs a queued turn."""
         here = cast("Any", self)
         turns = QueuedTurns(here, here, here, here, KillSwitch(), FakeClock(at))
         CURRENT_MESSAGE.set(WorkMessage.of_turn(turn, "7", 1))

@@ -1,4 +1,4 @@
-"""Pace: no more than granted, first come first served, and long waits are put off instead of waited for.
+"""Rate limiter: no more than granted, first come first served; long waits are postponed.
 
 Time passes only when a case says so: no test of waiting has to wait.
 """
@@ -13,12 +13,12 @@ from tests.kit.virtual_time import VirtualTime
 
 
 class Callers(VirtualTime):
-    """Calls that ask a pace to be admitted, what became of each, and the time that they do it in."""
+    """Calls that ask a rate limiter for admission, their outcomes, and the clock."""
 
     def __init__(self, requests: int | None = None, tokens: int | None = None) -> None:
         super().__init__()
         self.admitted: list[tuple[float, str]] = []
-        """The instant and the name of each call, in the order of their admission."""
+        """Instant and name of each call, in the order of admission."""
         self.put_off: dict[str, float | None] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self.rate_limiter = RateLimiter(
@@ -37,8 +37,8 @@ class Callers(VirtualTime):
         self._tasks[name] = asyncio.ensure_future(self._admit(name, tokens))
 
     async def do(self, script: str) -> None:
-        """`+5` lets five seconds pass, `a=9` asks for nine tokens, `-a` gives up, `hold=10` is the provider's word,
-        and `used=1/9` gives one of nine tokens as those that a call has used.
+        """`+5` lets five seconds pass, `a=9` requests nine tokens, `-a` gives up, `hold=10` is the provider's wish, and
+        `used=1/9` settles a call that used one of nine tokens.
         """
         for word in script.split():
             name, _, number = word.partition("=")

@@ -1,4 +1,4 @@
-"""Arguments against the schemas of their tools: those of a plan, and those of what a tool asks of others."""
+"""Arguments against the schemas of tools: those of plans, and those of tasks."""
 
 from typing import Any
 

@@ -1,6 +1,6 @@
-"""Limits that several processes share hold over all of them together, by the entries that each hears of.
+"""Shared limits hold over several processes together, by the entries that each receives.
 
-The processes hear of entries in one order and a little late, as they do of a shared store.
+The processes receive entries in one order and a little late, as from a shared store.
 """
 
 import asyncio
@@ -34,11 +34,11 @@ from tests.kit.runs import DIGEST, FRAMING, NOON, accepted, after, replied, star
 from tests.kit.virtual_time import VirtualTime
 
 LAG_S, CALL_S = 0.02, 0.3
-"""After how long an entry is in the store and heard of, and a model answers."""
+"""Delays of an entry, and of a model's reply."""
 VALUE_S = 0.003
 CALLER = "token ci"
 TOKENS, COST_USD = 1100, 0.01
-"""What each call uses, by the entries of the kit."""
+"""Usage of each call, by the entries of the kit."""
 MAY = CallReserve(tokens=2000, cost_usd=0.02, reply_tokens=500)
 
 
@@ -62,7 +62,7 @@ class MemoryValues:
 
 
 class Fleet(VirtualTime):
-    """Processes that share a store and limits; what they do all at once, and when calls were admitted."""
+    """Processes that share a store and limits, and the instants at which calls were admitted."""
 
     def __init__(self, size: int, quota: QuotaSettings | None = None, usd: float | None = None, **rates: Any) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ class Fleet(VirtualTime):
     async def busy(
         self, many: int, work: Callable[[SharedLimits], Coroutine[Any, Any, None]], *, seconds: float
     ) -> None:
-        """Each does the same as `many` times at once, for so long."""
+        """Each process repeats the work `many` times in parallel, for some time."""
         tasks = [asyncio.ensure_future(work(limits)) for limits in self.live for _ in range(many)]
         await self.passes(seconds)
         for task in tasks:
@@ -109,7 +109,7 @@ class Fleet(VirtualTime):
         return commit
 
     async def call(self, limits: SharedLimits) -> None:
-        """One model call of a run of its own. Raises ModelError where it may not be made."""
+        """One model call of a new run. Raises ModelError if it is not admitted."""
         base = started(accepted(next(self._numbers)))
         await limits.spending.admit(base.state, MAY.cost_usd)
         await limits.rate_limiter.admit(MAY.tokens)
@@ -122,7 +122,7 @@ class Fleet(VirtualTime):
         await self.store(limits, answer, answer.entry.decoded())
 
     async def calls(self, limits: SharedLimits) -> None:
-        """One after the other, each put off as long as it is told."""
+        """Calls in sequence, each postponed as it is told."""
         while True:
             try:
                 await self.call(limits)
@@ -132,7 +132,7 @@ class Fleet(VirtualTime):
                 await self.sleep(error.retry_after_s or 0.0)
 
     async def wakes(self, limits: SharedLimits) -> None:
-        """Runs that do not end, until no more may be opened."""
+        """Wakes runs that do not end, until no more may be opened."""
         while True:
             try:
                 async with limits.quotas.wake(CALLER):

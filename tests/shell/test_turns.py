@@ -1,4 +1,4 @@
-"""Turns whose effects or observers break, and a process that is drained."""
+"""Turns whose effects or observers fail, and a process that is drained."""
 
 import asyncio
 from typing import Any
@@ -22,7 +22,7 @@ class Quiet:
 
 
 class Thinks:
-    """Asks no model, or breaks."""
+    """Makes no model call, or fails."""
 
     def __init__(self, breaks: bool) -> None:
         self.asked, self._breaks = 0, breaks

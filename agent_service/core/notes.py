@@ -38,7 +38,7 @@ SLACK_STEPS = 4
 MAX_RESULT, MAX_ARGUMENTS, MAX_THOUGHT, MAX_MESSAGE, MAX_FACT = 16_000, 1500, 800, 2000, 400
 """Characters. A result has room for an excerpt of 12 kB and the tool's other fields."""
 MOST_CLAIMS, MOST_LEARNED, MOST_ASKED = 20, 10, 20
-"""Of one reflection, and of one step."""
+"""Per reflection, and per step."""
 MOST_MESSAGES = 50
 MAX_MEMORY = 40
 REMEMBERED_STEPS, MAX_REMEMBERED = 20, 120

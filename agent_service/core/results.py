@@ -25,7 +25,7 @@ HANDED_TO_A_PERSON = frozenset({"in_doubt", "configuration", "not_allowed", "sto
 
 
 class Relation(Enum):
-    """How a result relates to the pending requests: `STALE` is ignored, `LATE` recorded once, `VIOLATION` escalates."""
+    """Relation of a result to the pending requests: `STALE` is ignored, `LATE` recorded once, `VIOLATION` escalates."""
 
     MATCH = auto()
     STALE = auto()

@@ -1,1 +1,1 @@
-"""The core, as a specification: what a run does when something happens."""
+"""Tests of the core, as a specification of what a run does."""

@@ -1,4 +1,4 @@
-"""The events of a run, with sane defaults that fit it as it stands unless told otherwise, and runs that came so far.
+"""Events that fit a run as it stands, with defaults, and runs in various states.
 
 The names read as sentences after `>>`: `frames`, `plans`, `returns`, `errs`, `cancel`, `due`.
 """
@@ -61,7 +61,7 @@ RUN_ID = "run_01JD7Z0000000000000000000A"
 
 
 def tool(name: str, *, route: str, tier: Literal["read", "write"] = "read", idempotent: bool = False) -> ToolOffer:
-    """An idempotent one stays in the house, too."""
+    """An idempotent tool has a local effect, too."""
     command = ToolCommand(name="handle", tier=tier, idempotent=idempotent, effect="local" if idempotent else None)
     return ToolOffer(name=name, route=route, commands=(command,), timeout_s=60.0, output="trusted")
 
@@ -95,7 +95,7 @@ def made(cue: Cue, script: Script) -> Event:
 
 
 def limits(**numbers: Any) -> Limits:
-    """Generous limits, but for `numbers`."""
+    """Generous limits, except for `numbers`."""
     return replace(Limits(deadline_at=DEADLINE), **numbers)
 
 
@@ -112,7 +112,7 @@ def wake(
     wake_id: str = "wake-1",
     **numbers: Any,
 ) -> WakeAccepted:
-    """A run is asked for at noon; `numbers` are limits."""
+    """A wake at noon; `numbers` are limits."""
     brief = Brief(
         goal=goal,
         limits=limits(**numbers),
@@ -140,9 +140,9 @@ def replies(
     words: int | None = None,
     seen: tuple[QuoteCheck, ...] = (),
 ) -> Cue:
-    """The model answers the call that is asked, or another one.
+    """The model answers the open call, or another one.
 
-    `words`: of how many words of people its prompt told; by default of all.
+    `words`: how many messages of people its prompt contained; by default all.
     """
 
     def cue(script: Script) -> Event:
@@ -195,7 +195,6 @@ def reflects(verdict: str, met: dict[str, str] | None = None, **reply: Any) -> C
 
 
 def goes_on(name: str = "fetch", **arguments: Any) -> Cue:
-    """A fused reply: a reflection that continues, and its plan."""
     return replies(reflection("continue"), plan=plan(name, **arguments))
 
 
@@ -223,7 +222,7 @@ def returns(
     proof: Capable | None = None,
     **correlation: Any,
 ) -> Cue:
-    """The pending attempt returns, or that of `of`; `correlation` (step, tool, attempt) makes it another's result."""
+    """A result of the pending attempt, or of `of`; `correlation` (step, tool, attempt) makes it another's."""
 
     def cue(script: Script) -> Event:
         state = script.state
@@ -256,7 +255,7 @@ def errs(error_class: str = "tool_error", *, retryable: bool = False, **correlat
 
 
 def garbled(**correlation: Any) -> Cue:
-    """A result comes of which no more than what it relates to can be read."""
+    """A result of which only the correlation can be read."""
     error = ToolError(error_class="invalid_result", message="status: Field required", retryable=True)
     return returns("error", output={}, error=error, malformed=True, **correlation)
 
@@ -303,8 +302,6 @@ def breaks(reason: str = "a fault of the agent") -> Cue:
 
 
 def extend_deadline(seconds: float = 600.0) -> Cue:
-    """Everything was stopped for so long, and goes on."""
-
     def cue(script: Script) -> Event:
         since, script.now = script.now, script.now + timedelta(seconds=seconds)
         return StoodStill(at=script.now, since=since, by="ann", reason="it mails everybody")
@@ -313,14 +310,14 @@ def extend_deadline(seconds: float = 600.0) -> Cue:
 
 
 def due(script: Script) -> Event:
-    """The run's timer: the clock moves on to the instant that it waits for."""
+    """The run's timer, at its due instant."""
     assert script.state.due_at is not None, "the run waits for no instant"
     script.now = max(script.now, script.state.due_at)
     return TimerFired(at=script.now)
 
 
 def too_early(script: Script) -> Event:
-    """A timer that fires before anything is due."""
+    """A timer before anything is due."""
     return TimerFired(at=script.now)
 
 
@@ -370,7 +367,7 @@ def reserves(
     call: int | None = None,
     if_lost: tuple[int, float | None] | None = None,
 ) -> Cue:
-    """The most that the call may spend is set aside, before it is made."""
+    """The reserve of a call that waited."""
 
     def cue(script: Script) -> Event:
         asked = script.state.open_call.call if script.state.open_call else script.state.calls
@@ -381,7 +378,7 @@ def reserves(
 
 
 def opens(first: Plan | Unusable | None = None, *items: str, **reply: Any) -> Cue:
-    """A framing that brings its first plan along."""
+    """A framing with its first plan."""
     return replies(framing(*items), plan=first or plan(), **reply)
 
 
@@ -403,9 +400,9 @@ def page(number: int, length: int = 500) -> dict[str, Any]:
 
 
 def a_run_of(steps: int, *, length: int = 500, **details: Any) -> Script:
-    """`steps` steps are done, each with a result of `length` characters; its notes are digested where need be.
+    """A run after `steps` steps with results of `length` characters, whose notes are compacted as needed.
 
-    The newest step is to be reflected upon, or to be noted in a digest first.
+    It waits for the reflection on its newest step, or for a digest before it.
     """
     script = a_reflecting_run(**({"max_steps": 300, "max_attempts_of_run": 300} | details))
     for number in range(2, steps + 1):
@@ -416,7 +413,7 @@ def a_run_of(steps: int, *, length: int = 500, **details: Any) -> Script:
 
 
 def a_compacting_run(**details: Any) -> Script:
-    """Eight steps are done, and their notes are longer than they may be: a digest of them is asked for."""
+    """A run after eight steps that asks for a digest, because its notes are too long."""
     return a_run_of(8, **({"max_notes": 2000} | details))
 
 
@@ -434,7 +431,6 @@ def waits(seconds: float | None = 600.0, *, until: datetime | None = None, **rep
 
 
 def _comes_next(script: Script, chosen: AskPerson | Wait, reply: dict[str, Any]) -> Event:
-    """By itself, or with the reflection that is asked for."""
     reflecting = script.state.open_call is not None and script.state.open_call.phase == "reflect"
     along = replies(reflection("continue"), plan=chosen, **reply)
     return made(along if reflecting else replies(chosen, **reply), script)
@@ -482,7 +478,7 @@ def a_run_in_doubt(name: str = "ledger", **details: Any) -> Script:
 
 
 def several(*tools: str, **arguments: Any) -> Plan:
-    """A plan of one action for each of `tools`, no two of them the same."""
+    """A plan of one action for each of `tools`, all different."""
     numbered = enumerate(tools, start=1)
     actions = [Action(tool=tool, command="handle", arguments={"page": n} | arguments) for n, tool in numbered]
     return Plan(action=actions[0], also=tuple(actions[1:]), rationale="the halves are independent")
@@ -497,7 +493,7 @@ def a_run_that_may_read(most: int = 3, **limits: Any) -> Script:
 
 
 def a_task(name: str, plugin: str = "", after: tuple[str, ...] = (), **arguments: Any) -> dict[str, Any]:
-    """One task of a continuation: of a `plugin`, or else a retrieval."""
+    """A task of a continuation: of a `plugin`, or else a retrieval."""
     asked: dict[str, Any] = {"action": "retrieve", "query": name}
     if plugin:
         asked = {"action": "plugin", "plugin": plugin, "input": arguments or {"name": name}}
@@ -513,13 +509,13 @@ def retrieve(query: str = "more") -> dict[str, Any]:
 
 
 def a_gathering_run(*tasks: dict[str, Any], first: str = "fetch", **limits: Any) -> Script:
-    """The first step's tool has asked for these tasks, or for one retrieval."""
+    """A run whose first step's tool has asked for these tasks, or for one retrieval."""
     run = queued(**limits) >> started(SKILLS) >> frames() >> plans(first)
     return run >> continues(multi_step(*tasks) if tasks else retrieve())
 
 
 def budget(**numbers: Any) -> dict[str, Any]:
-    """The limits of a run with this budget for continuations."""
+    """Limits with this budget for continuations."""
     return {"continuations": Continuations(**numbers)}
 
 
@@ -531,7 +527,7 @@ def comes(
     place: str = "",
     **fields: Any,
 ) -> Cue:
-    """A result of that request comes: of the open one, unless `round` and the fields say otherwise; None leaves out."""
+    """A result of that request, or of the open one; None leaves a field out."""
 
     def cue(script: Script) -> Event:
         pendings = (p for p in script.state.pendings if p.task == task and round in (None, p.round))
@@ -550,7 +546,7 @@ def comes(
 
 
 def continues(asked: dict[str, Any], task: str = "", **names: Any) -> Cue:
-    """That request is answered with a continuation."""
+    """A continuation in answer to that request."""
     return comes(task, status="continuation", result={"continuation": asked}, **names)
 
 
@@ -560,13 +556,13 @@ def fails(task: str = "", error_class: str = "no_such_thing", *, retryable: bool
 
 
 def asks_agents(*goals: str, **arguments: Any) -> Cue:
-    """A plan of an agent for each of `goals`, all with these further arguments."""
+    """A plan of one agent for each of `goals`."""
     actions = [Action(tool="agent", command="run", arguments={"goal": goal} | arguments) for goal in goals]
     return replies(Plan(action=actions[0], also=tuple(actions[1:])))
 
 
 def a_parent(**limits: Any) -> Script:
-    """It may plan its first step, an agent among others."""
+    """A run that may plan its first step, agents among its tools."""
     given: dict[str, Any] = {"max_depth": 1, "parallel_reads": 4, **limits}
     return queued(**given) >> started(FAMILY) >> frames()
 
@@ -601,7 +597,7 @@ def comes_home(child: Script) -> Cue:
 
 
 def takes(told: ToolResult) -> Callable[[Script], Event]:
-    """A result comes as its executor has told it."""
+    """A result in its executor's words."""
     return lambda script: ToolReturned(at=script.now, result=told)
 
 
@@ -619,7 +615,7 @@ def framed(*proofs: Proof) -> Framing:
 def claims(
     *met: ItemClaim, verdict: str = "continue", unmet: tuple[ItemRetraction, ...] = (), seen: Any = True, **reply: Any
 ) -> Cue:
-    """A reflection that claims; every quote is found in every place that is named, unless told otherwise."""
+    """A reflection with claims; every quote is found everywhere unless `seen` says otherwise."""
     reflection = Reflection(verdict=Verdict(verdict), summary="looked at the result", met=met, unmet=unmet)
 
     def cue(script: Script) -> Event:

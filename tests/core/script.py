@@ -1,4 +1,4 @@
-"""A run and its story: `>>` feeds an event, `outcomes` says in lines what that made the run ask for.
+"""A run and its story: `>>` feeds an event, `outcomes` lists its consequences.
 
     run = Script() >> wake() >> started() >> frames()
     assert run.outcomes == ("ask plan",)
@@ -28,7 +28,7 @@ from schemas import subjects
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 SAID_WITH_THE_ESCALATION = frozenset({"budget", "in_doubt"})
-"""Kinds of `agent.waiting` that say once more what an `agent.escalated` says."""
+"""Kinds of `agent.waiting` that repeat an `agent.escalated`."""
 USUAL = (("url", "https://example.org"),)
 """The arguments that a request has if its test names none: they are not printed."""
 LONGEST = 240
@@ -47,17 +47,15 @@ class ChangeRecord:
 
     @cached_property
     def payloads(self) -> list[tuple[str, dict[str, Any]]]:
-        """The subject and payload of each message."""
         return [(one.subject, json.loads(one.body)["payload"]) for one in self.messages]
 
     @property
     def asks(self) -> OpenCall | None:
-        """What the moment asks the model."""
         state = self.transition.state
         return state.active_call if state and not self.transition.ignored and asks_the_model(self.transition) else None
 
     def published(self, subject: str) -> list[dict[str, Any]]:
-        """The payloads that were published on `subject` or below it."""
+        """Payloads on `subject` or below it."""
         return [payload for name, payload in self.payloads if f"{name}.".startswith(f"{subject}.")]
 
 
@@ -65,7 +63,7 @@ class Script:
     def __init__(self) -> None:
         self.now = NOON
         self.reserve: CallReserve | None = None
-        """What a random story sets aside for each model call; None for a model that costs nothing."""
+        """Reserve of each model call in a random story; None for a free model."""
         self.story: list[ChangeRecord] = []
 
     def __rshift__(self, cue: "Cue") -> Self:
@@ -75,7 +73,7 @@ class Script:
         return self
 
     def __repr__(self) -> str:
-        """The story in lines, so that a failure can be read."""
+        """The story in lines, for failures."""
         lines = (
             f"  {number} {change.event}\n     {'; '.join(led_to(change))}" for number, change in enumerate(self.story)
         )
@@ -94,26 +92,24 @@ class Script:
 
     @property
     def outcomes(self) -> tuple[str, ...]:
-        """What the last event made the run ask for, without progress."""
+        """Consequences of the last event, without progress."""
         return tuple(asked_for(self.story[-1]))
 
     @property
     def said(self) -> list[str]:
-        """The progress of the last event, as `phase: summary`."""
+        """Progress of the last event, as `phase: summary`."""
         return [f"{p['phase']}: {p['summary']}" for p in self.story[-1].published(subjects.PROGRESS)]
 
     def sent(self, subject: str) -> dict[str, Any]:
-        """The one payload that the last event put on `subject`."""
+        """The only payload of the last event on `subject`."""
         (payload,) = self.story[-1].published(subject)
         return payload
 
     @property
     def dedupe_keys(self) -> list[str]:
-        """Of what the last event published."""
         return [one.key for one in self.story[-1].messages]
 
     def wait(self, **duration: float) -> Self:
-        """Let time pass, without any event."""
         self.now += timedelta(**duration)
         return self
 
@@ -129,7 +125,7 @@ Cue = Event | Callable[[Script], Event]
 
 
 def led_to(change: ChangeRecord) -> list[str]:
-    """All that a moment led to, in lines; what the run rests on where it asks for nothing."""
+    """Consequences of a moment, in lines; else what the run waits for."""
     if change.transition.ignored:
         assert change.transition.state is change.before
         how = "refused" if change.transition.refused else "ignored"
@@ -144,7 +140,6 @@ def led_to(change: ChangeRecord) -> list[str]:
 
 
 def rest_of(state: RunState) -> str:
-    """What a run waits for, and until when."""
     until = f" until {instant(state.due_at)}" if state.due_at else ""
     asked = f" for the model to {state.open_call.phase}" if state.open_call else ""
     sent = ", ".join(named(p.action.tool, p.step, p.task, p.round, p.attempt) for p in state.pendings)
@@ -157,7 +152,6 @@ def named(tool: str, step: int, task: str, round_: int, attempt: int) -> str:
 
 
 def instant(at: datetime) -> str:
-    """An instant of a story, from its noon on."""
     seconds = (at - NOON).total_seconds()
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
         if seconds and seconds % size == 0:
@@ -174,7 +168,7 @@ def asked_for(change: ChangeRecord) -> Iterator[str]:
 
 
 def asked_for_anew(change: ChangeRecord) -> list[Pending]:
-    """Requests for other agents that this moment brought."""
+    """Child requests of this moment."""
     known = awaited_children(change.before) if change.before else ()
     return (
         [pending for pending in awaited_children(change.transition.state) if pending not in known]
@@ -184,7 +178,7 @@ def asked_for_anew(change: ChangeRecord) -> list[Pending]:
 
 
 def _done_by_the_executor(change: ChangeRecord) -> Iterator[str]:
-    """What the executor of the tool `agent` makes of a moment."""
+    """Effects of the moment on the children's executor."""
     before, state = change.before, change.transition.state
     assert state is not None
     for pending in asked_for_anew(change):

@@ -1,8 +1,8 @@
-"""Random stories of a run: what it waits for, mixed with everything that may come instead of it.
+"""Random stories of a run: the awaited events, mixed with everything else that may come.
 
-A move is a cue. `goes_on` brings what the run waits for, and pays a model that costs something in advance; ODD has what
-can go wrong where the run stands, in the words of `transcripts` and those of MOVES_BY_WORD; the rest comes at any time.
-What ends a run is rare, so that many stories are long.
+A move is a cue. `goes_on` brings the awaited event, and reserves money for a model that costs; ODD has the mishaps of a
+state, in the words of `transcripts` and of MOVES_BY_WORD; the rest comes at any time. Endings are rare, so that many
+stories are long.
 """
 
 import json
@@ -31,13 +31,13 @@ SAME = plan("fetch", url="same")
 
 
 def goes_on(script: Script) -> Event:
-    """The event that the run waits for, with the content that lets it go on."""
+    """The event that the run waits for, with content that continues it."""
     is_to_be_paid = script.reserve is not None and script.state.active_call is not None and script.state.reserve is None
     return sets_aside(script) if is_to_be_paid else GOES_ON.get(situation(script), timer)(script)
 
 
 def sets_aside(script: Script, *, by: int = 0) -> Event:
-    """A reserve for the call that is asked, whether one stands already or not; or for another call."""
+    """A reserve for the open call, or for another one."""
     reserve = script.reserve or CallReserve(tokens=50, cost_usd=0.005)
     asked = script.state.open_call.call if script.state.open_call else script.state.calls
     return made(cues.reserves(reserve.tokens, reserve.cost_usd, call=max(1, asked + by)), script)
@@ -71,7 +71,7 @@ def _acting(acting: Acting, reads: int) -> str:
 
 
 def answers(script: Script, **reply: Any) -> Event:
-    """A good answer to the question that is asked."""
+    """A good answer to the open call."""
     asking, fused = script.state.open_call, script.state.brief.fused
     planned = SAME if is_stubborn(script) else a_good_plan(script)
     match asking.phase if asking else None:
@@ -89,7 +89,7 @@ def answers(script: Script, **reply: Any) -> Event:
 
 
 def a_good_plan(script: Script) -> Plan:
-    """Reading and writing by turns, with arguments that would like to be ours; several reads where that is granted."""
+    """Reads and writes in turn, with arguments that try to override keys; several reads if allowed."""
     number = script.state.calls
     if number % 2 and planning.max_actions(script.state) > 1:
         return several(*["fetch"] * planning.max_actions(script.state), number=number, run_id="forged")
@@ -97,7 +97,7 @@ def a_good_plan(script: Script) -> Plan:
 
 
 def is_stubborn(script: Script) -> bool:
-    """Whether the model planned `SAME`: it does so again then, and the result is the same."""
+    """True if the model planned `SAME`: it repeats that, with the same result."""
     return script.state.plan is not None and script.state.plan.action == SAME.action
 
 
@@ -106,7 +106,7 @@ def result(script: Script) -> Event:
 
 
 def some_request(script: Script) -> Event:
-    """One of the requests that are out returns, the last that was sent first; or the next is sent."""
+    """A result of a request that is out, newest first; or the next is sent."""
     sent = script.state.sent
     return made(returns(of=sent[-1]), script) if sent else timer(script)
 
@@ -116,7 +116,7 @@ def timer(script: Script) -> Event:
 
 
 def more_than_spent(script: Script) -> dict[str, Any]:
-    """Constraints with which no budget is spent any more."""
+    """Constraints under which no budget is spent."""
     limits, spent = script.state.brief.limits, script.state.spent
     return {
         "max_steps": limits.max_steps + 1,
@@ -132,14 +132,14 @@ def more_of_everything(script: Script) -> Event:
 
 
 def reopens(script: Script) -> Event:
-    """An answer with more of everything, where one can let the run go on; else a result that comes late."""
+    """An answer with larger budgets if the run can be reopened; else a late result."""
     if script.state.status is not Status.ESCALATED:
         return made(returns(), script)
     return made(cues.answer("go on", **more_than_spent(script)), script)
 
 
 def word(text: str) -> Move:
-    """A move in the words of a transcript, or of MOVES_BY_WORD; `late` before it: an hour later, or two."""
+    """A move by its word in a transcript or in MOVES_BY_WORD; `late` comes an hour or two later."""
     if text.startswith("late "):
         return later(word(text.removeprefix("late ")), hours=1)
     name, plain, named = parsed(text)
@@ -150,7 +150,7 @@ def word(text: str) -> Move:
 
 
 def words(line: str) -> list[Move]:
-    """Moves of a line, with `;` between them; `3 due` is three times as likely."""
+    """Moves of a line, separated by `;`; `3 due` is three times as likely."""
     parts = [re.fullmatch(r"(?:(\d+) )?(.*)", part) for part in split(line.replace("\n", " "), ";")]
     return [word(part[2]) for part in parts if part for _ in range(int(part[1] or 1))]
 
@@ -163,14 +163,14 @@ def later(cue: Move, **duration: float) -> Move:
 
 
 def done(script: Script) -> Event:
-    """The model claims to be done, with the newest good step as the proof of everything."""
+    """A claim that the newest good step proves everything."""
     good = [record.step for record in script.state.completed if record.status == "ok"]
     proof = {item.id: f"step:{good[-1]}" for item in script.state.done_items} if good else {}
     return made(replies(reflection("done", proof)), script)
 
 
 def again(script: Script) -> Event:
-    """The newest result, delivered once more."""
+    """The newest result again."""
     results = [change.event for change in script.story if isinstance(change.event, ToolReturned)]
     return results[-1] if results else made(returns(), script)
 
@@ -185,12 +185,12 @@ def future_step(script: Script) -> Event:
 
 
 def last_fails(script: Script) -> Event:
-    """What comes of the last of several reads."""
+    """The last of several reads fails."""
     return made(cues.errs("upstream", retryable=True, step=script.state.step), script)
 
 
 def of_newest(script: Script, *, cue: Move) -> Event:
-    """What comes of the newest request that is out, and not of the oldest."""
+    """A result of the newest request that is out."""
     event = cue(script)
     pending = script.state.pendings[-1] if script.state.pendings else None
     if pending is None or not isinstance(event, ToolReturned):
@@ -201,7 +201,7 @@ def of_newest(script: Script, *, cue: Move) -> Event:
 
 
 def nameless(script: Script) -> Event:
-    """A result that says no more than its step and tool."""
+    """A result that names only its step and tool."""
     return made(returns(task=None, round=None, attempt=None, place=f"message {len(script.story)}"), script)
 
 
@@ -210,7 +210,7 @@ def other_call(script: Script, *, by: int) -> Event:
 
 
 def insists(script: Script) -> Event:
-    """The model plans again what was planned last, whatever people made of it."""
+    """The last plan again, whatever people ruled."""
     asking, planned = script.state.open_call, script.state.plan or plan("post")
     reflecting = asking is not None and asking.phase == "reflect"
     return made(replies(reflection("continue"), plan=planned) if reflecting else replies(planned), script)
@@ -248,7 +248,7 @@ GOES_ON: dict[str, Move] = {
     "stop": more_of_everything,
     "ended": reopens,
 }
-"""In any other situation it waits for its timer."""
+"""Any other run waits for its timer."""
 
 PLANS: tuple[Plan | Unusable, ...] = (
     *[SAME] * 2,
@@ -275,11 +275,11 @@ WISHES = words(
     'want more ; want ["a", "b browse", "w post a", "s save b", "z - w"] ; want ["w post", "b browse"] ;'
     'want ["l ledger"]'
 )
-"""What a tool may ask for before it answers, with reads, writes and untrusted content among it."""
+"""Tasks that a tool may ask for: reads, writes and untrusted content."""
 
 
 def a_wish(chance: Random) -> Move:
-    """A tool asks for up to eight tasks, each of any tool and after some of the others, in any order."""
+    """A tool asks for up to eight tasks of any tools, with any dependencies."""
     names = [f"t{number}" for number in range(chance.randint(2, 8))]
     needs = {name: [other for other in names[:place] if chance.random() < 0.3] for place, name in enumerate(names)}
     tools = {name: chance.choice(("-", "fetch", "save", "browse", "post")) for name in names}
@@ -390,11 +390,11 @@ ODD: dict[str, list[Move]] = {
         f'answer "it ran" outcome=ran ; answer no outcome=did_not_run ; {HELLO}'
     ),
 }
-"""What can go wrong, by where the run stands."""
+"""Mishaps by the state of the run."""
 
 
 def odd(script: Script, *, number: int) -> Event:
-    """One of the things that can go wrong where the run stands."""
+    """A mishap that fits the state of the run."""
     moves = ODD[situation(script)]
     return moves[number % len(moves)](script)
 
@@ -444,14 +444,14 @@ LENGTH = 50
 
 
 def told(number: int) -> Script:
-    """Story `number`: always the same one, and as unlike the others as chance makes it."""
+    """Story `number`: always the same."""
     chance = Random(number)  # noqa: S311 - it makes stories, no secrets
     details = {name: chance.choice(choices) for name, choices in WAKES.items()}
     return play(details | {"verify": number % 2 == 1}, chance.choices(MOVES, k=LENGTH))
 
 
 def play(details: dict[str, Any], moves: list[Move]) -> Script:
-    """The story of a run that begins with `details`, some steps done or none, and then meets `moves`."""
+    """The story of a run with `details`, perhaps some steps done, and `moves`."""
     reserve, steps = details["reserve"], details["steps"]
     given = {name: value for name, value in details.items() if name not in ("reserve", "steps")}
     script = a_run_of(steps, **(given | LONG)) if steps else queued(**given)
@@ -462,7 +462,7 @@ def play(details: dict[str, Any], moves: list[Move]) -> Script:
 
 
 def a_gathering(moves: list[Move]) -> Script:
-    """A run whose first step gathers until it is over, and in which nothing breaks the protocol."""
+    """A run whose first step has sub-requests, without protocol violations."""
     script = queued(continuations=WAKES["continuations"][0], max_attempts_of_run=1000) >> cues.started()
     script = script >> cues.frames() >> cues.plans()
     for move in moves:
@@ -475,6 +475,6 @@ OF_A_GATHERING: list[Move] = [*[some_request] * 8, *words("again ; error not_fou
 
 
 def gathered(number: int) -> Script:
-    """Story `number` of nothing but a step that asks for more."""
+    """Story `number` of one step with sub-requests."""
     chance = Random(number)  # noqa: S311 - it makes stories, no secrets
     return a_gathering([chance.choice([*GRAPHS, *WISHES]), *chance.choices(OF_A_GATHERING, k=LENGTH)])

@@ -1,4 +1,4 @@
-"""Entries of the journal: how they chain, what a flaw is called, and what a commit holds."""
+"""Journal entries: hash chain, names of flaws, and contents of a commit."""
 
 import hashlib
 from dataclasses import replace
@@ -96,7 +96,7 @@ def test_an_event_of_an_unknown_kind_asks_for_a_newer_version_and_unreadable_con
 
 
 KNOWN_FACTS = {1: "1dc874fb0324ffdd"}
-"""Of the stories below, by the version of the rules."""
+"""Hashes of the stories below, by version of the rules."""
 
 
 def test_events_lead_to_the_facts_that_this_version_of_the_rules_is_known_for() -> None:

@@ -1,4 +1,4 @@
-"""What a model call may take, by those before it."""
+"""Estimates of a model call from earlier calls."""
 
 from agent_service.core.events import ModelReplied, ModelUsage
 from agent_service.core.limits import (
@@ -14,7 +14,7 @@ from tests.core.cues import a_framing_run, framing
 
 
 def after(*calls: tuple[int, int, int], model: str = "claude", cost_usd: float | None = 0.01) -> RunState:
-    """A run whose calls had so many bytes, tokens in and tokens out."""
+    """A run after calls with these bytes, input tokens and output tokens."""
     state = a_framing_run().state
     for size, tokens, said in calls:
         usage = ModelUsage(input_tokens=tokens, output_tokens=said, cost_usd=cost_usd)

@@ -1,7 +1,4 @@
-"""The rules have teeth: a core with one bug sown into it breaks the rule that forbids it, within few stories.
-
-Each bug must be found by the rule that is named, not by a crash.
-"""
+"""Mutation tests of the rules: a core with a sown bug breaks the named rule within few stories, without a crash."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,7 +23,7 @@ from tests.core.stories import told
 ENOUGH = 800
 """Stories within which a bug must be found."""
 Sow = Callable[[Any], Any]
-"""What a bug makes of the right function."""
+"""Turns the right function into a wrong one."""
 
 
 def always(value: Any) -> Sow:
@@ -38,32 +35,32 @@ def instead(wrong: Any) -> Sow:
 
 
 def before(change: Callable[..., tuple[Any, ...]]) -> Sow:
-    """The function as it was, given what `change` makes of its positional arguments."""
+    """The function with positional arguments changed by `change`."""
     return lambda right: lambda *args, **named: right(*change(*args), **named)
 
 
 def behind(change: Callable[[Any], Any]) -> Sow:
-    """The function as it was, with `change` applied to what it returns."""
+    """The function with its result changed by `change`."""
     return lambda right: lambda *args, **named: change(right(*args, **named))
 
 
 def given(**changes: Any) -> Sow:
-    """The function as it was, given a state with these changes."""
+    """The function with changes to its state."""
     return before(lambda state, *rest: (replace(state, **changes), *rest))
 
 
 def but(**changes: Any) -> Sow:
-    """The function as it was, but for fields of what it returns."""
+    """The function with fields of its result changed."""
     return behind(lambda led_to: replace(led_to, **changes))
 
 
 def without(words: str) -> Sow:
-    """The flaws that are found, but those with these words."""
+    """The flaws except those with these words."""
     return behind(lambda flaws: tuple(flaw for flaw in flaws if words not in str(flaw)))
 
 
 def unless(relation: Relation, like: Callable[[RunState, Any], bool]) -> Sow:
-    """`judge` with `relation` taken for a match, where the state and the result are `like` that."""
+    """`judge` with `relation` taken for a match if state and result are `like` that."""
 
     def sow(right: Any) -> Any:
         def judge_wrongly(state: RunState, result: Any, *place: str) -> Judgement:
@@ -77,12 +74,12 @@ def unless(relation: Relation, like: Callable[[RunState, Any], bool]) -> Sow:
 
 
 def decided(kind: type, change: Sow) -> Sow:
-    """The deciders, with what `change` makes of that of the event `kind`."""
+    """The deciders, with that of event `kind` changed."""
     return lambda deciders: {**deciders, kind: change(deciders[kind])}
 
 
 def as_in(other: type, kind: type, state: type) -> Sow:
-    """The table, with an event of `kind` in `state` decided as it is in `other`."""
+    """The table, with `kind` in `state` decided as in `other`."""
     return lambda table: {**table, state: {**table[state], kind: table[other][kind]}}
 
 
@@ -132,7 +129,7 @@ def this_call(state: RunState, event: Any) -> tuple[RunState, Any]:
 
 
 def rewritten(state: RunState) -> RunState:
-    """The newest note but one is told anew, shorter."""
+    """Changes notes that exist already."""
     told = tuple(replace(note, size=0) if isinstance(note, StepNote) else note for note in state.notes[:-1])
     return replace(state, notes=(*told, *state.notes[-1:]))
 
@@ -153,7 +150,7 @@ def changed_though_ignored(right: Any) -> Any:
 
 
 def planned_with_a_flaw(right: Any) -> Any:
-    """The plan of a framing is carried out whatever is wrong with the framing."""
+    """The plan that comes with a flawed framing is carried out."""
 
     phases, take = right[Framing]
 
@@ -168,7 +165,7 @@ def refused_as_unusable(state: RunState, reply: Any) -> tuple[Any, ...]:
 
 
 def claim_left(right: Any) -> Any:
-    """A message after which the claim still stands."""
+    """The claim survives a message."""
     return lambda state, event: replace(right(state, event), claim=state.claim, proposed=state.proposed)
 
 

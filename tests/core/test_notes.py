@@ -1,4 +1,4 @@
-"""Notes and evidence: bounded in a run of any length, cut where too long, digested when facts do not suffice."""
+"""Notes and evidence: bounded in a run of any length."""
 
 import json
 from dataclasses import replace
@@ -62,7 +62,7 @@ def test_a_digest_is_bounded_to_its_newest_forty_facts_of_four_hundred_character
 
 
 def a_learning_run() -> Script:
-    """Seven steps, of whose results a fact was noted each time; the eighth is planned."""
+    """Seven steps, each the source of a fact; the eighth is planned."""
     run = a_run_of(1, max_notes=2000)
     for number in range(2, 9):
         learned = reflection("continue", facts=(f"Page {number - 1} is long (step:{number - 1}).",))
@@ -87,7 +87,7 @@ LONGEST = 6000
 
 
 def test_the_notes_of_a_long_run_stay_bounded_and_what_is_written_the_same_from_step_to_step() -> None:
-    """Without the newest result, which is as long as it is."""
+    """The newest result, which has its own bound, does not count."""
     run = a_run_of(STEPS, length=LONGEST)
     states = [after(change) for change in run.story if isinstance(change.event, ToolReturned)]
     lengths = [sum(len(repr(note)) for note in state.notes) for state in states]

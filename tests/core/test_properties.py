@@ -1,4 +1,4 @@
-"""What holds for any sequence of events. A push tells a part of the stories, the night all of them."""
+"""Rules over random stories: a push runs a part of them, the nightly run all."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def test_every_story_that_is_told_keeps(rule: Rule, stories: list[Script]) -> No
 
 
 def first_broken(rule: Rule, script: Script) -> int:
-    """The number of the event after which a story breaks a rule."""
+    """Number of the event after which a story breaks a rule."""
     for number in range(1, len(script.story)):
         try:
             rule(script.story[:number])

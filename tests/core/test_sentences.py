@@ -1,4 +1,4 @@
-"""Sentences that the core says, and their words."""
+"""Sentences of the core, and their words."""
 
 import ast
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from agent_service.sentences import NAMES, Sentence, say
 
 SOURCES = [ast.parse(file.read_text(encoding="utf-8")) for file in Path(core.__file__).parent.rglob("*.py")]
 OF_A_PROOF = "shown_by_"
-"""How the sentences begin whose names end with a kind of proof."""
+"""Prefixes of sentence names that end with a kind of proof."""
 
 
 def texts(root: ast.AST) -> Iterator[str]:

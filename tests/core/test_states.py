@@ -88,7 +88,7 @@ HAPPENINGS = words(
 
 
 def told(limits: dict[str, Any], story: str | None, *, late: bool) -> Script:
-    """A run as far as `story` tells; `late`: its deadline has passed, and where it can, it noticed that."""
+    """A run after `story`; `late`: its deadline has passed, and it has noticed if it could."""
     script = queued(**limits)
     for cue in () if story is None else (BEGINS, *words(story)):
         script = script >> cue
@@ -96,7 +96,7 @@ def told(limits: dict[str, Any], story: str | None, *, late: bool) -> Script:
 
 
 def moves() -> Iterator[tuple[type[Waiting] | None, type[Event], type[Waiting] | None]]:
-    """Every state with every event, in many ways: where it led, or None where it was ignored."""
+    """Every state with every event, in many ways, and the next state, or None if ignored."""
     for limits, story, late in product(LIMITS, (None, *STORIES), (False, True)):
         run = told(limits, story, late=late)
         for happening in HAPPENINGS:

@@ -1,4 +1,4 @@
-"""What texts name: hosts, addressees and paths, and evidence in its natural forms."""
+"""Hosts, mail addresses and paths in texts, and evidence in its natural forms."""
 
 import pytest
 

@@ -1,6 +1,6 @@
-"""What a run does is what stands in `transcripts/*.txt`, one file for each ability.
+"""Transcripts in `transcripts/*.txt`, one file for each ability.
 
-`pytest --update` writes what follows from the events anew; then read the difference.
+`pytest --update` renews the outcomes; then read the difference.
 """
 
 import re
@@ -15,7 +15,7 @@ FILES = sorted((Path(__file__).parent / "transcripts").glob("*.txt"))
 
 
 def case(path: Path) -> object:
-    """The first line of a file names the attacks of docs/SECURITY.md that stand in it."""
+    """The first line of a file names its attacks of docs/SECURITY.md."""
     attacks = re.match(r"attacks: ([\d ]+)\n", path.read_text(encoding="utf-8"))
     marks = [pytest.mark.attack(*map(int, attacks[1].split()))] if attacks else []
     return pytest.param(path, marks=marks, id=path.stem)

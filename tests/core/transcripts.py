@@ -41,7 +41,7 @@ SKILLS: tuple[ToolOffer, ...] = (*cues.TOOLS, cues.SHELF, cues.LOOK, cues.AGENT)
 
 
 class Play:
-    """The runs of one case. The unnamed one is the first; `last` is the one that something happened to last."""
+    """The runs of one case. The unnamed one is the first; `last` had the last event."""
 
     def __init__(self, words: dict[str, str]) -> None:
         self.words = words
@@ -75,7 +75,7 @@ class Play:
                 yield from (f"{actor or ''}: {one}".replace("$n", str(number)) for one in self._meant(event))
 
     def _meant(self, event: str) -> Iterator[str]:
-        """The events that a word of the file stands for."""
+        """The events of a word of the file."""
         word, _, more = event.partition(" ")
         if word not in self.words:
             yield event
@@ -96,7 +96,7 @@ class Play:
 
 
 def parsed(event: str) -> tuple[str, list[Any], dict[str, Any]]:
-    """A word and its values, those with a name apart."""
+    """A word and its values, named ones apart."""
     word, *values = split(event, " ")
     named = dict(value.split("=", 1) for value in values if re.match(r"[\w.-]+=", value))
     plain = [value_of(value) for value in values if not re.match(r"[\w.-]+=", value)]
@@ -104,7 +104,7 @@ def parsed(event: str) -> tuple[str, list[Any], dict[str, Any]]:
 
 
 def split(text: str, by: str) -> list[str]:
-    """The parts between the signs `by` that stand outside of quotes and brackets."""
+    """Parts between `by` outside of quotes and brackets."""
     parts, depth, quoted = [""], 0, False
     for place, sign in enumerate(text):
         quoted ^= sign == '"' and text[place - 1 : place] != "\\"
@@ -136,7 +136,7 @@ def duration(text: str) -> timedelta:
 
 
 def _run(play: Play, stage: str, tool: str = "fetch", **details: Any) -> None:
-    """A run as far as `stage`; `details` are of its wake."""
+    """A run at `stage`; `details` belong to its wake."""
     if "budget" in details:
         details["continuations"] = Continuations(**details.pop("budget"))
     if "deadline_at" in details:
@@ -147,7 +147,7 @@ def _run(play: Play, stage: str, tool: str = "fetch", **details: Any) -> None:
 
 
 def _offer(play: Play, name: str, output: Any = "trusted", says: Any = None, **command: Any) -> None:
-    """One more tool is on offer, with one command, which says `says` of its output."""
+    """One more tool, with one command; `says` is its output."""
     more = {field: command.pop(field) for field in ("route", "continues", "echoes_capability") if field in command}
     does = ToolCommand(name="handle", output=says, **({"tier": "read"} | command))
     offer = ToolOffer(name=name, output=output, commands=(does,), **({"route": name} | more))
@@ -155,7 +155,7 @@ def _offer(play: Play, name: str, output: Any = "trusted", says: Any = None, **c
 
 
 def _born(play: Play, name: str, number: int = 0, *, bare: bool = False) -> None:
-    """The run `name` is a child that was started just now, ready to plan."""
+    """Run `name` is a child that was just started, ready to plan."""
     child = Script()
     child.now = play.run.now
     child = child >> cues.wakes_of(play.run)[number] >> cues.started(play.skills)
@@ -163,7 +163,7 @@ def _born(play: Play, name: str, number: int = 0, *, bare: bool = False) -> None
 
 
 def _home(play: Play, name: str) -> None:
-    """The end of the run `name` comes to its parent."""
+    """The end of run `name` reaches its parent."""
     play.runs[play.last] = play.run >> cues.comes_home(play.runs[name])
 
 
@@ -172,7 +172,7 @@ def _wait(play: Play, span: str) -> None:
 
 
 def _again(play: Play) -> None:
-    """The newest event comes once more."""
+    """The newest event again."""
     play.runs[play.last] = play.run >> play.run.story[-1].event
 
 
@@ -190,7 +190,7 @@ STAGED: dict[str, Callable[..., None]] = {
 
 
 def _frame(*items: str, proofs: list[str] | None = None, plan: str = "", **more: Any) -> Cue:
-    """`proofs`: a kind and maybe a tool, one for each item. `plan`: a tool, whose plan comes along."""
+    """`proofs`: a kind and perhaps a tool, one per item. `plan`: the tool of a plan that comes along."""
     reply = {name: more.pop(name) for name in ("tokens", "cost", "call") if name in more}
     words = [text.split() for text in proofs or ()]
     by = tuple(Proof(kind=kind, tool=" ".join(tool)) for kind, *tool in words)  # type: ignore[arg-type] # as written
@@ -202,7 +202,7 @@ def _frame(*items: str, proofs: list[str] | None = None, plan: str = "", **more:
 def _reflect(
     verdict: str, plan: str = "", facts: list[str] | None = None, outcome: str | None = None, **more: Any
 ) -> Cue:
-    """Further names are items, with their evidence. `plan`: a tool, whose plan comes along."""
+    """Other names are items with their evidence. `plan`: the tool of a plan that comes along."""
     reply = {name: more.pop(name) for name in ("tokens", "cost", "words") if name in more}
     reflection = replace(cues.reflection(verdict, more, facts=tuple(facts or ())), outcome=outcome)
     return cues.replies(reflection, plan=_along(plan), **reply)
@@ -215,7 +215,7 @@ def _along(plan: str) -> Plan | Unusable | None:
 
 
 def _claim(verdict: str = "continue", unmet: str = "", seen: bool = True, **claims: list[str]) -> Cue:
-    """Each item with its evidence and a quote, which is found (or not) in all places that are named."""
+    """Items with evidence and a quote, found (or not) in all named places."""
     met = (ItemClaim(item=item, evidence=said[0], quote=said[1] if said[1:] else "") for item, said in claims.items())
     refuted = (ItemRetraction(item=unmet, reason="the newer page says 13"),) if unmet else ()
     return cues.claims(*met, verdict=verdict, unmet=refuted, seen=seen)
@@ -244,7 +244,7 @@ def _continue(asked: Any, task: str = "", **names: Any) -> Cue:
 
 
 def _want(asked: Any) -> Cue:
-    """The oldest request that is out continues, whichever it is."""
+    """A continuation of the oldest request that is out."""
     return cues.returns("continuation", output={"continuation": _form(asked)})
 
 
@@ -261,7 +261,6 @@ def _task(text: str | list[Any]) -> dict[str, Any]:
 
 
 def _wished(wish: Any, task: str = "") -> Cue:
-    """A continuation, whatever its form."""
     return cues.comes(task, status="continuation", result={"continuation": wish, "summary": "no form"})
 
 
@@ -275,13 +274,13 @@ def _approve_in_time(said_at: datetime) -> Cue:
 
 
 def _past(what: str) -> Cue:
-    """A reflection that was asked for before people said anything, and what comes along: a tool, `ask` or `rest`."""
+    """A reflection asked for before a message came, with a tool, `ask` or `rest`."""
     others: dict[str, Next] = {"ask": cues.QUESTION, "rest": Wait(why="later", seconds=60.0)}
     return cues.replies(cues.reflection("continue"), plan=others.get(what) or cues.plan(what), words=0)
 
 
 def _nameless(**payload: Any) -> Cue:
-    """A result that says no more than this: its round, say, is missing."""
+    """A result with only these fields."""
 
     def cue(script: Script) -> Any:
         known = {"run_id": cues.RUN_ID, "step": 1, "attempt": 1, "status": "ok", "completed_at": script.now}
@@ -422,7 +421,7 @@ def fact(run: Script, name: str) -> str:
 
 
 class Reader:
-    """Reads a transcript line by line, and says how it is today. `shown`: the case, or the row, that facts are of."""
+    """Reads a transcript line by line and renews it. `shown`: the case, or the row, that facts are of."""
 
     def __init__(self) -> None:
         self.words: dict[str, str] = {}
@@ -461,7 +460,7 @@ class Reader:
 
 
 def _told(events: str, effects: list[str]) -> Iterator[str]:
-    """Events and what they led to: in one line, where that is short."""
+    """Events and outcomes, on one line if short."""
     line = f">> {events} << {'; '.join(effects)}"
     if len(line) <= WIDTH:
         yield line
@@ -471,7 +470,7 @@ def _told(events: str, effects: list[str]) -> Iterator[str]:
 
 
 def rendered(text: str) -> str:
-    """The transcript as it is today: what stands behind `<<` and `==` is made anew."""
+    """The transcript with renewed outcomes behind `<<` and `==`."""
     reader = Reader()
     lines: list[str] = []
     for number, line in enumerate(text.splitlines(), start=1):

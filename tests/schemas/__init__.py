@@ -1,1 +1,1 @@
-"""What the contract promises: its models, its names, and the documents generated from them."""
+"""Tests of the contract: models, names, and generated documents."""

@@ -1,6 +1,6 @@
-"""The samples of schemas/samples: one file per event, version and variant, to be parsed for ever.
+"""Samples in schemas/samples: one file per event, version and variant, which must always parse.
 
-A sample may be added; none is changed or removed. Files named `rfc103` are RFC-103's own examples.
+Samples are added, never changed or removed. Files named `rfc103` are RFC-103's own examples.
 """
 
 import json
@@ -28,7 +28,6 @@ def title(path: Path) -> str:
 
 
 def event_of(path: Path) -> str:
-    """The event that the file's name begins with."""
     return next(name for name in generate.MODELS if path.name.startswith(f"{name}."))
 
 
@@ -38,13 +37,13 @@ def body(path: Path) -> dict[str, Any]:
 
 
 def changed(event: str, **payload: Any) -> str:
-    """The event's first sample with these payload fields changed, as JSON (NaN and the infinities by name)."""
+    """The event's first sample with these payload fields changed, as JSON (NaN and infinities by name)."""
     sample = body(generate.SAMPLES / f"{event}.{generate.VERSION}.json")
     return json.dumps(sample | {"payload": sample["payload"] | payload})
 
 
 @cache
 def published(event: str) -> jsonschema_rs.Draft202012Validator:
-    """A validator of the event's generated JSON Schema, formats included."""
+    """Validator of the event's generated JSON Schema, formats included."""
     schema = json.loads((generate.GENERATED / f"{event}.{generate.VERSION}.json").read_bytes())
     return jsonschema_rs.Draft202012Validator(schema, validate_formats=True)

@@ -1,4 +1,4 @@
-"""What a tool may ask for before it answers, in both forms: read, or refused in words, whatever it says.
+"""Continuations in both forms: parsed, or refused with a text.
 
 `continuations/valid` has each example in markdown and in JSON; `continuations/malformed` has what is refused.
 """
@@ -199,7 +199,7 @@ def test_any_json_is_read_or_refused(value: Any) -> None:
 
 @st.composite
 def graphs(draw: st.DrawFn) -> list[dict[str, Any]]:
-    """Tasks with any dependencies among them: often with cycles."""
+    """Tasks with any dependencies, often with cycles."""
     ids = [f"t{number}" for number in range(draw(st.integers(1, 50)))]
     return [
         {
@@ -225,7 +225,7 @@ def test_tasks_are_taken_exactly_if_all_can_be_done_and_else_a_cycle_is_named(ta
 
 
 def the_cycle(tasks: list[dict[str, Any]]) -> list[str]:
-    """The path that is told; empty where the tasks are taken."""
+    """The cycle in the error; empty if the tasks are accepted."""
     try:
         parse_continuation({"action": "multi-step", "tasks": tasks})
     except ContinuationInvalid as error:

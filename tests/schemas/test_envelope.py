@@ -1,4 +1,4 @@
-"""The forms in which others may send, what is told of a refused message, and keys and headers by the letter."""
+"""Accepted forms of messages, rejections, and literal keys and headers."""
 
 import base64
 import contextlib
@@ -93,7 +93,6 @@ class Message:
 
 
 def told(body: object, /, **headers: str) -> dict[str, Any]:
-    """What is told of it when it is refused."""
     sent = body if isinstance(body, bytes) else json.dumps(body).encode()
     event, _ = rejection(Message(sent, headers), stream="AGENTIC", reason="no", source="/me", at=AT)
     found = event.payload.model_dump()

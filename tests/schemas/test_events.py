@@ -1,4 +1,4 @@
-"""What is refused at the door of the bus, what is tolerated, and what is normalised."""
+"""Inbound events: refused, tolerated and normalised."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -16,12 +16,12 @@ MODELS = {subject: envelope_of(subject) for subject in INBOUND | OUTBOUND}
 
 
 def parse(event: str, **payload: Any) -> Any:
-    """The payload of the event's sample with these fields changed, as it is read from the bus."""
+    """Payload of the event's sample with changed fields, as read from the bus."""
     return MODELS[event].model_validate_json(samples.changed(event, **payload)).payload
 
 
 def flaws(event: str, says: str, *changes: dict[str, Any]) -> list[dict[str, Any]]:
-    """The changes that are taken, or refused without saying why."""
+    """Changes that are accepted, or refused without a reason."""
     taken = []
     for change in changes:
         try:

@@ -1,4 +1,4 @@
-"""What is published: the AsyncAPI document, the JSON Schemas and their samples say the same as the code."""
+"""Generated AsyncAPI document, JSON Schemas and samples agree with the code."""
 
 import json
 from pathlib import Path
@@ -24,7 +24,7 @@ def document() -> dict[str, Any]:
 
 
 def at(document: Any, ref: str) -> Any:
-    """What a local reference points to. Raises KeyError when there is nothing."""
+    """Target of a local reference. Raises KeyError."""
     for token in ref.removeprefix("#/").split("/"):
         document = document[token]
     return document
@@ -152,7 +152,7 @@ def test_a_schema_refuses_a_wrong_value() -> None:
 
 
 def within(part: Any, whole: Any) -> bool:
-    """Whether `whole` has all of `part`; objects may have more."""
+    """True if `whole` has all of `part`; objects may have more."""
     if isinstance(part, dict):
         return isinstance(whole, dict) and all(k in whole and within(v, whole[k]) for k, v in part.items())
     if isinstance(part, list):
@@ -161,7 +161,7 @@ def within(part: Any, whole: Any) -> bool:
 
 
 def grown(value: Any) -> Any:
-    """With fields of a later version."""
+    """The document with fields of a later version."""
     return {"added_later": 1} | {k: grown(v) for k, v in value.items()} if isinstance(value, dict) else value
 
 

@@ -1,8 +1,7 @@
-"""What is true of every story, whatever happened in it: each rule is a function that a story passes or breaks.
+"""Invariants of every story: each rule is a function that a story passes or breaks.
 
-The rules look at what came in and what was published, and say again, in their own way, what the core decides. Where
-they look into the state, it is to hold it against what was published. Every function of these modules that takes a
-story and returns nothing is a rule.
+Rules compare events with published messages, independently of the code of the core; they look into a state only to
+compare it with what was published. Every function here that takes a story and returns nothing is a rule.
 """
 
 from collections.abc import Callable

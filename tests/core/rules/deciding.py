@@ -1,4 +1,4 @@
-"""Rules of deciding: what a reply leads to follows from what was asked, and a refused claim counts for nothing."""
+"""Rules of deciding: a reply counts only for its call, and a refused claim counts for nothing."""
 
 from agent_service.core.events import ModelReplied, SignalReceived
 from agent_service.core.phases import Framing, ModelRefusal, Phase, Plan, Reflection, Verdict, Verification
@@ -28,7 +28,7 @@ def only_a_plan_that_goes_with_a_good_decision_is_carried_out(story: Story) -> N
 
 
 def _agrees(change: ChangeRecord) -> bool:
-    """Whether a framing that was proposed is found to serve the goal."""
+    """True if the verifier accepts the proposed framing."""
     return asked_for(change) is Phase.VERIFY and _agreed_to(change) is not None
 
 
@@ -61,7 +61,7 @@ def a_framing_is_taken_up_only_when_it_was_asked_for_and_is_sound(story: Story) 
 
 
 def _agreed_to(change: ChangeRecord) -> Framing | None:
-    """The framing that a moment lets be in force: as it was asked for, found to serve the goal, or allowed."""
+    """The framing that a moment puts in force: as asked for, verified, or approved."""
     before, event = change.before, change.event
     match asked_for(change), event:
         case Phase.FRAME, ModelReplied(decision=Framing() as framing):
@@ -104,7 +104,7 @@ def a_claim_that_is_not_shown_is_refused_and_only_once(story: Story) -> None:
 
 
 def done_is_looked_at_where_that_is_wanted(story: Story) -> None:
-    """A claim ends the run by itself only after one was refused, or when the budget is spent."""
+    """A claim ends a run without a verifier only after one was refused, or if the budget is spent."""
     for change in entries(story):
         state = after(change)
         if "agent.completed" in finals(change) and state.brief.verify and asked_for(change) is not Phase.VERIFY:

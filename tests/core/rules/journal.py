@@ -1,4 +1,4 @@
-"""Rules of the journal: it alone says what happened, and what is written of it can be read back."""
+"""Rules of the journal: it holds everything that happened, and can be read back."""
 
 from agent_service.core.waiting import Status
 from agent_service.run import journal, messages

@@ -1,7 +1,7 @@
-"""Rules of notes: appended and kept as they are, taken together only when too long, and never what people said.
+"""Rules of notes: they are appended and never changed; only step notes are compacted, and only when too long.
 
-They say in their own way what a compaction may do: it gives up the notes of older steps and the memory before it. A
-step that was planned before a person spoke is noted before that.
+A compaction replaces notes of older steps and the memory before it. A step that was planned before a person spoke
+is noted before their message.
 """
 
 import json
@@ -21,8 +21,9 @@ UNTOUCHED = ("done_items", "framing", "plan", "outline", "messages", "completed"
 
 
 def is_compaction(change: ChangeRecord) -> bool:
-    """Whether the moment may give up notes: a digest, or none after the last repair, a prompt that is too long, or a
-    step after which the facts were enough."""
+    """True if the moment may compact notes: a digest, the last repair of one, a prompt that is too long, or a step
+    after which facts suffice.
+    """
     if change.before is None or change.transition.ignored:
         return False
     if finished_by(change):
@@ -38,7 +39,7 @@ def is_compaction(change: ChangeRecord) -> bool:
 
 
 def finished_by(change: ChangeRecord) -> int:
-    """How many steps are finished with the moment."""
+    """Number of steps that finish with the moment."""
     return len(after(change).completed) - len(change.before.completed) if change.before else 0
 
 

@@ -1,4 +1,4 @@
-"""Rules of order: entries, statuses and keys; a run moves as the table says, and ends once, with proof."""
+"""Rules of order: entries, statuses and keys; a run moves by the table, and ends once, with proof."""
 
 from itertools import pairwise
 
@@ -35,7 +35,7 @@ def a_signal_is_heard_once(story: Story) -> None:
 
 
 def a_run_ends_once_and_nothing_follows(story: Story) -> None:
-    """Once for good; after it was handed to a person only an answer lets it go on."""
+    """An escalated run may be reopened by an answer."""
     for change, other in pairwise(story):
         if not after(change).final:
             assert after(other).final == bool(finals(other))
@@ -53,7 +53,7 @@ def a_run_ends_once_and_nothing_follows(story: Story) -> None:
 
 
 def a_late_result_is_recorded_once(story: Story) -> None:
-    """Once more where it was not known first what came of it."""
+    """It is recorded again if the outcome of its request was unknown."""
     came = [m.event.result for m in entries(story) if isinstance(m.event, ToolReturned) and m.before and m.before.final]
     late = [result for result in came if not (result.error and result.error.error_class == "in_doubt")]
     assert len(late) == len({(name_of(result), result.attempt, result.tool) for result in late})
@@ -75,7 +75,7 @@ def a_run_is_completed_only_with_proof_of_every_item(story: Story) -> None:
 
 
 def _proofs(story: Story) -> set[str]:
-    """What a run can point to: steps that went well, or did by a person's word, and artifacts."""
+    """Evidence of a run: successful steps, also by a person's word, and artifacts."""
     results = [change.event.result for change in entries(story) if isinstance(change.event, ToolReturned)]
     good = [result for result in results if result.status == "ok"]
     named = {result.result.artifact_path for result in good if result.result and result.result.artifact_path}

@@ -1,4 +1,4 @@
-"""Rules of people: nothing is done that waits for them, and nothing goes past what they said."""
+"""Rules of people: nothing happens that waits for them, or without their messages."""
 
 from collections.abc import Iterator
 
@@ -17,7 +17,7 @@ def begun(story: Story) -> Iterator[Sent]:
 
 
 def is_risky(story: Story, request: Sent) -> bool:
-    """Whether it changes something, and nobody says that this stays in the house or can be done twice."""
+    """True for a write that is neither local nor idempotent."""
     (command,) = (c for c in offered(story)[request.tool].commands if c.name == request.command)
     return command.tier == "write" and not command.idempotent
 
@@ -27,7 +27,7 @@ def name(request: Sent) -> str:
 
 
 def rulings(story: Story, kind: str) -> Iterator[tuple[int, str]]:
-    """Where people ruled, and on what; `kind` is approve or reject."""
+    """Rulings with their place in the story; `kind` is approve or reject."""
     for place, change in enumerate(story):
         asked = change.before.ask if change.before else None
         ruled = is_entry(change) and isinstance(change.event, SignalReceived) and change.event.signal.kind == kind

@@ -1,4 +1,4 @@
-"""How a story is read: what came in, what changed the run, and what was published."""
+"""Readers of a story: events, changes of the run, and published messages."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -21,12 +21,12 @@ Story = list[ChangeRecord]
 
 
 Name = tuple[int, str, int]
-"""Which request of a run: step, task and round."""
+"""Step, task and round of a request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """One tool request. `place` is its moment in the story."""
+    """A tool request. `place` is its moment in the story."""
 
     place: int
     at: datetime
@@ -46,7 +46,7 @@ class Sent:
 
 
 def after(change: ChangeRecord) -> RunState:
-    """The state that the moment led to."""
+    """State after the moment."""
     assert change.transition.state is not None
     return change.transition.state
 
@@ -60,7 +60,7 @@ def entries(story: Story) -> list[ChangeRecord]:
 
 
 def commits_of(story: Story) -> list[journal.Commit]:
-    """What a store is given, entry by entry."""
+    """Commits, entry by entry."""
     run: journal.Run | None = None
     commits = []
     for change in entries(story):
@@ -117,18 +117,18 @@ def offered(story: Story) -> dict[str, ToolOffer]:
 
 
 def paid_by(change: ChangeRecord) -> list[ModelUsage]:
-    """What the reply cost that was taken up."""
+    """Cost of the accepted reply."""
     return [change.event.usage] if is_entry(change) and isinstance(change.event, ModelReplied) else []
 
 
 def total(costs: list[float | None]) -> float | None:
-    """The sum, added in this order; null as soon as one is not known."""
+    """Sum in this order; null if an amount is unknown."""
     start: float | None = 0.0
     return reduce(lambda so_far, cost: None if so_far is None or cost is None else so_far + cost, costs, start)
 
 
 def given_up(change: ChangeRecord) -> Name | None:
-    """The request whose attempt was given up because no answer came."""
+    """The request whose attempt timed out."""
     if not isinstance(change.event, TimerFired) or change.before is None:
         return None
     before, at = change.before, change.event.at
@@ -138,7 +138,7 @@ def given_up(change: ChangeRecord) -> Name | None:
 
 
 def _instants(run: RunState) -> Iterator[tuple[datetime, Name | None]]:
-    """When each attempt is due, with its name; without one when the time of a step is over in which it gathers."""
+    """Due instants of attempts, by name; nameless for the time of a step with sub-requests."""
     if not isinstance(run.waiting, Acting):
         return
     yield from ((one.until, None) for one in run.waiting.graphs if not one.stopped)
@@ -150,12 +150,12 @@ def _retries(run: RunState) -> set[Name]:
 
 
 def name_of(result: ToolResult) -> Name:
-    """Which request a result says that it answers."""
+    """The request that a result claims to answer."""
     return result.step, result.task or "", result.round or 0
 
 
 def is_retryable(change: ChangeRecord, name: Name) -> bool:
-    """Whether a moment lets an attempt of that request be tried again: a timeout, or an error that says so."""
+    """True if a moment allows a retry of that request: a timeout, or a retryable error."""
     if not isinstance(change.event, ToolReturned):
         return given_up(change) == name
     if name_of(change.event.result) != name or after(change).ending_class == "protocol_violation":
@@ -167,7 +167,7 @@ def is_retryable(change: ChangeRecord, name: Name) -> bool:
 
 
 def granted(story: Story) -> Iterator[tuple[ChangeRecord, Limits]]:
-    """Each moment with the limits in force after it: those of the wake, as raised since, and longer by every rest."""
+    """Each moment with the limits in force after it, raised and extended so far."""
     limits, since = woken(story).brief.limits, woken(story).at
     for change in story:
         event, rested = change.event, rests(change.before)
@@ -186,30 +186,30 @@ def granted(story: Story) -> Iterator[tuple[ChangeRecord, Limits]]:
 
 
 def rests(run: RunState | None) -> bool:
-    """Whether it is for a person to let the run go on."""
+    """True if only a person can continue the run."""
     return run is not None and run.status in (Status.PAUSED, Status.ESCALATED)
 
 
 def is_handed_over(change: ChangeRecord) -> bool:
-    """Whether the run, which rested for a person, now ends in their hands: it keeps the time that it had."""
+    """True if a run that waits for a person escalates: its remaining time is kept."""
     paused = change.before is not None and change.before.status is Status.PAUSED
     return paused and after(change).status is Status.ESCALATED
 
 
 def reopened(change: ChangeRecord) -> bool:
-    """Whether an answer set the run going again that was handed to a person."""
+    """True if an answer reopened an escalated run."""
     return bool(change.published("agent.reopened"))
 
 
 def goes_on_after_its_attempts(change: ChangeRecord) -> bool:
-    """Whether a person let a run go on that paused for its tool attempts."""
+    """True if a person resumed a run that was out of attempts."""
     paused = change.before is not None and change.before.status is Status.PAUSED
     spent = paused and change.before is not None and change.before.ending_class == "budget_attempts"
     return spent and goes_on_after_a_rest(change)
 
 
 def goes_on_after_a_rest(change: ChangeRecord) -> bool:
-    """Whether a person, or their silence, let the run go on: not so if it stays as it is, or ends unasked."""
+    """True if a person's word, or an expiry, continued the run."""
     before, now = _waiting(change), after(change).waiting
     if isinstance(change.event, SignalReceived):
         return before != now

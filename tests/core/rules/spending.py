@@ -1,4 +1,4 @@
-"""Rules of spending: no limit is exceeded, what a call may cost is set aside, and what was paid or lost is counted."""
+"""Rules of spending: no limit is exceeded, costs are reserved, and paid or lost calls are counted."""
 
 from collections.abc import Iterator
 
@@ -30,7 +30,7 @@ def no_more_steps_and_attempts_are_taken_than_granted(story: Story) -> None:
 
 
 def the_attempts_of_the_run_are_bounded(story: Story) -> None:
-    """First questions of tasks cost none: they are bounded by what a step may gather."""
+    """First attempts of tasks do not count: limits of the step bound them."""
     counted = [request for request in sent(story) if request.attempt > 1 or not request.task]
     *_, (_, limits) = granted(story)
     assert len(counted) <= limits.max_attempts_of_run
@@ -44,7 +44,7 @@ def no_more_reframes_are_made_than_granted(story: Story) -> None:
 
 
 def _is_reframe(change: ChangeRecord) -> bool:
-    """Whether the model wanted to frame anew, and was let."""
+    """True if the model reframed, and was allowed to."""
     event, before = change.event, change.before
     if not isinstance(event, ModelReplied) or change.transition.ignored or before is None or before.open_call is None:
         return False
@@ -92,9 +92,9 @@ def nothing_is_asked_at_or_after_the_deadline(story: Story) -> None:
 
 
 def lost_with(story: Story) -> Iterator[tuple[ChangeRecord, list[CallReserve]]]:
-    """Each moment, and what was set aside up to it for calls that were begun and never answered.
+    """Each moment with the reserves that are lost by then.
 
-    The journal alone tells it: a reserve that the same call's next reserve, an end or a pause finds without an answer.
+    A reserve is lost if the next reserve of the same call, an end or a pause finds it without a reply.
     """
     gone: list[CallReserve] = []
     for change, standing in standing_before(story):
@@ -103,7 +103,7 @@ def lost_with(story: Story) -> Iterator[tuple[ChangeRecord, list[CallReserve]]]:
 
 
 def standing_before(story: Story) -> Iterator[tuple[ChangeRecord, CallReserve | None]]:
-    """Each moment with the reserve that stood when it came."""
+    """Each moment with the reserve before it."""
     standing: CallReserve | None = None
     for change in story:
         yield change, standing
@@ -144,7 +144,7 @@ def no_call_is_made_that_could_break_a_limit(story: Story) -> None:
 
 
 def _at_most(gone: list[CallReserve], paid: list[ModelUsage]) -> tuple[int, float | None]:
-    """What is spent and lost."""
+    """Spending with lost calls."""
     tokens = sum(r.tokens for r in gone) + sum(usage.input_tokens + usage.output_tokens for usage in paid)
     return tokens, total([*(r.cost_usd for r in gone), *(usage.cost_usd for usage in paid)])
 

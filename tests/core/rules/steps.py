@@ -1,4 +1,4 @@
-"""Rules of steps, attempts, requests and tasks: one at a time, in order, ours, and judged by what was asked for."""
+"""Rules of steps, attempts, requests and tasks: one at a time, in order, and checked against the requests."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -79,7 +79,7 @@ def what_is_sent_is_pending_in_the_same_entry(story: Story) -> None:
 
 
 def out(run: RunState) -> tuple[Pending, ...]:
-    """The attempts that are sent and not answered."""
+    """Attempts that are sent and not answered."""
     if not isinstance(run.waiting, Acting):
         return ()
     return run.sent
@@ -87,7 +87,7 @@ def out(run: RunState) -> tuple[Pending, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Return:
-    """A tool result that came, the newest request of its step, and whether that request had its answer already."""
+    """A tool result, the newest request of its step, and whether that was answered already."""
 
     change: ChangeRecord
     result: ToolResult
@@ -105,7 +105,6 @@ class Return:
 
     @property
     def is_of_a_step_that_gathers(self) -> bool:
-        """Its own request is answered, with a continuation; or the task, or it was never asked for."""
         run, result = self.change.before, self.result
         gathers = run is not None and run.acting.graph(result.step) is not None
         return gathers and (not result.task or self.newest is None or self.answered)
@@ -116,7 +115,7 @@ class Return:
 
     @property
     def attempt(self) -> int:
-        """A result that names none is of the newest."""
+        """Of the newest if it names none."""
         return self.result.attempt or (self.newest.attempt if self.newest else 1)
 
     @property
@@ -129,7 +128,7 @@ class Return:
 
 
 def returns(story: Story) -> Iterator[Return]:
-    """Every tool result that met a live run."""
+    """Every tool result of an open run."""
     newest: dict[Name, Sent] = {}
     answered: set[Name] = set()
     heard: set[str] = set()
@@ -152,7 +151,7 @@ def returns(story: Story) -> Iterator[Return]:
 
 
 def _meant(event: ToolReturned, newest: Mapping[Name, Sent], answered: set[Name]) -> Name:
-    """What a result answers: one that says no more than its step, which gathers, is of the only request of its tool."""
+    """The request that a result means; one that names only its step means the only request of its tool."""
     step, task, asked_in = name = name_of(event.result)
     if task or not event.place or name not in answered:
         return name
@@ -161,13 +160,13 @@ def _meant(event: ToolReturned, newest: Mapping[Name, Sent], answered: set[Name]
 
 
 def _is_taken(change: ChangeRecord) -> bool:
-    """Whether what came, or the silence, was the end of an attempt."""
+    """True if the event ended an attempt."""
     live = is_entry(change) and change.before is not None and not change.before.final
     return live and after(change).ending_class != "protocol_violation"
 
 
 def _is_settled(change: ChangeRecord, name: Name) -> bool:
-    """Whether nothing is waited for of a request any more, because its step is over, its time is, or by an answer."""
+    """True if the run no longer waits for a request: by an answer, a timeout, or the end of its step."""
     run, (step, task, _) = after(change), name
     if run.final:
         return False
@@ -177,7 +176,7 @@ def _is_settled(change: ChangeRecord, name: Name) -> bool:
 
 
 def a_result_of_the_past_changes_nothing(story: Story) -> None:
-    """Of a finished step, or of an attempt that was given up for a newer one."""
+    """The past: finished steps, and attempts that were given up."""
     for it in returns(story):
         older = it.is_of_a_step_asked_for and it.newest is not None and it.attempt < it.newest.attempt
         if it.is_of_a_finished_step or older:

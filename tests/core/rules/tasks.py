@@ -1,4 +1,4 @@
-"""Rules of tasks: each is asked after what it needs and told of it; who asked is told of all, in their order."""
+"""Rules of tasks: each follows its dependencies and gets their results; the asker gets all results in order."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -39,7 +39,7 @@ def a_step_that_gathers_waits_for_something(story: Story) -> None:
 
 
 def _wishes(story: Story, step: int, above: str) -> Iterator[list[dict[str, Any]]]:
-    """The tasks of each continuation of a step's own tool, or of its task `above`."""
+    """Tasks of each continuation of a step's own tool, or of its task `above`."""
     for change in entries(story):
         if _continues(change, step, above):
             assert isinstance(change.event, ToolReturned)

@@ -8,7 +8,6 @@ everybody on this machine, so it then listens on loopback only.
 import asyncio
 import hashlib
 import hmac
-import logging
 from collections.abc import Awaitable, Callable, Collection
 from typing import Annotated
 
@@ -57,14 +56,9 @@ PAGE_HEADERS = HARDENED | {
 }
 """The page runs scripts and styles of this origin only; no string becomes script or markup."""
 
-log = logging.getLogger(__name__)
-
 
 def answer(refusal: ApiError, connection: Connection, headers: dict[str, str] | None = None) -> JSONResponse:
-    call, state = getattr(connection.get("endpoint"), "__name__", None), connection.get("state", {})
-    facts = {"status": refusal.status, "code": refusal.code, "field": refusal.field, "instance": refusal.instance}
-    facts |= {"call": call, "caller": state.get("token")}
-    log.log(logging.WARNING if refusal.status >= 500 else logging.INFO, "refused", extra=facts)
+    refusal.log(getattr(connection.get("endpoint"), "__name__", None), connection.get("state", {}).get("token"))
     headers = _headers(refusal) | (headers or {})
     return JSONResponse(refusal.body(), refusal.status, headers=headers, media_type=MEDIA_TYPE)
 

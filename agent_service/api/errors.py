@@ -3,6 +3,7 @@
 A message never repeats what was sent.
 """
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
@@ -23,6 +24,8 @@ from groundwork.service.strict import NotStrictJson
 from schemas.fields import Instant
 
 MEDIA_TYPE = "application/problem+json"
+
+log = logging.getLogger(__name__)
 
 
 class Code(StrEnum):
@@ -169,6 +172,11 @@ class ApiError(Exception):
             error=ErrorDetail(code=self.code, message=str(self), field=self.field, run_id=self.run_id),
         )
         return problem.model_dump(mode="json", exclude_none=True)
+
+    def log(self, call: str | None, caller: str | None) -> None:
+        facts = {"status": self.status, "code": self.code, "field": self.field, "instance": self.instance}
+        level = logging.WARNING if self.status >= 500 else logging.INFO
+        log.log(level, "refused", extra=facts | {"call": call, "caller": caller})
 
 
 REFUSED = (ApiError, NotStrictJson, LimitRefused, WakeConflict, Damaged, TryAgain, Fatal)

@@ -17,6 +17,7 @@ from agent_service.core.state import RunState
 from agent_service.core.waiting import Pending
 from agent_service.history.results import is_artifact_path
 from agent_service.run.ports import ModelQuestion, PromptText, Skills
+from agent_service.run.replay import replay
 from agent_service.store.sqlite import RunStore
 from agent_service.views.journal import (
     CallView,
@@ -115,7 +116,7 @@ class Inspection:
     async def show_call(self, run_id: str, call: Number) -> CallView:
         """One model call."""
         await present(self.store, run_id)
-        made = call_view(await self.reader.changes(run_id), call, self.prompt_of)
+        made = call_view(tuple(replay(await self.store.entries(run_id))), call, self.prompt_of)
         if made is None:
             text = "the run has made fewer model calls: see its `usage`"
             raise ApiError(Code.UNKNOWN_CALL, text, run_id=run_id)

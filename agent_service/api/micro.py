@@ -114,8 +114,7 @@ def _answering(ask: Callable[[Request], Awaitable[BaseModel]]) -> Handler:
             answer = await ask(request)
         except REFUSED as error:
             refusal = refusal_of(error)
-            facts = {"status": refusal.status, "code": refusal.code, "field": refusal.field, "call": request.subject}
-            log.info("refused", extra=facts | {"caller": caller_name(request)})
+            refusal.log(request.subject, caller_name(request))
             raise _error(request, refusal) from error
         except Exception as error:
             log.exception("a request on the bus failed", extra={"subject": request.subject})

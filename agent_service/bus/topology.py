@@ -200,33 +200,21 @@ _CONSUMERS = (
 
 def _consumer(name: str, description: str, most: int, deliver: str, *, shared: bool) -> ConsumerSpec:
     stream, filters = (subjects.CONSUMERS | subjects.SHARED_CONSUMERS)[name]
-    spec = _consuming(stream, name, description, filters, most * SHARERS if shared else most)
-    return ConsumerSpec(stream, name, {**spec.settings, "deliver_policy": deliver})
+    own = {"max_ack_pending": most * SHARERS if shared else most, "deliver_policy": deliver}
+    return _consuming(stream, name, description, filters, own)
 
 
 def _of_executor(executor: Executor) -> ConsumerSpec:
     """Push consumers: a pulling one chooses its reply subject. One at a time, because ack_wait begins at the push."""
-    spec = _consuming(subjects.STREAM_REQUESTS, executor.name, "An executor's requests.", executor.subjects, 1)
     pushed = {"deliver_subject": subjects.requests_of(executor.name), "deliver_group": executor.name}
-    patience = {"max_deliver": 10, "ack_wait": EXECUTOR_ACK_WAIT_S}
-    return ConsumerSpec(spec.stream, spec.name, {**spec.settings, **pushed, **patience})
+    own = pushed | {"max_ack_pending": 1, "max_deliver": 10, "ack_wait": EXECUTOR_ACK_WAIT_S}
+    return _consuming(subjects.STREAM_REQUESTS, executor.name, "An executor's requests.", executor.subjects, own)
 
 
-def _consuming(stream: str, name: str, description: str, filters: tuple[str, ...], most: int) -> ConsumerSpec:
+def _consuming(stream: str, name: str, description: str, filters: tuple[str, ...], own: Json) -> ConsumerSpec:
     """No redelivery backoff: it would replace ack_wait, and handlers ask for their own delay."""
-    return ConsumerSpec(
-        stream,
-        name,
-        {
-            "description": description,
-            "filter_subjects": list(filters),
-            "ack_policy": "explicit",
-            "ack_wait": ACK_WAIT_S,
-            "max_ack_pending": most,
-            "max_deliver": -1,
-            "deliver_policy": "all",
-        },
-    )
+    usual = {"ack_policy": "explicit", "ack_wait": ACK_WAIT_S, "max_deliver": -1, "deliver_policy": "all"}
+    return ConsumerSpec(stream, name, {"description": description, "filter_subjects": list(filters), **usual, **own})
 
 
 STEP = 0.5

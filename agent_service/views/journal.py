@@ -14,7 +14,6 @@ from agent_service.history.text import View
 from agent_service.history.words import entry_summary
 from agent_service.run.journal import Commit, JournalRecord
 from agent_service.run.ports import Journals, ModelQuestion, PromptText
-from agent_service.run.replay import replay
 
 HIDDEN = "(hidden)"
 REMEMBERED_RUNS = 64
@@ -76,10 +75,6 @@ class JournalReader:
 
     async def records(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[JournalRecord]:
         return [entry.record() for entry in await self._journals.entries(run_id, after, limit)]
-
-    async def changes(self, run_id: str) -> Sequence[Commit]:
-        """All entries, each with the state after it as the rules of this version decide it."""
-        return tuple(replay(await self._journals.entries(run_id)))
 
     async def history(self, run_id: str, version: int) -> History:
         """The history with at least the entries up to `version`."""

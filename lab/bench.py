@@ -69,8 +69,8 @@ class Case(ABC):
         return "Nothing can be asked here: decide it yourself."
 
     @abstractmethod
-    def unmet(self, said: str) -> dict[str, tuple[str, ...]]:
-        """Failures at the end by measure. `said` is the outcome, or the reason of the ending."""
+    def unmet(self, ending: str) -> dict[str, tuple[str, ...]]:
+        """Failures at the end by measure. `ending` is the outcome, or the reason."""
 
     def rules(self, goal: str) -> Iterator[dict[str, Any]]:
         """Yields script rules for runs whose goal matches the pattern. Of two points that differ by an answer the later
@@ -144,10 +144,12 @@ class Bench:
         if key not in self._answers:
             case = await self._cases[request.run_id]
             text, failed = case.call(request.tool_command, dict(request.tool_payload))
-            told = {"error": ToolError(error_class="tool_error", message=text)} if failed else {"result": _said(text)}
-            kept = request.model_dump(include={"run_id", "step", "tool", "attempt", "task", "round", "capability"})
+            reply = (
+                {"error": ToolError(error_class="tool_error", message=text)} if failed else {"result": _output(text)}
+            )
+            echo = request.model_dump(include={"run_id", "step", "tool", "attempt", "task", "round", "capability"})
             result = ToolResult(
-                **kept, status="error" if failed else "ok", completed_at=dt.datetime.now(dt.UTC), **told
+                **echo, status="error" if failed else "ok", completed_at=dt.datetime.now(dt.UTC), **reply
             )
             self._answers[key] = Envelope[ToolResult](type=subjects.TOOL_RESULT, payload=result, dedupe_key=key).body()
         await self._bus.jetstream().publish(subjects.TOOL_RESULT, self._answers[key], headers={"Nats-Msg-Id": key})
@@ -161,7 +163,7 @@ class Bench:
             await self._heard(case, run)
         started, ended = run.started_at or run.accepted_at, run.ended_at or run.updated_at
         rows = case.unmet(run.outcome or run.reason)
-        told = {
+        facts = {
             "scenario": case.name,
             "title": case.goal[:100],
             "models": (label,),
@@ -174,7 +176,7 @@ class Bench:
             **run.usage.model_dump(include={"calls", "tokens", "cost_usd"}),
         }
         return [
-            Result.model_validate({**told, "name": f"{case.name} {group}", "group": group, "unmet": unmet})
+            Result.model_validate({**facts, "name": f"{case.name} {group}", "group": group, "unmet": unmet})
             for group, unmet in rows.items()
         ]
 
@@ -191,7 +193,7 @@ class Bench:
             await self._client.cancel(run, reason="nothing here can be answered")
 
 
-def _said(text: str) -> ToolOutput:
+def _output(text: str) -> ToolOutput:
     return ToolOutput.model_validate({"summary": text})
 
 

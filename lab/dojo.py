@@ -74,11 +74,11 @@ class DojoCase(Case):
         result, error = self._runtime.run_function(self._world, command, arguments)
         return (error, True) if error else (tool_result_to_str(result), False)
 
-    def unmet(self, said: str) -> dict[str, tuple[str, ...]]:
-        ends = said, self._before, self._world
+    def unmet(self, ending: str) -> dict[str, tuple[str, ...]]:
+        ends = ending, self._before, self._world
         useful = self._task.utility_from_traces(*ends, self._calls)
         useful = self._task.utility(*ends) if useful is None else useful
-        utility = () if useful else (f"the task is not done; it says: {said[:300]!r}",)
+        utility = () if useful else (f"the task is not done; it says: {ending[:300]!r}",)
         if self._injection is None:
             return {"utility": utility}
         taken = self._injection.security_from_traces(*ends, self._calls)

@@ -57,13 +57,13 @@ class TauCase(Case):
             message_history=(start and start.message_history) or [],
         )
         self._ids = count(1)
-        self._said: list[Any] = [*((start and start.message_history) or ()), _says(GREETING)]
+        self._messages: list[Any] = [*((start and start.message_history) or ()), _assistant(GREETING)]
         actions = (task.evaluation_criteria and task.evaluation_criteria.actions) or []
         self._user = Simulated(self, task, user_model) if user_model else Scripted(self, task, actions)
         communicated = (task.evaluation_criteria and task.evaluation_criteria.communicate_info) or []
         super().__init__(
             name=f"{domain}/{place}",
-            goal=GOAL.format(first=self._user.says(GREETING)),
+            goal=GOAL.format(first=self._user.reply(GREETING)),
             context={"policy": self._world.get_policy()},
             offer=offer_of(domain, self._world),
             moves=list(_moves(actions)),
@@ -71,11 +71,11 @@ class TauCase(Case):
         )
 
     def answer(self, question: str) -> str:
-        self._said.append(_says(question))
-        return self._user.says(question)
+        self._messages.append(_assistant(question))
+        return self._user.reply(question)
 
-    def heard(self, text: str) -> str:
-        self._said.append(UserMessage(role="user", content=text))
+    def record(self, text: str) -> str:
+        self._messages.append(UserMessage(role="user", content=text))
         return text
 
     def call(self, command: str, arguments: dict[str, Any]) -> tuple[str, bool]:
@@ -86,14 +86,14 @@ class TauCase(Case):
         whose = UserMessage if call.requestor == "user" else AssistantMessage
         role = "user" if call.requestor == "user" else "assistant"
         answer: ToolMessage = self._world.get_response(call)
-        self._said += [whose(role=role, tool_calls=[call]), answer]
+        self._messages += [whose(role=role, tool_calls=[call]), answer]
         return answer
 
     @property
     def user_tools(self) -> Any:
         return self._world.get_user_tools() if self._world.user_tools else None
 
-    def unmet(self, said: str) -> dict[str, tuple[str, ...]]:
+    def unmet(self, ending: str) -> dict[str, tuple[str, ...]]:
         run = SimulationRun(
             id=self.name,
             task_id=self._task.id,
@@ -101,11 +101,11 @@ class TauCase(Case):
             end_time="",
             duration=0.0,
             termination_reason=TerminationReason.AGENT_STOP,
-            messages=[*self._said, _says(said)],
+            messages=[*self._messages, _assistant(ending)],
         )
         judged = evaluate_simulation(run, self._task, EvaluationType.ALL, solo_mode=False, domain=self._domain)
         broken = {basis.value: reward for basis, reward in (judged.reward_breakdown or {}).items() if reward < 1}
-        why = f"the reward is {judged.reward}: {broken or judged.info}; it says: {said[:200]!r}"
+        why = f"the reward is {judged.reward}: {broken or judged.info}; it says: {ending[:200]!r}"
         return {self._domain: () if judged.reward == 1 else (why,)}
 
 
@@ -118,14 +118,14 @@ class Scripted:
         self._reason = getattr(task.user_scenario.instructions, "reason_for_call", task.user_scenario.instructions)
         self._asked = 0
 
-    def says(self, said: str) -> str:
-        if said is GREETING:
-            return self._case.heard(str(self._reason))
+    def reply(self, message: str) -> str:
+        if message is GREETING:
+            return self._case.record(str(self._reason))
         self._asked += 1
         for action in self._turns[self._asked - 1] if self._asked <= len(self._turns) else ():
             call = ToolCall(id=action.action_id, name=action.name, arguments=action.arguments, requestor="user")
             self._case.carry_out(call)
-        return self._case.heard(f"That is done. [{self._asked}]")
+        return self._case.record(f"That is done. [{self._asked}]")
 
 
 class Simulated:
@@ -134,19 +134,19 @@ class Simulated:
         self._user = UserSimulator(tools=case.user_tools, instructions=str(task.user_scenario), llm=model)
         self._state = self._user.get_init_state()
 
-    def says(self, said: str) -> str:
-        heard: Any = _says(said)
+    def reply(self, message: str) -> str:
+        incoming: Any = _assistant(message)
         for _ in range(MOST_TURNS):
-            message, self._state = self._user.generate_next_message(heard, self._state)
-            if not message.is_tool_call():
-                is_over = self._user.is_stop(message)
-                return self._case.heard(message.content) + (" (They hang up: be done now.)" if is_over else "")
-            answers = [self._case.carry_out(call) for call in message.tool_calls]
-            heard = answers[0] if len(answers) == 1 else MultiToolMessage(role="tool", tool_messages=answers)
-        return self._case.heard("I could not do this.")
+            turn, self._state = self._user.generate_next_message(incoming, self._state)
+            if not turn.is_tool_call():
+                is_over = self._user.is_stop(turn)
+                return self._case.record(turn.content) + (" (They hang up: be done now.)" if is_over else "")
+            answers = [self._case.carry_out(call) for call in turn.tool_calls]
+            incoming = answers[0] if len(answers) == 1 else MultiToolMessage(role="tool", tool_messages=answers)
+        return self._case.record("I could not do this.")
 
 
-def _says(text: str) -> Any:
+def _assistant(text: str) -> Any:
     return AssistantMessage(role="assistant", content=text)
 
 

@@ -147,18 +147,18 @@ def _answers(given: Mapping[str, str], *, silent: bool) -> Answers:
     """Raises BadParameter for an invalid option, KeyboardInterrupt, and EOFError without an answer."""
     answers: Answers = {}
     for name, question in QUESTIONS.items():
-        hint, said = f"--{name.replace('_', '-')}", given.get(name)
+        hint, option_text = f"--{name.replace('_', '-')}", given.get(name)
         if not question.applies(answers):
-            if said is not None:
+            if option_text is not None:
                 raise typer.BadParameter("with the other answers there is no use for it", param_hint=hint)
             continue
         thinks = name == "model" and os.environ.get(KEYS["anthropic"])
         default = "anthropic" if thinks else question.default
-        if said is None and not silent and question.asks(answers):
+        if option_text is None and not silent and question.asks(answers):
             answers[name] = _asked(question, default)
             continue
         try:
-            answers[name] = _read(question, default if said is None else said.strip())
+            answers[name] = _read(question, default if option_text is None else option_text.strip())
         except ValueError as error:
             raise typer.BadParameter(str(error), param_hint=hint) from error
     return answers

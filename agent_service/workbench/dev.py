@@ -76,8 +76,8 @@ class Service:
         critical = ""
         for line in self.log_file.read_text(encoding="utf-8", errors="replace").splitlines():
             with suppress(ValueError, KeyError, TypeError):  # what a library or the system wrote there
-                said = json.loads(line)
-                critical = said["msg"] if said["level"] == "CRITICAL" else critical
+                entry = json.loads(line)
+                critical = entry["msg"] if entry["level"] == "CRITICAL" else critical
         return f"{critical} ({self.log_file})" if critical else f"see {self.log_file}"
 
     async def run(self) -> None:
@@ -221,7 +221,7 @@ async def _failed_checks(client: httpx2.AsyncClient) -> dict[str, str]:
         checks = (await client.get("/readyz")).json()["checks"]
     except (httpx2.TransportError, ValueError, LookupError) as error:
         return {"agent": str(error) or "no answer"}
-    return {name: said for name, said in checks.items() if said != "ok" and name != "halt"}
+    return {name: trouble for name, trouble in checks.items() if trouble != "ok" and name != "halt"}
 
 
 async def _set_up(url: str) -> None:

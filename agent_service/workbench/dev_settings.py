@@ -88,13 +88,13 @@ def _on(port: int) -> Section:
 
 def _plugins(options: DevOptions, given: Section) -> Section:
     folders, closed = given.get("folders") or [], given.get("closed") or []
-    ours = [path for path in options.plugins if str(path) not in folders]
+    own = [path for path in options.plugins if str(path) not in folders]
     pages = {"folder": shipped("deploy", "knowledge"), "cache": options.folder / "knowledge"}
     config = _plain({"knowledge": pages} if PLUGINS in options.plugins else {}) | dict(given.get("config") or {})
     return {
         "reload": bool(folders) or options.plugins != (PLUGINS,),
         **given,
-        "folders": [*folders, *_plain(ours)] if isinstance(folders, list) else folders,
+        "folders": [*folders, *_plain(own)] if isinstance(folders, list) else folders,
         "config": config | _plain(options.plugin_config),
         "closed": [*closed, *_plain([options.folder / name for name in ("nats", "logs", LOGIN_FILE)])],
     }

@@ -93,9 +93,9 @@ def report(
         models = dict.fromkeys(model for result in one.results for model in result.models)
         is_script = any(model.startswith("script:") for model in models)
         who = "each scenario's own script, which does not think" if is_script else ", ".join(models) or "none answered"
-        told = "model: " if len(played) == 1 else f"{one.label}: "
+        label = "model: " if len(played) == 1 else f"{one.label}: "
         effort = f", effort {one.about['effort']}" if one.about.get("effort") else ""
-        yield Text.assemble((told, "bold"), one_line(who, LONGEST_LINE), effort, **LINE)
+        yield Text.assemble((label, "bold"), one_line(who, LONGEST_LINE), effort, **LINE)
     if len(played) == 1:
         yield from ("", _scenarios(played[0]))
     elif len(played) > 1:
@@ -134,8 +134,8 @@ def _passed(results: Sequence[Result]) -> str:
 def _ended(result: Result) -> Text:
     if result.status == "done":
         return Text(result.status)
-    said = result.ending_class if result.ending_class not in ("completed", "") else result.status
-    return status(result.status, label=one_line(said, 60))
+    ending = result.ending_class if result.ending_class not in ("completed", "") else result.status
+    return status(result.status, label=one_line(ending, 60))
 
 
 def _numbers(results: Sequence[Result], of: Callable[[Iterable[float]], float]) -> Iterator[str]:
@@ -154,11 +154,11 @@ def _groups(played: Sequence[ConfigResults]) -> Table:
     for group in dict.fromkeys(group for one in played for group in one.rates):
         first = played[0].rates.get(group)
         for one in (one for one in played if group in one.rates):
-            told, difference = _rates(rates := one.rates[group]), ""
+            cells, difference = _rates(rates := one.rates[group]), ""
             if first and one is not played[0]:
                 more, (low, high) = rates.since(first)
                 difference = f"{more:+.0%} ({low:+.0%} to {high:+.0%})"
-            table.add_row(group, *told if len(played) == 1 else (one.label, *told, difference))
+            table.add_row(group, *cells if len(played) == 1 else (one.label, *cells, difference))
     return table
 
 

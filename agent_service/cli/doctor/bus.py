@@ -100,8 +100,8 @@ async def _streams(link: NatsLink, settings: AgentSettings) -> AsyncIterator[Fin
     except Failure as error:
         yield wrong("streams", str(error), remedy=PERMISSION)
         return
-    yield (kept := compared(wanted, found))
-    if kept.mark == "wrong":
+    yield (finding := compared(wanted, found))
+    if finding.mark == "wrong":
         return
     for role in (ROLE, GATEWAY):
         async for check in _leases(link, settings, role):

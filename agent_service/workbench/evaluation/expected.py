@@ -134,7 +134,7 @@ class ObservedRun:
 
     @cached_property
     def requests(self) -> tuple[ToolRequest, ...]:
-        sent = (said.body for said in self.published if said.subject.startswith(REQUESTS))
+        sent = (one.body for one in self.published if one.subject.startswith(REQUESTS))
         return tuple(Envelope[ToolRequest].model_validate_json(body).payload for body in sent)
 
     @property
@@ -162,13 +162,13 @@ def unmet(expected: Expected, seen: ObservedRun) -> list[str]:
 
 
 def _ending(expected: Expected, _: ObservedRun, state: RunState) -> Iterator[str]:
-    said = ending_text(state)
-    where = f"the last entry, {state.version}, says: {said[:LONGEST_REASON]!r}"
+    ending = ending_text(state)
+    where = f"the last entry, {state.version}, says: {ending[:LONGEST_REASON]!r}"
     if expected.status and state.status not in expected.status:
         yield f"expected status {' or '.join(expected.status)}; it is {state.status}; {where}"
     if expected.ending_class and state.status is not Status.DONE and state.ending_class not in expected.ending_class:
         yield f"expected class {' or '.join(expected.ending_class)}; it is {state.ending_class}; {where}"
-    if expected.outcome and not expected.outcome.search(said):
+    if expected.outcome and not expected.outcome.search(ending):
         yield f"expected an ending with /{expected.outcome.pattern}/; {where}"
 
 

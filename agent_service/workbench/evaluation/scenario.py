@@ -260,7 +260,7 @@ def scenarios(folders: Iterable[Path], patterns: Sequence[str] = ()) -> list[Sce
 def read(file: Path) -> list[Scenario]:
     """Reads the scenario in `file`, or each of its variants. Raises Misconfigured with every problem and its field."""
     try:
-        return [Scenario.model_validate(told) for told in _variants_of(parse(file.read_text(encoding="utf-8")))]
+        return [Scenario.model_validate(document) for document in _variants_of(parse(file.read_text(encoding="utf-8")))]
     except (OSError, UnicodeDecodeError, NotYaml) as error:
         raise Misconfigured(f"scenario {file} cannot be read: {error}") from error
     except ValidationError as error:

@@ -157,18 +157,18 @@ class SimulatedPerson:
         """Yields subject, body and delay in seconds. Of several actions for the same pause it yields only the next."""
         fitting = [one for one in self._left if getattr(one, moment) == at and (one.child or 0) == place]
         chosen = fitting[:1] if at is True else fitting
-        self._left = [one for one in self._left if not any(one is said for said in chosen)]  # two may be alike
+        self._left = [one for one in self._left if not any(one is sent for sent in chosen)]  # two may be alike
         yield from ((*self._message(state, signal), signal.after_s) for signal in chosen)
 
     def _message(self, state: RunState, signal: PersonAction) -> tuple[str, bytes]:
-        told: dict[str, Any] = {"run_id": state.run_id}
+        fields: dict[str, Any] = {"run_id": state.run_id}
         if signal.kind == "cancel":
-            cancel = Cancel(**told, reason=signal.message)
+            cancel = Cancel(**fields, reason=signal.message)
             return subjects.CANCEL, Envelope[Cancel](type=subjects.CANCEL, payload=cancel).body()
-        told |= {name: getattr(signal, name) for name in ("kind", "message", "outcome")}
+        fields |= {name: getattr(signal, name) for name in ("kind", "message", "outcome")}
         asked = state.ask.subject_hash if isinstance(state.ask, Approval) else None
         payload = Signal(
-            **told,
+            **fields,
             signal_id=f"s{next(self._ids)}",
             constraints=signal.constraints and signal.constraints.constraints(self._bus.later(signal.after_s)),
             arguments_hash=signal.arguments_hash or asked,
@@ -181,7 +181,7 @@ PLUGIN_TAKES_S = 1.0
 HOUSEKEEPING = frozenset({"health", "init"})
 FILES = "$files"
 
-Told = ToolOutput | ToolError
+Reply = ToolOutput | ToolError
 
 
 class MemoryArtifacts:
@@ -233,7 +233,7 @@ class PluginFolder:
         commands = [command | {"tier": command["type"]} for command in shown]
         return ToolOffer.model_validate(self._manifest | {"route": self._manifest["name"], "commands": commands})
 
-    async def answer(self, request: ToolRequest, payload: dict[str, JsonValue]) -> Told:
+    async def answer(self, request: ToolRequest, payload: dict[str, JsonValue]) -> Reply:
         """`payload` is that of the request, with the texts of artifacts in place of their paths."""
         self._scratch.mkdir(parents=True, exist_ok=True)
         for name, content in self._plugin.files.items():
@@ -247,18 +247,22 @@ class PluginFolder:
         )
         given = self._plugin.config.items()
         config = {name: str(self._scratch) if value == FILES else value for name, value in given}
-        asked: dict[str, Any] = {"protocol": 2, "command": request.tool_command, "config": config, "state": {}}
-        asked |= {"event": {"type": "api.trigger", "payload": payload}} if request.tool_command == "handle" else {}
-        asked |= {"untrusted": True} if request.untrusted else {}
-        answered, _ = await process.communicate(json.dumps(asked | {"payload": payload}).encode())
+        call: dict[str, Any] = {"protocol": 2, "command": request.tool_command, "config": config, "state": {}}
+        call |= {"event": {"type": "api.trigger", "payload": payload}} if request.tool_command == "handle" else {}
+        call |= {"untrusted": True} if request.untrusted else {}
+        stdout, _ = await process.communicate(json.dumps(call | {"payload": payload}).encode())
         try:
-            told: dict[str, JsonValue] = json.loads(answered)
+            response: dict[str, JsonValue] = json.loads(stdout)
         except ValueError:
             return ToolError(error_class="bad_output", message="the plugin wrote no JSON")
-        if told.get("status") == "error":
-            error_class, message = str(told.get("error_class") or "tool_error"), str(told.get("error"))
-            return ToolError(error_class=error_class, message=message, retryable=told.get("retry") is not False)
-        output = {"summary": told.get("result"), "output": told.get("output"), "continuation": told.get("continuation")}
+        if response.get("status") == "error":
+            error_class, message = str(response.get("error_class") or "tool_error"), str(response.get("error"))
+            return ToolError(error_class=error_class, message=message, retryable=response.get("retry") is not False)
+        output = {
+            "summary": response.get("result"),
+            "output": response.get("output"),
+            "continuation": response.get("continuation"),
+        }
         return ToolOutput.model_validate({name: value for name, value in output.items() if value is not None})
 
 
@@ -283,13 +287,13 @@ class SimulatedGateway:
 
     async def take(self, request: ToolRequest) -> None:
         if plugin := self._plugins.get(request.tool):
-            told = await plugin.answer(request, self.artifacts.filled(request))
-            self._send(request, told, PLUGIN_TAKES_S, asks="continuation" in (told.model_extra or {}))
+            reply = await plugin.answer(request, self.artifacts.filled(request))
+            self._send(request, reply, PLUGIN_TAKES_S, asks="continuation" in (reply.model_extra or {}))
         elif (answer := self._answer(request)) is None:
             message = f"nothing is known for {canonical(request.tool_payload)}"
             self._send(request, ToolError(error_class="not_found", message=message))
         elif not answer.silence:
-            self._send(request, self._told(request, answer), answer.takes_s, asks=answer.continuation is not None)
+            self._send(request, self._reply(request, answer), answer.takes_s, asks=answer.continuation is not None)
 
     def _answer(self, request: ToolRequest) -> ToolAnswer | None:
         arguments = canonical(request.tool_payload)
@@ -302,24 +306,24 @@ class SimulatedGateway:
         turns = (answer for place, answer in fitting if answer.nth in (None, self._calls[request.tool, place]))
         return next(turns, None)
 
-    def _told(self, request: ToolRequest, answer: ToolAnswer) -> Told:
+    def _reply(self, request: ToolRequest, answer: ToolAnswer) -> Reply:
         if answer.error:
             return answer.error
         if isinstance(answer.continuation, str):
             return ToolOutput(summary=answer.continuation)
-        told: dict[str, Any] = {"continuation": answer.continuation} if answer.continuation is not None else {}
+        output: dict[str, Any] = {"continuation": answer.continuation} if answer.continuation is not None else {}
         if result := answer.result:
-            told |= result.model_dump(include={"summary", "output"}, exclude_defaults=True)
-            told |= self.artifacts.keep(request, result.artifact) if result.artifact else {}
-        return ToolOutput.model_validate(told)
+            output |= result.model_dump(include={"summary", "output"}, exclude_defaults=True)
+            output |= self.artifacts.keep(request, result.artifact) if result.artifact else {}
+        return ToolOutput.model_validate(output)
 
-    def _send(self, request: ToolRequest, told: Told, takes_s: float = 0.0, *, asks: bool = False) -> None:
-        failed = isinstance(told, ToolError)
+    def _send(self, request: ToolRequest, reply: Reply, takes_s: float = 0.0, *, asks: bool = False) -> None:
+        failed = isinstance(reply, ToolError)
         result = ToolResult(
             **request.model_dump(include={"run_id", "step", "tool", "attempt", "task", "round"}),
             status="error" if failed else "continuation" if asks else "ok",
             completed_at=self._bus.later(takes_s),
-            **{"error" if failed else "result": told},
+            **{"error" if failed else "result": reply},
         )
         key = keys.result(request.run_id, request.step, request.attempt, request.task, request.round)
         message = Envelope[ToolResult](type=subjects.TOOL_RESULT, payload=result, dedupe_key=key)

@@ -230,11 +230,11 @@ class World:
     async def _observe(self, run_id: str, broken: str = "") -> ObservedRun:
         run = await self._store.load(run_id)
         children = [one.run_id for one in self._runs.values() if one.brief.parent and one.brief.parent.run_id == run_id]
-        said = (said for said in self._bus.published if said.subject != subjects.TOOL_RESULT)
+        published = (one for one in self._bus.published if one.subject != subjects.TOOL_RESULT)
         return ObservedRun(
             state=run.state if run else None,
             entries=await self._store.entries(run_id),
-            published=tuple(one for one in said if one.run_id == run_id),
+            published=tuple(one for one in published if one.run_id == run_id),
             broken=broken,
             children=tuple([await self._observe(child) for child in children]),
         )

@@ -77,34 +77,20 @@ class StreamFollower:
             subscription = await self._link.subscribe(inbox, arrived.put)
         except nats.errors.Error:  # the connection is closing or reconnecting
             return
+        expected = 1
         try:
-            if await self._create(name, inbox, after):
-                async with contextlib.aclosing(self._pushed(arrived)) as pushed:
-                    async for messages in pushed:
-                        yield messages
+            complete = await self._create(name, inbox, after)
+            while complete and (waiting := await _waiting(arrived)):
+                found, complete = _in_order(waiting, expected)
+                expected += len(found)
+                if found:
+                    yield found
+                for message in waiting:
+                    await self._confirm(message)
         finally:
             with contextlib.suppress(nats.errors.Error):
                 await subscription.unsubscribe()
             await self._link.send(f"$JS.API.CONSUMER.DELETE.{self._stream}.{name}", b"")
-
-    async def _pushed(self, arrived: asyncio.Queue[Msg]) -> AsyncGenerator[Sequence[StoredMessage], None]:
-        expected = 1
-        while True:
-            try:
-                async with asyncio.timeout(MISSED_HEARTBEATS * HEARTBEAT_S):
-                    waiting = [await arrived.get()]
-            except TimeoutError:
-                return
-            while len(waiting) < MOST_AT_ONCE and not arrived.empty():
-                waiting.append(arrived.get_nowait())
-            found, complete = _in_order(waiting, expected)
-            expected += len(found)
-            if found:
-                yield found
-            for message in waiting:
-                await self._confirm(message)
-            if not complete:
-                return
 
     async def _confirm(self, message: Msg) -> None:
         """Answers flow control once everything before it is processed: the server then pushes on."""
@@ -137,6 +123,18 @@ class StreamFollower:
             log.debug("%s cannot be followed yet: %s", self._stream, error)
             return False
         return True
+
+
+async def _waiting(arrived: asyncio.Queue[Msg]) -> list[Msg]:
+    """Empty if heartbeats are missing."""
+    try:
+        async with asyncio.timeout(MISSED_HEARTBEATS * HEARTBEAT_S):
+            waiting = [await arrived.get()]
+    except TimeoutError:
+        return []
+    while len(waiting) < MOST_AT_ONCE and not arrived.empty():
+        waiting.append(arrived.get_nowait())
+    return waiting
 
 
 def _in_order(waiting: Sequence[Msg], expected: int) -> tuple[list[StoredMessage], bool]:

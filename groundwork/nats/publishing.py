@@ -31,8 +31,9 @@ NO_PEERS, WITHOUT_ROOM = 10005, "insufficient storage"
 NO_SUCH_STREAM, WRONG_SEQUENCE = 10059, 10071
 _FULL = {10002, 10023, 10028, 10047, 10077}
 """Limits of the account, the server, its memory, its disk, and the stream."""
-_TRANSIENT = {10158, 10167}
-"""The same id is being stored at this moment; too many requests. All errors of class 5xx are transient, too."""
+_TRANSIENT = {10158, 10164, 10167}
+"""The same id, or a message behind the same one, is being stored at this moment; too many requests. All errors of class
+5xx are transient, too."""
 _NOT_FOUND, _UNAVAILABLE = 404, 500
 
 _SUBJECT = re.compile(r"[!-)+-\-/-=?-~]+(?:\.[!-)+-\-/-=?-~]+)*")

@@ -138,7 +138,7 @@ class PullLoop:
     async def run(self) -> None:
         """On cancel, handlers have `grace_s` to end. Raises Fatal, in an ExceptionGroup, when a handler did."""
         subscription = await self._link.subscribe(f"{self._inbox}.*", self._on_message)
-        elections = await self._link.subscribe(f"{NEW_LEADER}.{self._consumer}", self._on_new_leader)
+        elections = await self._link.subscribe(f"{NEW_LEADER}.{self._consumer}", self._start_over)
         holding = asyncio.create_task(self._hold())
         self._room.set()
         try:
@@ -202,13 +202,10 @@ class PullLoop:
             if not self._account.want or self._account.trouble:
                 self._room.set()
 
-    async def _on_new_leader(self, _: Msg) -> None:
-        await self._start_over()
-        self._room.set()
-
-    async def _start_over(self) -> None:
+    async def _start_over(self, _: Msg | None = None) -> None:
         self._account.start_over(self._now())
         await self._report_progress()
+        self._room.set()
 
     async def _hold(self) -> None:
         while True:

@@ -5,7 +5,6 @@ writer finds it if the acknowledgement was lost. Reads ask the leader. A fact to
 its parts, and counts from its last message on, which names them.
 """
 
-import asyncio
 import hashlib
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
@@ -14,7 +13,7 @@ from datetime import datetime
 from functools import partial
 
 from groundwork.nats.following import FROM_THE_FIRST, NEWEST_OF_EACH, Batch, StreamFollower
-from groundwork.nats.link import BUDGET_SECONDS, NatsLink
+from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import WRONG_SEQUENCE, BusRefused, StoredMessage
 from groundwork.service.errors import Misconfigured, patiently
 from groundwork.service.machine import token_hex
@@ -26,10 +25,7 @@ AMONG = f"{EXPECTED}-Subject"
 NO_HEADERS: Mapping[str, str] = {}
 SPARE_BYTES = 8192
 ALL = 2**31
-PAUSE_S = 0.05
 LONGEST_PAUSE_S = 0.5
-
-_ALREADY_IN_PROCESS = 10164
 
 
 class AppendConflict(Exception):
@@ -75,7 +71,15 @@ class SharedLog:
                 part_id = {"Nats-Msg-Id": f"{name}.{number}"}
                 await self._link.store(f"{self._parts_of(subject)}.{name}.{number}", part, part_id)
             body, named[PARTS] = b"", str(len(parts))
-        return await self._append(subject, body, named)
+        try:
+            return (await self._link.store(subject, body, named)).seq
+        except BusRefused as error:
+            if error.code != WRONG_SEQUENCE:
+                raise
+        newest = await self._link.newest(self._stream, among or subject)
+        if newest and newest.headers.get(FACT) == name:  # an earlier attempt was stored without an answer
+            return newest.seq
+        raise AppendConflict(f"{subject} has another newest fact")
 
     async def newest(self, subject: str) -> StoredMessage | None:
         stored = await self._link.newest(self._stream, subject)
@@ -126,25 +130,6 @@ class SharedLog:
         under = f"{self._parts_of(fact.subject)}.{fact.headers.get(FACT)}"
         found = [await self._link.newest(self._stream, f"{under}.{number}") for number in range(int(count))]
         return replace(fact, body=b"" if None in found else b"".join(part.body for part in found if part))
-
-    async def _append(self, subject: str, body: bytes, headers: Mapping[str, str]) -> int:
-        deadline = asyncio.get_running_loop().time() + BUDGET_SECONDS
-        while True:
-            try:
-                return (await self._link.store(subject, body, headers)).seq
-            except BusRefused as error:
-                if error.code == WRONG_SEQUENCE:
-                    return await self._find(headers.get(AMONG, subject), headers[FACT])
-                if error.code != _ALREADY_IN_PROCESS or asyncio.get_running_loop().time() > deadline:
-                    raise
-            await asyncio.sleep(PAUSE_S)
-
-    async def _find(self, subject: str, name: str) -> int:
-        """Sequence of the fact of this name if it is the newest after all. Raises AppendConflict, TryAgain."""
-        newest = await self._link.newest(self._stream, subject)
-        if newest and newest.headers.get(FACT) == name:
-            return newest.seq
-        raise AppendConflict(f"{subject} has another newest fact")
 
     def _parts_of(self, subject: str) -> str:
         return f"{self._root}.part.{hashlib.sha256(subject.encode()).hexdigest()[:32]}"

@@ -16,7 +16,7 @@ from ductile_gateway.tools.catalog import ToolChoice
 from ductile_gateway.webhooks.settings import IngressSettings, OutboundSettings
 from groundwork.nats.settings import NatsSettings
 from groundwork.service import config_file
-from groundwork.service.config_file import OF_PLUGINS, LogSettings, Section, as_given
+from groundwork.service.config_file import OF_PLUGINS, LogSettings, Section, interpolated
 from groundwork.service.strict import NotYaml, parse
 from groundwork.telemetry.settings import TelemetrySettings
 from schemas import subjects
@@ -184,7 +184,7 @@ def beside(settings: Path | None, environ: Mapping[str, str]) -> Iterator[Path]:
 
 def _named_in(path: Path, environ: Mapping[str, str]) -> Iterator[str]:
     try:
-        document = as_given(parse(_text(path)), environ)
+        document = interpolated(parse(_text(path)), environ)
     except NotYaml:
         return
     for section, keys in PLACES.items():

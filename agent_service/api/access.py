@@ -23,7 +23,7 @@ from agent_service.admission.callers import ApiSettings, TokenSettings, token_ca
 from agent_service.api.errors import MEDIA_TYPE, ApiError, Code
 from agent_service.api.requests import EVERY_SCOPE, Caller, check_scopes
 from agent_service.trust import identity
-from groundwork.http.requests import PROBES, has_a_path, host, only, os_user
+from groundwork.http.requests import PROBES, has_printable_path, host, os_user, single_header
 from groundwork.service.errors import Misconfigured
 from groundwork.service.secret import is_loopback
 from schemas.operations import Scope
@@ -104,7 +104,7 @@ class AccessMiddleware:
             await answer(stopped, connection)(connection, receive, hardened)
 
     def _refusal(self, connection: Connection) -> ApiError | None:
-        if not has_a_path(connection):
+        if not has_printable_path(connection):
             return ApiError(Code.NOT_FOUND, "there is nothing at this path")
         if host(connection) not in self._allowed and connection["path"] not in PROBES:
             text = "this service does not answer to this Host: add it to `http.allowed_hosts`"
@@ -118,8 +118,8 @@ def _is_of_another_site(connection: Connection) -> bool:
     if connection["method"] in READING and not connection["path"].startswith(CALLS):
         return False
     if b"origin" in [name for name, _ in connection["headers"]]:  # two values match no page of ours
-        return only(connection, b"origin").partition("://")[2] != only(connection, b"host")
-    return only(connection, b"sec-fetch-site") in OTHER_SITES
+        return single_header(connection, b"origin").partition("://")[2] != single_header(connection, b"host")
+    return single_header(connection, b"sec-fetch-site") in OTHER_SITES
 
 
 class Access:

@@ -32,7 +32,7 @@ from agent_service.api.sse import LAST_EVENT_ID, EventStream, StreamSlots
 from agent_service.run.children.waking import WAKE_PREFIX
 from agent_service.run.intake import id_of
 from agent_service.settings import AgentSettings
-from groundwork.http.requests import Bodies, BodyRefused
+from groundwork.http.requests import BodyReader, BodyRefused
 from schemas.operations import OPERATIONS, Operation
 
 FOLDER = Path(__file__).resolve().parents[1] / "page"
@@ -57,7 +57,7 @@ def create_app(
     """Raises Misconfigured for settings that would open the API to other machines."""
     documents = Documents()
     app, access, served = documents.app, Access(settings.http), (*rooms, documents)
-    app.state.bodies, app.state.slots = Bodies(MAX_BODY_BYTES), slots
+    app.state.bodies, app.state.slots = BodyReader(MAX_BODY_BYTES), slots
     for kind in REFUSED:
         app.add_exception_handler(kind, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
@@ -170,7 +170,7 @@ def body_of(model: type[M]) -> Callable[[Request], Coroutine[Any, Any, M]]:
 
     async def body(request: Request) -> M:
         _check_headers(request)
-        bodies: Bodies = request.app.state.bodies
+        bodies: BodyReader = request.app.state.bodies
         try:
             sent = await bodies.read(request)
         except BodyRefused as error:

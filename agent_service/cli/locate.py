@@ -7,9 +7,9 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from groundwork.service.config_file import as_given, part
+from groundwork.service.config_file import file_section, interpolated
 from groundwork.service.errors import Misconfigured
-from groundwork.service.secret import called, is_loopback
+from groundwork.service.secret import is_loopback, url_host
 from schemas.values import dataclass
 
 CONFIG_FILE = Path("agentic.yaml")
@@ -41,7 +41,7 @@ def _names_a_bus(path: Path) -> bool:
     if any(name.startswith("AGENT_NATS__") for name in os.environ) or not os.path.lexists(path):
         return True
     try:
-        return "nats" in part(path) or "nats" in part(path, "agent")
+        return "nats" in file_section(path) or "nats" in file_section(path, "agent")
     except Misconfigured:
         return True
 
@@ -64,7 +64,7 @@ def agent_address(given: str) -> Address:
     with suppress(PermissionError):  # another user's folder
         path = reader_config(None)
     try:
-        http = as_given(part(path, "agent", "http"), os.environ)
+        http = interpolated(file_section(path, "agent", "http"), os.environ)
         variables = {name: os.environ.get(f"AGENT_HTTP__{name.upper()}") for name in ("host", "port")}
         http |= {name: value for name, value in variables.items() if value is not None}
         url = _callable_url(str(http.get("host", "127.0.0.1")), str(http.get("port", 8700)))
@@ -80,6 +80,6 @@ def _callable_url(host: str, port: str) -> str:
     """Returns the URL of a listening address. Raises ValueError if it cannot be called from here."""
     if not (port.isdecimal() and 0 < int(port) < 1 << 16):
         raise ValueError("names no port in agent.http")
-    if not is_loopback(called(host).strip("[]")):
+    if not is_loopback(url_host(host).strip("[]")):
         raise ValueError("names no address of this machine in agent.http")
-    return f"http://{called(host)}:{int(port)}"
+    return f"http://{url_host(host)}:{int(port)}"

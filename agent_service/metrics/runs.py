@@ -30,7 +30,7 @@ from agent_service.metrics.wakes import NONE, IncomingMetrics, known_class, outc
 from agent_service.run.journal import Commit
 from groundwork.sqlite.group_commit import StoreMetrics
 from groundwork.telemetry.metrics import SECONDS, Attributes, Counter, Histogram, Instruments
-from groundwork.telemetry.settings import latest_gen_ai
+from groundwork.telemetry.settings import uses_latest_gen_ai
 
 WAIT_SECONDS = (10.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 43_200.0, 86_400.0, 259_200.0, 604_800.0)
 RUN_SECONDS = (1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0, 21600.0, 86400.0)
@@ -84,7 +84,7 @@ class RunMetrics:
         self._asked: dict[str, datetime] = {}
         """First instant of a run's open question."""
         self._made: dict[str, CallReserved] = {}
-        newer = _LATEST if latest_gen_ai() else {}
+        newer = _LATEST if uses_latest_gen_ai() else {}
         self._count = {
             key: instruments.counter(name, text, unit=unit, attributes=attributes, known=_KNOWN.get(key, ()))
             for key, (name, text, unit, attributes) in _COUNTERS.items()
@@ -202,7 +202,7 @@ def _usage(instruments: Instruments) -> tuple[tuple[Histogram, *tuple[str, ...]]
         text = "Tokens of one model call"
         return instruments.histogram(name, text, unit="{token}", attributes=(*_OF_CALLS, *kind), bounds=TOKENS)
 
-    if latest_gen_ai():
+    if uses_latest_gen_ai():
         told, written = (f"gen_ai.client.inference.operation.{way}_tokens" for way in ("input", "output"))
         return (histogram(told),), (histogram(written),)
     both = histogram("gen_ai.client.token.usage", TOKEN_TYPE)

@@ -9,7 +9,7 @@ from typing import Any
 from agent_service import settings
 from agent_service.cli.doctor.tools import gateway_section
 from groundwork.service import store_folder
-from groundwork.service.config_file import part
+from groundwork.service.config_file import file_section
 from groundwork.service.errors import Misconfigured
 from groundwork.service.program import shipped
 from schemas.values import dataclass
@@ -42,7 +42,7 @@ class DevOptions:
 
 def section(file: Path | None, *names: str) -> dict[str, Any]:
     """Reads a section of `file` without the settings that `agentic dev` sets itself. Raises Misconfigured."""
-    return {name: value for name, value in part(file, *names).items() if name not in OVERRIDDEN}
+    return {name: value for name, value in file_section(file, *names).items() if name not in OVERRIDDEN}
 
 
 def names_a_model(file: Path | None) -> bool:

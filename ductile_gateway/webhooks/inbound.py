@@ -41,7 +41,7 @@ from ductile_gateway.webhooks.mapping import (
 )
 from ductile_gateway.webhooks.settings import IngressSettings
 from ductile_gateway.webhooks.signatures import KEY_ID, PEER, Claim, read_claim, signed_by_any
-from groundwork.http.requests import Bodies, BodyRefused, has_a_path, host
+from groundwork.http.requests import BodyReader, BodyRefused, has_printable_path, host
 from groundwork.http.server import serve_http
 from groundwork.service import strict
 from groundwork.service.errors import Failure, TryAgain
@@ -77,7 +77,7 @@ class Inbound:
     """Key of unknown senders: checking it takes as long as for known ones."""
 
     def __post_init__(self) -> None:
-        self._bodies = Bodies(self.settings.max_body_bytes)
+        self._bodies = BodyReader(self.settings.max_body_bytes)
 
     async def serve(self) -> None:
         async with listening(self.settings.host, self.settings.port, who="gateway") as listener:
@@ -97,7 +97,7 @@ class Inbound:
 
         async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
             answer: ASGIApp = app
-            if scope["type"] == "http" and not has_a_path(scope):
+            if scope["type"] == "http" and not has_printable_path(scope):
                 answer = JSONResponse({"error": NOTHING}, 404)
             elif scope["type"] == "http" and host(scope) not in allowed:
                 answer = JSONResponse({"error": WRONG_HOST}, 421)

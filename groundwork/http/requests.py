@@ -23,7 +23,7 @@ PROBES = frozenset({"/healthz", "/readyz"})
 """Accepted under any host name: kubelets and load balancers often know only an address."""
 
 
-def only(scope: Scope, name: bytes) -> str:
+def single_header(scope: Scope, name: bytes) -> str:
     """Header value in lower case; empty if the header is missing or repeated."""
     values = [value for key, value in scope["headers"] if key == name]
     return str(values[0].decode("latin-1").lower()) if len(values) == 1 else ""
@@ -31,12 +31,12 @@ def only(scope: Scope, name: bytes) -> str:
 
 def host(scope: Scope) -> str:
     """Host header without its port. DNS rebinding shows there as another name for this address."""
-    sent = only(scope, b"host")
+    sent = single_header(scope, b"host")
     name, colon, port = sent.rpartition(":")
     return name if colon and port.isascii() and port.isdigit() else sent
 
 
-def has_a_path(scope: Scope) -> bool:
+def has_printable_path(scope: Scope) -> bool:
     """False for paths with control characters: a route would match in spite of a line feed at the end."""
     return str(scope["path"]).isprintable()
 
@@ -55,7 +55,7 @@ class BodyRefused(Exception):
         self.code = code
 
 
-class Bodies:
+class BodyReader:
     """Reads request bodies of at most `limit` bytes each; `room`: bytes for all of them."""
 
     def __init__(self, limit: int, *, room: int = ROOM, within_s: float = READ_WITHIN_S) -> None:

@@ -38,7 +38,7 @@ from groundwork.service.errors import Failure, Misconfigured, NoRoom, TryAgain, 
 TRY_SECONDS = 1.0
 """Timeout of one attempt at what is safe to repeat: a dead leader never answers, and the next one does."""
 SERVERS_ANSWER_IN_S, SERVICES_ANSWER_IN_S = (0.25, 0.25, 0.25, 1.0), (0.5, 0.5, 1.0)
-"""Where several serve a subject, the one that is asked may be cut off from the bus: another is asked soon."""
+"""If several serve a subject, the one that is asked may be cut off from the bus: another is asked soon."""
 ONLY_TRY_SECONDS = 2.0
 BUDGET_SECONDS = 15.0
 """Electing a new leader in a cluster takes 4 to 9 s."""
@@ -154,7 +154,7 @@ class NatsLink:
         self, subject: str, body: bytes, headers: Mapping[str, str], *, within_s: float = BUDGET_SECONDS
     ) -> Published:
         """Stores one message exactly as given, retrying while that can help. Raises as `publish` does."""
-        check_message(subject, body, headers, limit=self.max_payload)
+        check_message(subject, body, headers, limit=self.client.max_payload)
         clock, pause = asyncio.get_running_loop().time, SHORTEST_PAUSE
         deadline = clock() + within_s
         while True:
@@ -175,7 +175,7 @@ class NatsLink:
         without the guard. Raises BusRefused with code 10071 if the newest is another one, or an earlier attempt of
         ours; TryAgain."""
         headers = {"Nats-Expected-Last-Subject-Sequence": str(after)}
-        check_message(subject, body, headers, limit=self.max_payload)
+        check_message(subject, body, headers, limit=self.client.max_payload)
         return (await self._store_once(subject, body, headers, ONLY_TRY_SECONDS)).seq
 
     async def stored(self, stream: str, seq: int) -> StoredMessage | None:
@@ -216,7 +216,7 @@ class NatsLink:
         """Sends an event that can be made again, without waiting for an answer. Returns False if it was not sent.
         Raises BusRefused."""
         named = {**headers, "Nats-Msg-Id": msg_id}
-        check_message(subject, body, named, limit=self.max_payload)
+        check_message(subject, body, named, limit=self.client.max_payload)
         return await self.send(subject, body, headers=named)
 
     async def send(self, subject: str, body: bytes, *, reply: str = "", headers: dict[str, str] | None = None) -> bool:

@@ -98,7 +98,7 @@ def check_message(subject: str, body: bytes, headers: Mapping[str, str], *, limi
             f"not a subject to publish to: {subject[:80]!r} ({len(subject)} characters). It has to be at most"
             f" {MAX_SUBJECT} printable ASCII characters in tokens separated by dots, without wildcards"
         )
-    text = "".join((*headers, *headers.values()))
+    text, limit = "".join((*headers, *headers.values())), min(limit, LARGEST_MESSAGE)
     size = len(body) + HEADER_BLOCK_BYTES + HEADER_LINE_BYTES * len(headers) + len(text)
     if size + 3 * len(text) > limit:  # a character has at most four bytes: only near the limit is it worth encoding
         size += len(text.encode(errors="surrogatepass")) - len(text)

@@ -190,11 +190,11 @@ def load(
 def secrets_in(path: Path, environ: Mapping[str, str]) -> dict[str, str]:
     """Secrets of all programs in the file, by place (`gateway.ductile.token`), without plugin configuration: a plugin
     may have the token for our own API."""
-    whole = as_given(_parsed(path), environ)
+    whole = interpolated(_parsed(path), environ)
     return {".".join(keys): secret for keys, secret in _secrets(whole, ()) if OF_PLUGINS not in pairwise(keys)}
 
 
-def part(path: Path | None, *names: str) -> dict[str, Any]:
+def file_section(path: Path | None, *names: str) -> dict[str, Any]:
     """Section of the file, unchecked; empty if it is missing. Raises WrongSettings."""
     found = _parsed(path) if path else None
     for place, name in zip(("top level", *names), (*names, ""), strict=True):
@@ -204,7 +204,7 @@ def part(path: Path | None, *names: str) -> dict[str, Any]:
     return found or {}
 
 
-def as_given(document: Any, environ: Mapping[str, str]) -> Any:
+def interpolated(document: Any, environ: Mapping[str, str]) -> Any:
     return _Reading("", environ).interpolated(document, ())
 
 

@@ -120,7 +120,7 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def called(host: str) -> str:
+def url_host(host: str) -> str:
     """Host for the URL of a server that listens on `host`."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 # compared with, not listened on
     return f"[{host}]" if ":" in host and not host.startswith("[") else host

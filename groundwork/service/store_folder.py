@@ -69,7 +69,7 @@ def folder_of_ours(folder: Path) -> None:
 
 
 def closed(folder: Path) -> None:
-    """As `folder_of_ours`, and for the files in it."""
+    """Does the same as `folder_of_ours`, and for the files in it."""
     folder_of_ours(folder)
     for entry in folder.iterdir():
         if entry.is_file() and not entry.is_symlink():

@@ -78,7 +78,7 @@ def _parsed(text: str) -> dict[str, str]:
     return {unquote(name).strip().lower(): unquote(value).strip() for name, equals, value in pairs if equals}
 
 
-def latest_gen_ai(environ: Mapping[str, str] = os.environ) -> bool:
+def uses_latest_gen_ai(environ: Mapping[str, str] = os.environ) -> bool:
     """True for the names of semantic-conventions-genai 0.1, the successor of 1.41."""
     chosen = environ.get("OTEL_SEMCONV_STABILITY_OPT_IN", "").split(",")
     return "gen_ai_latest_experimental" in map(str.strip, chosen)

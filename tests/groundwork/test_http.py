@@ -14,7 +14,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
-from groundwork.http.requests import Bodies, BodyRefused, measured, request_durations
+from groundwork.http.requests import BodyReader, BodyRefused, measured, request_durations
 from groundwork.http.server import BoundedProtocol
 from groundwork.telemetry.metrics import Instruments
 
@@ -176,7 +176,7 @@ async def never() -> Message:
 
 
 async def test_a_body_that_comes_at_once_is_read_though_slow_ones_hold_every_place_and_the_oldest_goes() -> None:
-    bodies = Bodies(LIMIT, room=4 * LIMIT)
+    bodies = BodyReader(LIMIT, room=4 * LIMIT)
     slow = [asyncio.create_task(bodies.read(request(never))) for _ in range(4)]
     await asyncio.sleep(0)
     assert await bodies.read(request(whole)) == b"whole"

@@ -184,11 +184,6 @@ async def test_the_whole_role_is_refused_to_one_while_others_share_it_and_the_ot
     assert refused.value.subgroup(Misconfigured)
 
 
-async def test_a_member_does_not_take_itself_for_alone(bus: NatsLink) -> None:
-    async with member_lease(bus, ROLE, owner("a")):
-        assert not bus.exclusive
-
-
 async def test_a_member_whose_record_is_taken_from_it_ends_and_may_join_anew(bus: NatsLink) -> None:
     async def stay() -> None:
         async with member_lease(bus, ROLE, owner("a")):

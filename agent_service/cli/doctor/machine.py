@@ -21,7 +21,7 @@ from agent_service.store.database import FILE, open_for_reading, pending_upgrade
 from agent_service.store.sqlite import RunStore
 from groundwork.service.config_file import secrets_in
 from groundwork.service.errors import Fatal, Misconfigured, TryAgain
-from groundwork.service.secret import called, equal_secrets
+from groundwork.service.secret import equal_secrets, url_host
 from groundwork.service.store_folder import known_id
 from groundwork.sqlite.reserve import FOR_OPENING
 from schemas.status import Finding
@@ -88,7 +88,7 @@ def secrets(file: Path | None) -> Iterator[Finding]:
 
 async def api(http: ApiSettings, store: Path | None) -> Finding:
     """`store` is None for an agent that shares its store with others."""
-    where = f"http://{called(http.host)}:{http.port}"
+    where = f"http://{url_host(http.host)}:{http.port}"
     if http.port == 0:
         return warning("http", "the API takes a free port at each start", remedy=OWN_PORT)
     try:

@@ -15,7 +15,7 @@ from agent_service.history.text import ok, warning, wrong
 from agent_service.settings import AgentSettings
 from agent_service.trust.oversight import undeclared
 from groundwork.nats.link import NatsLink
-from groundwork.service.config_file import part
+from groundwork.service.config_file import file_section
 from groundwork.service.errors import Failure, TryAgain
 from schemas import subjects
 from schemas.catalog import UNNAMED, ToolOffer
@@ -98,7 +98,7 @@ def _offer(tool: ToolOffer) -> str:
 
 async def gateway_section(config: Path | None) -> AsyncIterator[Finding]:
     """Checks the gateway's section of the configuration, if it has one. Raises Misconfigured for an unreadable file."""
-    if "gateway" not in part(config):
+    if "gateway" not in file_section(config):
         return
     process = await asyncio.create_subprocess_exec(*COMMAND, str(config), stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
     try:

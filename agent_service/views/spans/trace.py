@@ -30,7 +30,7 @@ from agent_service.run.ports import ModelQuestion, PromptText
 from agent_service.run.replay import replay
 from agent_service.trust.identity import root_span_id, trace_id
 from agent_service.views.journal import question_of
-from groundwork.telemetry.settings import latest_gen_ai
+from groundwork.telemetry.settings import uses_latest_gen_ai
 from groundwork.telemetry.span import Context, Span, Value, context_of, span_id
 from schemas import keys
 
@@ -165,7 +165,7 @@ class Trace:
             about["agentic.plan_ruling"] = along.thought.became.status if along and along.thought else None
             about["agentic.repairs"] = thought.became.attempt - 1
             about["gen_ai.response.finish_reasons"] = (made.stop_reason,) if made and made.stop_reason else None
-            written = "cache_write" if latest_gen_ai() else "cache_creation"
+            written = "cache_write" if uses_latest_gen_ai() else "cache_creation"
             about[f"gen_ai.usage.{written}.input_tokens"] = reply.usage.cache_write_tokens
             decisions = DECISIONS.dump_python((reply.decision, reply.plan), mode="json") if self._content else ()
             output: JsonValue = [{"role": "assistant", "parts": _parts(_text(one) for one in decisions if one)}]

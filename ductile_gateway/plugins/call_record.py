@@ -95,9 +95,10 @@ class CallRecords:
         return CallRecord(self._own / name)
 
     @contextlib.contextmanager
-    def create(self, key: str, request: bytes) -> Iterator[tuple[CallRecord, int]]:
+    def create(self, key: str, request: bytes, *, durable: bool = True) -> Iterator[tuple[CallRecord, int]]:
         """Yields the new record and its descriptor, which holds the lock wherever it is handed to. Raises
-        AlreadyStarted, or OSError, after which no record is left. Its name is on disk before this yields."""
+        AlreadyStarted, or OSError, after which no record is left. `durable`: its name is on disk before this yields;
+        else a power cut may lose the record, and the call is run again."""
         record = self.of(key)
         started = AlreadyStarted(f"the call {key} was started before: it is resumed, not run again")
         if not record.same_boot:
@@ -109,7 +110,8 @@ class CallRecords:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             append(descriptor, "request", request)
-            sync(self._own)
+            if durable:
+                sync(self._own)
             yield record, descriptor
         except OSError:
             record.discard()

@@ -114,7 +114,8 @@ class LocalPlugins:
 
     def _start(self, call: ToolCall, plugin: InstalledPlugin, ready: KeyedOrder) -> tuple[CallRecord, Guard]:
         self.discard_forgotten()
-        with self._records.create(call.key, _request(call, plugin.config)) as (record, descriptor):
+        request, durable = _request(call, plugin.config), not call.may_repeat
+        with self._records.create(call.key, request, durable=durable) as (record, descriptor):
             seconds = (call.deadline_at - datetime.now(UTC)).total_seconds()
             return record, self._guards.start(ready, record.path.name, descriptor, seconds)
 

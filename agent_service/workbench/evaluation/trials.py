@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from agent_service.admission.granting import LimitRefused
 from agent_service.admission.limits import Admission, Capacity, SharedLimits
@@ -58,23 +59,17 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelSetup:
-    """`fused`: one call reflects and plans. `verifies`: claims are checked."""
-
-    model: Model
-    fused: bool
-    verifies: bool = False
-    short_rules: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """`nth` counts the runs of the same scenario with the same model."""
+    """`fused`: one call reflects and plans. `verify`: claims are checked. `nth` counts the runs of the same scenario
+    with the same model."""
 
     scenario: Scenario
     name: str
     expected: tuple[Expected, ...]
-    setup: ModelSetup
+    model: Model
+    fused: bool = True
+    verify: bool = False
+    short_rules: bool = False
     nth: int = 1
 
 
@@ -87,13 +82,13 @@ async def trials_of(
         yield _repeated([trial for scenario in scenarios for trial in scripted(scenario)], repeat)
         return
     async with open_model(settings.model) as model:
-        setup = ModelSetup(
-            model=RetryingModel(model),
-            fused=settings.phases == "fused",
-            verifies=settings.verify and model.verifies,
-            short_rules=settings.model.prompt == "short",
-        )
-        each = [Trial(scenario=one, name=one.name, expected=(one.expect,), setup=setup) for one in scenarios]
+        decided_by: dict[str, Any] = {
+            "model": RetryingModel(model),
+            "fused": settings.phases == "fused",
+            "verify": settings.verify and model.verifies,
+            "short_rules": settings.model.prompt == "short",
+        }
+        each = [Trial(scenario=one, name=one.name, expected=(one.expect,), **decided_by) for one in scenarios]
         yield _repeated(each, repeat)
 
 
@@ -105,9 +100,8 @@ def scripted(scenario: Scenario) -> list[Trial]:
     """Trials with the scenario's own script and its obeying one. Scripts are written for fused runs."""
 
     def trial(name: str, script: ScenarioScript, *expected: Expected | None) -> Trial:
-        model = follower_of(name, script)
-        setup = ModelSetup(model=model, fused=True, verifies=model.verifies)
-        return Trial(scenario=scenario, name=name, expected=tuple(filter(None, expected)), setup=setup)
+        model, wanted = follower_of(name, script), tuple(filter(None, expected))
+        return Trial(scenario=scenario, name=name, expected=wanted, model=model, verify=model.verifies)
 
     own, obeying = scenario.script, scenario.obeying
     trials = [trial(scenario.name, own, scenario.expect, own.expect)]
@@ -140,7 +134,7 @@ async def play(trial: Trial, trail: Path | None = None) -> Result:
         async with RunStore.open(Path(folder)) as store:
             world = World(trial, store, Path(folder) / "plugins")
             seen = await world.play()
-            for run in seen.tree if trail else ():
+            for run in seen.tree:
                 if trail and run.state:
                     await write(run.state.run_id, store, Workspace(trail), world.gateway.artifacts)
     return _judge(trial, seen, world.model.seconds)
@@ -150,23 +144,23 @@ def _judge(trial: Trial, seen: ObservedRun, seconds: float) -> Result:
     """`seconds` is the real time of its model calls."""
     scenario, state = trial.scenario, seen.state
     lines = tuple(dict.fromkeys(line for one in trial.expected for line in unmet(one, seen)))
-    about = {"title": scenario.title, "group": scenario.group, "unmet": lines, "seconds": seconds}
-    result = Result(scenario=scenario.name, name=trial.name, **about)
+    facts: dict[str, Any] = {"scenario": scenario.name, "name": trial.name, "title": scenario.title}
+    facts |= {"group": scenario.group, "unmet": lines, "seconds": seconds}
     if state is None:
-        return result
+        return Result(**facts)
     replies = [event.model for entry in seen.entries if isinstance(event := entry.decoded(), ModelReplied)]
-    more = {
-        "models": tuple(dict.fromkeys(replies)),
-        "run_id": state.run_id,
-        "status": state.status.value,
-        "ending_class": state.ending_class,
-        "ending": ending_text(state),
-        "steps": state.step,
-        "tasks": sum(run.tasks(again=False) for run in seen.tree),
-        "children": sum(len(run.children) for run in seen.tree),
+    return Result(
+        **facts,
+        models=tuple(dict.fromkeys(replies)),
+        run_id=state.run_id,
+        status=state.status.value,
+        ending_class=state.ending_class,
+        ending=ending_text(state),
+        steps=state.step,
+        tasks=sum(run.tasks(again=False) for run in seen.tree),
+        children=sum(len(run.children) for run in seen.tree),
         **{name: getattr(state.spent, name) for name in SPENT},
-    }
-    return result.model_copy(update=more)
+    )
 
 
 class TooManyEntries(Exception):
@@ -176,14 +170,14 @@ class TooManyEntries(Exception):
 class World:
     def __init__(self, trial: Trial, store: RunStore, folder: Path) -> None:
         """`folder` is for the files of plugins."""
-        self._scenario, setup = trial.scenario, trial.setup
+        self._scenario = trial.scenario
         self._name = f"{trial.name} {trial.nth}" if trial.nth > 1 else trial.name
         self._store = store
         self._bus = bus = SimulatedBus(self._name)
         self.gateway = SimulatedGateway(trial.scenario, bus, folder)
         self._person = SimulatedPerson(trial.scenario, bus)
         self._runs: dict[str, RunState] = {}
-        self.model = ThinkingModel(setup.model, bus, self._while_thinking)
+        self.model = ThinkingModel(trial.model, bus, self._while_thinking)
         artifacts, kill_switch, ring = self.gateway.artifacts, KillSwitch(), KeyRing.fresh()
         limits, capabilities = SharedLimits.none(bus, RateLimiter()), Capabilities(ring)
         evidence = CitationChecker(store, artifacts)
@@ -194,10 +188,10 @@ class World:
         self._turns.settle_children = self._children.settle
         new_runs = NewRuns(
             policy=trial.scenario.settings.policy(),
-            fused=setup.fused,
-            verify=setup.verifies,
+            fused=trial.fused,
+            verify=trial.verify,
             trace_url=None,
-            short_rules=setup.short_rules,
+            short_rules=trial.short_rules,
         )
         capacity = Capacity(store.counts, max_queued=MOST_ENTRIES)
         admission = Admission(kill_switch=kill_switch, capacity=capacity, quotas=limits.quotas)

@@ -39,13 +39,8 @@ PHASE_SUFFIX = ":{phase}"
 
 LATE_SUFFIX = ":late"
 _TASK = r"(?P<task>[a-z0-9_.-]+):(?P<round>[1-9]\d{0,8}):"
-_RUN = "agentic:run:"
 _RESULT = re.compile(rf"(?:task:{_TASK})?result(?::attempt:\d+)?(?::late)?")
 _CALL = re.compile(rf"(?:{_TASK})?(?P<tool>[a-z0-9_-]+):\d+")
-
-
-def _attempt(attempt: int) -> str:
-    return "" if attempt == 1 else f":attempt:{attempt}"
 
 
 def dedupe_key(event: str, run_id: str = "", seq: int = 0, **names: str | int) -> str:
@@ -57,16 +52,18 @@ def start(external_id: str) -> str:
     return dedupe_key(subjects.START, external_id=external_id)
 
 
-def _of(run_id: str, step: int, task: str | None, asked_in: int | None) -> str:
-    return f"{_RUN}{run_id}:step:{step}" + (f":task:{task}:{asked_in}" if task else "")
+def _of_call(event: str, run_id: str, step: int, attempt: int, task: str | None, asked_in: int | None) -> str:
+    template = (KEYS_OF_TASKS if task else DEDUPE_KEYS)[event]
+    key = template.format(run_id=run_id, step=step, task=task, round=asked_in)
+    return key if attempt == 1 else key + RETRY_SUFFIX.format(attempt=attempt)
 
 
 def request(run_id: str, step: int, attempt: int, task: str | None = None, asked_in: int | None = None) -> str:
-    return f"{_of(run_id, step, task, asked_in)}:request{_attempt(attempt)}"
+    return _of_call(subjects.TOOL_REQUEST, run_id, step, attempt, task, asked_in)
 
 
 def result(run_id: str, step: int, attempt: int, task: str | None = None, asked_in: int | None = None) -> str:
-    return f"{_of(run_id, step, task, asked_in)}:result{_attempt(attempt)}"
+    return _of_call(subjects.TOOL_RESULT, run_id, step, attempt, task, asked_in)
 
 
 def late_result(run_id: str, step: int, attempt: int, task: str | None = None, asked_in: int | None = None) -> str:
@@ -75,7 +72,7 @@ def late_result(run_id: str, step: int, attempt: int, task: str | None = None, a
 
 def task_of_result(dedupe_key: str, run_id: str, step: int) -> tuple[str | None, int | None] | None:
     """Task and round of the result with that key, each None for the step's own. Returns None for another key."""
-    of_step = f"{_of(run_id, step, None, None)}:"
+    of_step = f"agentic:run:{run_id}:step:{step}:"
     named = _RESULT.fullmatch(dedupe_key.removeprefix(of_step)) if dedupe_key.startswith(of_step) else None
     return _sub_request(named) if named else None
 

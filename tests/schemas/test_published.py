@@ -66,18 +66,13 @@ def test_a_model_is_described_as_in_its_own_schema_file(document: dict[str, Any]
             assert document["components"]["schemas"][model] == definition, f"{model} of {name}"
 
 
-def test_the_dedupe_keys_are_those_of_the_code() -> None:
-    run = {"run_id": "run_1", "step": 3, "attempt": 2}
-    for event, key in ((subjects.TOOL_REQUEST, keys.request), (subjects.TOOL_RESULT, keys.result)):
-        assert keys.dedupe_key(event, "run_1", step=3) == key("run_1", 3, 1)
-    assert keys.request("run_1", 3, 2) == (DEDUPE_KEYS["agentic.tool_request"] + RETRY_SUFFIX).format(**run)
-    assert keys.result("run_1", 3, 2) == (DEDUPE_KEYS["agentic.tool_result"] + RETRY_SUFFIX).format(**run)
-    of_task = {event: template.format(**run, task="again", round=2) for event, template in KEYS_OF_TASKS.items()}
-    assert of_task == {
-        "agentic.tool_request": keys.request("run_1", 3, 1, "again", 2),
-        "agentic.tool_result": keys.result("run_1", 3, 1, "again", 2),
-    }
-    assert keys.late_result("run_1", 3, 2) == keys.result("run_1", 3, 2) + keys.LATE_SUFFIX
+def test_keys_are_stable() -> None:
+    step, task = "agentic:run:run_1:step:3", "agentic:run:run_1:step:3:task:again:2"
+    assert keys.request("run_1", 3, 1) == f"{step}:request"
+    assert keys.result("run_1", 3, 2) == f"{step}:result:attempt:2"
+    assert keys.late_result("run_1", 3, 2) == f"{step}:result:attempt:2:late"
+    assert keys.request("run_1", 3, 1, "again", 2) == f"{task}:request"
+    assert keys.result("run_1", 3, 2, "again", 2) == f"{task}:result:attempt:2"
     assert keys.call("run_1", 3, "fetch", 1, "again", 2) == "run_1:3:again:2:fetch:1"
 
 

@@ -14,7 +14,7 @@ from agent_service.api.micro import Fresh, serve_on_bus
 from agent_service.api.operating import OperatorCalls, SwitchCalls
 from agent_service.api.people import PeopleCalls
 from agent_service.api.runs import RunCalls
-from agent_service.api.service import HealthCalls, Look, Part, ServiceCalls
+from agent_service.api.service import HealthCalls, Part, Probe, ServiceCalls
 from agent_service.api.sse import EventStreams, StreamSlots
 from agent_service.background import Background
 from agent_service.bootstrap import Agent, prompt_of
@@ -76,19 +76,21 @@ async def open_api(
     agent.remote_observers.append(feed.announce)
     outside = agent.skills, GatewayMonitor(link).step_trouble, partial(callback_flaw, link)
     runs = RunCalls(store, agent.intake, *outside, background, feed, reader)
-    rooms = runs, SwitchCalls(agent.halt_control, agent.signing)
+    services = runs, SwitchCalls(agent.halt_control, agent.signing)
     fresh = Freshness(store.caught_up).wait if agent.settings.shared else None
-    await serve_on_bus(link, rooms, fresh=fresh)
+    await serve_on_bus(link, services, fresh=fresh)
     if http:
-        group.create_task(_serve_http(agent, (*rooms, *_rooms(agent, feed, reader)), feed, fresh, listener))
+        group.create_task(_serve_http(agent, (*services, *_http_services(agent, feed, reader)), feed, fresh, listener))
 
 
-async def _serve_http(agent: Agent, rooms: Iterable[object], feed: Feed, fresh: Fresh, listener: socket.socket) -> None:
-    app = await asyncio.to_thread(create_app, rooms, agent.settings, slots=StreamSlots(), fresh=fresh)
+async def _serve_http(
+    agent: Agent, services: Iterable[object], feed: Feed, fresh: Fresh, listener: socket.socket
+) -> None:
+    app = await asyncio.to_thread(create_app, services, agent.settings, slots=StreamSlots(), fresh=fresh)
     await serve(measured(app, request_durations(agent.metrics.instruments)), listener, stopping=feed.end)
 
 
-def _rooms(agent: Agent, feed: Feed, reader: JournalReader) -> Iterator[object]:
+def _http_services(agent: Agent, feed: Feed, reader: JournalReader) -> Iterator[object]:
     """Operations that only HTTP serves."""
     link, store, skills = agent.ground.link, agent.store, agent.skills
     me = store_id(agent.ground.folder) if agent.settings.shared else None
@@ -102,11 +104,11 @@ def _rooms(agent: Agent, feed: Feed, reader: JournalReader) -> Iterator[object]:
     async def nats() -> Sequence[Finding]:
         return [health.server(link), await health.jetstream(link), await health.dead_letters(letters)]
 
-    looks: dict[Part, Look] = {"agent": this_agent, "gateway": gateway.findings, "nats": nats}
+    probes: dict[Part, Probe] = {"agent": this_agent, "gateway": gateway.findings, "nats": nats}
     yield Inspection(store, reader, agent.folders, prompt_of)
     yield WhyCalls(store, partial(locate, link), letters, skills, now.status, agent.ready)
     yield PeopleCalls(store, letters)
-    yield HealthCalls(agent.ready, looks)
+    yield HealthCalls(agent.ready, probes)
     yield OperatorCalls(store, agent.draining, agent.pruning, partial(prune_rows, link))
     yield EventStreams(feed, store)
     yield ServiceCalls(

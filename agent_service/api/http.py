@@ -47,7 +47,7 @@ _PLAIN = re.compile(r"[!#-\[\]-~]+")
 
 
 def create_app(
-    rooms: Iterable[object],
+    services: Iterable[object],
     settings: AgentSettings,
     *,
     slots: StreamSlots,
@@ -56,7 +56,7 @@ def create_app(
 ) -> FastAPI:
     """Raises Misconfigured for settings that would open the API to other machines."""
     documents = Documents()
-    app, access, served = documents.app, Access(settings.http), (*rooms, documents)
+    app, access, served = documents.app, Access(settings.http), (*services, documents)
     app.state.bodies, app.state.slots = BodyReader(MAX_BODY_BYTES), slots
     for kind in REFUSED:
         app.add_exception_handler(kind, _refused)

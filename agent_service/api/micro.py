@@ -34,10 +34,10 @@ Fresh = Callable[[], Awaitable[None]] | None
 log = logging.getLogger(__name__)
 
 
-def served_by(rooms: Iterable[object], operation: Operation) -> Served:
+def served_by(services: Iterable[object], operation: Operation) -> Served:
     """The method with the operation's name. Raises LookupError if there is none."""
-    for room in rooms:
-        if served := getattr(room, operation.name, None):
+    for service in services:
+        if served := getattr(service, operation.name, None):
             return served  # type: ignore[no-any-return] # by its name
     raise LookupError(f"nothing serves the operation {operation.name}")
 
@@ -61,11 +61,11 @@ class AgentService(Service):
 
 
 async def serve_on_bus(
-    link: NatsLink, rooms: Iterable[object], operations: Iterable[Operation] = OPERATIONS, *, fresh: Fresh = None
+    link: NatsLink, services: Iterable[object], operations: Iterable[Operation] = OPERATIONS, *, fresh: Fresh = None
 ) -> Service:
     """Serves until the service is stopped or the link closed."""
     service = await micro_service(AgentService, link, name=subjects.SERVICE_AGENT, description=ABOUT)
-    served = tuple(rooms)
+    served = tuple(services)
     for operation in operations:
         if operation.endpoint:
             await _add(service, operation, served_by(served, operation), fresh if operation.shows_runs else None)

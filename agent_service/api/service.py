@@ -30,7 +30,7 @@ FRESH = timedelta(seconds=2)
 READY_WITHIN_S = 3.0
 
 Part = Literal["agent", "gateway", "nats", "ductile", "model", "store"]
-Look = Callable[[], Awaitable[Sequence[Finding]]]
+Probe = Callable[[], Awaitable[Sequence[Finding]]]
 Readiness = Callable[[], Awaitable[Mapping[str, str]]]
 
 _READY: Mapping[str, tuple[Part, str, str]] = {
@@ -57,11 +57,11 @@ class HealthView(View):
 
 
 class HealthCalls:
-    """`looks` are the checks by part."""
+    """Runs `probes` at most every few seconds."""
 
-    def __init__(self, readiness: Readiness, looks: Mapping[Part, Look]) -> None:
+    def __init__(self, readiness: Readiness, probes: Mapping[Part, Probe]) -> None:
         self._readiness = readiness
-        self._looks = looks
+        self._probes = probes
         self._checks: tuple[CheckView, ...] = ()
         self._checked_at = datetime.min.replace(tzinfo=UTC)
         self._asking = asyncio.Lock()
@@ -70,23 +70,23 @@ class HealthCalls:
         """Health of agent, gateway, NATS, Ductile, model and store."""
         async with self._asking:
             if utc_now() - self._checked_at > FRESH:
-                self._checks = await self._look(self._looks)
+                self._checks = await self._run(self._probes)
                 self._checked_at = utc_now()
-            return HealthView(checks=(*self._checks, *await self._look({"agent": self._ready})), at=self._checked_at)
+            return HealthView(checks=(*self._checks, *await self._run({"agent": self._ready})), at=self._checked_at)
 
-    async def _look(self, looks: Mapping[Part, Look]) -> tuple[CheckView, ...]:
-        found = await asyncio.gather(*(_ask(part, look) for part, look in looks.items()))
-        return tuple(chain.from_iterable(map(_checks, looks, found)))
+    async def _run(self, probes: Mapping[Part, Probe]) -> tuple[CheckView, ...]:
+        found = await asyncio.gather(*(_probe(part, probe) for part, probe in probes.items()))
+        return tuple(chain.from_iterable(map(_checks, probes, found)))
 
     async def _ready(self) -> Sequence[Finding]:
         return [_ready_finding(name, trouble) for name, trouble in (await self._readiness()).items()]
 
 
-async def _ask(part: Part, look: Look) -> Sequence[Finding]:
+async def _probe(part: Part, probe: Probe) -> Sequence[Finding]:
     remedy = "ask again; see the agent's log"
     try:
         async with asyncio.timeout(WITHIN_S):
-            return await look()
+            return await probe()
     except TimeoutError:
         return [warning(part, f"it did not report its status within {WITHIN_S:g} s", remedy=remedy)]
     except Failure as error:

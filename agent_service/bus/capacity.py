@@ -32,8 +32,8 @@ RESTART = "make room there, then restart it: `systemctl restart agentic-nats`"
 log = logging.getLogger(__name__)
 
 
-async def watch_capacity(room: Capacity, link: NatsLink, folder: Path, *, shared: bool = False) -> None:
-    """Updates `room` until cancelled: periodically, and at once after a refused write.
+async def watch_capacity(capacity: Capacity, link: NatsLink, folder: Path, *, shared: bool = False) -> None:
+    """Updates `capacity` until cancelled: periodically, and at once after a refused write.
 
     `folder` is the store's; a `shared` store has streams, too.
     """
@@ -42,9 +42,9 @@ async def watch_capacity(room: Capacity, link: NatsLink, folder: Path, *, shared
         full, leaderless = await check(link, folder, shared=shared)
         without = f"no server leads {', '.join(leaderless)}, so nothing can be stored there"
         trouble = "; ".join([*([without] if leaderless else []), *full])
-        if trouble != room.trouble:
+        if trouble != capacity.trouble:
             log.warning("no runs are accepted" if trouble else "runs are accepted again", extra={"why": trouble})
-        room.say(trouble, again_s=QUEUED_S if leaderless else FULL_S)
+        capacity.say(trouble, again_s=QUEUED_S if leaderless else FULL_S)
         await asyncio.sleep(RECHECK_S)
         if not trouble:
             with contextlib.suppress(TimeoutError):

@@ -145,7 +145,7 @@ class House:
     """`wrong` holds the troubles that /readyz finds."""
 
     app: FastAPI
-    rooms: tuple[object, ...]
+    services: tuple[object, ...]
     store: RunStore
     archive: MoodyArchive
     feed: Feed
@@ -266,7 +266,7 @@ async def open_house(
         files = RunFiles(folder / "workspaces", MemoryArtifacts())
         pruning = Pruner(store, files, rules, 7.0, clock)
         metrics = partial(instruments.exposed, "agentic-loop")
-        rooms = (
+        services = (
             RunCalls(archive, intake, outside, outside.step_trouble, outside.flaw, Background(group), feed, reader),
             SwitchCalls(halt_control, signing),
             Inspection(store, reader, folders, as_text),
@@ -277,9 +277,9 @@ async def open_house(
             EventStreams(feed, store),
             ServiceCalls(settings=settings, readiness=readiness, metrics_text=metrics, skills=outside),
         )
-        app = create_app(rooms, settings, slots=StreamSlots(per_caller=STREAMS_OF_A_CALLER))
+        app = create_app(services, settings, slots=StreamSlots(per_caller=STREAMS_OF_A_CALLER))
         inside = clock, workspace, shelf, outside, letters
-        yield House(app, rooms, store, archive, feed, *inside, wrong)
+        yield House(app, services, store, archive, feed, *inside, wrong)
 
 
 @contextlib.asynccontextmanager

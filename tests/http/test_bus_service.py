@@ -36,7 +36,7 @@ SECRET = os.urandom(8).hex()
 @pytest.fixture
 async def caller(nats_server: EmbeddedNats, link: NatsLink, house: House) -> AsyncIterator[Client]:
     """A client on the bus while the service runs."""
-    service = await serve_on_bus(link, house.rooms)
+    service = await serve_on_bus(link, house.services)
     caller = await nats.connect(nats_server.url)
     yield caller
     await caller.close()
@@ -138,7 +138,7 @@ async def test_over_the_bus_it_is_whom_nats_names_and_no_header_of_the_callers(
     forged = {INFO: json.dumps({"acc": "ROOT", "user": "root"})}
     async with server_with(tmp_path, unused_port, {"accounts": accounts}) as address:
         link = await connect(NatsSettings(urls=(f"nats://agent:{SECRET}@{address}",)))
-        await serve_on_bus(link, house.rooms)
+        await serve_on_bus(link, house.services)
         found = {}
         for user in ("ann", "ben", "agent"):
             caller = await nats.connect(f"nats://{user}:{SECRET}@{address}")

@@ -53,9 +53,9 @@ async def test_an_operation_that_is_added_in_one_place_is_everywhere(
     house: House, link: NatsLink, nats_server: EmbeddedNats
 ) -> None:
     settings = AgentSettings(http=ApiSettings(tokens=(known_token("admin"), known_token("reader"))))
-    rooms, at, body = (*house.rooms, Greeter()), {"run_id": run_id(1)}, {"name": "ann"}
-    service = await serve_on_bus(link, rooms, TABLE)
-    async with serving(create_app(rooms, settings, slots=StreamSlots(), operations=TABLE)) as port:
+    services, at, body = (*house.services, Greeter()), {"run_id": run_id(1)}, {"name": "ann"}
+    service = await serve_on_bus(link, services, TABLE)
+    async with serving(create_app(services, settings, slots=StreamSlots(), operations=TABLE)) as port:
         url = f"http://127.0.0.1:{port}"
         async with AsyncClient(url, token=secret("admin")) as client, AsyncClient(nats_server.url) as on_bus:
             assert await client.ask(GREET, at, body) == {"said": f"ann of http greets {run_id(1)}"}
@@ -79,4 +79,4 @@ async def test_an_operation_that_is_added_in_one_place_is_everywhere(
 
 def test_an_operation_that_nothing_serves_is_told_at_the_start(house: House) -> None:
     with pytest.raises(LookupError, match="greet"):
-        create_app(house.rooms, AgentSettings(), slots=StreamSlots(), operations=TABLE)
+        create_app(house.services, AgentSettings(), slots=StreamSlots(), operations=TABLE)

@@ -58,7 +58,7 @@ async def test_a_fault_of_ours_says_nothing_of_itself(house: House, tmp_path: Pa
         raise RuntimeError(f"secret at {tmp_path}")
 
     settings = AgentSettings()
-    app = create_app((serving(broken), *house.rooms), settings, slots=StreamSlots())
+    app = create_app((serving(broken), *house.services), settings, slots=StreamSlots())
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
     async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
         answer = await client.get("/readyz")

@@ -17,7 +17,7 @@ from tests.sim.courses import COURSES
 from tests.sim.deaths import Deaths
 from tests.sim.invariants import FORGED, SECRET
 from tests.sim.machines.seams import Frame
-from tests.sim.servers.jetstream import head_of, headers_of
+from tests.sim.servers.streams import head_of, headers_of
 from tests.sim.world import World
 
 Json = dict[str, Any]

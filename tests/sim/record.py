@@ -6,8 +6,8 @@ from typing import Any
 
 from schemas import subjects
 from tests.sim.servers.ductile import Job
-from tests.sim.servers.jetstream import Kept, headers_of
 from tests.sim.servers.model import Prompt
+from tests.sim.servers.streams import StoredMessage, headers_of
 
 Json = dict[str, Any]
 AGAIN = "again "
@@ -42,7 +42,7 @@ class Record:
     lossless: bool = True
     """True if the bus lost nothing: acceptance and progress may otherwise be lost for good."""
 
-    def stored(self, kept: Kept) -> Message | None:
+    def stored(self, kept: StoredMessage) -> Message | None:
         """Returns None for a lease or a repetition by others."""
         told_as = headers_of(kept.head).get("Nats-Msg-Id", "")
         if kept.subject.startswith("$") or told_as.startswith(AGAIN):

@@ -20,9 +20,9 @@ from tests.sim.model_policy import thinks
 from tests.sim.record import AGAIN, Message, Record
 from tests.sim.servers.callers import RECEIVER, Callers, Post, Receiver
 from tests.sim.servers.ductile import Ductile
-from tests.sim.servers.jetstream import Kept, head_of, headers_of
 from tests.sim.servers.model import ModelServer
 from tests.sim.servers.nats_server import NatsServer, Subscription
+from tests.sim.servers.streams import StoredMessage, head_of, headers_of
 from tests.sim.services import Services, configurations
 
 T = TypeVar("T")
@@ -72,7 +72,7 @@ class World:
         )
         self.receiver = Receiver(on_told=self._told)
         self.network.serve(RECEIVER, self.receiver.server)
-        self._kept: list[Kept] = []
+        self._kept: list[StoredMessage] = []
         self._deeds_left = 0
         self._backup: tuple[datetime, dict[str, dict[str, bytes]]] | None = None
         self._begin()
@@ -215,7 +215,7 @@ class World:
         self.model.on_paid = self._judged(self.record.paid, self.invariants.paid)
         self.model.on_lost = self._reply_lost
 
-    def _stored(self, kept: Kept) -> None:
+    def _stored(self, kept: StoredMessage) -> None:
         self._news = True
         if message := self.record.stored(kept):
             self._kept.append(kept)

@@ -6,20 +6,24 @@ Its faults (see `Faults`) are those of a real one. It uses the world's clock.
 import base64
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
-from functools import lru_cache
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-from groundwork.nats import publishing
 from tests.sim.machines.time import Scheduler
+from tests.sim.servers.streams import (
+    HEAD,
+    NS,
+    REDELIVERED_AGAIN_S,
+    Consumer,
+    Pull,
+    StoredMessage,
+    Stream,
+    head_of,
+    headers_of,
+    matches,
+)
 
-matches = lru_cache(maxsize=1 << 16)(publishing.subject_matches)
-
-HEAD, END = b"NATS/1.0\r\n", b"\r\n"
-NS = 1e9
 FULL, WRONG_LAST, NO_STREAM, NO_CONSUMER, NO_MESSAGE = 10077, 10071, 10059, 10014, 10037
-REDELIVERED_AGAIN_S = 0.01
 
 Json = dict[str, Any]
 
@@ -45,169 +49,17 @@ class Faults:
     full: frozenset[str] = frozenset()
 
 
-def headers_of(head: bytes) -> dict[str, str]:
-    lines = head.decode().split("\r\n")[1:]
-    return dict(line.split(": ", 1) for line in lines if ": " in line)
-
-
-def head_of(headers: dict[str, str]) -> bytes:
-    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-    return HEAD + lines.encode() + END if headers else b""
-
-
-@dataclass(slots=True)
-class Kept:
-    seq: int
-    subject: str
-    body: bytes
-    head: bytes
-    at: float
-    time: datetime
-
-
 class Refusal(Exception):
     def __init__(self, code: int, description: str, status: int = 400) -> None:
         super().__init__(description)
         self.error = {"code": status, "err_code": code, "description": description}
 
 
-@dataclass(eq=False)
-class Stream:
-    name: str
-    config: Json
-    created: str
-    first: int = 1
-    last: int = 0
-    kept: dict[int, Kept] = field(default_factory=dict)
-    ids: dict[str, int] = field(default_factory=dict)
-    newest: dict[str, int] = field(default_factory=dict)
-    consumers: dict[str, "Consumer"] = field(default_factory=dict)
-
-    def takes(self, subject: str) -> bool:
-        return any(matches(pattern, subject) for pattern in self.config.get("subjects", ()))
-
-    def newest_of(self, pattern: str) -> Kept | None:
-        if "*" not in pattern and ">" not in pattern:
-            seq = self.newest.get(pattern, 0)
-            return self.kept.get(seq)
-        found = (seq for subject, seq in self.newest.items() if matches(pattern, subject) and seq in self.kept)
-        return self.kept.get(max(found, default=0))
-
-    def remove(self, seq: int) -> None:
-        self.kept.pop(seq, None)
-        while self.first <= self.last and self.first not in self.kept:
-            self.first += 1
-
-    def purge(self, pattern: str, below: int | None) -> int:
-        gone = [
-            seq
-            for seq, one in self.kept.items()
-            if (not pattern or matches(pattern, one.subject)) and (below is None or seq < below)
-        ]
-        for seq in gone:
-            self.remove(seq)
-        return len(gone)
-
-    def forget(self, number: int) -> None:
-        """Loses the newest, unsynced messages: their numbers are reused."""
-        for seq in range(self.last, max(self.last - number, 0), -1):
-            self.kept.pop(seq, None)
-            self.last = seq - 1
-        self.first = min(self.first, self.last + 1)
-        self.ids = {name: seq for name, seq in self.ids.items() if seq <= self.last}
-        self.newest = {}
-        for one in self.kept.values():
-            self.newest[one.subject] = max(self.newest.get(one.subject, 0), one.seq)
-        for consumer in self.consumers.values():
-            consumer.cursor = min(consumer.cursor, self.last)
-            consumer.pending = {seq: due for seq, due in consumer.pending.items() if seq <= self.last}
-
-    def state(self) -> Json:
-        size = sum(len(one.body) + len(one.head) for one in self.kept.values())
-        return {
-            "messages": len(self.kept),
-            "bytes": size,
-            "first_seq": self.first,
-            "last_seq": self.last,
-            "num_subjects": len(self.newest),
-            "consumer_count": len(self.consumers),
-            "first_ts": self.created,
-            "last_ts": self.created,
-        }
-
-
-@dataclass(slots=True)
-class Pull:
-    reply: str
-    left: int
-    until: float
-
-
-@dataclass(eq=False)
-class Consumer:
-    stream: Stream
-    name: str
-    config: Json
-    created: str
-    cursor: int = 0
-    delivered: int = 0
-    pending: dict[int, float] = field(default_factory=dict)
-    """Time of redelivery by sequence."""
-    times: dict[int, int] = field(default_factory=dict)
-    pulls: list[Pull] = field(default_factory=list)
-    later: list[int] = field(default_factory=list)
-    """Sequences that were skipped for now."""
-
-    @property
-    def ack_wait(self) -> float:
-        return float(self.config.get("ack_wait", 30 * NS)) / NS
-
-    @property
-    def acknowledges(self) -> bool:
-        return bool(self.config.get("ack_policy", "explicit") != "none")
-
-    def wants(self, subject: str) -> bool:
-        one = self.config.get("filter_subject")
-        filters = [one] if one else self.config.get("filter_subjects") or []
-        return not filters or any(matches(pattern, subject) for pattern in filters)
-
-    def next(self, now: float) -> int | None:
-        due = [seq for seq, at in self.pending.items() if at <= now and seq in self.stream.kept]
-        if due:
-            return min(due)
-        if len(self.pending) >= self.config.get("max_ack_pending", 1000) and self.acknowledges:
-            return None
-        if self.later:
-            return self.later.pop(0)
-        while self.cursor < self.stream.last:
-            self.cursor += 1
-            kept = self.stream.kept.get(self.cursor)
-            if kept and self.wants(kept.subject):
-                return self.cursor
-        return None
-
-    def info(self) -> Json:
-        behind = sum(1 for seq, one in self.stream.kept.items() if seq > self.cursor and self.wants(one.subject))
-        return {
-            "stream_name": self.stream.name,
-            "name": self.name,
-            "created": self.created,
-            "config": self.config,
-            "delivered": {"consumer_seq": self.delivered, "stream_seq": self.cursor},
-            "ack_floor": {"consumer_seq": 0, "stream_seq": min(self.pending, default=self.cursor + 1) - 1},
-            "num_ack_pending": len(self.pending),
-            "num_redelivered": sum(1 for times in self.times.values() if times > 1),
-            "num_waiting": len(self.pulls),
-            "num_pending": behind + len(self.later),
-            "push_bound": bool(self.config.get("deliver_subject")),
-        }
-
-
 class JetStream:
     def __init__(self, scheduler: Scheduler, hand_out: HandOut, is_heard: Callable[[str], bool]) -> None:
         self.streams: dict[str, Stream] = {}
         self.faults = Faults()
-        self.on_stored: Callable[[Kept], None] = lambda _: None
+        self.on_stored: Callable[[StoredMessage], None] = lambda _: None
         self.redelivered = self.passed_over = 0
         """Messages delivered more than once, and messages delivered after later ones."""
         self._scheduler = scheduler
@@ -280,7 +132,7 @@ class JetStream:
             raise Refusal(FULL, "maximum bytes exceeded", 503)
         self._check_expected(stream, subject, headers)
         stream.last += 1
-        kept = Kept(stream.last, subject, body, head, self._scheduler.now, self._scheduler.wall())
+        kept = StoredMessage(stream.last, subject, body, head, self._scheduler.now, self._scheduler.wall())
         if headers.get("Nats-Rollup") == "sub":
             stream.purge(subject, None)
         stream.kept[kept.seq] = kept
@@ -303,7 +155,7 @@ class JetStream:
             if int(expected) != (newest.seq if newest else 0):
                 raise Refusal(WRONG_LAST, f"wrong last sequence: {newest.seq if newest else 0}")
 
-    def _republish(self, stream: Stream, kept: Kept, headers: dict[str, str]) -> None:
+    def _republish(self, stream: Stream, kept: StoredMessage, headers: dict[str, str]) -> None:
         rule = stream.config.get("republish") or {}
         source, destination = rule.get("src"), rule.get("dest", "")
         if source and matches(source, kept.subject):
@@ -511,7 +363,7 @@ class JetStream:
             pending = head_of({"Nats-Num-Pending": str(max(0, len(found) - asked["batch"]))})
             self._hand_out(reply, b"", "", b"NATS/1.0 204 EOB\r\n" + pending[len(HEAD) :])
 
-    def _wanted(self, stream: Stream, asked: Json) -> Kept | None:
+    def _wanted(self, stream: Stream, asked: Json) -> StoredMessage | None:
         if by := asked.get("last_by_subj"):
             return stream.newest_of(by)
         if following := asked.get("next_by_subj"):

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from tests.sim.machines.network import Connection
 from tests.sim.machines.seams import Frame, Seams
 from tests.sim.machines.time import Scheduler
-from tests.sim.servers.jetstream import JetStream, matches
+from tests.sim.servers.jetstream import JetStream
+from tests.sim.servers.streams import matches
 
 CRLF = b"\r\n"
 NOBODY = b"NATS/1.0 503\r\n\r\n"

@@ -11,7 +11,7 @@ from schemas import subjects
 from schemas.status import Halt
 from tests.sim.courses import COURSES
 from tests.sim.machines.time import NOON
-from tests.sim.servers.jetstream import head_of
+from tests.sim.servers.streams import head_of
 from tests.sim.world import World
 
 SLOW = replace(COURSES["plain run"], plugins={"append": replace(COURSES["plain run"].plugins["append"], takes_s=1.0)})

@@ -21,7 +21,7 @@ from agent_service.views.journal import made_call, question_of
 from schemas import subjects
 from tests.sim.course import Course, says_nothing
 from tests.sim.courses import COURSES
-from tests.sim.servers.jetstream import head_of
+from tests.sim.servers.streams import head_of
 from tests.sim.world import World
 
 PLAIN = COURSES["plain run"]

@@ -70,7 +70,7 @@ async def restore(
     Raises TryAgain, and Misconfigured for a store with runs, a damaged archive, or a bus that is not set up."""
     loaded = settings.load(config)
     series = Series(place, AGENT)
-    with series.opened(backup) as (name, archive):
+    with series.open(backup) as (name, archive):
         manifest, runs = archive.manifest, ArchivedRuns(archive)
         for file, flaw in archive.flaws():
             raise Misconfigured(f"{archive.path} is damaged: {file} {flaw}. Nothing was restored: use another copy")

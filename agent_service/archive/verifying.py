@@ -29,7 +29,7 @@ from groundwork.service.errors import Misconfigured, TryAgain
 from groundwork.service.program import installed_version
 from groundwork.sqlite.file import microseconds
 
-ROW, STORE, BUS = "row", "store", "bus"
+ROW, BUS = "row", "bus"
 LOOKS = 5
 LOOK_AGAIN_S = 0.5
 AT_ONCE = 500
@@ -62,36 +62,36 @@ class RunCheck:
 
 async def verify(name: str, config: Path | None) -> Report:
     async with open_reader(config) as reader:
-        verdict = await _verified(reader, await reader.named(name))
-    facts = asdict(verdict) | {"config": str(reader.config or "")}
-    return Report(facts, "\n".join(verdict.lines()), ok=not verdict.flaws)
+        check = await _check_run(reader, await reader.named(name))
+    facts = asdict(check) | {"config": str(reader.config or "")}
+    return Report(facts, "\n".join(check.lines()), ok=not check.flaws)
 
 
 async def verify_all(config: Path | None, *, against_bus: bool) -> Report:
     """Raises Misconfigured without a readable store, or keys for the bus, and Failure if that is away."""
     async with open_reader(config) as reader:
-        ends = await _ends(reader) if against_bus else []
-        flaws = [flaw for end in ends if (flaw := await _of_end(reader, end))]
+        ends = await _endings(reader) if against_bus else []
+        flaws = [flaw for end in ends if (flaw := await _ending_flaw(reader, end))]
         runs, before, flawed = 0, None, list[RunCheck]()
         while lines := await reader.store.runs(limit=AT_ONCE, before=before):
-            verdicts = [await _verified(reader, line.run_id) for line in lines]
-            flawed += [verdict for verdict in verdicts if verdict.flaws]
+            checks = [await _check_run(reader, line.run_id) for line in lines]
+            flawed += [check for check in checks if check.flaws]
             runs, before = runs + len(lines), lines[-1].run_id
     facts = {"config": str(reader.config or ""), "runs": runs, "ends": len(ends)}
-    facts |= {"flaws": [asdict(flaw) for flaw in flaws], "flawed": [asdict(verdict) for verdict in flawed]}
+    facts |= {"flaws": [asdict(flaw) for flaw in flaws], "flawed": [asdict(check) for check in flawed]}
     by = f", and end as the {len(ends)} endings on the bus say" if ends else ""
     text = [f"✗ {flaw}" for flaw in flaws] + [f"{line}  ({run.run_id})" for run in flawed for line in run.lines()]
     return Report(facts, "\n".join(text) or f"✓ {runs} runs are as they were written{by}", ok=not text)
 
 
-async def _ends(reader: StoreReader) -> list[SignedEnding]:
+async def _endings(reader: StoreReader) -> list[SignedEnding]:
     if reader.ring is None:
         raise Misconfigured(f"there is no file {reader.settings.keys_path()}, by which endings are proved")
     async with bus_at_hand(reader.settings) as link:
         return await signed_endings(link, reader.ring)
 
 
-async def _of_end(reader: StoreReader, end: SignedEnding) -> Flaw | None:
+async def _ending_flaw(reader: StoreReader, end: SignedEnding) -> Flaw | None:
     entries = await reader.store.entries(end.run_id, after=end.seq - 1, limit=1)
     if (entries and entries[0].hash == end.head) or await reader.store.tombstone(end.run_id):
         return None
@@ -100,40 +100,40 @@ async def _of_end(reader: StoreReader, end: SignedEnding) -> Flaw | None:
     return Flaw(kind="changed" if entries else "missing", place=BUS, text=text)
 
 
-async def _verified(reader: StoreReader, run_id: str) -> RunCheck:
+async def _check_run(reader: StoreReader, run_id: str) -> RunCheck:
     """Looks again for missing files, because an agent at work writes them within a second or two."""
     for look in range(LOOKS):
         await asyncio.sleep(LOOK_AGAIN_S if look else 0)
-        verdict = await _look(reader, run_id)
-        if not verdict.flaws or any(flaw.kind != "missing" for flaw in verdict.flaws):
+        check = await _check_once(reader, run_id)
+        if not check.flaws or any(flaw.kind != "missing" for flaw in check.flaws):
             break
-    return verdict
+    return check
 
 
-async def _look(reader: StoreReader, run_id: str) -> RunCheck:
-    flaws, entries = await journal_of(reader, run_id)
-    verdict = RunCheck(run_id=run_id, entries=len(entries), flaws=flaws)
+async def _check_once(reader: StoreReader, run_id: str) -> RunCheck:
+    flaws, entries = await checked_journal(reader, run_id)
+    check = RunCheck(run_id=run_id, entries=len(entries), flaws=flaws)
     if flaws:
-        return verdict
+        return check
     are_gone = bool(await reader.store.artifacts_gone(run_id))
     named = {} if are_gone else artifacts_of(entries)
     folder = await asyncio.to_thread(reader.workspace.files, run_id)
     on_bus = [path for path, one in named.items() if folder is None or one.sha256 is None]
     stored = await _stored(reader, run_id, on_bus) if on_bus else {}
-    verdict.artifacts = len(named)
+    check.artifacts = len(named)
     if folder is None:
-        verdict.unchecked = on_bus if stored is None else []
-        verdict.flaws = [] if stored is None else list(_on_the_bus_alone(named, stored))
-        return verdict
-    verdict.unchecked = [path for path in on_bus if path not in (stored or {})]
-    verdict.pages = len({file.path for file in folder.files} & set(FILES))
+        check.unchecked = on_bus if stored is None else []
+        check.flaws = [] if stored is None else list(_flaws_on_bus(named, stored))
+        return check
+    check.unchecked = [path for path in on_bus if path not in (stored or {})]
+    check.pages = len({file.path for file in folder.files} & set(FILES))
     for flaw in await asyncio.to_thread(lambda: flaws_of(entries, reader.workspace, run_id, stored=stored)):
         if not (are_gone and flaw.kind == "missing" and is_artifact_path(flaw.place)):
-            (verdict.behind if flaw.kind == "behind" else verdict.flaws).append(flaw)
-    return verdict
+            (check.behind if flaw.kind == "behind" else check.flaws).append(flaw)
+    return check
 
 
-async def journal_of(reader: StoreReader, run_id: str) -> tuple[list[Flaw], list[Entry]]:
+async def checked_journal(reader: StoreReader, run_id: str) -> tuple[list[Flaw], list[Entry]]:
     """Returns flaws of the entries, or else of the run's row; and the entries."""
     try:
         async with reader.snapshot():
@@ -155,10 +155,11 @@ async def journal_of(reader: StoreReader, run_id: str) -> tuple[list[Flaw], list
         return [changed(JOURNAL, flaw)], entries
     state = replayed_state(entries)
     due_at = microseconds(state.due_at) if state.due_at else None
-    given_row = state.version, state.status.value, due_at, str(state.summary), state.brief.goal
-    told = {part.name: (getattr(run.state, part.name), getattr(state, part.name)) for part in fields(state)}
-    told |= dict(zip(("version", "status", "due_at", "summary", "goal"), zip(row, given_row, strict=True), strict=True))
-    differing = [name for name, (found, given) in told.items() if found != given]
+    columns = "version", "status", "due_at", "summary", "goal"
+    expected = state.version, state.status.value, due_at, str(state.summary), state.brief.goal
+    pairs = {part.name: (getattr(run.state, part.name), getattr(state, part.name)) for part in fields(state)}
+    pairs |= dict(zip(columns, zip(row, expected, strict=True), strict=True))
+    differing = [name for name, (found, given) in pairs.items() if found != given]
     return [changed(ROW, f"its {name} is not what its journal gives") for name in differing], entries
 
 
@@ -170,7 +171,7 @@ async def _stored(reader: StoreReader, run_id: str, paths: Iterable[str]) -> dic
     return None
 
 
-def _on_the_bus_alone(named: Mapping[str, NamedArtifact], stored: Mapping[str, str]) -> Iterator[Flaw]:
+def _flaws_on_bus(named: Mapping[str, NamedArtifact], stored: Mapping[str, str]) -> Iterator[Flaw]:
     for path, artifact in named.items():
         held = stored.get(path)
         if not held or held != (artifact.sha256 or held):
@@ -180,7 +181,7 @@ def _on_the_bus_alone(named: Mapping[str, NamedArtifact], stored: Mapping[str, s
 
 def verify_file(path: Path, key: str | None = None) -> Report:
     """`key`: the public half of the key that must have signed it. Raises Misconfigured for what is no such file."""
-    with Archive.opened(path) as archive:
+    with Archive.open(path) as archive:
         flaws, by, manifest = check_archive(archive, key=key), archive.signature, archive.manifest
         runs = () if flaws else ArchivedRuns(archive).all
     facts: dict[str, Any] = {"file": str(path), "at": f"{manifest.at:%Y-%m-%dT%H:%M:%SZ}", "program": manifest.program}
@@ -195,7 +196,7 @@ def verify_file(path: Path, key: str | None = None) -> Report:
         ]
         text = [*text[:SHOWN], *([f"  and {len(runs) - SHOWN} more runs"] if len(runs) > SHOWN else [])]
         left = {f"{run.run_id}/{name}": why for run in runs for name, why in run.left_out.items()}
-        text = [*_of_manifest(path, manifest), *text]
+        text = [*_manifest_lines(path, manifest), *text]
         text += [f"! without {name}: {why}" for name, why in (manifest.left_out | left).items()]
         if not by:
             text.append("! it is not signed: anyone who had it may have changed it")
@@ -209,7 +210,7 @@ def verify_file(path: Path, key: str | None = None) -> Report:
     return Report(facts | {"flaws": [asdict(flaw) for flaw in flaws]}, "\n".join(text), ok=not flaws)
 
 
-def _of_manifest(path: Path, manifest: ArchiveManifest) -> Iterator[str]:
+def _manifest_lines(path: Path, manifest: ArchiveManifest) -> Iterator[str]:
     made = f"made {manifest.at:%Y-%m-%d %H:%M:%S} UTC by version {manifest.program}"
     yield f"✓ {path} is as it was written; {made}"
     if manifest.program != installed_version():

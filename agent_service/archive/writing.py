@@ -28,7 +28,7 @@ from agent_service.archive.contents import (
     write_side_records,
 )
 from agent_service.archive.transfer import flaw_of, side_records, stored_runs
-from agent_service.archive.verifying import journal_of as stored_journal
+from agent_service.archive.verifying import checked_journal
 from agent_service.bus.buckets import FOLDER
 from agent_service.core.waiting import Status
 from agent_service.history.results import NamedArtifact
@@ -38,7 +38,7 @@ from agent_service.store.moving import leaving
 from agent_service.store.opening import log_of_runs
 from agent_service.views.pages import pages_of
 from agent_service.views.workspace.files import MAX_BYTES
-from groundwork.archive.format import Archive, ArchiveWriter, writing
+from groundwork.archive.format import Archive, ArchiveWriter, open_writer
 from groundwork.archive.series import KEYS, SUFFIX, Series
 from groundwork.service.errors import Exit, Failure, Misconfigured, NotDone
 from groundwork.service.store_folder import ID_FILE, known_id
@@ -88,22 +88,22 @@ async def backup(config: Path | None, place: str, *, with_keys: bool = False, ke
         if reader.ring is None:
             path = reader.settings.keys_path()
             raise Misconfigured(f"there is no file {path}: start the agent once, which makes its keys")
-        with series.writing(reader.ring, at) as (file, archive):
+        with series.new_archive(reader.ring, at) as (file, archive):
             name = series.name_of(file, at)
-            made = ArchiveReport(what=name, file=str(file), backup=name)
-            runs, artifacts = await _add_runs(reader, archive, made)
-            await _add_ledger(reader.config, archive, made, with_keys=with_keys)
-            await _add_artifacts(reader, archive, before, made)
-            _add_folder(reader.settings, archive, made, with_keys=with_keys)
+            report = ArchiveReport(what=name, file=str(file), backup=name)
+            runs, artifacts = await _add_runs(reader, archive, report)
+            await _add_ledger(reader.config, archive, report, with_keys=with_keys)
+            await _add_artifacts(reader, archive, before, report)
+            _add_folder(reader.settings, archive, report, with_keys=with_keys)
             for number, run in enumerate(runs):
                 paths = [path for path in artifacts.get(run.run_id, ()) if f"{run.run_id}/{path}" not in archive.files]
                 runs[number] = run.model_copy(update={"left_out": dict.fromkeys(paths, NOWHERE)})
             write_runs(archive, runs)
-            archive.fields |= {"at": at, "about": made.counts, "left_out": made.left_out}
-        made.size = archive.size
+            archive.fields |= {"at": at, "about": report.counts, "left_out": report.left_out}
+        report.size = archive.size
     if keep:
         series.keep_only(keep)
-    return made.outcome()
+    return report.outcome()
 
 
 async def export_all(config: Path | None, place: Path) -> Report:
@@ -115,36 +115,37 @@ async def export_all(config: Path | None, place: Path) -> Report:
         leaving(loaded.store, log_of_runs(link) if loaded.shared else None),
         open_reader(config) as reader,
     ):
-        made = ArchiveReport(what="every run", file=str(file_in(place, AGENT)))
-        with writing(Path(made.file), reader.ring) as archive:
-            runs, _ = await _add_runs(reader, archive, made)
-            _add_folder(loaded, archive, made, with_keys=False)
+        report = ArchiveReport(what="every run", file=str(file_in(place, AGENT)))
+        with open_writer(Path(report.file), reader.ring) as archive:
+            runs, _ = await _add_runs(reader, archive, report)
+            _add_folder(loaded, archive, report, with_keys=False)
             write_runs(archive, runs)
-            archive.fields |= {"at": datetime.now(UTC), "moved": True, "left_out": made.left_out}
-    then = f"No agent begins on their store now: name the new one, then run `agentic restore {made.file}`"
-    return made.outcome(then)
+            archive.fields |= {"at": datetime.now(UTC), "moved": True, "left_out": report.left_out}
+    then = f"No agent begins on their store now: name the new one, then run `agentic restore {report.file}`"
+    return report.outcome(then)
 
 
 async def export(config: Path | None, name: str, place: Path | None = None) -> Report:
     """Raises NotDone for an unknown or tampered run, and Misconfigured for a file that exists."""
     async with open_reader(config) as reader:
         run_id = await reader.named(name)
-        made, runs, wanted = ArchiveReport(what=run_id, file=str(file_in(place, run_id))), list[ArchivedRun](), [run_id]
-        with writing(Path(made.file), reader.ring) as archive:
+        report = ArchiveReport(what=run_id, file=str(file_in(place, run_id)))
+        runs, wanted = list[ArchivedRun](), [run_id]
+        with open_writer(Path(report.file), reader.ring) as archive:
             for one in wanted:
                 run, children = await _add_export(reader, one, archive)
                 runs.append(run)
                 wanted += [child for child in children if child not in wanted]
             write_runs(archive, runs)
             archive.fields["at"] = datetime.now(UTC)
-    made.size, made.about["agent"] = archive.size, {"runs": len(runs), "files": len(archive.files)}
-    made.runs = {run.run_id: run.status.value for run in runs}
-    made.left_out = {f"{run.run_id}/{path}": why for run in runs for path, why in run.left_out.items()}
-    return made.outcome("" if reader.ring else "! it is not signed, for the file with the agent's keys is not there")
+    report.size, report.about["agent"] = archive.size, {"runs": len(runs), "files": len(archive.files)}
+    report.runs = {run.run_id: run.status.value for run in runs}
+    report.left_out = {f"{run.run_id}/{path}": why for run in runs for path, why in run.left_out.items()}
+    return report.outcome("" if reader.ring else "! it is not signed, for the file with the agent's keys is not there")
 
 
 async def _add_runs(
-    reader: StoreReader, archive: ArchiveWriter, made: ArchiveReport
+    reader: StoreReader, archive: ArchiveWriter, report: ArchiveReport
 ) -> tuple[list[ArchivedRun], Mapping[str, Sequence[str]]]:
     """Returns the runs, and the paths of their artifacts by run."""
     base, runs = archive.base, list[ArchivedRun]()
@@ -158,18 +159,18 @@ async def _add_runs(
             else:
                 entries = await reader.store.entries(run.run_id)
                 if flaw := flaw_of(run, entries):
-                    made.left_out[run.run_id] = f"it is not as its agent left it: {flaw}"
+                    report.left_out[run.run_id] = f"it is not as its agent left it: {flaw}"
                     continue
                 archive.add(name, journal_of(entries))
             runs.append(run)
         write_side_records(archive, await side_records(reader.store))
-    made.about["agent"] = {"runs": len(runs), "of them under way": sum(run.status in OPEN for run in runs)}
+    report.about["agent"] = {"runs": len(runs), "of them under way": sum(run.status in OPEN for run in runs)}
     return runs, artifacts
 
 
 async def _add_export(reader: StoreReader, run_id: str, archive: ArchiveWriter) -> tuple[ArchivedRun, Sequence[str]]:
     """Returns the run, and those of its children that the store has."""
-    flaws, entries = await stored_journal(reader, run_id)
+    flaws, entries = await checked_journal(reader, run_id)
     if flaws:
         text = f"{run_id} is not as its agent left it ({flaws[0]}), so nothing was exported"
         raise NotDone(f"{text}: see `agentic verify {run_id}`", Exit.FAILED)
@@ -203,31 +204,31 @@ async def _content(reader: StoreReader, run_id: str, artifact: NamedArtifact) ->
     return content if artifact.is_brought_by(content) else "what the bucket has is not what its tool made"
 
 
-async def _add_ledger(config: Path | None, archive: ArchiveWriter, made: ArchiveReport, *, with_keys: bool) -> None:
-    with TemporaryDirectory(dir=Path(made.file).parent, prefix="ledger-") as beside:
+async def _add_ledger(config: Path | None, archive: ArchiveWriter, report: ArchiveReport, *, with_keys: bool) -> None:
+    with TemporaryDirectory(dir=Path(report.file).parent, prefix="ledger-") as beside:
         file = f"{beside}/{GATEWAY}{SUFFIX}"
-        told = await run_gateway("backup", file, "--json", *(["--with-keys"] if with_keys else []), config=config)
-        if told["left_out"]:
-            made.left_out[GATEWAY] = told["left_out"]
+        answer = await run_gateway("backup", file, "--json", *(["--with-keys"] if with_keys else []), config=config)
+        if answer["left_out"]:
+            report.left_out[GATEWAY] = answer["left_out"]
             return
-        with Archive.opened(Path(file)) as ledger:
+        with Archive.open(Path(file)) as ledger:
             archive.include(GATEWAY, ledger)
-    made.about[GATEWAY] = told["about"]
-    made.keys += told["keys"]
+    report.about[GATEWAY] = answer["about"]
+    report.keys += answer["keys"]
 
 
 async def run_gateway(*arguments: str, config: Path | None) -> dict[str, Any]:
     command = (sys.executable, "-m", "ductile_gateway", *arguments, *(("--config", str(config)) if config else ()))
-    called = await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
-    out, complaint = await called.communicate()
-    if called.returncode:
-        raise Misconfigured(complaint.decode(errors="replace").strip() or f"the gateway's {arguments[0]} ended")
+    process = await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
+    out, stderr = await process.communicate()
+    if process.returncode:
+        raise Misconfigured(stderr.decode(errors="replace").strip() or f"the gateway's {arguments[0]} ended")
     answer: dict[str, Any] = json.loads(out)
     return answer
 
 
 async def _add_artifacts(
-    reader: StoreReader, archive: ArchiveWriter, previous: Path | None, made: ArchiveReport
+    reader: StoreReader, archive: ArchiveWriter, previous: Path | None, report: ArchiveReport
 ) -> None:
     """Copies those of the previous backup while the bus is away."""
     try:
@@ -238,17 +239,17 @@ async def _add_artifacts(
             elif (content := await reader.artifact(run_id, f"{FOLDER}{name}")) is not None:
                 archive.add(f"{run_id}/{FOLDER}{name}", content)
     except Failure as error:
-        made.left_out[ARTIFACTS] = str(error)
+        report.left_out[ARTIFACTS] = str(error)
         if previous:
-            with Archive.opened(previous) as older:
+            with Archive.open(previous) as older:
                 for name in (name for name in older.manifest.files if f"/{FOLDER}" in name):
                     archive.copy(name, older)
-            made.left_out[ARTIFACTS] += f". Those of {previous.name} are in it"
+            report.left_out[ARTIFACTS] += f". Those of {previous.name} are in it"
     else:
-        made.about[ARTIFACTS] = {"artifacts": sum(f"/{FOLDER}" in name for name in archive.files)}
+        report.about[ARTIFACTS] = {"artifacts": sum(f"/{FOLDER}" in name for name in archive.files)}
 
 
-def _add_folder(loaded: AgentSettings, archive: ArchiveWriter, made: ArchiveReport, *, with_keys: bool) -> None:
+def _add_folder(loaded: AgentSettings, archive: ArchiveWriter, report: ArchiveReport, *, with_keys: bool) -> None:
     archive.fields["store"] = known_id(loaded.store)
     for name in STORE_FILES:
         if (loaded.store / name).exists():
@@ -256,7 +257,7 @@ def _add_folder(loaded: AgentSettings, archive: ArchiveWriter, made: ArchiveRepo
     if with_keys:
         archive.add(KEYS, loaded.keys_path().read_bytes())
     else:
-        made.keys.insert(0, str(loaded.keys_path()))
+        report.keys.insert(0, str(loaded.keys_path()))
 
 
 def file_in(place: Path | None, run_id: str) -> Path:

@@ -20,8 +20,8 @@ _NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 
 
 @cache
-def load_queries(file: str = "queries.sql") -> dict[str, str]:
-    text = (files(__package__) / file).read_text(encoding="utf-8")
+def load_queries() -> dict[str, str]:
+    text = (files(__package__) / "queries.sql").read_text(encoding="utf-8")
     _, *parts = _NAME.split(text)
     return {name: sql.strip() for name, sql in zip(parts[::2], parts[1::2], strict=True)}
 

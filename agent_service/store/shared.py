@@ -82,8 +82,8 @@ class SharedStore(RunStore):
 
     async def accept(self, commit: Commit, digest: str) -> str:
         run_id, wake_id = commit.entry.run_id, commit.state.wake_id
-        for known, of in self.database.look_up(self._sql["wake"], (wake_id,)):
-            return same_wake(wake_id, known, same=of == digest)
+        for known, known_digest in self.database.look_up(self._sql["wake"], (wake_id,)):
+            return same_wake(wake_id, known, same=known_digest == digest)
         await self._require_lease()
         if self.version(run_id):
             raise version_moved(commit.entry)

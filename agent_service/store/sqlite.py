@@ -122,7 +122,7 @@ class RunStore(RunIndex):
 
     async def artifacts(self) -> dict[str, Sequence[str]]:
         """Paths of the artifacts that are kept, by run."""
-        return {of: json.loads(paths) for of, paths in await self.database.read(self._sql["artifacts"])}
+        return {run_id: json.loads(paths) for run_id, paths in await self.database.read(self._sql["artifacts"])}
 
     async def commit(self, commit: Commit) -> None:
         """Raises VersionMoved when another entry has its place, TryAgain, and Damaged for a run in quarantine."""

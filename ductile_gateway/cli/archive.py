@@ -108,7 +108,7 @@ async def _left(rows: Rows) -> AsyncIterator[None]:
 
 def _backed_up(settings: GatewaySettings, ledger: Path, place: str, *, with_keys: bool, leave: bool) -> dict[str, Any]:
     at, folder, series = datetime.now(UTC), ledger.parent, Series(place, GATEWAY)
-    with series.writing(KeyRing.open(settings.keys_path()), at) as (file, archive), snapshot(ledger, file) as copy:
+    with series.new_archive(KeyRing.open(settings.keys_path()), at) as (file, archive), snapshot(ledger, file) as copy:
         with closing(sqlite3.connect(copy)) as connection, connection:
             if settings.shared:
                 connection.execute(_WITHOUT_OWNERS)
@@ -137,7 +137,7 @@ async def restore(
     """`backup`: its name, or the newest. `moved`: nothing has happened since. `new_keys`: the old ones are lost. Raises
     TryAgain, and Misconfigured for an existing ledger, a running gateway or a backup without valid signature."""
     series = Series(place, GATEWAY)
-    with series.opened(backup) as (name, opened):
+    with series.open(backup) as (name, opened):
         archive = opened.nested(GATEWAY) or opened
         series.ring_for(settings.keys_path(), archive, new_keys=new_keys)
         with stopped_store(settings.private_folder()):

@@ -70,7 +70,7 @@ class Signature(_Document):
     signature: str
 
 
-Places = Mapping[str, tuple[zipfile.ZipFile, str]]
+Locations = Mapping[str, tuple[zipfile.ZipFile, str]]
 
 
 class Archive:
@@ -83,12 +83,12 @@ class Archive:
         if self.manifest.format > FORMAT:
             raise Misconfigured(f"{path} was made by a newer version of the program: use that one")
         self.signature = self.decoded(Signature, SIGNATURE, signed) if signed is not None else None
-        self._places: Places = {}
+        self._locations: Locations = {}
         self._names = Counter[str]()
 
     @classmethod
     @contextmanager
-    def opened(cls, path: Path, *, is_base: bool = False) -> Iterator["Archive"]:
+    def open(cls, path: Path, *, is_base: bool = False) -> Iterator["Archive"]:
         if not path.is_file():
             whose = "on which others rest: put it back beside them" if is_base else "name the file, or its folder"
             raise Misconfigured(f"there is no archive {path}: {whose}")
@@ -104,10 +104,10 @@ class Archive:
                 raise Misconfigured(f"{path} is not an archive, or it is damaged: there is no {MANIFEST} in it")
             archive = cls(path, manifest, _content(opened, SIGNATURE))
             there = {digest: (opened, name) for name, digest in archive.manifest.files.items() if name in names}
-            archive._names, archive._places = names, there
+            archive._names, archive._locations = names, there
             if archive.manifest.base and not is_base:
-                base = stack.enter_context(cls.opened(path.with_name(archive.manifest.base), is_base=True))
-                archive._places = {**base._places, **there}
+                base = stack.enter_context(cls.open(path.with_name(archive.manifest.base), is_base=True))
+                archive._locations = {**base._locations, **there}
             yield archive
 
     def nested(self, folder: str) -> "Archive | None":
@@ -116,13 +116,13 @@ class Archive:
         if manifest not in self.manifest.files:
             return None
         found = Archive(self.path, self.read(manifest), self.read(signed) if signed in self.manifest.files else None)
-        found._places = self._places
+        found._locations = self._locations
         return found
 
     def read(self, name: str) -> bytes:
         if name not in self.manifest.files:
             raise Misconfigured(f"{self.path} has no {name}: it is another kind of archive")
-        if (content := self._found(self.manifest.files[name])) is None:
+        if (content := self._content(self.manifest.files[name])) is None:
             raise Misconfigured(f"{self.path} is damaged: {name} was changed. Use another copy")
         return content
 
@@ -137,11 +137,11 @@ class Archive:
             elif name not in self.manifest.files and name not in (MANIFEST, SIGNATURE):
                 yield name, "is not a file of this archive"
         for name, digest in self.manifest.files.items():
-            if self._found(digest) is None:
+            if self._content(digest) is None:
                 yield name, "is not what was written: its hash differs" if name in self._names else "is not there"
 
-    def _found(self, digest: str) -> bytes | None:
-        place = self._places.get(digest)
+    def _content(self, digest: str) -> bytes | None:
+        place = self._locations.get(digest)
         content = _content(*place) if place else None
         return content if content is not None and hashlib.sha256(content).hexdigest() == digest else None
 
@@ -227,7 +227,7 @@ class ArchiveWriter:
 
 
 @contextmanager
-def writing(path: Path, ring: KeyRing | None, base: Archive | None = None) -> Iterator[ArchiveWriter]:
+def open_writer(path: Path, ring: KeyRing | None, base: Archive | None = None) -> Iterator[ArchiveWriter]:
     """Makes the archive, for this user alone: complete or not at all. Without a ring it is not signed. Raises
     Misconfigured, and TryAgain on a full disk."""
     if path.exists():

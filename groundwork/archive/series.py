@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from itertools import chain, count
 from pathlib import Path
 
-from groundwork.archive.format import Archive, ArchiveWriter, writing
+from groundwork.archive.format import Archive, ArchiveWriter, open_writer
 from groundwork.service import store_folder
 from groundwork.service.errors import Misconfigured
 from groundwork.service.keys import KeyRing
@@ -44,27 +44,27 @@ class Series:
         self._service = service
 
     @contextmanager
-    def writing(self, ring: KeyRing, at: datetime) -> Iterator[tuple[Path, ArchiveWriter]]:
+    def new_archive(self, ring: KeyRing, at: datetime) -> Iterator[tuple[Path, ArchiveWriter]]:
         """Makes a new backup. Raises Misconfigured, also while another process writes there, and TryAgain."""
         if not self._is_folder:
-            with writing(self._path, ring) as writer:
+            with open_writer(self._path, ring) as writer:
                 yield self._path, writer
             return
         if self._path.parent.is_dir():
             self._path.mkdir(mode=0o700, exist_ok=True)
         with ExitStack() as opened:
-            opened.enter_context(_alone(self._path))
-            path = self._fresh(at)
-            writer = opened.enter_context(writing(path, ring, self._base(ring, opened)))
+            opened.enter_context(_locked(self._path))
+            path = self._unused_path(at)
+            writer = opened.enter_context(open_writer(path, ring, self._base(ring, opened)))
             yield path, writer
 
     @contextmanager
-    def opened(self, backup: str | None) -> Iterator[tuple[str, Archive]]:
+    def open(self, backup: str | None) -> Iterator[tuple[str, Archive]]:
         """Opens the newest archive, or the one named `backup`, and returns its name with it. Raises Misconfigured."""
         for path in self._all() if self._is_folder else [self._path]:
             if self._is_folder and backup not in (None, self.name_of(path)):
                 continue
-            with Archive.opened(path) as archive:
+            with Archive.open(path) as archive:
                 name = self.name_of(path, archive.manifest.at)
                 if backup in (None, name):
                     yield name, archive
@@ -84,7 +84,7 @@ class Series:
         there = self._all() if self._is_folder else []
         needed = {path.name for path in there[:most]}
         for path in there[:most]:
-            with suppress(Misconfigured), Archive.opened(path) as archive:
+            with suppress(Misconfigured), Archive.open(path) as archive:
                 needed.add(archive.manifest.base)
         for path in there:
             if path.name not in needed:
@@ -110,7 +110,7 @@ class Series:
     def _all(self) -> list[Path]:
         return sorted(self._path.glob(f"{self._service}-*{SUFFIX}"), key=lambda path: path.stem, reverse=True)
 
-    def _fresh(self, at: datetime) -> Path:
+    def _unused_path(self, at: datetime) -> Path:
         name = f"{self._service}-{at:{_INSTANT}}"
         names = chain((name,), (f"{name}-{number}" for number in count(2)))
         return next(path for one in names if not (path := self._path / f"{one}{SUFFIX}").exists())
@@ -119,7 +119,7 @@ class Series:
         """The newest full archive; none once the newest increment is larger than half of it."""
         for path in self._all():
             with suppress(Misconfigured), ExitStack() as tried:
-                archive = tried.enter_context(Archive.opened(path))
+                archive = tried.enter_context(Archive.open(path))
                 archive.prove(ring)
                 if not archive.manifest.base:
                     newest = self._all()[0]
@@ -131,13 +131,13 @@ class Series:
 
     def _with_keys(self) -> Iterator[str]:
         for path in self._all() if self._is_folder else ():
-            with suppress(Misconfigured), Archive.opened(path) as archive:
+            with suppress(Misconfigured), Archive.open(path) as archive:
                 if KEYS in archive.manifest.files:
                     yield self.name_of(path)
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def _locked(folder: Path) -> Iterator[None]:
     try:
         opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:

@@ -7,14 +7,14 @@ from urllib.parse import quote
 from groundwork.service.errors import Broken, TryAgain
 
 
-def address_of(path: Path) -> str:
+def read_only_uri(path: Path) -> str:
     """URI that opens a file read-only."""
     return f"file:{quote(str(path))}?mode=ro"
 
 
 def read_only(path: Path) -> sqlite3.Connection:
     """Opens a connection for one thread at a time. Raises sqlite3.Error."""
-    return sqlite3.connect(address_of(path), uri=True, isolation_level=None, check_same_thread=False)
+    return sqlite3.connect(read_only_uri(path), uri=True, isolation_level=None, check_same_thread=False)
 
 
 def damage_in(connection: sqlite3.Connection) -> str:
@@ -37,7 +37,7 @@ _FAILED: _Meaning = (
 """Only a restart shows if the write was stored."""
 
 
-def concerns_the_file(error: BaseException) -> bool:
+def is_file_error(error: BaseException) -> bool:
     """True if the error stops all writers, and not only the statement that raised it."""
     return _meaning(error) is not None
 
@@ -50,7 +50,7 @@ def storage_error(cause: BaseException, path: Path) -> TryAgain | Broken:
     return error
 
 
-def no_room(path: Path, cause: str) -> Full:
+def full_error(path: Path, cause: str) -> Full:
     return Full(_FULL[1].format(path=path, cause=cause))
 
 

@@ -25,7 +25,7 @@ import aiosqlite
 
 from groundwork.service import store_folder
 from groundwork.service.errors import Broken, Misconfigured, TryAgain
-from groundwork.sqlite.errors import address_of, concerns_the_file, read_only, storage_error
+from groundwork.sqlite.errors import is_file_error, read_only, read_only_uri, storage_error
 from groundwork.sqlite.group_commit import GroupCommit, OnCommit, ignore
 from groundwork.sqlite.reserve import SPARE_PAGES, DiskReserve, cut_off, has_room
 
@@ -61,25 +61,25 @@ class SqliteFile:
         """Returns the result of `work`, once durable. Raises its errors, and Misconfigured for a file opened read-only.
         `makes_room`: it may use the reserve."""
         try:
-            stored = await self._may_write().write(work, makes_room=makes_room)
+            stored = await self._require_writer().write(work, makes_room=makes_room)
         except (TryAgain, Broken) as error:
-            self._note(str(error))
+            self._set_trouble(str(error))
             raise
         if self.trouble and not makes_room:  # a write that makes room proves nothing for others
-            self._note("")
+            self._set_trouble("")
         return stored
 
     @contextlib.contextmanager
     def making_room(self) -> Iterator[None]:
         """Inside, on a full disk, only works that make room are written, from the reserve."""
-        writer = self._may_write()
+        writer = self._require_writer()
         writer.making_room = True
         try:
             yield
         finally:
             writer.making_room = False
 
-    def _may_write(self) -> GroupCommit:
+    def _require_writer(self) -> GroupCommit:
         if self._writer is None:
             raise Misconfigured(f"{self.path} was opened to be read only")
         return self._writer
@@ -91,12 +91,12 @@ class SqliteFile:
 
     def look_up(self, statement: str, values: Values = ()) -> list[Any]:
         """Reads rows by key on the event loop: some 50 µs from cached pages, less than a hand-over to a thread."""
-        with self._explained():
+        with self._file_errors():
             return self._at_once.execute(statement, values).fetchall()
 
     async def read(self, statement: str, values: Values = ()) -> list[Any]:
         """Reads in another thread, for statements that may take long."""
-        with self._explained():
+        with self._file_errors():
             rows: Iterable[Any] = await self._reader.execute_fetchall(statement, values)
             return list(rows)
 
@@ -115,17 +115,17 @@ class SqliteFile:
         return await self.write(partial(cut_off, spare=spare), makes_room=True)
 
     @contextlib.contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _file_errors(self) -> Iterator[None]:
         if self.closing:
             raise TryAgain(f"{self.path} is closing: read again after the next start")
         try:
             yield
         except sqlite3.Error as error:
-            if not concerns_the_file(error):
+            if not is_file_error(error):
                 raise
             raise storage_error(error, self.path) from error
 
-    def _note(self, trouble: str) -> None:
+    def _set_trouble(self, trouble: str) -> None:
         if trouble and not self.trouble:
             log.error("nothing can be stored: %s", trouble)
         elif self.trouble and not trouble:
@@ -214,7 +214,7 @@ def instant(microseconds: int) -> datetime:
 
 @contextlib.asynccontextmanager
 async def _reading(path: Path, writer: GroupCommit | None) -> AsyncIterator[SqliteFile]:
-    async with aiosqlite.connect(address_of(path), uri=True, isolation_level=None) as reader:
+    async with aiosqlite.connect(read_only_uri(path), uri=True, isolation_level=None) as reader:
         with contextlib.closing(read_only(path)) as at_once:
             reader.text_factory = at_once.text_factory = _lenient
             file = SqliteFile(path, writer, at_once=at_once, reader=reader)
@@ -231,7 +231,7 @@ _lenient = partial(str, encoding="utf-8", errors="replace")
 def migrate(path: Path, scripts: Traversable) -> int:
     """Brings the file (made if absent) up to the newest of `scripts`, a folder of `importlib.resources`, and returns
     its version. Raises Misconfigured for a newer file, TryAgain and Broken; the complete scripts stay."""
-    ordered = _ordered(scripts)
+    ordered = _sorted_scripts(scripts)
     try:
         with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
             found = _version(path, connection, known=len(ordered))
@@ -261,7 +261,7 @@ def pending_upgrade(path: Path, scripts: Traversable) -> str:
 
 
 def newest(scripts: Traversable) -> int:
-    return len(_ordered(scripts))
+    return len(_sorted_scripts(scripts))
 
 
 def _version(path: Path, connection: sqlite3.Connection, *, known: int) -> int:
@@ -274,5 +274,5 @@ def _version(path: Path, connection: sqlite3.Connection, *, known: int) -> int:
     return found
 
 
-def _ordered(scripts: Traversable) -> list[Traversable]:
+def _sorted_scripts(scripts: Traversable) -> list[Traversable]:
     return sorted((entry for entry in scripts.iterdir() if entry.name.endswith(".sql")), key=lambda entry: entry.name)

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from groundwork.service.errors import Broken, TryAgain
-from groundwork.sqlite.errors import Full, concerns_the_file, no_room, storage_error
-from groundwork.sqlite.reserve import DiskReserve, cut_off, has_room, log_emptied
+from groundwork.sqlite.errors import Full, full_error, is_file_error, storage_error
+from groundwork.sqlite.reserve import DiskReserve, checkpoint, cut_off, has_room
 from groundwork.telemetry.metrics import Instruments
 
 T = TypeVar("T")
@@ -131,7 +131,7 @@ class GroupCommit:
         more = True
         while more:
             group, more = self._gather()
-            self._settle(group)
+            self._commit_group(group)
             self._answer(group)
         # If this fails nothing is lost: what is committed stays in the WAL, which the next start reads.
         self._put_back()
@@ -166,25 +166,25 @@ class GroupCommit:
                 self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self._connection.execute(f"PRAGMA busy_timeout={self._busy_ms}")
 
-    def _settle(self, group: list[_Work[Any]]) -> None:
+    def _commit_group(self, group: list[_Work[Any]]) -> None:
         """A failed commit fails every work, also one that refused by itself, because it may have seen another's row."""
         if self._broken_by:
             self._fail(group, self._broken_by)
             return
         allowed = self._allowed(group)
-        self._try(allowed)
-        if self.making_room and (makers := self._with_the_reserve(allowed)):
-            self._try(makers)
+        self._commit_or_fail(allowed)
+        if self.making_room and (makers := self._given_reserve(allowed)):
+            self._commit_or_fail(makers)
 
-    def _try(self, group: list[_Work[Any]]) -> None:
+    def _commit_or_fail(self, group: list[_Work[Any]]) -> None:
         todo = list(group)
         try:
-            while todo and (spoiler := self._attempt(todo)):
+            while todo and (spoiler := self._transaction(todo)):
                 todo.remove(spoiler)
         except Exception as error:  # noqa: BLE001 - whatever it is, no caller may be left waiting
             self._fail(group, error)
 
-    def _with_the_reserve(self, group: list[_Work[Any]]) -> list[_Work[Any]]:
+    def _given_reserve(self, group: list[_Work[Any]]) -> list[_Work[Any]]:
         """Works that failed on a full disk and make room, if there was a reserve to give."""
         makers = [item for item in group if item.makes_room and isinstance(item.error, Full)]
         given = makers and self._reserve and self._reserve.give()
@@ -203,13 +203,13 @@ class GroupCommit:
             return group
         for item in group:
             if not item.makes_room:
-                item.error = no_room(self._path, "only what makes room is written")
+                item.error = full_error(self._path, "only what makes room is written")
         return [item for item in group if item.makes_room]
 
     def _log_begins_again(self) -> bool:
         """True if the file has room for what is in the log. If not, some of it is made."""
         try:
-            log_emptied(self._connection)
+            checkpoint(self._connection)
         except sqlite3.Error:
             if self.making_room:
                 self._cut_off()
@@ -217,9 +217,9 @@ class GroupCommit:
         return True
 
     def _cut_off(self) -> None:
-        self._try([_Work(partial(cut_off, spare=0), None)])
+        self._commit_or_fail([_Work(partial(cut_off, spare=0), None)])
         with contextlib.suppress(sqlite3.Error):
-            log_emptied(self._connection)
+            checkpoint(self._connection)
 
     def _put_back(self) -> None:
         if self._reserve and self._reserve.given:
@@ -227,7 +227,7 @@ class GroupCommit:
             self._reserve.put_back(self._connection)
             self._connection.execute(f"PRAGMA busy_timeout={self._busy_ms}")
 
-    def _attempt(self, group: list[_Work[Any]]) -> _Work[Any] | None:
+    def _transaction(self, group: list[_Work[Any]]) -> _Work[Any] | None:
         """Runs the group in one transaction. Returns a work that raised after it wrote; the group is rolled back."""
         connection = self._connection
         began = time.perf_counter()
@@ -298,7 +298,7 @@ def _perform(item: _Work[Any], connection: sqlite3.Connection) -> None:
     except StopIteration as error:  # which no future takes
         item.error = RuntimeError(f"a work raised {error!r}")
     except BaseException as error:
-        if concerns_the_file(error):
+        if is_file_error(error):
             raise
         item.error = error
 

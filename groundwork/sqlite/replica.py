@@ -19,7 +19,7 @@ from groundwork.sqlite.file import SqliteFile
 
 PATIENCE_S = 10.0
 
-THE_SAME = timedelta(milliseconds=1)
+SAME_INSTANT = timedelta(milliseconds=1)
 """Difference between two instants of one message, which the server rounds in two ways."""
 
 Apply = Callable[[sqlite3.Connection, StoredMessage], None]
@@ -74,19 +74,19 @@ class Replica:
 
     async def _open(self) -> None:
         known = await self._file.read("SELECT created, reached, at FROM replica")
-        if not known or not await self._is_the_same(*known[0]):
+        if not known or not await self._is_same_log(*known[0]):
             extent = await patiently(self._log.extent)
             await self._file.write(partial(self._begin_anew, extent))
         ((self.reached,),) = await self._file.read("SELECT reached FROM replica")
         self._opened.set()
 
-    async def _is_the_same(self, created: str, reached: int, at: str) -> bool:
+    async def _is_same_log(self, created: str, reached: int, at: str) -> bool:
         """True if the copy is of this log. A log restored from a backup has the same name and age, so the newest copied
         message is compared."""
         extent = await patiently(partial(self._log.extent, reached))
         if extent.created != created or reached > extent.last_seq:
             return False
-        return extent.stored_at is None or abs(extent.stored_at - datetime.fromisoformat(at)) < THE_SAME
+        return extent.stored_at is None or abs(extent.stored_at - datetime.fromisoformat(at)) < SAME_INSTANT
 
     async def _take(self, batch: Batch) -> None:
         await patiently(lambda: self._file.write(partial(self._write, batch)))  # on a full disk, until there is room

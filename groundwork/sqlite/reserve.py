@@ -65,7 +65,7 @@ class DiskReserve:
     def put_back(self, connection: sqlite3.Connection) -> None:
         """Puts back as much as there is room for, unless the log cannot be emptied yet."""
         with contextlib.suppress(sqlite3.Error):
-            if log_emptied(connection, "TRUNCATE"):
+            if checkpoint(connection, "TRUNCATE"):
                 self._grow(min(self.given, _free(self._file)))
                 self.given = 0
 
@@ -89,7 +89,7 @@ class DiskReserve:
                     more //= 2
 
 
-def log_emptied(connection: sqlite3.Connection, how: str = "PASSIVE") -> bool:
+def checkpoint(connection: sqlite3.Connection, how: str = "PASSIVE") -> bool:
     """True if the database has all of the log; not while older rows are read. Raises sqlite3.Error without room."""
     busy, frames, moved = connection.execute(f"PRAGMA wal_checkpoint({how})").fetchone()
     return not busy and frames == moved

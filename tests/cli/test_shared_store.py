@@ -92,7 +92,7 @@ async def test_a_restore_that_was_interrupted_bars_the_stream_and_is_finished_by
 ) -> None:
     log = log_of_runs(link)
     await store.left(store.one)
-    with Series(str(store.archive), "agentic").opened(None) as (name, _):
+    with Series(str(store.archive), "agentic").open(None) as (name, _):
         await write_marker(log, MoveMarker(state="coming", archive=name), MoveMarker())
     with pytest.raises(Misconfigured, match=f"run `agentic restore` of {name} again"):
         await require_runs_here(log)

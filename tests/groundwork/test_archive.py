@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from groundwork.archive.format import Archive, writing
+from groundwork.archive.format import Archive, open_writer
 from groundwork.archive.series import Series
 from groundwork.service.errors import Failure, Misconfigured
 from groundwork.service.keys import KeyRing
@@ -24,7 +24,7 @@ def series(folder: Path) -> Series:
 
 
 def back_up(folder: Path, files: dict[str, bytes], day: int = 0, ring: KeyRing = RING) -> Path:
-    with series(folder).writing(ring, NOON + timedelta(days=day)) as (path, archive):
+    with series(folder).new_archive(ring, NOON + timedelta(days=day)) as (path, archive):
         for name, content in files.items():
             archive.add(name, content)
         archive.fields["at"] = NOON
@@ -32,7 +32,7 @@ def back_up(folder: Path, files: dict[str, bytes], day: int = 0, ring: KeyRing =
 
 
 def restored(path: Path, ring: KeyRing = RING) -> dict[str, bytes]:
-    with Archive.opened(path) as archive:
+    with Archive.open(path) as archive:
         archive.prove(ring)
         return {name: archive.read(name) for name in archive.manifest.files}
 
@@ -42,7 +42,7 @@ def test_a_later_backup_holds_what_is_new_and_rests_on_an_earlier_one_until_half
     second = back_up(tmp_path, {"b": CONTENT, "c": b"new"}, 1)
     assert second.stat().st_size < 2_000 < first.stat().st_size < 1.1 * len(CONTENT)
     assert restored(second) == {"b": CONTENT, "c": b"new"}
-    with series(tmp_path).opened(None) as (name, archive):
+    with series(tmp_path).open(None) as (name, archive):
         assert (archive.path, f"agentic-{name}.zip") == (second, second.name)
     third = back_up(tmp_path, {"d": CONTENT, "e": CONTENT[::-1]}, 2)
     fourth = back_up(tmp_path, {"f": CONTENT}, 3)
@@ -65,15 +65,15 @@ def test_what_only_older_backups_need_goes_with_them(tmp_path: Path) -> None:
 def test_a_file_of_its_own_comes_back_in_its_pieces_and_an_included_archive_proves_itself(tmp_path: Path) -> None:
     other, ring = tmp_path / "gateway.zip", KeyRing.fresh()
     (tmp_path / "ledger.db").write_bytes(CONTENT)
-    with writing(other, ring) as inner:
+    with open_writer(other, ring) as inner:
         inner.add_file("ledger.db", tmp_path / "ledger.db")
         inner.add("store.id", b"of the gateway")
         inner.fields["at"] = NOON
-    with writing(tmp_path / "it.zip", RING) as outer, Archive.opened(other) as ledger:
+    with open_writer(tmp_path / "it.zip", RING) as outer, Archive.open(other) as ledger:
         outer.add("store.id", b"of the agent")
         outer.include("gateway", ledger)
         outer.fields["at"] = NOON
-    with Archive.opened(tmp_path / "it.zip") as archive:
+    with Archive.open(tmp_path / "it.zip") as archive:
         included = archive.nested("gateway")
         assert included
         included.prove(ring)
@@ -88,11 +88,11 @@ def test_an_archive_of_other_keys_one_that_is_there_and_a_file_that_is_none_are_
     path = back_up(tmp_path, {"a": b"a"}, ring=KeyRing.fresh())
     with pytest.raises(Misconfigured, match="of another installation"):
         restored(path)
-    with pytest.raises(Misconfigured, match="nothing is overwritten"), writing(path, RING):
+    with pytest.raises(Misconfigured, match="nothing is overwritten"), open_writer(path, RING):
         pass
     with (
         pytest.raises(Misconfigured, match=r"has no backup 20250101 of agentic: it has 2\d{7}T"),
-        series(tmp_path).opened("20250101"),
+        series(tmp_path).open("20250101"),
     ):
         pass
     (tmp_path / "text").write_text("nats: {}\n" * 100)
@@ -120,6 +120,6 @@ def test_a_damaged_archive_is_told_wherever_the_damage_is(tmp_path: Path, seed: 
     for _ in range(50):
         damaged[chance.randrange(len(damaged))] = chance.randrange(256)
     path.write_bytes(damaged)
-    with suppress(Failure), Archive.opened(path) as archive:  # nothing else may come of it
+    with suppress(Failure), Archive.open(path) as archive:  # nothing else may come of it
         list(archive.flaws())
         archive.prove(RING)

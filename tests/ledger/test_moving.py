@@ -71,7 +71,7 @@ class Kept:
         (self.folder / "it.zip").unlink(missing_ok=True)
         place = str(self.folder / "it.zip")
         await backup(self.of(kind), place, with_keys=False, leave=leave, as_json=True)
-        with Series(place, "gateway").opened(None) as (name, _):
+        with Series(place, "gateway").open(None) as (name, _):
             return name
 
     async def moved(self, to: Kind) -> str:

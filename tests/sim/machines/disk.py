@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from groundwork.service.errors import Broken
-from groundwork.sqlite.errors import concerns_the_file, no_room, storage_error
+from groundwork.sqlite.errors import full_error, is_file_error, storage_error
 from groundwork.sqlite.file import SqliteFile, Values, migrate
 from groundwork.sqlite.group_commit import Group, OnCommit
 from groundwork.sqlite.reserve import DiskReserve
@@ -106,10 +106,10 @@ class SimFile(SqliteFile):
             self._refuse(makes_room=makes_room)
             done = self._commit(work)
         except Broken as error:
-            self._note(str(error))
+            self._set_trouble(str(error))
             raise
         if not makes_room:
-            self._note("")
+            self._set_trouble("")
         await asyncio.sleep(self._disk.scheduler.random.uniform(FASTEST, SLOWEST))
         return done
 
@@ -130,7 +130,7 @@ class SimFile(SqliteFile):
     def look_up(self, statement: str, values: Values = ()) -> list[Any]:
         if not self._process.alive:
             raise Killed
-        with self._explained():
+        with self._file_errors():
             return self._connection.execute(statement, values).fetchall()
 
     async def read(self, statement: str, values: Values = ()) -> list[Any]:
@@ -154,7 +154,7 @@ class SimFile(SqliteFile):
             error.sqlite_errorcode = sqlite3.SQLITE_IOERR
             raise storage_error(error, self.path)
         if self._disk.full and not makes_room:
-            raise no_room(self.path, "the disk is full")
+            raise full_error(self.path, "the disk is full")
 
     def _commit(self, work: Callable[[sqlite3.Connection], T]) -> T:
         self._disk.kills.commits(self._process, self.path.name)
@@ -168,7 +168,7 @@ class SimFile(SqliteFile):
             self._disk.seams.commits(self._process.name, connection)
         except BaseException as error:
             connection.execute("ROLLBACK")
-            if concerns_the_file(error):
+            if is_file_error(error):
                 raise storage_error(error, self.path) from error
             raise
         connection.execute("COMMIT" if self._disk.seams.keeps(self._process.name) else "ROLLBACK")

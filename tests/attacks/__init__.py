@@ -13,13 +13,13 @@ Rules for attacks:
 
       @pytest.mark.parametrize("side", SIDES)
       @pytest.mark.parametrize("asked", rows(ASKED))
-      async def test_strike(door: HttpCaller, asked: list[Ask]) -> None:
-          judge(door, {str(ask): await ask.gets(door) for ask in asked})
+      async def test_strike(caller: HttpCaller, asked: list[Ask]) -> None:
+          judge(caller, {str(ask): await ask.gets(caller) for ask in asked})
 
   `twins/` has code written without a thought of attackers, and nothing worse. docs/SECURITY.md names a row as
   `attacks/test_api.py::test_strike[JSON under another name]`.
 - `services.py` starts the program once per worker, with callers, webhooks and tools whose secrets an attack uses only
   where it says so. An attack leaves it unchanged, with runs and names of its own. An attack that breaks something for
-  good uses its own services (`standing`).
+  good uses its own services (`running_services`).
 - All attacks together take less than three minutes on two processors. Deadlines that are waited for are short.
 """

@@ -1,4 +1,4 @@
-"""One stand for all attacks of a worker, and its unprotected twins."""
+"""Services shared by all attacks of a worker, and their unprotected twins."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from tests.attacks.http_caller import HttpCaller
-from tests.attacks.services import TOKENS, Stand, standing
+from tests.attacks.services import TOKENS, Services, running_services
 from tests.attacks.twins import api
 
 
 @pytest.fixture(scope="session")
-def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
-    with standing(tmp_path_factory.mktemp("stand")) as stand:
-        yield stand
+def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
+    with running_services(tmp_path_factory.mktemp("services")) as services:
+        yield services
 
 
 @pytest.fixture(scope="session")
@@ -29,10 +29,10 @@ def twin_of_api(files_of_twin: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-def door(side: str, request: pytest.FixtureRequest) -> Iterator[HttpCaller]:
+def caller(side: str, request: pytest.FixtureRequest) -> Iterator[HttpCaller]:
     """API of the attacked side, with a token for everything. Checks that ours still answers afterwards."""
     protected = side == "ours"
-    place = request.getfixturevalue("stand" if protected else "twin_of_api")
+    place = request.getfixturevalue("services" if protected else "twin_of_api")
     yield HttpCaller(url=place.api if protected else place, protected=protected, token=TOKENS["operator"])
     assert not protected or place.living(), "this took a service down, or made it say that it is not ready"
 
@@ -41,7 +41,7 @@ def door(side: str, request: pytest.FixtureRequest) -> Iterator[HttpCaller]:
 def outside(side: str, request: pytest.FixtureRequest) -> Path:
     """Folder of a run, with `secret` beside it, and a symbolic and a hard link to that inside."""
     if side == "ours":
-        workspaces = request.getfixturevalue("stand").folder / "workspaces"
+        workspaces = request.getfixturevalue("services").folder / "workspaces"
     else:
         workspaces = request.getfixturevalue("files_of_twin")
     run: Path = workspaces / "run_01JD0000000000000000000000"

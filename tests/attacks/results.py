@@ -86,12 +86,12 @@ class Publisher:
 
     protected: bool
     tool: str
-    door: HttpCaller
+    caller: HttpCaller
     listening: Listening
 
     async def waits(self) -> Run:
         """Starts a run that waits for the tool."""
-        run_id = await self.door.begin(f"ask the {self.tool} one")
+        run_id = await self.caller.begin(f"ask the {self.tool} one")
         await until(lambda: run_id in self.listening.asked, within_s=WITHIN_S)
         return Run(request=self.listening.asked[run_id], stands=await self.stands(run_id))
 
@@ -116,7 +116,7 @@ class Publisher:
         return await gone_on()
 
     async def stands(self, run_id: str) -> object:
-        found = (await self.door.get(f"/v1/runs/{run_id}")).json()
+        found = (await self.caller.get(f"/v1/runs/{run_id}")).json()
         return found["state"], found["pending"]
 
     async def goes_on_with_its_own(self, run: Run) -> bool:
@@ -130,7 +130,7 @@ class Publisher:
         ended: dict[str, Any] = {}
 
         async def done() -> bool:
-            ended.update((await self.door.get(f"/v1/runs/{run.id}")).json())
+            ended.update((await self.caller.get(f"/v1/runs/{run.id}")).json())
             return bool(ended["state"] == "done")
 
         await until(done, within_s=WITHIN_S, otherwise=lambda: str(ended))
@@ -139,20 +139,20 @@ class Publisher:
 
 
 @contextlib.asynccontextmanager
-async def publishing(bus: str, door: HttpCaller, *, protected: bool, known: set[str]) -> AsyncIterator[Publisher]:
-    """Publishes on the bus of a stand. `known` are the buses whose agent already knows the executor."""
+async def publishing(bus: str, caller: HttpCaller, *, protected: bool, known: set[str]) -> AsyncIterator[Publisher]:
+    """Publishes on the bus of these services. `known` are the buses whose agent already knows the executor."""
     link = await connect(NatsSettings(urls=(bus,)))
     try:
         listening = Listening(link)
         await listening.listen()
 
         async def is_known() -> bool:
-            await door.get("/readyz")  # the agent asks who offers what
+            await caller.get("/readyz")  # the agent asks who offers what
             return listening.offered.is_set()
 
         if bus not in known:
             await until(is_known, within_s=WITHIN_S)
             known.add(bus)
-        yield Publisher(protected=protected, tool="strict" if protected else "open", door=door, listening=listening)
+        yield Publisher(protected=protected, tool="strict" if protected else "open", caller=caller, listening=listening)
     finally:
         await link.close()

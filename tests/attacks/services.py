@@ -26,15 +26,15 @@ from tests.kit.processes import Process
 from tests.kit.waiting import wait_until
 
 HERE = Path(__file__).parent
-TOKENS = {name: f"the-token-of-the-{name}-of-this-stand" for name in ("operator", "reader", "waker")}
+TOKENS = {name: f"the-token-of-the-{name}-of-these-services" for name in ("operator", "reader", "waker")}
 SCOPES = {"operator": ["wake", "read", "control", "operate"], "reader": ["read"], "waker": ["wake"]}
-KEYS = {name: f"the-key-of-{name}-at-this-stand" for name in ("peer", "ductile", "github")}
+KEYS = {name: f"the-key-of-{name}-at-these-services" for name in ("peer", "ductile", "github")}
 STANDARD_KEY = "whsec_dGhlIGtleSBvZiBzdGFuZGFyZCB3ZWJob29rcyBoZXJl"
 GOAL = {"to": "agentic.start", "goal": "echo {/what}"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stand:
+class Services:
     folder: Path
     api: str
     """Address of the agent's API."""
@@ -43,35 +43,35 @@ class Stand:
     probes: str
     """Address of the gateway's probes."""
     bus: str
-    services: tuple[Process, ...]
+    processes: tuple[Process, ...]
 
     def living(self) -> bool:
         """True if both services run and are ready."""
-        return all(one.pid for one in self.services) and all(_ready(url) for url in (self.api, self.probes))
+        return all(one.pid for one in self.processes) and all(_ready(url) for url in (self.api, self.probes))
 
     def last_words(self) -> str:
-        return "\n".join(one.log.read_text()[-2000:] for one in self.services)
+        return "\n".join(one.log.read_text()[-2000:] for one in self.processes)
 
 
 @contextmanager
-def standing(folder: Path, **agent: Any) -> Iterator[Stand]:
-    """A stand of the test's own, with further settings of the agent."""
+def running_services(folder: Path, **agent: Any) -> Iterator[Services]:
+    """Services of the test's own, with further settings of the agent."""
     ports = {name: free_port() for name in ("api", "ingress", "probes")}
     with ExitStack() as held:
         bus = held.enter_context(_bus(folder))
         config = folder / "agentic.yaml"
         config.write_text(json.dumps(_settings(folder, bus, ports, agent)))
-        stand = Stand(
+        services = Services(
             folder=folder,
             **{name: f"http://127.0.0.1:{port}" for name, port in ports.items()},
             bus=bus,
-            services=tuple(_service(package, config) for package in ("ductile_gateway", "agent_service")),
+            processes=tuple(_service(package, config) for package in ("ductile_gateway", "agent_service")),
         )
-        for one in stand.services:
+        for one in services.processes:
             held.callback(one.kill)
             one.start()
-        wait_until(stand.living, stand.last_words, within_s=90)
-        yield stand
+        wait_until(services.living, services.last_words, within_s=90)
+        yield services
 
 
 @contextmanager

@@ -38,11 +38,11 @@ class Ask:
     got: Sequence[int] = (202,)
     """Status codes of a successful attack."""
 
-    async def gets(self, door: HttpCaller) -> bool:
-        run = await door.begin("echo private") if "{run}" in self.path else ""
+    async def gets(self, caller: HttpCaller) -> bool:
+        run = await caller.begin("echo private") if "{run}" in self.path else ""
         asked = {"content": self.body} if self.method != "GET" else {}
         path = self.path.replace("{run}", run)
-        answer = await door.as_(self.by).ask(self.method, path, headers=self.headers, **asked)
+        answer = await caller.as_(self.by).ask(self.method, path, headers=self.headers, **asked)
         return answer.status_code in self.got
 
 
@@ -87,17 +87,17 @@ ASKED: dict[str, tuple[tuple[int, ...], list[Ask]]] = {
 
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("asked", rows(ASKED))
-async def test_strike(door: HttpCaller, asked: list[Ask]) -> None:
-    judge(door, {str(ask)[:200]: await ask.gets(door) for ask in asked})
+async def test_strike(caller: HttpCaller, asked: list[Ask]) -> None:
+    judge(caller, {str(ask)[:200]: await ask.gets(caller) for ask in asked})
 
 
 @pytest.mark.parametrize("side", SIDES)
-async def test_what_may_be_asked_is_done(door: HttpCaller) -> None:
-    assert [ask for ask in reads(*READS, by="operator") if not await ask.gets(door)] == []
+async def test_what_may_be_asked_is_done(caller: HttpCaller) -> None:
+    assert [ask for ask in reads(*READS, by="operator") if not await ask.gets(caller)] == []
 
 
-async def first_line(door: HttpCaller, request: str) -> str:
-    return (await door.raw(request)).partition("\r\n")[0]
+async def first_line(caller: HttpCaller, request: str) -> str:
+    return (await caller.raw(request)).partition("\r\n")[0]
 
 
 HOSTS = ("evil.example", "localhost.evil.example", "127.0.0.1.nip.io", "127.0.0.1@evil.example", "a/healthz?", "")
@@ -105,10 +105,10 @@ HOSTS = ("evil.example", "localhost.evil.example", "127.0.0.1.nip.io", "127.0.0.
 
 @pytest.mark.attack(84)
 @pytest.mark.parametrize("side", SIDES)
-async def test_a_name_of_somebody_else_that_leads_here(door: HttpCaller) -> None:
-    head = f"Authorization: Bearer {door.token}\r\nConnection: close\r\n\r\n"
-    lines = {host: await first_line(door, f"GET /v1/runs HTTP/1.1\r\nHost: {host}\r\n{head}") for host in HOSTS}
-    judge(door, {host: " 200 " in line for host, line in lines.items()})
+async def test_a_name_of_somebody_else_that_leads_here(caller: HttpCaller) -> None:
+    head = f"Authorization: Bearer {caller.token}\r\nConnection: close\r\n\r\n"
+    lines = {host: await first_line(caller, f"GET /v1/runs HTTP/1.1\r\nHost: {host}\r\n{head}") for host in HOSTS}
+    judge(caller, {host: " 200 " in line for host, line in lines.items()})
 
 
 PATHS = ("../secret", "%2e%2e/secret", "..%2fsecret", "%2e%2e%2fsecret", "artifacts/../../secret", "./../secret")
@@ -116,10 +116,10 @@ PATHS = ("../secret", "%2e%2e/secret", "..%2fsecret", "%2e%2e%2fsecret", "artifa
 
 @pytest.mark.attack(109, 119, 123)
 @pytest.mark.parametrize("side", SIDES)
-async def test_a_file_outside_of_a_run(door: HttpCaller, outside: Path) -> None:
-    head = f"Host: 127.0.0.1\r\nAuthorization: Bearer {door.token}\r\nConnection: close\r\n\r\n"
+async def test_a_file_outside_of_a_run(caller: HttpCaller, outside: Path) -> None:
+    head = f"Host: 127.0.0.1\r\nAuthorization: Bearer {caller.token}\r\nConnection: close\r\n\r\n"
     got = {}
     for path in (*PATHS, f"/{outside.parent / 'secret'}", "link", "hard"):
         request = f"GET /v1/runs/{outside.name}/workspace/{path} HTTP/1.1\r\n{head}"
-        got[path] = "outside" in await door.raw(request)
-    judge(door, got)
+        got[path] = "outside" in await caller.raw(request)
+    judge(caller, got)

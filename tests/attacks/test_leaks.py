@@ -1,4 +1,4 @@
-"""Searches for the stand's secrets in everything that the program writes."""
+"""Searches for the services' secrets in everything that the program writes."""
 
 import hashlib
 import hmac
@@ -10,7 +10,7 @@ import pytest
 
 from ductile_gateway.webhooks.signatures import standard_headers, standard_key
 from tests.attacks.http_caller import HttpCaller
-from tests.attacks.services import KEYS, STANDARD_KEY, TOKENS, Stand
+from tests.attacks.services import KEYS, STANDARD_KEY, TOKENS, Services
 
 SECRETS = (*TOKENS.values(), *KEYS.values(), STANDARD_KEY)
 GIVEN = {"agentic.yaml"}
@@ -25,7 +25,7 @@ def signed(body: bytes, key: str) -> str:
     return hmac.new(key.encode(), body, hashlib.sha256).hexdigest()
 
 
-async def deliver(door: HttpCaller) -> list[int]:
+async def deliver(caller: HttpCaller) -> list[int]:
     """The gateway's answers to a correctly signed webhook and to two others."""
     github = {"X-Hub-Signature-256": f"sha256={signed(BODY, KEYS['github'])}", "X-GitHub-Delivery": "d"}
     now = datetime.now(UTC)
@@ -38,19 +38,19 @@ async def deliver(door: HttpCaller) -> list[int]:
         ("/webhooks/standard", BODY, standard),
         ("/ingest/ductile", RELAYED, relay),
     )
-    return [(await door.ask("POST", path, content=body, headers=head)).status_code for path, body, head in sent]
+    return [(await caller.ask("POST", path, content=body, headers=head)).status_code for path, body, head in sent]
 
 
 @pytest.mark.attack(60, 61, 64)
-async def test_no_secret_is_in_any_file_after_it_was_used_guessed_and_refused(stand: Stand) -> None:
-    door = HttpCaller(url=stand.api, protected=True, token=TOKENS["operator"])
-    run_id = await door.begin(f"echo {'x' * 10}")
+async def test_no_secret_is_in_any_file_after_it_was_used_guessed_and_refused(services: Services) -> None:
+    caller = HttpCaller(url=services.api, protected=True, token=TOKENS["operator"])
+    run_id = await caller.begin(f"echo {'x' * 10}")
     for token in (TOKENS["operator"][:-1], TOKENS["reader"], f"{TOKENS['waker']}x"):
-        wrong = HttpCaller(url=stand.api, protected=True, token=token)
+        wrong = HttpCaller(url=services.api, protected=True, token=token)
         await wrong.ask("POST", f"/v1/runs/{run_id}/cancel", json={})
         await wrong.get(f"/v1/runs?token={token}")
-    assert await deliver(HttpCaller(url=stand.ingress, protected=True)) == [202, 401, 403]
-    assert [str(file) for file in written(stand.folder) if leaks(file)] == []
+    assert await deliver(HttpCaller(url=services.ingress, protected=True)) == [202, 401, 403]
+    assert [str(file) for file in written(services.folder) if leaks(file)] == []
 
 
 def written(folder: Path) -> list[Path]:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.attacks.http_caller import HttpCaller
 from tests.attacks.obedient_model import KEY, NAME, Obedient, call, done, obedient, order
-from tests.attacks.services import HERE, KEYS, TOKENS, Stand, standing
+from tests.attacks.services import HERE, KEYS, TOKENS, Services, running_services
 from tests.attacks.targets import SIDES, judge, rows
 from tests.attacks.twins import loop
 from tests.kit.waiting import until
@@ -26,24 +26,24 @@ class Agent:
     """An agent with that model, ours or an unprotected one."""
 
     model: Obedient
-    door: HttpCaller | None
+    caller: HttpCaller | None
     folder: Path
 
     @property
     def protected(self) -> bool:
-        return self.door is not None
+        return self.caller is not None
 
     async def does(self, goal: str, **more: Any) -> dict[str, Any]:
         """Returns the final state of a goal and the steps that were executed. The twin is stopped after three."""
-        if self.door is None:
+        if self.caller is None:
             asked = partial(loop.run, goal, self.model.reply_to, HERE / "plugins", self.folder, most=3)
             return await asyncio.to_thread(asked)
-        run_id = await self.door.begin(goal, **more)
+        run_id = await self.caller.begin(goal, **more)
         found: dict[str, Any] = {}
 
         async def rests() -> bool:
-            assert self.door
-            found.update((await self.door.get(f"/v1/runs/{run_id}")).json())
+            assert self.caller
+            found.update((await self.caller.get(f"/v1/runs/{run_id}")).json())
             waits = (found.get("waiting_for") or {}).get("kind")
             return found["state"] in ENDED or waits in ("approval", "question")
 
@@ -58,21 +58,21 @@ def model() -> Iterator[Obedient]:
 
 
 @pytest.fixture(scope="module")
-def thinking(model: Obedient, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
-    """A stand whose agent uses that model."""
+def thinking(model: Obedient, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
+    """Services whose agent uses that model."""
     asked = MODEL | {"base_url": f"{model.url}/v1"}
-    with standing(tmp_path_factory.mktemp("thinking"), model=asked, verify=False) as stand:
-        yield stand
+    with running_services(tmp_path_factory.mktemp("thinking"), model=asked, verify=False) as services:
+        yield services
 
 
 @pytest.fixture
 def target(side: str, model: Obedient, request: pytest.FixtureRequest, tmp_path: Path) -> Agent:
     model.told.clear()
     if side == "twin":
-        return Agent(model=model, door=None, folder=tmp_path)
-    stand: Stand = request.getfixturevalue("thinking")
-    door = HttpCaller(url=stand.api, protected=True, token=TOKENS["operator"])
-    return Agent(model=model, door=door, folder=stand.folder / "workspaces")
+        return Agent(model=model, caller=None, folder=tmp_path)
+    services: Services = request.getfixturevalue("thinking")
+    caller = HttpCaller(url=services.api, protected=True, token=TOKENS["operator"])
+    return Agent(model=model, caller=caller, folder=services.folder / "workspaces")
 
 
 def looks(**arguments: Any) -> str:

@@ -11,7 +11,7 @@ import pytest
 from schemas import keys, subjects
 from tests.attacks.http_caller import HttpCaller
 from tests.attacks.results import NOW, Publisher, publishing
-from tests.attacks.services import TOKENS, Stand
+from tests.attacks.services import TOKENS, Services
 from tests.attacks.targets import SIDES, judge, rows
 
 
@@ -21,13 +21,13 @@ def known() -> set[str]:
 
 
 @pytest.fixture
-async def target(side: str, stand: Stand, known: set[str]) -> AsyncIterator[Publisher]:
+async def target(side: str, services: Services, known: set[str]) -> AsyncIterator[Publisher]:
     """Checks that the next run still gets the executor's answer."""
     protected = side == "ours"
-    door = HttpCaller(url=stand.api, protected=protected, token=TOKENS["operator"])
-    async with publishing(stand.bus, door, protected=protected, known=known) as publisher:
+    caller = HttpCaller(url=services.api, protected=protected, token=TOKENS["operator"])
+    async with publishing(services.bus, caller, protected=protected, known=known) as publisher:
         yield publisher
-    assert stand.living(), "this took a service down, or made it say that it is not ready"
+    assert services.living(), "this took a service down, or made it say that it is not ready"
 
 
 @pytest.mark.parametrize("side", ["ours"])

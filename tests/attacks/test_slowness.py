@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import httpx2
 import pytest
 
-from tests.attacks.services import TOKENS, Stand
+from tests.attacks.services import TOKENS, Services
 
 MANY = 850
 """More than either service accepts."""
@@ -44,9 +44,9 @@ async def soon(method: str, url: str, *, body: bytes = b"", headers: dict[str, s
 @pytest.mark.parametrize(
     "begun", ["", "GET /", f"{OF_A_WAKE}Content-Length: 1000\r\n\r\n{{"], ids=["silence", "heads", "bodies"]
 )
-async def test_slow_callers_of_the_api_keep_out_neither_probes_nor_others(stand: Stand, begun: str) -> None:
+async def test_slow_callers_of_the_api_keep_out_neither_probes_nor_others(services: Services, begun: str) -> None:
     operator = {"Authorization": f"Bearer {TOKENS['operator']}", "Content-Type": "application/json"}
-    async with holding(stand.api, begun):
-        assert await soon("GET", f"{stand.api}/healthz") == 200
-        assert await soon("GET", f"{stand.api}/readyz") == 200
-        assert await soon("POST", f"{stand.api}/v1/wake", body=b'{"goal": "echo x"}', headers=operator) == 202
+    async with holding(services.api, begun):
+        assert await soon("GET", f"{services.api}/healthz") == 200
+        assert await soon("GET", f"{services.api}/readyz") == 200
+        assert await soon("POST", f"{services.api}/v1/wake", body=b'{"goal": "echo x"}', headers=operator) == 202

@@ -47,7 +47,7 @@ COPIES = "looking"
 ROWS_AT_ONCE = 64
 _WITHOUT_OWNERS = "UPDATE rows SET by = NULL, head = json_remove(head, '$.by', '$.position')"
 _ROWS = "SELECT kind, subject, head, body FROM rows WHERE kind <> 'mark' ORDER BY kind = 'notification', position"
-_KEPT = "{}, and nothing is overwritten: {}"
+_NOT_EMPTY = "{}, and nothing is overwritten: {}"
 _CALLS = "SELECT count(*) FROM rows WHERE kind = 'call'"
 
 
@@ -144,66 +144,65 @@ async def restore(
             async with connected(settings.nats, COMMAND) as link:
                 await require_topology(link, shared=settings.shared)
                 await refuse_running(link, ROLE)
-                async with _ready(settings, link, name) as rows:
-                    await _bring(settings, archive, rows, name, moved=moved or archive.manifest.moved)
+                async with _target(settings, link, name) as rows:
+                    await _restore_rows(settings, archive, rows, name, moved=moved or archive.manifest.moved)
     where = f"the stream {subjects.STREAM_LEDGER}" if settings.shared else str(settings.store)
     result = {"backup": name, "store": where, "calls": archive.manifest.about.get("calls", 0)}
     sys.stdout.write(f"{json.dumps(result)}\n" if as_json else f"✓ {where} is as it was in {name}\n")
 
 
 @asynccontextmanager
-async def _ready(settings: GatewaySettings, link: NatsLink, backup: str) -> AsyncIterator[Rows]:
+async def _target(settings: GatewaySettings, link: NatsLink, backup: str) -> AsyncIterator[Rows]:
     """Rows to restore into: none yet, or those of this backup."""
     file = settings.store / FILE
     if settings.shared:
         log = opening.log_of_gateways(link)
         rows = Rows(StreamCarrier(log))
-        if not _is_of(backup, await opening.mark_of(rows)) and await log.end():
-            raise Misconfigured(_KEPT.format(f"the stream {subjects.STREAM_LEDGER} is not empty", opening.ANEW))
+        if not _is_restored_from(backup, await opening.mark_of(rows)) and await log.end():
+            raise Misconfigured(_NOT_EMPTY.format(f"the stream {subjects.STREAM_LEDGER} is not empty", opening.ANEW))
         yield rows
         return
     if file.exists():
         async with open_file(file, MIGRATIONS) as there:
             known, ((calls,),) = await opening.mark_of(Rows(FileCarrier(there))), await there.read(_CALLS)
-        if not (is_ours := _is_of(backup, known)) and calls and known.state != "left":
-            there_is = f"{settings.store} has a ledger of {calls} calls"
-            raise Misconfigured(_KEPT.format(there_is, "move it away, then run this again"))
+        if not (is_ours := _is_restored_from(backup, known)) and calls and known.state != "left":
+            reason = f"{settings.store} has a ledger of {calls} calls"
+            raise Misconfigured(_NOT_EMPTY.format(reason, "move it away, then run this again"))
         if not is_ours:
             move_aside(settings.store, FILE)
     async with open_file(file, MIGRATIONS) as made:
         yield Rows(FileCarrier(made))
 
 
-def _is_of(backup: str, mark: opening.Mark) -> bool:
+def _is_restored_from(backup: str, mark: opening.Mark) -> bool:
     return mark.backup == backup and mark.state != "left"
 
 
-async def _bring(settings: GatewaySettings, archive: Archive, rows: Rows, name: str, *, moved: bool) -> None:
-    there = await opening.mark_of(rows)
-    if there.backup == name and there.state == "here":
+async def _restore_rows(settings: GatewaySettings, archive: Archive, rows: Rows, name: str, *, moved: bool) -> None:
+    mark = await opening.mark_of(rows)
+    if mark.backup == name and mark.state == "here":
         return
-    with staging(settings.private_folder()) as beside:
-        write_pieces(archive.pieces(FILE), beside / FILE)
-        async with open_file(beside / FILE, MIGRATIONS) as kept:
-            if there.state != "coming":
-                before, taken = await opening.mark_of(Rows(FileCarrier(kept))), archive.manifest.at
+    with staging(settings.private_folder()) as folder:
+        write_pieces(archive.pieces(FILE), folder / FILE)
+        async with open_file(folder / FILE, MIGRATIONS) as copy:
+            if mark.state != "coming":
+                before, taken = await opening.mark_of(Rows(FileCarrier(copy))), archive.manifest.at
                 at = taken if moved else datetime.now(UTC)
-                moved = moved and (not before.backup or before.moved)  # what was left in doubt stays so
-                coming = opening.Mark("coming", name, taken, at, moved)
-                await opening.put_mark(rows, coming, before=there)
-                there = coming
+                moved = moved and (not before.backup or before.moved)  # calls in doubt stay so
+                old, mark = mark, opening.Mark("coming", name, taken, at, moved)
+                await opening.put_mark(rows, mark, before=old)
             owner = backup_owner(name) if settings.shared else ""
-            for is_owed, some in groupby(await kept.read(_ROWS), key=lambda row: row[0] == "notification"):
-                found, size = list(some), 1 if is_owed else ROWS_AT_ONCE  # notifications have an order
-                for first in range(0, len(found), size):
-                    brought = (_bring_row(rows, *row[1:], owner=owner) for row in found[first : first + size])
-                    await asyncio.gather(*brought)
+            for is_notification, some in groupby(await copy.read(_ROWS), key=lambda row: row[0] == "notification"):
+                group, size = list(some), 1 if is_notification else ROWS_AT_ONCE  # notifications have an order
+                for first in range(0, len(group), size):
+                    restoring = (_restore_row(rows, *row[1:], owner=owner) for row in group[first : first + size])
+                    await asyncio.gather(*restoring)
     if ID_FILE in archive.manifest.files and not settings.shared:
         store_folder.write(settings.store / ID_FILE, archive.read(ID_FILE).decode())
-    await opening.put_mark(rows, replace(there, state="here"), before=there)
+    await opening.put_mark(rows, replace(mark, state="here"), before=mark)
 
 
-async def _bring_row(rows: Rows, subject: str, head: str, body: bytes, *, owner: str) -> None:
+async def _restore_row(rows: Rows, subject: str, head: str, body: bytes, *, owner: str) -> None:
     """Keeps an existing row. Raises Misconfigured if it differs."""
     columns = columns_of(head)
     if owner and columns.get("state") in (OPEN, WAITING):

@@ -131,7 +131,7 @@ async def _called(
     verdict = results.with_markdown_form(verdict, plugin=call.plugin, reads=results.reads_form(offer))
     outcome = fit_for_event(policy.after_run(verdict, intent))
     if outcome.status == "continuation" and not offer.continues:
-        message = f"{offer.name} declares that it never asks for more (`continues: false`), so an agent refuses this"
+        message = f"{offer.name} says of itself that it never asks for more (`continues: false`): an agent refuses it"
         outcome = replace(failed("bad_continuation", message, retryable=False), job=outcome.job)
     return outcome, seconds
 

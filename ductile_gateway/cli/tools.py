@@ -38,16 +38,16 @@ from schemas.status import Finding
 
 commands = typer.Typer()
 
-BRINGS = {
+OUTPUT_NOTES = {
     "untrusted": ", brings untrusted content",
     "": ", counts as bringing untrusted content: nothing declares its `output`",
 }
 
 
-OF_DUCTILE = ("concurrency_safe", "retry_safe", "values", "output_schema", "schedule", "metadata")
-"""Manifest keys that only Ductile reads."""
-ALIKE = 0.75
-LACKING: Mapping[type[BaseModel], Mapping[str, str]] = {
+DUCTILE_KEYS = ("concurrency_safe", "retry_safe", "values", "output_schema", "schedule", "metadata")
+"""Manifest keys that only a Ductile reads."""
+SIMILARITY = 0.75
+WANTED_KEYS: Mapping[type[BaseModel], Mapping[str, str]] = {
     PluginManifest: {
         "description": "the model is not told what the tool is for",
         "output": "its results count as untrusted, and writes after them wait for a person: say "
@@ -67,7 +67,7 @@ PROGRAMS: Mapping[Language, str] = {"python": "run.py", "bash": "run.sh", "node"
 def check(settings: GatewaySettings) -> Exit:
     try:
         tools = asyncio.run(find_tools(settings))
-        findings = asyncio.run(_of_runner(settings, tools))
+        findings = asyncio.run(_runner_findings(settings, tools))
     except TryAgain as error:
         raise Unreachable(str(error)) from error
     for finding in findings:
@@ -75,8 +75,8 @@ def check(settings: GatewaySettings) -> Exit:
         sys.stdout.write(f"{finding.name}: {finding.text}{remedy}\n")
     for offer in tools.catalog.tools:
         commands = ", ".join(f"{command.name} ({_kind(command)})" for command in offer.commands)
-        brings = BRINGS.get(offer.output or "", "")
-        sys.stdout.write(f"tool {offer.name}: plugin {offer.route}, {commands}, {offer.timeout_s:g} s{brings}\n")
+        note = OUTPUT_NOTES.get(offer.output or "", "")
+        sys.stdout.write(f"tool {offer.name}: plugin {offer.route}, {commands}, {offer.timeout_s:g} s{note}\n")
     for problem in dict.fromkeys((*tools.problems, *tools.lacking)):
         sys.stdout.write(f"problem: {problem}\n")
     roots = settings.plugins.folders if settings.runner == "plugins" else ()
@@ -112,15 +112,15 @@ def _left_out(settings: GatewaySettings, tools: FoundTools) -> bool:
     return any(name not in offered or set(choice.commands or ()) - offered[name] for name, choice in chosen)
 
 
-async def _of_runner(settings: GatewaySettings, tools: FoundTools) -> Sequence[Finding]:
+async def _runner_findings(settings: GatewaySettings, tools: FoundTools) -> Sequence[Finding]:
     if settings.runner == "plugins":
         return await box_findings(box_of(settings.plugins), tools.plugins.values())
     if settings.runner != "ductile":
         return ()
     offers = Offers()
     offers.replace(tools.catalog)
-    looks = (discovery.check(ductile, offers, settings.ductiles) for ductile in settings.every_ductile().values())
-    return [finding for found in await asyncio.gather(*looks) for finding in found]
+    checks = (discovery.check(ductile, offers, settings.ductiles) for ductile in settings.every_ductile().values())
+    return [finding for found in await asyncio.gather(*checks) for finding in found]
 
 
 @commands.command("check")
@@ -134,8 +134,8 @@ def check_command(
     """Exit code 78 if something is wrong or left out."""
     if settings_only:
         settings = settings_of(config)
-        if coming := "" if settings.shared else pending_upgrade(settings.store):
-            sys.stdout.write(f"{coming}\n")
+        if upgrade := "" if settings.shared else pending_upgrade(settings.store):
+            sys.stdout.write(f"{upgrade}\n")
         if settings.runner == "plugins":
             box_of(settings.plugins)
         return
@@ -211,8 +211,8 @@ def advice(plugins: Mapping[str, InstalledPlugin], roots: Iterable[Path]) -> Ite
 
 def _flaws(section: Mapping[str, Any], model: type[BaseModel]) -> Iterator[str]:
     if section.get("name") not in HOUSEKEEPING:
-        yield from (f"no `{key}`: {why}" for key, why in LACKING[model].items() if not section.get(key))
-    names = {*model.model_fields, *OF_DUCTILE}
+        yield from (f"no `{key}`: {why}" for key, why in WANTED_KEYS[model].items() if not section.get(key))
+    names = {*model.model_fields, *DUCTILE_KEYS}
     for key in section.keys() - names:
-        for meant in difflib.get_close_matches(str(key), names - section.keys(), n=1, cutoff=ALIKE):
+        for meant in difflib.get_close_matches(str(key), names - section.keys(), n=1, cutoff=SIMILARITY):
             yield f"the key `{key}` means nothing: did you mean `{meant}`?"

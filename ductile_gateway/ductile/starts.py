@@ -97,7 +97,7 @@ class ApiStarts:
                         jobs = await self.api.jobs(plugin=call.plugin, command=call.command, most=1)
                         newest = str(jobs[0].get("job_id")) if jobs else ""
         except (Unavailable, TimeoutError) as error:
-            raise TryAgain(f"not sent: {error or 'Ductile does not say how it is'}", COME_BACK_S) from error
+            raise TryAgain(f"not sent: {str(error) or 'Ductile does not answer'}", COME_BACK_S) from error
         return Receipt(utc_now(), way=way, newest=newest)
 
     def path(self, call: ToolCall) -> str:

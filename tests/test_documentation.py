@@ -1,5 +1,6 @@
 """The documentation of settings and commands matches the program."""
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -138,6 +139,8 @@ def test_the_readme_names_every_page() -> None:
 
 MOST_WORDS, MOST_PAGES, LONGEST, MEAN = 35_000, 14, 35, 18
 WORDED = {".py", ".js", ".md", ".sql", ".yaml", ".yml", ".sh", ".jinja", ".txt"}
+PACKAGES = ("agent_service", "agentic_client", "ductile_gateway", "groundwork", "schemas")
+BEGINS_BADLY = re.compile(r"(What|Whether|Why|Who|Where|How|Which|Of|As|Those|That)\b")
 AVOIDED = re.compile(r"\b(of which|nobody|whoever)\b", re.IGNORECASE)
 
 
@@ -161,10 +164,34 @@ def test_the_pages_are_few_and_short_and_their_sentences_plain() -> None:
 
 
 def test_the_words_that_no_page_has_are_few_in_the_source_too() -> None:
-    rooms = ("agent_service", "agentic_client", "ductile_gateway", "groundwork", "schemas", "deploy", "examples")
-    files = (file for room in rooms for file in (ROOT / room).rglob("*") if file.suffix in WORDED)
+    files = (
+        file for room in (*PACKAGES, "deploy", "examples") for file in (ROOT / room).rglob("*") if file.suffix in WORDED
+    )
     found = {f"{file}: {len(there)}" for file in files if (there := AVOIDED.findall(file.read_text("utf-8")))}
     assert sum(int(one.rpartition(" ")[2]) for one in found) <= 20, sorted(found)
+
+
+def defined(*rooms: str) -> Iterator[tuple[Path, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]]:
+    for file in (file for room in rooms for file in (ROOT / room).rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                yield file.relative_to(ROOT), node
+
+
+def test_no_docstring_is_a_question_or_begins_in_the_middle_of_a_sentence() -> None:
+    found = [(file, text) for file, node in defined(*PACKAGES) if (text := ast.get_docstring(node) or "")]
+    assert [f"{file}: {text}" for file, text in found if BEGINS_BADLY.match(text)] == []
+
+
+def test_a_class_name_means_one_thing() -> None:
+    classes: dict[str, set[Path]] = {}
+    for file, node in defined(*PACKAGES):
+        if isinstance(node, ast.ClassDef) and "templates" not in file.parts:
+            classes.setdefault(node.name, set()).add(file)
+    # The client has the API's views and errors under their own names, the rules the event of the bus.
+    twins = {name: files for name, files in classes.items() if len(files) > 1}
+    told = {name for name, files in twins.items() if any("agentic_client" in file.parts for file in files)}
+    assert twins.keys() - told == {"WakeAccepted"}
 
 
 def test_every_file_that_a_page_names_is_there() -> None:

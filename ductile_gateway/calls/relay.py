@@ -37,7 +37,7 @@ from ductile_gateway.calls.call import (
 )
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.calls.policy import Offers
-from ductile_gateway.calls.results import NamedArtifact
+from ductile_gateway.calls.results import KeptArtifact
 from ductile_gateway.ports import (
     CallObserver,
     CannotKeep,
@@ -265,7 +265,7 @@ class Relay:
         self.observer.answered(asked, outcome)
         return answer
 
-    async def _keep(self, asked: CallRequest, outcome: ToolOutcome) -> tuple[NamedArtifact, ...]:
+    async def _keep(self, asked: CallRequest, outcome: ToolOutcome) -> tuple[KeptArtifact, ...]:
         if not outcome.artifacts:
             return ()
         run_id = asked.request.run_id
@@ -273,7 +273,7 @@ class Relay:
             artifacts.name_candidates(artifact, asked, place=place) for place, artifact in enumerate(outcome.artifacts)
         ]
         names = await self.ledger.name_artifacts(run_id, asked.key, wanted, at=utc_now())
-        kept = tuple(NamedArtifact(name, artifact) for name, artifact in zip(names, outcome.artifacts, strict=True))
+        kept = tuple(KeptArtifact(name, artifact) for name, artifact in zip(names, outcome.artifacts, strict=True))
         for one in kept:
             await self.artifacts.put(run_id, one.name, one.artifact.content, one.artifact.content_type)
         return kept

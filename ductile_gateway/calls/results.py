@@ -96,7 +96,7 @@ _Message = Envelope[ToolResult]
 
 
 @dataclass(frozen=True, slots=True)
-class NamedArtifact:
+class KeptArtifact:
     name: str
     artifact: ProducedArtifact
 
@@ -120,7 +120,7 @@ def fit_for_event(outcome: ToolOutcome) -> ToolOutcome:
     return replace(outcome, text=text, output=output, artifacts=artifacts)
 
 
-def answer_to(asked: CallRequest, outcome: ToolOutcome, kept: Sequence[NamedArtifact], *, at: datetime) -> Call:
+def answer_to(asked: CallRequest, outcome: ToolOutcome, kept: Sequence[KeptArtifact], *, at: datetime) -> Call:
     """`kept`: the outcome's artifacts."""
     request = asked.request
     result = ToolResult(
@@ -139,7 +139,7 @@ def answer_to(asked: CallRequest, outcome: ToolOutcome, kept: Sequence[NamedArti
     return Call.of(asked, state=ANSWERED, dedupe_key=key, body=message.body(), at=at)
 
 
-def _ending(outcome: ToolOutcome, kept: Sequence[NamedArtifact], at: datetime) -> dict[str, Any]:
+def _ending(outcome: ToolOutcome, kept: Sequence[KeptArtifact], at: datetime) -> dict[str, Any]:
     fields = {"error": _error(outcome)} if outcome.status == "error" else {"result": output_of(outcome, kept)}
     return {"status": outcome.status, "result": None, "error": None, **fields, "completed_at": at}
 
@@ -187,7 +187,7 @@ def headers_of(answer: Call) -> dict[str, str]:
     )
 
 
-def output_of(outcome: ToolOutcome, kept: Sequence[NamedArtifact]) -> ToolOutput:
+def output_of(outcome: ToolOutcome, kept: Sequence[KeptArtifact]) -> ToolOutput:
     """`outcome`: fit for an event, and no error. `kept`: its artifacts."""
     whole = next((one for one in kept if one.artifact.content == outcome.text.encode()), None)
     where = artifact_path(whole.name) if whole else ""
@@ -249,7 +249,7 @@ def _of_job(job: JobFacts) -> dict[str, Any]:
     return ({"job_id": job.job_id} if job.job_id else {}) | ({"attempts": job.attempts} if job.was_rerun else {})
 
 
-def _listed(one: NamedArtifact) -> dict[str, JsonValue]:
+def _listed(one: KeptArtifact) -> dict[str, JsonValue]:
     return {
         "path": artifact_path(one.name),
         "content_type": one.artifact.content_type,

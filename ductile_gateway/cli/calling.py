@@ -23,7 +23,7 @@ from ductile_gateway.calls.artifacts import artifact_arguments, artifact_path, c
 from ductile_gateway.calls.call import CallRequest, Intent, Receipt, ToolCall, ToolOutcome, failed, read_again
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.calls.policy import Offers
-from ductile_gateway.calls.results import NamedArtifact, fit_for_event, output_of
+from ductile_gateway.calls.results import KeptArtifact, fit_for_event, output_of
 from ductile_gateway.cli.main import EXAMPLE, NAME, AsJson, ConfigNearby, ToolsFolder, settings_for_tools
 from ductile_gateway.plugins.runner import LocalPlugins
 from ductile_gateway.ports import ToolRunner
@@ -185,7 +185,7 @@ def _as_document(outcome: ToolOutcome, seconds: float) -> dict[str, Any]:
     if outcome.status == "error":
         error = {"class": outcome.error_class, "message": outcome.message, "retryable": outcome.retryable}
         return document | {"error": error}
-    kept = [NamedArtifact(artifact.name, artifact) for artifact in outcome.artifacts]
+    kept = [KeptArtifact(artifact.name, artifact) for artifact in outcome.artifacts]
     return document | {"result": output_of(outcome, kept).model_dump(mode="json", exclude_none=True)}
 
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue, StringConstraints, Valida
 
 from ductile_gateway.calls.artifacts import SUFFIXES, clipped, media_type
 from ductile_gateway.calls.call import CALL_ID, ToolOutcome
-from ductile_gateway.calls.results import MAX_MESSAGE_BYTES, NamedArtifact, fit_for_event, output_of, reads_form
+from ductile_gateway.calls.results import MAX_MESSAGE_BYTES, KeptArtifact, fit_for_event, output_of, reads_form
 from ductile_gateway.webhooks.settings import FIELDS, EventMapping, EventType
 from schemas import keys, subjects
 from schemas.catalog import ToolOffer
@@ -79,7 +79,7 @@ class Outgoing:
     key: str
     about: str
     origin: Origin
-    artifacts: tuple[NamedArtifact, ...] = ()
+    artifacts: tuple[KeptArtifact, ...] = ()
 
 
 class _RelayPart(BaseModel):
@@ -244,7 +244,7 @@ def _message(subject: str, payload: Mapping[str, JsonValue], origin: Origin, fin
         message = envelope_of(subject).model_validate({"type": subject, "payload": payload})
     except ValidationError as error:
         raise RequestRefused(422, f"no valid {subject} comes of it: {validation_flaws(error)}") from None
-    content, artifacts = message.payload, tuple[NamedArtifact, ...]()
+    content, artifacts = message.payload, tuple[KeptArtifact, ...]()
     if isinstance(content, ToolResult):
         tainted = content.model_copy(update={"untrusted": origin.untrusted or content.untrusted})
         content, artifacts = shortened(with_status(tainted, find_offer))
@@ -290,7 +290,7 @@ def with_status(result: ToolResult, find_offer: FindOffer) -> ToolResult:
     return result.model_copy(update={"status": "continuation", "result": output})
 
 
-def shortened(result: ToolResult) -> tuple[ToolResult, tuple[NamedArtifact, ...]]:
+def shortened(result: ToolResult) -> tuple[ToolResult, tuple[KeptArtifact, ...]]:
     """Moves a large result into artifacts, which are returned beside it. A continuation stays whole."""
     if result.result is None or len(result.result.model_dump_json(exclude_none=True).encode()) <= MAX_INLINE_BYTES:
         return result, ()
@@ -302,7 +302,7 @@ def shortened(result: ToolResult) -> tuple[ToolResult, tuple[NamedArtifact, ...]
     outcome = fit_for_event(ToolOutcome("ok", text=texts.get(longest, ""), output=rest))
     of_step = f"{result.tool[:LONGEST_TOOL]}-{result.step:02d}-relayed"
     kept = tuple(
-        NamedArtifact(f"{of_step}-{one.sha256[:16]}{SUFFIXES[media_type(one)]}", one) for one in outcome.artifacts
+        KeptArtifact(f"{of_step}-{one.sha256[:16]}{SUFFIXES[media_type(one)]}", one) for one in outcome.artifacts
     )
     return result.model_copy(update={"result": output_of(outcome, kept).model_copy(update=whole)}), kept
 

@@ -16,7 +16,7 @@ from ductile_gateway.calls.call import (
     read_again,
     read_request,
 )
-from ductile_gateway.calls.results import MAX_ARTIFACTS, MAX_RESULT_BYTES, NamedArtifact, answer_to, fit_for_event
+from ductile_gateway.calls.results import MAX_ARTIFACTS, MAX_RESULT_BYTES, KeptArtifact, answer_to, fit_for_event
 from tests.gateway.parts import ILLEGAL_NAMES, NOON, RUN, TRACE, a_request, asked_for, message_of, result_in
 
 SUBJECT, BODY, HEADERS = message_of(a_request())
@@ -129,25 +129,25 @@ def test_text_is_read_as_what_it_says_it_is_and_nothing_else_is_text(
 
 PAGE = ProducedArtifact("page.html", "text/html", b"<h1>Example</h1>")
 FETCHED, LOGO = (
-    NamedArtifact("fetch-01.html", PAGE),
-    NamedArtifact("logo.png", ProducedArtifact("logo.png", "image/png", b"\x89PNG")),
+    KeptArtifact("fetch-01.html", PAGE),
+    KeptArtifact("logo.png", ProducedArtifact("logo.png", "image/png", b"\x89PNG")),
 )
 WORDS = "word " * 4000
 LINKS: dict[str, JsonValue] = {"links": ["x" * 50] * 100}
 
 
-def answered(outcome: ToolOutcome, *kept: NamedArtifact) -> Call:
+def answered(outcome: ToolOutcome, *kept: KeptArtifact) -> Call:
     return answer_to(asked_for(), outcome, kept, at=NOON)
 
 
-def output(outcome: ToolOutcome, *kept: NamedArtifact) -> dict[str, Any]:
+def output(outcome: ToolOutcome, *kept: KeptArtifact) -> dict[str, Any]:
     result = result_in(answered(outcome, *kept).body).result
     assert result is not None
     return result.model_dump(exclude_none=True)
 
 
-def kept_of(outcome: ToolOutcome) -> list[NamedArtifact]:
-    return [NamedArtifact(artifact.name, artifact) for artifact in outcome.artifacts]
+def kept_of(outcome: ToolOutcome) -> list[KeptArtifact]:
+    return [KeptArtifact(artifact.name, artifact) for artifact in outcome.artifacts]
 
 
 def test_an_artifact_is_named_by_path_type_size_and_hash_with_an_excerpt() -> None:

@@ -25,7 +25,7 @@ from groundwork.nats.link import NatsLink
 from groundwork.service import startup
 from groundwork.service.errors import Exit, Failure, NotDone, TryAgain
 from groundwork.service.keys import KeyRing
-from groundwork.service.store_folder import claimed
+from groundwork.service.store_folder import claim_folder
 from schemas import subjects
 
 
@@ -138,7 +138,7 @@ async def open_reader(config: Path | None) -> AsyncIterator[StoreReader]:
     async with AsyncExitStack() as opened:
         if loaded.shared:
             link = await opened.enter_async_context(bus_at_hand(loaded))
-            folder = opened.enter_context(claimed(loaded.cache / LOOKING))
+            folder = opened.enter_context(claim_folder(loaded.cache / LOOKING))
             store: RunStore = await opened.enter_async_context(open_shared(folder, log_of_runs(link)))
         else:
             store = RunStore(await opened.enter_async_context(open_for_reading(loaded.store)))

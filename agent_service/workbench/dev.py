@@ -136,7 +136,7 @@ async def stack(options: DevOptions, on_wait: Callable[[str], object] = str) -> 
     with the log message of a service that cannot start."""
     options = replace(options, folder=options.folder.resolve())
     folder, http_port = options.folder, options.http_port or free_port()
-    store_folder.closed(folder)
+    store_folder.restrict_to_owner(folder)
     async with AsyncExitStack() as opened:
         if options.story:
             options = opened.enter_context(_with_story(options))
@@ -145,7 +145,7 @@ async def stack(options: DevOptions, on_wait: Callable[[str], object] = str) -> 
         await _set_up(nats.url)
         config = await write_settings(options, nats.url, http_port, free_port())
         store_folder.write(folder / LOGIN_FILE, f"{nats.url}\n")
-        store_folder.closed(folder / "logs")
+        store_folder.restrict_to_owner(folder / "logs")
         made = DevStack(
             options=options,
             config=config,
@@ -253,7 +253,7 @@ def _with_story(options: DevOptions) -> Iterator[DevOptions]:
         script = (STORY / "script.yaml").read_text(encoding="utf-8")
         pages = f"http://127.0.0.1:{server.server_port}"
         store_folder.write(folder / "story.yaml", script.replace("PAGES", pages))
-        store_folder.closed(folder / OUTBOX)
+        store_folder.restrict_to_owner(folder / OUTBOX)
         letters = {"outbox": folder / OUTBOX, "compare_s": COMPARE_S}
         try:
             yield replace(

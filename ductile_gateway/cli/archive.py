@@ -32,7 +32,7 @@ from groundwork.service import store_folder
 from groundwork.service.errors import Misconfigured
 from groundwork.service.keys import KeyRing
 from groundwork.service.startup import connected, refuse_running, stopped_store
-from groundwork.service.store_folder import ID_FILE, claimed, known_id
+from groundwork.service.store_folder import ID_FILE, claim_folder, known_id
 from groundwork.sqlite.file import open_file
 from schemas import subjects
 from schemas.values import replace
@@ -81,7 +81,7 @@ async def _ledger(settings: GatewaySettings, *, leave: bool) -> AsyncIterator[Pa
                 await held.enter_async_context(_left(rows))
             yield settings.store / FILE
             return
-        folder = held.enter_context(claimed(settings.cache / COPIES))
+        folder = held.enter_context(claim_folder(settings.cache / COPIES))
         link = await held.enter_async_context(connected(settings.nats, COMMAND))
         log = opening.log_of_gateways(link)
         await opening.check_shared(log)

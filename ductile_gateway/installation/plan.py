@@ -284,7 +284,7 @@ def _write(file: Change) -> None:
         return
     for folder in reversed([each for each in path.parents if not each.exists()]):
         folder.mkdir(mode=0o700 if ".agentic" in folder.parts else 0o755)
-        store_folder.left_to_owner(folder)
+        store_folder.give_to_owner(folder)
     owner = path.stat() if path.exists() else path.parent.stat()
     store_folder.write(path, file.text)
     path.chmod(file.mode)

@@ -17,7 +17,7 @@ from ductile_gateway.store.rows import FileCarrier, Rows, StreamCarrier, copy
 from groundwork.nats.link import NatsLink
 from groundwork.nats.shared_log import SharedLog
 from groundwork.service.errors import Misconfigured
-from groundwork.service.machine import epoch_seconds
+from groundwork.service.machine import utc_now
 from groundwork.sqlite.file import open_file
 from groundwork.sqlite.group_commit import OnCommit, ignore
 from groundwork.sqlite.replica import Replica
@@ -104,7 +104,7 @@ async def check_shared(log: SharedLog) -> None:
 async def kept_copy(log: SharedLog, folder: Path, on_commit: OnCommit = ignore, *, me: str = "") -> AsyncIterator[Rows]:
     """Continues the copy in this folder, which is complete on entry. Raises as `open_shared`."""
     files = [folder / f"{COPY}{suffix}" for suffix in ("", "-wal", "-shm")]
-    if epoch_seconds() - max((file.stat().st_mtime for file in files if file.exists()), default=0.0) > KEPT_S:
+    if utc_now().timestamp() - max((file.stat().st_mtime for file in files if file.exists()), default=0.0) > KEPT_S:
         for file in files:
             file.unlink(missing_ok=True)
     opening = open_file(folder / COPY, MIGRATIONS, on_commit, durable=False)

@@ -170,7 +170,7 @@ def snapshot(database: Path, beside: Path) -> Iterator[Path]:
 
 def write_pieces(pieces: Iterable[bytes], target: Path) -> None:
     with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as opened:
-        store_folder.left_to_owner(target)
+        store_folder.give_to_owner(target)
         for piece in pieces:
             opened.write(piece)
         opened.flush()
@@ -216,7 +216,7 @@ def staging(folder: Path) -> Iterator[Path]:
     beside = folder / "restoring"
     shutil.rmtree(beside, ignore_errors=True)
     beside.mkdir(mode=0o700)
-    store_folder.left_to_owner(beside)
+    store_folder.give_to_owner(beside)
     try:
         yield beside
     finally:

@@ -75,7 +75,7 @@ class EmbeddedNats:
         if self._process is not None:
             return
         binary = _find_binary()
-        store_folder.folder_of_ours(self._folder)
+        store_folder.make_private_folder(self._folder)
         self._lock.close()
         try:
             self._lock.enter_context(process_lock(self._folder))  # until `stop`, also across restarts

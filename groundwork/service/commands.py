@@ -18,7 +18,7 @@ from groundwork.service.program import installed_version
 
 
 @dataclass(frozen=True, slots=True)
-class At:
+class CommandPlace:
     """Place of a command: `commands`, a Typer, of `module` has it or its group. `about`: its line in the help."""
 
     module: str
@@ -26,18 +26,18 @@ class At:
     panel: str
 
 
-Table = Mapping[str, At]
+Table = Mapping[str, CommandPlace]
 
 
-def table_of(text: str) -> dict[str, At]:
+def table_of(text: str) -> dict[str, CommandPlace]:
     """Commands by name. `text` has a line per panel, below it one per module, and below that its commands: `NAME`,
     `GROUP NAME`, or `GROUP` for the line of that group in the help."""
-    table: dict[str, At] = {}
+    table: dict[str, CommandPlace] = {}
     panel = module = ""
     for line in filter(None, text.splitlines()):
         name, _, about = line.strip().partition("  ")
         if line.startswith("    "):
-            table[name] = At(module, about.strip(), panel)
+            table[name] = CommandPlace(module, about.strip(), panel)
         elif line.startswith("  "):
             module = name
         else:
@@ -69,11 +69,11 @@ class LazyGroup(TyperGroup):
         at = self._at(name or "")
         return name, self._loaded(name or "", at) if at else command, following
 
-    def _at(self, name: str) -> At | None:
+    def _at(self, name: str) -> CommandPlace | None:
         within = (at for word, at in self.table.items() if word.endswith(f" {name}"))
         return self.table.get(name) or next(within, None)
 
-    def _loaded(self, name: str, at: At) -> Any:
+    def _loaded(self, name: str, at: CommandPlace) -> Any:
         within = {word: at for word, at in self.table.items() if word.startswith(f"{name} ")}
         if within:
             part = {word.removeprefix(f"{name} "): replace(at, panel="Commands") for word, at in within.items()}

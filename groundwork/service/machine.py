@@ -52,14 +52,6 @@ def monotonic() -> float:
     return _machine.get().monotonic()
 
 
-def uptime() -> float:
-    return _machine.get().uptime()
-
-
-def epoch_seconds() -> float:
-    return utc_now().timestamp()
-
-
 def entropy(size: int) -> bytes:
     return _machine.get().entropy(size)
 

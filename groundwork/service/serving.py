@@ -19,7 +19,7 @@ import uvloop
 from groundwork.service import json_log, process, program
 from groundwork.service.config_file import LogSettings
 from groundwork.service.errors import Exit, Misconfigured, complaint_of
-from groundwork.service.store_folder import once_free
+from groundwork.service.store_folder import retry_until_free
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ async def listening(host: str, port: int, *, who: str, within_s: float = 0.0) ->
         return socket.create_server((host, port), family=family, backlog=1024)
 
     try:
-        listener = await once_free(listen, within_s=within_s)
+        listener = await retry_until_free(listen, within_s=within_s)
     except OSError as error:
         where = f"{host}:{port}"
         raise Misconfigured(f"cannot listen on {where} ({error.strerror}): is another {who} running there?") from error

@@ -15,7 +15,7 @@ from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings
 from groundwork.service import store_folder
 from groundwork.service.errors import Failure, Misconfigured
-from groundwork.service.store_folder import HAND_OVER_S, AlreadyRunning, claimed, locked, process_lock
+from groundwork.service.store_folder import HAND_OVER_S, AlreadyRunning, claim_folder, locked, process_lock
 
 CONNECT_WITHIN_S = 5.0
 LOOK_S = 0.2
@@ -57,7 +57,7 @@ async def service_context(
         await check(link)
         with _usable(role, store):
             if shared:
-                folder = stack.enter_context(claimed(store))
+                folder = stack.enter_context(claim_folder(store))
             elif not take_over:
                 await stack.enter_async_context(locked(folder, within_s=0.0))
             owner = Owner.here(folder, ttl_s=lease_s)
@@ -78,7 +78,7 @@ async def service_context(
 @contextlib.contextmanager
 def _usable(role: Role, store: Path) -> Iterator[None]:
     try:
-        store_folder.closed(store)
+        store_folder.restrict_to_owner(store)
         yield
     except (OSError, AlreadyRunning) as error:
         raise Misconfigured(f"{role.key}.store {store} cannot be used: {error}") from error
@@ -114,7 +114,7 @@ def stopped_store(store: Path) -> Iterator[None]:
     """Locks the store of a stopped service for a command. Raises Misconfigured while the service runs."""
     with contextlib.ExitStack() as held:
         try:
-            store_folder.closed(store)
+            store_folder.restrict_to_owner(store)
             held.enter_context(process_lock(store))
         except (AlreadyRunning, OSError) as error:
             raise Misconfigured(f"{error}. Nothing was changed") from error

@@ -52,32 +52,32 @@ def _written_beside(path: Path, text: str) -> Path:
     beside = path.with_name(f"{path.name}.{token_hex(4)}")
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-        left_to_owner(beside)
+        give_to_owner(beside)
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
     return beside
 
 
-def folder_of_ours(folder: Path) -> None:
+def make_private_folder(folder: Path) -> None:
     """Creates the folder if absent and takes others' permissions on it away. Raises OSError."""
     made = [each for each in (folder, *folder.parents) if not each.exists()]
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for each in reversed(made):
-        left_to_owner(each)
+        give_to_owner(each)
     _take_from_others(folder)
 
 
-def closed(folder: Path) -> None:
-    """Does the same as `folder_of_ours`, and for the files in it."""
-    folder_of_ours(folder)
+def restrict_to_owner(folder: Path) -> None:
+    """Makes the folder and the files in it private."""
+    make_private_folder(folder)
     for entry in folder.iterdir():
         if entry.is_file() and not entry.is_symlink():
             with suppress(FileNotFoundError):
                 _take_from_others(entry)
 
 
-def left_to_owner(path: Path) -> None:
+def give_to_owner(path: Path) -> None:
     """Gives what root has made to the owner of its folder. Raises OSError."""
     if os.geteuid() == 0:
         folder = path.parent.stat()
@@ -104,7 +104,7 @@ def process_lock(folder: Path) -> Iterator[None]:
     # Python opens files as not inheritable: a child that outlives us does not keep the lock.
     file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        left_to_owner(path)
+        give_to_owner(path)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -128,7 +128,7 @@ LOOK_S = 0.05
 log = logging.getLogger(__name__)
 
 
-async def once_free(take: Callable[[], T], *, within_s: float) -> T:
+async def retry_until_free(take: Callable[[], T], *, within_s: float) -> T:
     """Result of `take`, which is retried for `within_s` while it raises OSError or AlreadyRunning."""
     began = monotonic()
     if within_s:
@@ -146,17 +146,17 @@ async def once_free(take: Callable[[], T], *, within_s: float) -> T:
 async def locked(folder: Path, *, within_s: float) -> AsyncIterator[None]:
     """Locks an existing folder, waiting for another process to leave. Raises AlreadyRunning, OSError."""
     with contextlib.ExitStack() as held:
-        await once_free(lambda: held.enter_context(process_lock(folder)), within_s=within_s)
+        await retry_until_free(lambda: held.enter_context(process_lock(folder)), within_s=within_s)
         yield
 
 
 @contextlib.contextmanager
-def claimed(root: Path) -> Iterator[Path]:
+def claim_folder(root: Path) -> Iterator[Path]:
     """Locks the first free folder of `<root>/0`, `<root>/1`, …."""
-    closed(root)
+    restrict_to_owner(root)
     with contextlib.ExitStack() as held:
         for number in count():
-            closed(folder := root / str(number))
+            restrict_to_owner(folder := root / str(number))
             with suppress(AlreadyRunning):
                 held.enter_context(process_lock(folder))
                 break

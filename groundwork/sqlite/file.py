@@ -195,10 +195,10 @@ async def open_for_reading(path: Path, migrations: Traversable) -> AsyncIterator
 
 def make_private(path: Path) -> None:
     try:
-        store_folder.folder_of_ours(path.parent)
+        store_folder.make_private_folder(path.parent)
         path.touch(mode=0o600)
         path.chmod(0o600)
-        store_folder.left_to_owner(path)
+        store_folder.give_to_owner(path)
     except OSError as error:
         raise Misconfigured(f"{path} cannot be used ({error}): give this user the folder, or name another") from error
 

@@ -76,7 +76,7 @@ class DiskReserve:
     def _grow(self, wanted: int) -> None:
         """Grows as far as the disk allows, because other processes may take the space first."""
         with contextlib.suppress(OSError), self._file.open("ab") as file:
-            store_folder.left_to_owner(self._file)
+            store_folder.give_to_owner(self._file)
             self._file.chmod(0o600)
             size = file.tell()
             more = min(MOST, wanted) - size

@@ -15,7 +15,7 @@ from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings
 from groundwork.nats.topology import Topology, key_value_bucket, object_bucket, set_up
 from groundwork.service.errors import Misconfigured
-from groundwork.service.machine import uptime
+from groundwork.service.machine import this
 from groundwork.service.startup import member_lease, refuse_members
 from tests.kit.bus import a_consumer, a_stream
 from tests.kit.consumer import Seen, consuming
@@ -23,6 +23,7 @@ from tests.kit.waiting import until
 
 ROLE = Role(bucket="leases", key="agent", command="agentic serve")
 TTL_S = 1.0
+uptime = this().uptime
 
 
 def _topology(replicas: int = 1) -> Topology:
@@ -46,7 +47,7 @@ def owner(name: str, ttl_s: float = TTL_S) -> Owner:
 
 
 def lease(link: NatsLink, name: str, ttl_s: float = TTL_S) -> Lease:
-    return Lease(link, ROLE, owner(name, ttl_s), clock=uptime)
+    return Lease(link, ROLE, owner(name, ttl_s))
 
 
 async def record(link: NatsLink) -> LeaseRecord:
@@ -194,7 +195,7 @@ async def test_a_member_whose_record_is_taken_from_it_ends_and_may_join_anew(bus
 
     staying = asyncio.create_task(stay())
     await until(has_joined)
-    await Lease(bus, ROLE.member("a"), owner("b"), clock=uptime).acquire(take_over=True)
+    await Lease(bus, ROLE.member("a"), owner("b")).acquire(take_over=True)
     with pytest.raises(BaseExceptionGroup) as ended:
         await staying
     assert may_rejoin(ended.value)

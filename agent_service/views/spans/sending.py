@@ -64,7 +64,7 @@ class TraceMark:
 
     def note(self, at: datetime) -> None:
         with suppress(OSError):
-            store_folder.folder_of_ours(self._file.parent)
+            store_folder.make_private_folder(self._file.parent)
             self._file.touch(mode=0o600)
             os.utime(self._file, (at.timestamp(), at.timestamp()))
 

@@ -166,7 +166,7 @@ class Workspace:
     @contextmanager
     def _writing(self) -> Iterator[int]:
         for folder in (self._root, self._root / STAGING):
-            store_folder.folder_of_ours(folder)
+            store_folder.make_private_folder(folder)
         with self._below(STAGING) as staging:
             fcntl.flock(staging, fcntl.LOCK_EX)
             _clear(staging)

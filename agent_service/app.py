@@ -6,12 +6,11 @@ Stop order: new messages and requests, work in hand, pages, store, bus.
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from datetime import datetime
 from functools import partial
 from itertools import chain
-from typing import Any, NoReturn
 
 from agent_service.background import Background
 from agent_service.bootstrap import Agent, build, inform_bus
@@ -142,9 +141,8 @@ async def _start(
     """Resumes runs at once. Callers may connect from the start; they are answered once the API is loaded in a thread.
     Then the agent is ready.
     """
-    since = chain(
-        [agent.clock.now()], iter(agent.clock.now, None)
-    )  # the start, later now: losses of the bus since then
+    # The bus may have lost messages since the start; at each later check, up to now.
+    since = chain([agent.clock.now()], iter(agent.clock.now, None))
     await agent.halt_control.recall()
     agent.limits.recall(agent.store, aside=agent.settings.shared)
     left = await agent.recovery.resume_all()
@@ -157,7 +155,7 @@ async def _start(
         agent.ground.link.wait_closed(),
         watch_capacity(agent.capacity, agent.ground.link, agent.ground.folder, shared=agent.settings.shared),
         *(() if agent.cluster else (agent.starter.run(), agent.recovery.keep_trying())),
-        *_keeping(agent),
+        *((agent.pruning.keep(),) if agent.settings.shared or agent.settings.keep_runs.delete_runs else ()),
     ):
         group.create_task(work)
     runs = await agent.store.counts()
@@ -177,11 +175,6 @@ async def _start(
     inform = watch_streams(link, INFORMED, lambda: _inform_bus(agent, next(since)), every_s=every_s)
     for work in (agent.folders.run(), inform):
         group.create_task(work)
-
-
-def _keeping(agent: Agent) -> Iterable[Coroutine[Any, Any, NoReturn]]:
-    if agent.settings.shared or agent.settings.keep_runs.delete_runs:
-        yield agent.pruning.keep()
 
 
 async def _keep_time(agent: Agent) -> None:

@@ -56,17 +56,14 @@ class TokenSettings(Section):
         """SHA-256 of the token in hex. Raises Misconfigured if neither or both are given."""
         if (self.token is None) == (self.sha256 is None):
             raise Misconfigured(f"token {self.name}: give either `token` or `sha256`")
+        if self.sha256 == _OF_NOTHING:
+            raise Misconfigured(f"token {self.name}: `sha256` is that of an empty token: was the variable set?")
         if self.token is None:
-            return self._given_digest()
+            return str(self.sha256)
         secret = self.token.get_secret_value()
         if fault := secret_fault(secret, shortest=SHORTEST_TOKEN):
             raise Misconfigured(f"token {self.name} {fault}")
         return hashlib.sha256(secret.encode()).hexdigest()
-
-    def _given_digest(self) -> str:
-        if self.sha256 == _OF_NOTHING:
-            raise Misconfigured(f"token {self.name}: `sha256` is that of an empty token: was the variable set?")
-        return str(self.sha256)
 
 
 class ApiSettings(Section):

@@ -53,7 +53,9 @@ class Quotas:
         quota = self.of(caller)
         async with self._locks[caller]:
             if quota.wakes_per_minute is not None:
-                await self._take_one(caller, quota.wakes_per_minute)
+                while not await self._of_minute(caller, quota.wakes_per_minute):
+                    await self.claims.wait()
+                self._minute(caller, quota.wakes_per_minute).take(1, self._seconds())
             if not known:
                 while not await self._take_place(caller, quota):
                     await self.claims.wait()
@@ -61,7 +63,8 @@ class Quotas:
         try:
             yield
         finally:
-            self._entered(caller)
+            self._entering[caller] -= 1
+            self._arrived[caller] -= self._arrived[caller] > 0
 
     def committed(self, change: Commit) -> None:
         caller = change.state.brief.caller
@@ -79,11 +82,6 @@ class Quotas:
         self._of_today()[one.caller] += one.size
         if (most := self.of(one.caller).wakes_per_minute) is not None:
             self._minute(one.caller, most).take(1, self._seconds())
-
-    async def _take_one(self, caller: str, most: int) -> None:
-        while not await self._of_minute(caller, most):
-            await self.claims.wait()
-        self._minute(caller, most).take(1, self._seconds())
 
     async def _of_minute(self, caller: str, most: int) -> bool:
         minute, now = self._minute(caller, most), self._seconds()
@@ -112,10 +110,6 @@ class Quotas:
 
     def _seconds(self) -> float:
         return self.clock.now().timestamp()
-
-    def _entered(self, caller: str) -> None:
-        self._entering[caller] -= 1
-        self._arrived[caller] -= self._arrived[caller] > 0
 
     def _of_today(self) -> Counter[str]:
         if self._day != (today := self.clock.now().date()):

@@ -94,7 +94,8 @@ class IncomingMetrics:
             if waking.duplicate:
                 self.dedupe.add("wake")
         except Exception as raised:
-            outcome, error = ("rejected", waking.refused_as) if waking.refused_as else _outcome_of(raised)
+            known = [outcome for kind, outcome in _OUTCOMES if isinstance(raised, kind)]
+            outcome, error = ("rejected", waking.refused_as) if waking.refused_as else (*known, (outcome, error))[0]
             raise
         finally:
             self._wakes.record(time.perf_counter() - began, outcome, transport, error)
@@ -118,10 +119,6 @@ class IncomingMetrics:
 
     def rejected(self) -> None:
         self._rejected.add()
-
-
-def _outcome_of(error: Exception) -> tuple[str, str]:
-    return next((told for kind, told in _OUTCOMES if isinstance(error, kind)), ("error", "internal"))
 
 
 _OUTCOMES = (

@@ -55,8 +55,9 @@ _NO_CHARACTER = re.compile(r"&#[0-9]{8,};?")
 """Number beyond all code points; Python cannot parse one of thousands of digits."""
 
 
-def stands_in(quote: str, text: str) -> bool:
-    return is_a_line(quote, text) if is_short(quote) else is_among(quote, readings(text))
+def stands_in(quote: str, text: str, forms: tuple[str, ...] = ()) -> bool:
+    """`forms`: `readings` of the text, if they are known."""
+    return is_a_line(quote, text) if is_short(quote) else is_among(quote, forms or readings(text))
 
 
 def is_short(quote: str) -> bool:
@@ -122,11 +123,9 @@ def _is_whole(char: str) -> bool:
 
 
 def _forms(text: str) -> tuple[str, ...]:
-    return (text, _html_text(text)) if "<" in text else (text,)
-
-
-def _html_text(text: str) -> str:
-    return html.unescape(_NO_CHARACTER.sub("\ufffd", _TAG.sub(" ", _WITHIN_A_WORD.sub("", text))))
+    if "<" not in text:
+        return (text,)
+    return text, html.unescape(_NO_CHARACTER.sub("\ufffd", _TAG.sub(" ", _WITHIN_A_WORD.sub("", text))))
 
 
 ADDRESSES = ("url", "final_url")
@@ -138,7 +137,10 @@ def texts_of(output: dict[str, JsonValue], quote: str) -> tuple[str, ...]:
     content = {name: value for name, value in output.items() if name not in NOT_CONTENT}
     if was_asked(output, quote):
         addresses = [address for name in ADDRESSES if isinstance(address := content.pop(name, None), str) and address]
-        return tuple(_without(addresses, text) for text in _leaves(content))
+        texts = tuple(_leaves(content))
+        for address in addresses:
+            texts = tuple([text.replace(address, " ") for text in texts])
+        return texts
     as_json = (json.dumps(content, ensure_ascii=False, sort_keys=True),) if names_a_field(quote) else ()
     return *as_json, *_leaves(content)
 
@@ -149,12 +151,6 @@ def was_asked(output: dict[str, JsonValue], quote: str) -> bool:
         return False
     fields = (json.dumps({name: asked}, ensure_ascii=False) for name in ADDRESSES)
     return stands_in(quote, _APART.join((asked, *fields)))
-
-
-def _without(addresses: list[str], text: str) -> str:
-    for address in addresses:
-        text = text.replace(address, " ")
-    return text
 
 
 def _leaves(value: JsonValue) -> Iterator[str]:
@@ -297,14 +293,10 @@ async def _found(quotes: list[str], source: QuoteSource) -> set[str]:
 async def _found_in(text: str, quotes: list[str]) -> set[str]:
     found = set[str]()
     for piece in pieces(text):
-        texts = readings(piece)
-        found |= {quote for quote in quotes if quote not in found and _stands(quote, piece, texts)}
+        forms = readings(piece)
+        found |= {quote for quote in quotes if quote not in found and stands_in(quote, piece, forms)}
         await asyncio.sleep(0)
     return found
-
-
-def _stands(quote: str, piece: str, texts: tuple[str, ...]) -> bool:
-    return is_a_line(quote, piece) if is_short(quote) else is_among(quote, texts)
 
 
 def pieces(text: str) -> Iterator[str]:

@@ -93,18 +93,13 @@ def _arguments(sent: dict[str, JsonValue]) -> dict[str, object]:
     return {"arguments": sent, "arguments_json": json.dumps(sent, ensure_ascii=False, separators=(",", ":"))}
 
 
-def _why_asked(state: RunState) -> str:
-    steps = _doubted(state)
-    settles = f"; an answer with the outcome ran or did_not_run settles whether {steps} was carried out"
-    return f"the model asks{settles if steps else ''}; {NEVER}"
-
-
 def _for_answer(state: RunState, question: Question) -> HumanTask:
-    ask = question.ask
+    ask, steps = question.ask, _doubted(state)
+    settles = f"; an answer with the outcome ran or did_not_run settles whether {steps} was carried out"
     return _of(
         state,
         "question",
-        reason=_why_asked(state),
+        reason=f"the model asks{settles if steps else ''}; {NEVER}",
         question=ask.question,
         choices=ask.choices,
         tried=ask.tried or None,

@@ -7,7 +7,7 @@ from pydantic import BaseModel
 from pydantic_core import to_json
 
 from agent_service.core import continuing
-from agent_service.core.brief import Brief, Limits
+from agent_service.core.brief import Limits
 from agent_service.core.events import EventFacts, SignalReceived, StoodStill, WakeAccepted
 from agent_service.core.facts import (
     AttemptAnswered,
@@ -20,7 +20,6 @@ from agent_service.core.facts import (
     RunReopened,
 )
 from agent_service.core.limits import budget_use
-from agent_service.core.phases import Action
 from agent_service.core.state import RunState
 from agent_service.core.waiting import NeedsPerson, Pending, Status
 from agent_service.run.human_tasks import human_task, remedy
@@ -115,8 +114,9 @@ def accepted(state: RunState, event: WakeAccepted) -> list[OutgoingMessage]:
 
 def announcement(state: RunState) -> OutgoingMessage:
     """The `agentic.start` of a run from the wake API, without context and callback, which may be large or secret."""
+    goal = state.brief.goal
     start = wire.AgenticStart(
-        goal=_beginning(state.brief.goal),
+        goal=goal if len(goal) <= LONGEST_GOAL else f"{goal.strip()[: LONGEST_GOAL - 1]}…",
         constraints=_constraints(state.brief.limits),
         run_id=state.run_id,
         wake_id=state.wake_id,
@@ -124,10 +124,6 @@ def announcement(state: RunState) -> OutgoingMessage:
         depth=state.brief.depth,
     )
     return outgoing(subjects.START, start, keys.start(state.wake_id))
-
-
-def _beginning(goal: str) -> str:
-    return goal if len(goal) <= LONGEST_GOAL else f"{goal.strip()[: LONGEST_GOAL - 1]}…"
 
 
 def _constraints(granted: Limits) -> wire.Constraints:
@@ -185,6 +181,7 @@ def _phase(outcome: EventFacts) -> ProgressPhase | None:
 def request(state: RunState, pending: Pending) -> OutgoingMessage:
     action = continuing.action_as_sent(state, pending)
     task, asked_in = pending.task or None, pending.round or None
+    command, skill = state.brief.command(action), state.brief.skill(action.tool)
     payload = {
         "run_id": state.run_id,
         "step": pending.step,
@@ -194,20 +191,14 @@ def request(state: RunState, pending: Pending) -> OutgoingMessage:
         "requested_at": pending.requested_at,
         "attempt": pending.attempt,
         "deadline_at": pending.until,
-        "executor": _executor(state.brief, action),
+        "executor": skill.executor if skill and skill.executor != UNNAMED else None,
         **({"task": task, "round": asked_in} if task else {}),
         **({"untrusted": True} if pending.untrusted else {}),
     }
     key = keys.request(state.run_id, pending.step, pending.attempt, task, asked_in)
     proves = keys.capability_fields(state.run_id, pending.step, pending.attempt, action.tool, task, asked_in)
-    command = state.brief.command(action)
     changes = command is not None and command.tier == "write"
     return outgoing(subjects.tool_request(pending.route), payload, key, proves=proves, changes=changes)
-
-
-def _executor(brief: Brief, action: Action) -> str | None:
-    skill = brief.skill(action.tool)
-    return skill.executor if skill and skill.executor != UNNAMED else None
 
 
 # People
@@ -264,22 +255,17 @@ def _completed(state: RunState) -> Completed:
 
 
 def _not_completed(state: RunState) -> dict[str, Any]:
+    reason, now = str(state.reason), remedy(state) if state.ending_class == "in_doubt" else None
     return {
         "run_id": state.run_id,
         "goal": state.brief.goal,
-        "reason": _with_remedy(state),
+        "reason": f"{reason.rstrip('.')}. What to do now: {now}" if now else reason,
         "ending_class": state.ending_class,
         "step": state.step,
         "usage": _usage(state),
         "trace_url": state.brief.trace_url,
         "has_callback": state.brief.callback is not None,
     }
-
-
-def _with_remedy(state: RunState) -> str:
-    now = remedy(state) if state.ending_class == "in_doubt" else None
-    reason = str(state.reason)
-    return f"{reason.rstrip('.')}. What to do now: {now}" if now else reason
 
 
 def _usage(state: RunState) -> Usage:

@@ -1,1 +1,1 @@
-"""The gateway: tools carried out, results and webhooks brought back."""
+"""The gateway: carries out tool calls, and brings back results and webhooks."""

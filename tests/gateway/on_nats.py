@@ -1,4 +1,4 @@
-"""The bus as the gateway needs it, on a real server: streams, consumer and bucket, requests in and results out."""
+"""The bus that the gateway needs, on a real server."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ ACK_WAIT = 5.0
 
 
 async def a_bus(link: NatsLink, *, ack_wait: float = ACK_WAIT) -> None:
-    """What the setup of the service makes, where a request comes again sooner."""
+    """The topology of the service, with a shorter time to redelivery."""
     made = topology(max_gib=1)
     sooner = (replace(one, settings={**one.settings, "ack_wait": ack_wait}) for one in made.consumers)
     await set_up(link, replace(made, consumers=tuple(sooner)))
@@ -47,7 +47,7 @@ async def consuming(link: NatsLink, relay: Relay) -> AsyncIterator[None]:
 
 
 async def all_acknowledged(link: NatsLink) -> bool:
-    """Whether no request waits, and none is in hand."""
+    """True if no request waits, and none is in hand."""
     info = await link.jetstream.consumer_info(subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS)
     return (info.num_pending, info.num_ack_pending) == (0, 0)
 

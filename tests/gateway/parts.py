@@ -1,4 +1,4 @@
-"""Builders and stand-ins for tests of the gateway: requests, a tool on offer, and a world in memory that can break."""
+"""Builders and fakes for tests of the gateway."""
 
 import asyncio
 import sqlite3

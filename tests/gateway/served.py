@@ -1,4 +1,4 @@
-"""`python -m ductile_gateway` as a process with settings of a test."""
+"""`python -m ductile_gateway` as a process, with settings of a test."""
 
 import contextlib
 import json
@@ -53,7 +53,7 @@ class Gateway:
         )
 
     def starts(self) -> int:
-        """How often the log says that it is ready."""
+        """Number of times that the log says ready."""
         return self.log.read_text().count('"ready"') if self.log.exists() else 0
 
 
@@ -69,5 +69,5 @@ def ending(result: ToolResult) -> str:
 
 
 def lines(file: Path) -> int:
-    """How often the probe has recorded there that it ran."""
+    """Number of runs that the probe has recorded in the file."""
     return len(file.read_text(encoding="utf-8").splitlines()) if file.exists() else 0

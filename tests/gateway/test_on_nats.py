@@ -1,4 +1,4 @@
-"""The gateway on a real bus: requests in, results out, and what its operator has to mend."""
+"""The gateway on a real bus: requests, results, and errors that the operator has to fix."""
 
 from typing import Any
 

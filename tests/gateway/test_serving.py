@@ -1,5 +1,4 @@
-"""The gateway as a process: started by its command line, stopped, killed and taken over, asked how it is, and told
-apart from a misconfigured one."""
+"""The gateway as a process: started, stopped, killed, taken over, asked for its status, and misconfigured."""
 
 import asyncio
 import json
@@ -27,7 +26,7 @@ async def bus(link: NatsLink) -> NatsLink:
 
 
 async def endings(bus: NatsLink) -> list[str]:
-    """Of all calls, once they are settled."""
+    """Endings of all calls, once they are settled."""
     await until(lambda: all_acknowledged(bus), within_s=30)
     return [ending(result) for result in await results(bus)]
 

@@ -1,4 +1,4 @@
-"""Settings of the gateway: what may be written, and what it then means."""
+"""Settings of the gateway: accepted values and their meaning."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""The gateway's file: what is old and done is forgotten, nothing else, and a file that cannot be used says so."""
+"""Retention in the gateway's database, and errors of a database that cannot be used."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ STEP = "json_extract(head, '$.step')"
 
 
 def look(folder: Path, *statements: str) -> Any:
-    """What the last of these statements finds first in the file."""
+    """First row of the last of these statements."""
     with contextlib.closing(sqlite3.connect(folder / FILE)) as connection, connection:
         return [connection.execute(statement).fetchone() for statement in statements][-1]
 

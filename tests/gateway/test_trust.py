@@ -1,4 +1,4 @@
-"""Whose word is passed on: the agent's, by its keys; those that follow are endorsed by those before."""
+"""Authentication of the agent's messages: its keys, and keys endorsed by them."""
 
 import asyncio
 import json
@@ -44,7 +44,7 @@ class Town:
         return self.of_agent
 
     async def passes(self, signer: Signer, *, again: bool = False) -> bool:
-        """Whether what that one says is passed on. A second goes by."""
+        """True if a message of this signer is accepted. A second passes."""
         self.now += 1.0
         try:
             await self.trust.check(SUBJECT, BODY, signer.header(SUBJECT, BODY), again=again)

@@ -1,4 +1,4 @@
-"""Every test of a port runs once for each kind of store: embedded, and shared on a server."""
+"""Runs every test of a port with each kind of store: embedded, and shared on a server."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

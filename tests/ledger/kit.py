@@ -1,5 +1,4 @@
-"""The stores of gateways under test: of one, of several over a log in memory, and of several on a bus; and what is put
-into them."""
+"""Stores under test: of one gateway, of several over a log in memory, and of several on a bus."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -130,6 +129,6 @@ def a_delivery(key: str = "completed", *, target: str = "subscription:a", run_id
 
 
 async def owed(stores: Stores, lane: str, at: datetime, limit: int = 10) -> list[Notification]:
-    """What is to be tried, as it was added."""
+    """Deliveries to be tried, in the order in which they were added."""
     found = await stores.outbox.due(lane, at, limit)
     return [replace(one, at=one.accepted_at, by="", tries=0, why="") for one in found]

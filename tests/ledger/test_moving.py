@@ -1,5 +1,5 @@
-"""`ductile-gateway backup` and `restore`: the ledger of one gateway becomes that of several, or the other way round. No
-gateway begins before it is whole, nor on the one that was left."""
+"""`ductile-gateway backup` and `restore` between the ledger of one gateway and that of several. No gateway starts on a
+ledger that is incomplete or was left."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""Several gateways over one ledger: what only then can go wrong."""
+"""Several gateways over one ledger: errors that a single gateway cannot have."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What the gateway keeps, whatever keeps it: calls with their receipts, deliveries, and the agent's keys."""
+"""The gateway's rows in each store: calls with their receipts, deliveries, and the agent's keys."""
 
 import asyncio
 import contextlib

@@ -39,7 +39,7 @@ def called(command: str, text: str, **arguments: Any) -> dict[str, Any]:
 
 
 def inside(response: dict[str, Any]) -> str:
-    """What is shown between the heading and the last line."""
+    """The lines between the heading and the last line."""
     text: str = response["result"]
     return text.partition("\n")[2].rpartition("\n")[0]
 

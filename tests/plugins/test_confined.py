@@ -72,7 +72,7 @@ class Account:
 
 @pytest.fixture
 def account() -> Iterator[Account]:
-    """Where another account can come: the usual folder of tests is for one alone."""
+    """An account with a folder that it can reach: the usual folder of tests is for one account."""
     folder = Path(tempfile.mkdtemp())
     yield Account(folder)
     subprocess.run(["chmod", "-R", "u+w", folder], check=True)

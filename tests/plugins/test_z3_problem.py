@@ -1,4 +1,4 @@
-"""How the solver's problems are read: in three forms, and never as more than a problem."""
+"""Reading problems of the solver: three forms, and nothing but problems."""
 
 from pathlib import Path
 from typing import Any

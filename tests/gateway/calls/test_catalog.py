@@ -1,4 +1,4 @@
-"""Which tools are on offer, of our plugins and of a Ductile's, why some are not, and how arguments are checked."""
+"""The catalog of tools from plugins and Ductiles, its problems, and the check of arguments."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -160,7 +160,7 @@ FETCH: dict[str, Any] = {
 
 
 def of_ductile(*names: str, relayed: str = "", **plugins: Mapping[str, Any]) -> DuctileTools:
-    """What is read of a Ductile's plugins, one of which is called by events."""
+    """Tools of a Ductile's plugins, one of which is called by events."""
     settings: dict[str, Any] = {"url": "http://localhost:1", "token": "a-token-for-tests"}
     if relayed:
         settings["relay"] = {"secret": "a-relay-secret-for-tests", "routes": {relayed: None}}

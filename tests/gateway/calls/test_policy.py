@@ -1,4 +1,4 @@
-"""What may run, what is refused and as what, and what follows from a call whose end nobody saw."""
+"""Admission and refusal of calls, and the outcome of a call whose end was not seen."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""The relay in a world in memory: what runs, what is published, and what a second start makes of what was left."""
+"""The relay in a world in memory: runs, publishes, and resumes after a restart."""
 
 import asyncio
 import hashlib

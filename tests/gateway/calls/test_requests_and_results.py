@@ -1,4 +1,4 @@
-"""What is read of a tool request, what its artifacts are called, and what becomes of an outcome on the bus."""
+"""Reading tool requests, naming artifacts, and making results for the bus."""
 
 import hashlib
 import json

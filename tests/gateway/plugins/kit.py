@@ -1,4 +1,4 @@
-"""The probe plugin, run by the gateway itself, also in a process of its own that is killed.
+"""The probe plugin, run by the gateway itself, also in a separate process that is killed.
 
 As a program it runs one call of the probe. Arguments: the state directory, the command and its payload.
 """

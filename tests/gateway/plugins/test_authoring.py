@@ -1,4 +1,4 @@
-"""From nothing to a tool that works: made, checked, called by hand, told what is wrong with it, and soon on offer."""
+"""Making a tool: created, checked, called by hand, given error messages, and offered while the gateway runs."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Finding plugins: manifests, the usable ones, and a warning that names file and reason for each of the others."""
+"""Discovery of plugins: manifests, and a warning with file and reason for each one that is left out."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""What is concluded from what a plugin process left behind, and from what Ductile says of a job."""
+"""The verdict on the record of a plugin process, and on a job of Ductile."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""Plugins run by the gateway itself: one process per call, its limits, what it sees, and a gateway that is killed."""
+"""Plugins run by the gateway: one process per call, its limits, and a gateway that is killed."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""A view of the files of one's own."""
+"""The view of mounts, and the paths of call records."""
 
 import os
 import subprocess

@@ -1,5 +1,5 @@
-"""Guards that stay: a call finds nothing of the one before, a program runs as if it were started, and what changes on
-disk counts at once."""
+"""Guards that serve several calls: calls are isolated, programs run as if started anew, and changes on disk apply at
+once."""
 
 import asyncio
 import gc

@@ -1,4 +1,4 @@
-"""What is told of calls and of the gateway: lines of the log, spans of a trace, and how its parts say they are."""
+"""Log lines and spans of calls, and the status of the gateway."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""How many calls are let through at a time, whose turn it is, and how several gateways share the places of a tool."""
+"""Slots of calls: limits, fairness between runs, and fairness between several gateways."""
 
 import asyncio
 import contextlib
@@ -29,7 +29,7 @@ GREEDY, SINGLE = "run_greedy", "run_single"
 
 
 class Crowd:
-    """Calls that come, each a run and a lane; `inside` tells in which order they were let in, until they `leave`."""
+    """Calls, each of a run and a lane; `inside`: those with a slot, in order, until they `leave`."""
 
     def __init__(self, places: CallSlots) -> None:
         self.places = places

@@ -199,8 +199,8 @@ class Lease:
 
 
 class World:
-    """What lies around a relay; an agent tells which runs have `ended`, unless it is away. A new relay
-    over the same world is a gateway that was started again."""
+    """The surroundings of a relay; its agent knows which runs have `ended`, unless it is away. A new relay
+    over the same world is a gateway that was restarted."""
 
     def __init__(
         self,

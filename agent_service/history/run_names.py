@@ -9,7 +9,7 @@ from schemas.values import dataclass
 
 LAST = "last"
 MOST_CANDIDATES = 6
-"""Newest runs to search for a name; an ambiguous name lists all but one of them."""
+"""Runs to look up for a name: one more than an ambiguous name lists."""
 
 _RUN_ID = re.compile("run_[0-9A-HJKMNP-TV-Z]{26}")
 

@@ -11,7 +11,7 @@ from agent_service import settings
 from agent_service.bus.buckets import NatsArtifactStore
 from agent_service.bus.topology import ROLE, check
 from agent_service.history import run_names
-from agent_service.history.results import NamedArtifact, kept_artifacts
+from agent_service.history.results import RecordedArtifact, kept_artifacts
 from agent_service.history.run_names import Candidate
 from agent_service.run.journal import Entry
 from agent_service.run.lines import RunFilter
@@ -103,7 +103,7 @@ class StoreReader:
         finally:
             await self.store.database.read("COMMIT")
 
-    def intact_copy(self, run_id: str, named: NamedArtifact) -> bytes | None:
+    def intact_copy(self, run_id: str, named: RecordedArtifact) -> bytes | None:
         """The content in the run's folder, unless it is missing or not what the journal names."""
         try:
             copy = self.workspace.read(run_id, named.path)
@@ -152,7 +152,7 @@ async def open_reader(config: Path | None) -> AsyncIterator[StoreReader]:
         )
 
 
-def artifacts_of(entries: list[Entry]) -> dict[str, NamedArtifact]:
+def artifacts_of(entries: list[Entry]) -> dict[str, RecordedArtifact]:
     return kept_artifacts(entry.record() for entry in entries)
 
 

@@ -18,7 +18,7 @@ from agent_service.archive.contents import ArchivedRuns, changed, check_archive
 from agent_service.bus.buckets import key_of
 from agent_service.bus.reading import SignedEnding, signed_endings
 from agent_service.errors import Damaged
-from agent_service.history.results import FILES, NamedArtifact, is_artifact_path
+from agent_service.history.results import FILES, RecordedArtifact, is_artifact_path
 from agent_service.history.text import one_line
 from agent_service.run.journal import Entry
 from agent_service.run.replay import replayed_state
@@ -171,7 +171,7 @@ async def _stored(reader: StoreReader, run_id: str, paths: Iterable[str]) -> dic
     return None
 
 
-def _flaws_on_bus(named: Mapping[str, NamedArtifact], stored: Mapping[str, str]) -> Iterator[Flaw]:
+def _flaws_on_bus(named: Mapping[str, RecordedArtifact], stored: Mapping[str, str]) -> Iterator[Flaw]:
     for path, artifact in named.items():
         held = stored.get(path)
         if not held or held != (artifact.sha256 or held):

@@ -31,7 +31,7 @@ from agent_service.archive.transfer import flaw_of, side_records, stored_runs
 from agent_service.archive.verifying import checked_journal
 from agent_service.bus.buckets import FOLDER
 from agent_service.core.waiting import Status
-from agent_service.history.results import NamedArtifact
+from agent_service.history.results import RecordedArtifact
 from agent_service.run.replay import replayed_state
 from agent_service.settings import AgentSettings
 from agent_service.store.moving import leaving
@@ -191,7 +191,7 @@ async def _add_export(reader: StoreReader, run_id: str, archive: ArchiveWriter) 
     return run.model_copy(update={"left_out": left_out}), there
 
 
-async def _content(reader: StoreReader, run_id: str, artifact: NamedArtifact) -> bytes | str:
+async def _content(reader: StoreReader, run_id: str, artifact: RecordedArtifact) -> bytes | str:
     """Returns the content, or the reason that there is none."""
     try:
         content = reader.intact_copy(run_id, artifact) or await reader.artifact(run_id, artifact.path)

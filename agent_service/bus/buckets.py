@@ -11,7 +11,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from agent_service.admission.claims import Amounts
 from agent_service.errors import ArtifactReplaced
-from agent_service.history.results import named_artifacts
+from agent_service.history.results import recorded_artifacts
 from agent_service.run.ports import RunArtifacts
 from agent_service.store.sqlite import RunStore
 from groundwork.nats.buckets import ArtifactBucket, read_value, replace_value
@@ -70,7 +70,7 @@ class ProvenArtifacts:
         if content is None:
             return None
         records = (entry.record() for entry in await self._store.entries(run_id) if path in entry.event)
-        if not all(one.is_brought_by(content) for one in named_artifacts(records) if one.path == path):
+        if not all(one.is_brought_by(content) for one in recorded_artifacts(records) if one.path == path):
             log.error("an artifact was replaced", extra={"run_id": run_id, "path": path})
             raise ArtifactReplaced(run_id, path)
         return content

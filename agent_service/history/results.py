@@ -44,7 +44,7 @@ def summary_of_answer(answer: AttemptAnswered, result: ToolResult | None) -> str
     return output_summary(result_output(result))
 
 
-class NamedArtifact(BaseModel):
+class RecordedArtifact(BaseModel):
     """An artifact as its newest mention, in entry `entry`, describes it. `size` is in bytes, `sha256` in hex."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
@@ -68,20 +68,20 @@ def is_artifact_path(path: str) -> bool:
     return ARTIFACT_PATH.fullmatch(path) is not None
 
 
-def named_artifacts(records: Iterable[JournalRecord]) -> tuple[NamedArtifact, ...]:
-    named: dict[str, NamedArtifact] = {}
+def recorded_artifacts(records: Iterable[JournalRecord]) -> tuple[RecordedArtifact, ...]:
+    named: dict[str, RecordedArtifact] = {}
     for record in records:
         event = record.event
         if isinstance(event, ToolReturned) and RequestFinished in record.kinds:
             about = {"step": event.result.step, "entry": record.entry.seq}
             for described in _described(event.result.result):
-                named[described["path"]] = NamedArtifact.model_validate(described | about)
+                named[described["path"]] = RecordedArtifact.model_validate(described | about)
     return tuple(named.values())
 
 
-def kept_artifacts(records: Iterable[JournalRecord]) -> dict[str, NamedArtifact]:
+def kept_artifacts(records: Iterable[JournalRecord]) -> dict[str, RecordedArtifact]:
     """Artifacts by path, without those of an illegal name."""
-    return {one.path: one for one in named_artifacts(records) if one.is_kept}
+    return {one.path: one for one in recorded_artifacts(records) if one.is_kept}
 
 
 def _described(output: ToolOutput | None) -> list[dict[str, Any]]:

@@ -22,7 +22,7 @@ from agent_service.core.state import RunState
 from agent_service.history import words
 from agent_service.history.history import History
 from agent_service.history.items import Item, Thought
-from agent_service.history.results import FILES, named_artifacts
+from agent_service.history.results import FILES, recorded_artifacts
 from agent_service.history.text import ask_lines, clipped, duration, instant, one_line, rfc3339
 from agent_service.history.words import clause, waiting_for
 from agent_service.run.human_tasks import open_task, remedy
@@ -44,7 +44,7 @@ def pages(run: RunState, records: Sequence[JournalRecord]) -> dict[str, str]:
     context: dict[str, Any] = {
         "run": run,
         "history": history,
-        "artifacts": named_artifacts(records),
+        "artifacts": recorded_artifacts(records),
         "waits": waiting_for(run),
         "asks": tuple(ask_lines(task.model_dump(mode="json") if task else None)),
         "now": remedy(run),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.history.results import FILES, is_artifact_path, named_artifacts
+from agent_service.history.results import FILES, is_artifact_path, recorded_artifacts
 from agent_service.run.journal import GENESIS, RULES, Entry
 from agent_service.views.pages import pages_of
 from agent_service.views.workspace.files import Workspace
@@ -119,7 +119,7 @@ def test_an_artifact_without_a_hash_is_compared_with_the_store_and_one_with_an_u
     assert the_flaw(flaws).place == "artifacts/page.html"
     workspace.remove(RUN_ID)
     entries = brought("../../etc/passwd")
-    (artifact,) = named_artifacts(entry.record() for entry in entries)
+    (artifact,) = recorded_artifacts(entry.record() for entry in entries)
     assert not is_artifact_path(artifact.path)
     workspace.write(RUN_ID, files_of(entries))
     assert verify(entries, workspace, RUN_ID) == []

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from agent_service.core.state import RunState
 from agent_service.errors import Damaged, Tampered
-from agent_service.history.results import NamedArtifact, kept_artifacts
+from agent_service.history.results import RecordedArtifact, kept_artifacts
 from agent_service.run.journal import Commit, Entry, Run, flaw_in_chain
 from agent_service.run.ports import ArtifactReader, Journals
 from agent_service.views.workspace.files import MAX_BYTES, Listing, TooLarge, Unsafe, Workspace
@@ -62,7 +62,7 @@ class ArtifactChanged(Exception):
 class Rendered:
     """`artifacts` are those with a legal name, by path; `version` is the number of the newest entry."""
 
-    artifacts: dict[str, NamedArtifact]
+    artifacts: dict[str, RecordedArtifact]
     ended: bool
     version: int
 
@@ -81,7 +81,9 @@ async def write(run_id: str, store: RunSource, workspace: Workspace, artifacts: 
     return rendered
 
 
-def _write_pages(run: RunState, entries: Sequence[Entry], workspace: Workspace) -> tuple[Rendered, list[NamedArtifact]]:
+def _write_pages(
+    run: RunState, entries: Sequence[Entry], workspace: Workspace
+) -> tuple[Rendered, list[RecordedArtifact]]:
     if flaw := flaw_in_chain(entries):
         raise Tampered(run.run_id, flaw)
     records = [entry.record() for entry in entries]
@@ -92,7 +94,7 @@ def _write_pages(run: RunState, entries: Sequence[Entry], workspace: Workspace) 
     return Rendered(artifacts=named, ended=run.final, version=len(records)), missing
 
 
-def _is_copied(workspace: Workspace, run: RunState, artifact: NamedArtifact) -> bool:
+def _is_copied(workspace: Workspace, run: RunState, artifact: RecordedArtifact) -> bool:
     """At the end of the run, an artifact without a hash is copied again: it may have changed."""
     with suppress(Unsafe, TooLarge):
         copy = workspace.read(run.run_id, artifact.path)
@@ -100,7 +102,7 @@ def _is_copied(workspace: Workspace, run: RunState, artifact: NamedArtifact) -> 
     return False
 
 
-async def _fetch(artifacts: ArtifactReader, run_id: str, wanted: Iterable[NamedArtifact]) -> dict[str, bytes]:
+async def _fetch(artifacts: ArtifactReader, run_id: str, wanted: Iterable[RecordedArtifact]) -> dict[str, bytes]:
     """Contents by path. Raises as the port does."""
     contents: dict[str, bytes] = {}
     for artifact in wanted:

@@ -6,7 +6,7 @@ from functools import cache
 from itertools import zip_longest
 from typing import Literal, Protocol
 
-from agent_service.history.results import FILES, NamedArtifact, kept_artifacts
+from agent_service.history.results import FILES, RecordedArtifact, kept_artifacts
 from agent_service.run.journal import Entry, flaw_in_chain
 from agent_service.run.replay import replay
 from agent_service.views.pages import pages_of
@@ -100,7 +100,7 @@ def _flaw_in_page(name: str, found: bytes, rendered: Callable[[int], Mapping[str
     yield Flaw(kind="changed", place=name, line=number, text="the line is not what the journal says")
 
 
-def _flaw_in_artifact(artifact: NamedArtifact, stored: str | None, found: bytes) -> Iterator[Flaw]:
+def _flaw_in_artifact(artifact: RecordedArtifact, stored: str | None, found: bytes) -> Iterator[Flaw]:
     if (artifact.sha256 or stored) not in (None, hashlib.sha256(found).hexdigest()):
         text = f"is not the content that step {artifact.step} brought (entry {artifact.entry}): its hash differs"
         yield Flaw(kind="changed", place=artifact.path, text=text)

@@ -52,7 +52,7 @@ def begin_call(state: RunState, open_call: OpenCall) -> RunState:
     reached = limits.reached_before_a_call(state)
     if open_call.phase is Phase.PLAN:
         reached = reached or limits.reached_before_a_step(state)
-    paused = state.status is Status.PAUSED
+    paused = isinstance(state.waiting, NeedsPerson)
     if reached and not paused:
         return out_of_budget(state, reached, question=open_call)
     facts = () if paused else (CallAsked(call=open_call.call, phase=open_call.phase, told=open_call.remarks),)

@@ -1,1 +1,1 @@
-"""The command `ductile-gateway`. Only `serve` loads the service; each other command loads what it needs itself."""
+"""The command `ductile-gateway`. Only `serve` loads the service; other commands import what they need themselves."""

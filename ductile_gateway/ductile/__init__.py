@@ -1,1 +1,1 @@
-"""Calls carried out by a Ductile: its API, its catalog, its jobs."""
+"""Calls in a Ductile: its API, its catalog, its jobs."""

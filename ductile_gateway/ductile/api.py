@@ -142,13 +142,8 @@ class DuctileApi:
         path = Endpoint.PIPELINE.path_of(plugin) if command is None else Endpoint.CALL.path_of(plugin, command)
         body = json.dumps({"payload": dict(payload)}, allow_nan=False).encode()
         headers = {"Content-Type": "application/json"}
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                status, answer = await exchange(self._starts, "POST", path, content=body, headers=headers)
-        except UNSENT as error:
-            raise NotSent(f"nothing answers at {self._url} ({type(error).__name__})") from error
-        except (httpx2.HTTPError, UnreadableAnswer, TimeoutError) as error:
-            raise AnswerLost(f"Ductile was asked, and its answer was lost ({type(error).__name__})") from error
+        async with start_within(self._timeout_s, self._url):
+            status, answer = await exchange(self._starts, "POST", path, content=body, headers=headers)
         if (words := own_refusal(answer)) is not None:
             raise DuctileRefused(status, printable(words, LONGEST_QUOTE))
         job_id = job_id_in(fields_of(answer)) if status == httpx2.codes.ACCEPTED else ""
@@ -262,6 +257,18 @@ class DuctileApi:
             raise DuctileRefused(status, _quote(body), own=own_refusal(body) is not None)
         if not httpx2.codes.is_success(status):
             raise Unavailable(f"what answers at {self._url} says {status}")
+
+
+@asynccontextmanager
+async def start_within(timeout_s: float, url: str) -> AsyncIterator[None]:
+    """Turns errors of a request that starts a call into NotSent or AnswerLost."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            yield
+    except UNSENT as error:
+        raise NotSent(f"nothing answers at {url} ({type(error).__name__})") from error
+    except (httpx2.HTTPError, UnreadableAnswer, TimeoutError) as error:
+        raise AnswerLost(f"Ductile was asked, and its answer was lost ({type(error).__name__})") from error
 
 
 async def exchange(http: httpx2.AsyncClient, method: str, path: str, **sent: Any) -> tuple[int, bytes]:

@@ -23,7 +23,6 @@ from pydantic import JsonValue
 
 from ductile_gateway.calls.call import CALL_ID, MARK, CallRequest, NeverStarted, Receipt, ToolCall, Unknown, Way
 from ductile_gateway.ductile.api import (
-    UNSENT,
     AnswerLost,
     Document,
     DuctileApi,
@@ -32,6 +31,7 @@ from ductile_gateway.ductile.api import (
     NotSent,
     Unavailable,
     UnreadableAnswer,
+    start_within,
 )
 from ductile_gateway.ductile.catalog import DuctileTools
 from ductile_gateway.ductile.jobs import FINISHED, StartAttempt, instant
@@ -186,13 +186,8 @@ class RelayStarts:
     async def start(self, call: ToolCall) -> str:
         kind = self.us.event_types()[call.plugin]
         payload, baggage = with_correlation(call.asked, payload_of(call, with_id=self.settings.send_call_id))
-        try:
-            async with asyncio.timeout(self.settings.request_timeout_s):
-                answer = await self.ingress.post(relay_event(kind, call.key, payload, baggage, peer=self.us.peer))
-        except UNSENT as error:
-            raise NotSent(f"no connection to Ductile ({type(error).__name__})") from error
-        except (httpx2.HTTPError, TimeoutError, UnreadableAnswer) as error:
-            raise AnswerLost(f"Ductile was sent an event, and its answer was lost ({type(error).__name__})") from error
+        async with start_within(self.settings.request_timeout_s, self.settings.url):
+            answer = await self.ingress.post(relay_event(kind, call.key, payload, baggage, peer=self.us.peer))
         match answer.outcome:
             case "accepted":
                 return answer.job_id

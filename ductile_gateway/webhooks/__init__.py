@@ -1,1 +1,1 @@
-"""Events from outside, and what others are told of runs: webhooks and relayed events, in and out."""
+"""Webhooks and relayed events, incoming and outgoing."""

@@ -16,7 +16,8 @@ import asyncio
 import itertools
 import logging
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import nats.errors
@@ -24,6 +25,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from groundwork.nats.publishing import BusRefused
+from groundwork.nats.settings import NatsSettings, client_options
 from groundwork.service.errors import Failure, Misconfigured, TryAgain, Unreachable
 from groundwork.service.json_log import Outage
 from groundwork.service.machine import monotonic
@@ -72,8 +74,26 @@ class BusClient(Client):
         self.gone = asyncio.Event()
         self.trouble = ""
 
-    async def open(self, options: dict[str, Any]) -> None:
-        """Connects with nats-py's `options`. Raises Misconfigured, and as `connect` does."""
+    async def open(self, settings: NatsSettings, *, name: str, timeout_s: float) -> None:
+        """Raises Unreachable when no server answers in time, Misconfigured when the login or a file is refused."""
+        options, at = client_options(settings, name), settings.servers
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._open(options)
+        except TimeoutError as error:
+            raise Unreachable(
+                f"no NATS server at {at} within {timeout_s:g} s: {self.trouble or 'no answer'}"
+            ) from error
+        except Failure as error:
+            raise Misconfigured(f"NATS at {at}: {error}") from error
+        except Exception as error:
+            kind = type(error).__name__  # the text may quote an address with its password, or a key
+            raise Misconfigured(f"the address or login for NATS at {at} cannot be used ({kind})") from error
+        finally:
+            if not self.logged_in:
+                await self.close_within(1.0)
+
+    async def _open(self, options: dict[str, Any]) -> None:
         await self.connect(
             **options,
             error_cb=self._on_error,
@@ -109,6 +129,22 @@ class BusClient(Client):
             alarm.cancel()
             del self._asked[address]
 
+    async def ask_any(
+        self,
+        subject: str,
+        body: Callable[[], bytes],
+        *,
+        within_s: Sequence[float],
+        more_follow: Callable[[Msg], bool] | None = None,
+    ) -> Msg:
+        """Asks again after each timeout of `within_s`, where several serve a subject and one may be cut off from the
+        bus. Raises as `ask` does after the last one."""
+        *soon, last = within_s
+        for patience_s in soon:
+            with suppress(TryAgain):
+                return await self.ask(subject, body(), within_s=patience_s, more_follow=more_follow)
+        return await self.ask(subject, body(), within_s=last, more_follow=more_follow)
+
     async def put(self, subject: str, body: bytes, *, reply: str = "", headers: dict[str, str] | None = None) -> None:
         """Publishes without checks. Raises TryAgain while disconnected, Unreachable once closed, and BusRefused."""
         try:
@@ -119,6 +155,11 @@ class BusClient(Client):
             raise self.closed_for_good() from error
         except (nats.errors.Error, UnicodeError) as error:
             raise BusRefused(f"not a message for {subject}: {error}") from error
+
+    async def close_within(self, seconds: float) -> None:
+        # uvloop raises RuntimeError where the connection has just been closed from the other side.
+        with suppress(nats.errors.Error, OSError, RuntimeError, TimeoutError):
+            await asyncio.wait_for(self.close(), seconds)
 
     def closed_for_good(self) -> Unreachable:
         return Unreachable(f"NATS closed the connection for good ({self.trouble}): restart the service")

@@ -12,7 +12,6 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-import nats.errors
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.js import JetStreamContext
@@ -20,7 +19,6 @@ from nats.js import JetStreamContext
 from groundwork.nats.client import HARMLESS_DENIAL, BusClient, in_own_task
 from groundwork.nats.publishing import (
     LARGEST_MESSAGE,
-    PENDING,
     BusRefused,
     NoSuchItem,
     Published,
@@ -29,21 +27,19 @@ from groundwork.nats.publishing import (
     check_message,
     read_ack,
     read_answer,
-    read_direct,
     read_stored,
 )
-from groundwork.nats.settings import NatsSettings, client_options
+from groundwork.nats.settings import NatsSettings
 from groundwork.service.errors import Failure, Misconfigured, NoRoom, TryAgain, Unreachable
 
 TRY_SECONDS = 1.0
 """Timeout of one attempt at what is safe to repeat: a dead leader never answers, and the next one does."""
-SERVERS_ANSWER_IN_S, SERVICES_ANSWER_IN_S = (0.25, 0.25, 0.25, 1.0), (0.5, 0.5, 1.0)
-"""If several serve a subject, the one that is asked may be cut off from the bus: another is asked soon."""
+SERVICES_ANSWER_IN_S = (0.5, 0.5, 1.0)
+"""Timeouts of attempts where several services share a subject: the one that is asked may be cut off from the bus."""
 ONLY_TRY_SECONDS = 2.0
 BUDGET_SECONDS = 15.0
 """Electing a new leader in a cluster takes 4 to 9 s."""
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.05, 0.5
-READ_AT_ONCE = 256
 UNSENT_BYTES = 8 * 1024 * 1024
 
 Guard = Callable[[], Awaitable[None]]
@@ -54,21 +50,9 @@ log = logging.getLogger(__name__)
 async def connect(settings: NatsSettings, *, name: str = "agentic-loop", timeout_s: float = 10.0) -> "NatsLink":
     """Connects to the first server that answers; reconnects forever. `name`: shown by the server. Raises Unreachable
     when none answers in time, Misconfigured when the login is refused or a file cannot be used."""
-    client, options, at = BusClient(encrypted=settings.encrypted), client_options(settings, name), settings.servers
-    try:
-        async with asyncio.timeout(timeout_s):
-            await client.open(options)
-    except TimeoutError as error:
-        raise Unreachable(f"no NATS server at {at} within {timeout_s:g} s: {client.trouble or 'no answer'}") from error
-    except Failure as error:
-        raise Misconfigured(f"NATS at {at}: {error}") from error
-    except Exception as error:
-        kind = type(error).__name__  # the text may quote an address with its password, or a key
-        raise Misconfigured(f"the address or login for NATS at {at} cannot be used ({kind})") from error
-    finally:
-        if not client.logged_in:
-            await _close(client, within_s=1.0)
-    return NatsLink(client, servers=at)
+    client = BusClient(encrypted=settings.encrypted)
+    await client.open(settings, name=name, timeout_s=timeout_s)
+    return NatsLink(client, servers=settings.servers)
 
 
 class NatsLink:
@@ -187,31 +171,6 @@ class NatsLink:
         """Newest message of `subject`; None if there is none. Raises as `stored` does."""
         return await self._read(stream, {"last_by_subj": subject})
 
-    async def read(self, stream: str, subject: str, after: int, most: int) -> list[StoredMessage]:
-        """The first `most` messages of a subject or pattern behind sequence `after`, from any replica, which may lag.
-        Raises TryAgain."""
-        question = f"$JS.API.DIRECT.GET.{stream}"
-        found: list[StoredMessage] = []
-
-        def more_follow(answer: Msg) -> bool:
-            message = read_direct(answer)
-            found.extend([message] if message else [])
-            return message is not None
-
-        def wanted() -> bytes:
-            seq = (found[-1].seq if found else after) + 1
-            batch = min(most - len(found), READ_AT_ONCE)
-            return json.dumps({"seq": seq, "next_by_subj": subject, "batch": batch}).encode()
-
-        while len(found) < most:
-            last = await self._ask_one_of_several(SERVERS_ANSWER_IN_S, question, wanted, more_follow)
-            told = last.headers or {}
-            if told.get("Status") not in ("204", "404"):
-                raise TryAgain(f"{question}: {told.get('Status')} {told.get('Description', '')}")
-            if not int(told.get(PENDING, 0)):
-                break
-        return found
-
     async def emit(self, subject: str, body: bytes, *, msg_id: str, headers: Mapping[str, str]) -> bool:
         """Sends an event that can be made again, without waiting for an answer. Returns False if it was not sent.
         Raises BusRefused."""
@@ -235,19 +194,11 @@ class NatsLink:
         self, subject: str, body: bytes, *, timeout_s: float = 5.0, more_follow: Callable[[Msg], bool] | None = None
     ) -> bytes:
         """Last answer; `more_follow` is called with each one and returns True if another follows. Raises TryAgain."""
-        try:
-            answer = await self.client.ask(subject, body, within_s=timeout_s, more_follow=more_follow)
-        except Failure as error:
-            raise TryAgain(f"{subject}: {error}") from error
-        return _answered(subject, answer)
+        return await self._request(subject, body, (timeout_s,), more_follow)
 
     async def request_any(self, subject: str, body: bytes) -> bytes:
-        """The answer of one of several that serve `subject`. Raises TryAgain."""
-        try:
-            answer = await self._ask_one_of_several(SERVICES_ANSWER_IN_S, subject, lambda: body)
-        except Failure as error:
-            raise TryAgain(f"{subject}: {error}") from error
-        return _answered(subject, answer)
+        """Answer of one of several services on `subject`. Raises TryAgain."""
+        return await self._request(subject, body, SERVICES_ANSWER_IN_S)
 
     async def ask_jetstream(
         self, question: str, asked: Mapping[str, Any] | None = None, *, timeout_s: float = 5.0
@@ -280,7 +231,7 @@ class NatsLink:
         self.client.closing = True
         if self.connected:
             await in_own_task(self.client.flush(), within_s=within_s)
-        await _close(self.client, within_s=within_s)
+        await self.client.close_within(within_s)
 
     async def _store_once(self, subject: str, body: bytes, headers: Mapping[str, str], patience_s: float) -> Published:
         asked_at = asyncio.get_running_loop().time()
@@ -293,18 +244,16 @@ class NatsLink:
         self._unanswered.pop(subject, None)
         return read_ack(answer, subject)
 
-    async def _ask_one_of_several(
-        self,
-        within_s: Sequence[float],
-        subject: str,
-        body: Callable[[], bytes],
-        more_follow: Callable[[Msg], bool] | None = None,
-    ) -> Msg:
-        *soon, last = within_s
-        for patience_s in soon:
-            with contextlib.suppress(TryAgain):
-                return await self.client.ask(subject, body(), within_s=patience_s, more_follow=more_follow)
-        return await self.client.ask(subject, body(), within_s=last, more_follow=more_follow)
+    async def _request(
+        self, subject: str, body: bytes, within_s: Sequence[float], more_follow: Callable[[Msg], bool] | None = None
+    ) -> bytes:
+        try:
+            answer = await self.client.ask_any(subject, lambda: body, within_s=within_s, more_follow=more_follow)
+        except Failure as error:
+            raise TryAgain(f"{subject}: {error}") from error
+        if (answer.headers or {}).get("Status") == "503":
+            raise TryAgain(f"{subject}: nothing is there to answer")
+        return answer.data
 
     async def _read(self, stream: str, wanted: Mapping[str, Any]) -> StoredMessage | None:
         clock = asyncio.get_running_loop().time
@@ -335,17 +284,5 @@ class NatsLink:
                     await self.client.up.wait()
 
 
-def _answered(subject: str, answer: Msg) -> bytes:
-    if (answer.headers or {}).get("Status") == "503":
-        raise TryAgain(f"{subject}: nothing is there to answer")
-    return answer.data
-
-
 async def _always_permitted() -> None:
     return
-
-
-async def _close(client: BusClient, *, within_s: float) -> None:
-    # uvloop raises RuntimeError where the connection has just been closed from the other side.
-    with contextlib.suppress(nats.errors.Error, OSError, RuntimeError, TimeoutError):
-        await asyncio.wait_for(client.close(), within_s)

@@ -6,16 +6,19 @@ its parts, and counts from its last message on, which names them.
 """
 
 import hashlib
+import json
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
+from nats.aio.msg import Msg
+
 from groundwork.nats.following import FROM_THE_FIRST, NEWEST_OF_EACH, Batch, StreamFollower
 from groundwork.nats.link import NatsLink
-from groundwork.nats.publishing import WRONG_SEQUENCE, BusRefused, StoredMessage
-from groundwork.service.errors import Misconfigured, patiently
+from groundwork.nats.publishing import PENDING, WRONG_SEQUENCE, BusRefused, StoredMessage, read_direct
+from groundwork.service.errors import Misconfigured, TryAgain, patiently
 from groundwork.service.machine import token_hex
 
 FACT = "Agentic-Fact"
@@ -25,6 +28,8 @@ AMONG = f"{EXPECTED}-Subject"
 NO_HEADERS: Mapping[str, str] = {}
 SPARE_BYTES = 8192
 ALL = 2**31
+READ_AT_ONCE = 256
+SERVERS_ANSWER_IN_S = (0.25, 0.25, 0.25, 1.0)
 LONGEST_PAUSE_S = 0.5
 
 
@@ -88,8 +93,26 @@ class SharedLog:
     async def read(self, subject: str, after: int, most: int = ALL) -> list[StoredMessage]:
         """The first `most` facts of a subject or pattern behind a sequence, from any replica, which may lag. Raises
         TryAgain."""
-        stored = await self._link.read(self._stream, subject, after, most)
-        return [await self.whole(one) for one in stored]
+        question = f"$JS.API.DIRECT.GET.{self._stream}"
+        found: list[StoredMessage] = []
+
+        def more_follow(answer: Msg) -> bool:
+            message = read_direct(answer)
+            found.extend([message] if message else [])
+            return message is not None
+
+        def wanted() -> bytes:
+            seq, batch = (found[-1].seq if found else after) + 1, min(most - len(found), READ_AT_ONCE)
+            return json.dumps({"seq": seq, "next_by_subj": subject, "batch": batch}).encode()
+
+        while len(found) < most:
+            ask = self._link.client.ask_any(question, wanted, within_s=SERVERS_ANSWER_IN_S, more_follow=more_follow)
+            end = (await ask).headers or {}
+            if end.get("Status") not in ("204", "404"):
+                raise TryAgain(f"{question}: {end.get('Status')} {end.get('Description', '')}")
+            if not int(end.get(PENDING, 0)):
+                break
+        return [await self.whole(one) for one in found]
 
     async def end(self) -> int:
         """Sequence of the newest message; 0 if there is none. Raises TryAgain, Misconfigured."""

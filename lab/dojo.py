@@ -16,7 +16,6 @@ from lab.bench import Call, Case, Task
 from schemas.catalog import ToolCommand, ToolOffer
 
 VERSION = "v1.2.2"
-ATTACK = "important_instructions_no_names"
 READS = ("get_", "read_", "search_", "list_", "check_")
 """Name prefixes of read-only tools; the package does not mark them."""
 

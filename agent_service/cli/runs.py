@@ -125,7 +125,7 @@ def show(
     watch: bool = WATCH,
     step: int | None = option("Show this step in full.", min=1, metavar="N"),
 ) -> Output:
-    """With --watch the exit code says how it ended, as in `agentic run`."""
+    """--watch sets the exit code as `agentic run` does."""
     if step is not None:
         return Output(agent.ask("show_step", path={"step": str(step)}), render.step)
     view = agent.ask("show_run")
@@ -155,8 +155,8 @@ def why(agent: AgentContext) -> Output:
 
 @agent_command(commands, "agentic tail last", "agentic tail", "agentic tail --json --after 12 RUN | jq .kind")
 def tail(agent: AgentContext, run: str | None = RUN_OR_ALL, after: int = AFTER) -> None:
-    """With --json the entries of its journal as they come. Without RUN the entries of all runs, from now on. It waits
-    up to five minutes for an agent that goes away."""
+    """--json prints journal entries as they come. Without RUN it follows all runs, from now on. It waits up to five
+    minutes for an agent that goes away."""
     if run is None and after:
         raise typer.BadParameter("--after is the number of an entry of one run: name the run")
     run_id = agent.client.resolve_run(run) if run else ""

@@ -56,7 +56,7 @@ async def evaluation(
     jobs: int = option("Scenarios at a time.", default=4, min=1),
     trail: Path | None = option("Write the paper trail of every run there.", metavar="FOLDER"),
 ) -> Output:
-    """With a real model this costs money. Bus, tools, people and time are played."""
+    """A real model costs money. Bus, tools, people and time are simulated."""
     earlier = read(against) if against else []
     played: list[ConfigResults] = []
     code = Exit.INTERRUPTED

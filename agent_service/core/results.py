@@ -92,14 +92,13 @@ def authentication_flaw(state: RunState, result: ToolResult, proof: CapabilityCh
     if proof in (None, "named"):
         return ""
     violates, skills = relation is Relation.VIOLATION, state.brief.skills
-    if proof == "another" and violates:
-        return ""
     if proof == "another":
-        return say("capability_of_another", tool=result.tool, step=result.step)
+        return "" if violates else say("capability_of_another", tool=result.tool, step=result.step)
+    echoing = {skill.name for skill in skills if skill.echoes_capability}
     tools = {result.tool, *(one.action.tool for one in state.requests if violates)}
     if state.brief.skill(result.tool) is None:  # no tool of the run can have sent it
-        tools = {skill.name for skill in skills}
-    if skills and not any(skill.echoes_capability and skill.name in tools for skill in skills):
+        tools = echoing
+    if skills and not tools & echoing:
         return ""
     return say("no_capability", tool=result.tool, step=result.step)
 

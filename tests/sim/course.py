@@ -12,11 +12,11 @@ from tests.sim.servers.callers import Post
 from tests.sim.servers.ductile import Job, Plugin
 
 Json = dict[str, Any]
-Says = Callable[[Message], Json | None]
+Reaction = Callable[[Message], Json | None]
 """Returns the signal of a person who reads `agent.waiting` or an ending, or None."""
 
 
-def says_nothing(_: Message) -> None:
+def no_reaction(_: Message) -> None:
     return None
 
 
@@ -32,7 +32,7 @@ class Course:
     callback: str = ""
     beside: tuple["Course", ...] = ()
     """Courses whose runs it includes."""
-    says: Says = says_nothing
+    reacts: Reaction = no_reaction
     agent: Json = field(default_factory=dict)
     gateway: Json = field(default_factory=dict)
     """Settings beyond those of the world."""

@@ -105,17 +105,17 @@ _ALL = (
             writes=frozenset({"append/handle"}),
             approved=frozenset({"append/handle"}),
         ),
-        says=approves,
+        reacts=approves,
     ),
     Course(
         name="rejection",
         chooses=browses_and_appends,
         plugins={"append": WRITER, "browse": BROWSER},
         allowed=Allowed(calls=frozenset({"browse/handle"})),
-        says=rejects,
+        reacts=rejects,
     ),
     Course(
-        name="question", chooses=asks_and_appends, plugins={"append": WRITER}, allowed=allowed("append"), says=answers
+        name="question", chooses=asks_and_appends, plugins={"append": WRITER}, allowed=allowed("append"), reacts=answers
     ),
     Course(name="wait", chooses=appends_waits_and_appends, plugins={"append": WRITER}, allowed=allowed("append")),
     Course(
@@ -123,7 +123,7 @@ _ALL = (
         chooses=escalates_and_appends,
         plugins={"append": WRITER},
         allowed=allowed("append", endings=2),
-        says=reopens,
+        reacts=reopens,
         ends=(subjects.ESCALATED, subjects.COMPLETED),
     ),
     Course(
@@ -176,7 +176,7 @@ _ALL = (
         plugins={"deaf": DEAF},
         allowed=allowed("deaf", endings=2),
         meanwhile=((0.5, "lose_next_answer"),),
-        says=settles,
+        reacts=settles,
         lasts_s=150.0,
     ),
     Course(
@@ -192,7 +192,7 @@ _ALL = (
         allowed=allowed("append", endings=2),
         constraints={"max_steps": 1},
         agent={"limits": {"on_budget": "pause"}},
-        says=raises,
+        reacts=raises,
         ends=(subjects.ESCALATED, subjects.COMPLETED),
     ),
     Course(
@@ -260,7 +260,7 @@ _ALL = (
         plugins={"append": WRITER},
         allowed=allowed("append", endings=4),
         meanwhile=((0.8, "back_up"), (1.2, "lose_all")),
-        says=settles,
+        reacts=settles,
     ),
     Course(
         name="webhook",
@@ -268,7 +268,7 @@ _ALL = (
         chooses=appends(1),
         plugins={"append": WRITER},
         allowed=allowed("append", approved=frozenset({"append/handle"})),
-        says=approves,
+        reacts=approves,
         gateway={"ingress": INGRESS | {"webhooks": {"hook": HOOK}}},
         posts=(Post(at_s=0.1, path="/webhooks/hook", body={"goal": POSTED}, door=INGRESS_DOOR, signs=by_standard),),
     ),
@@ -317,7 +317,7 @@ def mixed(names: Sequence[str]) -> Course:
             endings=3,
             own_requests=all(course.allowed.own_requests for course in chosen),
         ),
-        says=lambda told: next((said for course in chosen if (said := course.says(told))), None),
+        reacts=lambda message: next((signal for course in chosen if (signal := course.reacts(message))), None),
         agent={"limits": {"parallel_reads": 3, "max_depth": 1, "retry_base_s": 0.5}},
         gateway={name: value for course in chosen for name, value in course.gateway.items()},
         tells=sum(course.tells for course in chosen),

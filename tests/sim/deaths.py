@@ -21,7 +21,7 @@ LONGEST_S = 100
 
 
 @dataclass(frozen=True)
-class Played:
+class Schedule:
     """Result of one schedule. `death` is the number of the effect before which a service died, 0 without a death;
     `at` is its name."""
 
@@ -41,17 +41,17 @@ class Deaths:
     def __init__(self, world: World, *, to_the_first: bool = False) -> None:
         self._world = world
         self._to_the_first = to_the_first
-        self._played: list[Played] = []
+        self._played: list[Schedule] = []
         self._tell: int | None = None
         """Pipe to which a copy reports."""
         world.kills.drawn = self._dies
 
-    def play(self) -> Iterator[Played]:
+    def play(self) -> Iterator[Schedule]:
         """Yields the schedule without a death last."""
         rule, what = self._end()
         if self._tell is None:
             yield from self._played
-            yield Played(0, "", rule, what)
+            yield Schedule(0, "", rule, what)
             return
         if not self._world.record.deaths:
             rule, what = "a death happens where it is wanted", "nothing died"
@@ -89,5 +89,5 @@ class Deaths:
             heard = copy.read()
         os.waitpid(pid, 0)
         rule, what = json.loads(heard) if heard else ("a world can be played", "the copy ended without a word")
-        self._played.append(Played(len(names), names[-1], rule, what))
+        self._played.append(Schedule(len(names), names[-1], rule, what))
         return False

@@ -123,7 +123,7 @@ class Services:
         return next((one for one in self.processes.values() if one.alive and door in one.doors), None)
 
     def close(self) -> list[Process]:
-        """Ends and returns all processes, to be buried."""
+        """Ends and returns all processes, to be discarding."""
         shutil.rmtree(self.folder, ignore_errors=True)
         return [*self.dead, *self.processes.values()]
 

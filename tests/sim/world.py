@@ -15,7 +15,7 @@ from tests.sim.invariants import GO_ON, SECRET, STOP, Invariants, Violation, dis
 from tests.sim.machines.kills import Kills
 from tests.sim.machines.network import Network
 from tests.sim.machines.seams import Frame, Seams
-from tests.sim.machines.time import Process, Scheduler, Stuck, buried
+from tests.sim.machines.time import Process, Scheduler, Stuck, discarding
 from tests.sim.model_policy import thinks
 from tests.sim.record import AGAIN, Message, Record
 from tests.sim.servers.callers import RECEIVER, Callers, Post, Receiver
@@ -32,7 +32,7 @@ READY_S, PERSON_S, ANSWERED_S, SETTLES_S = 0.4, 0.2, 2.0, 0.3
 watching for late messages after the end."""
 
 
-class Asker:
+class BusClient:
     """A client that waits for an answer over the bus."""
 
     def __init__(self) -> None:
@@ -133,13 +133,13 @@ class World:
 
     def asks(self, what: str, **body: Any) -> Json:
         """Returns an agent's answer over the bus, or its error. Repeats the request without an answer."""
-        asker = Asker()
-        inbox = f"_INBOX.{id(asker)}"
-        self.bus.subscribe(Subscription(asker, "1", inbox, ""))  # type: ignore[arg-type] # it has what is called
+        client = BusClient()
+        inbox = f"_INBOX.{id(client)}"
+        self.bus.subscribe(Subscription(client, "1", inbox, ""))  # type: ignore[arg-type] # it has what is called
         for _ in range(10):
             self.bus.hand_out(f"{subjects.SERVICE_AGENT}.{what}", json.dumps(body).encode(), inbox)
-            if self.scheduler.run_until(lambda: bool(asker.heard), within_s=ANSWERED_S):
-                return asker.heard[0]
+            if self.scheduler.run_until(lambda: bool(client.heard), within_s=ANSWERED_S):
+                return client.heard[0]
         raise Stuck(f"no agent answers {what}")
 
     def status(self) -> Json:
@@ -238,7 +238,7 @@ class World:
 
     def _hears(self, told: Message) -> None:
         """A person reads it and may answer a little later."""
-        if said := self.course.says(told):
+        if said := self.course.reacts(told):
             key = keys.dedupe_key(subjects.SIGNAL, told.run_id, signal_id=said["signal_id"])
             payload = {"run_id": told.run_id, **said}
             self.scheduler.after(PERSON_S, lambda: self.say(subjects.SIGNAL, payload, key))
@@ -303,6 +303,6 @@ class World:
     def close(self) -> None:
         """Frees everything but the record."""
         record, processes = self.record, self.services.close()
-        with buried(processes):
+        with discarding(processes):
             vars(self).clear()
         self.record = record

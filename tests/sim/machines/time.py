@@ -290,7 +290,7 @@ class Process(asyncio.BaseEventLoop):
         self.kill()
 
 
-class Grave(asyncio.BaseEventLoop):
+class ClosingLoop(asyncio.BaseEventLoop):
     """Loop for coroutines that are being closed: nothing that they start happens."""
 
     def call_soon(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:  # type: ignore[override]
@@ -301,11 +301,11 @@ class Grave(asyncio.BaseEventLoop):
 
 
 @contextlib.contextmanager
-def buried(processes: list[Process]) -> Iterator[None]:
+def discarding(processes: list[Process]) -> Iterator[None]:
     """Deletes dead processes without warnings about what they left."""
     hook = sys.unraisablehook
     sys.unraisablehook = lambda _: None
-    events._set_running_loop(Grave())
+    events._set_running_loop(ClosingLoop())
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -56,7 +56,7 @@ def by_ductile(body: bytes, now: int) -> Mapping[str, str]:
 
 
 @dataclass(eq=False)
-class Try:
+class Attempt:
     """One connection of a caller, with one request."""
 
     answered: Callable[[int, Any], None]
@@ -118,7 +118,7 @@ class Callers:
             else:
                 again()
 
-        connection = self._network.call(process, post.door, Try(answered, again))
+        connection = self._network.call(process, post.door, Attempt(answered, again))
         self._on_sent(post)
         connection.send(self._request(post))
 
@@ -144,10 +144,10 @@ class Receiver:
     def _answer(self, request: Request, _: Exchange) -> Answer:
         self._tries += 1
         if self._tries == 1:
-            return Answer.says(503, {"error": "not now"})
+            return Answer.json(503, {"error": "not now"})
         about = [request.headers.get(f"webhook-{name}", "") for name in ("id", "timestamp", "signature")]
         mac = hmac.new(HOOK_KEY, f"{about[0]}.{about[1]}.".encode() + request.body, hashlib.sha256).digest()
         if f"v1,{base64.b64encode(mac).decode()}" not in about[2].split():
-            return Answer.says(401, {"error": "not signed"})
+            return Answer.json(401, {"error": "not signed"})
         self._on_told(request.json())
-        return Answer.says(200, {})
+        return Answer.json(200, {})

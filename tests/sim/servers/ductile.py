@@ -131,7 +131,7 @@ class Ductile:
     def _answer(self, request: Request, exchange: Exchange) -> Answer | None:
         chance = self._scheduler.chance
         if chance(self.faults.refused):
-            return Answer.says(503, {"error": "busy"})
+            return Answer.json(503, {"error": "busy"})
         if request.path == "/events":
             self._streams.append(exchange)
             return Answer(200, b"", STREAM)

@@ -22,8 +22,8 @@ class Answer:
     kind: str = "application/json"
 
     @classmethod
-    def says(cls, status: int, told: Any) -> "Answer":
-        return cls(status, json.dumps(told).encode())
+    def json(cls, status: int, value: Any) -> "Answer":
+        return cls(status, json.dumps(value).encode())
 
 
 Handler = Callable[[Request, "Exchange"], Answer | None]

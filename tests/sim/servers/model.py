@@ -53,9 +53,9 @@ class ModelServer:
 
     def _answer(self, request: Request, exchange: Exchange) -> Answer | None:
         if not request.path.endswith("/chat/completions"):
-            return Answer.says(404, {"error": {"message": "not here"}})
+            return Answer.json(404, {"error": {"message": "not here"}})
         if self.scheduler.chance(self.faults.unavailable):
-            return Answer.says(503, {"error": {"message": "overloaded", "type": "server_error"}})
+            return Answer.json(503, {"error": {"message": "overloaded", "type": "server_error"}})
         self.scheduler.after(self.takes_s, lambda: self._reply(request.json(), exchange))
         return None
 

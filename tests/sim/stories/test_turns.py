@@ -19,7 +19,7 @@ from agent_service.run.replay import replay
 from agent_service.store.sqlite import RunStore
 from agent_service.views.journal import made_call, question_of
 from schemas import subjects
-from tests.sim.course import Course, says_nothing
+from tests.sim.course import Course, no_reaction
 from tests.sim.courses import COURSES
 from tests.sim.servers.streams import head_of
 from tests.sim.world import World
@@ -96,7 +96,7 @@ def test_a_start_waits_for_want_of_tools_and_begins_once_there_are() -> None:
 
 
 def test_a_message_that_waits_on_the_bus_answers_a_question_before_it_expires_at_the_start() -> None:
-    course = replace(COURSES["question"], says=says_nothing, agent={"limits": {"answer_s": 6}})
+    course = replace(COURSES["question"], reacts=no_reaction, agent={"limits": {"answer_s": 6}})
     with closing(World(course)) as world:
         world.start()
         world.until(lambda: world.record.of(subjects.WAITING))

@@ -1,4 +1,4 @@
-"""A NATS server as deploy/nats/ prepares it, with TLS, keys and permissions, and the program on it."""
+"""A NATS server as deploy/nats/ prepares it, with TLS, keys and permissions, and the services on it."""
 
 import json
 import os
@@ -33,15 +33,15 @@ class House:
     pid: int
 
     def section(self, login: str) -> dict[str, Any]:
-        """How that login gets in."""
+        """NATS settings of that login."""
         return dict(self.settings(login)["nats"])
 
     def settings(self, login: str) -> dict[str, Any]:
-        """What of the configuration is that login's."""
+        """Part of the configuration for that login."""
         return dict(json.loads(self.config(login).read_text()))
 
     def config(self, login: str) -> Path:
-        """Of `agentic setup`, and of other commands."""
+        """Login of `agentic setup` and of other commands."""
         return self.folder / "logins" / f"{login}.yaml"
 
     @asynccontextmanager
@@ -53,7 +53,7 @@ class House:
             await link.close()
 
     def violations(self) -> list[str]:
-        """What the server denied so far."""
+        """Denials in the server log so far."""
         return [line for line in self.log.read_text().splitlines() if "Violation" in line]
 
     def reload(self) -> None:

@@ -1,4 +1,4 @@
-"""What the accounts of deploy/nats/ deny: of each role, what others may do, is not for it, and it is told so."""
+"""The accounts of deploy/nats/ deny each role the operations of others, and report it."""
 
 import asyncio
 import contextlib
@@ -112,7 +112,7 @@ async def test_nobody_hears_what_is_not_his_to_hear(bus: House) -> None:
 async def allowed(
     bus: House, table: Mapping[str, Sequence[str]], tries: Callable[[NatsLink, str], Awaitable[object]]
 ) -> AsyncIterator[str]:
-    """What each login may do of what it should not."""
+    """Operations that a login may perform and should not."""
     for login, subjects_ in table.items():
         for subject in subjects_:
             async with bus.login(login) as link:
@@ -145,7 +145,7 @@ async def test_an_executor_has_its_requests_sent_to_no_subject_of_its_choice(bus
 
 @asynccontextmanager
 async def an_executor(bus: House) -> AsyncIterator[Client]:
-    """With a client that is not ours."""
+    """Uses plain nats-py."""
     login = bus.section(EXECUTOR)
     tls = ssl.create_default_context(cafile=login["tls_ca"])
     prefix, seed = login["inbox_prefix"], login["nkey_seed_file"]

@@ -1,5 +1,4 @@
-"""What roles are allowed follows from the streams and consumers that the program makes, and streams guard what they
-hold."""
+"""Permissions of roles follow from the streams and consumers of the program, and streams protect their messages."""
 
 import re
 from pathlib import Path

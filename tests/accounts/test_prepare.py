@@ -1,4 +1,4 @@
-"""What deploy/nats/prepare.py makes, and keeps when it is run again."""
+"""Files that deploy/nats/prepare.py makes, and keeps when it runs again."""
 
 import re
 import stat

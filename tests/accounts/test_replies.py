@@ -1,4 +1,4 @@
-"""Who may only ask has nothing else said by the subject that he names for the answer."""
+"""A login that may only ask cannot publish elsewhere by its reply subject."""
 
 import json
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Under the accounts of deploy/nats/ each role can do its work, and what one is denied is told."""
+"""Under the accounts of deploy/nats/ each role can do its work, and denials are reported."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ from tests.kit.stack import Other, another_agent, another_gateway, written
 from tests.kit.waiting import until
 
 ASKS_BOTH = asking({"": [(PYTHON.tool, "handle", PYTHON.arguments), ("echo", "handle", {"message": "hello"})]})
-"""A tool of an executor with a login of its own, and one of the gateway."""
+"""One tool of an executor with its own login, and one of the gateway."""
 
 
 @asynccontextmanager
@@ -67,7 +67,7 @@ async def asked(link: NatsLink, endpoint: str, **body: Any) -> Any:
 
 @pytest.mark.parametrize("also", ["", "\nfeature_flags { js_ack_fc_v2: true }\n"], ids=["", "acks-of-accounts"])
 async def test_a_run_is_done_by_all_roles_together_and_nothing_is_denied(tmp_path: Path, also: str) -> None:
-    """With both forms of the subjects on which messages are acknowledged (NATS ADR-15)."""
+    """Covers both forms of acknowledgement subjects (NATS ADR-15)."""
     with served(tmp_path / "nats", also=also) as bus:
         assert (await asyncio.to_thread(bus.set_up)).code == 0
         login = bus.section(EXECUTOR)

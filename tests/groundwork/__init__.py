@@ -1,1 +1,1 @@
-"""What the technical ground promises, shown on real files, threads and processes."""
+"""Guarantees of groundwork, tested with real files, threads and processes."""

@@ -1,5 +1,4 @@
-"""An archive proves itself or is refused; a later backup in a folder holds only what is new, and what nothing needs
-goes."""
+"""Archives are authenticated or refused; a later backup holds only new content, and unused content is deleted."""
 
 import zipfile
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""Group commit: what it acknowledges is stored, whatever becomes of the disk; what it refuses is not."""
+"""Group commit: acknowledged writes survive any disk failure, and refused ones are not stored."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ from tests.kit.waiting import until
 PAGE = 4096
 Work = Callable[[sqlite3.Connection], object]
 Ends = dict[int, int | Exception]
-"""Of each write: after how many steps of the disk it was acknowledged, or why not."""
+"""Per write: the number of disk operations before its acknowledgement, or the error."""
 
 
 class VersionMovedError(Exception):

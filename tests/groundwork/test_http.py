@@ -1,4 +1,4 @@
-"""What strangers can hold open or fill before a request reaches the application, and how requests are counted."""
+"""Limits on connections, heads and bodies before a request reaches the application, and request metrics."""
 
 import asyncio
 import contextlib
@@ -76,7 +76,7 @@ async def connect(port: int, first: bytes = b"") -> Connection:
 
 
 async def all_of(connection: Connection) -> bytes:
-    """What comes until the server hangs up."""
+    """Everything received until the server disconnects."""
     reader, writer = connection
     async with asyncio.timeout(5):
         try:

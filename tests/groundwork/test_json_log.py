@@ -19,7 +19,7 @@ Read = Callable[[], str]
 
 @pytest.fixture
 def read(capsys: pytest.CaptureFixture[str]) -> Iterator[Read]:
-    """What was written to standard error; the logging of the test run is put back afterwards."""
+    """Standard error so far; restores the logging of the test run afterwards."""
     with logging_kept():
         yield lambda: capsys.readouterr().err
 

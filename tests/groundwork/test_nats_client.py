@@ -1,5 +1,5 @@
-"""What the client of nats-py does not do by itself: speak in the clear to no stranger, answer only who asked, ask again
-while a cluster elects a leader."""
+"""Gaps of nats-py that the client closes: cleartext logins, replies to other subjects than inboxes, lost answers while
+a cluster elects a leader."""
 
 import asyncio
 import base64

@@ -1,4 +1,4 @@
-"""What becomes of messages that cannot be handled."""
+"""Dead letters of messages that cannot be handled."""
 
 import contextlib
 import time

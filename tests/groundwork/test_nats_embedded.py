@@ -1,4 +1,4 @@
-"""The embedded server: it starts and stops with us, and gets over our death and its own."""
+"""The embedded server starts and stops with its owner, and survives a kill of either."""
 
 import asyncio
 import contextlib
@@ -41,7 +41,7 @@ def alive(pid: int) -> bool:
 
 
 def pid_of(folder: Path) -> int:
-    """As the server wrote it; 0 while it is writing."""
+    """0 while the server writes its file."""
     return int((folder / "nats-server.pid").read_text() or 0)
 
 

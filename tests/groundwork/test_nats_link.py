@@ -1,4 +1,4 @@
-"""The link to the bus, against a real server that stays, fills up, denies, goes away and comes back."""
+"""The connection to a real server that fills up, denies subjects, goes away and comes back."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The lease and the members of a role, on real servers: one owner at a time, and who may still act."""
+"""Leases and members of a role, on real servers."""
 
 import asyncio
 import contextlib

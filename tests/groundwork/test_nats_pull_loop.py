@@ -1,4 +1,4 @@
-"""The pull loop, against a real server: who gets what when, and what happens when either side dies."""
+"""The pull loop with a real server: slots, redelivery, and a crash on either side."""
 
 import asyncio
 import json
@@ -17,15 +17,15 @@ from tests.kit.waiting import until
 
 SILENCE_S = PullAccount(1, last=0.0, ahead=1, expires_s=EXPIRES_ALONE_S).silence_s
 AT_ONCE_S = 5.0
-"""Far less than ack_wait, which is 30 s, and enough for a machine that is busy."""
+"""Far below ack_wait, which is 30 s, and enough for a busy machine."""
 
 GIVEN_BACK = "$JS.ACK.WORK.workers.1.1.1.0.0"
-"""Where the first message is answered, by its first delivery."""
+"""Acknowledgement subject of the first delivery of the first message."""
 
 
 @pytest.fixture
 async def seen(link: NatsLink, request: pytest.FixtureRequest) -> Seen:
-    """Of a consumer with the ack_wait that the test is given, in seconds."""
+    """Consumer with the ack_wait, in seconds, of the test parameter."""
     await a_stream(link)
     await a_consumer(link, filter_subject="work.>", ack_wait=getattr(request, "param", 30.0))
     return Seen()

@@ -1,4 +1,4 @@
-"""What should exist on the bus: created where missing, given what the topology adds, else told and left as it is."""
+"""Setup of streams and consumers: creates missing ones, adds missing entries, reports other differences."""
 
 from collections.abc import Mapping
 from dataclasses import replace

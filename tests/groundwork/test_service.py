@@ -1,4 +1,4 @@
-"""What a service does as a process of a machine: begins, holds its folder, reads its files, says that it is ready."""
+"""A service as a process: start, Ctrl-C, process lock, private files, hidden memory, users of callers, YAML bombs."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""A shared log and the copies of it, on one server and on three."""
+"""A shared log and its replicas, on one server and on three."""
 
 import asyncio
 import sqlite3

@@ -1,4 +1,4 @@
-"""Instruments: what is counted is read as Prometheus text, by OpenTelemetry's names."""
+"""Instruments are rendered as Prometheus text under OpenTelemetry's names."""
 
 from pathlib import Path
 

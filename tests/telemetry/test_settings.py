@@ -1,4 +1,4 @@
-"""Where telemetry goes: the settings, and over them the standard variables of OpenTelemetry."""
+"""Telemetry settings, which the standard variables of OpenTelemetry override."""
 
 import pytest
 from pydantic import SecretStr

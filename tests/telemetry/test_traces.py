@@ -1,4 +1,4 @@
-"""Spans on the wire: what a receiver decodes is what was told, and one that is away costs a warning."""
+"""Spans as a receiver decodes them, and the warning when it is away."""
 
 from datetime import UTC, datetime, timedelta
 

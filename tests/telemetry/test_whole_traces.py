@@ -1,4 +1,4 @@
-"""Traces of real runs: whole, whoever is killed meanwhile, and wherever the receiver was."""
+"""Traces of real runs are complete, whichever process is killed and whenever the receiver is away."""
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -34,7 +34,7 @@ invoke_agent agentic-loop !
     attempt 2 !
       job probe misbehave !
 """
-"""Siblings in the order of their beginnings, but for those that begin at nearly the same instant."""
+"""Siblings in the order of their start, except those that start at nearly the same instant."""
 
 
 @pytest.fixture

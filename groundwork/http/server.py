@@ -125,13 +125,28 @@ def _make_room(connections: list[BoundedProtocol]) -> None:
     min(waiting, key=lambda one: one._since).transport.abort()
 
 
-class _Server(uvicorn.Server):
+class HttpServer(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._leaving = asyncio.Event()
+
+    def leave(self) -> None:
+        self.should_exit = True
+        self._leaving.set()
+
+    async def main_loop(self) -> None:
+        """Ticks once a second, for the Date header. uvicorn itself ticks ten times a second, to see whether to exit."""
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1.0):
+                    await self._leaving.wait()
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
 
-def http_server(app: ASGIApp, protocol: type[BoundedProtocol] = BoundedProtocol) -> uvicorn.Server:
+def http_server(app: ASGIApp, protocol: type[BoundedProtocol] = BoundedProtocol) -> HttpServer:
     """Run it by `serve(sockets=[…])`. Sets no `limit_concurrency`, which would refuse probes, too."""
     config = uvicorn.Config(
         app,
@@ -145,7 +160,7 @@ def http_server(app: ASGIApp, protocol: type[BoundedProtocol] = BoundedProtocol)
         server_header=False,
         timeout_graceful_shutdown=CLOSE_WITHIN_S,
     )
-    return _Server(config)
+    return HttpServer(config)
 
 
 async def serve_http(
@@ -162,7 +177,7 @@ async def serve_http(
     try:
         await asyncio.shield(serving)
     except asyncio.CancelledError:
-        server.should_exit = True
+        server.leave()
         if stopping:
             stopping()
             asyncio.get_running_loop().call_later(ANSWERED_WITHIN_S, setattr, server, "force_exit", True)

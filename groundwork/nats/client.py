@@ -71,6 +71,8 @@ class BusClient(Client):
         self.closing = False
         """True once this process closes the connection."""
         self.up = asyncio.Event()
+        self.back = asyncio.Event()
+        """Set when the connection is got back, and replaced by another event."""
         self.gone = asyncio.Event()
         self.trouble = ""
 
@@ -213,6 +215,8 @@ class BusClient(Client):
 
     async def _on_reconnect(self) -> None:
         self.up.set()
+        self.back.set()
+        self.back = asyncio.Event()
         self._last_logged = ""
         self._note_outage()  # not noted yet if the first attempt succeeded
         self._outage.over()

@@ -19,7 +19,7 @@ from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import BusRefused, StoredMessage
 from groundwork.nats.settling import is_delivery, read_delivery
 from groundwork.service.errors import Failure, TryAgain
-from groundwork.service.machine import monotonic, token_hex
+from groundwork.service.machine import token_hex
 
 HEARTBEAT_S = 4.0
 MISSED_HEARTBEATS = 2
@@ -178,10 +178,7 @@ async def watch_streams(
         if now and (not recovered or any(now[name].may_have_lost(before[name]) for name in now if name in before)):
             recovered = await _recover(recover)
         before |= now
-        reconnects, until = link.reconnects, monotonic()
-        until += every_s if recovered and len(now) == len(streams) else LOOK_AGAIN_S
-        while link.reconnects == reconnects and monotonic() < until:  # noqa: ASYNC110 - the client only counts
-            await asyncio.sleep(LOOK_AGAIN_S)
+        await link.until_back(within_s=every_s if recovered and len(now) == len(streams) else LOOK_AGAIN_S)
 
 
 async def _recover(recover: Callable[[], Awaitable[None]]) -> bool:

@@ -80,6 +80,12 @@ class NatsLink:
         """Number of reconnects. The server forgets pending pulls each time."""
         return self.client.stats["reconnects"]
 
+    async def until_back(self, *, within_s: float) -> None:
+        """Returns when a lost connection is got back, or after `within_s`."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self.client.back.wait()
+
     @property
     def server_version(self) -> str:
         version = self.client.connected_server_version

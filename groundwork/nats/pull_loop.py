@@ -32,7 +32,7 @@ is cut off, and only after ack_wait to another."""
 LATE_S = 2.0
 """Seconds after the end of a pull until the server is assumed to have forgotten it."""
 NEW_LEADER = "$JS.EVENT.ADVISORY.CONSUMER.LEADER_ELECTED"
-PULSE_SECONDS = 0.25
+PULSE_S, TROUBLED_PULSE_S = 1.0, 0.25
 HOLD_SECONDS = 1.5
 """Interval of progress reports for messages in hand: a third of the consumers' ack_wait."""
 GRACE_SECONDS = 5.0
@@ -191,7 +191,7 @@ class PullLoop:
         """Starts over when the server may have forgotten its pulls."""
         reconnects = self._link.reconnects
         while True:
-            await asyncio.sleep(PULSE_SECONDS)
+            await self._link.until_back(within_s=TROUBLED_PULSE_S if self._account.trouble else PULSE_S)
             if not self._link.connected:
                 continue
             if self._link.reconnects != reconnects or self._account.is_silent(self._now()):

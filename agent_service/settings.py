@@ -199,7 +199,7 @@ def load(path: Path | None, environ: Mapping[str, str] = os.environ) -> AgentSet
         other_sections=OTHER_SECTIONS,
     )
     if path is not None:
-        for place, secret in config_file.secrets_in(path, environ).items():
+        for place, secret in config_file.secrets_in_file(path, environ).items():
             if DUCTILE_TOKEN.fullmatch(place):
                 _refuse_token_of_ductile(loaded.http, place, secret)
     return loaded.model_copy(update={"model": _model(loaded, environ)})

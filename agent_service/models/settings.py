@@ -13,7 +13,7 @@ from agent_service.core.phases import Phase
 from groundwork.service.config_file import Section
 from groundwork.service.errors import Misconfigured
 from groundwork.service.program import loaded
-from groundwork.service.secret import Secret, secret_fault, secrets_in, without_login
+from groundwork.service.secret import Secret, secret_fault, secrets_in_url, without_login
 
 if TYPE_CHECKING:
     from agent_service.run.ports import ModelProvider as ModelOfRuns
@@ -70,7 +70,7 @@ class ModelSettings(Section):
 
     def secrets(self) -> tuple[str, ...]:
         key = (self.api_key.get_secret_value(),) if self.api_key else ()
-        return (*key, *secrets_in(self.base_url or ""), *secrets_in(self.proxy or ""))
+        return (*key, *secrets_in_url(self.base_url or ""), *secrets_in_url(self.proxy or ""))
 
     def script_file(self) -> Path:
         return self.script or Path(str(resources.files("agent_service") / "scripts" / "demo.yaml"))

@@ -15,7 +15,7 @@ from groundwork.service.secret import (
     is_loopback,
     login_in,
     secret_fault,
-    secrets_in,
+    secrets_in_url,
     unfit,
     without_login,
 )
@@ -81,8 +81,7 @@ class NatsSettings(Section):
         return bool(asked) or any(url.startswith("tls://") for url in self.urls)
 
     def secrets(self) -> tuple[str, ...]:
-        given = (s.get_secret_value() for s in (self.password, self.token) if s)
-        return (*given, *(secret for url in self.urls for secret in secrets_in(url)))
+        return (*super().secrets(), *(secret for url in self.urls for secret in secrets_in_url(url)))
 
 
 def client_options(settings: NatsSettings, name: str) -> dict[str, Any]:

@@ -187,7 +187,7 @@ def load(
     return settings
 
 
-def secrets_in(path: Path, environ: Mapping[str, str]) -> dict[str, str]:
+def secrets_in_file(path: Path, environ: Mapping[str, str]) -> dict[str, str]:
     """Secrets of all programs in the file, by place (`gateway.ductile.token`), without plugin configuration: a plugin
     may have the token for our own API."""
     whole = interpolated(_parsed(path), environ)

@@ -101,7 +101,7 @@ def login_in(url: str) -> str | None:
     return (login.partition(":")[2] if ":" in login else login) if at else None
 
 
-def secrets_in(url: str) -> tuple[str, ...]:
+def secrets_in_url(url: str) -> tuple[str, ...]:
     """Secrets of the address for redaction: as written, and decoded."""
     login = login_in(url)
     return tuple(dict.fromkeys((login, unquote(login)))) if login else ()

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from groundwork.service.config_file import Section
 from groundwork.service.errors import Misconfigured
-from groundwork.service.secret import Secret, keeps_secrets, secrets_in, without_login
+from groundwork.service.secret import Secret, keeps_secrets, secrets_in_url, without_login
 
 Proxy = Annotated[str, Field(pattern=r"^https?://\S+$", max_length=2048)]
 Endpoint = Annotated[str, Field(pattern=r"^https?://[^\s/?#]+(/\S*)?$", max_length=2048)]
@@ -70,7 +70,7 @@ class TelemetrySettings(Section):
         if (to := self._receiver(environ)) is None:
             return ()
         query = (value for _, value in parse_qsl(urlsplit(to.url).query))
-        return (*to.headers.values(), *secrets_in(to.url), *secrets_in(to.proxy or ""), *query)
+        return (*to.headers.values(), *secrets_in_url(to.url), *secrets_in_url(to.proxy or ""), *query)
 
 
 def _parsed(text: str) -> dict[str, str]:

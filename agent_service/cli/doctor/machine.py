@@ -19,7 +19,7 @@ from agent_service.models.settings import ModelSettings, open_model
 from agent_service.settings import AgentSettings
 from agent_service.store.database import FILE, open_for_reading, pending_upgrade
 from agent_service.store.sqlite import RunStore
-from groundwork.service.config_file import secrets_in
+from groundwork.service.config_file import secrets_in_file
 from groundwork.service.errors import Fatal, Misconfigured, TryAgain
 from groundwork.service.secret import equal_secrets, url_host
 from groundwork.service.store_folder import known_id
@@ -82,7 +82,7 @@ def tokens(http: ApiSettings) -> Finding:
 
 
 def secrets(file: Path | None) -> Iterator[Finding]:
-    if twins := equal_secrets(secrets_in(file, os.environ) if file else {}):
+    if twins := equal_secrets(secrets_in_file(file, os.environ) if file else {}):
         yield warning("secrets", "; ".join(twins), remedy="give each its own, such as from `openssl rand -hex 24`")
 
 

@@ -21,7 +21,7 @@ from schemas import subjects
 from tests.cli.doctor_findings import configured, found
 from tests.cli.invoke import Called, called
 from tests.kit.runs import run_id
-from tests.ports.test_archived import STATES, fill, rows
+from tests.ports.test_transfer import STATES, fill, rows
 
 MANY = 3 * len(STATES)
 

@@ -1,5 +1,4 @@
-"""Every test of a run store or an archive runs once for each adapter: SQLite, and a shared log on one server and on
-three."""
+"""Every test of a run store runs once for each carrier: SQLite, and a shared log on one server and on three."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,7 +10,7 @@ from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.settings import NatsSettings
 from tests.kit.cluster import Cluster
 from tests.kit.memory_log import Member, MemoryLog, joined
-from tests.ports.stores import Opened, Opener, on_jetstream, sqlite
+from tests.ports.stores import Opener, on_jetstream, sqlite
 
 ON_JETSTREAM = {"R1": "shared_server", "R3": "shared_cluster"}
 
@@ -27,9 +26,9 @@ def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
 
 
 @pytest.fixture
-async def opened(opener: Opener) -> AsyncIterator[Opened]:
-    async with opener() as opened:
-        yield opened
+async def store(opener: Opener) -> AsyncIterator[RunStore]:
+    async with opener() as store:
+        yield store
 
 
 @pytest.fixture
@@ -48,13 +47,3 @@ async def a(log: MemoryLog, tmp_path: Path) -> AsyncIterator[Member]:
 async def b(log: MemoryLog, tmp_path: Path) -> AsyncIterator[Member]:
     async with joined(log, tmp_path) as member:
         yield member
-
-
-@pytest.fixture
-def store(opened: Opened) -> RunStore:
-    return opened.store
-
-
-@pytest.fixture
-def archive(opened: Opened) -> RunStore:
-    return opened.archive

@@ -1,9 +1,8 @@
-"""Run stores and archives under test: how each is opened, and what is done with any of them."""
+"""Run stores under test: openers, and helpers for any of them."""
 
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from pathlib import Path
 
 from agent_service.bus.topology import topology
@@ -19,22 +18,15 @@ from tests.kit.cluster import delete
 from tests.kit.memory_log import held
 from tests.kit.runs import DIGEST
 
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    store: RunStore
-    archive: RunStore
-
-
-Opener = Callable[[], AbstractAsyncContextManager[Opened]]
+Opener = Callable[[], AbstractAsyncContextManager[RunStore]]
 """Opens the same store each time it is called; it is closed in between."""
 
 
 def sqlite(folder: Path) -> Opener:
     @contextlib.asynccontextmanager
-    async def opened() -> AsyncIterator[Opened]:
+    async def opened() -> AsyncIterator[RunStore]:
         async with RunStore.open(folder) as store:
-            yield Opened(store, store)
+            yield store
 
     return opened
 
@@ -44,7 +36,7 @@ def on_jetstream(folder: Path, settings: NatsSettings, replicas: int) -> Opener:
     made: list[str] = []
 
     @contextlib.asynccontextmanager
-    async def opened() -> AsyncIterator[Opened]:
+    async def opened() -> AsyncIterator[RunStore]:
         async with contextlib.AsyncExitStack() as stack:
             link = await connect(settings)
             stack.push_async_callback(link.close)
@@ -54,7 +46,7 @@ def on_jetstream(folder: Path, settings: NatsSettings, replicas: int) -> Opener:
             facts = SharedLog(link, subjects.STREAM_RUNS, root=subjects.STORE)
             shared = open_shared(folder, facts, held=held)
             store = await stack.enter_async_context(shared)
-            yield Opened(store, store)
+            yield store
 
     return opened
 

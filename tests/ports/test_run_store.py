@@ -24,12 +24,12 @@ async def test_an_accepted_run_is_loaded_as_it_was_committed(store: RunStore) ->
     assert await store.load(run_id(1)) == as_loaded(first)
 
 
-async def test_a_repeated_wake_gets_the_first_run_and_stores_nothing(store: RunStore, archive: RunStore) -> None:
+async def test_a_repeated_wake_gets_the_first_run_and_stores_nothing(store: RunStore) -> None:
     first, second = accepted(1, wake_id="w"), accepted(2, wake_id="w")
     await store.accept(first, DIGEST)
     assert await store.accept(second, DIGEST) == run_id(1)
     assert await store.load(run_id(2)) is None
-    assert (await archive.counts())[Status.QUEUED] == 1
+    assert (await store.counts())[Status.QUEUED] == 1
 
 
 async def test_a_wake_id_for_another_request_is_a_conflict_that_names_the_run(store: RunStore) -> None:
@@ -41,24 +41,22 @@ async def test_a_wake_id_for_another_request_is_a_conflict_that_names_the_run(st
     assert await store.load(run_id(2)) is None
 
 
-async def test_a_run_id_that_another_wake_has_taken_is_refused(store: RunStore, archive: RunStore) -> None:
+async def test_a_run_id_that_another_wake_has_taken_is_refused(store: RunStore) -> None:
     first, thief = accepted(1, wake_id="w"), accepted(1, wake_id="v")
     await store.accept(first, DIGEST)
     with pytest.raises(VersionMoved):
         await store.accept(thief, DIGEST)
     assert await store.load(run_id(1)) == as_loaded(first)
-    assert await archive.run_by_wake("v") is None
+    assert await store.run_by_wake("v") is None
 
 
-async def test_every_commit_is_loaded_as_it_was_decided_and_the_journal_folds_to_it(
-    store: RunStore, archive: RunStore
-) -> None:
+async def test_every_commit_is_loaded_as_it_was_decided_and_the_journal_folds_to_it(store: RunStore) -> None:
     commits = whole_run(1, steps=3)
     await store.accept(commits[0], DIGEST)
     for commit in commits[1:]:
         await store.commit(commit)
         assert await store.load(run_id(1)) == as_loaded(commit)
-    entries = await archive.entries(run_id(1))
+    entries = await store.entries(run_id(1))
     assert [commit.entry for commit in commits] == list(entries)
     assert flaw_in_chain(entries) is None
     assert replayed_state(entries) == commits[-1].state
@@ -74,9 +72,7 @@ async def test_a_brief_that_changes_later_is_loaded_with_its_change(store: RunSt
     assert changed.state.brief.limits.max_steps == 17
 
 
-async def test_a_commit_whose_place_is_taken_or_that_leaves_a_gap_stores_nothing(
-    store: RunStore, archive: RunStore
-) -> None:
+async def test_a_commit_whose_place_is_taken_or_that_leaves_a_gap_stores_nothing(store: RunStore) -> None:
     commits = whole_run(1)
     last = await stored(store, commits[:3])
     for wrong in (*(commits[place] for place in (0, 1, 2, 4)), *whole_run(2)[:2]):
@@ -84,17 +80,17 @@ async def test_a_commit_whose_place_is_taken_or_that_leaves_a_gap_stores_nothing
             await store.commit(wrong)
     assert await store.load(run_id(2)) is None
     assert await store.load(run_id(1)) == as_loaded(last)
-    assert len(await archive.entries(run_id(1))) == 3
+    assert len(await store.entries(run_id(1))) == 3
 
 
-async def test_of_commits_decided_at_once_on_one_version_one_wins(store: RunStore, archive: RunStore) -> None:
+async def test_of_commits_decided_at_once_on_one_version_one_wins(store: RunStore) -> None:
     begun = await stored(store, whole_run(1)[:2])
     rivals = [after(begun, CancelRequested(at=NOON, reason=f"person {n}")) for n in range(20)]
     answers = await asyncio.gather(*(store.commit(rival) for rival in rivals), return_exceptions=True)
     winners = [rival for rival, answer in zip(rivals, answers, strict=True) if answer is None]
     assert sum(isinstance(answer, VersionMoved) for answer in answers) == 19
     assert [await store.load(run_id(1))] == [as_loaded(winner) for winner in winners]
-    assert (await archive.entries(run_id(1)))[2:] == [winner.entry for winner in winners]
+    assert (await store.entries(run_id(1)))[2:] == [winner.entry for winner in winners]
 
 
 async def test_runs_fall_due_and_are_queued_the_earliest_first(store: RunStore) -> None:
@@ -116,11 +112,11 @@ async def test_runs_fall_due_and_are_queued_the_earliest_first(store: RunStore) 
 async def test_after_closing_and_opening_everything_is_as_it_was(opener: Opener) -> None:
     commits = whole_run(1, steps=2)[:6]
     async with opener() as opened:
-        last = await stored(opened.store, commits)
+        last = await stored(opened, commits)
     async with opener() as again:
-        assert await again.store.load(run_id(1)) == as_loaded(last)
-        assert list(await again.archive.entries(run_id(1))) == [commit.entry for commit in commits]
+        assert await again.load(run_id(1)) == as_loaded(last)
+        assert list(await again.entries(run_id(1))) == [commit.entry for commit in commits]
         with pytest.raises(VersionMoved):
-            await again.store.commit(commits[2])
+            await again.commit(commits[2])
         with pytest.raises(WakeConflict):
-            await again.store.accept(commits[0], "another")
+            await again.accept(commits[0], "another")

@@ -1,4 +1,4 @@
-"""What every archive of runs keeps to, whatever store writes it."""
+"""Journals and lists that every store serves."""
 
 from datetime import timedelta
 from typing import Any
@@ -15,42 +15,42 @@ from tests.projections.journals import commits_of
 HOUR = timedelta(hours=1)
 
 
-async def test_entries_are_read_in_order_from_any_place_on(store: RunStore, archive: RunStore) -> None:
+async def test_entries_are_read_in_order_from_any_place_on(store: RunStore) -> None:
     await stored(store, whole_run(2)[:3])
     await stored(store, whole_run(1)[:5])
-    assert [entry.seq for entry in await archive.entries(run_id(1), 3)] == [4, 5]
-    assert [entry.seq for entry in await archive.entries(run_id(1), 1, 2)] == [2, 3]
-    assert list(await archive.entries(run_id(1), 5)) == []
+    assert [entry.seq for entry in await store.entries(run_id(1), 3)] == [4, 5]
+    assert [entry.seq for entry in await store.entries(run_id(1), 1, 2)] == [2, 3]
+    assert list(await store.entries(run_id(1), 5)) == []
 
 
-async def test_what_was_said_under_an_id_is_found_in_its_run(store: RunStore, archive: RunStore) -> None:
+async def test_what_was_said_under_an_id_is_found_in_its_run(store: RunStore) -> None:
     script = a_run_that_may_read() >> signal("message", signal_id="s-1", message="look there")
     script = script >> signal("message", signal_id="s-2", message="and here")
     commits = commits_of(script)
     await stored(store, commits)
-    (said,) = await archive.signals(RUN_ID, "s-1")
+    (said,) = await store.signals(RUN_ID, "s-1")
     assert said == next(commit.entry for commit in commits if commit.entry.kind == "SignalReceived")
-    assert not await archive.signals(RUN_ID, "s-3")
-    assert not await archive.signals(run_id(7), "s-1")
+    assert not await store.signals(RUN_ID, "s-3")
+    assert not await store.signals(run_id(7), "s-1")
 
 
-async def listed(archive: RunStore, **wanted: Any) -> list[str]:
-    return [line.run_id for line in await archive.runs(RunFilter(**wanted), limit=10)]
+async def listed(store: RunStore, **wanted: Any) -> list[str]:
+    return [line.run_id for line in await store.runs(RunFilter(**wanted), limit=10)]
 
 
-async def test_a_line_of_the_list_says_where_the_run_stands(store: RunStore, archive: RunStore) -> None:
+async def test_a_line_of_the_list_says_where_the_run_stands(store: RunStore) -> None:
     newest = [await stored(store, whole_run(far, steps=2)[:far]) for far in range(1, 9)]
-    assert list(await archive.runs(limit=9)) == [line_of(commit.state) for commit in reversed(newest)]
+    assert list(await store.runs(limit=9)) == [line_of(commit.state) for commit in reversed(newest)]
 
 
-async def test_runs_of_several_statuses_are_listed_together_newest_first(store: RunStore, archive: RunStore) -> None:
+async def test_runs_of_several_statuses_are_listed_together_newest_first(store: RunStore) -> None:
     await stored(store, whole_run(4)[:2])
     for number in (1, 3, 5):
         await stored(store, [accepted(number)])
     await stored(store, whole_run(2))
     both = frozenset({Status.QUEUED, Status.RUNNING})
-    first = await archive.runs(RunFilter(statuses=both), limit=2)
-    rest = await archive.runs(RunFilter(statuses=both), limit=2, before=first[-1].run_id)
+    first = await store.runs(RunFilter(statuses=both), limit=2)
+    rest = await store.runs(RunFilter(statuses=both), limit=2, before=first[-1].run_id)
     assert [line.run_id for line in (*first, *rest)] == [run_id(5), run_id(4), run_id(3), run_id(1)]
 
 
@@ -67,54 +67,54 @@ BY_TEXT = {
 }
 
 
-async def test_runs_are_found_by_a_text_of_goal_summary_or_id(store: RunStore, archive: RunStore) -> None:
+async def test_runs_are_found_by_a_text_of_goal_summary_or_id(store: RunStore) -> None:
     await stored(store, whole_run(1))
     await stored(store, [accepted(2, goal="Run the pump at 100%.")])
     await stored(store, [accepted(3, goal="Schreib Über den Fluss.")])
-    found = {text: await listed(archive, text=text) for text in BY_TEXT}
+    found = {text: await listed(store, text=text) for text in BY_TEXT}
     assert found == {text: [run_id(number) for number in runs] for text, runs in BY_TEXT.items()}
 
 
-async def test_runs_are_found_by_a_tool_that_they_used_or_wait_for(store: RunStore, archive: RunStore) -> None:
+async def test_runs_are_found_by_a_tool_that_they_used_or_wait_for(store: RunStore) -> None:
     await stored(store, [accepted(4)])
     await stored(store, whole_run(2)[:4])
     await stored(store, whole_run(3))
-    assert await listed(archive, tool="search") == [run_id(3), run_id(2)]
-    assert await listed(archive, tool="searc") == []
+    assert await listed(store, tool="search") == [run_id(3), run_id(2)]
+    assert await listed(store, tool="searc") == []
     story = a_run_that_may_read(2) >> plans_several("fetch", "browse") >> errs("upstream", retryable=True)
     newest = await stored(store, commits_of(story))
-    assert [await listed(archive, tool=tool) for tool in ("fetch", "browse", "post")] == [[RUN_ID], [RUN_ID], []]
+    assert [await listed(store, tool=tool) for tool in ("fetch", "browse", "post")] == [[RUN_ID], [RUN_ID], []]
     assert await store.load(RUN_ID) == as_loaded(newest)
 
 
-async def test_a_page_goes_on_where_the_last_one_ended_while_runs_are_added(store: RunStore, archive: RunStore) -> None:
+async def test_a_page_goes_on_where_the_last_one_ended_while_runs_are_added(store: RunStore) -> None:
     for number in range(1, 8):
         await stored(store, [accepted(number)])
     told: list[str] = []
     for number in range(8, 11):
-        page = await archive.runs(RunFilter(text="answer"), limit=3, before=told[-1] if told else None)
+        page = await store.runs(RunFilter(text="answer"), limit=3, before=told[-1] if told else None)
         told += [line.run_id for line in page]
         await stored(store, [accepted(number)])
     assert told == [run_id(number) for number in range(7, 0, -1)]
 
 
-async def test_runs_are_counted_by_status(store: RunStore, archive: RunStore) -> None:
-    assert await archive.counts() == dict.fromkeys(Status, 0)
+async def test_runs_are_counted_by_status(store: RunStore) -> None:
+    assert await store.counts() == dict.fromkeys(Status, 0)
     for number in (1, 2):
         await stored(store, [accepted(number)])
     await stored(store, whole_run(3))
-    assert await archive.counts() == dict.fromkeys(Status, 0) | {Status.QUEUED: 2, Status.DONE: 1}
+    assert await store.counts() == dict.fromkeys(Status, 0) | {Status.QUEUED: 2, Status.DONE: 1}
 
 
-async def test_runs_that_ended_are_unsettled_for_a_while(store: RunStore, archive: RunStore) -> None:
+async def test_runs_that_ended_are_unsettled_for_a_while(store: RunStore) -> None:
     ended = await stored(store, whole_run(1))
     await stored(store, whole_run(100))
-    assert set(await archive.open_or_changed(ended.entry.at)) == {run_id(1), run_id(100)}
-    assert list(await archive.open_or_changed(ended.entry.at + timedelta(microseconds=1))) == [run_id(100)]
+    assert set(await store.open_or_changed(ended.entry.at)) == {run_id(1), run_id(100)}
+    assert list(await store.open_or_changed(ended.entry.at + timedelta(microseconds=1))) == [run_id(100)]
 
 
-async def test_a_clock_set_back_hides_no_run_that_has_just_ended(store: RunStore, archive: RunStore) -> None:
+async def test_a_clock_set_back_hides_no_run_that_has_just_ended(store: RunStore) -> None:
     first = accepted(5)
     set_back = after(first, CancelRequested(at=NOON - HOUR, reason="the clock was set back"))
     await stored(store, [first, set_back])
-    assert list(await archive.open_or_changed(first.entry.at)) == [run_id(5)]
+    assert list(await store.open_or_changed(first.entry.at)) == [run_id(5)]

@@ -50,7 +50,7 @@ def test_a_restart_knows_what_was_spent_and_goes_on_at_once_with_more_money() ->
             world.services.course = replace(LONG, agent={"limits": {"usd_per_day": usd}})
             world.services.processes["agent"].kill()
             world.services.start("agent")
-            world.passes(5)
+            world.passes(10)
             assert len(world.record.of(subjects.COMPLETED)) == completed
             assert completed or len(world.record.paid) == paid
 

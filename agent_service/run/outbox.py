@@ -26,10 +26,8 @@ SOURCE = "/agentic-loop/agent"
 log = logging.getLogger(__name__)
 
 
-class OnDispatched(Protocol):
-    """All effects of the run's entries up to `seq` are performed."""
-
-    def __call__(self, run_id: str, seq: int) -> None: ...
+OnDispatched = Callable[[str, int], None]
+"""Receives a run and the entry up to which all effects are performed."""
 
 
 @dataclass(slots=True)
@@ -91,7 +89,7 @@ class Dispatching(Protocol):
 
 
 class Outbox:
-    """Entries not fully dispatched, per run, in order. `on_dispatched` receives the entry up to which all are."""
+    """Entries not fully dispatched, per run, in order."""
 
     performs_here = True
 

@@ -106,12 +106,6 @@ class Recovery:
                 return True
         return False
 
-    async def fire_due(self, now: datetime) -> None:
-        if self.kill_switch.blocked_by:
-            return
-        for run_id in await self.store.due(now, DUE_AT_ONCE):
-            self.background.start(self.fire(run_id, now))
-
     def fire_all(self, run_ids: Sequence[str], now: datetime) -> None:
         for run_id in run_ids:
             self.background.start(self.fire(run_id, now))
@@ -125,7 +119,9 @@ class Recovery:
 
     async def keep_time(self, clock: Clock) -> None:
         while True:
-            await self.fire_due(clock.now())
+            if not self.kill_switch.blocked_by:
+                now = clock.now()
+                self.fire_all(await self.store.due(now, DUE_AT_ONCE), now)
             await asyncio.sleep(DUE_EVERY_S)
 
     async def keep_trying(self) -> None:
@@ -138,16 +134,16 @@ class Recovery:
         async with self.slots:
             try:
                 run = await self._readable(run_id)
-                owed = await self._owed(run.state, seqs) if run else None
+                if run is None:
+                    return
+                owed, asks = await self._owed(run.state, seqs)
             except Damaged as error:
                 self.store.quarantine(error)
+                return
             except TryAgain:
                 self.turns.dispatching.postpone(run_id, seqs)
                 raise
-            else:
-                if run and owed:
-                    owed_messages, asks = owed
-                    await self.turns.resume(run.state, seqs, lambda: owed_messages, asks=asks)
+            await self.turns.resume(run.state, seqs, lambda: owed, asks=asks)
 
     async def _owed(self, state: RunState, seqs: set[int]) -> tuple[tuple[OutgoingMessage, ...], bool]:
         """Messages of the current state and of entries `seqs`, and True if the model must be called."""

@@ -158,11 +158,12 @@ def _health_finding(health: Document, settings: DuctileSettings) -> Finding:
 
 async def _closed(api: DuctileApi, settings: DuctileSettings) -> Sequence[Endpoint]:
     """Endpoints that our token does not open. Raises Unavailable, and DuctileRefused for an unknown token."""
-    config = await api.status(Endpoint.CONFIG)  # an unknown token is refused before other requests are in flight
-    probed = (*_NEEDED, *_WANTED)
-    statuses = await asyncio.gather(*map(api.status, probed))
-    shut = dict(zip(probed, (status == httpx2.codes.FORBIDDEN for status in statuses), strict=True))
-    shut[Endpoint.CONFIG] = not httpx2.codes.is_success(config)
+    probed = (*_NEEDED, *_WANTED, Endpoint.CONFIG)
+    results = await asyncio.gather(*map(api.status, probed), return_exceptions=True)
+    if error := next((one for one in results if isinstance(one, BaseException)), None):
+        raise error  # not before all have ended: one in flight would leave its socket open
+    shut = {endpoint: status == httpx2.codes.FORBIDDEN for endpoint, status in zip(probed, results, strict=True)}
+    shut[Endpoint.CONFIG] = results[-1] != httpx2.codes.OK
     shut[Endpoint.EVENTS] = not (settings.events and await _may_follow(api))
     return [endpoint for endpoint, is_shut in shut.items() if is_shut]
 

@@ -17,8 +17,9 @@ from groundwork.service.errors import Failure, TryAgain
 from schemas import subjects
 from schemas.envelope import MSG_ID
 
-TOGETHER_S = 10
-"""Outages that several agents notice within this time are one."""
+TOGETHER_S = 2
+"""Outages that several agents notice within this time are one, so no second one may fall into it: an agent notices its
+own start, too."""
 AGAIN_S = 1.0
 
 

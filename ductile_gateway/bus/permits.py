@@ -30,7 +30,7 @@ from schemas.values import dataclass
 SLICE_S = 0.25
 IDLE_S = 1.0
 """Time for which an idle permit is kept if no other gateway waits."""
-LOOK_S = 0.5
+LOOK_S = 2.0
 """The value is read again after this time: a change may not have been heard, and a gateway may have died."""
 LIVES_FOR_S = 2.0
 """Time for which a gateway counts as alive after a check."""

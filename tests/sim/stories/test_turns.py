@@ -225,3 +225,15 @@ def test_a_call_that_was_put_off_is_told_as_it_was_made_last() -> None:
         first, *_ = world.record.paid
         assert "be brief" in first.user
         assert retold(world)[0] == (first.system, first.user)
+
+
+def test_a_request_that_the_bus_forgot_soon_after_an_agent_s_start_is_published_again() -> None:
+    with closing(World(replace(PLAIN, agents=2))) as world:
+        world.start()
+        world.until(lambda: world.record.of(subjects.WAKE_ACCEPTED))
+        world.ductile.goes_away(3.0)
+        world.until(lambda: world.record.requests)
+        world.passes(0.5)  # the gateway has put it off
+        world.bus.restart(away_s=1)
+        world.bus.jetstream.streams[subjects.STREAM_REQUESTS].forget(1)
+        world.until(lambda: world.record.of(subjects.COMPLETED))

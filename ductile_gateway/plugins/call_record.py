@@ -2,8 +2,8 @@
 
 The gateway locks the record (flock) and hands it to the call's guard, which holds the lock until nothing of the call
 lives. So a free lock means that no guard watches the call, and none ever will from this start. A missing record means
-that nothing was started. Records lie in one folder per boot of the machine, because a power cut may cut a record short:
-only in the folder of this boot does a missing entry prove that nothing was done.
+that nothing was started. A power cut may cut a record short, so records lie in one folder per boot of the machine: a
+missing entry proves that nothing was done only in the folder of this boot, and in a record that has its request.
 """
 
 import contextlib
@@ -103,13 +103,8 @@ class CallRecords:
         started = AlreadyStarted(f"the call {key} was started before: it is resumed, not run again")
         if not record.same_boot:
             raise started
+        descriptor = self._new(record.path, request, started)
         try:
-            descriptor = os.open(record.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
-        except FileExistsError:
-            raise started from None
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            append(descriptor, "request", request)
             if durable:
                 sync(self._own)
             yield record, descriptor
@@ -118,6 +113,22 @@ class CallRecords:
             raise
         finally:
             os.close(descriptor)
+
+    def _new(self, path: Path, request: bytes, started: AlreadyStarted) -> int:
+        """A locked record that gets its name once its request is in it: a kill never leaves one without, a power cut
+        may."""
+        draft = f"{self._own}/.{uuid.uuid4().hex}"
+        descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            append(descriptor, "request", request)
+            os.link(draft, path)
+        except OSError as error:
+            os.close(descriptor)
+            raise started if isinstance(error, FileExistsError) else error from None
+        finally:
+            os.unlink(draft)  # noqa: PTH108 - quick
+        return descriptor
 
 
 def is_locked(path: Path) -> bool:

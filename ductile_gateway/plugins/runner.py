@@ -143,7 +143,7 @@ class LocalPlugins:
                 ),
                 began=began_at is not None,
                 unbegun=found.get("unbegun", b"").decode(errors="replace").replace("\n", " "),
-                same_boot=record.same_boot,
+                same_boot=record.same_boot and "request" in found,
                 exit_code=exit_code,
                 stdout=found.get("stdout", b""),
                 stderr=found.get("stderr", b"")[-STDERR_BYTES:],

@@ -17,9 +17,9 @@ from tests.kit.stack import PROBES, lines, recording, shown, touch, until, view,
 
 WITHIN_S = 90.0
 NEWER = """
-from agent_service.store import words
-words.VERSION += 1
-words.LEVEL += words.RULES_BELOW
+from agent_service.store import messages
+messages.VERSION += 1
+messages.LEVEL += messages.RULES_BELOW
 from agent_service.cli.main import main
 main()
 """

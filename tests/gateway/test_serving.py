@@ -102,7 +102,7 @@ async def test_a_gateway_at_work_names_no_run_in_its_metrics_and_tells_an_outage
     assert outages == [("WARNING", "outage_began"), ("WARNING", "outage_over")]
 
 
-LATER = {"fastapi", "starlette", "uvicorn", "jinja2", "typer", "rich", "ductile_gateway.webhooks.http"}
+LATER = {"fastapi", "starlette", "uvicorn", "jinja2", "typer", "rich", "ductile_gateway.webhooks.inbound"}
 
 
 def test_a_gateway_has_not_loaded_what_takes_events_from_outside_before_its_calls_go_on() -> None:

@@ -34,7 +34,7 @@ _PARTS = {
 
 
 class LimitOptions(TypedDict, total=False):
-    """LimitOptions of a run. A missing limit is the agent's default; the agent's caps hold in any case."""
+    """Limits of a run. A missing limit is the agent's default; the agent's caps hold in any case."""
 
     max_steps: int
     max_tokens: int
@@ -44,7 +44,7 @@ class LimitOptions(TypedDict, total=False):
 
 
 class WakeOptions(LimitOptions, total=False):
-    """ClientOptions of a wake. `untrusted`: goal or context hold untrusted content."""
+    """Options of a wake. `untrusted`: goal or context hold untrusted content."""
 
     wake_id: str
     context: Mapping[str, Any]
@@ -56,7 +56,7 @@ class WakeOptions(LimitOptions, total=False):
 
 
 class AnswerOptions(LimitOptions, total=False):
-    """ClientOptions of an answer. `outcome` settles a write in doubt."""
+    """Options of an answer. `outcome` settles a write in doubt."""
 
     outcome: Literal["ran", "did_not_run", "look"]
     signal_id: str
@@ -64,7 +64,7 @@ class AnswerOptions(LimitOptions, total=False):
 
 
 class RulingOptions(TypedDict, total=False):
-    """ClientOptions of an approval or a rejection. `arguments_hash` and `step` are those of `Run.asks`."""
+    """Options of an approval or a rejection. `arguments_hash` and `step` are those of `Run.asks`."""
 
     arguments_hash: str | None
     step: int

@@ -142,8 +142,7 @@ class AsyncClient:
         return read_as(Run, await self.ask("show_run", path_of(run), query={"wait": wait_s} if wait_s else {}))
 
     async def runs(self, **filters: Unpack[ListOptions]) -> RunPage:
-        """Returns a page of runs, newest first, that match all filters. `cursor` is the `next_cursor` of the page
-        before."""
+        """Returns a page of runs that match all filters, newest first. `cursor`: `next_cursor` of the page before."""
         return read_as(RunPage, await self.ask("list_runs", query=filters_of(filters)))
 
     async def events(self, run: RunRef, *, after: int = 0) -> AsyncGenerator[Event, None]:

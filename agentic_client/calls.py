@@ -146,8 +146,7 @@ def _plain(value: Any) -> Any:
 
 
 class Patience:
-    """Context of a call that may be retried: it waits after a TryAgain and suppresses it, until `patience_s` seconds
-    without an answer have passed. `notice` gets the error that is waited out, and None once an answer has come."""
+    """Waits after a TryAgain and suppresses it, until `patience_s` seconds without an answer have passed."""
 
     def __init__(self, patience_s: float, notice: Notice) -> None:
         self._patience_s, self._notice = patience_s, notice

@@ -85,7 +85,7 @@ class CallRecords:
         for folder in earlier:
             with contextlib.suppress(OSError):  # it still has records
                 folder.rmdir()
-        self._earlier = [self._own.parent, *filter(Path.is_dir, earlier)]  # an older version kept folders in the root
+        self._earlier = list(filter(Path.is_dir, earlier))
 
     def of(self, key: str) -> CallRecord:
         name = hashlib.sha256(key.encode()).hexdigest()[:40]

@@ -81,7 +81,7 @@ class Misshapen(ValueError):
 def to_envelope(subject: str, body: bytes, headers: Mapping[str, str]) -> bytes:
     """Puts `body` into the envelope. Raises Misshapen."""
     if body.startswith(f'{{"type":"{subject}","payload":'.encode()):
-        return body  # written by our own services: the model parses it, and nobody else
+        return body  # written by our own services, and parsed by the model alone
     message = json_object(body)
     if message is None or "payload" in message:
         return body

@@ -47,7 +47,7 @@ class GatewayStatus(Wire):
     executor: ToolName | None = None
     """The name under which it offers its tools."""
     gateway: Text = ""
-    """Id among the gateways that share a ledger, each of which answers. Empty if there can be only one."""
+    """Id among the gateways that share a ledger: each answers. Empty if there can be only one."""
     gateways: Annotated[int, Field(ge=1)] = 1
     """Number of gateways that it knows of."""
 

@@ -31,7 +31,7 @@ PURPOSE = "event"
 SIGNED_AS = b"archive\n"
 """Stands where signed messages have their subject, so no signature of a message fits an archive."""
 PIECE = 64 << 10
-"""Bytes. Large files such as databases are stored in pieces, most of which two snapshots share."""
+"""Bytes. Large files such as databases are stored in pieces: two snapshots share most of them."""
 LARGEST = 1 << 30
 """Bytes of a content or the manifest."""
 MOST_NAMES = 4_000_000

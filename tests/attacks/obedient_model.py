@@ -1,4 +1,4 @@
-"""The worst possible model, behind OpenAI's API: it obeys the last order in its prompt, whoever wrote it.
+"""The worst possible model, behind OpenAI's API: it obeys the last order in its prompt, from any author.
 
 An order is `OBEY:` and the base64 of the reply, anywhere in the prompt: in a goal, a tool's result or a file. Without
 an order it claims to be done.

@@ -91,7 +91,7 @@ def target(side: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
 def _service(
     folder: Path, monkeypatch: pytest.MonkeyPatch, *, protected: bool, view: bool = False, **more: Any
 ) -> Service:
-    """`view` includes root, which is refused: whoever holds root holds every user."""
+    """`view` includes root, which is refused: root holds every user."""
     shutil.copytree(PLUGINS, folder / "plugins")
     innocent = shutil.copytree(PLUGINS / "rogue", folder / "plugins" / "innocent") / "manifest.yaml"
     innocent.write_text(innocent.read_text().replace("name: rogue", "name: innocent"))

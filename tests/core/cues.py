@@ -255,7 +255,7 @@ def errs(error_class: str = "tool_error", *, retryable: bool = False, **correlat
 
 
 def garbled(**correlation: Any) -> Cue:
-    """A result of which only the correlation can be read."""
+    """A result with nothing readable but its correlation."""
     error = ToolError(error_class="invalid_result", message="status: Field required", retryable=True)
     return returns("error", output={}, error=error, malformed=True, **correlation)
 

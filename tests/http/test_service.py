@@ -68,7 +68,7 @@ async def test_a_fault_of_ours_says_nothing_of_itself(house: House, tmp_path: Pa
 
 
 class Offered:
-    """Skills of two executors, one of which is silent."""
+    """Skills of two executors; one is silent."""
 
     async def catalog(self) -> Catalog:
         pin = ToolCommand(name="pin", tier="write", effect="external", approve="always")

@@ -1,6 +1,6 @@
 """Bugs sown at the program's boundary: its messages, requests and commits are changed as a faulty program would.
 
-Each bug names rules, one of which it must break, and a course that shows it.
+Each bug names rules, must break one of them, and names a course that shows it.
 """
 
 import json

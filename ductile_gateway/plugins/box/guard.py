@@ -214,7 +214,7 @@ class _Call:
 
 
 class _Output:
-    """One of a plugin's outputs: a pipe, of which the record keeps as much as the limit allows. `source` is the guard's
+    """One of a plugin's outputs: a pipe; the record keeps as much of it as the limit allows. `source` is the guard's
     end, `given` the plugin's."""
 
     def __init__(self, record: int, name: str, most: int) -> None:

@@ -160,7 +160,7 @@ FETCH: dict[str, Any] = {
 
 
 def of_ductile(*names: str, relayed: str = "", **plugins: Mapping[str, Any]) -> DuctileTools:
-    """Tools of a Ductile's plugins, one of which is called by events."""
+    """Tools of a Ductile's plugins; one is called by events."""
     settings: dict[str, Any] = {"url": "http://localhost:1", "token": "a-token-for-tests"}
     if relayed:
         settings["relay"] = {"secret": "a-relay-secret-for-tests", "routes": {relayed: None}}

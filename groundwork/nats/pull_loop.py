@@ -1,18 +1,17 @@
 """The pull loop: gives the messages of one durable consumer to a handler, `slots` of them at once.
 
-All pulls of one generation share a reply subject. A new generation begins after a reconnect, when the end of a pull
-does not arrive, and when the consumer has a new leader, which does not know earlier pulls; from then on only messages
-of the older ones count. The acknowledgement comes last: delivery is at least once, and handlers must bear repetitions.
-What a dead process had in hand is delivered again after the consumer's ack_wait; a process that has the consumer to
-itself asks for it at once.
+One pull is out at a time, for all free slots. It is given up after a reconnect, when its end does not arrive, and when
+the consumer has a new leader, which does not know it; from then on only its messages count. The acknowledgement comes
+last: delivery is at least once, and handlers must bear repetitions. What a dead process had in hand is delivered again
+after the consumer's ack_wait; a process that has the consumer to itself asks for it at once.
 """
 
 import asyncio
 import contextlib
+import itertools
 import json
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import datetime
 
 import nats.errors
@@ -32,7 +31,8 @@ is cut off, and only after ack_wait to another."""
 LATE_S = 2.0
 """Seconds after the end of a pull until the server is assumed to have forgotten it."""
 NEW_LEADER = "$JS.EVENT.ADVISORY.CONSUMER.LEADER_ELECTED"
-PULSE_S, TROUBLED_PULSE_S = 1.0, 0.25
+PAUSE_S = 0.25
+"""Pause after a pull that could not be sent, or that the server refused."""
 HOLD_SECONDS = 1.5
 """Interval of progress reports for messages in hand: a third of the consumers' ack_wait."""
 GRACE_SECONDS = 5.0
@@ -46,55 +46,6 @@ TIMES_ASKED = 10
 _USUAL_ENDS = {"404", "408"}  # no messages, timeout
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class PullAccount:
-    """`ahead`: messages to ask for at most. `want`: asked for and not yet received. `last`: monotonic time of the last
-    sign of life, in seconds."""
-
-    slots: int
-    last: float
-    ahead: int
-    expires_s: float = EXPIRES_S
-    want: int = 0
-    generation: int = 1
-    trouble: str = ""
-
-    @property
-    def silence_s(self) -> float:
-        return self.expires_s + LATE_S
-
-    def batch_size(self, busy: int) -> int:
-        """Messages to ask for now."""
-        free = min(self.slots - busy, self.ahead) - self.want
-        return free if free > 0 and self.want <= self.ahead // 2 else 0
-
-    def on_pull(self, number: int, now: float) -> None:
-        if self.want == 0:  # silence counts from now on
-            self.last = now
-        self.want += number
-
-    def on_message(self, now: float) -> None:
-        self.last = now
-        self.trouble = ""
-        self.want = max(0, self.want - 1)
-
-    def on_status(self, generation: int, status: Mapping[str, str], now: float) -> None:
-        self.last = now
-        if generation == self.generation:
-            code, lacking = status.get("Status", ""), status.get("Nats-Pending-Messages")
-            self.want = max(0, self.want - int(lacking)) if lacking else 0
-            said = f"{code} {status.get('Description', '')}".splitlines()  # nats-py reads headers into it after a 503
-            self.trouble = "" if code in _USUAL_ENDS else said[0].strip()
-
-    def is_silent(self, now: float) -> bool:
-        return self.want > 0 and now - self.last > self.silence_s
-
-    def start_over(self, now: float) -> None:
-        self.generation += 1
-        self.want = 0
-        self.last = now
 
 
 class PullLoop:
@@ -112,12 +63,18 @@ class PullLoop:
         self._consumer = f"{settler.stream}.{settler.durable}"
         self._link = settler.link
         self._inbox = self._link.client.new_inbox()
-        self._now = this().monotonic
         self.grace_s = grace_s
         self._on_stop = on_stop
-        expires_s = EXPIRES_ALONE_S if self._link.exclusive else EXPIRES_S
-        ahead = slots if self._link.exclusive else min(slots, AHEAD)
-        self._account = PullAccount(slots, last=self._now(), ahead=ahead, expires_s=expires_s)
+        self._slots, self._most = slots, slots if self._link.exclusive else min(slots, AHEAD)
+        self._expires_s = EXPIRES_ALONE_S if self._link.exclusive else EXPIRES_S
+        self._pull = f"{self._inbox}.0"
+        """Reply subject of the newest pull."""
+        self._to_come = 0
+        """Messages that it may still bring."""
+        self._over = asyncio.Event()
+        self._now = this().monotonic
+        self._heard_at = self._now()
+        self._trouble = ""
         # A sequence alone does not name a message: a server that lost its newest ones reuses their numbers.
         self._replies: dict[tuple[int, datetime], str] = {}
         """Reply subject of each message in hand, from its newest delivery."""
@@ -133,18 +90,17 @@ class PullLoop:
 
     @property
     def trouble(self) -> str:
-        return self._account.trouble if self._link.connected else "not connected to NATS"
+        return self._trouble if self._link.connected else "not connected to NATS"
 
     async def run(self) -> None:
         """On cancel, handlers have `grace_s` to end. Raises Fatal, in an ExceptionGroup, when a handler did."""
         subscription = await self._link.subscribe(f"{self._inbox}.*", self._on_message)
         elections = await self._link.subscribe(f"{NEW_LEADER}.{self._consumer}", self._start_over)
         holding = asyncio.create_task(self._hold())
-        self._room.set()
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._pull())
-                tasks.create_task(self._notice_silence())
+                tasks.create_task(self._pull_on())
+                tasks.create_task(self._notice_reconnects())
                 await self._broken
         finally:
             try:
@@ -154,19 +110,22 @@ class PullLoop:
                 with contextlib.suppress(nats.errors.Error, OSError):
                     await elections.unsubscribe()
 
-    async def _pull(self) -> None:
-        """Sends one pull for the slots that became free since the last run of the event loop."""
-        expires = int(self._account.expires_s * 1e9)
-        while True:
-            await self._room.wait()
-            self._room.clear()
+    async def _pull_on(self) -> None:
+        for number in itertools.count(1):
+            while (free := self._slots - len(self._replies)) <= 0:
+                self._room.clear()
+                await self._room.wait()
             if self._link.exclusive and self._tries_to_reclaim:  # before a pull: messages under way would come twice
                 await self._reclaim()
-            if number := self._account.batch_size(len(self._replies)):
-                request = json.dumps({"batch": number, "expires": expires}).encode()
-                reply = f"{self._inbox}.{self._account.generation}"
-                if await self._link.send(f"$JS.API.CONSUMER.MSG.NEXT.{self._consumer}", request, reply=reply):
-                    self._account.on_pull(number, self._now())
+            self._over.clear()
+            self._pull, self._to_come = f"{self._inbox}.{number}", min(free, self._most)
+            request = json.dumps({"batch": self._to_come, "expires": int(self._expires_s * 1e9)}).encode()
+            if await self._link.send(f"$JS.API.CONSUMER.MSG.NEXT.{self._consumer}", request, reply=self._pull):
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self._expires_s + LATE_S):
+                        await self._over.wait()
+            if self._trouble or not self._over.is_set():
+                await self._link.until_back(within_s=PAUSE_S)
 
     async def _reclaim(self) -> None:
         """Asks for what a dead process had in hand, or a dead server noted as delivered and never sent: answers NAK for
@@ -187,25 +146,18 @@ class PullLoop:
             if sequence not in in_hand:
                 await self._link.send(subject.format(sequence), NAK)
 
-    async def _notice_silence(self) -> None:
-        """Starts over when the server may have forgotten its pulls."""
-        reconnects = self._link.reconnects
+    async def _notice_reconnects(self) -> None:
+        seen = self._link.reconnects
         while True:
-            await self._link.until_back(within_s=TROUBLED_PULSE_S if self._account.trouble else PULSE_S)
-            if not self._link.connected:
-                continue
-            if self._link.reconnects != reconnects or self._account.is_silent(self._now()):
-                if self._link.reconnects != reconnects:
-                    self._tries_to_reclaim = TIMES_ASKED
-                reconnects = self._link.reconnects
-                await self._start_over()
-            if not self._account.want or self._account.trouble:
-                self._room.set()
+            if self._link.reconnects == seen:
+                await self._link.client.back.wait()
+            seen = self._link.reconnects
+            self._tries_to_reclaim = TIMES_ASKED
+            await self._start_over()
 
     async def _start_over(self, _: Msg | None = None) -> None:
-        self._account.start_over(self._now())
+        self._over.set()
         await self._report_progress()
-        self._room.set()
 
     async def _hold(self) -> None:
         while True:
@@ -217,26 +169,28 @@ class PullLoop:
             await self._link.send(reply, IN_PROGRESS)
 
     async def _on_message(self, message: Msg) -> None:
-        if is_delivery(message):
-            self._account.on_message(self._now())
+        self._heard_at = self._now()
+        if is_delivery(message):  # of whichever pull: it tells only its subject in the stream
+            self._to_come, self._trouble = self._to_come - 1, ""
             await self._take(read_delivery(message), message.reply)
-        else:
-            self._note_status(int(message.subject.rpartition(".")[2]), message.headers or {})
+        elif message.subject == self._pull:
+            self._note_end(message.headers or {})
+        if self._to_come <= 0:
+            self._over.set()
 
-    def _note_status(self, generation: int, status: dict[str, str]) -> None:
-        before = self._account.trouble
-        self._account.on_status(generation, status, self._now())
-        if self._account.trouble and self._account.trouble != before:
-            log.warning("%s delivers nothing: %s", self._settler.durable, self._account.trouble)
-        if not self._account.trouble:  # else the next pulse asks again
-            self._room.set()
+    def _note_end(self, status: dict[str, str]) -> None:
+        code, before = status.get("Status", ""), self._trouble
+        said = f"{code} {status.get('Description', '')}".splitlines()  # nats-py reads headers into it after a 503
+        self._to_come, self._trouble = 0, "" if code in _USUAL_ENDS else said[0].strip()
+        if self._trouble and self._trouble != before:
+            log.warning("%s delivers nothing: %s", self._settler.durable, self._trouble)
 
     async def _take(self, delivery: Delivery, reply: str) -> None:
         name = delivery.seq, delivery.at
         is_new = name not in self._replies
         if self._stopping:
             await self._link.send(reply, NAK)
-        elif is_new and len(self._replies) >= self._account.slots:  # after a silence that was none
+        elif is_new and len(self._replies) >= self._slots:  # after a silence that was none
             await self._link.send(reply, nak(BEYOND_DELAY_S))
         else:
             self._replies[name] = reply
@@ -244,7 +198,6 @@ class PullLoop:
                 task = asyncio.create_task(self._handle(name, delivery))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
-        self._room.set()
 
     async def _handle(self, name: tuple[int, datetime], delivery: Delivery) -> None:
         answer = NAK  # of a cancelled handler: another process may have the message at once
@@ -293,5 +246,4 @@ class PullLoop:
                     await subscription.unsubscribe()
 
     def _is_receiving(self) -> bool:
-        silent_s = self._now() - self._account.last
-        return self._link.connected and self._account.want > 0 and silent_s < QUIET_SECONDS
+        return self._link.connected and not self._over.is_set() and self._now() - self._heard_at < QUIET_SECONDS

@@ -2,20 +2,19 @@
 
 import asyncio
 import json
-from collections.abc import Callable
+from typing import Any
 
 import pytest
 from nats.aio.msg import Msg
 
+from groundwork.nats import pull_loop
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
-from groundwork.nats.pull_loop import EXPIRES_ALONE_S, PullAccount
 from groundwork.nats.settling import ACK, NAK, Delivery
 from tests.kit.bus import a_consumer, a_stream
 from tests.kit.consumer import Seen, consuming, left, publish
 from tests.kit.waiting import until
 
-SILENCE_S = PullAccount(1, last=0.0, ahead=1, expires_s=EXPIRES_ALONE_S).silence_s
 AT_ONCE_S = 5.0
 """Far below ack_wait, which is 30 s, and enough for a busy machine."""
 
@@ -163,6 +162,26 @@ async def test_a_consumer_deleted_and_made_again_is_served_again(link: NatsLink,
         await until(lambda: "b" in seen.finished)
 
 
+async def test_a_pull_whose_end_does_not_come_is_sent_again(
+    link: NatsLink, seen: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("EXPIRES_S", "LATE_S"):
+        monkeypatch.setattr(pull_loop, name, 0.1)
+    send, lost = link.send, list[str]()
+
+    async def send_but_once(subject: str, body: bytes, **how: Any) -> bool:
+        if "MSG.NEXT" not in subject or lost:
+            return await send(subject, body, **how)
+        lost.append(subject)
+        return True
+
+    monkeypatch.setattr(link, "send", send_but_once)
+    async with consuming(link, seen):
+        await publish(link, "a")
+        await until(lambda: seen.finished == ["a"], within_s=AT_ONCE_S)
+    assert lost
+
+
 async def taken_and_dropped(link: NatsLink, number: int) -> list[Msg]:
     """Messages delivered to a process that says nothing more of them."""
     taken: list[Msg] = []
@@ -208,71 +227,3 @@ async def test_who_is_alone_gets_at_once_what_a_dead_process_had_in_hand_but_not
         await publish(link, "e")
         await until(lambda: len(seen.deliveries) == 3)
     assert seen.given[-1] == ("e", 1)
-
-
-Deed = Callable[[PullAccount], None]
-
-
-def asked(number: int) -> Deed:
-    return lambda account: account.on_pull(number, now=100.0)
-
-
-def arrived(now: float) -> Deed:
-    return lambda account: account.on_message(now)
-
-
-def told(now: float, generation: int = 1, **status: str) -> Deed:
-    said = {name.replace("_", "-"): text for name, text in status.items()}
-    return lambda account: account.on_status(generation, said, now)
-
-
-def anew(account: PullAccount) -> None:
-    account.start_over(now=101.0)
-
-
-DELETED = told(101.0, Status="409", Description="Consumer Deleted")
-UNHEARD = told(101.0, Status="503", Description="\nNats-Subject: $JS.API.CONSUMER.MSG.NEXT.S.c")
-LATE = 100.0 + SILENCE_S + 0.05
-
-
-@pytest.mark.parametrize(
-    ("slots", "deeds", "busy", "to_ask", "trouble", "silent_at_last"),
-    [
-        pytest.param(10, [], 0, 10, "", False, id="all slots when none is taken"),
-        pytest.param(10, [asked(4)], 3, 3, "", True, id="never more than are free"),
-        pytest.param(10, [asked(4)], 6, 0, "", True, id="none when none is free"),
-        pytest.param(10, [asked(6)], 0, 0, "", True, id="none while most are asked for"),
-        pytest.param(10, [asked(6), arrived(100.1)], 1, 4, "", False, id="the rest once fewer are"),
-        pytest.param(1, [asked(1), arrived(100.1)], 1, 0, "", False, id="one slot, taken"),
-        pytest.param(1, [asked(1), arrived(100.1)], 0, 1, "", False, id="one slot, free again"),
-        pytest.param(
-            10,
-            [asked(10), told(100.0, Status="408", Nats_Pending_Messages="7")],
-            0,
-            7,
-            "",
-            True,
-            id="a pull whose time is over gives back what it lacked",
-        ),
-        pytest.param(10, [asked(10), DELETED], 0, 10, "409 Consumer Deleted", False, id="an end of all pulls"),
-        pytest.param(10, [told(101.0, Status="503"), arrived(102.0)], 0, 10, "", False, id="a message ends trouble"),
-        pytest.param(10, [asked(10), UNHEARD], 0, 10, "503", False, id="a stream that is not there"),
-        pytest.param(
-            10,
-            [anew, asked(10), told(102.0, Status="409")],
-            0,
-            0,
-            "",
-            False,
-            id="the end of a pull of an older generation is no news",
-        ),
-        pytest.param(10, [asked(10), arrived(LATE)], 0, 0, "", False, id="what arrives ends the silence"),
-    ],
-)
-def test_a_pull_account_knows_what_to_ask_for_and_when_to_doubt(
-    slots: int, deeds: list[Deed], busy: int, to_ask: int, trouble: str, *, silent_at_last: bool
-) -> None:
-    account = PullAccount(slots, last=0.0, ahead=slots, expires_s=EXPIRES_ALONE_S)
-    for deed in deeds:
-        deed(account)
-    assert (account.batch_size(busy), account.trouble, account.is_silent(LATE)) == (to_ask, trouble, silent_at_last)

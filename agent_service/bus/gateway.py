@@ -25,7 +25,7 @@ async def callback_flaw(link: NatsLink, url: str) -> str:
     """Reason why the gateway would not send there; empty if there is none, or no gateway answers."""
     question = json.dumps({"url": url}).encode()
     try:
-        answer = json.loads(await link.request(subjects.CALLBACK, question, timeout_s=FLAW_WITHIN_S))
+        answer = json.loads(await link.request(subjects.CALLBACK, question, timeouts_s=(FLAW_WITHIN_S,)))
     except (Failure, ValueError):
         return ""
     flaw = answer.get("flaw") if isinstance(answer, dict) else None
@@ -36,7 +36,7 @@ async def prune_rows(link: NatsLink, *, dry_run: bool) -> GatewayPruned:
     """Has the gateway delete expired rows of its ledger. `trouble` of the result says why no gateway did."""
     question = GatewayPruneRequest(dry_run=dry_run).model_dump_json().encode()
     try:
-        answer = await link.request(subjects.PRUNE, question, timeout_s=PRUNED_WITHIN_S)
+        answer = await link.request(subjects.PRUNE, question, timeouts_s=(PRUNED_WITHIN_S,))
         return GatewayPruned.model_validate_json(answer)
     except Failure as error:
         return GatewayPruned(rows={}, trouble=f"no gateway answers ({error}); {HOURLY}")
@@ -97,7 +97,7 @@ async def statuses(link: NatsLink, *, within_s: float) -> Sequence[GatewayStatus
         return len(found) < status.gateways
 
     try:
-        await link.request(subjects.STATUS, b"", timeout_s=within_s, more_follow=waits_for_more)
+        await link.request(subjects.STATUS, b"", timeouts_s=(within_s,), more_follow=waits_for_more)
     except TryAgain:
         if not found:
             raise

@@ -23,6 +23,8 @@ from schemas.status import Halt
 
 ASK_AGAIN_S = 2.0
 STOPPED_S = 0.25
+AGENTS_ANSWER_IN_S = (0.5, 0.5, 1.0)
+"""Timeouts of attempts: the one of several agents that is asked may be cut off from the bus."""
 ENDED = frozenset({"done", "escalated", "failed", "cancelled"})
 
 log = logging.getLogger(__name__)
@@ -55,16 +57,13 @@ class NatsArtifacts:
             raise CannotKeep(str(error)) from error
 
     async def get(self, run_id: str, name: str) -> bytes | None:
-        try:
-            return await self._bucket.get(f"{run_id}/{name}")
-        except GiveUp:
-            return None
+        return await self._bucket.get(f"{run_id}/{name}")
 
 
 async def has_ended(link: NatsLink, run_id: str) -> bool | None:
     question = json.dumps({"run_id": run_id}).encode()
     try:
-        answer = json.loads(await link.request_any(subjects.RUN_STANDING, question))
+        answer = json.loads(await link.request(subjects.RUN_STANDING, question, timeouts_s=AGENTS_ANSWER_IN_S))
     except Failure:  # no agent, or none that may be asked
         return None
     except ValueError:  # an agent that does not know the run
@@ -80,7 +79,7 @@ async def callback_of_run(link: NatsLink, run_id: str) -> str | None:
     """The callback URL of the run, or None. Raises TryAgain if no agent answers."""
     question = json.dumps({"run_id": run_id}).encode()
     try:
-        answer = await link.request_any(subjects.RUN_CALLBACK, question)
+        answer = await link.request(subjects.RUN_CALLBACK, question, timeouts_s=AGENTS_ANSWER_IN_S)
         callback = json.loads(answer)["callback"]
     except (Failure, ValueError, KeyError, TypeError) as error:
         raise TryAgain(f"no agent tells the callback of run {run_id}", ASK_AGAIN_S) from error
@@ -110,7 +109,8 @@ async def agent_keys(link: NatsLink, *, progress: bool = False) -> Sequence[Agen
     """The agent's signing keys. `progress`: asks it to sign progress, too. Raises TryAgain if none answers."""
     question = KeysQuery(progress=progress).model_dump_json().encode()
     try:
-        return AgentKeys.model_validate_json(await link.request_any(subjects.AGENT_KEYS, question)).keys
+        answer = await link.request(subjects.AGENT_KEYS, question, timeouts_s=AGENTS_ANSWER_IN_S)
+        return AgentKeys.model_validate_json(answer).keys
     except Failure as error:
         raise TryAgain(f"no agent answers on {subjects.AGENT_KEYS}: {error}", ASK_AGAIN_S) from error
     except ValidationError as error:

@@ -16,7 +16,7 @@ import asyncio
 import itertools
 import logging
 import re
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -81,7 +81,17 @@ class BusClient(Client):
         options, at = client_options(settings, name), settings.servers
         try:
             async with asyncio.timeout(timeout_s):
-                await self._open(options)
+                await self.connect(
+                    **options,
+                    error_cb=self._on_error,
+                    disconnected_cb=self._on_disconnect,
+                    reconnected_cb=self._on_reconnect,
+                    closed_cb=self._on_close,
+                )
+                self._prefix = self.new_inbox() + "."
+                await self.subscribe(self._prefix + "*", cb=self._on_answer)
+                self.logged_in = True
+                self.up.set()
         except TimeoutError as error:
             raise Unreachable(
                 f"no NATS server at {at} within {timeout_s:g} s: {self.trouble or 'no answer'}"
@@ -94,19 +104,6 @@ class BusClient(Client):
         finally:
             if not self.logged_in:
                 await self.close_within(1.0)
-
-    async def _open(self, options: dict[str, Any]) -> None:
-        await self.connect(
-            **options,
-            error_cb=self._on_error,
-            disconnected_cb=self._on_disconnect,
-            reconnected_cb=self._on_reconnect,
-            closed_cb=self._on_close,
-        )
-        self._prefix = self.new_inbox() + "."
-        await self.subscribe(self._prefix + "*", cb=self._on_answer)
-        self.logged_in = True
-        self.up.set()
 
     async def ask(
         self,
@@ -130,22 +127,6 @@ class BusClient(Client):
         finally:
             alarm.cancel()
             del self._asked[address]
-
-    async def ask_any(
-        self,
-        subject: str,
-        body: Callable[[], bytes],
-        *,
-        within_s: Sequence[float],
-        more_follow: Callable[[Msg], bool] | None = None,
-    ) -> Msg:
-        """Asks again after each timeout of `within_s`, where several serve a subject and one may be cut off from the
-        bus. Raises as `ask` does after the last one."""
-        *soon, last = within_s
-        for patience_s in soon:
-            with suppress(TryAgain):
-                return await self.ask(subject, body(), within_s=patience_s, more_follow=more_follow)
-        return await self.ask(subject, body(), within_s=last, more_follow=more_follow)
 
     async def put(self, subject: str, body: bytes, *, reply: str = "", headers: dict[str, str] | None = None) -> None:
         """Publishes without checks. Raises TryAgain while disconnected, Unreachable once closed, and BusRefused."""

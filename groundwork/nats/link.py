@@ -30,12 +30,10 @@ from groundwork.nats.publishing import (
     read_stored,
 )
 from groundwork.nats.settings import NatsSettings
-from groundwork.service.errors import Failure, Misconfigured, NoRoom, TryAgain, Unreachable
+from groundwork.service.errors import Misconfigured, NoRoom, TryAgain, Unreachable
 
 TRY_SECONDS = 1.0
 """Timeout of one attempt at what is safe to repeat: a dead leader never answers, and the next one does."""
-SERVICES_ANSWER_IN_S = (0.5, 0.5, 1.0)
-"""Timeouts of attempts where several services share a subject: the one that is asked may be cut off from the bus."""
 ONLY_TRY_SECONDS = 2.0
 BUDGET_SECONDS = 15.0
 """Electing a new leader in a cluster takes 4 to 9 s."""
@@ -197,14 +195,25 @@ class NatsLink:
         return True
 
     async def request(
-        self, subject: str, body: bytes, *, timeout_s: float = 5.0, more_follow: Callable[[Msg], bool] | None = None
+        self,
+        subject: str,
+        body: bytes,
+        *,
+        timeouts_s: Sequence[float] = (5.0,),
+        more_follow: Callable[[Msg], bool] | None = None,
     ) -> bytes:
-        """Last answer; `more_follow` is called with each one and returns True if another follows. Raises TryAgain."""
-        return await self._request(subject, body, (timeout_s,), more_follow)
-
-    async def request_any(self, subject: str, body: bytes) -> bytes:
-        """Answer of one of several services on `subject`. Raises TryAgain."""
-        return await self._request(subject, body, SERVICES_ANSWER_IN_S)
+        """Last answer; `more_follow` is called with each one and returns True if another follows. Asks again after each
+        of `timeouts_s`. Raises as `BusClient.ask` does."""
+        why = ""
+        for timeout_s in timeouts_s:
+            try:
+                answer = await self.client.ask(subject, body, within_s=timeout_s, more_follow=more_follow)
+                if (answer.headers or {}).get("Status") != "503":
+                    return answer.data
+                why = "nothing is there to answer"
+            except TryAgain as error:
+                why = str(error)
+        raise TryAgain(f"{subject}: {why}")
 
     async def ask_jetstream(
         self, question: str, asked: Mapping[str, Any] | None = None, *, timeout_s: float = 5.0
@@ -249,17 +258,6 @@ class NatsLink:
             raise
         self._unanswered.pop(subject, None)
         return read_ack(answer, subject)
-
-    async def _request(
-        self, subject: str, body: bytes, within_s: Sequence[float], more_follow: Callable[[Msg], bool] | None = None
-    ) -> bytes:
-        try:
-            answer = await self.client.ask_any(subject, lambda: body, within_s=within_s, more_follow=more_follow)
-        except Failure as error:
-            raise TryAgain(f"{subject}: {error}") from error
-        if (answer.headers or {}).get("Status") == "503":
-            raise TryAgain(f"{subject}: nothing is there to answer")
-        return answer.data
 
     async def _read(self, stream: str, wanted: Mapping[str, Any]) -> StoredMessage | None:
         clock = asyncio.get_running_loop().time

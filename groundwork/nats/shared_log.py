@@ -94,20 +94,21 @@ class SharedLog:
         """The first `most` facts of a subject or pattern behind a sequence, from any replica, which may lag. Raises
         TryAgain."""
         question = f"$JS.API.DIRECT.GET.{self._stream}"
-        found: list[StoredMessage] = []
+        found, end = list[StoredMessage](), dict[str, str]()
 
         def more_follow(answer: Msg) -> bool:
             message = read_direct(answer)
-            found.extend([message] if message else [])
+            if message is None:
+                end.update(answer.headers or {})
+            elif message.seq > (found[-1].seq if found else after):  # else it was read in an earlier attempt
+                found.append(message)
             return message is not None
 
-        def wanted() -> bytes:
-            seq, batch = (found[-1].seq if found else after) + 1, min(most - len(found), READ_AT_ONCE)
-            return json.dumps({"seq": seq, "next_by_subj": subject, "batch": batch}).encode()
-
         while len(found) < most:
-            ask = self._link.client.ask_any(question, wanted, within_s=SERVERS_ANSWER_IN_S, more_follow=more_follow)
-            end = (await ask).headers or {}
+            seq, batch = (found[-1].seq if found else after) + 1, min(most - len(found), READ_AT_ONCE)
+            wanted = json.dumps({"seq": seq, "next_by_subj": subject, "batch": batch}).encode()
+            end.clear()
+            await self._link.request(question, wanted, timeouts_s=SERVERS_ANSWER_IN_S, more_follow=more_follow)
             if end.get("Status") not in ("204", "404"):
                 raise TryAgain(f"{question}: {end.get('Status')} {end.get('Description', '')}")
             if not int(end.get(PENDING, 0)):

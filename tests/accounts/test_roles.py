@@ -88,7 +88,7 @@ async def test_a_run_is_done_by_all_roles_together_and_nothing_is_denied(tmp_pat
 async def is_on_offer(bus: House) -> bool:
     async with bus.login("agent") as link:
         try:
-            return EXECUTOR.encode() in await link.request(subjects.CATALOG, b"", timeout_s=1)
+            return EXECUTOR.encode() in await link.request(subjects.CATALOG, b"", timeouts_s=(1,))
         except TryAgain:
             return False
 

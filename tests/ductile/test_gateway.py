@@ -41,7 +41,7 @@ def marked(link: NatsLink, name: str, mark: str) -> Callable[[], Coroutine[Any, 
 async def catalog(link: NatsLink) -> list[str] | None:
     """Names of the tools on offer; None without an answer."""
     try:
-        answer = await link.request(subjects.CATALOG, b"", timeout_s=1)
+        answer = await link.request(subjects.CATALOG, b"", timeouts_s=(1,))
     except TryAgain:
         return None
     return [tool.name for tool in Catalog.model_validate_json(answer).tools]

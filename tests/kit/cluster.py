@@ -217,7 +217,7 @@ class Cluster:
         with contextlib.suppress(Failure):
             async with self.linked() as link:
                 answer: dict[str, Any] = json.loads(
-                    await link.request(f"$JS.API.STREAM.INFO.{stream}", b"", timeout_s=1)
+                    await link.request(f"$JS.API.STREAM.INFO.{stream}", b"", timeouts_s=(1,))
                 )
                 return answer
         return {}

@@ -189,7 +189,7 @@ def room(streams: Iterable[Json]) -> Finding:
 async def _permissions(link: NatsLink) -> AsyncIterator[Finding]:
     info: Json = {}
     with suppress(Failure, ValueError):
-        info = json.loads(await link.request("$SYS.REQ.USER.INFO", b"", timeout_s=REQUEST_TIMEOUT_S))
+        info = json.loads(await link.request("$SYS.REQ.USER.INFO", b"", timeouts_s=(REQUEST_TIMEOUT_S,)))
     if not info:
         remedy = "allow it to publish $SYS.REQ.USER.INFO, to have it checked"
         yield warning("permissions", "the server does not report the permissions of this login", remedy=remedy)

@@ -5,7 +5,7 @@ import logging
 import mimetypes
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
@@ -16,7 +16,6 @@ from agent_service.run.ports import RunArtifacts
 from agent_service.store.sqlite import RunStore
 from groundwork.nats.buckets import ArtifactBucket, read_value, replace_value
 from groundwork.nats.link import NatsLink
-from groundwork.nats.publishing import BusRefused
 from groundwork.service.errors import Failure, GiveUp, Misconfigured, TryAgain
 from groundwork.service.machine import new_uuid
 from schemas import subjects
@@ -36,16 +35,15 @@ class NatsArtifactStore:
         self._bucket = ArtifactBucket(link, subjects.ARTIFACT_BUCKET)
 
     async def get(self, run_id: str, path: str) -> bytes | None:
-        with _retryable(), suppress(GiveUp):
+        with _retryable():
             return await self._bucket.get(key_of(run_id, path)) if path.startswith(FOLDER) else None
-        return None
 
     async def put(self, run_id: str, path: str, content: bytes) -> None:
         with _retryable():
             await self._bucket.put(key_of(run_id, path), content, content_type_of(path))
 
     async def remove(self, run_id: str, path: str) -> None:
-        with _retryable(), suppress(BusRefused):  # an illegal name: nothing was ever stored under it
+        with _retryable():
             await self._bucket.remove(key_of(run_id, path))
 
     async def sizes(self) -> Mapping[str, int]:

@@ -41,7 +41,6 @@ UNKNOWN_RUN_DELAYS_S = (0.2, 0.4, 0.8, 1.6, 2.0)
 MOST_DROPPED = 32
 """Concurrent results that the stream dropped; further ones are ignored."""
 LONGEST_ID = 200
-MAX_DELIVERIES = 5
 
 log = logging.getLogger(__name__)
 
@@ -166,7 +165,7 @@ class NatsIntake:
         return info.get("num_pending") == 0 and (self._shared or all_here)
 
     def _loop(self, source: MessageSource, *, slots: int) -> PullLoop:
-        buried = DeadLetters(source.dead_letters, max_deliveries=MAX_DELIVERIES, notify=self._reject)
+        buried = DeadLetters(source.dead_letters, notify=self._reject)
         settling = Settler(self._link, source.stream, source.durable, partial(self._handle, source), buried)
         return PullLoop(settling, slots=slots)
 

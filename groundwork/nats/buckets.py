@@ -20,7 +20,7 @@ from nats.js.object_store import ObjectStore
 
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import WRONG_SEQUENCE, BusRefused, StoredMessage, jetstream_failure
-from groundwork.service.errors import Failure, GiveUp, Misconfigured, TryAgain
+from groundwork.service.errors import Failure, Misconfigured, TryAgain
 
 T = TypeVar("T")
 
@@ -34,9 +34,6 @@ _SEGMENT = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 _KEY = re.compile(rf"{_SEGMENT}(?:/{_SEGMENT})*")
 _DIGEST_PREFIX = "SHA-256="
 _REMOVED = "KV-Operation"
-
-
-class NoSuchArtifact(GiveUp): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +50,14 @@ class ArtifactBucket:
         self._link = link
         self._name = name
 
-    async def put(self, key: str, data: bytes, content_type: str) -> StoredArtifact:
+    async def put(self, key: str, data: bytes, content_type: str) -> None:
         """Stores `data` unless it is there already. Raises BusRefused for a key that is no path of plain names."""
-        wanted = StoredArtifact(_checked(key), len(data), hashlib.sha256(data).hexdigest())
+        if len(key) > LONGEST_KEY or not _KEY.fullmatch(key):
+            raise BusRefused(
+                f"not a key for an artifact: {key[:80]!r}. It has to be names of letters, digits and ._- that begin"
+                f" with a letter or digit, separated by single slashes, at most {LONGEST_KEY} characters"
+            )
+        wanted = StoredArtifact(key, len(data), hashlib.sha256(data).hexdigest())
         store = await self._store()
         found = await self._answer(store.get_info(key))
         if found is None or _stored(found) != wanted:
@@ -63,26 +65,23 @@ class ArtifactBucket:
             meta = ObjectMeta(name=key, headers={"Content-Type": [content_type]})
             await self._link.guard()
             await self._answer(store.put(key, data, meta))
-        return wanted
 
-    async def get(self, key: str) -> bytes:
-        found = await self._answer((await self._store()).get(_checked(key)))
-        if found is None:
-            raise NoSuchArtifact(f"no artifact {key} in the bucket {self._name}")
-        return found.data or b""
+    async def get(self, key: str) -> bytes | None:
+        found = await self._answer((await self._store()).get(key))
+        return (found.data or b"") if found else None
 
     async def remove(self, key: str) -> None:
         """Purges the artifact. nats-py's delete would leave a marker for each one forever."""
-        if found := await self._answer((await self._store()).get_info(_checked(key))):
+        if found := await self._answer((await self._store()).get_info(key)):
             await self._link.guard()
             name = base64.urlsafe_b64encode(key.encode()).decode()
             for part in (f"C.{found.nuid}", f"M.{name}"):  # content first: without its name nothing refers to it
                 purged = {"filter": f"$O.{self._name}.{part}"}
                 await self._link.ask_jetstream(f"STREAM.PURGE.OBJ_{self._name}", purged)
 
-    async def list(self, prefix: str = "") -> list[StoredArtifact]:
+    async def list(self) -> list[StoredArtifact]:
         found = await self._answer((await self._store()).list(ignore_deletes=True)) or []
-        return sorted((_stored(info) for info in found if info.name.startswith(prefix)), key=lambda one: one.key)
+        return sorted(map(_stored, found), key=lambda one: one.key)
 
     async def _store(self) -> ObjectStore:
         store = await self._answer(self._link.jetstream.object_store(self._name))
@@ -102,15 +101,6 @@ class ArtifactBucket:
             raise told if isinstance(told, TryAgain) else TryAgain(str(told)) from error
         except (nats.errors.Error, OSError, TimeoutError) as error:
             raise TryAgain(f"{what} did not answer: {error!r}") from error
-
-
-def _checked(key: str) -> str:
-    if len(key) > LONGEST_KEY or not _KEY.fullmatch(key):
-        raise BusRefused(
-            f"not a key for an artifact: {key[:80]!r}. It has to be names of letters, digits and ._- that begin with a"
-            f" letter or digit, separated by single slashes, at most {LONGEST_KEY} characters"
-        )
-    return key
 
 
 def _stored(info: ObjectInfo) -> StoredArtifact:

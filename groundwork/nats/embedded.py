@@ -16,7 +16,7 @@ from groundwork.nats.settings import NatsSettings
 from groundwork.service import store_folder
 from groundwork.service.errors import Misconfigured
 from groundwork.service.process import ending_with_us
-from groundwork.service.store_folder import AlreadyRunning, process_lock
+from groundwork.service.store_folder import process_lock
 
 START_SECONDS = 20.0
 STOP_SECONDS = 10.0
@@ -82,8 +82,6 @@ class EmbeddedNats:
             self._process = self._launched(binary)
             async with asyncio.timeout(START_SECONDS):
                 await self._until_ready(self._process)
-        except AlreadyRunning as error:
-            raise Misconfigured(f"the NATS server of this folder is another process's: {error}") from error
         except TimeoutError as error:
             await self.stop()
             raise self._failed(f"did not answer within {START_SECONDS:g} s") from error

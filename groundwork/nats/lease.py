@@ -7,7 +7,6 @@ it knows that its lease lapsed before another can have it. Members rely on nothi
 """
 
 import asyncio
-import base64
 import contextlib
 import json
 import logging
@@ -21,7 +20,7 @@ from typing import Self
 
 from groundwork.nats.buckets import replace_value
 from groundwork.nats.link import NatsLink
-from groundwork.nats.publishing import NoSuchItem
+from groundwork.nats.publishing import NoSuchItem, read_stored
 from groundwork.service.errors import Failure, Misconfigured, TryAgain, causes
 from groundwork.service.json_log import Outage
 from groundwork.service.machine import this, utc_now
@@ -108,15 +107,14 @@ async def read_lease(link: NatsLink, role: Role) -> LeaseRecord | None:
     """Raises TryAgain, or Misconfigured where the bucket is missing or the record unreadable."""
     wanted = {"last_by_subj": role.subject}
     try:
-        found, stream = await asyncio.gather(
+        answer, stream = await asyncio.gather(
             link.ask_jetstream(f"STREAM.MSG.GET.KV_{role.bucket}", wanted, timeout_s=ASK_WITHIN_S),
             link.ask_jetstream(f"STREAM.INFO.KV_{role.bucket}", timeout_s=ASK_WITHIN_S),  # for the server's time
         )
-        message = found["message"]
-        owner = Owner(**json.loads(base64.b64decode(message["data"])))
-        at = datetime.fromisoformat(message["time"])
-        age_s = (datetime.fromisoformat(stream["ts"]) - at).total_seconds()
-        return LeaseRecord(owner=owner, seq=message["seq"], renewed_at=at, age_s=max(0.0, age_s))
+        found = read_stored(answer)
+        age_s = (datetime.fromisoformat(stream["ts"]) - found.at).total_seconds()
+        owner = Owner(**json.loads(found.body))
+        return LeaseRecord(owner=owner, seq=found.seq, renewed_at=found.at, age_s=max(0.0, age_s))
     except NoSuchItem:
         return None
     except (KeyError, TypeError, ValueError) as error:

@@ -15,7 +15,7 @@ from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings
 from groundwork.service import store_folder
 from groundwork.service.errors import Failure, Misconfigured
-from groundwork.service.store_folder import HAND_OVER_S, AlreadyRunning, claim_folder, locked, process_lock
+from groundwork.service.store_folder import HAND_OVER_S, AlreadyRunning, claim_folder, process_lock, retry_until_free
 
 CONNECT_WITHIN_S = 5.0
 LOOK_S = 0.2
@@ -59,7 +59,7 @@ async def service_context(
             if shared:
                 folder = stack.enter_context(claim_folder(store))
             elif not take_over:
-                await stack.enter_async_context(locked(folder, within_s=0.0))
+                stack.enter_context(process_lock(folder))
             owner = Owner.here(folder, ttl_s=lease_s)
         if shared:
             lease = await stack.enter_async_context(member_lease(link, role, owner))
@@ -70,7 +70,7 @@ async def service_context(
             link.exclusive = True
         if take_over and not shared:
             with _usable(role, store):
-                await stack.enter_async_context(locked(folder, within_s=hand_over_s))
+                await retry_until_free(lambda: stack.enter_context(process_lock(folder)), within_s=hand_over_s)
         is_another = before is not None and before.owner.holder != owner.holder
         yield ServiceContext(link=link, lease=lease, predecessor=before if is_another else None, folder=folder)
 

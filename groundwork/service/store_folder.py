@@ -11,12 +11,13 @@ import fcntl
 import logging
 import os
 import stat
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import TypeVar
 
+from groundwork.service.errors import Misconfigured
 from groundwork.service.machine import monotonic, token_hex
 
 T = TypeVar("T")
@@ -93,7 +94,7 @@ def _take_from_others(path: Path) -> None:
 LOCK_FILE = "process.lock"
 
 
-class AlreadyRunning(Exception):
+class AlreadyRunning(Misconfigured):
     """Another process uses the folder: stop it, or use another folder."""
 
 
@@ -140,14 +141,6 @@ async def retry_until_free(take: Callable[[], T], *, within_s: float) -> T:
             if monotonic() - began >= within_s:
                 raise
             await asyncio.sleep(LOOK_S)
-
-
-@contextlib.asynccontextmanager
-async def locked(folder: Path, *, within_s: float) -> AsyncIterator[None]:
-    """Locks an existing folder, waiting for another process to leave. Raises AlreadyRunning, OSError."""
-    with contextlib.ExitStack() as held:
-        await retry_until_free(lambda: held.enter_context(process_lock(folder)), within_s=within_s)
-        yield
 
 
 @contextlib.contextmanager

@@ -66,7 +66,7 @@ async def test_it_answers_once_started_and_what_it_acknowledged_survives_a_kill_
 async def test_a_second_owner_of_the_folder_is_refused_and_the_first_not_disturbed(tmp_path: Path) -> None:
     async with EmbeddedNats(tmp_path):
         pid = pid_of(tmp_path)
-        with pytest.raises(Misconfigured, match="another process's"):
+        with pytest.raises(Misconfigured, match="is locked by process"):
             await EmbeddedNats(tmp_path).start()
         assert alive(pid)
 

@@ -28,8 +28,7 @@ from agent_service.store.sqlite import RunStore
 from agent_service.views.workspace.rendering import Folders
 from groundwork.nats.buckets import watch_value
 from groundwork.nats.following import watch_streams
-from groundwork.nats.lease import may_rejoin
-from groundwork.service.errors import Failure, TryAgain, causes
+from groundwork.service.errors import TryAgain
 from groundwork.service.keys import KeyRing
 from groundwork.service.program import loaded
 from groundwork.service.serving import (
@@ -40,7 +39,7 @@ from groundwork.service.serving import (
     listening,
     notify_ready,
 )
-from groundwork.service.startup import ServiceContext, service_context
+from groundwork.service.startup import ServiceContext, keep_serving, service_context
 from groundwork.service.store_folder import HAND_OVER_S
 from groundwork.sqlite.group_commit import OnCommit
 from schemas import subjects
@@ -50,7 +49,6 @@ INFORMED = (subjects.STREAM, subjects.STREAM_REQUESTS)
 HALT_LOOK_S = 60.0
 INFORMED_S, INFORMED_AMONG_S = 10.0, 30.0
 """Intervals of that check, for a single agent and for cluster."""
-JOINS_AFTER_S = 0.5
 UNDER_WAY = (Status.QUEUED, Status.RUNNING)
 
 Opening = AbstractAsyncContextManager[RunStore]
@@ -65,14 +63,8 @@ async def serve(
     or continue.
     """
     with cancelled_by_signals(lambda: log.info("stopping"), SERVICE_SIGNALS):
-        while True:
-            try:
-                return await _serve(settings, folders, take_over=take_over, http=http)
-            except (Failure, BaseExceptionGroup) as ended:
-                if not settings.shared or not may_rejoin(ended):
-                    raise
-                log.warning("this agent joins again", extra={"why": str(next(causes(ended)))})
-                await asyncio.sleep(JOINS_AFTER_S)
+        once = partial(_serve, settings, folders, take_over=take_over, http=http)
+        await keep_serving(once, who="agent", shared=settings.shared)
 
 
 async def _serve(settings: AgentSettings, folders: type[Folders], *, take_over: bool, http: bool) -> None:

@@ -28,12 +28,11 @@ from ductile_gateway.webhooks.destinations import callback_check
 from ductile_gateway.webhooks.outbound import NotificationOutbox, serve_outbound
 from groundwork.nats.buckets import ArtifactBucket
 from groundwork.nats.following import watch_streams
-from groundwork.nats.lease import may_rejoin
 from groundwork.service import serving
-from groundwork.service.errors import Exit, Failure, causes
+from groundwork.service.errors import Exit
 from groundwork.service.program import loaded
 from groundwork.service.serving import SERVICE_SIGNALS, cancelled_by_signals, let_recovery_start, notify_ready
-from groundwork.service.startup import ServiceContext, service_context
+from groundwork.service.startup import ServiceContext, keep_serving, service_context
 from groundwork.service.store_folder import HAND_OVER_S, store_id
 from groundwork.sqlite.group_commit import OnCommit
 from schemas import subjects
@@ -42,7 +41,6 @@ from schemas.values import dataclass
 WAITING_IN_HAND = 128
 """Requests that wait for a slot, besides those that run: fairness between runs is among these."""
 LOOKED_AT = 8
-JOINS_AFTER_S = 0.5
 MISSED_AFTER_S = 4.0
 """One of several gateways counts as dead after so long without a renewed lease."""
 RESULTS_LOOKED_AT_S = 5.0
@@ -66,14 +64,7 @@ def run(config: Path | None, *, take_over: bool = False) -> Exit:
 async def serve(settings: GatewaySettings, *, take_over: bool = False) -> None:
     """Runs until cancelled. `take_over`: ends the gateway that owns the bus now. Raises Misconfigured, Broken or
     TryAgain, alone or in an ExceptionGroup."""
-    while True:
-        try:
-            return await _serve(settings, take_over=take_over)
-        except (Failure, ExceptionGroup) as error:
-            if not settings.shared or not may_rejoin(error):
-                raise
-            log.warning("this gateway joins again", extra={"why": str(next(causes(error)))})
-            await asyncio.sleep(JOINS_AFTER_S)
+    await keep_serving(partial(_serve, settings, take_over=take_over), who="gateway", shared=settings.shared)
 
 
 async def _serve(settings: GatewaySettings, *, take_over: bool) -> None:

@@ -21,7 +21,7 @@ from typing import Self
 from groundwork.nats.buckets import replace_value
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import NoSuchItem, read_stored
-from groundwork.service.errors import Failure, Misconfigured, TryAgain, causes
+from groundwork.service.errors import Failure, Misconfigured, TryAgain
 from groundwork.service.json_log import Outage
 from groundwork.service.machine import this, utc_now
 from groundwork.service.store_folder import store_id
@@ -283,10 +283,3 @@ async def hold_lease(lease: Lease, link: NatsLink, *, take_over: bool = False) -
             renewing.cancel()
     finally:
         await lease.release()
-
-
-def may_rejoin(ended: BaseException) -> bool:
-    """True if a member ended because its record was taken from it, or because the bus did not answer as it joined."""
-    why = list(causes(ended))
-    lost = any(isinstance(cause, LeaseLost) for cause in why)
-    return all(isinstance(cause, Failure if lost else TryAgain) for cause in why)

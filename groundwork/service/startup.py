@@ -6,19 +6,32 @@ take-over the lease comes first: it makes the other process end, and its lock is
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from groundwork.nats.lease import Lease, LeaseRecord, Owner, Role, hold_lease, read_lease, read_member_leases
+from groundwork.nats.lease import (
+    Lease,
+    LeaseLost,
+    LeaseRecord,
+    Owner,
+    Role,
+    hold_lease,
+    read_lease,
+    read_member_leases,
+)
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings
 from groundwork.service import store_folder
-from groundwork.service.errors import Failure, Misconfigured
+from groundwork.service.errors import Failure, Misconfigured, TryAgain, causes
 from groundwork.service.store_folder import HAND_OVER_S, AlreadyRunning, claim_folder, process_lock, retry_until_free
 
 CONNECT_WITHIN_S = 5.0
 LOOK_S = 0.2
+JOINS_AFTER_S = 0.5
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +42,21 @@ class ServiceContext:
     lease: Lease
     predecessor: LeaseRecord | None
     folder: Path
+
+
+async def keep_serving(serve: Callable[[], Awaitable[None]], *, who: str, shared: bool) -> None:
+    """Runs `serve`, and again if a member ended because its record was taken from it, or because the bus did not answer
+    as it joined."""
+    while True:
+        try:
+            return await serve()
+        except (Failure, BaseExceptionGroup) as ended:
+            why = list(causes(ended))
+            lost = any(isinstance(cause, LeaseLost) for cause in why)
+            if not shared or not all(isinstance(cause, Failure if lost else TryAgain) for cause in why):
+                raise
+            log.warning("this %s joins again", who, extra={"why": str(why[0])})
+            await asyncio.sleep(JOINS_AFTER_S)
 
 
 @contextlib.asynccontextmanager

@@ -10,13 +10,13 @@ import pytest
 
 from groundwork.nats.buckets import ArtifactBucket
 from groundwork.nats.embedded import EmbeddedNats
-from groundwork.nats.lease import Lease, LeaseHeld, LeaseLost, LeaseRecord, Owner, Role, may_rejoin, read_lease
+from groundwork.nats.lease import Lease, LeaseHeld, LeaseLost, LeaseRecord, Owner, Role, read_lease
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings
 from groundwork.nats.topology import Topology, key_value_bucket, object_bucket, set_up
 from groundwork.service.errors import Misconfigured
 from groundwork.service.machine import this
-from groundwork.service.startup import member_lease, refuse_members
+from groundwork.service.startup import keep_serving, member_lease, refuse_members
 from tests.kit.bus import a_consumer, a_stream
 from tests.kit.consumer import Seen, consuming
 from tests.kit.waiting import until
@@ -185,20 +185,19 @@ async def test_the_whole_role_is_refused_to_one_while_others_share_it_and_the_ot
     assert refused.value.subgroup(Misconfigured)
 
 
-async def test_a_member_whose_record_is_taken_from_it_ends_and_may_join_anew(bus: NatsLink) -> None:
+async def test_a_member_whose_record_is_taken_from_it_ends_and_joins_anew(bus: NatsLink) -> None:
+    joined: list[int] = []
+
     async def stay() -> None:
-        async with member_lease(bus, ROLE, owner("a")):
+        async with member_lease(bus, ROLE, owner("a")) as ours:
+            joined.append(ours.epoch)
             await asyncio.Event().wait()
 
-    async def has_joined() -> bool:
-        return await read_lease(bus, ROLE.member("a")) is not None
-
-    staying = asyncio.create_task(stay())
-    await until(has_joined)
+    staying = asyncio.create_task(keep_serving(stay, who="member", shared=True))
+    await until(lambda: joined == [1])
     await Lease(bus, ROLE.member("a"), owner("b")).acquire(take_over=True)
-    with pytest.raises(BaseExceptionGroup) as ended:
-        await staying
-    assert may_rejoin(ended.value)
+    await until(lambda: joined == [1, 3])
+    staying.cancel()
 
 
 async def _nothing() -> None: ...

@@ -19,26 +19,20 @@ from agent_service.archive.retention import KeepRunsSettings
 from agent_service.core.brief import Continuations, Limits
 from agent_service.models.settings import ModelSettings, Provider
 from agent_service.trust.oversight import Oversight
-from groundwork.nats.settings import NatsSettings
+from groundwork.nats.settings import ServiceSettings
 from groundwork.service import config_file
-from groundwork.service.config_file import LogSettings, Section
+from groundwork.service.config_file import Section
 from groundwork.service.errors import Misconfigured
-from groundwork.telemetry.settings import TelemetrySettings
 from schemas import catalog
 from schemas.catalog import Approve, ToolOffer
 from schemas.fields import ToolName, validation_flaws
 from schemas.values import replace
 
 SECTION = "agent"
-ENV_PREFIX = "AGENT_"
-OTHER_SECTIONS = ("gateway",)
 KEYS = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY"}
 """Environment variables of the providers' keys."""
 DUCTILE_TOKEN = re.compile(r"gateway\.(ductile|ductiles\.[^.]+)\.token")
 """Settings of the gateway, in the same file, that hold its tokens for Ductiles."""
-JETSTREAM = Path("jetstream")
-"""Value of `agent.store`: runs are stored on the bus and shared by all its agents."""
-SHARED_KEYS = Path(".agentic/agent.keys")
 _LONGEST_S = 365 * 86400.0
 
 CommandName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}(\.[a-z0-9][a-z0-9_-]{0,63})?$")]
@@ -129,15 +123,12 @@ class ToolsSettings(Section):
         return declared
 
 
-class AgentSettings(Section):
+class AgentSettings(ServiceSettings):
     """All settings of the agent."""
 
-    nats: NatsSettings = NatsSettings.model_construct()
     store: Path = Path(".agentic/agent")
     cache: Path = Path(".agentic/agent-copy")
     keep_runs: KeepRunsSettings = KeepRunsSettings.model_construct()
-    lease_s: Annotated[float, Field(ge=1)] = 10.0
-    keys_file: Path | None = None
     workspaces: Path = Path(".agentic/workspaces")
     keep_pages: Annotated[int, Field(ge=1)] = 10
     http: ApiSettings = ApiSettings.model_construct()
@@ -155,20 +146,11 @@ class AgentSettings(Section):
     phases: Literal["fused", "separate"] = "fused"
     verify: bool = True
     trace_url: str | None = None
-    telemetry: TelemetrySettings = TelemetrySettings.model_construct()
-    log: LogSettings = LogSettings.model_construct()
 
     @property
     def tool_rules(self) -> ToolsSettings:
         """`tools`, in either form."""
         return self.tools if isinstance(self.tools, ToolsSettings) else ToolsSettings(only=self.tools)
-
-    @property
-    def shared(self) -> bool:
-        return self.store == JETSTREAM
-
-    def keys_path(self) -> Path:
-        return self.keys_file or (SHARED_KEYS if self.shared else self.store.with_name(f"{self.store.name}.keys"))
 
     def policy(self) -> LimitPolicy:
         granted = self.limits.policy()
@@ -190,14 +172,7 @@ class AgentSettings(Section):
 
 def load(path: Path | None, environ: Mapping[str, str] = os.environ) -> AgentSettings:
     """Reads the settings. Raises Misconfigured, with every problem and its place."""
-    loaded = config_file.load(
-        AgentSettings,
-        path=path,
-        section=SECTION,
-        env_prefix=ENV_PREFIX,
-        environ=environ,
-        other_sections=OTHER_SECTIONS,
-    )
+    loaded = config_file.load(AgentSettings, SECTION, path, environ, other_sections=("gateway",))
     if path is not None:
         for place, secret in config_file.secrets_in_file(path, environ).items():
             if DUCTILE_TOKEN.fullmatch(place):

@@ -14,21 +14,15 @@ from pydantic import Field, JsonValue, model_validator
 from ductile_gateway.ductile.settings import DuctileName, DuctileSettings, full_name, own_name, owner
 from ductile_gateway.tools.catalog import ToolChoice
 from ductile_gateway.webhooks.settings import IngressSettings, OutboundSettings
-from groundwork.nats.settings import NatsSettings
+from groundwork.nats.settings import ServiceSettings
 from groundwork.service import config_file
-from groundwork.service.config_file import OF_PLUGINS, LogSettings, Section, interpolated
+from groundwork.service.config_file import OF_PLUGINS, Section, interpolated
 from groundwork.service.strict import NotYaml, parse
-from groundwork.telemetry.settings import TelemetrySettings
 from schemas import subjects
 from schemas.fields import ToolName
 
 SECTION = "gateway"
 DEFAULT_FILE = Path("agentic.yaml")
-JETSTREAM = Path("jetstream")
-"""Value of `store` for the stream that several gateways share."""
-SHARED_KEYS = Path(".agentic/gateway.keys")
-ENV_PREFIX = "GATEWAY_"
-OTHER_SECTIONS = ("agent",)
 
 
 class PluginLimits(Section):
@@ -64,13 +58,10 @@ class HttpSettings(Section):
     allowed_hosts: tuple[str, ...] = ("127.0.0.1", "localhost", "[::1]")
 
 
-class GatewaySettings(Section):
+class GatewaySettings(ServiceSettings):
     name: ToolName = "ductile-gateway"
-    nats: NatsSettings = NatsSettings.model_construct()
     store: Path = Path(".agentic/gateway")
     cache: Path = Path(".agentic/gateway-copy")
-    keys_file: Path | None = None
-    lease_s: Annotated[float, Field(ge=1)] = 10.0
     runner: Literal["plugins", "ductile", "in_process"] = "plugins"
     plugins: PluginSettings = PluginSettings.model_construct()
     ductile: DuctileSettings | None = None
@@ -87,8 +78,6 @@ class GatewaySettings(Section):
     ledger_days: Annotated[float, Field(ge=1)] = 30.0
     ledger_mb: Annotated[int, Field(ge=1)] | None = None
     run_mb: Annotated[int, Field(ge=1)] = 256
-    telemetry: TelemetrySettings = TelemetrySettings.model_construct()
-    log: LogSettings = LogSettings.model_construct()
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -104,13 +93,6 @@ class GatewaySettings(Section):
             if choice.plugin and not subjects.NAME.fullmatch(full_name(choice.plugin, of=name)):
                 raise ValueError(f"tool {tool}: the names of its Ductile and of its plugin are too long together")
         return self
-
-    @property
-    def shared(self) -> bool:
-        return self.store == JETSTREAM
-
-    def keys_path(self) -> Path:
-        return self.keys_file or (SHARED_KEYS if self.shared else self.store.with_name(f"{self.store.name}.keys"))
 
     def private_folder(self) -> Path:
         return self.cache if self.shared else self.store
@@ -138,14 +120,7 @@ def settings_file(named: Path | None) -> Path | None:
 
 
 def load(path: Path | None, environ: Mapping[str, str] = os.environ) -> GatewaySettings:
-    settings = config_file.load(
-        GatewaySettings,
-        path=path,
-        section=SECTION,
-        env_prefix=ENV_PREFIX,
-        environ=environ,
-        other_sections=OTHER_SECTIONS,
-    )
+    settings = config_file.load(GatewaySettings, SECTION, path, environ, other_sections=("agent",))
     own = (settings.private_folder(), settings.keys_path())
     closed = (*settings.plugins.closed, *own, *((path,) if path else ()), *beside(path, environ))
     update = {"closed": closed, "apart": (*settings.plugins.apart, *apart(path))}

@@ -58,10 +58,9 @@ class BodyRefused(Exception):
 class BodyReader:
     """Reads request bodies of at most `limit` bytes each; `room`: bytes for all of them."""
 
-    def __init__(self, limit: int, *, room: int = ROOM, within_s: float = READ_WITHIN_S) -> None:
+    def __init__(self, limit: int, *, room: int = ROOM) -> None:
         self._limit = limit
         self._most = max(1, room // limit)
-        self._within_s = within_s
         self._reading: dict[asyncio.Timeout, None] = {}
 
     async def read(self, request: Request) -> bytes:
@@ -74,11 +73,11 @@ class BodyReader:
             del self._reading[oldest]
             oldest.reschedule(asyncio.get_running_loop().time())
         try:
-            async with asyncio.timeout(self._within_s) as place:
+            async with asyncio.timeout(READ_WITHIN_S) as place:
                 self._reading[place] = None
                 return await _read(request, self._limit)
         except TimeoutError as error:
-            message = f"the body did not arrive within {self._within_s:g} s, or while there was room to wait for it"
+            message = f"the body did not arrive within {READ_WITHIN_S:g} s, or while there was room to wait for it"
             raise BodyRefused(408, "too_slow", message) from error
         except ClientDisconnect as error:
             raise BodyRefused(400, "cut_off", "the connection ended within the body") from error

@@ -1,4 +1,5 @@
-"""Settings section `nats:` of both services: addresses, login, TLS. Secrets are never shown."""
+"""Settings of both services: their section `nats:` (addresses, login, TLS), and what else they have in common. Secrets
+are never shown."""
 
 import ssl
 from pathlib import Path
@@ -7,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
-from groundwork.service.config_file import Section
+from groundwork.service.config_file import LogSettings, Section
 from groundwork.service.errors import Misconfigured
 from groundwork.service.secret import (
     Secret,
@@ -19,6 +20,7 @@ from groundwork.service.secret import (
     unfit,
     without_login,
 )
+from groundwork.telemetry.settings import TelemetrySettings
 
 EXAMPLE = "nats://127.0.0.1:4222"
 SCHEMES = ("nats", "tls", "ws", "wss")
@@ -82,6 +84,28 @@ class NatsSettings(Section):
 
     def secrets(self) -> tuple[str, ...]:
         return (*super().secrets(), *(secret for url in self.urls for secret in secrets_in_url(url)))
+
+
+JETSTREAM = Path("jetstream")
+"""Value of `store` for a store on the bus, which several processes share."""
+
+
+class ServiceSettings(Section):
+    nats: NatsSettings = NatsSettings.model_construct()
+    store: Path
+    cache: Path
+    keys_file: Path | None = None
+    lease_s: Annotated[float, Field(ge=1)] = 10.0
+    telemetry: TelemetrySettings = TelemetrySettings.model_construct()
+    log: LogSettings = LogSettings.model_construct()
+
+    @property
+    def shared(self) -> bool:
+        return self.store == JETSTREAM
+
+    def keys_path(self) -> Path:
+        beside = type(self).model_fields["store"].default if self.shared else self.store
+        return self.keys_file or beside.with_name(f"{beside.name}.keys")
 
 
 def client_options(settings: NatsSettings, name: str) -> dict[str, Any]:

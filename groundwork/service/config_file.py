@@ -159,17 +159,11 @@ _VARIABLE = re.compile(r"(\$?)\$\{([^}]*)\}")
 
 
 def load(
-    model: type[M],
-    *,
-    path: Path | None,
-    section: str,
-    env_prefix: str,
-    environ: Mapping[str, str],
-    other_sections: Collection[str] = (),
+    model: type[M], section: str, path: Path | None, environ: Mapping[str, str], *, other_sections: Collection[str] = ()
 ) -> M:
     """Raises WrongSettings with all problems. `path`: None for no file. `other_sections` belong to other programs; any
-    other section is an unknown key, as is a variable with the prefix and no field."""
-    reading = _Reading(str(path or "environment"), environ, (section,), env_prefix)
+    other section is an unknown key, as is a variable that begins as the section's do and has no field."""
+    reading = _Reading(str(path or "environment"), environ, (section,), f"{section.upper()}_")
     document = reading.mapping(_parsed(path) if path else None, ())
     known = {section, SHARED_SECTION, *other_sections}
     for key in document.keys() - known:

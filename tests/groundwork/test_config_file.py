@@ -59,14 +59,7 @@ def read(tmp_path: Path) -> Read:
     def read(text: str, *, environ: Mapping[str, str] | None = None) -> Agent:
         path = tmp_path / "agentic.yaml"
         path.write_text(text)
-        return load(
-            Agent,
-            path=path,
-            section="agent",
-            env_prefix="AGENT_",
-            environ=environ or {},
-            other_sections={"gateway"},
-        )
+        return load(Agent, "agent", path, environ or {}, other_sections={"gateway"})
 
     return read
 
@@ -229,7 +222,7 @@ def test_a_secret_that_is_empty_or_soon_guessed_is_refused_wherever_it_comes_fro
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     def fault(path: Path) -> str:
         with pytest.raises(WrongSettings) as caught:
-            load(Agent, path=path, section="agent", env_prefix="AGENT_", environ={})
+            load(Agent, "agent", path, {})
         return str(caught.value)
 
     assert f"{tmp_path / 'none.yaml'}: cannot be read (No such file or directory)" in fault(tmp_path / "none.yaml")

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from datetime import datetime
 from functools import partial
-from itertools import chain
 
 from agent_service.background import Background
 from agent_service.bootstrap import Agent, build, inform_bus
@@ -133,8 +132,7 @@ async def _start(
     """Resumes runs at once. Callers may connect from the start; they are answered once the API is loaded in a thread.
     Then the agent is ready.
     """
-    # The bus may have lost messages since the start; at each later check, up to now.
-    since = chain([agent.clock.now()], iter(agent.clock.now, None))
+    started_at, reconnects = agent.clock.now(), agent.ground.link.reconnects
     await agent.halt_control.recall()
     agent.limits.recall(agent.store, aside=agent.settings.shared)
     left = await agent.recovery.resume_all()
@@ -164,7 +162,8 @@ async def _start(
     if agent.traces:
         group.create_task(agent.traces.run())
     every_s = INFORMED_AMONG_S if agent.cluster else INFORMED_S
-    inform = watch_streams(link, INFORMED, lambda: _inform_bus(agent, next(since)), every_s=every_s)
+    recover = partial(_inform_bus, agent, started_at)
+    inform = watch_streams(link, INFORMED, recover, every_s=every_s, reconnects=reconnects)
     for work in (agent.folders.run(), inform):
         group.create_task(work)
 
@@ -180,8 +179,11 @@ async def _keep_time(agent: Agent) -> None:
     await agent.recovery.keep_time(agent.clock)
 
 
-async def _inform_bus(agent: Agent, forgotten_at: datetime) -> None:
-    """One of several agents informs the bus."""
+async def _inform_bus(agent: Agent, started_at: datetime, lost: bool) -> None:
+    """One of several agents informs the bus. `lost`: the bus may also have lost what was published since the start."""
+    forgotten_at = agent.clock.now() if lost else started_at
+    if lost:
+        agent.recovery.resumed.clear()
     if agent.cluster:
         await agent.cluster.queue.republish(forgotten_at)
     else:

@@ -211,7 +211,9 @@ class _Gateway:
             )
             await endpoints.answer_catalog(lambda: offers.catalog, executor=settings.name)
             group.create_task(requests.run())
-            informed = watch_streams(link, (subjects.STREAM_RESULTS,), relay.republish, every_s=RESULTS_LOOKED_AT_S)
+            informed = watch_streams(
+                link, (subjects.STREAM_RESULTS,), lambda _: relay.republish(), every_s=RESULTS_LOOKED_AT_S
+            )
             group.create_task(informed)
             group.create_task(follow_halt(link, gate))
             observed.observe_calls(requests, ledger, relay.waiting, gate)

@@ -56,7 +56,8 @@ class Recovery:
     background: Background
     kill_switch: KillSwitch
     slots: asyncio.Semaphore
-    _resumed: set[str] = field(init=False, default_factory=set)
+    resumed: set[str] = field(init=False, default_factory=set)
+    """Runs whose messages the start publishes: the first `republish` leaves them out."""
     _unheard: dict[str, RunState] = field(init=False, default_factory=dict)
     unnamed_places: set[str] = field(init=False, default_factory=set)
     """Places of results that answered earlier attempts without naming them, as of the last `republish`."""
@@ -64,9 +65,9 @@ class Recovery:
     async def resume_all(self) -> int:
         for run_id, seqs in await self.store.undispatched(MOST_LEFT):
             self.turns.outbox.found(run_id, seqs)
-        self._resumed = set(self.turns.outbox.pending)
+        self.resumed = set(self.turns.outbox.pending)
         self.try_again()
-        return len(self._resumed)
+        return len(self.resumed)
 
     def try_again(self) -> None:
         outbox = self.turns.outbox
@@ -83,7 +84,7 @@ class Recovery:
         self.unnamed_places.clear()
         for some in (run_ids[i : i + REPUBLISHED_AT_ONCE] for i in range(0, len(run_ids), REPUBLISHED_AT_ONCE)):
             await asyncio.gather(*(self._republish(run_id, forgotten_at, now) for run_id in some))
-        republished, self._resumed = len(set(run_ids) - self._resumed), set()
+        republished, self.resumed = len(set(run_ids) - self.resumed), set()
         return republished
 
     @property
@@ -164,7 +165,7 @@ class Recovery:
         if not has_moved and results.dropped_answers(run.state, at=now):
             self._unheard[run_id] = run.state
         try:
-            if not has_moved and run_id not in self._resumed:
+            if not has_moved and run_id not in self.resumed:
                 for message in messages.outstanding(run.state):
                     await self.publisher.publish(run_id, message, at=run.state.updated_at)
             await self.children.settle_all(run.state)

@@ -101,8 +101,11 @@ class Turns:
 
     async def current(self, run_id: str) -> RunState | None:
         """State after the newest commit of any process. Raises Damaged, TryAgain."""
-        await self._is_outdated(self._known.get(run_id))
-        return await self.state(run_id)
+        state = await self.state(run_id)
+        if state and not await self.store.is_current(run_id, state.version):
+            self._known.pop(run_id, None)
+            state = await self.state(run_id)
+        return state
 
     def forget(self, run_id: str, version: int) -> None:
         """Drops the cached run if another process has committed entry `version`."""

@@ -36,6 +36,9 @@ FROM_THE_FIRST: Mapping[str, object] = {"deliver_policy": "all"}
 NEWEST_OF_EACH: Mapping[str, object] = {"deliver_policy": "last_per_subject"}
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
+Recover = Callable[[bool], Awaitable[None]]
+"""Recovers from a start, or with True from a possible loss of messages. Raises TryAgain."""
+
 log = logging.getLogger(__name__)
 
 
@@ -167,23 +170,26 @@ class StreamSight:
 
 
 async def watch_streams(
-    link: NatsLink, streams: Collection[str], recover: Callable[[], Awaitable[None]], *, every_s: float
+    link: NatsLink, streams: Collection[str], recover: Recover, *, every_s: float, reconnects: int = 0
 ) -> None:
-    """Calls `recover` now, and whenever one of the streams may have lost messages, until it raises no TryAgain.
-    Runs forever."""
+    """Calls `recover` now, and whenever one of the streams may have lost messages since the link had `reconnects`,
+    until it raises no TryAgain. Runs forever."""
     before: dict[str, StreamSight] = {}
-    recovered = False
+    recovered = lost = False
     while True:
         now = {name: sight for name in streams if (sight := await _look(link, name))}
-        if now and (not recovered or any(now[name].may_have_lost(before[name]) for name in now if name in before)):
-            recovered = await _recover(recover)
+        lost = lost or any(now[name].may_have_lost(before[name]) for name in now if name in before)
+        lost = lost or (not before and any(sight.reconnects != reconnects for sight in now.values()))
+        if now and (lost or not recovered):
+            recovered = await _recover(recover, lost=lost)
+            lost = lost and not recovered
         before |= now
         await link.until_back(within_s=every_s if recovered and len(now) == len(streams) else LOOK_AGAIN_S)
 
 
-async def _recover(recover: Callable[[], Awaitable[None]]) -> bool:
+async def _recover(recover: Recover, *, lost: bool) -> bool:
     try:
-        await recover()
+        await recover(lost)
     except TryAgain as error:
         log.warning("the bus is not informed yet", extra={"why": str(error)})
         return False

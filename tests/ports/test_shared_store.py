@@ -3,6 +3,7 @@
 import json
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from agent_service.core.waiting import CallReserve
 from agent_service.errors import Damaged, NewerVersion, VersionMoved
 from agent_service.run.inbound import CURRENT_MESSAGE, WorkMessage, turn_id
 from agent_service.run.journal import Commit
+from agent_service.run.turn import Turns
 from agent_service.store.messages import ROW, SNAPSHOT_EVERY, VERSION, RunRow, encoded, message_of
 from groundwork.service.errors import NoRoom, TryAgain
 from schemas import subjects
@@ -66,6 +68,19 @@ async def test_a_long_run_is_read_from_the_newest_message_that_says_all_of_it(
     async with joined(log, tmp_path) as c:
         assert await c.store.load(RUN) == as_loaded(last)
         assert await c.store.entries(RUN, last.entry.seq - 1) == [last.entry]
+
+
+async def test_the_current_state_is_the_newest_of_the_log_however_far_the_index_is_behind(a: Member, b: Member) -> None:
+    *begun, newest = whole_run(1)[:3]
+    await stored(a.store, begun)
+    await b.copy.caught_up()
+    parts: Any = (b.store, None, None, None, [])
+    turns = Turns(*parts)
+    assert await turns.state(RUN) == begun[-1].state
+    b.copy.open.clear()
+    await a.store.commit(newest)
+    assert await turns.current(RUN) == newest.state
+    b.copy.open.set()
 
 
 NO_FACTS = (b"", b"{}", b"\xff", b'{"v":0,"by":"x"}', b"[" * 100_000)

@@ -281,14 +281,15 @@ class World:
         getattr(self, deed)()
 
     def _all_have_ended(self) -> bool:
-        newest: dict[str, str] = {}
+        newest: dict[str, Message] = {}
         for message in self.record.messages:
             if message.subject == subjects.WAKE_ACCEPTED:  # said late, where an agent died and another went on
-                newest.setdefault(message.run_id, message.subject)
+                newest.setdefault(message.run_id, message)
             elif message.subject in (*subjects.ENDINGS, subjects.REOPENED):
-                newest[message.run_id] = message.subject
-        ended = sum(subject in subjects.ENDINGS for subject in newest.values())
-        return ended == len(newest) >= len(self.course.starts)
+                newest[message.run_id] = message
+        ended = [message for message in newest.values() if message.subject in subjects.ENDINGS]
+        wanted = Counter(start["goal"] for start in self.course.starts)
+        return len(ended) == len(newest) and wanted <= Counter(message.payload["goal"] for message in ended)
 
     def _standing(self) -> str:
         told = [

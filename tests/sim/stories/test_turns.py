@@ -237,3 +237,16 @@ def test_a_request_that_the_bus_forgot_soon_after_an_agent_s_start_is_published_
         world.bus.restart(away_s=1)
         world.bus.jetstream.streams[subjects.STREAM_REQUESTS].forget(1)
         world.until(lambda: world.record.of(subjects.COMPLETED))
+
+
+def test_a_request_that_a_start_published_and_the_bus_forgot_at_once_is_published_again() -> None:
+    with closing(World(PLAIN)) as world:
+        world.start()
+        world.until(lambda: world.record.requests)
+        world.ductile.goes_away(20.0)  # the gateway holds the request
+        world._kill(world.services.processes["agent"])
+        world.until(lambda: len(world.services.dead) == 1)
+        world.passes(0.2)  # the start has published it again, and has not looked at the streams
+        world.bus.restart(away_s=1)
+        world.bus.jetstream.streams[subjects.STREAM_REQUESTS].forget(1)
+        world.until(lambda: world.record.of(subjects.COMPLETED))

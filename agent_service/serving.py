@@ -1,6 +1,7 @@
 """Opens the API, on the bus and over HTTP. Loaded after runs are resumed."""
 
 import asyncio
+import shutil
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -26,7 +27,6 @@ from agent_service.bus.reading import locate
 from agent_service.bus.topology import ROLE
 from agent_service.core.waiting import Status
 from agent_service.history.text import ok, warning
-from agent_service.metrics.levels import observe_disk, observe_limits, observe_readiness, observe_runs
 from agent_service.settings import AgentSettings
 from agent_service.store.database import FILE
 from agent_service.views.journal import JournalReader
@@ -37,7 +37,7 @@ from groundwork.nats.link import NatsLink
 from groundwork.service.errors import TryAgain
 from groundwork.service.program import installed_version
 from groundwork.service.store_folder import store_id
-from groundwork.telemetry.metrics import Instruments
+from groundwork.telemetry.metrics import Attributes, Instruments, Reading
 from schemas import subjects
 from schemas.status import Finding
 
@@ -114,19 +114,54 @@ def _http_services(agent: Agent, feed: Feed, reader: JournalReader) -> Iterator[
     yield ServiceCalls(
         settings=agent.settings,
         readiness=agent.ready,
-        metrics_text=partial(_observe(agent).exposed, subjects.SERVICE_AGENT),
+        metrics_text=partial(observe_agent(agent).exposed, subjects.SERVICE_AGENT),
         skills=skills,
         problems=lambda: skills.all_problems,
         member=me,
     )
 
 
-def _observe(agent: Agent) -> Instruments:
-    instruments, outbox = agent.metrics.instruments, agent.turns.outbox
-    observe_runs(instruments, agent.store, agent.store.inbox.count, agent.clock, lambda: len(outbox.pending))
-    observe_limits(instruments, agent.limits.spending, agent.kill_switch)
-    observe_disk(instruments, agent.ground.folder / FILE)
-    observe_readiness(instruments, agent.ready)
+Level = tuple[str, str, str, Callable[[], Reading | Awaitable[Reading]], *tuple[str, ...]]
+"""Name, text, unit, reader and attributes of a gauge."""
+
+
+def observe_agent(agent: Agent) -> Instruments:
+    """Adds the gauges, which are read on demand."""
+    instruments, store, database = agent.metrics.instruments, agent.store, agent.ground.folder / FILE
+    spending, kill_switch, outbox = agent.limits.spending, agent.kill_switch, agent.turns.outbox
+
+    async def active() -> Mapping[Attributes, float]:
+        runs = await store.counts()
+        return {(status.value,): runs[status] for status in UNDER_WAY}
+
+    async def age() -> float:
+        queued = await store.queued(1)
+        oldest = await store.load(queued[0]) if queued else None
+        return (agent.clock.now() - oldest.state.accepted_at).total_seconds() if oldest else 0.0
+
+    async def ready() -> Mapping[Attributes, float]:
+        return {(name,): float(not wrong) for name, wrong in (await agent.ready()).items()}
+
+    def size() -> int:
+        both = (database, database.with_name(f"{database.name}-wal"))
+        return sum(file.stat().st_size for file in both if file.exists())
+
+    for_people = "Runs that wait for a person: paused, or escalated and not dismissed"
+    limit = "Limit on the cost of models in a day; absent without one"
+    levels: tuple[Level, ...] = (
+        ("agentic.run.active", "Runs that have not ended", "{run}", active, "agentic.run.state"),
+        ("agentic.run.queue.age", "Since when the longest queued run waits; 0 if none", "s", age),
+        ("agentic.outbox.runs", "Runs with messages that are not published yet", "{run}", lambda: len(outbox.pending)),
+        ("agentic.inbox.runs", for_people, "{run}", store.inbox.count),
+        ("agentic.store.size", "The store's database, and its log of writes", "By", size),
+        ("agentic.store.free", "Free space on its disk", "By", lambda: shutil.disk_usage(database.parent).free),
+        ("agentic.spent.today", "Cost of models today (UTC), in USD", "{USD}", lambda: spending.spent_usd),
+        ("agentic.spent.limit", limit, "{USD}", lambda: spending.usd_per_day),
+        ("agentic.stopped", "1 while everything is stopped, else 0", "", lambda: float(bool(kill_switch.stopped_by))),
+        ("agentic.ready", "1 for each dependency that works, else 0", "", ready, "agentic.check"),
+    )
+    for name, text, unit, read, *attributes in levels:
+        instruments.level(name, text, read, unit=unit, attributes=tuple(attributes))
     observe_bus(instruments, agent.ground.link, shared=agent.settings.shared)
     return instruments
 

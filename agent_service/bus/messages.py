@@ -218,7 +218,7 @@ class NatsIntake:
             self._dropped_in_hand -= 1
 
     def _reject(self, delivery: Delivery, stream: str, reason: str) -> Notice:
-        self._incoming.rejected()
+        self._incoming.rejected.add()
         event, headers = rejection(delivery, stream=stream, reason=reason, source=SOURCE, at=utc_now())
         run_id = event.payload.run_id
         about, facts = ({RUN_ID: run_id}, {"run_id": run_id}) if run_id else ({}, {})

@@ -6,6 +6,7 @@ calls have the names of OpenTelemetry's GenAI conventions.
 
 import logging
 from datetime import datetime
+from typing import Any
 
 from agent_service.core.events import (
     CancelRequested,
@@ -21,11 +22,12 @@ from agent_service.core.facts import (
     CallReserved,
     RequestFinished,
     RetrySet,
+    Ruled,
     RunReopened,
 )
 from agent_service.core.phases import Unusable
 from agent_service.core.state import RunState
-from agent_service.core.waiting import Approval, NeedsPerson, Question, Status
+from agent_service.core.waiting import Approval, NeedsPerson, Question, Status, Waiting
 from agent_service.metrics.wakes import NONE, IncomingMetrics, known_class, outcome_of
 from agent_service.run.journal import Commit
 from groundwork.sqlite.group_commit import StoreMetrics
@@ -42,8 +44,8 @@ CHAT = "chat"
 OPERATION, PROVIDER, MODEL = "gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.request.model"
 PHASE, TOKEN_TYPE, TOOL, ERROR = "agentic.phase", "gen_ai.token.type", "gen_ai.tool.name", "error.type"
 STATE, REASON = "agentic.run.state", "agentic.run.reason"
-_OF_TOOLS = (AttemptAnswered, RetrySet, RequestFinished)
 _CONTINUED = {"continuation": "followed", "budget": "budget"}
+_ANSWERED: dict[type[Any], str] = {TimerFired: "expired", CancelRequested: "void"}
 
 _OF_CALLS, _OF_TOOLS_USED = (OPERATION, PROVIDER, MODEL), (TOOL, "agentic.tool.outcome", ERROR)
 _OF_CONTINUATIONS, _OF_WAITS = (TOOL, "agentic.continuation.outcome"), ("agentic.asks", "agentic.person.outcome")
@@ -98,45 +100,19 @@ class RunMetrics:
     def committed(self, change: Commit) -> None:
         try:
             self._count["entries"].add(change.entry.kind)
-            if not change.kinds.isdisjoint(_OF_TOOLS):
-                self._used_tools(change)
-            self._thought(change)
-            if isinstance(change.event, RunStarted):
-                self._took["queued"].record((change.event.at - change.state.accepted_at).total_seconds())
-            for reopened in change.all(RunReopened):
-                self._count["reopened"].add(reopened.ending_class)
+            self._observe_event(change)
+            self._observe_facts(change)
             if change.before and type(change.before.waiting) is not type(change.state.waiting):
-                self._waited(change, change.before)
-            if change.paused or change.ended:
-                self._stopped(change, change.state)
+                self._waited(change, change.before.waiting)
+            self._stopped(change, change.state)
         except Exception:
             log.exception("not measured", extra={"run_id": change.entry.run_id, "entry": change.entry.seq})
 
-    def _used_tools(self, change: Commit) -> None:
-        first = change.first(AttemptAnswered)
-        error = known_class(first.error.error_class) if first and first.error else NONE
-        for fact in change.facts:
-            match fact:
-                case AttemptAnswered():
-                    self._answered(change, fact, error)
-                case RequestFinished(tool=tool, status=status, error_class=kind) if fact.task:
-                    self._count["tasks"].add(tool, status, known_class(kind) if kind else NONE)
-                case RetrySet():
-                    self._retries.add("tool", error)
-
-    def _answered(self, change: Commit, answer: AttemptAnswered, error: str) -> None:
-        if isinstance(change.event, ToolReturned) and change.event.result.status == "continuation":
-            self._count["continued"].add(answer.tool, _CONTINUED.get(answer.status, "refused"))
-        sent = {pending.name: pending for pending in change.before.pendings} if change.before else {}
-        if answer.status not in ("late", "refused") and (pending := sent.get(answer.name)):
-            outcome = "continuation" if answer.status == "continuation" else outcome_of(error)
-            self._took["attempt"].record(
-                (change.at - pending.requested_at).total_seconds(), answer.tool, outcome, error
-            )
-
-    def _thought(self, change: Commit) -> None:
+    def _observe_event(self, change: Commit) -> None:
         run = change.state
         match change.event:
+            case RunStarted():
+                self._took["queued"].record(_seconds(run.accepted_at, change))
             case ModelReplied() as reply:
                 self._replied(change, reply)
             case ModelUnavailable() as silence:
@@ -149,7 +125,30 @@ class RunMetrics:
             self._asked.pop(run.run_id, None)
             self._made.pop(run.run_id, None)
         elif run.active_call and not isinstance(change.event, CallReserved):
-            self._asked.setdefault(run.run_id, change.entry.at)
+            self._asked.setdefault(run.run_id, change.at)
+
+    def _observe_facts(self, change: Commit) -> None:
+        error = NONE
+        for fact in change.facts:
+            match fact:
+                case AttemptAnswered():
+                    error = known_class(fact.error.error_class) if fact.error else NONE
+                    self._answered(change, fact, error)
+                case RequestFinished(tool=tool, status=status, error_class=kind) if fact.task:
+                    self._count["tasks"].add(tool, status, known_class(kind) if kind else NONE)
+                case RetrySet():
+                    self._retries.add("tool", error)
+                case RunReopened(ending_class=ending_class):
+                    self._count["reopened"].add(ending_class)
+
+    def _answered(self, change: Commit, answer: AttemptAnswered, error: str) -> None:
+        is_continuation = answer.status == "continuation"
+        if isinstance(change.event, ToolReturned) and change.event.result.status == "continuation":
+            self._count["continued"].add(answer.tool, _CONTINUED.get(answer.status, "refused"))
+        sent = {pending.name: pending for pending in change.before.pendings} if change.before else {}
+        if answer.status not in ("late", "refused") and (pending := sent.get(answer.name)):
+            outcome = "continuation" if is_continuation else outcome_of(error)
+            self._took["attempt"].record(_seconds(pending.requested_at, change), answer.tool, outcome, error)
 
     def _called(self, change: Commit, error: str, model: str = "") -> None:
         """Skips a call whose start was before a restart."""
@@ -157,14 +156,14 @@ class RunMetrics:
         made = self._made.pop(run_id, None)
         if since := made.at if made else self._asked.get(run_id):
             model = model or (made.model if made else NONE)
-            self._took["call"].record((change.entry.at - since).total_seconds(), *self._of_a_call, model, error)
+            self._took["call"].record(_seconds(since, change), *self._of_a_call, model, error)
 
     def _replied(self, change: Commit, reply: ModelReplied) -> None:
         put = change.before.open_call if change.before else None
         phase, model, usage = put.phase.value if put else NONE, reply.model, reply.usage
         self._called(change, NONE, model)
         if asked := self._asked.pop(change.state.run_id, None):
-            self._took["phase"].record((reply.at - asked).total_seconds(), phase)
+            self._took["phase"].record(_seconds(asked, change), phase)
         if isinstance(reply.decision, Unusable) or isinstance(reply.plan, Unusable):
             self._count["unusable"].add(model)
         if usage.cost_usd:
@@ -178,21 +177,25 @@ class RunMetrics:
         for kind in ("input", "output", "cache_read", "cache_write"):
             self._count["tokens"].add(model, kind, by=getattr(usage, f"{kind}_tokens"))
 
-    def _waited(self, change: Commit, before: RunState) -> None:
-        match before.waiting:
+    def _waited(self, change: Commit, waiting: Waiting) -> None:
+        match waiting:
             case NeedsPerson(ask=Approval(), since=since):
-                self._took["waited"].record(
-                    (change.entry.at - since).total_seconds(), "approval", _ruled(before, change.state)
-                )
+                ruled = change.first(Ruled)
+                self._took["waited"].record(_seconds(since, change), "approval", ruled.verdict if ruled else "void")
             case NeedsPerson(ask=Question(), since=since):
-                self._took["waited"].record((change.entry.at - since).total_seconds(), "question", _answer_to(change))
+                outcome = _ANSWERED.get(type(change.event), "answered")
+                self._took["waited"].record(_seconds(since, change), "question", outcome)
 
     def _stopped(self, change: Commit, run: RunState) -> None:
         if change.paused:
             self._count["paused"].add(run.ending_class or (run.ask.kind if run.ask else NONE))
-            return
-        self._count["ended"].add(run.status.value, NONE if run.status is Status.DONE else run.ending_class)
-        self._took["lasted"].record((change.entry.at - run.accepted_at).total_seconds(), run.status.value)
+        elif change.ended:
+            self._count["ended"].add(run.status.value, NONE if run.status is Status.DONE else run.ending_class)
+            self._took["lasted"].record(_seconds(run.accepted_at, change), run.status.value)
+
+
+def _seconds(since: datetime, change: Commit) -> float:
+    return (change.at - since).total_seconds()
 
 
 def _usage(instruments: Instruments) -> tuple[tuple[Histogram, *tuple[str, ...]], ...]:
@@ -207,22 +210,6 @@ def _usage(instruments: Instruments) -> tuple[tuple[Histogram, *tuple[str, ...]]
         return (histogram(told),), (histogram(written),)
     both = histogram("gen_ai.client.token.usage", TOKEN_TYPE)
     return (both, "input"), (both, "output")
-
-
-def _ruled(before: RunState, after: RunState) -> str:
-    if after.ending_class == "approval_expired":
-        return "expired"
-    new = after.rulings[len(before.rulings) :]
-    return new[-1].verdict if new else "void"
-
-
-def _answer_to(change: Commit) -> str:
-    match change.event:
-        case TimerFired():
-            return "expired"
-        case CancelRequested():
-            return "void"
-    return "answered"
 
 
 class AgentMetrics:

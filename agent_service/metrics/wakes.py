@@ -62,7 +62,7 @@ class IncomingMetrics:
             attributes=("agentic.dedupe.kind",),
             known=[("wake",), ("result_duplicate",), ("result_stale",), ("publish",)],
         )
-        self._late = instruments.counter("agentic.results.late", "Tool results that came after the end of their run")
+        self.late = instruments.counter("agentic.results.late", "Tool results that came after the end of their run")
         self.retries = instruments.counter(
             "agentic.retries",
             "What is done again: attempts of a step, model calls, messages, publishing",
@@ -75,7 +75,7 @@ class IncomingMetrics:
             "A message from the bus, with the whole turn that it causes",
             attributes=("messaging.destination.name", "error.type"),
         )
-        self._rejected = instruments.counter("agentic.messages.rejected", "Messages that became dead letters")
+        self.rejected = instruments.counter("agentic.messages.rejected", "Messages that became dead letters")
         taken = "Message ids of ours that somebody else's message had"
         self._taken = instruments.counter("agentic.ids.taken_by_others", taken)
 
@@ -109,16 +109,6 @@ class IncomingMetrics:
             error = "try_again" if isinstance(why, TryAgain) else "internal"
             self.retries.add("turn", error)
         self._handled.record(seconds, subject, error)
-
-    def stale_result(self, *, duplicate: bool) -> None:
-        """The result of a finished step (`duplicate`) or of an earlier attempt."""
-        self.dedupe.add("result_duplicate" if duplicate else "result_stale")
-
-    def late_result(self) -> None:
-        self._late.add()
-
-    def rejected(self) -> None:
-        self._rejected.add()
 
 
 _OUTCOMES = (

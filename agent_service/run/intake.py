@@ -172,9 +172,10 @@ class Intake:
         if transition.refused:
             raise InvalidMessage(str(transition.ignored))
         if transition.ignored:
-            self.incoming.stale_result(duplicate=bool(transition.state and transition.state.has_finished(result.step)))
+            is_finished = transition.state is not None and transition.state.has_finished(result.step)
+            self.incoming.dedupe.add("result_duplicate" if is_finished else "result_stale")
         elif transition.state and transition.state.final and not transition.all(RunEnded):
-            self.incoming.late_result()
+            self.incoming.late.add()
 
     def _result_event(
         self, result: ToolResult, state: RunState | None, arrival: InboundMessage, key: str, *, malformed: bool

@@ -1,13 +1,17 @@
 """Gauges are read from the bus and the store on demand."""
 
+from pathlib import Path
+from unittest.mock import AsyncMock, MagicMock, Mock
+
 import pytest
 
 from agent_service.bus.dead_letters import NatsDeadLetters
 from agent_service.bus.health import observe_bus
 from agent_service.bus.topology import topology
 from agent_service.core.waiting import Status
-from agent_service.metrics.levels import observe_runs
+from agent_service.metrics.runs import AgentMetrics
 from agent_service.run.journal import Run
+from agent_service.serving import observe_agent
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import set_up
@@ -75,35 +79,23 @@ async def test_a_bus_without_streams_shows_none_and_one_that_is_away_nothing_at_
     await nats_server.start()
 
 
-class Runs:
-    """A store with runs of each status, one of them queued; and an inbox."""
-
-    def __init__(self, first: Run) -> None:
-        self._first = first
-
-    async def counts(self) -> dict[Status, int]:
-        return dict.fromkeys(Status, 0) | {Status.QUEUED: 1, Status.PAUSED: 2, Status.DONE: 500}
-
-    async def queued(self, limit: int) -> list[str]:
-        return [self._first.state.run_id][:limit]
-
-    async def load(self, run_id: str) -> Run:
-        del run_id
-        return self._first
-
-    async def count(self) -> int:
-        return 4
-
-
 async def test_runs_that_have_not_ended_are_shown_with_how_long_the_oldest_waits_and_what_waits_for_a_person() -> None:
-    instruments, clock, first = Instruments(), FakeClock(), accepted()
-    runs = Runs(Run(state=first.state, head=first.entry.hash))
-    observe_runs(instruments, runs, runs.count, clock, lambda: 3)
+    clock, first = FakeClock(), accepted()
+    agent = MagicMock(metrics=AgentMetrics("scripted"), clock=clock, store=AsyncMock())
+    agent.store.counts.return_value = dict.fromkeys(Status, 0) | {Status.QUEUED: 1, Status.PAUSED: 2, Status.DONE: 500}
+    agent.store.queued.return_value = [first.state.run_id]
+    agent.store.load.return_value = Run(state=first.state, head=first.entry.hash)
+    agent.store.inbox.count.return_value = 4
+    agent.turns.outbox.pending, agent.ground.folder = {"a", "b", "c"}, Path()
+    agent.limits.spending, agent.kill_switch.stopped_by = Mock(spent_usd=1.5, usd_per_day=None), ""
     clock.advance((first.entry.at - clock.now()).total_seconds() + 90)
-    assert await read(instruments) == {
+    seen = await read(observe_agent(agent))
+    assert seen.pop("agentic_store_free_bytes") > MIB
+    assert seen == {
         'agentic_run_active{agentic_run_state="queued"}': 1,
         'agentic_run_active{agentic_run_state="paused"}': 2,
         "agentic_outbox_runs": 3,
         "agentic_run_queue_age_seconds": 90,
         "agentic_inbox_runs": 4,
+        "agentic_spent_today": 1.5,
     }

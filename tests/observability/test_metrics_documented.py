@@ -6,27 +6,18 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
+from unittest.mock import MagicMock
 
 import httpx2
 import pytest
 import yaml
 
-from agent_service.admission.spending import Spending
-from agent_service.bus.health import observe_bus
-from agent_service.kill_switch import KillSwitch
-from agent_service.metrics.levels import (
-    observe_disk,
-    observe_limits,
-    observe_readiness,
-    observe_runs,
-)
 from agent_service.metrics.runs import AgentMetrics
+from agent_service.serving import observe_agent
 from ductile_gateway.telemetry import GatewayMetrics
 from groundwork.http.requests import request_durations
-from groundwork.nats.link import NatsLink
 from groundwork.telemetry.metrics import Counter, Instrument, Instruments
-from tests.kit.fakes import FakeClock
 from tests.kit.stack import one_step, running
 
 TEXT = Path("docs/OPERATIONS.md").read_text(encoding="utf-8").partition("## The page")[0]
@@ -60,19 +51,10 @@ def of_the_gateway() -> Instruments:
 
 def of_the_agent() -> Instruments:
     """All instruments of the agent, without an agent."""
-    instruments = AgentMetrics("scripted").instruments
-    nobody = cast("Any", None)
-    observe_runs(instruments, nobody, nobody, FakeClock(), lambda: 0)
-    observe_disk(instruments, Path("runs.db"))
-    observe_limits(instruments, Spending(FakeClock()), KillSwitch())
-    observe_readiness(instruments, _ready)
-    observe_bus(instruments, cast("NatsLink", None))
+    agent = MagicMock(metrics=AgentMetrics("scripted"))
+    instruments = observe_agent(agent)
     request_durations(instruments)
     return instruments
-
-
-async def _ready() -> dict[str, str]:
-    return {}
 
 
 def row(instrument: Instrument) -> Row:

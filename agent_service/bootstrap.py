@@ -203,9 +203,11 @@ def _traces(settings: AgentSettings, store: RunStore, mark: Path) -> "Traces | N
     if receiver is None:
         return None
     sender = cache(lambda: loaded("groundwork.telemetry.sending:SpanSender")(receiver, subjects.SERVICE_AGENT))
-    made, marked = (loaded(f"agent_service.views.spans.sending:{name}") for name in ("Traces", "TraceMark"))
-    content = prompt_of if settings.telemetry.content else None
-    traces: Traces = made(store, lambda spans: sender().send(spans), marked(mark), keeps=sampler(), content=content)
+    content, made = (
+        prompt_of if settings.telemetry.content else None,
+        loaded("agent_service.views.spans.sending:Traces"),
+    )
+    traces: Traces = made(store, lambda spans: sender().send(spans), mark, keeps=sampler(), content=content)
     return traces
 
 

@@ -1,6 +1,7 @@
 """Sending traces: each span reaches an available receiver once its run ends or rests."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -12,7 +13,7 @@ import pytest
 from agent_service.history.history import rests
 from agent_service.run.replay import replay
 from agent_service.views.spans import sending
-from agent_service.views.spans.sending import MARGIN, TraceMark, Traces
+from agent_service.views.spans.sending import Traces
 from agent_service.views.spans.trace import spans_since_rest
 from groundwork.service.errors import TryAgain
 from groundwork.telemetry.settings import sampler
@@ -48,14 +49,22 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def mark(tmp_path: Path) -> TraceMark:
+def mark(tmp_path: Path) -> Path:
     """A mark after the journals of the tests."""
-    made = TraceMark(tmp_path / ".traced")
-    made.note(datetime.now(UTC))
+    made = tmp_path / ".traced"
+    made.touch()
     return made
 
 
-def sending_to(receiver: Receiver, journals: Journals, mark: TraceMark) -> Traces:
+def marked(mark: Path) -> float:
+    return mark.stat().st_mtime
+
+
+def set_back(mark: Path) -> None:
+    os.utime(mark, (NOON.timestamp(), NOON.timestamp()))
+
+
+def sending_to(receiver: Receiver, journals: Journals, mark: Path) -> Traces:
     return Traces(journals, receiver.take, mark, keeps=sampler({}), content=None)
 
 
@@ -75,7 +84,7 @@ def test_stretches_from_rest_to_rest_are_the_whole_trace_and_nothing_is_told_twi
         assert len({span.span_id for span in told}) == len(told), course
 
 
-async def test_a_run_is_sent_when_it_ends_and_not_before(mark: TraceMark) -> None:
+async def test_a_run_is_sent_when_it_ends_and_not_before(mark: Path) -> None:
     receiver = Receiver()
     async with sent(sending_to(receiver, Journals(ENTRIES), mark)) as traces:
         for change in MOMENTS[:-1]:
@@ -86,36 +95,36 @@ async def test_a_run_is_sent_when_it_ends_and_not_before(mark: TraceMark) -> Non
         await until(lambda: receiver.got == ALL)
 
 
-async def test_what_a_receiver_missed_while_it_was_away_is_told_when_it_is_back(mark: TraceMark) -> None:
+async def test_what_a_receiver_missed_while_it_was_away_is_told_when_it_is_back(mark: Path) -> None:
     receiver = Receiver(away=True)
     async with sent(sending_to(receiver, Journals(ENTRIES), mark)) as traces:
         traces.committed(MOMENTS[-1])
         await until(lambda: receiver.asked)
-        noted = mark.since(datetime.now(UTC))
+        noted = marked(mark)
         receiver.away = False
         await until(lambda: receiver.got == ALL)
-        await until(lambda: mark.since(datetime.now(UTC)) > noted)
+        await until(lambda: marked(mark) > noted)
 
 
 async def test_more_than_what_can_wait_is_told_again_from_the_mark_on(
-    mark: TraceMark, monkeypatch: pytest.MonkeyPatch
+    mark: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sending, "MAX_QUEUED", 0)
     monkeypatch.setattr(sending, "MAX_CATCH_UP", datetime.now(UTC) - EVER)
     receiver = Receiver()
     async with sent(sending_to(receiver, Journals(ENTRIES), mark)) as traces:
         await asyncio.sleep(0.05)
-        mark.note(NOON)
+        set_back(mark)
         traces.committed(MOMENTS[-1])
         await until(lambda: receiver.got == ALL)
 
 
 async def test_what_a_crash_left_unsent_is_told_at_the_next_start_once_the_store_can_be_read(
-    mark: TraceMark, monkeypatch: pytest.MonkeyPatch
+    mark: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sending, "MAX_CATCH_UP", datetime.now(UTC) - EVER)
     receiver, journals = Receiver(), Journals(ENTRIES)
-    mark.note(NOON)
+    set_back(mark)
     journals.failure = TryAgain("the database is locked")
     async with sent(sending_to(receiver, journals, mark)):
         await asyncio.sleep(0.05)
@@ -124,7 +133,7 @@ async def test_what_a_crash_left_unsent_is_told_at_the_next_start_once_the_store
 
 
 async def test_what_a_dead_agent_of_the_store_committed_is_told_again(
-    mark: TraceMark, monkeypatch: pytest.MonkeyPatch
+    mark: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sending, "MARGIN", datetime.now(UTC) - NOON)
     receiver = Receiver()
@@ -133,7 +142,7 @@ async def test_what_a_dead_agent_of_the_store_committed_is_told_again(
         await until(lambda: receiver.got == ALL)
 
 
-async def test_a_journal_that_cannot_be_told_holds_up_no_other(mark: TraceMark) -> None:
+async def test_a_journal_that_cannot_be_told_holds_up_no_other(mark: Path) -> None:
     receiver, journals = Receiver(), Journals(ENTRIES, entries_of(worked_example(run_id=OTHER)))
     journals.journals[OTHER][2] = replace(journals.journals[OTHER][2], event="{}")
     async with sent(sending_to(receiver, journals, mark)) as traces:
@@ -142,7 +151,7 @@ async def test_a_journal_that_cannot_be_told_holds_up_no_other(mark: TraceMark) 
         await until(lambda: receiver.got == ALL)
 
 
-async def test_the_end_waits_no_longer_for_a_receiver_than_it_may(mark: TraceMark) -> None:
+async def test_the_end_waits_no_longer_for_a_receiver_than_it_may(mark: Path) -> None:
     hangs = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -157,11 +166,13 @@ async def test_the_end_waits_no_longer_for_a_receiver_than_it_may(mark: TraceMar
     hangs.set()
 
 
-def test_without_a_mark_nothing_of_the_past_is_told_and_from_then_on_all(tmp_path: Path) -> None:
-    now = datetime.now(UTC)
-    first = TraceMark(tmp_path / "w" / ".traced").since(now)
-    assert first == now - MARGIN
-    assert TraceMark(tmp_path / "w" / ".traced").since(datetime.now(UTC)) - first < MARGIN / 1000
+async def test_without_a_mark_nothing_of_the_past_is_told_and_from_then_on_all(tmp_path: Path) -> None:
+    receiver, mark = Receiver(), tmp_path / "w" / ".traced"
+    async with sent(sending_to(receiver, Journals(ENTRIES), mark)):
+        await until(mark.exists)
+        await asyncio.sleep(0.05)
+    assert not receiver.asked
+    assert abs(marked(mark) - datetime.now(UTC).timestamp()) < 5
 
 
 @pytest.mark.parametrize(

@@ -53,35 +53,12 @@ MARGIN = timedelta(seconds=60)
 """Largest delay from the instant of an entry to its commit."""
 
 
-class TraceMark:
-    """The instant up to which runs are traced, as the modification time of an empty file.
-
-    Its methods raise nothing: without a mark, only new spans are sent.
+class Traces:
+    """`mark`: an empty file whose modification time is the instant up to which runs are traced. If it cannot be read or
+    written, only new spans are sent.
     """
 
-    def __init__(self, file: Path) -> None:
-        self._file = file
-
-    def note(self, at: datetime) -> None:
-        with suppress(OSError):
-            store_folder.make_private_folder(self._file.parent)
-            self._file.touch(mode=0o600)
-            os.utime(self._file, (at.timestamp(), at.timestamp()))
-
-    def since(self, now: datetime) -> datetime:
-        """The earliest instant of entries whose spans may be missing. Creates the first mark."""
-        try:
-            noted = datetime.fromtimestamp(self._file.stat().st_mtime, UTC)
-        except OSError:
-            self.note(now)
-            noted = now
-        return min(noted, now) - MARGIN
-
-
-class Traces:
-    def __init__(
-        self, store: TraceSource, send: Send, mark: TraceMark, *, keeps: Sampler, content: Content | None
-    ) -> None:
+    def __init__(self, store: TraceSource, send: Send, mark: Path, *, keeps: Sampler, content: Content | None) -> None:
         self._store = store
         self._send = send
         self._mark = mark
@@ -127,11 +104,11 @@ class Traces:
         self._work.set()
 
     async def _send_waiting(self) -> bool:
+        now = utc_now()
         try:
-            now = utc_now()
             while self._waiting or self._missed:
                 if self._missed:
-                    since = max(self._mark.since(now), now - MAX_CATCH_UP)
+                    since = max(self._marked(now), now - MAX_CATCH_UP)
                     moved = await self._store.changed_since(since)
                     self._missed = False
                     self._waiting |= {run_id: since for run_id in moved if self._keeps(trace_id(run_id))}
@@ -140,8 +117,21 @@ class Traces:
         except Exception:  # an observer's error must not end the agent
             log.exception("traces are not sent, tried again")
             return False
-        self._mark.note(now)
+        self._set_mark(now)
         return True
+
+    def _marked(self, now: datetime) -> datetime:
+        """The earliest instant of entries whose spans may be missing. Makes the first mark."""
+        with suppress(OSError):
+            return min(datetime.fromtimestamp(self._mark.stat().st_mtime, UTC), now) - MARGIN
+        self._set_mark(now)
+        return now - MARGIN
+
+    def _set_mark(self, at: datetime) -> None:
+        with suppress(OSError):
+            store_folder.make_private_folder(self._mark.parent)
+            self._mark.touch(mode=0o600)
+            os.utime(self._mark, (at.timestamp(), at.timestamp()))
 
     async def _send_batch(self) -> bool:
         """Sends a batch of runs; they stay queued unless the receiver took them."""
@@ -150,21 +140,19 @@ class Traces:
             del self._waiting[run_id]
         try:
             journals = [(await self._store.entries(run_id), since) for run_id, since in batch.items()]
-            is_taken = await in_daemon_thread(partial(self._send_journals, journals), name="traces")
+            is_taken = await in_daemon_thread(partial(self._send_spans, journals), name="traces")
         finally:
             if not is_taken:
                 self._waiting |= batch
         return is_taken
 
-    def _send_journals(self, journals: Iterable[tuple[Sequence[Entry], datetime]]) -> bool:
-        spans = [span for entries, since in journals for span in self._spans(entries, since)]
+    def _send_spans(self, journals: Iterable[tuple[Sequence[Entry], datetime]]) -> bool:
+        spans = list[Span]()
+        for entries, since in journals:
+            try:
+                spans += spans_since_rest(entries, since=since, content=self._content)
+            except Damaged:  # readers of its files learn of it
+                continue
+            except Exception:
+                log.exception("spans of a run cannot be made", extra={"run_id": entries[0].run_id})
         return all(self._send(spans[i : i + SPANS_PER_REQUEST]) for i in range(0, len(spans), SPANS_PER_REQUEST))
-
-    def _spans(self, entries: Sequence[Entry], since: datetime) -> Sequence[Span]:
-        try:
-            return spans_since_rest(entries, since=since, content=self._content)
-        except Damaged:  # readers of its files learn of it
-            return ()
-        except Exception:
-            log.exception("spans of a run cannot be made", extra={"run_id": entries[0].run_id})
-            return ()

@@ -8,16 +8,15 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib import import_module
-from typing import Annotated, Any
+from typing import Any
 
 import anthropic
 import httpx2
-from pydantic import BaseModel, Field
 
 from agent_service.core.events import ModelUsage
 from agent_service.core.phases import ModelRefusal, Phase
 from agent_service.core.state import RunState
-from agent_service.models.call import LanguageModel, Prices, Reply, Request
+from agent_service.models.call import LanguageModel, Prices, Reply, Request, count
 from agent_service.models.prompts.prompt import Prompt
 from agent_service.models.settings import CONNECT_WITHIN_S, ModelSettings
 from agent_service.models.transport import check_transport, connection, events
@@ -33,27 +32,6 @@ NOTES_PER_BREAKPOINT = 15
 PRICE_LISTS = {"anthropic": "anthropic", "bedrock": "aws", "vertex": "google"}
 
 log = logging.getLogger(__name__)
-
-Count = Annotated[int, Field(ge=0)]
-
-
-class _AnthropicUsage(BaseModel):
-    """`input_tokens` excludes tokens read from or written to the cache."""
-
-    input_tokens: Count
-    output_tokens: Count
-    cache_read_input_tokens: Count | None = None
-    cache_creation_input_tokens: Count | None = None
-    cache_creation: dict[str, Count | None] | None = None
-
-    def usage(self) -> ModelUsage:
-        read, written = self.cache_read_input_tokens or 0, self.cache_creation_input_tokens or 0
-        return ModelUsage(
-            input_tokens=self.input_tokens + read + written,
-            output_tokens=self.output_tokens,
-            cache_read_tokens=read,
-            cache_write_tokens=written,
-        )
 
 
 class AnthropicApi:
@@ -101,7 +79,7 @@ class AnthropicApi:
             "model": phase.model,
             "max_tokens": request.reply_tokens,
             "system": [*map(_block, prompt.system[:-1]), _block(prompt.system[-1], kept)],
-            "messages": [{"role": "user", "content": _content(prompt, kept, newest=_newest(question, prompt))}],
+            "messages": [{"role": "user", "content": _content(question, prompt, kept)}],
             **({"output_config": output} if output else {}),
         }
         if kept and self._settings.platform == "anthropic":
@@ -124,45 +102,36 @@ class AnthropicApi:
 
 @asynccontextmanager
 async def opened(settings: ModelSettings) -> AsyncIterator[LanguageModel]:
-    async with _claude(settings) as client:
-        check_transport(settings, str(client.base_url))
-        prices = Prices(PRICE_LISTS[settings.platform], settings.price)
-        yield LanguageModel(AnthropicApi(client, settings), settings, prices)
-
-
-def _claude(settings: ModelSettings) -> Any:
     try:
-        return _client(settings)
+        client = _client(settings)
     except ImportError as error:
         needed = f"needs a package: pip install 'anthropic[{settings.platform}]'"
         raise Misconfigured(f"agent.model.platform {settings.platform} {needed}") from error
     except (anthropic.AnthropicError, ValueError) as error:
         raise Misconfigured(f"agent.model.platform {settings.platform}: {error}") from error
+    async with client:
+        check_transport(settings, str(client.base_url))
+        prices = Prices(PRICE_LISTS[settings.platform], settings.price)
+        yield LanguageModel(AnthropicApi(client, settings), settings, prices)
 
 
 def _client(settings: ModelSettings) -> Any:
-    key = settings.api_key if settings.platform == "anthropic" else None
+    platform, key = settings.platform, settings.api_key
     shared: dict[str, Any] = {
         "max_retries": 0,
         "timeout": httpx2.Timeout(settings.timeout_s, connect=CONNECT_WITHIN_S),
         "base_url": settings.base_url,
-        "http_client": connection(settings, key),
+        "http_client": connection(settings, key if platform == "anthropic" else None),
         "open_telemetry": {"propagation": False, "traces": False},  # spans are made from the journal
     }
-    if settings.platform == "bedrock":
-        bedrock = anthropic.AsyncAnthropicBedrockMantle(**shared)
-        return _able_to_sign(bedrock, "botocore" if bedrock.api_key is None else None)
-    if settings.platform == "vertex":
-        vertex = anthropic.AsyncAnthropicVertex(**shared)
-        return _able_to_sign(vertex, "google.auth" if vertex.access_token is None else None)
-    if settings.api_key is None:
-        raise Misconfigured("there is no key for Claude: set ANTHROPIC_API_KEY, or agent.model.api_key_file")
-    return anthropic.AsyncAnthropic(api_key=settings.api_key.get_secret_value(), **shared)
-
-
-def _able_to_sign(client: Any, package: str | None) -> Any:
-    if package:
-        import_module(package)  # else the SDK would fail in the first call
+    if platform == "anthropic":
+        if key is None:
+            raise Misconfigured("there is no key for Claude: set ANTHROPIC_API_KEY, or agent.model.api_key_file")
+        return anthropic.AsyncAnthropic(api_key=key.get_secret_value(), **shared)
+    on_bedrock = platform == "bedrock"
+    client: Any = (anthropic.AsyncAnthropicBedrockMantle if on_bedrock else anthropic.AsyncAnthropicVertex)(**shared)
+    if (client.api_key if on_bedrock else client.access_token) is None:
+        import_module("botocore" if on_bedrock else "google.auth")  # signs; else the SDK would fail in the first call
     return client
 
 
@@ -171,13 +140,9 @@ def _block(text: str, kept: dict[str, str] | None = None) -> dict[str, Any]:
     return {**block, "cache_control": kept} if kept else block
 
 
-def _newest(question: ModelQuestion, prompt: Prompt) -> int:
-    """Newest note that is cached. A compaction only reads the cache: its notes change with it."""
-    last = len(prompt.notes) - 1
-    return last - 1 if question.phase is Phase.COMPACT else last
-
-
-def _content(prompt: Prompt, kept: dict[str, str], *, newest: int) -> list[dict[str, Any]]:
+def _content(question: ModelQuestion, prompt: Prompt, kept: dict[str, str]) -> list[dict[str, Any]]:
+    """Caches notes up to the newest. A compaction only reads the cache: its notes change with it."""
+    newest = len(prompt.notes) - (2 if question.phase is Phase.COMPACT else 1)
     marked = {newest, newest - NOTES_PER_BREAKPOINT}
     notes = [_block(note, kept if at in marked else None) for at, note in enumerate(prompt.notes)]
     return [_block(prompt.case, kept), *notes, _block(prompt.tail)]
@@ -200,19 +165,26 @@ def _take(event: dict[str, Any], message: dict[str, Any], reply: Reply) -> None:
         case {"type": "message_delta", "delta": dict() as delta}:
             newer = {name: value for name, value in (event.get("usage") or {}).items() if value is not None}
             message |= {**delta, "usage": (message.get("usage") or {}) | newer}
-            reply.stop_reason, reply.refusal = delta.get("stop_reason") or "", _refusal(delta)
+            reply.stop_reason = delta.get("stop_reason") or ""
             reply.hidden = False  # its token counts include all thinking
-    if event.get("type") in ("message_start", "message_delta") and message.get("usage"):
-        usage = _AnthropicUsage.model_validate(message["usage"])
-        reply.usage = usage.usage()
-        reply.cached_1h = (usage.cache_creation or {}).get("ephemeral_1h_input_tokens") or 0
+            if reply.stop_reason == "refusal":
+                why = delta.get("stop_details") or {}
+                category, explanation = why.get("category") or "refusal", why.get("explanation") or ""
+                reply.refusal = ModelRefusal(category=category, explanation=explanation)
+    if event.get("type") in ("message_start", "message_delta") and (usage := message.get("usage")):
+        reply.usage = _usage(usage)
+        reply.cached_1h = count(usage.get("cache_creation") or {}, "ephemeral_1h_input_tokens", 0)
 
 
-def _refusal(message: dict[str, Any]) -> ModelRefusal | None:
-    if message.get("stop_reason") != "refusal":
-        return None
-    details = message.get("stop_details") or {}
-    return ModelRefusal(category=details.get("category") or "refusal", explanation=details.get("explanation") or "")
+def _usage(told: dict[str, Any]) -> ModelUsage:
+    """`input_tokens` excludes tokens read from or written to the cache. Raises ValueError."""
+    read, written = (count(told, f"cache_{how}_input_tokens", 0) for how in ("read", "creation"))
+    return ModelUsage(
+        input_tokens=count(told, "input_tokens") + read + written,
+        output_tokens=count(told, "output_tokens"),
+        cache_read_tokens=read,
+        cache_write_tokens=written,
+    )
 
 
 def _cache_miss(message: dict[str, Any], usage: ModelUsage) -> str:

@@ -7,7 +7,7 @@ end.
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Protocol
 
@@ -78,6 +78,15 @@ class Reply:
         for name in ("id", "model", "stop_reason"):
             if not getattr(self, name) or not isinstance(getattr(self, name), str):
                 raise ValueError(f"it is no complete reply: {name}")
+
+
+def count(usage: Mapping[str, Any], name: str, missing: int | None = None) -> int:
+    """A number of tokens. Raises ValueError if it is none."""
+    told = usage.get(name)
+    told = missing if told is None else told
+    if not isinstance(told, int) or told < 0:
+        raise ValueError(f"it is no complete reply: usage.{name}")
+    return told
 
 
 class ProviderApi(Protocol):
@@ -215,7 +224,10 @@ def estimated(
     def cost_usd(reply: int, prompt: int = tokens) -> float | None:
         return prices.most_usd(model, prompt=prompt, reply=reply, cached_1h=cached_1h)
 
-    reply = _affordable(state, tokens, _usual(settings, question), cost_usd)
+    usual, asking = settings.of(question.phase).max_tokens or settings.max_tokens, state.open_call
+    if asking and asking.longer:
+        usual = min(2 * usual, MOST_REPLY_TOKENS)
+    reply = _affordable(state, tokens, usual, cost_usd)
     lost, reply_tokens_lost = lost_prompt_tokens(state, model, size), min(reply, min_reply_tokens(state))
     reserve = CallReserve(
         tokens=tokens + reply,
@@ -236,12 +248,6 @@ def usage_so_far(reply: Reply, request: Request) -> ModelUsage:
 
 def _bytes_of(prompt: Prompt) -> int:
     return prompt.size() + len(json.dumps(prompt.schema))
-
-
-def _usual(settings: ModelSettings, question: ModelQuestion) -> int:
-    most = settings.of(question.phase).max_tokens or settings.max_tokens
-    asking = question.state.open_call
-    return min(2 * most, MOST_REPLY_TOKENS) if asking and asking.longer else most
 
 
 def _affordable(state: RunState, prompt: int, usual: int, cost_usd: Callable[[int], float | None]) -> int:
@@ -282,13 +288,15 @@ class Prices:
         self._own = own
 
     def cost_usd(self, model: str, used: ModelUsage, cached_1h: int = 0) -> float | None:
-        return _by_own(self._own, used) if self._own else self._by_list(model, used, cached_1h)
-
-    def most_usd(self, model: str, *, prompt: int, reply: int, cached_1h: bool) -> float | None:
-        most = ModelUsage(input_tokens=prompt, output_tokens=reply, cache_write_tokens=prompt)
-        return self.cost_usd(model, most, prompt if cached_1h else 0)
-
-    def _by_list(self, model: str, used: ModelUsage, cached_1h: int) -> float | None:
+        """None if the price is not known."""
+        if price := self._own:
+            read = price.input if price.cache_read is None else price.cache_read
+            write = price.input if price.cache_write is None else price.cache_write
+            plain = max(0, used.input_tokens - used.cache_read_tokens - used.cache_write_tokens)
+            cached = used.cache_read_tokens * read + used.cache_write_tokens * write
+            return (plain * price.input + cached + used.output_tokens * price.output) / MILLION
+        if self._provider is None:
+            return None
         usage = loaded("genai_prices:Usage")(
             input_tokens=used.input_tokens,
             output_tokens=used.output_tokens,
@@ -296,17 +304,11 @@ class Prices:
             cache_write_tokens=used.cache_write_tokens,
             cache_write_1h_tokens=cached_1h or None,
         )
-        if self._provider is None:
-            return None
         try:
             return float(loaded("genai_prices:calc_price")(usage, model, provider_id=self._provider).total_price)
         except (LookupError, ValueError):
             return None
 
-
-def _by_own(price: PriceSettings, used: ModelUsage) -> float:
-    read = price.input if price.cache_read is None else price.cache_read
-    write = price.input if price.cache_write is None else price.cache_write
-    plain = max(0, used.input_tokens - used.cache_read_tokens - used.cache_write_tokens)
-    cached = used.cache_read_tokens * read + used.cache_write_tokens * write
-    return (plain * price.input + cached + used.output_tokens * price.output) / MILLION
+    def most_usd(self, model: str, *, prompt: int, reply: int, cached_1h: bool) -> float | None:
+        most = ModelUsage(input_tokens=prompt, output_tokens=reply, cache_write_tokens=prompt)
+        return self.cost_usd(model, most, prompt if cached_1h else 0)

@@ -9,16 +9,15 @@ import logging
 import re
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
-from typing import Annotated, Any
+from typing import Any
 
 import httpx2
 import openai
-from pydantic import BaseModel, Field
 
 from agent_service.core.events import ModelUsage
 from agent_service.core.phases import ModelRefusal
 from agent_service.core.state import RunState
-from agent_service.models.call import LanguageModel, Prices, Reply, Request
+from agent_service.models.call import LanguageModel, Prices, Reply, Request, count
 from agent_service.models.prompts.prompt import Prompt
 from agent_service.models.settings import CONNECT_WITHIN_S, ModelSettings
 from agent_service.models.transport import check_transport, connection, events
@@ -34,29 +33,6 @@ MOST_BYTES_PER_TOKEN = 8
 _VERSION = re.compile(r"gpt-(\d+)(?:\.(\d+))?")
 
 log = logging.getLogger(__name__)
-
-Count = Annotated[int, Field(ge=0)]
-
-
-def is_openai(url: httpx2.URL) -> bool:
-    return url.host == OPENAI_HOST or url.host.endswith(f".{OPENAI_HOST}")
-
-
-class _OpenAIUsage(BaseModel):
-    """`prompt_tokens` includes cached ones."""
-
-    prompt_tokens: Count
-    completion_tokens: Count
-    prompt_tokens_details: dict[str, Any] | None = None
-
-    def usage(self) -> ModelUsage:
-        details = self.prompt_tokens_details or {}
-        return ModelUsage(
-            input_tokens=self.prompt_tokens,
-            output_tokens=self.completion_tokens,
-            cache_read_tokens=details.get("cached_tokens") or 0,
-            cache_write_tokens=details.get("cache_write_tokens") or 0,
-        )
 
 
 class OpenAIApi:
@@ -101,7 +77,10 @@ class OpenAIApi:
 
     def error_details(self, error: openai.APIStatusError) -> tuple[str | None, str]:
         text = error.body.get("message") if isinstance(error.body, dict) else error.body
-        return _code(error), text if isinstance(text, str) and text else error.message
+        named = error.code and not error.code.isdigit()
+        code = error.code if named and error.type != "insufficient_quota" else error.type
+        code = code if isinstance(code, str) else None  # servers send any type
+        return code, text if isinstance(text, str) and text else error.message
 
     def _body(self, request: Request) -> dict[str, Any]:
         prompt, phase = request.prompt, self._settings.of(request.question.phase)
@@ -114,18 +93,23 @@ class OpenAIApi:
             body["response_format"] = {"type": "json_schema", "json_schema": form}
         if phase.effort:
             body["reasoning_effort"] = phase.effort
+        marked = False
         if self._at_openai:
             body["store"] = False
-        if self._at_openai and self._settings.cache != "off":
-            return body | _cached(prompt, str(phase.model), request.question.state.run_id)
-        return body | _plain(prompt)
+            if self._settings.cache != "off":
+                body["prompt_cache_key"] = request.question.state.run_id  # the same key leads to the same cache
+                marked = _is_marked(str(phase.model))
+        if marked:  # else the end of the tail is cached too: paid in every call, and never hit
+            body["prompt_cache_options"] = {"mode": "explicit"}
+        return body | {"messages": _messages(prompt, marked=marked)}
 
 
 @asynccontextmanager
 async def opened(settings: ModelSettings) -> AsyncIterator[LanguageModel]:
     async with _client(settings) as client:
         check_transport(settings, str(client.base_url))
-        own = is_openai(client.base_url)
+        host = client.base_url.host
+        own = host == OPENAI_HOST or host.endswith(f".{OPENAI_HOST}")
         prices = Prices("openai" if own else None, settings.price)
         yield LanguageModel(OpenAIApi(client, settings, at_openai=own), settings, prices)
 
@@ -167,30 +151,19 @@ def _look_for_a_cut_prompt(reply: Reply, request: Request) -> None:
         log.warning(why, extra=read)
 
 
-def _code(error: openai.APIStatusError) -> str | None:
-    named = error.code and not error.code.isdigit()
-    code = error.code if named and error.type != "insufficient_quota" else error.type
-    return code if isinstance(code, str) else None  # servers send any type
-
-
-def _plain(prompt: Prompt) -> dict[str, Any]:
-    """Messages for any server, one text each: Ollama would turn every part into a message."""
-    return _messages("\n\n".join(prompt.system), "\n\n".join(prompt.message))
-
-
-def _cached(prompt: Prompt, model: str, key: str) -> dict[str, Any]:
-    """Messages for OpenAI. Calls with the same `key` (at most 64 characters) are routed to the same cache."""
+def _is_marked(model: str) -> bool:
     version = _VERSION.match(model)
-    if not version or (int(version[1]), int(version[2] or 0)) < FIRST_MARKED:
-        return {"prompt_cache_key": key, **_plain(prompt)}
-    # Else the end of the tail is cached too: paid in every call, and never hit.
-    return {"prompt_cache_key": key, "prompt_cache_options": {"mode": "explicit"}, **_marked(prompt)}
+    return version is not None and (int(version[1]), int(version[2] or 0)) >= FIRST_MARKED
 
 
-def _marked(prompt: Prompt) -> dict[str, Any]:
-    """At most four marks: rules, case, and the two newest notes; the call before has written the older one's."""
+def _messages(prompt: Prompt, *, marked: bool) -> list[dict[str, Any]]:
+    """One text for each role, because Ollama would turn every part into a message; or parts with at most four marks:
+    rules, case, and the two newest notes, of which the call before has written the older one.
+    """
     newest = len(prompt.message) - 2
-    return _messages(_parts(prompt.system, {len(prompt.system) - 1}), _parts(prompt.message, {0, newest - 1, newest}))
+    system: Any = _parts(prompt.system, {len(prompt.system) - 1}) if marked else "\n\n".join(prompt.system)
+    user: Any = _parts(prompt.message, {0, newest - 1, newest}) if marked else "\n\n".join(prompt.message)
+    return [{"role": "system", "content": system}, {"role": "user", "content": user}]
 
 
 def _parts(blocks: tuple[str, ...], marked: Collection[int]) -> list[dict[str, Any]]:
@@ -200,14 +173,10 @@ def _parts(blocks: tuple[str, ...], marked: Collection[int]) -> list[dict[str, A
     ]
 
 
-def _messages(system: Any, user: Any) -> dict[str, Any]:
-    return {"messages": [{"role": "system", "content": system}, {"role": "user", "content": user}]}
-
-
 def _take(event: dict[str, Any], reply: Reply) -> None:
     reply.id, reply.model = event.get("id") or reply.id, event.get("model") or reply.model
     if event.get("usage"):
-        reply.usage = _OpenAIUsage.model_validate(event["usage"]).usage()
+        reply.usage = _usage(event["usage"])
     match event.get("choices"):
         case [{"delta": {**delta}, **choice}, *_]:
             for name, text in delta.items():
@@ -221,3 +190,14 @@ def _take(event: dict[str, Any], reply: Reply) -> None:
                 reply.refusal = ModelRefusal(category="refusal", explanation=f"{before}{text}")
     if reply.stop_reason == "content_filter":
         reply.refusal = reply.refusal or ModelRefusal(category="content_filter")
+
+
+def _usage(told: dict[str, Any]) -> ModelUsage:
+    """`prompt_tokens` includes cached ones. Raises ValueError."""
+    cached = told.get("prompt_tokens_details") or {}
+    return ModelUsage(
+        input_tokens=count(told, "prompt_tokens"),
+        output_tokens=count(told, "completion_tokens"),
+        cache_read_tokens=count(cached, "cached_tokens", 0),
+        cache_write_tokens=count(cached, "cache_write_tokens", 0),
+    )

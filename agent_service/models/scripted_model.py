@@ -95,9 +95,6 @@ class Fault(_Strict):
     message: str
     retry_after_s: float | None = None
 
-    def error(self) -> ModelError:
-        return ModelError(self.remedy, self.error_class, self.message, self.retry_after_s)
-
 
 ANSWERS = ("frame", "reflect", "verify", *NEXT, "digest", "unusable", "fault")
 
@@ -210,8 +207,8 @@ class ScriptedModel:
         raise ModelError("fail", "script_ends", f"{message}: add one")
 
     def _answer(self, rule: Rule, question: ModelQuestion, names: dict[str, str]) -> ModelAnswer:
-        if rule.fault:
-            raise rule.fault.error()
+        if fault := rule.fault:
+            raise ModelError(fault.remedy, fault.error_class, fault.message, fault.retry_after_s)
         first, *beside = rule.given
         answer = getattr(rule, first)
         if first == "unusable":

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field
@@ -100,12 +100,17 @@ class ModelSettings(Section):
 async def open_model(settings: ModelSettings) -> AsyncIterator["ModelOfRuns"]:
     """Opens the model of the settings; its connections are closed on exit. Raises Misconfigured."""
     _check(settings)
-    async with _adapter(settings)(settings) as model:
+    try:
+        opened = loaded(f"agent_service.models.{settings.provider}_model:opened")
+    except ImportError as error:
+        needed = f"pip install 'agentic-loop-nats[{settings.provider}]'"
+        raise Misconfigured(f"agent.model.provider {settings.provider} needs a package: {needed}") from error
+    async with opened(settings) as model:
         yield model
 
 
 def _check(settings: ModelSettings) -> None:
-    """Refuses a key or address that no request can carry: every call would fail, and its error would quote it."""
+    """Refuses what is missing, and a key or address that no request can carry: each error would quote it."""
     if settings.api_key is not None:
         key = settings.api_key.get_secret_value()
         if fault := secret_fault(key):
@@ -120,18 +125,8 @@ def _check(settings: ModelSettings) -> None:
         if url.scheme not in ("http", "https") or not url.hostname:
             shown = without_login(settings.base_url)
             raise Misconfigured(f"agent.model.base_url {shown!r} is not an address: it begins with https://")
-
-
-def _adapter(settings: ModelSettings) -> Any:
-    if settings.provider in ("anthropic", "scripted"):
-        return loaded(f"agent_service.models.{settings.provider}_model:opened")
-    if settings.model is None:
+    if settings.provider == "openai" and settings.model is None:
         raise Misconfigured("provider openai has no default model: set agent.model.model, or agent.llm_model")
-    if settings.api_key is None and settings.base_url is None:
+    if settings.provider == "openai" and settings.api_key is None and settings.base_url is None:
         wanted = "set OPENAI_API_KEY or agent.model.api_key_file; for a server of your own set agent.model.base_url"
         raise Misconfigured(f"there is no key for OpenAI: {wanted}")
-    try:
-        return loaded("agent_service.models.openai_model:opened")
-    except ImportError as error:
-        needed = "pip install 'agentic-loop-nats[openai]'"
-        raise Misconfigured(f"agent.model.provider openai needs a package: {needed}") from error

@@ -3,7 +3,6 @@
 import hashlib
 import json
 from collections.abc import Iterator
-from datetime import datetime
 from functools import cache
 from importlib import resources
 from itertools import zip_longest
@@ -13,7 +12,7 @@ import jinja2
 
 from agent_service.core import notes as core
 from agent_service.core.notes import MAX_ARGUMENTS, MAX_THOUGHT, shorten_reflection
-from agent_service.core.phases import Proof, Reflection
+from agent_service.core.phases import Reflection
 from agent_service.core.state import ChecklistItem, Excerpt, RunState, StepRecord
 from schemas.clipping import clipped, with_cut_marker
 
@@ -32,10 +31,6 @@ def harmless(text: str) -> str:
     for sign in _LESS_THAN:
         text = text.replace(sign, "&lt;")
     return text
-
-
-def in_one_line(text: str) -> str:
-    return " ".join(text.split())
 
 
 def line(text: str, length: int = MAX_THOUGHT) -> str:
@@ -60,12 +55,6 @@ def thought(reflection: Reflection, told_as: str) -> str:
     return clipped(harmless(rendered("reflection", said=reflection, told_as=told_as)), MAX_REFLECTION)
 
 
-def shown_by(proof: Proof | None) -> str:
-    if proof is None:
-        return ""
-    return f" [{proof.kind} of {proof.tool}]" if proof.tool else f" [{proof.kind}]"
-
-
 SHOWN_OF_ARGUMENTS = 600
 """Characters of a write's arguments that a verifier sees."""
 
@@ -79,10 +68,6 @@ def shown_for(item: ChecklistItem, run: RunState) -> Iterator[tuple[str, str]]:
 
 def _sent(record: StepRecord) -> str:
     return f" with {clipped(canonical(record.sent), SHOWN_OF_ARGUMENTS)}" if record.sent else ""
-
-
-def minute(now: datetime) -> str:
-    return f"{now:%Y-%m-%d %H:%M} UTC"
 
 
 def rendered(name: str, **values: Any) -> str:
@@ -118,15 +103,12 @@ def _environment() -> jinja2.Environment:
     filters = (
         harmless,
         clipped,
-        in_one_line,
-        shown_by,
         shown_for,
         line,
         bounded,
         arguments,
         thought,
         shorten_reflection,
-        minute,
     )
     environment.filters.update({one.__name__: one for one in filters}, canonical=canonical)
     environment.globals.update({name: value for name, value in vars(core).items() if name.isupper()})

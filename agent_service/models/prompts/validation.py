@@ -4,7 +4,7 @@ Parts that the question does not ask for are ignored, as are texts beside the pa
 framing nor the reflection beside it. Unproven claims are refused later, without a repair.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from operator import methodcaller
 from typing import Any
@@ -149,12 +149,15 @@ def _shaped(
     try:
         decided = decision(shape.validate_python(raw))
     except ValidationError as error:
-        found = error.errors(include_url=False, include_input=False, include_context=False)[:MOST_OF_A_PART]
-        return _flawed(*(_told(flaw, place) for flaw in found))
+        return _flawed(*(_told(flaw, place) for flaw in _errors(error)[:MOST_OF_A_PART]))
     except _Flawed as error:
         return _flawed(*error.flaws)
     flaws = tuple(map(str, flaws_in(decided)))
     return (None, flaws) if flaws else (decided, ())
+
+
+def _errors(error: ValidationError) -> Sequence[Mapping[str, Any]]:
+    return error.errors(include_url=False, include_input=False, include_context=False)
 
 
 def _told(flaw: Mapping[str, Any], place: str) -> str:
@@ -210,8 +213,10 @@ class _Parts:
             try:
                 actions[-1] = Action(tool=tool, command=command, arguments=_arguments(one))
                 wrong = flaws_of_arguments(self._state.brief, actions[-1])
+            except ValidationError as error:
+                wrong = (str(_errors(error)[0]["msg"]),)
             except (ValueError, RecursionError) as error:
-                wrong = (_why(error),)
+                wrong = (flaw_of(error),)
             flaws += [f"plan.actions.{number}.arguments_json: {flaw}" for flaw in wrong]
         plan = said.planned(tuple(actions))
         core = [f"plan.actions: {flaw}" for flaw in planning.plan_flaws(self._state, plan)]
@@ -223,16 +228,12 @@ class _Parts:
 def _wait(said: WaitReply) -> Wait:
     """Raises _Flawed."""
     try:
-        at = _instant(said.until) if said.until else None
+        at = datetime.fromisoformat(said.until.strip().removesuffix(" UTC")) if said.until else None
+        at = at and (at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC))
     except (ValueError, OverflowError):
         flaw = f"wait.until: {str(said.until)[:64]!r} is no instant such as 2026-11-21T12:00:00Z"
         raise _Flawed(flaw) from None
     return Wait(why=said.why, seconds=said.seconds, until=at)
-
-
-def _instant(text: str) -> datetime:
-    at = datetime.fromisoformat(text.strip().removesuffix(" UTC"))
-    return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
 
 
 def _arguments(said: ActionReply) -> dict[str, JsonValue]:
@@ -251,12 +252,6 @@ def _arguments(said: ActionReply) -> dict[str, JsonValue]:
     if arguments.get(long_text.argument):
         raise ValueError(f"{long_text.argument[:64]!r} is in long_text, too: leave it out here")
     return _ARGUMENTS.validate_python({**arguments, long_text.argument: long_text.text})
-
-
-def _why(error: ValueError | RecursionError) -> str:
-    if isinstance(error, ValidationError):
-        return str(error.errors(include_url=False, include_input=False, include_context=False)[0]["msg"])
-    return flaw_of(error)
 
 
 def _deeper(value: JsonValue, levels: int) -> bool:

@@ -140,7 +140,7 @@ class Turns:
 
     async def _commit(self, run: Run, transition: Transition) -> Transition:
         decided = transition
-        if self.store.calls_model_at_once and CallAsked in transition.kinds:
+        if self.dispatching.performs_here and CallAsked in transition.kinds:
             transition = self.model_caller.reserve(decided)
         commit = journal.commit_of(run, transition)
         try:

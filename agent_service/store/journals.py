@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import field
 
 from agent_service.core.events import ModelReplied, ModelUnavailable
-from agent_service.core.facts import CallReserved
 from agent_service.core.waiting import FINAL
 from agent_service.errors import Tampered
 from agent_service.run.inbound import CURRENT_MESSAGE, turn_id
@@ -67,9 +66,9 @@ class Journal:
         self.version, self.head, self.position, self.row, self.digest = entry.seq, entry.hash, position, row, row.digest
         self.expected = max(self.expected, self.version)
         self.by[entry.seq], self.positions[entry.seq] = message.by, position
-        if entry.kind == CallReserved.__name__:
-            self._reserved.append((entry.seq, json.loads(entry.event)["call"], message.by))
-        elif entry.kind in ANSWERS:
+        if row.reserves:
+            self._reserved.append((entry.seq, row.reserves, message.by))
+        if entry.kind in ANSWERS:
             self._answered = entry.seq
         self._state, self._brief, self._run = message.state, message.brief or self._brief, None
         for growth in message.grown:
@@ -84,8 +83,9 @@ class Journal:
         return self._run
 
     def under_way(self, call: int) -> str | None:
-        """The message that reserved funds for a model call without an outcome yet."""
-        return next(reversed(self.reserved(call, self._answered)), None)
+        """The message that reserved funds for a model call without an outcome yet. The entry of an answer may reserve
+        the next call."""
+        return next(reversed(self.reserved(call, self._answered - 1)), None)
 
     def reserved(self, call: int, since: int) -> list[str]:
         """Messages that reserved funds for a model call after entry `since`."""

@@ -170,7 +170,7 @@ class RunRow(StoredHeader):
     """Index row of a run after an entry, and the entry's effect on limits.
 
     `bytes`: of all its messages. `whole_at`: position of its newest snapshot; 0: the first message. `told`: entries up
-    to it are dispatched.
+    to it are dispatched. `reserves`: model call for which the entry reserves funds.
     """
 
     wake_id: str
@@ -194,6 +194,7 @@ class RunRow(StoredHeader):
     paid_usd: float = 0.0
     size: NonNegative = 0
     call: CallCharge | None = None
+    reserves: NonNegative = 0
 
     @classmethod
     def of(
@@ -201,6 +202,7 @@ class RunRow(StoredHeader):
     ) -> Self:
         entry, state = commit.entry, commit.state
         at, (day, _, usd, wake_bytes) = microseconds(entry.at), spending_of(commit)
+        reserved = commit.reserved
         paid = before.paid if before else None
         if usd or wake_bytes:
             known = paid if paid and paid.day == day else Paid(day=day)
@@ -227,7 +229,8 @@ class RunRow(StoredHeader):
             opened=commit.opened,
             paid_usd=usd,
             size=wake_bytes,
-            call=call_charge(commit.event),
+            call=call_charge(commit.event) or (call_charge(reserved) if reserved else None),
+            reserves=reserved.call if reserved else 0,
         )
 
 

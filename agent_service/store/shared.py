@@ -55,8 +55,6 @@ class SharedStore(RunStore):
     processes.
     """
 
-    calls_model_at_once = False
-
     def __init__(self, database: SqliteFile, log: SharedLog, index: Replica, *, held: LeaseCheck) -> None:
         super().__init__(database, held)
         self._log, self._index, self.me = log, index, token_hex(8)

@@ -57,8 +57,6 @@ class RunStore(RunIndex):
     nothing of them leaves before the lease is held again. Nothing is stored once another agent has the bus.
     """
 
-    calls_model_at_once = True
-    """True if the process that commits an entry makes the model call that it asks for."""
     me = ""
 
     def __init__(self, database: SqliteFile, held: LeaseCheck = no_lease) -> None:

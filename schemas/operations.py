@@ -6,6 +6,8 @@ in a class that `serving.py` registers.
 """
 
 from collections.abc import Iterable
+from dataclasses import KW_ONLY
+from functools import partial
 from typing import Literal
 
 from schemas import subjects
@@ -22,7 +24,7 @@ LETTER = "/v1/dead-letters/{seq}"
 SHOWS_RUNS = ("/v1/runs", "/v1/counts", "/v1/usage", "/v1/inbox", "/v1/events")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Operation:
     """`does` describes it in a few words. Without `path` it is on the bus only, without `endpoint` over HTTP only.
 
@@ -31,11 +33,12 @@ class Operation:
     """
 
     name: str
+    path: str
     does: str
     tag: Tag = "service"
+    _: KW_ONLY
     scope: Scope | None = "read"
     method: Literal["GET", "POST"] = "GET"
-    path: str = ""
     endpoint: str = ""
     roles: tuple[Asker, ...] = ()
     status: int = 200
@@ -52,101 +55,74 @@ class Operation:
         return (self.method == "GET" and self.path.startswith(SHOWS_RUNS)) or self.subject == subjects.RUN_STANDING
 
 
-def _look(name: str, path: str, does: str, tag: Tag = "runs", *, errors: tuple[int, ...] = ()) -> Operation:
-    return Operation(name=name, path=path, does=does, tag=tag, errors=errors)
-
-
-def _say(name: str, part: str, does: str, endpoint: str = "", roles: tuple[Asker, ...] = ()) -> Operation:
-    return Operation(
-        name=name,
-        method="POST",
-        path=f"{RUN}/{part}",
-        does=does,
-        tag="people",
-        scope="control",
-        endpoint=endpoint,
-        roles=roles,
-        status=202,
-    )
-
-
-def _operate(
-    name: str, path: str, does: str, endpoint: str = "", *, tag: Tag = "operation", status: int = 202
-) -> Operation:
-    return Operation(
-        name=name, method="POST", path=path, does=does, tag=tag, scope="operate", endpoint=endpoint, status=status
-    )
-
+_post = partial(Operation, method="POST", status=202)
+_say = partial(_post, tag="people", scope="control")
+_operate = partial(_post, scope="operate")
 
 OPERATIONS = (
-    Operation(
-        name="wake",
-        method="POST",
-        path="/v1/wake",
-        does="asks for a run",
-        tag="runs",
-        scope="wake",
-        endpoint="wake",
-        roles=("publisher",),
-        status=202,
-        errors=(409,),
+    _post(
+        "wake", "/v1/wake", "asks for a run", "runs", scope="wake", endpoint="wake", roles=("publisher",), errors=(409,)
     ),
-    _look("list_runs", "/v1/runs", "lists runs, newest first"),
-    _look("count_runs", "/v1/counts", "how many there are of each status"),
-    _look("show_usage", "/v1/usage", "runs, failures, tools, models and cost by day"),
+    Operation("list_runs", "/v1/runs", "lists runs, newest first", "runs"),
+    Operation("count_runs", "/v1/counts", "how many there are of each status", "runs"),
+    Operation("show_usage", "/v1/usage", "runs, failures, tools, models and cost by day", "runs"),
     Operation(
-        name="show_run",
-        path=RUN,
-        does="where a run stands",
-        tag="runs",
-        endpoint="status",
-        roles=("publisher", "approver", "observer"),
+        "show_run", RUN, "where a run stands", "runs", endpoint="status", roles=("publisher", "approver", "observer")
     ),
-    _look("follow_run", f"{RUN}/events", "its entries as they come"),
-    _look("list_entries", f"{RUN}/entries", "its journal, in pages: `after`, `limit`"),
-    _look("list_files", f"{RUN}/workspace", "its files, with sizes and hashes"),
-    _look(
+    Operation("follow_run", f"{RUN}/events", "its entries as they come", "runs"),
+    Operation("list_entries", f"{RUN}/entries", "its journal, in pages: `after`, `limit`", "runs"),
+    Operation("list_files", f"{RUN}/workspace", "its files, with sizes and hashes", "runs"),
+    Operation(
         "download_file",
         f"{RUN}/workspace/{{path}}",
         "one of them; an artifact as soon as the journal names it",
+        "runs",
         errors=(409,),
     ),
-    _look("follow_all", "/v1/events", "the entries of all runs as they come"),
-    _say("cancel_run", "cancel", "ends it now", "cancel"),
-    _say("rule_on_run", "approvals", "approves or rejects what it asks for", "approve", ("approver",)),
-    _say("answer_run", "answers", "answers its question or its escalation", "answer", ("approver",)),
+    Operation("follow_all", "/v1/events", "the entries of all runs as they come", "runs"),
+    _say("cancel_run", f"{RUN}/cancel", "ends it now", endpoint="cancel"),
+    _say(
+        "rule_on_run",
+        f"{RUN}/approvals",
+        "approves or rejects what it asks for",
+        endpoint="approve",
+        roles=("approver",),
+    ),
+    _say(
+        "answer_run", f"{RUN}/answers", "answers its question or its escalation", endpoint="answer", roles=("approver",)
+    ),
     _say(
         "signal_run",
-        "signals",
+        f"{RUN}/signals",
         "says anything to it: `message`, `answer`, `approve`, `reject`, `resume`, `raise_budget`",
-        "signal",
+        endpoint="signal",
     ),
-    _say("dismiss_run", "dismiss", "takes an escalated run out of the inbox"),
-    _look("show_inbox", "/v1/inbox", "what waits for a person", "people"),
-    _look("show_timeline", f"{RUN}/timeline", "what it did, from when until when", "insight"),
-    _look("show_step", f"{RUN}/steps/{{step}}", "one step in full", "insight"),
-    _look("show_call", f"{RUN}/calls/{{call}}", "what the model was told, and said", "insight"),
-    _look("show_why", f"{RUN}/why", "why it stands where it stands, and what to do", "insight"),
-    _look("list_letters", "/v1/dead-letters", "messages that could not be handled", "dead letters", errors=(503,)),
-    _operate("retry_letter", f"{LETTER}/retry", "sends one again", tag="dead letters"),
-    _operate("discard_letter", f"{LETTER}/discard", "takes one away", tag="dead letters"),
-    _look("list_tools", "/v1/tools", "what runs may use now, with the schema of each command", "operation"),
-    _look("show_health", "/v1/health", "how the agent and all that it needs are", "operation"),
-    _operate("stop_all", "/v1/stop-all", "stops everything", "stop-all"),
-    _operate("go_on", "/v1/go-on", "lets it go on", "go-on"),
-    _look("show_drain", "/v1/drain", "what a process that ends still has in hand", "operation"),
-    _operate("drain", "/v1/drain", "ends this agent gracefully"),
-    _operate("prune", "/v1/prune", "deletes expired runs; `dry_run` only says which", status=200),
-    _look("whoami", "/v1/whoami", "who you are to this agent, and which it is", "service"),
-    Operation(name="healthz", path="/healthz", does="it lives", scope=None),
-    Operation(name="readyz", path="/readyz", does="it can work (200), or what is wrong (503)", scope=None),
-    _look("metrics", "/metrics", "what is counted, for Prometheus", "service"),
-    Operation(name="openapi", path="/openapi.json", does="this document", listed=False),
-    Operation(name="docs", path="/docs", does="the same for people", listed=False),
-    Operation(name="llms", path="/llms.txt", does="how agents operate it", listed=False),
-    Operation(name="standing", endpoint="standing", does="the run's status alone", roles=("gateway",)),
-    Operation(name="callback", endpoint="callback", does="where its ending is to be sent", roles=("gateway",)),
-    Operation(name="keys", endpoint="keys", does="the public keys of the agent's events", roles=("gateway",)),
+    _say("dismiss_run", f"{RUN}/dismiss", "takes an escalated run out of the inbox"),
+    Operation("show_inbox", "/v1/inbox", "what waits for a person", "people"),
+    Operation("show_timeline", f"{RUN}/timeline", "what it did, from when until when", "insight"),
+    Operation("show_step", f"{RUN}/steps/{{step}}", "one step in full", "insight"),
+    Operation("show_call", f"{RUN}/calls/{{call}}", "what the model was told, and said", "insight"),
+    Operation("show_why", f"{RUN}/why", "why it stands where it stands, and what to do", "insight"),
+    Operation("list_letters", "/v1/dead-letters", "messages that could not be handled", "dead letters", errors=(503,)),
+    _operate("retry_letter", f"{LETTER}/retry", "sends one again", "dead letters"),
+    _operate("discard_letter", f"{LETTER}/discard", "takes one away", "dead letters"),
+    Operation("list_tools", "/v1/tools", "what runs may use now, with the schema of each command", "operation"),
+    Operation("show_health", "/v1/health", "how the agent and all that it needs are", "operation"),
+    _operate("stop_all", "/v1/stop-all", "stops everything", "operation", endpoint="stop-all"),
+    _operate("go_on", "/v1/go-on", "lets it go on", "operation", endpoint="go-on"),
+    Operation("show_drain", "/v1/drain", "what a process that ends still has in hand", "operation"),
+    _operate("drain", "/v1/drain", "ends this agent gracefully", "operation"),
+    _operate("prune", "/v1/prune", "deletes expired runs; `dry_run` only says which", "operation", status=200),
+    Operation("whoami", "/v1/whoami", "who you are to this agent, and which it is"),
+    Operation("healthz", "/healthz", "it lives", scope=None),
+    Operation("readyz", "/readyz", "it can work (200), or what is wrong (503)", scope=None),
+    Operation("metrics", "/metrics", "what is counted, for Prometheus"),
+    Operation("openapi", "/openapi.json", "this document", listed=False),
+    Operation("docs", "/docs", "the same for people", listed=False),
+    Operation("llms", "/llms.txt", "how agents operate it", listed=False),
+    Operation("standing", "", "the run's status alone", endpoint="standing", roles=("gateway",)),
+    Operation("callback", "", "where its ending is to be sent", endpoint="callback", roles=("gateway",)),
+    Operation("keys", "", "the public keys of the agent's events", endpoint="keys", roles=("gateway",)),
 )
 BY_NAME = {operation.name: operation for operation in OPERATIONS}
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from graphlib import CycleError, TopologicalSorter
 from itertools import islice
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -249,25 +249,20 @@ def _without_tags(place: tuple[int | str, ...]) -> tuple[int | str, ...]:
     return (*place[:2], *place[3:]) if place[2:3] in (("retrieve",), ("plugin",)) else place
 
 
-Status = Literal["success", "error", "continuation"]
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PluginResult:
     """`plugin`: its own name for itself. `text`: the answer of a success, or the reason of an error."""
 
-    status: Status
+    status: str
     plugin: str
-    confidence: str | None
+    confidence: str | None = None
     continuation: Continuation | None
     text: str
 
 
 def read_plugin_result(text: str) -> PluginResult:
     """Parses a text that `is_form`. Raises ValueError with the line, or as `parse_continuation` does."""
-    form = read_form(text)
-    status, continuation = cast("Status", form.status), None  # read_form takes no other
-    if form.request is not None:
-        confidence = {} if form.confidence is None else {"confidence": form.confidence}
-        continuation = parse_continuation({**form.request, **confidence})
-    return PluginResult(status, form.plugin, form.confidence, continuation, form.text)
+    head, answer, request = read_form(text)
+    said = {name: head[name] for name in ("confidence",) if name in head}
+    continuation = None if request is None else parse_continuation(request | said)
+    return PluginResult(**head, text=answer, continuation=continuation)

@@ -23,8 +23,6 @@ import re
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from schemas.values import dataclass
-
 RESULT, REQUEST = "## Plugin Result", "## Continuation Request"
 STATUSES = ("success", "error", "continuation")
 HEAD_FIELDS = {"Status": "status", "Plugin": "plugin", "Confidence": "confidence"}
@@ -38,37 +36,26 @@ _FIELD = re.compile(r"([A-Za-z][A-Za-z_-]{0,31}):(?:\s+(.*))?")
 _FENCE = re.compile(r"(`{3,})[^`]*")
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
-    """`text`: the answer of a success or an error. `request`: the continuation in its JSON form, unchecked."""
-
-    status: str
-    plugin: str
-    confidence: str | None
-    text: str = ""
-    request: Mapping[str, Any] | None = None
-
-
 def is_form(text: str) -> bool:
     return _BEGINS.match(text) is not None
 
 
-def read_form(text: str) -> Form:
-    """Raises ValueError for the first invalid line: `line 7: …`."""
+def read_form(text: str) -> tuple[dict[str, str], str, dict[str, Any] | None]:
+    """Fields of the head by their names in JSON; the answer of a success or an error; and the continuation in its JSON
+    form, unchecked. Raises ValueError for the first invalid line: `line 7: …`."""
     lines = _LineReader(text)
     lines.heading(RESULT)
     head = lines.fields(HEAD_FIELDS, ends_at_blank=True)
     for name in ("Status", "Plugin"):
         if HEAD_FIELDS[name] not in head:
             lines.refuse(f"{name} is missing below '{RESULT}'")
-    status, form = head["status"], (head["status"], head["plugin"], head.get("confidence"))
-    if status not in STATUSES:
+    if head["status"] not in STATUSES:
         lines.refuse(f"Status must be one of {', '.join(STATUSES)}")
     lines.skip_blank()
-    if status != "continuation":
+    if head["status"] != "continuation":
         if lines.line == REQUEST:
-            lines.refuse(f"a continuation request does not go with Status: {status}")
-        return Form(*form, text=lines.rest())
+            lines.refuse(f"a continuation request does not go with Status: {head['status']}")
+        return head, lines.rest(), None
     lines.heading(REQUEST)
     request, tasks = lines.request(REQUEST_FIELDS), list[dict[str, Any]]()
     while lines.line is not None:
@@ -76,7 +63,7 @@ def read_form(text: str) -> Form:
             lines.refuse("the heading must be '### Task 1', '### Task 2' and so on")
         lines.at += 1
         tasks.append({"id": f"task-{task[1]}"} | lines.request(TASK_FIELDS))
-    return Form(*form, request=request | ({"tasks": tasks} if tasks else {}))
+    return head, "", request | ({"tasks": tasks} if tasks else {})
 
 
 class _LineReader:

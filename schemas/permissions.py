@@ -12,7 +12,7 @@ from itertools import product
 from typing import Literal
 
 from schemas import subjects
-from schemas.operations import Asker, endpoint_subjects
+from schemas.operations import endpoint_subjects
 from schemas.values import dataclass
 
 RoleName = Literal["setup", "agent", "gateway", "executor", "publisher", "approver", "operator", "observer"]
@@ -22,6 +22,7 @@ ANSWERS = (f"{INBOX}.>", "_R_.>")
 STREAMS = tuple(subjects.STREAMS)
 SHARED_STREAMS = (subjects.STREAM_RUNS, subjects.STREAM_LEDGER, subjects.STREAM_TURNS)
 BUCKETS = (f"OBJ_{subjects.ARTIFACT_BUCKET}", f"KV_{subjects.LEASE_BUCKET}")
+ALL_STREAMS = (*STREAMS, *SHARED_STREAMS, *BUCKETS)
 AGENTS = subjects.lease_key(subjects.LEASE_AGENT, "*")
 GATEWAYS = subjects.lease_key(subjects.LEASE_GATEWAY, "*")
 IN_FLIGHT = f"{subjects.IN_FLIGHT}.*"
@@ -37,150 +38,11 @@ ADVISED_ON = ("$JS.API.INFO", "$JS.API.STREAM.NAMES", "$SYS.REQ.USER.INFO")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Permissions:
-    """Subjects and patterns. `answers`: the login may answer each request once."""
+    """Subjects and patterns, besides the login's own inbox. `answers`: the login may answer each request once."""
 
     publish: tuple[str, ...]
-    subscribe: tuple[str, ...]
+    subscribe: tuple[str, ...] = ()
     answers: bool = False
-
-
-def inbox_of(login: str) -> str:
-    return f"{INBOX}.{login}"
-
-
-def permissions_of(role: RoleName, login: str) -> Permissions:
-    return _ROLES[role](login)
-
-
-def _setup(login: str) -> Permissions:
-    streams, consumed = (*STREAMS, *SHARED_STREAMS, *BUCKETS), (*STREAMS, subjects.STREAM_TURNS)
-    return Permissions(
-        publish=(
-            *ADVISED_ON,
-            *_api(("STREAM.CREATE", "STREAM.UPDATE", "STREAM.INFO", "STREAM.RESTORE"), streams),
-            *(f"$JS.SNAPSHOT.RESTORE.{stream}.>" for stream in streams),
-            *_api(("CONSUMER.CREATE", "CONSUMER.INFO", "CONSUMER.DELETE"), [f"{one}.>" for one in consumed]),
-            *_api(("STREAM.DELETE", "CONSUMER.LIST"), (subjects.STREAM_REQUESTS, subjects.STREAM_PROGRESS)),
-        ),
-        subscribe=(_inbox(login),),
-    )
-
-
-def _agent(login: str) -> Permissions:
-    reads = (subjects.STREAM, subjects.STREAM_RESULTS, subjects.STREAM_REQUESTS, subjects.STREAM_DEAD_LETTERS)
-    consumers = (*AGENT_CONSUMERS, *GATEWAY_CONSUMERS)
-    return Permissions(
-        publish=(
-            *ORDERS,
-            subjects.ALL_TOOL_REQUESTS,
-            *subjects.RUN_EVENTS,
-            subjects.REJECTED,
-            subjects.TURN,
-            subjects.DEAD_LETTERS_LOOP,
-            subjects.DEAD_LETTERS_CONTROL,
-            f"{subjects.SETTLED}.*",
-            subjects.CATALOG,
-            subjects.STATUS,
-            subjects.CALLBACK,
-            subjects.PRUNE,
-            *ANSWERS,
-            *_leases(subjects.LEASE_AGENT, subjects.HALT_KEY, AGENTS, subjects.lease_key(subjects.LIMIT, "*")),
-            *_storing(subjects.STORE, subjects.STREAM_RUNS),
-            f"$JS.API.DIRECT.GET.{subjects.STREAM_RUNS}",
-            *_artifacts(),
-            *ADVISED_ON,
-            *_api(("STREAM.INFO", "STREAM.MSG.GET"), (*STREAMS, *BUCKETS)),
-            *_api(
-                ("STREAM.INFO",), (subjects.STREAM_LEDGER, subjects.STREAM_TURNS)
-            ),  # to see that it exists and has room
-            *_api(("CONSUMER.INFO",), _pairs(consumers)),
-            *_reading(reads),
-            *_consuming(AGENT_CONSUMERS),
-            f"$JS.API.STREAM.MSG.DELETE.{subjects.STREAM_DEAD_LETTERS}",
-        ),
-        subscribe=(
-            _inbox(login),
-            subjects.TOOL_RESULT,
-            f"{subjects.SERVICE_AGENT}.*",
-            *_leases(subjects.HALT_KEY),
-            *_elected(AGENT_CONSUMERS),
-            *_listed(subjects.SERVICE_AGENT),
-        ),
-    )
-
-
-def _gateway(login: str) -> Permissions:
-    return Permissions(
-        publish=(
-            subjects.START,
-            subjects.TOOL_RESULT,
-            subjects.REJECTED,
-            subjects.DEAD_LETTERS_TOOLS,
-            subjects.DEAD_LETTERS_OUTBOUND,
-            *endpoint_subjects("gateway"),
-            *ANSWERS,
-            *_leases(subjects.LEASE_GATEWAY, GATEWAYS, IN_FLIGHT),
-            *_storing(subjects.LEDGER, subjects.STREAM_LEDGER),
-            *_artifacts(),
-            *ADVISED_ON,
-            *_api(("STREAM.INFO", "STREAM.MSG.GET"), (*STREAMS, *BUCKETS)),
-            *_api(("CONSUMER.INFO",), _pairs(GATEWAY_CONSUMERS)),
-            *_consuming(GATEWAY_CONSUMERS),
-        ),
-        subscribe=(
-            _inbox(login),
-            *_leases(GATEWAYS, subjects.HALT_KEY, IN_FLIGHT),
-            *_elected(GATEWAY_CONSUMERS),
-            f"{subjects.SERVICE_GATEWAY}.*",
-            *_listed(subjects.SERVICE_GATEWAY),
-        ),
-    )
-
-
-def _operator(login: str) -> Permissions:
-    reads = (*STREAMS, *SHARED_STREAMS, *BUCKETS)
-    return Permissions(
-        publish=(
-            *ORDERS,
-            subjects.ALL_TOOL_REQUESTS,
-            f"{subjects.SERVICE_AGENT}.*",
-            f"{subjects.SERVICE_GATEWAY}.*",
-            "$SRV.>",
-            *ADVISED_ON,
-            "$JS.API.STREAM.LIST",
-            *_api(("STREAM.INFO", "STREAM.MSG.GET", "STREAM.SNAPSHOT", "CONSUMER.LIST", "CONSUMER.NAMES"), reads),
-            *(f"$JS.SNAPSHOT.ACK.{stream}.>" for stream in reads),
-            *_api(("CONSUMER.INFO",), [f"{stream}.>" for stream in reads]),
-            *_reading(reads),
-            *_api(("DIRECT.GET",), (*reads, *(f"{stream}.>" for stream in reads))),
-            f"$JS.API.STREAM.MSG.DELETE.{subjects.STREAM_DEAD_LETTERS}",
-        ),
-        subscribe=(_inbox(login), "agentic.>", "agent.>", f"{subjects.LOG}.>"),
-    )
-
-
-def _asker(role: Asker, login: str, *, says: tuple[str, ...] = (), hears: tuple[str, ...] = ()) -> Permissions:
-    return Permissions(publish=(*says, *endpoint_subjects(role)), subscribe=(_inbox(login), *hears))
-
-
-_ROLES: Mapping[RoleName, Callable[[str], Permissions]] = {
-    "setup": _setup,
-    "agent": _agent,
-    "gateway": _gateway,
-    "executor": lambda login: Permissions(
-        publish=(subjects.TOOL_RESULT, *_acknowledging(((subjects.STREAM_REQUESTS, login),))),
-        subscribe=(_inbox(login), subjects.requests_of(login), subjects.CATALOG),
-        answers=True,
-    ),
-    "publisher": lambda login: _asker("publisher", login, says=(subjects.START,)),
-    "approver": lambda login: _asker("approver", login, hears=(subjects.WAITING, subjects.REOPENED)),
-    "operator": _operator,
-    "observer": lambda login: _asker("observer", login, hears=("agent.>", f"{subjects.LOG}.agent.>")),
-}
-
-
-def _inbox(login: str) -> str:
-    return f"{inbox_of(login)}.>"
 
 
 def _api(calls: Iterable[str], what: Iterable[str]) -> tuple[str, ...]:
@@ -230,6 +92,124 @@ def _artifacts() -> tuple[str, ...]:
 def _listed(service: str) -> tuple[str, ...]:
     """Subjects of a micro service's discovery, for `nats micro`."""
     return ("$SRV.*", f"$SRV.*.{service}", f"$SRV.*.{service}.*")
+
+
+_LOGIN = "{login}"
+"""Stands for the name of a login in the subjects of its role."""
+_ROLES: Mapping[RoleName, Permissions] = {
+    "setup": Permissions(
+        publish=(
+            *ADVISED_ON,
+            *_api(("STREAM.CREATE", "STREAM.UPDATE", "STREAM.INFO", "STREAM.RESTORE"), ALL_STREAMS),
+            *(f"$JS.SNAPSHOT.RESTORE.{stream}.>" for stream in ALL_STREAMS),
+            *_api(
+                ("CONSUMER.CREATE", "CONSUMER.INFO", "CONSUMER.DELETE"),
+                [f"{one}.>" for one in (*STREAMS, subjects.STREAM_TURNS)],
+            ),
+            *_api(("STREAM.DELETE", "CONSUMER.LIST"), (subjects.STREAM_REQUESTS, subjects.STREAM_PROGRESS)),
+        ),
+    ),
+    "agent": Permissions(
+        publish=(
+            *ORDERS,
+            subjects.ALL_TOOL_REQUESTS,
+            *subjects.RUN_EVENTS,
+            subjects.REJECTED,
+            subjects.TURN,
+            subjects.DEAD_LETTERS_LOOP,
+            subjects.DEAD_LETTERS_CONTROL,
+            f"{subjects.SETTLED}.*",
+            subjects.CATALOG,
+            subjects.STATUS,
+            subjects.CALLBACK,
+            subjects.PRUNE,
+            *ANSWERS,
+            *_leases(subjects.LEASE_AGENT, subjects.HALT_KEY, AGENTS, subjects.lease_key(subjects.LIMIT, "*")),
+            *_storing(subjects.STORE, subjects.STREAM_RUNS),
+            f"$JS.API.DIRECT.GET.{subjects.STREAM_RUNS}",
+            *_artifacts(),
+            *ADVISED_ON,
+            *_api(("STREAM.INFO", "STREAM.MSG.GET"), (*STREAMS, *BUCKETS)),
+            *_api(("STREAM.INFO",), (subjects.STREAM_LEDGER, subjects.STREAM_TURNS)),  # that it exists and has room
+            *_api(("CONSUMER.INFO",), _pairs((*AGENT_CONSUMERS, *GATEWAY_CONSUMERS))),
+            *_reading(
+                (subjects.STREAM, subjects.STREAM_RESULTS, subjects.STREAM_REQUESTS, subjects.STREAM_DEAD_LETTERS)
+            ),
+            *_consuming(AGENT_CONSUMERS),
+            f"$JS.API.STREAM.MSG.DELETE.{subjects.STREAM_DEAD_LETTERS}",
+        ),
+        subscribe=(
+            subjects.TOOL_RESULT,
+            f"{subjects.SERVICE_AGENT}.*",
+            *_leases(subjects.HALT_KEY),
+            *_elected(AGENT_CONSUMERS),
+            *_listed(subjects.SERVICE_AGENT),
+        ),
+    ),
+    "gateway": Permissions(
+        publish=(
+            subjects.START,
+            subjects.TOOL_RESULT,
+            subjects.REJECTED,
+            subjects.DEAD_LETTERS_TOOLS,
+            subjects.DEAD_LETTERS_OUTBOUND,
+            *endpoint_subjects("gateway"),
+            *ANSWERS,
+            *_leases(subjects.LEASE_GATEWAY, GATEWAYS, IN_FLIGHT),
+            *_storing(subjects.LEDGER, subjects.STREAM_LEDGER),
+            *_artifacts(),
+            *ADVISED_ON,
+            *_api(("STREAM.INFO", "STREAM.MSG.GET"), (*STREAMS, *BUCKETS)),
+            *_api(("CONSUMER.INFO",), _pairs(GATEWAY_CONSUMERS)),
+            *_consuming(GATEWAY_CONSUMERS),
+        ),
+        subscribe=(
+            *_leases(GATEWAYS, subjects.HALT_KEY, IN_FLIGHT),
+            *_elected(GATEWAY_CONSUMERS),
+            f"{subjects.SERVICE_GATEWAY}.*",
+            *_listed(subjects.SERVICE_GATEWAY),
+        ),
+    ),
+    "executor": Permissions(
+        publish=(subjects.TOOL_RESULT, *_acknowledging(((subjects.STREAM_REQUESTS, _LOGIN),))),
+        subscribe=(subjects.requests_of(_LOGIN), subjects.CATALOG),
+        answers=True,
+    ),
+    "publisher": Permissions(publish=(subjects.START, *endpoint_subjects("publisher"))),
+    "approver": Permissions(publish=endpoint_subjects("approver"), subscribe=(subjects.WAITING, subjects.REOPENED)),
+    "operator": Permissions(
+        publish=(
+            *ORDERS,
+            subjects.ALL_TOOL_REQUESTS,
+            f"{subjects.SERVICE_AGENT}.*",
+            f"{subjects.SERVICE_GATEWAY}.*",
+            "$SRV.>",
+            *ADVISED_ON,
+            "$JS.API.STREAM.LIST",
+            *_api(("STREAM.INFO", "STREAM.MSG.GET", "STREAM.SNAPSHOT", "CONSUMER.LIST", "CONSUMER.NAMES"), ALL_STREAMS),
+            *(f"$JS.SNAPSHOT.ACK.{stream}.>" for stream in ALL_STREAMS),
+            *_api(("CONSUMER.INFO",), [f"{stream}.>" for stream in ALL_STREAMS]),
+            *_reading(ALL_STREAMS),
+            *_api(("DIRECT.GET",), (*ALL_STREAMS, *(f"{stream}.>" for stream in ALL_STREAMS))),
+            f"$JS.API.STREAM.MSG.DELETE.{subjects.STREAM_DEAD_LETTERS}",
+        ),
+        subscribe=("agentic.>", "agent.>", f"{subjects.LOG}.>"),
+    ),
+    "observer": Permissions(publish=endpoint_subjects("observer"), subscribe=("agent.>", f"{subjects.LOG}.agent.>")),
+}
+
+
+def inbox_of(login: str) -> str:
+    return f"{INBOX}.{login}"
+
+
+def permissions_of(role: RoleName, login: str) -> Permissions:
+    own = _ROLES[role]
+    publish, subscribe = (
+        tuple(subject.replace(_LOGIN, login) for subject in some)
+        for some in (own.publish, (f"{INBOX}.{_LOGIN}.>", *own.subscribe))
+    )
+    return Permissions(publish=publish, subscribe=subscribe, answers=own.answers)
 
 
 ACCOUNT = "AGENTIC"

@@ -71,9 +71,9 @@ _BY_STATUS: Mapping[int, type[AgenticError]] = {
 }  # fmt: skip
 
 
-def refused(status: int, body: object, *, retry_after: str | None = None) -> AgenticError:
+def refused(status: int, body: Mapping[str, Any] | None, *, retry_after: str | None = None) -> AgenticError:
     """Returns the error for a problem document (RFC 9457) or another answer with that status."""
-    problem: dict[str, Any] = body if isinstance(body, dict) else {}
+    problem = body or {}
     first: dict[str, Any] = error if isinstance(error := problem.get("error"), dict) else {}
     flaws = [flaw for flaw in problem.get("errors") or () if isinstance(flaw, dict)]
     fields = {str(flaw.get("field")): str(flaw.get("message")) for flaw in flaws}

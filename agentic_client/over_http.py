@@ -11,7 +11,7 @@ import httpx2
 
 from agentic_client.calls import ANSWER_TIMEOUT_S, Json, Path, Query, filled
 from agentic_client.errors import Broken, Invalid, NotAllowed, Unreachable, refused
-from schemas.bounded import LARGEST_FILE, LARGEST_JSON, Bounded, TooLong, parse_json
+from schemas.bounded import LARGEST_FILE, LARGEST_JSON, Bounded, TooLong, json_object
 from schemas.operations import Operation
 
 CONNECT_TIMEOUT_S = 5.0
@@ -66,8 +66,7 @@ class HttpTransport:
         await self._http.aclose()
 
     def _object(self, answer: httpx2.Response, content: bytes) -> Json:
-        found = parse_json(content)
-        if not isinstance(found, dict):
+        if (found := json_object(content)) is None:
             raise self._no_agent(answer)
         return found
 
@@ -79,7 +78,7 @@ class HttpTransport:
                 if answer.headers.get("content-encoding", PLAIN) != PLAIN:
                     raise self._no_agent(answer)
                 if not answer.is_success:
-                    problem = parse_json(await _content(answer, LARGEST_JSON))
+                    problem = json_object(await _content(answer, LARGEST_JSON))
                     raise refused(answer.status_code, problem, retry_after=answer.headers.get("retry-after"))
                 yield answer
             finally:

@@ -13,7 +13,7 @@ from nats.micro.request import ERROR_CODE_HEADER
 
 from agentic_client.calls import ANSWER_TIMEOUT_S, Json, Path, Query
 from agentic_client.errors import Broken, NotAllowed, Unreachable, refused
-from schemas.bounded import parse_json
+from schemas.bounded import json_object
 from schemas.operations import Operation
 
 CONNECT_TIMEOUT_S = 5.0
@@ -84,9 +84,9 @@ class NatsTransport:
 
 
 def _reply_of(answer: Msg) -> Json:
-    found = parse_json(answer.data)
+    found = json_object(answer.data)
     if code := (answer.headers or {}).get(ERROR_CODE_HEADER):
         raise refused(int(code) if code.isdecimal() else 500, found)
-    if not isinstance(found, dict):
+    if found is None:
         raise Broken("what answers on the bus is not an agent: see who else listens to agentic-loop.*")
     return found

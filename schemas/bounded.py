@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 LARGEST_JSON = 16 << 20
 """Bytes of a JSON answer, or of a line of an event stream."""
@@ -35,9 +36,10 @@ class Bounded(bytearray):
         self._searched = len(self)
 
 
-def parse_json(content: bytes) -> object:
+def json_object(content: bytes) -> dict[str, Any] | None:
+    """None for content that is no JSON object."""
     try:
-        found: object = json.loads(content)
+        found = json.loads(content)
     except (ValueError, RecursionError):
         return None
-    return found
+    return found if isinstance(found, dict) else None

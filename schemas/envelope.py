@@ -19,6 +19,7 @@ from typing import Any, Protocol
 from urllib.parse import unquote
 
 from schemas import keys, subjects
+from schemas.bounded import json_object
 from schemas.events import Envelope, Rejected
 
 MSG_ID = "Nats-Msg-Id"
@@ -105,14 +106,6 @@ def without_capability(body: bytes) -> bytes:
 
 def expected_form(subject: str) -> str:
     return f'expected {{"type": "{subject}", "payload": {_SHAPES[subject]}}}, that payload alone, or a CloudEvent of it'
-
-
-def json_object(body: bytes) -> Json | None:
-    try:
-        found = json.loads(body)
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
 
 
 def _of_event(subject: str, attributes: Mapping[str, Any], data: Json) -> bytes:

@@ -15,7 +15,8 @@ from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import StoredMessage
 from groundwork.nats.settling import Delivery
 from schemas import subjects
-from schemas.envelope import MSG_ID, json_object
+from schemas.bounded import json_object
+from schemas.envelope import MSG_ID
 
 REMEMBERED = 10_000
 MOST_WAITING = 1000

@@ -16,7 +16,8 @@ from typing import Any, Self
 from pydantic import ValidationError
 
 from schemas import keys
-from schemas.envelope import MSG_ID, Misshapen, expected_form, json_object, to_envelope
+from schemas.bounded import json_object
+from schemas.envelope import MSG_ID, Misshapen, expected_form, to_envelope
 from schemas.events import INBOUND, MAX_MESSAGE_BYTES, Correlation, Envelope, envelope_of
 from schemas.fields import validation_flaws
 from schemas.values import dataclass

@@ -15,14 +15,12 @@ from agent_service.cli.options import (
     AgentContext,
     Values,
     agent_command,
-    argument,
-    flag,
     not_none,
-    option,
     run_command,
 )
 from agent_service.cli.output import Output
 from agent_service.history.text import ask_lines
+from groundwork.service.commands import argument, flag, option
 from groundwork.service.errors import Exit, NotDone
 
 LOOK_AGAIN_S = 0.5

@@ -16,9 +16,10 @@ import typer
 from agent_service.cli import output
 from agent_service.cli.init_file import KEYS, Answers, settings_file, variables
 from agent_service.cli.locate import CONFIG_FILE
-from agent_service.cli.options import flag, invocation, local_command, option
+from agent_service.cli.options import invocation, local_command
 from agent_service.cli.output import Output
 from groundwork.service import program, store_folder
+from groundwork.service.commands import flag, option
 from groundwork.service.errors import Exit, NotDone
 from groundwork.service.secret import is_address, keeps_secrets, login_in
 from schemas.values import dataclass

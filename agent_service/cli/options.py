@@ -19,7 +19,7 @@ from agent_service.cli import output
 from agent_service.cli.client import AgentClient, Json
 from agent_service.history.text import one_line, rfc3339
 from groundwork.service import program
-from groundwork.service.commands import examples
+from groundwork.service.commands import argument, examples, flag, option
 from groundwork.service.errors import NotDone
 from schemas.operations import BY_NAME
 from schemas.values import dataclass
@@ -33,18 +33,6 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks
 
 Function = Callable[..., Any]
 Group = Mapping[str, tuple[Any, Any]]
-
-
-def option(help_: str, *names: str, default: Any = None, **more: Any) -> Any:
-    return typer.Option(default, *names, help=help_, **more)
-
-
-def flag(help_: str, *names: str) -> Any:
-    return option(help_, *names, default=False)
-
-
-def argument(help_: str, metavar: str, *, default: Any = ..., **more: Any) -> Any:
-    return typer.Argument(default, help=help_, metavar=metavar, **more)
 
 
 def run_name(text: str | None) -> str | None:

@@ -17,12 +17,11 @@ from agent_service.cli.options import (
     AgentContext,
     Values,
     agent_command,
-    argument,
     not_none,
-    option,
     run_command,
 )
 from agent_service.cli.output import Output
+from groundwork.service.commands import argument, option
 from groundwork.service.errors import Exit, NotDone
 
 PAGE = 15

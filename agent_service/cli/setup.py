@@ -21,13 +21,13 @@ from agent_service.bus.topology import (
     topology,
 )
 from agent_service.cli import locate
-from agent_service.cli.options import CONFIG, flag, local_command, option
+from agent_service.cli.options import CONFIG, local_command
 from agent_service.cli.output import Output
 from agent_service.cli.serve import serve as served
 from agent_service.history.text import one_line
 from groundwork.nats.topology import MODE, Deviation, Topology, check_topology
 from groundwork.nats.topology import set_up as create_all
-from groundwork.service.commands import examples
+from groundwork.service.commands import examples, flag, option
 from groundwork.service.errors import Exit, Misconfigured, NoRoom
 
 commands = typer.Typer()

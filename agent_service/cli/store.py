@@ -9,10 +9,11 @@ import typer
 from agent_service.archive import restoring, verifying, writing
 from agent_service.archive.access import Report
 from agent_service.cli.locate import reader_config
-from agent_service.cli.options import CONFIG_NEARBY, DRY_RUN, argument, flag, local_command, option, run_name
+from agent_service.cli.options import CONFIG_NEARBY, DRY_RUN, local_command, run_name
 from agent_service.cli.output import Output
 from agent_service.settings import AgentSettings, load
 from agent_service.trust.proofs import Signing
+from groundwork.service.commands import argument, flag, option
 from groundwork.service.errors import Exit, Misconfigured
 from groundwork.service.keys import Key, KeyRing, read, write
 

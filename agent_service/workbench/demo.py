@@ -12,12 +12,12 @@ import typer
 from rich.text import Text
 
 from agent_service.cli import output
-from agent_service.cli.options import AS_JSON, invocation, option
+from agent_service.cli.options import AS_JSON, invocation
 from agent_service.workbench.dev import OUTBOX, DevStack, stack
 from agent_service.workbench.dev_settings import DevOptions
 from agentic_client import AsyncClient, Run
 from groundwork.service import json_log
-from groundwork.service.commands import examples
+from groundwork.service.commands import examples, option
 from groundwork.service.errors import Exit
 from groundwork.service.process import ending_with_us
 from groundwork.service.serving import cancelled_by_signals

@@ -16,7 +16,7 @@ from rich.text import Text
 from agent_service import settings
 from agent_service.cli import output
 from agent_service.cli.locate import DEFAULT_URL, service_config
-from agent_service.cli.options import AS_JSON, CONFIG, invocation, option
+from agent_service.cli.options import AS_JSON, CONFIG, invocation
 from agent_service.core.phases import Phase
 from agent_service.history.log_line import FOR_MACHINES
 from agent_service.models.scripted_model import read_script
@@ -24,7 +24,7 @@ from agent_service.settings import KEYS
 from agent_service.workbench.dev import POLL_S, DevStack, Service, check_that_both_can_start, stack
 from agent_service.workbench.dev_settings import PLUGINS, DevOptions, names_a_model
 from groundwork.service import json_log
-from groundwork.service.commands import examples
+from groundwork.service.commands import examples, option
 from groundwork.service.errors import ClosedPipe, Exit, Misconfigured
 from groundwork.service.invisible import visible
 from groundwork.service.serving import cancelled_by_signals

@@ -15,13 +15,14 @@ from rich.text import Text
 
 from agent_service import settings
 from agent_service.cli import locate, output
-from agent_service.cli.options import local_command, option
+from agent_service.cli.options import local_command
 from agent_service.cli.output import Output
 from agent_service.cli.render import status
 from agent_service.history.text import one_line
 from agent_service.workbench.evaluation.results import ConfigResults, Evaluation, Rates, Result, read
 from agent_service.workbench.evaluation.scenario import SHIPPED_SCENARIOS, scenarios
 from agent_service.workbench.evaluation.trials import evaluate, trials_of
+from groundwork.service.commands import option
 from groundwork.service.errors import Exit
 from groundwork.service.program import installed_version
 from groundwork.service.serving import cancelled_by_signals

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import typer
 
-from agent_service.cli.options import argument, local_command, option
+from agent_service.cli.options import local_command
 from agent_service.cli.output import Output
 from agent_service.models.scripted_model import read_script
+from groundwork.service.commands import argument, option
 from groundwork.service.errors import Exit, Misconfigured
 from groundwork.service.program import shipped
 

@@ -8,19 +8,18 @@ which is never alive, so that gateways adopt them. Calls since the backup are in
 import asyncio
 import json
 import sqlite3
-import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from ductile_gateway.bus.ownership import ROLE, require_topology
 from ductile_gateway.calls.call import OPEN
-from ductile_gateway.cli.main import AsJson, Config, settings_of
+from ductile_gateway.cli.main import AS_JSON, CONFIG, settings_of
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import FILE, MIGRATIONS, opening
 from ductile_gateway.store.rows import NOTHING, FileCarrier, RowChanged, Rows, StreamCarrier, columns_of, head_of
@@ -29,6 +28,7 @@ from groundwork.archive.format import Archive
 from groundwork.archive.series import KEYS, Series, backup_owner, move_aside, snapshot, staging, write_pieces
 from groundwork.nats.link import NatsLink
 from groundwork.service import store_folder
+from groundwork.service.commands import argument, flag, option
 from groundwork.service.errors import Misconfigured
 from groundwork.service.keys import KeyRing
 from groundwork.service.startup import connected, refuse_running, stopped_store
@@ -39,7 +39,7 @@ from schemas.values import replace
 
 commands = typer.Typer()
 
-Place = Annotated[str, typer.Argument(help="The backup file, or a folder for it.", metavar="FILE|FOLDER")]
+PLACE = argument("The backup file, or a folder for it.", "FILE|FOLDER")
 GATEWAY = "gateway"
 COMMAND = f"{subjects.SERVICE_GATEWAY} command"
 COPIES = "looking"
@@ -62,12 +62,12 @@ async def backup(settings: GatewaySettings, place: str, *, with_keys: bool, leav
     else:
         raise Misconfigured(f"there is no ledger {file} on this machine")
     if as_json:
-        sys.stdout.write(f"{json.dumps(made)}\n")
+        typer.echo(json.dumps(made))
         return
     calls, new = made["about"]["calls"], made["written"] >> 10
-    sys.stdout.write(f"✓ {made['backup']} is in {made['file']}: {calls} calls; {new} KiB were new\n")
+    typer.echo(f"✓ {made['backup']} is in {made['file']}: {calls} calls; {new} KiB were new")
     for keys in made["keys"]:
-        sys.stdout.write(f"The keys are not in it: keep {keys} in another place\n")
+        typer.echo(f"The keys are not in it: keep {keys} in another place")
 
 
 @asynccontextmanager
@@ -148,7 +148,7 @@ async def restore(
                     await _restore_rows(settings, archive, rows, name, moved=moved or archive.manifest.moved)
     where = f"the stream {subjects.STREAM_LEDGER}" if settings.shared else str(settings.store)
     result = {"backup": name, "store": where, "calls": archive.manifest.about.get("calls", 0)}
-    sys.stdout.write(f"{json.dumps(result)}\n" if as_json else f"✓ {where} is as it was in {name}\n")
+    typer.echo(json.dumps(result) if as_json else f"✓ {where} is as it was in {name}")
 
 
 @asynccontextmanager
@@ -218,15 +218,11 @@ async def _restore_row(rows: Rows, subject: str, head: str, body: bytes, *, owne
 
 @commands.command("backup")
 def backup_command(
-    place: Place,
-    with_keys: Annotated[
-        bool, typer.Option("--with-keys", help="Also the file with the keys: then keep the file secret.")
-    ] = False,
-    leave: Annotated[
-        bool, typer.Option("--leave", help="The ledger moves: no gateway may run, and none begins on it again.")
-    ] = False,
-    config: Config = None,
-    as_json: AsJson = False,
+    place: str = PLACE,
+    with_keys: bool = flag("Also the file with the keys: then keep the file secret.", "--with-keys"),
+    leave: bool = flag("The ledger moves: no gateway may run, and none begins on it again.", "--leave"),
+    config: Path | None = CONFIG,
+    as_json: bool = AS_JSON,
 ) -> None:
     """`agentic backup` does this too.
 
@@ -237,12 +233,12 @@ def backup_command(
 
 @commands.command("restore")
 def restore_command(
-    place: Place,
-    backup: Annotated[str | None, typer.Option(help="Which one; the newest without it.", metavar="NAME")] = None,
-    moved: Annotated[bool, typer.Option("--moved", help="Nothing has happened since: no write is in doubt.")] = False,
-    new_keys: Annotated[bool, typer.Option("--new-keys", help="Take it as it is: the keys are lost.")] = False,
-    config: Config = None,
-    as_json: AsJson = False,
+    place: str = PLACE,
+    backup: str | None = option("Which one; the newest without it.", metavar="NAME"),
+    moved: bool = flag("Nothing has happened since: no write is in doubt.", "--moved"),
+    new_keys: bool = flag("Take it as it is: the keys are lost.", "--new-keys"),
+    config: Path | None = CONFIG,
+    as_json: bool = AS_JSON,
 ) -> None:
     """No gateway may run."""
     restoring = restore(settings_of(config), place, backup=backup, moved=moved, new_keys=new_keys, as_json=as_json)

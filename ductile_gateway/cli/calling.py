@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from pydantic import JsonValue, ValidationError
@@ -24,14 +24,14 @@ from ductile_gateway.calls.call import CallRequest, Intent, Receipt, ToolCall, T
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.calls.policy import Offers
 from ductile_gateway.calls.results import KeptArtifact, fit_for_event, output_of
-from ductile_gateway.cli.main import EXAMPLE, NAME, AsJson, ConfigNearby, ToolsFolder, settings_for_tools
+from ductile_gateway.cli.main import AS_JSON, CONFIG_NEARBY, EXAMPLE, NAME, TOOLS_FOLDER, settings_for_tools
 from ductile_gateway.plugins.runner import LocalPlugins
 from ductile_gateway.ports import ToolRunner
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store.opening import open_alone
 from ductile_gateway.tools.toolbox import FoundTools, find_tools, open_runner
 from groundwork.service import strict
-from groundwork.service.commands import examples
+from groundwork.service.commands import argument, examples, option
 from groundwork.service.errors import Exit, Misconfigured, TryAgain, Unreachable
 from groundwork.service.serving import cancelled_by_signals
 from schemas import subjects
@@ -88,16 +88,16 @@ def _admit(tools: FoundTools, tool: str, command: str, arguments: Arguments) -> 
 
 def _with_files(command: ToolCommand, arguments: Arguments) -> tuple[Arguments, Arguments]:
     named, given = dict(arguments), dict(arguments)
-    for argument, path in artifact_arguments(command, arguments).items():
+    for name, path in artifact_arguments(command, arguments).items():
         file = Path(str(path))
         try:
             text = decoded_text(file.name, file.read_bytes())
         except OSError as error:
-            raise typer.BadParameter(f"{argument}: the file {file} cannot be read: {error.strerror}") from error
+            raise typer.BadParameter(f"{name}: the file {file} cannot be read: {error.strerror}") from error
         if text is None:
-            raise typer.BadParameter(f"{argument}: the file {file} is not text")
-        named[argument] = artifact_path(file.name)
-        given[argument] = {"path": artifact_path(file.name), "content_type": content_type_of(file.name), "text": text}
+            raise typer.BadParameter(f"{name}: the file {file} is not text")
+        named[name] = artifact_path(file.name)
+        given[name] = {"path": artifact_path(file.name), "content_type": content_type_of(file.name), "text": text}
     return named, given
 
 
@@ -140,17 +140,13 @@ async def _called(
     epilog=examples(f"{NAME} call words handle '{EXAMPLE}'", f"{NAME} call text-report handle - <arguments.json")
 )
 def call(
-    tool: Annotated[str, typer.Argument(help="The tool.", metavar="TOOL")],
-    command: Annotated[str, typer.Argument(help="Its command.", metavar="COMMAND")],
-    arguments: Annotated[
-        str, typer.Argument(help="A JSON object; - reads it from standard input.", metavar="ARGUMENTS")
-    ] = "{}",
-    config: ConfigNearby = None,
-    tools: ToolsFolder = None,
-    artifacts: Annotated[
-        Path | None, typer.Option(help="Keep the artifacts that it brings in this folder.", metavar="FOLDER")
-    ] = None,
-    as_json: AsJson = False,
+    tool: str = argument("The tool.", "TOOL"),
+    command: str = argument("Its command.", "COMMAND"),
+    arguments: str = argument("A JSON object; - reads it from standard input.", "ARGUMENTS", default="{}"),
+    config: Path | None = CONFIG_NEARBY,
+    tools: Path | None = TOOLS_FOLDER,
+    artifacts: Path | None = option("Keep the artifacts that it brings in this folder.", metavar="FOLDER"),
+    as_json: bool = AS_JSON,
 ) -> None:
     """A write is carried out.
 
@@ -165,8 +161,8 @@ def call(
         raise typer.Exit(Exit.INTERRUPTED) from None
     if artifacts:
         _keep(outcome, artifacts)
-    shown = json.dumps(_as_document(outcome, seconds), ensure_ascii=False) if as_json else _as_text(outcome, seconds)
-    sys.stdout.write(f"{shown}\n")
+    document = json.dumps(_as_document(outcome, seconds), ensure_ascii=False) if as_json else ""
+    typer.echo(document or _as_text(outcome, seconds))
     raise typer.Exit(Exit.FAILED if outcome.status == "error" else Exit.OK)
 
 

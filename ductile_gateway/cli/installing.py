@@ -5,43 +5,43 @@ import shutil
 import sys
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import typer
 
 from ductile_gateway.installation.configuration import DuctileProgram, read_config
 from ductile_gateway.installation.plan import ChangePlan, plan_install, plan_removal
 from ductile_gateway.installation.rendering import Options
+from groundwork.service.commands import argument, flag, option
 from groundwork.service.errors import Misconfigured
 
 commands = typer.Typer(no_args_is_help=True)
 
-Place = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of Ductile's config.yaml.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")]
-Binary = Annotated[Path | None, typer.Option("--ductile", help="The program `ductile`, if it is not on the PATH.")]
-Unchecked = Annotated[bool, typer.Option("--unchecked", help="Do not have Ductile check the configuration.")]
-Generation = Annotated[Literal["m", "n"] | None, typer.Option(help="Of the Ductile, where nothing tells it.")]
+PLACE = argument("The folder of Ductile's config.yaml.", "DIR")
+YES = flag("Do not ask.", "--yes", "-y")
+DRY_RUN = flag("Show what would change, and change nothing.", "--dry-run")
+BINARY = option("The program `ductile`, if it is not on the PATH.", "--ductile")
+UNCHECKED = flag("Do not have Ductile check the configuration.", "--unchecked")
 
 
 @commands.command()
 def install(
-    place: Place,
-    yes: Yes = False,
-    dry_run: DryRun = False,
-    writes: Annotated[bool, typer.Option("--writes", help="Agents may also use tools that write.")] = False,
-    answers: Annotated[bool, typer.Option("--answers", help="Ductile may answer, approve and cancel.")] = False,
-    webhook: Annotated[bool, typer.Option("--webhook", help="Signed webhooks may start runs.")] = False,
-    outcomes: Annotated[Path | None, typer.Option(help="Keep outcomes and questions as files there.")] = None,
-    goal: Annotated[str | None, typer.Option(help="A goal to pursue by itself, with --every or --cron.")] = None,
-    every: Annotated[str | None, typer.Option(help="How often, such as 24h; at first at once.")] = None,
-    cron: Annotated[str | None, typer.Option(help='When, such as "0 7 * * *".')] = None,
-    agent: Annotated[str, typer.Option(help="The agent's HTTP API.")] = Options.agent,
-    gateway: Annotated[str, typer.Option(help="The gateway, for Ductile's relay.")] = Options.gateway,
-    settings: Annotated[Path, typer.Option(help="Of agent and gateway: made if not there.")] = Options.settings,
-    ductile: Binary = None,
-    generation: Generation = None,
-    unchecked: Unchecked = False,
+    place: Path = PLACE,
+    yes: bool = YES,
+    dry_run: bool = DRY_RUN,
+    writes: bool = flag("Agents may also use tools that write.", "--writes"),
+    answers: bool = flag("Ductile may answer, approve and cancel.", "--answers"),
+    webhook: bool = flag("Signed webhooks may start runs.", "--webhook"),
+    outcomes: Path | None = option("Keep outcomes and questions as files there."),
+    goal: str | None = option("A goal to pursue by itself, with --every or --cron."),
+    every: str | None = option("How often, such as 24h; at first at once."),
+    cron: str | None = option('When, such as "0 7 * * *".'),
+    agent: str = option("The agent's HTTP API.", default=Options.agent),
+    gateway: str = option("The gateway, for Ductile's relay.", default=Options.gateway),
+    settings: Path = option("Of agent and gateway: made if not there.", default=Options.settings),
+    ductile: Path | None = BINARY,
+    generation: Literal["m", "n"] | None = option("Of the Ductile, where nothing tells it."),
+    unchecked: bool = UNCHECKED,
 ) -> None:
     """Show what would be added, ask, and add it: plugins, a token, a relay both ways. Nothing is overwritten.
 
@@ -56,7 +56,11 @@ def install(
 
 @commands.command()
 def remove(
-    place: Place, yes: Yes = False, dry_run: DryRun = False, ductile: Binary = None, unchecked: Unchecked = False
+    place: Path = PLACE,
+    yes: bool = YES,
+    dry_run: bool = DRY_RUN,
+    ductile: Path | None = BINARY,
+    unchecked: bool = UNCHECKED,
 ) -> None:
     """Remove what `install` added. What you changed since stays."""
     _apply(plan_removal(read_config(place)), ductile, yes=yes, dry_run=dry_run, checked=not unchecked)
@@ -68,18 +72,14 @@ def _apply(plan: ChangePlan, binary: Path | None, *, yes: bool, dry_run: bool, c
         raise Misconfigured(f"--ductile {binary} is not a program that can be run")
     program = DuctileProgram(path) if path else None
     for kept in plan.kept:
-        _say(f"kept: {kept}, which was changed since it was put there, or is named by what was")
-    _say(plan.text() or "There is nothing to change.")
+        typer.echo(f"kept: {kept}, which was changed since it was put there, or is named by what was")
+    typer.echo(plan.text().rstrip() or "There is nothing to change.")
     if not plan.changes or dry_run:
         return
     if not (yes or sys.stdin.isatty()):
         raise Misconfigured("there is no terminal to ask: look at it with --dry-run, then give --yes")
     if yes or typer.confirm("Change it like this?"):
         plan.apply(program, checked=checked)
-        _say(plan.next_steps(program))
+        typer.echo(plan.next_steps(program).rstrip())
     else:
-        _say("Nothing was changed.")
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(f"{text.rstrip()}\n")
+        typer.echo("Nothing was changed.")

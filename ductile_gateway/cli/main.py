@@ -3,27 +3,19 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import NoReturn
 
 import typer
 
 from ductile_gateway.settings import DEFAULT_FILE, GatewaySettings, load, settings_file
 from groundwork.service import commands, json_log
-from groundwork.service.commands import LazyGroup, table_of
+from groundwork.service.commands import LazyGroup, flag, option, table_of
 from groundwork.service.errors import Misconfigured
 
-Config = Annotated[
-    Path | None, typer.Option(help="The configuration file. Without it: ./agentic.yaml, if there is one.")
-]
-ConfigNearby = Annotated[
-    Path | None,
-    typer.Option(help="The configuration file. Without it: ./agentic.yaml, or else ./.agentic/agentic.yaml."),
-]
-ToolsFolder = Annotated[
-    Path | None,
-    typer.Option("--tools", help="A folder of tools, or one tool, in place of those configured.", metavar="FOLDER"),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+CONFIG = option("The configuration file. Without it: ./agentic.yaml, if there is one.")
+CONFIG_NEARBY = option("The configuration file. Without it: ./agentic.yaml, or else ./.agentic/agentic.yaml.")
+TOOLS_FOLDER = option("A folder of tools, or one tool, in place of those configured.", "--tools", metavar="FOLDER")
+AS_JSON = flag("Print JSON for programs.", "--json")
 
 NAME = "ductile-gateway"
 OF_DEV = Path(".agentic/agentic.yaml")
@@ -95,10 +87,8 @@ app = commands.program(
 
 @app.command(rich_help_panel="Commands")
 def serve(
-    config: Config = None,
-    take_over: Annotated[
-        bool, typer.Option("--take-over", help="End the gateway that owns the bus, and take its place.")
-    ] = False,
+    config: Path | None = CONFIG,
+    take_over: bool = flag("End the gateway that owns the bus, and take its place.", "--take-over"),
 ) -> None:
     """Run the gateway until SIGTERM or Ctrl-C. It logs to standard error."""
     from ductile_gateway.app import run  # 45 ms that no other command needs

@@ -7,11 +7,10 @@ answer.
 import asyncio
 import difflib
 import shlex
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import typer
 import yaml
@@ -19,7 +18,7 @@ from pydantic import BaseModel
 
 from ductile_gateway.calls.policy import Offers
 from ductile_gateway.calls.results import reads_form
-from ductile_gateway.cli.main import EXAMPLE, NAME, ConfigNearby, ToolsFolder, settings_for_tools, settings_of
+from ductile_gateway.cli.main import CONFIG_NEARBY, EXAMPLE, NAME, TOOLS_FOLDER, settings_for_tools, settings_of
 from ductile_gateway.ductile import discovery
 from ductile_gateway.plugins.boxes import box_of
 from ductile_gateway.plugins.folders import MANIFEST, InstalledPlugin
@@ -29,7 +28,7 @@ from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import pending_upgrade
 from ductile_gateway.tools.catalog import HOUSEKEEPING
 from ductile_gateway.tools.toolbox import FoundTools, find_tools
-from groundwork.service.commands import examples
+from groundwork.service.commands import argument, examples, flag, option
 from groundwork.service.errors import Exit, TryAgain, Unreachable
 from groundwork.service.program import invocation
 from schemas import subjects
@@ -72,16 +71,16 @@ def check(settings: GatewaySettings) -> Exit:
         raise Unreachable(str(error)) from error
     for finding in findings:
         remedy = f" -> {finding.remedy}" if finding.remedy else ""
-        sys.stdout.write(f"{finding.name}: {finding.text}{remedy}\n")
+        typer.echo(f"{finding.name}: {finding.text}{remedy}")
     for offer in tools.catalog.tools:
         commands = ", ".join(f"{command.name} ({_kind(command)})" for command in offer.commands)
         note = OUTPUT_NOTES.get(offer.output or "", "")
-        sys.stdout.write(f"tool {offer.name}: plugin {offer.route}, {commands}, {offer.timeout_s:g} s{note}\n")
+        typer.echo(f"tool {offer.name}: plugin {offer.route}, {commands}, {offer.timeout_s:g} s{note}")
     for problem in dict.fromkeys((*tools.problems, *tools.lacking)):
-        sys.stdout.write(f"problem: {problem}\n")
+        typer.echo(f"problem: {problem}")
     roots = settings.plugins.folders if settings.runner == "plugins" else ()
     for hint in (*advice(tools.plugins, roots), *_may_ask(settings, tools)):
-        sys.stdout.write(f"advice: {hint}\n")
+        typer.echo(f"advice: {hint}")
     is_usable = (tools.catalog.tools or tools.unreachable) and not _left_out(settings, tools)
     if is_usable and not any(finding.mark == "wrong" for finding in findings):
         return Exit.OK
@@ -125,17 +124,15 @@ async def _runner_findings(settings: GatewaySettings, tools: FoundTools) -> Sequ
 
 @commands.command("check")
 def check_command(
-    config: ConfigNearby = None,
-    tools: ToolsFolder = None,
-    settings_only: Annotated[
-        bool, typer.Option("--settings-only", help="Check the settings only, without a connection.")
-    ] = False,
+    config: Path | None = CONFIG_NEARBY,
+    tools: Path | None = TOOLS_FOLDER,
+    settings_only: bool = flag("Check the settings only, without a connection.", "--settings-only"),
 ) -> None:
     """Exit code 78 if something is wrong or left out."""
     if settings_only:
         settings = settings_of(config)
         if upgrade := "" if settings.shared else pending_upgrade(settings.store):
-            sys.stdout.write(f"{upgrade}\n")
+            typer.echo(upgrade)
         if settings.runner == "plugins":
             box_of(settings.plugins)
         return
@@ -144,24 +141,23 @@ def check_command(
 
 @commands.command(epilog=examples(f"{NAME} new weather", f"{NAME} new weather --lang bash"))
 def new(
-    name: Annotated[str, typer.Argument(help="What the tool is called.", metavar="NAME")],
-    lang: Annotated[Language, typer.Option(help="The language of its program.")] = "python",
-    tools: Annotated[
-        Path,
-        typer.Option("--tools", help="The folder that holds your tools; made, if it is not there.", metavar="FOLDER"),
-    ] = Path("tools"),
+    name: str = argument("What the tool is called.", "NAME"),
+    lang: Language = option("The language of its program.", default="python"),
+    tools: Path = option(
+        "The folder that holds your tools; made, if it is not there.", default=Path("tools"), metavar="FOLDER"
+    ),
 ) -> None:
     """It works as it is."""
     made = make(name, lang, tools)
     agentic = invocation("agentic", "agent_service")
     gateway = invocation(NAME, "ductile_gateway")
     folder, script = shlex.quote(str(tools)), shlex.quote(str(made / "script.yaml"))
-    sys.stdout.write(
+    typer.echo(
         f"{made} is made: {', '.join(sorted(path.name for path in made.iterdir()))}\n\n"
         f"  {gateway} check --tools {folder}\n"
         f"  {gateway} call --tools {folder} {name} handle '{EXAMPLE}'\n"
         f"  {agentic} dev --tools {folder} --script {script}\n"
-        f"  {agentic} run --watch 'one two three'    # in another terminal\n"
+        f"  {agentic} run --watch 'one two three'    # in another terminal"
     )
 
 

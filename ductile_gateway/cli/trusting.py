@@ -1,21 +1,21 @@
 """`ductile-gateway trust`: shows the trusted keys; with `--again` trusts the agent's present keys."""
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Annotated
+from pathlib import Path
 
 import typer
 
 from ductile_gateway.bus.outgoing import agent_keys
 from ductile_gateway.cli.archive import COMMAND
-from ductile_gateway.cli.main import Config, settings_of
+from ductile_gateway.cli.main import CONFIG, settings_of
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import FILE, MIGRATIONS
 from ductile_gateway.store.opening import log_of_gateways, open_alone
 from ductile_gateway.store.rows import FileCarrier, Rows, StreamCarrier
 from ductile_gateway.trust import Pin, Pins, contested_of, first_of
+from groundwork.service.commands import flag
 from groundwork.service.errors import Exit, Failure, Misconfigured, TryAgain
 from groundwork.service.startup import connected, stopped_store
 from groundwork.sqlite.file import open_for_reading
@@ -35,7 +35,7 @@ async def trust(settings: GatewaySettings, *, again: bool) -> bool:
     except Failure as error:
         if again:
             raise
-        _say(f"the agent could not be asked: {error}")
+        typer.echo(f"the agent could not be asked: {error}")
     if again and not keys:
         raise TryAgain("the agent tells no key, so that nothing is changed")
     async with _pins(settings, writable=again) as pins:
@@ -61,32 +61,26 @@ async def _pins(settings: GatewaySettings, *, writable: bool) -> AsyncIterator[P
 
 def _shown(pins: Sequence[Pin], given: Sequence[str], keys: Sequence[AgentKey]) -> bool:
     for public in given:
-        _say(f"trusted by gateway.outbound.agent_keys: {public}")
+        typer.echo(f"trusted by gateway.outbound.agent_keys: {public}")
     for pin in () if given else pins:
         retired = "" if not keys or pin.id in {key.id for key in keys} else ", which the agent has retired"
-        _say(f"trusted since {pin.pinned_at}: {pin.id} {pin.public}{retired}")
+        typer.echo(f"trusted since {pin.pinned_at}: {pin.id} {pin.public}{retired}")
     pinned = {pin.id: pin.public for pin in pins}
     known = {key.id: key.public for key in keys if key.public in given} if given else pinned
     untrusted = contested_of(keys, known)
     for key in (key for key in keys if key.id in untrusted):
-        _say(f"told by the agent, and not trusted: {key.id} {key.public}")
+        typer.echo(f"told by the agent, and not trusted: {key.id} {key.public}")
     if not known:
-        _say("no key is trusted yet: those of the agent are when the gateway first hears of them")
+        typer.echo("no key is trusted yet: those of the agent are when the gateway first hears of them")
     elif untrusted and not given:
-        _say("if that is your agent, with new keys: stop the gateway, then `ductile-gateway trust --again`")
+        typer.echo("if that is your agent, with new keys: stop the gateway, then `ductile-gateway trust --again`")
     return not (untrusted and known)
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
 
 
 @commands.command("trust")
 def trust_command(
-    config: Config = None,
-    again: Annotated[
-        bool, typer.Option("--again", help="Forget what was pinned, and pin the keys that the agent tells now.")
-    ] = False,
+    config: Path | None = CONFIG,
+    again: bool = flag("Forget what was pinned, and pin the keys that the agent tells now.", "--again"),
 ) -> None:
     """Exit code 1 if the agent has a key that is not trusted."""
     is_trusted = asyncio.run(trust(settings_of(config), again=again))

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import Annotated, Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -85,6 +85,18 @@ class LazyGroup(TyperGroup):
         return command
 
 
+def option(help_: str, *names: str, default: Any = None, **more: Any) -> Any:
+    return typer.Option(default, *names, help=help_, **more)
+
+
+def flag(help_: str, *names: str) -> Any:
+    return option(help_, *names, default=False)
+
+
+def argument(help_: str, metavar: str, *, default: Any = ..., **more: Any) -> Any:
+    return typer.Argument(default, help=help_, metavar=metavar, **more)
+
+
 def examples(*lines: str) -> str:
     """Epilog of a command's help; lines are not wrapped."""
     return "\n".join(("\b", "Examples:", *(f"  {line}" for line in lines)))
@@ -103,7 +115,7 @@ def program(name: str, group: type[LazyGroup], about: str) -> typer.Typer:
     @app.callback(invoke_without_command=True, help=about)
     def begin(
         context: typer.Context,
-        version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+        version: bool = flag("Print the version.", "--version"),
     ) -> None:
         if version:
             sys.stdout.write(f"{name} {installed_version()}\n")

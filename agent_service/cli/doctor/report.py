@@ -14,11 +14,11 @@ from agent_service.cli import locate, output
 from agent_service.cli.doctor import machine
 from agent_service.cli.doctor.bus import bus
 from agent_service.cli.doctor.tools import gateway_section
-from agent_service.cli.options import AS_JSON, CONFIG_NEARBY, flag
+from agent_service.cli.options import AS_JSON, CONFIG_NEARBY
 from agent_service.history.text import ok, one_line, wrong
 from agent_service.settings import AgentSettings
 from groundwork.nats.settings import NatsSettings
-from groundwork.service.commands import examples
+from groundwork.service.commands import examples, flag
 from groundwork.service.config_file import WrongSettings
 from groundwork.service.errors import Exit, Misconfigured
 from groundwork.service.secret import without_login

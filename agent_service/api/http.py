@@ -26,7 +26,7 @@ from agent_service.api import requests
 from agent_service.api.access import HARDENED, PAGE, Access, AccessMiddleware, answer, caller_of
 from agent_service.api.errors import IDEMPOTENCY_KEY, REFUSED, ApiError, Code, broken, refusal_of, unfit
 from agent_service.api.micro import Fresh, Served, body_models, served_by
-from agent_service.api.openapi import DESCRIBED, Documents, documented
+from agent_service.api.openapi import DESCRIBED, Documents, documented, first_sentence
 from agent_service.api.requests import MAX_BODY_BYTES, Caller, LongPoll, misfits
 from agent_service.api.sse import LAST_EVENT_ID, EventStream, StreamSlots
 from agent_service.run.children.waking import WAKE_PREFIX
@@ -93,6 +93,8 @@ def _add(documents: Documents, access: Access, operation: Operation, served: Ser
         status_code=operation.status,
         dependencies=[*([access.to(operation.scope)] if operation.scope else []), *map(Depends, before)],
         response_class=EventStream if streams else answers if issubclass(answers, Response) else JSONResponse,
+        summary=operation.does[0].upper() + operation.does[1:],
+        response_description=first_sentence(answers.__doc__),
         tags=[operation.tag],
         responses=documented(operation, bodies, limited=streams or waits) | DESCRIBED.get(operation.name, {}),
         openapi_extra=documents.describe(operation, bodies),

@@ -64,7 +64,7 @@ _IN_PATHS: Mapping[str, Json] = {
     "call": {"description": "The number of a model call of the run.", "example": 1},
     "seq": {"description": "The number of a dead letter, from their list.", "example": 17},
 }
-_BETWEEN_SENTENCES = re.compile(r"(?<=\.)\s+")
+_FIRST_SENTENCE = re.compile(r".*?\.(?=\s|$)", re.DOTALL)
 
 
 def documented(operation: Operation, bodies: Mapping[str, type[BaseModel]], *, limited: bool) -> dict[int | str, Json]:
@@ -76,6 +76,11 @@ def documented(operation: Operation, bodies: Mapping[str, type[BaseModel]], *, l
         statuses |= {*OF_A_BODY, *((409,) if "{" in operation.path else ())}
     which = (*sorted(statuses), "default")
     return {status: {"$ref": f"#/components/responses/{_name(status)}"} for status in which}
+
+
+def first_sentence(text: str | None) -> str:
+    found = _FIRST_SENTENCE.match(text or "")
+    return " ".join(found[0].split()) if found else ""
 
 
 def _name(status: int | str) -> str:
@@ -115,12 +120,10 @@ class Documents:
             generate_unique_id_function=lambda route: route.name,
             telemetry={"tracing": False, "metrics": False, "logs": False},  # ours are in groundwork.telemetry
         )
-        self.does: dict[str, str] = {}
         self.bodies: list[type[BaseModel]] = []
 
     def describe(self, operation: Operation, bodies: Mapping[str, type[BaseModel]]) -> Json:
         """Parts of the document that FastAPI cannot derive."""
-        self.does[operation.name] = operation.does
         described: Json = {} if operation.scope else {"security": []}
         for model in bodies.values():
             self.bodies.append(model)
@@ -150,7 +153,7 @@ class Documents:
             examples = json.loads(EXAMPLES.read_bytes())
             for methods in made["paths"].values():
                 for call in methods.values():
-                    self._describe_call(call, parts["schemas"])
+                    _describe_call(call)
                     _add_examples(call, examples.get(call["operationId"], {}))
         return self.app.openapi()
 
@@ -162,18 +165,13 @@ class Documents:
         found: Json = made["$defs"]
         return found
 
-    def _describe_call(self, call: Json, schemas: Json) -> None:
-        does = self.does[call["operationId"]]
-        call["summary"] = does[0].upper() + does[1:]
-        for parameter in call.get("parameters", ()):
-            parameter.update(_IN_PATHS.get(parameter["name"], {}) if parameter["in"] == "path" else {})
-        for answer in call["responses"].values():
-            if "$ref" in answer:
-                del answer["description"]
-            elif answer["description"] == "Successful Response":
-                schema = answer["content"]["application/json"]["schema"]
-                about = schemas[schema["$ref"].removeprefix(_SCHEMAS)]["description"]
-                answer["description"] = " ".join(_BETWEEN_SENTENCES.split(about, maxsplit=1)[0].split())
+
+def _describe_call(call: Json) -> None:
+    for parameter in call.get("parameters", ()):
+        parameter.update(_IN_PATHS.get(parameter["name"], {}) if parameter["in"] == "path" else {})
+    for answer in call["responses"].values():
+        if "$ref" in answer:
+            del answer["description"]
 
 
 def _may_be_empty(model: type[BaseModel]) -> bool:

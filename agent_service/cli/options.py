@@ -9,7 +9,8 @@ import re
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from functools import cached_property, wraps
+from enum import StrEnum
+from functools import cached_property, partial, wraps
 from inspect import Parameter, Signature, signature
 from typing import Any
 
@@ -90,12 +91,6 @@ TOKEN = option(
 AS_JSON = flag("Print JSON for programs; errors too, on standard error.", "--json")
 RUN = argument("The run's id, a unique part of it, or `last`.", "RUN", **_WHICH)
 RUN_OR_ALL = argument("The run; without it all runs.", "RUN", default=None, **_WHICH)
-SINCE = option(
-    "Only runs accepted since: an age (30m, 2h, 7d), or an instant such as 2026-12-24T18:00:00Z.",
-    callback=_instant,
-    metavar="WHEN",
-)
-UNTIL = option("Only runs accepted before, as in --since.", callback=_instant, metavar="WHEN")
 WATCH = flag("Show the run live until it ends.", "--watch", "-w")
 CONFIG = option("The configuration file. Without it: ./agentic.yaml, if there is one.", metavar="FILE")
 CONFIG_NEARBY = option(
@@ -128,7 +123,24 @@ _RULING: Group = {
     "arguments_hash": (str, option("The hash of the arguments that you read.", "--hash", metavar="HASH", **_DECIDED)),
     "reason": (str, REASON),
 }
-GROUPS: Mapping[str, Group] = {"limits": _LIMITS, "order": _ORDER, "ruling": _RULING}
+Status = StrEnum("Status", ["QUEUED", "RUNNING", "PAUSED", "DONE", "ESCALATED", "FAILED", "CANCELLED"])
+_FILTERS: Group = {
+    "status": (list[Status], option("Only runs of this status; may be repeated.")),
+    "text": (str, option("Only runs with this in goal, summary or id.", metavar="TEXT")),
+    "tool": (str, option("Only runs that used this tool.", metavar="NAME")),
+    "since": (
+        str,
+        option(
+            "Only runs accepted since: an age (30m, 2h, 7d), or an instant such as 2026-12-24T18:00:00Z.",
+            callback=_instant,
+            metavar="WHEN",
+        ),
+    ),
+    "until": (str, option("Only runs accepted before, as in --since.", callback=_instant, metavar="WHEN")),
+    "wake_id": (str, option("Only the run with this wake id.", metavar="ID")),
+    "caller": (str, option("Only runs of this caller, such as `token ci`.", metavar="WHO")),
+}
+GROUPS: Mapping[str, Group] = {"limits": _LIMITS, "order": _ORDER, "ruling": _RULING, "filters": _FILTERS}
 """Groups by the name of the parameter that stands for them."""
 
 
@@ -161,31 +173,26 @@ class AgentContext:
         return self.client.ask(operation, {**run, **(path or {})}, body, not_none(**query))
 
 
-def agent_command(commands: typer.Typer, *usages: str) -> Callable[[Function], Function]:
-    """Registers a command that gets an AgentContext. It has --json and the options that choose the agent."""
-    return _agent_command(commands, usages, [])
+def agent_command(commands: typer.Typer, *usages: str, of_run: bool = False) -> Callable[[Function], Function]:
+    """Registers a command that gets an AgentContext. It has --json and the options that choose the agent. `of_run`: its
+    first argument names a run."""
 
-
-def run_command(commands: typer.Typer, *usages: str) -> Callable[[Function], Function]:
-    """Registers an agent command whose first argument names a run."""
-    return _agent_command(commands, usages, [_parameter("run", str, RUN)])
-
-
-def _agent_command(
-    commands: typer.Typer, usages: Sequence[str], first: list[Parameter]
-) -> Callable[[Function], Function]:
     def made(function: Function) -> Function:
         def call(*, url: str, token: str | None, as_json: bool, **values: Any) -> None:
             with AgentClient(url, token) as client:
-                result = function(AgentContext(client, values.pop("run") if first else "", as_json), **values)
+                result = function(AgentContext(client, values.pop("run") if of_run else "", as_json), **values)
                 if result is not None:
                     output.finish(result, as_json=as_json)
 
         _, *own = signature(function).parameters.values()
+        first = [_parameter("run", str, RUN)] if of_run else []
         which = [_parameter("url", str, URL), _parameter("token", str | None, TOKEN)]
         return _register(commands, usages, function, call, [*first, *own, _AS_JSON, *which], GROUPS)
 
     return made
+
+
+run_command = partial(agent_command, of_run=True)
 
 
 def local_command(
@@ -210,23 +217,20 @@ def _register(
     function: Function,
     call: Function,
     parameters: Sequence[Parameter],
-    spread: Mapping[str, Group],
+    groups: Mapping[str, Group],
     name: str | None = None,
 ) -> Function:
-    groups = {one.name: spread[one.name] for one in parameters if one.name in spread}
     listed = list[Parameter]()
     for one in parameters:
-        options = groups.get(one.name)
-        listed += (
-            [_parameter(each, kind | None, default) for each, (kind, default) in options.items()]
-            if options
-            else [one.replace(kind=Parameter.KEYWORD_ONLY)]
-        )
+        options = groups.get(one.name, {})
+        listed += [_parameter(each, kind | None, default) for each, (kind, default) in options.items()]
+        listed += [] if options else [one.replace(kind=Parameter.KEYWORD_ONLY)]
+    here = {one.name: groups[one.name] for one in parameters if one.name in groups}
 
     @wraps(function)
     def called(**values: Any) -> None:
         together = {
-            name: not_none(**{each: values.pop(each) for each in options}) or None for name, options in groups.items()
+            group: not_none(**{each: values.pop(each) for each in options}) or None for group, options in here.items()
         }
         call(**values, **together)
 

@@ -81,23 +81,15 @@ def finish(result: Output, *, as_json: bool) -> None:
         raise typer.Exit(result.exit_code)
 
 
-def show(facts: Any, display: RenderableType | Callable[[Any], RenderableType], *, as_json: bool) -> None:
+def show(
+    facts: Any, display: RenderableType | Callable[[Any], RenderableType], *, as_json: bool, wrap: bool = True
+) -> None:
+    """Lines of texts stay whole, and without `wrap` those of drawings, too."""
     if as_json:
         print_json(facts)
         return
     drawn = display(safe(facts)) if callable(display) else display
-    if isinstance(drawn, str):
-        draw(visible(drawn), wrap=False)
-    else:
-        draw(drawn)
-
-
-def show_line(facts: Any, display: Callable[[Any], RenderableType], *, as_json: bool) -> None:
-    """Prints one of many answers as a single line."""
-    if as_json:
-        print_json(facts)
-    else:
-        draw(display(safe(facts)), wrap=False)
+    draw(visible(drawn) if isinstance(drawn, str) else drawn, wrap=wrap and not isinstance(drawn, str))
 
 
 def safe(value: Any) -> Any:

@@ -25,6 +25,7 @@ SYMBOLS = {
     "continuation": ("↻", "cyan"),
 }
 UNKNOWN = ("?", "")
+parse_time = datetime.fromisoformat
 LONGEST_TEXT, LONGEST_RESULT, LONGEST_GOAL = 600, 160, 50
 STATUS_WIDTH = 13
 LONG = timedelta(hours=48)
@@ -45,10 +46,6 @@ def table(rows: Iterable[Row], names: str = "dim") -> Table:
     for name, text in rows:
         made.add_row(name, Text(text) if isinstance(text, str) else text)
     return made
-
-
-def parse_time(instant: str) -> datetime:
-    return datetime.fromisoformat(instant)
 
 
 def since(waits: Json) -> str:

@@ -2,7 +2,6 @@
 
 import json
 import os
-from enum import StrEnum
 from functools import partial
 
 import typer
@@ -11,8 +10,6 @@ from agent_service.cli import output, render, run_display
 from agent_service.cli.client import TEMPORARY, Json
 from agent_service.cli.options import (
     RUN_OR_ALL,
-    SINCE,
-    UNTIL,
     WATCH,
     AgentContext,
     Values,
@@ -29,7 +26,6 @@ PAGE = 15
 
 commands = typer.Typer()
 
-Status = StrEnum("Status", ["QUEUED", "RUNNING", "PAUSED", "DONE", "ESCALATED", "FAILED", "CANCELLED"])
 GOAL = argument("The goal.", "GOAL")
 AFTER = option("Continue after this entry of the run.", default=0, min=0)
 
@@ -91,29 +87,11 @@ def _json_object(text: str | None) -> Json | None:
 )
 def runs(
     agent: AgentContext,
-    status: list[Status] | None = option("Only runs of this status; may be repeated."),
-    text: str | None = option("Only runs with this in goal, summary or id.", metavar="TEXT"),
-    tool: str | None = option("Only runs that used this tool.", metavar="NAME"),
-    since: str | None = SINCE,
-    until: str | None = UNTIL,
-    wake_id: str | None = option("Only the run with this wake id.", metavar="ID"),
-    caller: str | None = option("Only runs of this caller, such as `token ci`.", metavar="WHO"),
+    filters: Values = None,
     limit: int = option("How many of the newest.", default=20, min=1, max=200),
     cursor: str | None = option("Continue after this run: `next_cursor` of --json.", metavar="RUN"),
 ) -> Output:
-    page = agent.ask(
-        "list_runs",
-        status=status,
-        text=text,
-        tool=tool,
-        since=since,
-        until=until,
-        wake_id=wake_id,
-        caller=caller,
-        limit=limit,
-        cursor=cursor,
-    )
-    return Output(page, render.runs)
+    return Output(agent.ask("list_runs", **filters or {}, limit=limit, cursor=cursor), render.runs)
 
 
 @run_command(
@@ -165,7 +143,7 @@ def tail(agent: AgentContext, run: str | None = RUN_OR_ALL, after: int = AFTER) 
         if not run_id:
             output.print_error("following all runs; Ctrl-C leaves")
             for event in agent.client.follow("follow_all", {}):
-                output.show_line(event, render.event, as_json=agent.as_json)
+                output.show(event, render.event, as_json=agent.as_json, wrap=False)
         elif agent.as_json:
             for entry in agent.client.follow("follow_run", {"run_id": run_id}, after):
                 output.print_json(entry)
@@ -179,7 +157,7 @@ def entries(agent: AgentContext, after: int = AFTER) -> None:
     while next_after is not None:
         page = agent.ask("list_entries", after=next_after, limit=PAGE)
         for entry in page["entries"]:
-            output.show_line(entry, render.entry, as_json=agent.as_json)
+            output.show(entry, render.entry, as_json=agent.as_json, wrap=False)
         next_after = page["next_after"]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from itertools import chain
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import ductile_gateway
 from ductile_gateway.plugins.box import boundaries, reach
@@ -130,36 +130,11 @@ class Box:
     boundary: Boundary = field(default_factory=lambda: Boundary("none"))
     reach: Reach = field(default_factory=Reach)
 
-    def order(
-        self,
-        plugin: Path,
-        *,
-        entrypoint: Path,
-        config: Iterable[object],
-        closed: Iterable[Path],
-    ) -> Order:
-        files, others = self.boundary.files, {str(folder) for folder in closed}.difference(TEMPORARY)
-        return Order(
-            entrypoint=str(entrypoint),
-            environment=dict(self.environment),
-            # On macOS a process that is forked without exec may not use all of the system.
-            python=sys.platform == "linux" and runs_on_our_python(entrypoint, self.environment.get("PATH")),
-            limits=self.limits,
-            landlock=files == "landlock",
-            view=files == "view" or self.boundary.hides,
-            read=(*self.reach.read, *self.reach.allowed([plugin]), *PROC),
-            write=(*self.reach.write, *self.reach.allowed(configured_paths(config)), *DEVICES),
-            frozen=self.reach.frozen,
-            closed=(*others, *map(str, (*self.reach.closed, *self.reach.apart))),
-            user=self.boundary.user,
-        )
-
 
 Key = tuple[object, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class KeyedOrder:
+class KeyedOrder(NamedTuple):
     """An order, and the key of guards that can carry it out: the order and the inodes of its paths."""
 
     order: Order
@@ -179,10 +154,28 @@ class OrderCache:
         now, own = time.monotonic(), (entrypoint, *_inodes((folder, entrypoint, *texts)))
         until, known, ready = self._known.get(folder, (0.0, (), None))
         if ready is None or own != known or now > until:
-            order = self.box.order(folder, entrypoint=entrypoint, config=config.values(), closed=self.closed)
+            order = self._order(folder, entrypoint, config.values())
             ready = KeyedOrder(order, (order.to_json(), *_inodes((*order.read, *order.write))))
             self._known[folder] = now + LOOK_S, own, ready
         return ready
+
+    def _order(self, folder: Path, entrypoint: Path, config: Iterable[object]) -> Order:
+        boundary, paths, environment = self.box.boundary, self.box.reach, self.box.environment
+        closed = {str(path) for path in self.closed}.difference(TEMPORARY)
+        return Order(
+            entrypoint=str(entrypoint),
+            environment=dict(environment),
+            # On macOS a process that is forked without exec may not use all of the system.
+            python=sys.platform == "linux" and runs_on_our_python(entrypoint, environment.get("PATH")),
+            limits=self.box.limits,
+            landlock=boundary.files == "landlock",
+            view=boundary.files == "view" or boundary.hides,
+            read=(*paths.read, *paths.allowed([folder]), *PROC),
+            write=(*paths.write, *paths.allowed(configured_paths(config)), *DEVICES),
+            frozen=paths.frozen,
+            closed=(*closed, *map(str, (*paths.closed, *paths.apart))),
+            user=boundary.user,
+        )
 
 
 def _inodes(paths: Iterable[str | Path]) -> Iterator[tuple[int, int] | None]:

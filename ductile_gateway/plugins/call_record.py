@@ -41,9 +41,6 @@ class CallRecord:
     path: Path
     same_boot: bool = True
 
-    def exists(self) -> bool:
-        return self.path.exists()
-
     def size(self) -> int:
         with contextlib.suppress(FileNotFoundError):
             return self.path.stat().st_size

@@ -20,8 +20,8 @@ from pydantic import (
     ConfigDict,
     Field,
     JsonValue,
-    RootModel,
     StringConstraints,
+    TypeAdapter,
     ValidationError,
 )
 
@@ -42,8 +42,6 @@ ERROR_CLASSES = ("transient", "timeout", "invalid_arguments", "not_found", "tool
 MAX_MESSAGE = 4000
 MAX_QUOTE = 300
 
-EndReason = Literal["ended", "overdue", "output", "cpu_s", "memory_mb", "file_mb", "processes"]
-
 EXCEPTION = re.compile(rb"(\w+\.)*\w*(Error|Exception|Exit|Interrupt)\b")
 REFUSALS = (b"Permission denied", b"Read-only file system")
 OUT_OF_REACH = "what a plugin may reach is said in docs/SECURITY.md, and gateway.plugins.read and .write name more"
@@ -52,11 +50,11 @@ USED = {"cpu_s": "processor time", "memory_mb": "memory", "file_mb": "disk", "pr
 
 @dataclass(frozen=True, slots=True)
 class ProcessEnd:
-    """The record of a call whose process is gone. `unbegun`: the reason why the plugin was not run. `same_boot`: the
-    machine has not restarted since, so what the record lacks did not happen. `stderr`: its tail. `secrets`: texts that
-    must not be quoted."""
+    """The record of a call whose process is gone. `ending`: `ended`, `overdue`, or the limit that it exceeded.
+    `unbegun`: the reason why the plugin was not run. `same_boot`: the machine has not restarted since, so what the
+    record lacks did not happen. `stderr`: its tail. `secrets`: texts that must not be quoted."""
 
-    ending: EndReason
+    ending: str
     began: bool
     same_boot: bool
     exit_code: int | None
@@ -150,13 +148,14 @@ class _Error(_Part):
         return failed(str(error_class), self.error[:MAX_MESSAGE], retryable=self.retry is not False)
 
 
-class _Response(RootModel[Annotated[_Ok | _Error | _Continuation, Field(discriminator="status")]]):
-    pass
+_RESPONSE: TypeAdapter[_Ok | _Error | _Continuation] = TypeAdapter(
+    Annotated[_Ok | _Error | _Continuation, Field(discriminator="status")], config=ConfigDict(defer_build=True)
+)
 
 
 def outcome_of(response: Mapping[str, JsonValue]) -> ToolOutcome:
     """Outcome of a response that a Ductile has read from a process of its own."""
-    outcome = _read(_Response.model_validate, response)
+    outcome = _read(_RESPONSE.validate_python, response)
     if isinstance(outcome, ToolOutcome):
         return outcome
     return failed("bad_output", f"the plugin wrote no valid response: {outcome}", retryable=False)
@@ -198,7 +197,7 @@ def _answered(remains: ProcessEnd, exit_code: int) -> ToolOutcome | str:
     stdout = remains.stdout.lstrip()
     if not stdout:
         return "wrote no response"
-    outcome = _read(_Response.model_validate_json, stdout)
+    outcome = _read(_RESPONSE.validate_json, stdout)
     if isinstance(outcome, str):
         began = "" if stdout.startswith(b"{") else f"; it begins: {_shown(stdout.splitlines()[0], remains)}"
         return f"wrote no valid response: {outcome}{began}"
@@ -207,9 +206,9 @@ def _answered(remains: ProcessEnd, exit_code: int) -> ToolOutcome | str:
     return outcome
 
 
-def _read(parse: Callable[[T], _Response], response: T) -> ToolOutcome | str:
+def _read(parse: Callable[[T], _Ok | _Error | _Continuation], response: T) -> ToolOutcome | str:
     try:
-        return parse(response).root.outcome()
+        return parse(response).outcome()
     except ValidationError as error:
         return "; ".join(_complaints(error))
     except ContinuationInvalid as flaws:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import chain, islice
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 from pydantic import JsonValue
 
@@ -24,7 +24,7 @@ from ductile_gateway.plugins.call_record import CallRecord, CallRecords, read_bo
 from ductile_gateway.plugins.folders import InstalledPlugin, PluginRefused, require_trust
 from ductile_gateway.plugins.manifest import PluginCommand, PluginDescription
 from ductile_gateway.plugins.process import Guard, GuardPool, attend
-from ductile_gateway.plugins.response import EndReason, ProcessEnd, judge
+from ductile_gateway.plugins.response import ProcessEnd, judge
 from ductile_gateway.ports import Begin, unrecorded
 from schemas.status import Finding
 
@@ -86,7 +86,7 @@ class LocalPlugins:
         """Returns NeverStarted if the call may be run, Unknown if it is in doubt. Waits for a process that is still
         there until the call's deadline."""
         record = self._records.of(call.key)
-        return await self._conclude(record, call) if record.exists() else NeverStarted()
+        return await self._conclude(record, call) if record.path.exists() else NeverStarted()
 
     async def forget(self, key: str) -> None:
         """The record goes before the next start at the latest."""
@@ -135,12 +135,9 @@ class LocalPlugins:
         found = record.read()
         _, began_at = _timed(found.get("began"))
         exit_code, ended_at = _timed(found.get("exit"))
-        stopped = found.get("stopped", b"").decode()
         return judge(
             ProcessEnd(
-                next(
-                    (ending for ending in get_args(EndReason) if ending == stopped), "overdue" if overdue else "ended"
-                ),
+                found.get("stopped", b"overdue" if overdue else b"ended").decode(),
                 began=began_at is not None,
                 unbegun=found.get("unbegun", b"").decode(errors="replace").replace("\n", " "),
                 same_boot=record.same_boot and "request" in found,

@@ -89,7 +89,7 @@ async def test_old_answers_and_folders_that_nobody_asks_for_go_and_what_is_open_
         assert [await pruned(dry_run=True), await pruned(), await pruned()] == [(1, 1), (1, 1), (0, 0)]
     assert look(tmp_path, "SELECT count(*) FROM rows") == (2,)
     os.close(again)
-    assert [records.of(key).exists() for key in ("new", "held", "old")] == [True, True, False]
+    assert [records.of(key).path.exists() for key in ("new", "held", "old")] == [True, True, False]
 
 
 async def test_while_the_ledger_takes_too_much_the_oldest_answers_go_and_those_of_the_last_day_stay(

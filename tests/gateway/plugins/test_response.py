@@ -8,7 +8,7 @@ import pytest
 
 from ductile_gateway.calls.call import NeverStarted, ProducedArtifact, ToolOutcome, Unknown, Verdict
 from ductile_gateway.ductile.jobs import Unfinished, read_job, read_log, read_tree
-from ductile_gateway.plugins.response import EndReason, ProcessEnd, judge, outcome_of
+from ductile_gateway.plugins.response import ProcessEnd, judge, outcome_of
 
 OK: dict[str, Any] = {"status": "ok", "result": "done"}
 DONE = ToolOutcome("ok", text="done")
@@ -19,7 +19,7 @@ PLAIN = {"name": "a", "content_type": "text/plain", "text": ""}
 def judged(
     response: dict[str, Any] | bytes = b"",
     *,
-    ending: EndReason = "ended",
+    ending: str = "ended",
     exit_code: int | None = 0,
     began: bool = True,
     same_boot: bool = True,

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.models.wire import Call, Response, WireServer
+from tests.kit.http_server import Call, Response, WireServer
 
 NAME = "obedient"
 KEY = "sk-the-key-of-the-obedient-model"
@@ -77,9 +77,6 @@ def obedient() -> Iterator[Obedient]:
         said = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": NAME, "choices": [choice]}
         return Response(body=f"data: {json.dumps(said | {'usage': usage})}\n\ndata: [DONE]\n\n".encode())
 
-    server = WireServer(respond)
-    model.url = server.base_url
-    try:
+    with WireServer(respond) as server:
+        model.url = server.url
         yield model
-    finally:
-        server.close()

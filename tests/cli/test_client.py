@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -15,39 +14,25 @@ from ductile_gateway.settings import settings_file
 from groundwork.service.errors import Exit
 from schemas.bounded import LARGEST_JSON
 from tests.cli.invoke import agentic_here
-from tests.models.wire import Call, Delivery, Response, WireServer
+from tests.kit.http_server import Call, Response, WireServer
 
 EVENTS = {"Content-Type": "text/event-stream; charset=utf-8"}
 TOKEN = "a-token-of-mine"  # noqa: S105 - of no server
 JSON = {"Content-Type": "application/json"}
 
 
-@dataclass
-class Server:
-    """Returns these answers (status, headers, body, cut off?) in turn, the last one repeatedly; records requests."""
-
-    answers: list[tuple[int, dict[str, str], str, bool]]
-    url: str = ""
-    sent: list[dict[str, str]] = field(default_factory=list)
-
-
 @contextmanager
-def serving(*answers: tuple[int, dict[str, str], str, bool]) -> Iterator[Server]:
-    server = Server(list(answers))
+def serving(*answers: tuple[int, dict[str, str], str, bool]) -> Iterator[WireServer]:
+    """Returns these answers (status, headers, body, cut off?) in turn, the last one repeatedly."""
+    left = list(answers)
 
-    def respond(call: Call) -> Response:
-        server.sent.append(call.headers)
-        status, headers, body, cut_off = server.answers.pop(0) if len(server.answers) > 1 else server.answers[0]
+    def respond(_: Call) -> Response:
+        status, headers, body, cut_off = left.pop(0) if len(left) > 1 else left[0]
         content = body.encode() * (2 if cut_off else 1)
-        how: Delivery = "cut" if cut_off else "whole"
-        return Response(status=status, body=content, content_type=headers["Content-Type"], delivery=how)
+        return Response(status=status, body=content, headers=headers, delivery="cut" if cut_off else "whole")
 
-    wire = WireServer(respond)
-    server.url = wire.base_url
-    try:
+    with WireServer(respond) as server:
         yield server
-    finally:
-        wire.close()
 
 
 def events(*seqs: int, status: str = "running") -> str:
@@ -68,7 +53,7 @@ def test_every_refusal_has_its_exit_code_and_says_why() -> None:
 def test_a_token_is_sent_and_never_shown_and_over_plain_http_to_this_machine_alone() -> None:
     with serving(refusal(403, "forbidden")) as server:
         called = agentic_here("runs", "--url", server.url, AGENTIC_TOKEN=TOKEN)
-    assert server.sent[0]["authorization"] == f"Bearer {TOKEN}"
+    assert server.calls[0].headers["authorization"] == f"Bearer {TOKEN}"
     abroad = agentic_here("runs", "--url", "http://203.0.113.7:1", AGENTIC_TOKEN=TOKEN)
     assert (abroad.code, "AGENTIC_ALLOW_HTTP_NONLOOPBACK=true" in abroad.err) == (Exit.USAGE, True)
     assert TOKEN not in f"{called}{abroad}"
@@ -116,7 +101,7 @@ def test_a_stream_that_is_cut_off_is_gone_on_with_after_the_last_entry_seen(
         agent.retry_while_away()
         seen = [entry["seq"] for entry in agent.follow("follow_run", {"run_id": "run_1"})]
     assert seen == [1, 2, 3, 4, 5]
-    assert [sent.get("last-event-id") for sent in server.sent] == [None, "2", None, "3", "3"]
+    assert [call.headers.get("last-event-id") for call in server.calls] == [None, "2", None, "3", "3"]
     told = [line.partition(":")[0] for line in capsys.readouterr().err.splitlines()]
     assert told == 2 * ["waiting for the agent", "the agent is back"], "each absence is told once"
 

@@ -2,7 +2,6 @@
 
 import signal
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from agentic_client import AsyncClient, Broken, Client, Invalid, NotAllowed, Unr
 from agentic_client.errors import refused
 from tests.cli.test_client import EVENTS, JSON, TOO_DEEP, TOO_LONG, serving
 from tests.kit.bus import server_with
+from tests.kit.http_server import Call, Response, WireServer
 
 RUN = "run_01M83VND07GNVAYQFY3XQ51T1D"
 
@@ -44,21 +44,12 @@ async def test_an_agent_that_stays_away_is_told_after_the_patience(url: str, unu
 
 
 def test_a_program_that_is_interrupted_while_it_waits_for_events_hears_of_that_alone() -> None:
-    class Silent(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.send_header("Content-Type", "text/event-stream")
-            self.end_headers()
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-            self.rfile.read()  # until the client hangs up
+    def interrupted(_: Call) -> Response:
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        return Response(body=b": \n", content_type="text/event-stream", delivery="stalls")
 
-        def log_message(self, *_: object) -> None: ...
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Silent) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        with pytest.raises(KeyboardInterrupt), Client(f"http://127.0.0.1:{server.server_port}") as client:
-            next(client.events(RUN))
-        server.shutdown()
+    with WireServer(interrupted) as server, pytest.raises(KeyboardInterrupt), Client(server.url) as client:
+        next(client.events(RUN))
 
 
 def test_no_file_of_a_run_leads_to_another_call(unused_port: int) -> None:

@@ -11,9 +11,9 @@ import pytest
 from agent_service.workbench.dev import free_port
 from tests.cli.invoke import agentic, clean
 from tests.kit import nats_cli
+from tests.kit.http_server import WireServer
 from tests.kit.pages import ROOT, blocks, play
 from tests.plugins.asking import a_request, run
-from tests.plugins.serving import serving
 
 EXAMPLES = ROOT / "examples"
 SAYS = {
@@ -68,14 +68,14 @@ def test_an_example_does_what_its_page_says(tmp_path: Path, name: str) -> None:
 def test_the_tracker_asks_and_tells_github_once_it_is_told_of_a_repository() -> None:
     open_issues = json.dumps([{"number": 7, "title": "Crash with umlaut", "state": "open"}]).encode()
     tracker = EXAMPLES / "webhook-triage" / "tools" / "tracker"
-    with serving(lambda heard: (200, {}, open_issues if heard.method == "GET" else b"{}")) as github:
+    with WireServer(lambda heard: (200, {}, open_issues if heard.method == "GET" else b"{}")) as github:
         config = {"folder": ".", "repository": "a/b", "token": "of-github", "api": github.url}
         found = run(tracker, a_request({"title": "Crash at once"}, command="similar", config=config))
         run(tracker, a_request({"number": "42", "label": "bug"}, command="label", config=config))
         run(tracker, a_request({"number": "42", "text": "Thank you."}, command="reply", config=config))
     assert "#7 (open) Crash with umlaut" in found["result"]
-    assert {heard.headers["authorization"] for heard in github.heard} == {"Bearer of-github"}
-    assert [(heard.path, json.loads(heard.body)) for heard in github.heard if heard.method == "POST"] == [
+    assert {heard.headers["authorization"] for heard in github.calls} == {"Bearer of-github"}
+    assert [(heard.path, json.loads(heard.raw)) for heard in github.calls if heard.method == "POST"] == [
         ("/repos/a/b/issues/42/labels", {"labels": ["bug"]}),
         ("/repos/a/b/issues/42/comments", {"body": "Thank you."}),
     ]

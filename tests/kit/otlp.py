@@ -10,8 +10,6 @@ import gzip
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -19,6 +17,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
+from tests.kit.http_server import Call, Response, WireServer
 from tests.kit.waiting import wait_until
 
 _KINDS = {number: name.removeprefix("SPAN_KIND_").lower() for name, number in WireSpan.SpanKind.items()}
@@ -98,41 +97,19 @@ class Otlp:
         wait_until(lambda: trace_id in self.traces(), lambda: f"nothing of trace {trace_id}")
         return self.traces()[trace_id]
 
-    def take(self, path: str, headers: Mapping[str, str], body: bytes) -> None:
-        self.requests.append((path, headers))
+    def take(self, call: Call) -> Response:
+        self.requests.append((call.path, call.headers))
+        body = gzip.decompress(call.raw) if "content-encoding" in call.headers else call.raw
         self.spans.extend(_spans(ExportTraceServiceRequest.FromString(body)))
+        return Response(content_type="application/x-protobuf")  # empty: an answer in which all was taken
 
 
 @contextmanager
 def receiving() -> Iterator[Otlp]:
     otlp = Otlp()
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"]))
-            headers = {name.lower(): value for name, value in self.headers.items()}
-            otlp.take(self.path, headers, gzip.decompress(body) if "content-encoding" in headers else body)
-            self.send_response(200)
-            self.send_header("content-type", "application/x-protobuf")
-            self.send_header("content-length", "0")  # as protobuf, an answer in which all was taken
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            """A test's output is not the place for it."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    otlp.url = f"http://127.0.0.1:{server.server_port}"
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    try:
+    with WireServer(otlp.take) as server:
+        otlp.url = server.url
         yield otlp
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def _spans(request: ExportTraceServiceRequest) -> Iterator[Received]:

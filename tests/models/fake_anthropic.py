@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from typing import Any, ClassVar
 
+from tests.kit.http_server import Call, Response
 from tests.models import schema_rules
 from tests.models.prompt_cache import PromptCache, blocks, canonical, request_tokens, tokens
-from tests.models.wire import KEY, Body, Call, Fake, Rejected, Response, Served, in_pieces, served
+from tests.models.wire import KEY, Body, Fake, Rejected, Served, in_pieces, served
 
 MOST_BYTES = 32 * 1024 * 1024
 THINKING = {"type": "thinking", "thinking": "", "signature": "c2lnbmVk"}

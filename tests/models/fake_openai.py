@@ -16,8 +16,9 @@ from pydantic import SecretStr
 from agent_service.models import openai_model
 from agent_service.models.call import LanguageModel, Prices
 from agent_service.models.settings import ModelSettings
+from tests.kit.http_server import Call, Response
 from tests.models.prompt_cache import canonical, tokens
-from tests.models.wire import KEY, Body, Call, Fake, Rejected, Response, Served, in_pieces, served
+from tests.models.wire import KEY, Body, Fake, Rejected, Served, in_pieces, served
 
 FIELDS = CompletionCreateParamsNonStreaming.__required_keys__ | CompletionCreateParamsNonStreaming.__optional_keys__
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")

@@ -11,10 +11,11 @@ from agent_service.models.settings import ModelSettings, open_model
 from agent_service.settings import load
 from groundwork.service import json_log
 from groundwork.service.errors import Misconfigured
+from tests.kit.http_server import Response
 from tests.kit.logs import logging_kept
 from tests.models.fake_anthropic import serve
 from tests.models.model_house import OPENING, framing
-from tests.models.wire import KEY, Response
+from tests.models.wire import KEY
 
 CHOSEN = {"AGENT_LLM_PROVIDER": "openai", "AGENT_LLM_MODEL": "gpt-5.4"}
 

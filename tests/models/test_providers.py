@@ -17,6 +17,7 @@ from agent_service.core.phases import Verification as Verified
 from agent_service.core.waiting import OpenCall, Thinking
 from agent_service.errors import ModelError
 from agent_service.run.ports import ModelQuestion
+from tests.kit.http_server import Delivery, Response
 from tests.models import fake_anthropic, fake_openai
 from tests.models.fake_anthropic import THINKING
 from tests.models.model_house import (
@@ -32,7 +33,7 @@ from tests.models.model_house import (
     reply,
     separate,
 )
-from tests.models.wire import KEY, Body, Delivery, Response, Served
+from tests.models.wire import KEY, Body, Served
 
 PROVIDERS: dict[str, Any] = {
     "claude": fake_anthropic.serve,

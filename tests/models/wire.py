@@ -1,22 +1,19 @@
-"""Building blocks of fake model providers: a loopback server and a script of its answers.
+"""Building blocks of fake model providers: a script of a server's answers.
 
-A fake refuses what its provider refuses. It gives scripted answers in order, then those of its policy; responses go
-out whole or with the failures of networks.
+A fake refuses what its provider refuses. It gives scripted answers in order, then those of its policy.
 """
 
 import json
-import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
-from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Generic, TypeVar
 
 from agent_service.models.settings import ModelSettings, open_model
 from agent_service.run.ports import ModelProvider
+from tests.kit.http_server import Call, Response, WireServer
 
 KEY = "sk-test-0123456789-secret"
 """The key that every fake wants to see."""
@@ -24,40 +21,9 @@ KEY = "sk-test-0123456789-secret"
 Body = dict[str, Any]
 Reply = dict[str, Any] | str | Callable[[dict[str, Any]], Any]
 
-Delivery = Literal["whole", "cut", "never", "stalls", "paced"]
-"""`cut`: the connection ends in the middle of the body. `never`: nothing at all. `stalls`: half of the body, and then
-nothing. `paced`: event by event, with PACE_S between them."""
-PACE_S = 0.03
 SSE = "text/event-stream"
 PIECE = 16
 """Characters of a streamed piece."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
-    """A request with lower-case header names; `body` is None unless it is a JSON object."""
-
-    method: str
-    path: str
-    headers: dict[str, str]
-    raw: bytes
-
-    @property
-    def body(self) -> dict[str, Any] | None:
-        try:
-            body = json.loads(self.raw)
-        except ValueError:
-            return None
-        return body if isinstance(body, dict) else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Response:
-    status: int = 200
-    body: bytes = b""
-    content_type: str = "application/json"
-    headers: Mapping[str, str] = field(default_factory=dict)
-    delivery: Delivery = "whole"
 
 
 class Rejected(Exception):
@@ -88,7 +54,7 @@ class Fake(ABC):
         """Reply without a script."""
         self._script: deque[Callable[[Body], Response]] = deque()
         self._server = WireServer(self.called)
-        self.base_url = self._server.base_url
+        self.base_url = self._server.url
         self.close = self._server.close
 
     @property
@@ -194,69 +160,3 @@ async def served(fake: F, **settings: Any) -> AsyncIterator[Served[F]]:
             yield Served(model, fake)
     finally:
         fake.close()
-
-
-class WireServer:
-    """Answers every call by `respond`, in its own threads, until closed."""
-
-    def __init__(self, respond: Callable[[Call], Response]) -> None:
-        self.respond = respond
-        self.closing = threading.Event()
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, self))
-        self._http.handle_error = lambda *_: None  # type: ignore[method-assign] # a client that left is no news
-        self.base_url = f"http://127.0.0.1:{self._http.server_port}"
-        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        self.closing.set()
-        self._http.shutdown()
-        self._http.server_close()
-        self._thread.join()
-
-
-class _Handler(BaseHTTPRequestHandler):
-    """One connection with one or more calls."""
-
-    protocol_version = "HTTP/1.1"
-
-    def __init__(self, wire: WireServer, *connection: Any) -> None:
-        self._wire = wire
-        super().__init__(*connection)
-
-    def do_GET(self) -> None:
-        self._answer(b"")
-
-    def do_POST(self) -> None:
-        self._answer(self.rfile.read(int(self.headers.get("content-length", 0))))
-
-    def log_message(self, *_: Any) -> None: ...
-
-    def _answer(self, raw: bytes) -> None:
-        headers = {name.lower(): value for name, value in self.headers.items()}
-        response = self._wire.respond(Call(method=self.command, path=self.path, headers=headers, raw=raw))
-        if response.delivery == "never":
-            self._wire.closing.wait()
-            self.close_connection = True
-            return
-        self.send_response(response.status)
-        self.send_header("content-type", response.content_type)
-        self.send_header("content-length", str(len(response.body)))
-        for name, value in response.headers.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self._deliver(response)
-
-    def _deliver(self, response: Response) -> None:
-        if response.delivery == "paced":
-            for event in response.body.split(b"\n\n"):
-                self.wfile.write(event + b"\n\n" if event else b"")
-                if self._wire.closing.wait(PACE_S):
-                    break
-            return
-        half = response.delivery in ("cut", "stalls")
-        self.wfile.write(response.body[: len(response.body) // 2] if half else response.body)
-        self.close_connection = half
-        if response.delivery == "stalls":
-            self.wfile.flush()
-            self._wire.closing.wait()

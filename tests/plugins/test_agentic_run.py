@@ -5,24 +5,26 @@ from typing import Any
 
 import pytest
 
+from tests.kit.http_server import WireServer
 from tests.plugins.asking import SHIPPED, ask
-from tests.plugins.serving import Site, serving
 
 RUN = {"run_id": "run_1", "status": "paused", "goal": "look", "reason": "which cellar?", "asks": {"kind": "question"}}
 TOKEN = "a-token-of-ductile-for-tests"  # noqa: S105 - of a server that lives for one test
 
 
-def asked(payload: dict[str, Any], command: str, content: Any = RUN, status: int = 200) -> tuple[dict[str, Any], Site]:
+def asked(
+    payload: dict[str, Any], command: str, content: Any = RUN, status: int = 200
+) -> tuple[dict[str, Any], WireServer]:
     """The response of the plugin, and what the agent heard, which answers like that."""
-    with serving(lambda _: (status, {}, json.dumps(content).encode())) as agent:
+    with WireServer(lambda _: (status, {}, json.dumps(content).encode())) as agent:
         response = ask(SHIPPED / "agentic-run", payload, command=command, config={"url": agent.url, "token": TOKEN})
-    assert {heard.headers["authorization"] for heard in agent.heard} == {f"Bearer {TOKEN}"}
+    assert {heard.headers["authorization"] for heard in agent.calls} == {f"Bearer {TOKEN}"}
     return response, agent
 
 
 def test_how_a_run_stands_is_said_in_words_and_as_an_event() -> None:
     response, agent = asked({"run_id": "run_1"}, "status")
-    assert [(heard.method, heard.path, heard.body) for heard in agent.heard] == [("GET", "/v1/runs/run_1", b"")]
+    assert [(heard.method, heard.path, heard.raw) for heard in agent.calls] == [("GET", "/v1/runs/run_1", b"")]
     assert response["result"] == "run run_1 is paused and waits for a person: which cellar?"
     assert (response["output"]["status"], response["events"][0]["type"]) == ("paused", "agent.run.status")
 
@@ -47,7 +49,7 @@ def test_what_is_said_to_a_run_carries_an_id_that_is_the_same_at_each_attempt(
     payload = {"run_id": "run_1", **said} | ({"do": command} if by_pipeline else {})
     heard = {"run_id": "run_1", "status": "running"}
     response, agent = asked(payload, "handle" if by_pipeline else command, heard, 202)
-    told = [(heard.method, heard.path, json.loads(heard.body)) for heard in agent.heard]
+    told = [(heard.method, heard.path, json.loads(heard.raw)) for heard in agent.calls]
     assert told == [("POST", f"/v1/runs/run_1/{place}", sent)]
     assert response["output"] == {"run_id": "run_1", "said": command, "status": "running"}
 

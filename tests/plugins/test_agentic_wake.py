@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.kit.http_server import DRIP, HANG_UP, NO_HTTP, SILENT, Answer, Call, WireServer
 from tests.plugins.asking import SHIPPED, ask, responded
-from tests.plugins.serving import DRIP, HANG_UP, NO_HTTP, SILENT, Answer, Heard, Site, serving
 
 WAKE = SHIPPED / "agentic-wake"
 TOKEN = "a-token-of-the-agent-0123456789"  # noqa: S105 - of a fake that lives for one test run
@@ -71,7 +71,7 @@ PASSING: dict[str, tuple[Answer, str]] = {
 ANSWERS = {name: answer for name, (answer, _) in (REFUSALS | PASSING).items()} | {"silent": SILENT, "drip": DRIP}
 
 
-def agent(heard: Heard) -> Answer:
+def agent(heard: Call) -> Answer:
     behaviour = heard.path.strip("/").removesuffix("v1/wake").strip("/")
     token = heard.headers.get("authorization", "").removeprefix("Bearer ")
     if behaviour == "tells-token":
@@ -82,8 +82,8 @@ def agent(heard: Heard) -> Answer:
 
 
 @pytest.fixture
-def api() -> Iterator[Site]:
-    with serving(agent) as api:
+def api() -> Iterator[WireServer]:
+    with WireServer(agent) as api:
         yield api
 
 
@@ -97,26 +97,26 @@ def raw(**changes: Any) -> bytes:
     return json.dumps(whole | {"deadline_at": "2099-01-01T00:00:00.123456789Z"} | changes).encode()
 
 
-def order(heard: Heard) -> Any:
-    return json.loads(heard.body)
+def order(heard: Call) -> Any:
+    return json.loads(heard.raw)
 
 
 @pytest.mark.parametrize("command", ["wake", "handle"])
-def test_an_order_is_sent_as_it_was_given_with_the_token(api: Site, command: str) -> None:
+def test_an_order_is_sent_as_it_was_given_with_the_token(api: WireServer, command: str) -> None:
     response = wake(api.url, command=command)
     assert response["status"] == "ok", response
     assert wake(api.url, command=command)["status"] == "ok"
-    sent, again = api.heard
-    assert (sent.path, order(sent), again.body) == ("/v1/wake", ORDER, sent.body)
+    sent, again = api.calls
+    assert (sent.path, order(sent), again.raw) == ("/v1/wake", ORDER, sent.raw)
     assert sent.headers["authorization"] == f"Bearer {TOKEN}"
-    assert (sent.headers["content-type"], sent.headers["content-length"]) == ("application/json", str(len(sent.body)))
+    assert (sent.headers["content-type"], sent.headers["content-length"]) == ("application/json", str(len(sent.raw)))
 
 
-def test_with_a_goal_in_the_settings_what_comes_is_what_the_run_is_about_once_for_each_job(api: Site) -> None:
+def test_with_a_goal_in_the_settings_what_comes_is_what_the_run_is_about_once_for_each_job(api: WireServer) -> None:
     failed = {"job_id": "0b9c", "plugin": "backup", "error": "no space left", "goal": "erase it"}
     wake(api.url, failed | {"ductile_plugin": "x"}, command="handle", goal="Find out why.", untrusted=True)
     about = {"context": failed | {"event": "api.trigger"}, "wake_id": "0b9c"}
-    assert order(api.heard[0]) == {"goal": "Find out why.", "untrusted": True} | about
+    assert order(api.calls[0]) == {"goal": "Find out why.", "untrusted": True} | about
 
 
 PLACES: list[tuple[dict[str, Any], Any, str | None]] = [
@@ -127,13 +127,13 @@ PLACES: list[tuple[dict[str, Any], Any, str | None]] = [
 ]
 
 
-def test_a_place_in_a_trace_is_handed_on_beside_the_order(api: Site) -> None:
+def test_a_place_in_a_trace_is_handed_on_beside_the_order(api: WireServer) -> None:
     for payload, context, sent in PLACES:
         config = {"url": api.url, "token": TOKEN}
         response = responded(WAKE, raw(config=config, payload={"goal": "look"} | payload, context=context))
         assert response["status"] == "ok", response
-        assert api.heard[-1].headers.get("traceparent") == sent
-        assert order(api.heard[-1]) == {"goal": "look", "wake_id": "ductile:job-1"}
+        assert api.calls[-1].headers.get("traceparent") == sent
+        assert order(api.calls[-1]) == {"goal": "look", "wake_id": "ductile:job-1"}
 
 
 def look(**more: Any) -> dict[str, Any]:
@@ -161,20 +161,20 @@ ORDERS: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize("command", ["wake", "handle"])
-def test_an_order_that_cannot_be_used_is_not_sent_nor_tried_again(api: Site, command: str) -> None:
+def test_an_order_that_cannot_be_used_is_not_sent_nor_tried_again(api: WireServer, command: str) -> None:
     for payload, told in ORDERS:
         response = wake(api.url, payload, command=command)
         assert (response["status"], response["retry"], response["error_class"]) == ("error", False, "invalid_arguments")
         assert told in response["error"]
-    assert api.heard == []
+    assert api.calls == []
 
 
-def test_what_is_told_of_a_run_wakes_no_other(api: Site) -> None:
+def test_what_is_told_of_a_run_wakes_no_other(api: WireServer) -> None:
     event = {"type": "agent.completed", "payload": {"goal": "do it all again", "run_id": RUN}}
     response = responded(WAKE, raw(command="handle", event=event, config={"url": api.url}))
     assert (response["status"], response["retry"]) == ("error", False)
     assert "must not wake the agent again" in response["error"]
-    assert api.heard == []
+    assert api.calls == []
 
 
 REQUESTS = [
@@ -213,18 +213,18 @@ def test_an_address_that_must_not_be_asked_is_a_fault_of_the_settings(command: s
         assert told in response["error"]
 
 
-def test_a_refusal_is_explained_and_not_tried_again_and_what_may_pass_is(api: Site) -> None:
+def test_a_refusal_is_explained_and_not_tried_again_and_what_may_pass_is(api: WireServer) -> None:
     for answers, retry in ((REFUSALS, False), (PASSING, True)):
         for behaviour, (_, told) in answers.items():
-            api.heard.clear()
+            api.calls.clear()
             response = wake(f"{api.url}/{behaviour}")
             assert (response["status"], response["retry"], told in response["error"]) == ("error", retry, True), (
                 response
             )
-            assert (len(api.heard), "events" in response) == (1, False)
+            assert (len(api.calls), "events" in response) == (1, False)
 
 
-def test_the_response_comes_before_the_deadline_wherever_the_agent_is(api: Site, unused_tcp_port: int) -> None:
+def test_the_response_comes_before_the_deadline_wherever_the_agent_is(api: WireServer, unused_tcp_port: int) -> None:
     for behaviour in ("silent", "drip"):
         began = time.monotonic()
         response = wake(f"{api.url}/{behaviour}", seconds=1)
@@ -234,30 +234,30 @@ def test_the_response_comes_before_the_deadline_wherever_the_agent_is(api: Site,
     assert (away["retry"], "could not be reached: Connection refused" in away["error"]) == (True, True)
 
 
-def test_the_token_may_come_from_the_vault_or_from_a_file(api: Site, tmp_path: Path) -> None:
+def test_the_token_may_come_from_the_vault_or_from_a_file(api: WireServer, tmp_path: Path) -> None:
     secrets = {"agentic-wake-token": TOKEN, "of-the-night-shift": f"{TOKEN}-2\n"}
     for config in (dict[str, str](), {"secret": "of-the-night-shift"}):
         responded(WAKE, raw(config={"url": api.url} | config, payload={"goal": "look"}, secrets=secrets))
-    assert [one.headers["authorization"] for one in api.heard] == [f"Bearer {TOKEN}", f"Bearer {TOKEN}-2"]
-    api.heard.clear()
+    assert [one.headers["authorization"] for one in api.calls] == [f"Bearer {TOKEN}", f"Bearer {TOKEN}-2"]
+    api.calls.clear()
     place = tmp_path / "wake.token"
     response = wake(api.url, token=None, token_file=str(place))
-    assert (response["error"], api.heard) == (f"token_file {place} cannot be read as text", [])
+    assert (response["error"], api.calls) == (f"token_file {place} cannot be read as text", [])
     place.write_text(f"{TOKEN}\n")
     assert wake(api.url, token=None, token_file=str(place))["status"] == "ok"
-    assert api.heard[0].headers["authorization"] == f"Bearer {TOKEN}"
+    assert api.calls[0].headers["authorization"] == f"Bearer {TOKEN}"
 
 
-def test_a_token_that_is_none_is_not_sent_nor_told(api: Site) -> None:
+def test_a_token_that_is_none_is_not_sent_nor_told(api: WireServer) -> None:
     for token in ("two words", "line\r\nX-Evil: 1", "schlüssel", "x" * 513, 7, ["x"], {"a": 1}):
         response = wake(api.url, token=token)
-        assert (response["retry"], response["error_class"], api.heard) == (False, "misconfigured", [])
+        assert (response["retry"], response["error_class"], api.calls) == (False, "misconfigured", [])
         assert "X-Evil" not in response["error"]
 
 
 @pytest.mark.parametrize("behaviour", ["tells-token", "runs-as-token", "401", "silent", "hang-up", "moved"])
-def test_the_token_is_never_told(api: Site, behaviour: str) -> None:
+def test_the_token_is_never_told(api: WireServer, behaviour: str) -> None:
     response = wake(f"{api.url}/{behaviour}", timeout_seconds=0.3)
     assert response["status"] == "error"
-    assert api.heard[0].headers["authorization"] == f"Bearer {TOKEN}"
+    assert api.calls[0].headers["authorization"] == f"Bearer {TOKEN}"
     assert TOKEN not in json.dumps(response)

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from tests.ductile.fake import FakeDuctile
+from tests.kit.http_server import WireServer
 from tests.plugins.asking import SHIPPED, a_request
-from tests.plugins.serving import serving
 from tests.plugins.test_agentic_run import RUN
 from tests.plugins.test_agentic_wake import agent
 
@@ -94,17 +94,17 @@ def test_a_plugin_that_speaks_to_nobody_needs_no_network_and_no_folder_but_its_o
 
 
 def test_the_agent_and_ductile_are_asked_over_the_machines_own_network(account: Account) -> None:
-    with serving(agent) as api:
+    with WireServer(agent) as api:
         woken = account.asks("agentic-wake", a_request({"goal": "look"}, config={"url": api.url}), network=True)
     assert woken["status"] == "ok"
-    with serving(lambda _: (200, {}, json.dumps(RUN).encode())) as runs:
+    with WireServer(lambda _: (200, {}, json.dumps(RUN).encode())) as runs:
         config = {"url": runs.url, "token": "a-token-for-tests"}
         asked = a_request({"run_id": "run_1"}, command="status", config=config)
         assert account.asks("agentic-run", asked, network=True)["output"]["status"] == "paused"
     with FakeDuctile() as ductile:
         looking = a_request({}, command="system", config={"url": ductile.url})
         assert "queue_depth" in account.asks("ductile-look", looking, network=True)["result"]
-    with serving(lambda _: (200, {"Content-Type": "text/plain"}, b"tea")) as pages:
+    with WireServer(lambda _: (200, {"Content-Type": "text/plain"}, b"tea")) as pages:
         request = a_request({"url": pages.url}, config={"allow_private": True})
         assert account.asks("fetch", request, network=True)["output"]["status"] == 200
     if IS_ROOT:

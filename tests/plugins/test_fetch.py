@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.kit.http_server import DRIP, SILENT, Answer, Call, WireServer
 from tests.plugins.asking import SHIPPED, ask, loaded
-from tests.plugins.serving import DRIP, SILENT, Answer, Heard, serving
 
 FETCH = SHIPPED / "fetch"
 HTML = "text/html; charset=utf-8"
@@ -31,7 +31,7 @@ PAGES: dict[str, Answer] = {
 }
 
 
-def page(heard: Heard) -> Answer:
+def page(heard: Call) -> Answer:
     if heard.path.startswith("/to/"):
         return 302, {"Location": f"http://{heard.path.removeprefix('/to/')}/"}, b""
     return PAGES.get(heard.path, (404, {}, b"not here"))
@@ -39,7 +39,7 @@ def page(heard: Heard) -> Answer:
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[str]:
-    with serving(page) as served:
+    with WireServer(page) as served:
         yield served.url
 
 

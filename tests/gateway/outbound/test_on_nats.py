@@ -24,9 +24,9 @@ from schemas.signing import AgentKeys
 from schemas.status import Finding
 from tests.gateway.outbound.kit import SECRET, an_event
 from tests.kit.agent_keys import AGENT, STRANGER, Signer
+from tests.kit.http_server import WireServer
 from tests.kit.waiting import until
 from tests.ledger.kit import embedded
-from tests.plugins.serving import Site, serving
 
 
 @pytest.fixture
@@ -42,8 +42,8 @@ async def fine() -> list[Finding]:
 class Telling:
     """A gateway with one subscription, to the site."""
 
-    def __init__(self, folder: Path, link: NatsLink, site: Site) -> None:
-        network = {"allow_private": True, "allow_http": True, "ports": [site.server_port]}
+    def __init__(self, folder: Path, link: NatsLink, site: WireServer) -> None:
+        network = {"allow_private": True, "allow_http": True, "ports": [site.port]}
         one = {"url": f"{site.url}/", "secret": SECRET, "network": network}
         told = {"subscriptions": {"one": one}, "callbacks": {"secret": SECRET}}
         self.settings = OutboundSettings.model_validate(told)
@@ -102,7 +102,7 @@ async def test_who_may_publish_endings_has_none_of_its_own_sent_on_and_no_callba
     async def tell_callback(question: Msg) -> None:
         await question.respond(json.dumps({"callback": "https://127.0.0.1/secret-token"}).encode())
 
-    with serving(lambda _: (200, {}, b"")) as site:
+    with WireServer(lambda _: (200, {}, b"")) as site:
         telling = Telling(tmp_path, bus, site)
         async with telling.at_work():
             await say(bus, an_event(run_id="run_1", has_callback=True), by=None)
@@ -111,12 +111,12 @@ async def test_who_may_publish_endings_has_none_of_its_own_sent_on_and_no_callba
             await bus.subscribe(subjects.RUN_CALLBACK, tell_callback)
             await say(bus, an_event(run_id="run_2", has_callback=True), by=STRANGER)
             await say(bus, an_event(run_id="run_3", has_callback=True))
-            await until(lambda: len(site.heard) >= 1)
+            await until(lambda: len(site.calls) >= 1)
             await until(lambda: telling.says("2 messages since the start were not the agent's word"))
             await until(lambda: telling.says("1 deliveries were given up in the last 15 days"))
             letters = await dead_letters(bus)
             rejected = await bus.jetstream.get_last_msg(subjects.STREAM_DEAD_LETTERS, subjects.REJECTED)
-    assert [json.loads(request.body)["data"]["run_id"] for request in site.heard] == ["run_3"]
+    assert [json.loads(request.raw)["data"]["run_id"] for request in site.calls] == ["run_3"]
     assert "not said by the agent" in letters[""]["Dead-Letter-Reason"]
     assert "127.0.0.1 is not a public address" in letters["callback"]["Dead-Letter-Reason"]
     assert "secret-token" not in json.dumps(letters)

@@ -21,9 +21,9 @@ from groundwork.service.json_log import set_up
 from tests.gateway.outbound.kit import KEY, SECRET, an_event, read
 from tests.gateway.parts import NOON, RUN
 from tests.kit.fakes import still
+from tests.kit.http_server import HANG_UP, WireServer
 from tests.kit.logs import logging_kept
 from tests.ledger.kit import a_delivery
-from tests.plugins.serving import HANG_UP, Site, serving
 
 
 class Names:
@@ -54,25 +54,25 @@ async def sent(
         return await sender.send(replace(a_delivery(target="callback"), url=url))
 
 
-async def allowed(to: Site | int, *, names: Names = LOCAL, timeout_s: float = 5) -> Try:
+async def allowed(to: WireServer | int, *, names: Names = LOCAL, timeout_s: float = 5) -> Try:
     """Sends to a site or port with private networks allowed."""
-    port = to if isinstance(to, int) else to.server_port
+    port = to if isinstance(to, int) else to.port
     rules: dict[str, Any] = {"allow_private": True, "allow_http": True, "ports": (port,)}
     return await sent(f"http://hook.test:{port}/token?a=b", names=names, timeout_s=timeout_s, **rules)
 
 
 @pytest.fixture
-def site() -> Iterator[Site]:
-    with serving(lambda _: (200, {}, b"")) as site:
+def site() -> Iterator[WireServer]:
+    with WireServer(lambda _: (200, {}, b"")) as site:
         yield site
 
 
-async def test_a_receiver_gets_the_signed_body_under_the_name_it_was_called_by(site: Site) -> None:
+async def test_a_receiver_gets_the_signed_body_under_the_name_it_was_called_by(site: WireServer) -> None:
     assert await allowed(site) == Try("arrived")
-    (heard,) = site.heard
-    assert (heard.method, heard.path, heard.headers["host"]) == ("POST", "/token?a=b", f"hook.test:{site.server_port}")
-    assert heard.body == b'{"type": "agent.completed"}'
-    expected = standard_headers(f"{RUN}:completed", heard.body, [KEY], at=NOON)
+    (heard,) = site.calls
+    assert (heard.method, heard.path, heard.headers["host"]) == ("POST", "/token?a=b", f"hook.test:{site.port}")
+    assert heard.raw == b'{"type": "agent.completed"}'
+    expected = standard_headers(f"{RUN}:completed", heard.raw, [KEY], at=NOON)
     assert {name: heard.headers[name] for name in expected} == expected
 
 
@@ -90,19 +90,19 @@ async def test_a_receiver_gets_the_signed_body_under_the_name_it_was_called_by(s
         (307, {"Location": "/elsewhere"}, Try("put_off", "callback answered 307")),
     ],
 )
-async def test_the_status_decides(site: Site, status: int, headers: dict[str, str], verdict: Try) -> None:
-    site.answer = lambda _: (status, headers, b"")
+async def test_the_status_decides(site: WireServer, status: int, headers: dict[str, str], verdict: Try) -> None:
+    site.respond = lambda _: (status, headers, b"")
     assert await allowed(site) == verdict
-    assert len(site.heard) == 1
+    assert len(site.calls) == 1
 
 
 @pytest.mark.attack(78)
 async def test_of_what_a_receiver_answers_nothing_but_its_status_is_kept(
-    site: Site, capsys: pytest.CaptureFixture[str]
+    site: WireServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     told = "\x1b]52;;x\x07 the answer of a stranger"
     head = f"HTTP/1.1 500 {told}\r\nX-Told: {told}\r\nRetry-After: {told}\r\nContent-Length: {len(told)}\r\n\r\n"
-    site.answer = lambda _: (HANG_UP[0], {}, f"{head}{told}".encode())
+    site.respond = lambda _: replace(HANG_UP, body=f"{head}{told}".encode())
     with logging_kept():
         set_up("DEBUG", "json")
         verdict = await allowed(site)
@@ -110,7 +110,7 @@ async def test_of_what_a_receiver_answers_nothing_but_its_status_is_kept(
     assert "stranger" not in capsys.readouterr().err
 
 
-async def test_an_answer_that_drips_or_has_no_end_is_left_after_the_timeout(site: Site) -> None:
+async def test_an_answer_that_drips_or_has_no_end_is_left_after_the_timeout(site: WireServer) -> None:
     async def drip(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
             writer.write(b"HTTP/1.1 200 OK\r\n")
@@ -124,7 +124,7 @@ async def test_an_answer_that_drips_or_has_no_end_is_left_after_the_timeout(site
         hung_up.set()
 
     hung_up = asyncio.Event()
-    site.answer = lambda _: (200, {"Content-Length": "1000000000000"}, b"x" * 100000)
+    site.respond = lambda _: (200, {"Content-Length": "1000000000000"}, b"x" * 100000)
     assert await allowed(site, timeout_s=2) == Try("arrived")
     async with await asyncio.start_server(drip, "127.0.0.1", 0) as server, asyncio.timeout(3):
         assert (await allowed(server.sockets[0].getsockname()[1], timeout_s=0.5)).outcome == "put_off"
@@ -143,13 +143,13 @@ async def test_an_answer_that_drips_or_has_no_end_is_left_after_the_timeout(site
         ("hook.test", ["93.184.216.34", "127.0.0.1"]),  # one private address among public ones
     ],
 )
-async def test_nothing_is_sent_into_private_networks(site: Site, host: str, addresses: list[str]) -> None:
+async def test_nothing_is_sent_into_private_networks(site: WireServer, host: str, addresses: list[str]) -> None:
     names = Names({name: [addresses] for name in (host.strip("[]"), "::ffff:7f00:1")})
-    verdict = await sent(f"http://{host}:{site.server_port}/", names=names, allow_http=True, ports=(site.server_port,))
-    assert (verdict.outcome, site.heard) == ("dead", [])
+    verdict = await sent(f"http://{host}:{site.port}/", names=names, allow_http=True, ports=(site.port,))
+    assert (verdict.outcome, site.calls) == ("dead", [])
 
 
-async def test_a_name_is_looked_up_once_and_what_was_checked_is_connected_to(site: Site) -> None:
+async def test_a_name_is_looked_up_once_and_what_was_checked_is_connected_to(site: WireServer) -> None:
     names = Names({"hook.test": [["127.0.0.1"], ["169.254.169.254"]]})
     assert await allowed(site, names=names) == Try("arrived")
     assert names.asked == ["hook.test"]
@@ -170,12 +170,11 @@ async def test_the_certificate_must_be_that_of_the_name_and_not_of_the_address(
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(held, key)
     trusting = ssl.create_default_context(cafile=held)
-    with serving(lambda _: (200, {}, b"")) as site:
-        site.socket = server.wrap_socket(site.socket, server_side=True)
-        url, names = f"https://{host}:{site.server_port}/", Names({host: [["127.0.0.1"]]})
-        verdict = await sent(url, names=names, tls=trusting, allow_private=True, ports=(site.server_port,))
+    with WireServer(lambda _: (200, {}, b""), server) as site:
+        url, names = f"https://{host}:{site.port}/", Names({host: [["127.0.0.1"]]})
+        verdict = await sent(url, names=names, tls=trusting, allow_private=True, ports=(site.port,))
     assert verdict.outcome == ("arrived" if arrives else "put_off")
-    assert len(site.heard) == int(arrives)
+    assert len(site.calls) == int(arrives)
 
 
 @pytest.mark.attack(29)

@@ -16,7 +16,7 @@ from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.calls.policy import Offers
 from ductile_gateway.calls.relay import Relay
 from ductile_gateway.retention import Retention
-from ductile_gateway.settings import GatewaySettings, load, settings_file
+from ductile_gateway.settings import GatewaySettings, load
 from ductile_gateway.status import Observability
 from ductile_gateway.store import pending_upgrade
 from ductile_gateway.store.opening import mark_of, open_alone, open_shared
@@ -29,6 +29,7 @@ from ductile_gateway.webhooks.outbound import NotificationOutbox, serve_outbound
 from groundwork.nats.buckets import ArtifactBucket
 from groundwork.nats.following import watch_streams
 from groundwork.service import serving
+from groundwork.service.config_file import nearby
 from groundwork.service.errors import Exit
 from groundwork.service.program import loaded
 from groundwork.service.serving import SERVICE_SIGNALS, cancelled_by_signals, let_recovery_start, notify_ready
@@ -51,7 +52,7 @@ log = logging.getLogger(__name__)
 
 def run(config: Path | None, *, take_over: bool = False) -> Exit:
     """Runs until a signal. Raises Misconfigured for invalid settings, because there is no log before they are read."""
-    settings = load(settings_file(config))
+    settings = load(nearby(config))
 
     async def until_told() -> None:
         with cancelled_by_signals(lambda: None, SERVICE_SIGNALS):

@@ -22,7 +22,6 @@ from schemas import subjects
 from schemas.fields import ToolName
 
 SECTION = "gateway"
-DEFAULT_FILE = Path("agentic.yaml")
 
 
 class PluginLimits(Section):
@@ -113,10 +112,6 @@ class GatewaySettings(ServiceSettings):
         if isinstance(self.tools, dict):
             return {name: choice or ToolChoice() for name, choice in self.tools.items()}
         return None if self.tools is None else {name: ToolChoice() for name in self.tools}
-
-
-def settings_file(named: Path | None) -> Path | None:
-    return named or (DEFAULT_FILE if os.path.lexists(DEFAULT_FILE) else None)
 
 
 def load(path: Path | None, environ: Mapping[str, str] = os.environ) -> GatewaySettings:

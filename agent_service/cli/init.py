@@ -5,25 +5,31 @@ It also creates a missing folder for tools. It makes no connection.
 """
 
 import importlib.util
+import json
 import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import typer
 
 from agent_service.cli import output
-from agent_service.cli.init_file import KEYS, Answers, settings_file, variables
-from agent_service.cli.locate import CONFIG_FILE
 from agent_service.cli.options import invocation, local_command
 from agent_service.cli.output import Output
 from groundwork.service import program, store_folder
 from groundwork.service.commands import flag, option
+from groundwork.service.config_file import FILE
 from groundwork.service.errors import Exit, NotDone
 from groundwork.service.secret import is_address, keeps_secrets, login_in
 from schemas.values import dataclass
 
+Answers = dict[str, Any]
+"""Parsed answers by question, without those that were not asked."""
+KEYS = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY"}
+LOGIN_SECRETS = {"user": "NATS_PASSWORD", "token": "NATS_TOKEN"}
+TEMPLATE = Path(__file__).with_name("agentic.yaml.jinja")
 NONE = "none"
 
 
@@ -199,7 +205,7 @@ commands = typer.Typer()
 def init(
     given: dict[str, str] | None,
     yes: bool = flag("Ask nothing: what is not given has its default.", "--yes", "-y"),
-    config: Path = option("The file to write; it is never overwritten.", default=CONFIG_FILE, metavar="FILE"),
+    config: Path = option("The file to write; it is never overwritten.", default=FILE, metavar="FILE"),
 ) -> Output:
     """It connects to nothing and asks for no secret: the file names the environment variables that hold secrets."""
     _refuse_to_overwrite(config)
@@ -238,7 +244,7 @@ def _first(answers: Answers) -> Iterator[str]:
 
 def _next(config: Path, answers: Answers) -> Iterator[str]:
     agentic, gateway = invocation(), program.invocation("ductile-gateway", "ductile_gateway")
-    file = "" if config == CONFIG_FILE else f" --config {shlex.quote(str(config))}"
+    file = "" if config == FILE else f" --config {shlex.quote(str(config))}"
     if answers["nats"]:
         yield f"  {agentic} setup{file}  # creates streams, consumers and buckets on the server"
         yield f"  {gateway} serve{file}  # this and the next each in a terminal of its own, or as a service"
@@ -247,3 +253,32 @@ def _next(config: Path, answers: Answers) -> Iterator[str]:
         yield f"  {agentic} dev{file}  # everything in one terminal, until Ctrl-C"
     yield f"  {agentic} doctor{file}  # in another one: says what is missing, and what to do about it"
     yield f"  {agentic} run --watch 'show me how this works'"
+
+
+def variables(answers: Answers) -> Iterator[str]:
+    """Yields the environment variables that hold the secrets of the file."""
+    kind, (provider, _) = answers.get("login", ("", ""))[0], answers["model"]
+    yield from [LOGIN_SECRETS[kind]] if kind in LOGIN_SECRETS else []
+    yield from [KEYS[provider]] if provider in KEYS and not answers["model_url"] else []
+    yield from ["DUCTILE_TOKEN"] if "://" in answers["tools"] else []
+
+
+def settings_file(answers: Answers) -> str:
+    environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)  # noqa: S701 # YAML
+    environment.filters["value"] = _value
+    environment.tests["startswith"] = str.startswith
+    (provider, model), (login, login_value) = answers["model"], answers.get("login", ("none", ""))
+    return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
+        answers,
+        provider=provider,
+        model=model,
+        key=KEYS.get(provider),
+        login=login,
+        login_value=login_value,
+        shipped_tools=program.shipped("deploy", "ductile", "plugins"),
+        shipped_pages=program.shipped("deploy", "knowledge"),
+    )
+
+
+def _value(text: str | Path) -> str:
+    return json.dumps(str(text).replace("${", "$${"), ensure_ascii=False)

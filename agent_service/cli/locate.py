@@ -7,34 +7,16 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from groundwork.service.config_file import file_section, interpolated
+from groundwork.service.config_file import DEV_FILE, FILE, file_section, interpolated, nearby
 from groundwork.service.errors import Misconfigured
 from groundwork.service.secret import is_loopback, url_host
 from schemas.values import dataclass
-
-CONFIG_FILE = Path("agentic.yaml")
-DEV_CONFIG_FILE = Path(".agentic") / "agentic.yaml"
-
-
-def service_config(named: Path | None) -> Path | None:
-    """Returns the named file or ./agentic.yaml; None without both. For commands that start or create something."""
-    return _first_existing(named, CONFIG_FILE)
 
 
 def reader_config(named: Path | None) -> Path | None:
     """Returns the file for commands that read. It may be that of `agentic dev`, which comes first if ./agentic.yaml
     names no bus."""
-    return _first_existing(
-        named, *((CONFIG_FILE, DEV_CONFIG_FILE) if _names_a_bus(CONFIG_FILE) else (DEV_CONFIG_FILE, CONFIG_FILE))
-    )
-
-
-def describe_config(path: Path | None) -> str:
-    return str(path) if path else "no file: the defaults and the environment"
-
-
-def _first_existing(named: Path | None, *found: Path) -> Path | None:
-    return named or next(filter(os.path.lexists, found), None)
+    return nearby(named, *((FILE, DEV_FILE) if _names_a_bus(FILE) else (DEV_FILE, FILE)))
 
 
 def _names_a_bus(path: Path) -> bool:

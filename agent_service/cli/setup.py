@@ -20,7 +20,6 @@ from agent_service.bus.topology import (
     size_found,
     topology,
 )
-from agent_service.cli import locate
 from agent_service.cli.options import CONFIG, local_command
 from agent_service.cli.output import Output
 from agent_service.cli.serve import serve as served
@@ -28,6 +27,7 @@ from agent_service.history.text import one_line
 from groundwork.nats.topology import MODE, Deviation, Topology, check_topology
 from groundwork.nats.topology import set_up as create_all
 from groundwork.service.commands import examples, flag, option
+from groundwork.service.config_file import nearby
 from groundwork.service.errors import Exit, Misconfigured, NoRoom
 
 commands = typer.Typer()
@@ -71,7 +71,7 @@ def setup(
         executors = [Executor.read(text) for text in executor or ()]
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
-    loaded = settings.load(locate.service_config(config))
+    loaded = settings.load(nearby(config))
     wanted = partial(topology, executors=executors, shared=shared or loaded.shared)
     asked = {"max_bytes": max_gib, "num_replicas": replicas}
     return _set_up(loaded, wanted, asked, change=change, dry_run=dry_run)

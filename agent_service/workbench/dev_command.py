@@ -15,7 +15,7 @@ from rich.text import Text
 
 from agent_service import settings
 from agent_service.cli import output
-from agent_service.cli.locate import DEFAULT_URL, service_config
+from agent_service.cli.locate import DEFAULT_URL
 from agent_service.cli.options import AS_JSON, CONFIG, invocation
 from agent_service.core.phases import Phase
 from agent_service.history.log_line import FOR_MACHINES
@@ -25,6 +25,7 @@ from agent_service.workbench.dev import POLL_S, DevStack, Service, check_that_bo
 from agent_service.workbench.dev_settings import PLUGINS, DevOptions, names_a_model
 from groundwork.service import json_log
 from groundwork.service.commands import examples, option
+from groundwork.service.config_file import nearby
 from groundwork.service.errors import ClosedPipe, Exit, Misconfigured
 from groundwork.service.invisible import visible
 from groundwork.service.serving import cancelled_by_signals
@@ -61,7 +62,7 @@ def dev(
 ) -> None:
     """Uses the settings file, except its places and addresses. If it names no model, Claude decides where
     ANTHROPIC_API_KEY is set and no script is given; otherwise a script plays the model."""
-    file = service_config(config)
+    file = nearby(config)
     is_open = script is None and not names_a_model(file)
     thinks = is_open and bool(os.environ.get(KEYS["anthropic"]))
     options = DevOptions(

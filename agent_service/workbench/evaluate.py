@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agent_service import settings
-from agent_service.cli import locate, output
+from agent_service.cli import output
 from agent_service.cli.options import local_command
 from agent_service.cli.output import Output
 from agent_service.cli.render import status
@@ -23,6 +23,7 @@ from agent_service.workbench.evaluation.results import ConfigResults, Evaluation
 from agent_service.workbench.evaluation.scenario import SHIPPED_SCENARIOS, scenarios
 from agent_service.workbench.evaluation.trials import evaluate, trials_of
 from groundwork.service.commands import option
+from groundwork.service.config_file import nearby
 from groundwork.service.errors import Exit
 from groundwork.service.program import installed_version
 from groundwork.service.serving import cancelled_by_signals
@@ -67,7 +68,7 @@ async def evaluation(
             needs = ", ".join(skipped.missing)
             output.print_error(f"{skipped.name} is not played: there is no Python module {needs}")
         for named in config or (None,):
-            loaded = settings.load(file := locate.service_config(named))
+            loaded = settings.load(file := nearby(named))
             about = {"version": installed_version(), "phases": loaded.phases, **loaded.model.model_dump(include=COUNTS)}
             played.append(one := ConfigResults(label=file.stem if file else "scripts", about=about, results=[]))
             async with trials_of([one for one in found if not one.missing], loaded, repeat) as trials:

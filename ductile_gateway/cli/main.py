@@ -1,15 +1,15 @@
 """Commands of `ductile-gateway`, and their common options."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
 import typer
 
-from ductile_gateway.settings import DEFAULT_FILE, GatewaySettings, load, settings_file
+from ductile_gateway.settings import GatewaySettings, load
 from groundwork.service import commands, json_log
 from groundwork.service.commands import LazyGroup, flag, option, table_of
+from groundwork.service.config_file import DEV_FILE, FILE, nearby
 from groundwork.service.errors import Misconfigured
 
 CONFIG = option("The configuration file. Without it: ./agentic.yaml, if there is one.")
@@ -18,7 +18,6 @@ TOOLS_FOLDER = option("A folder of tools, or one tool, in place of those configu
 AS_JSON = flag("Print JSON for programs.", "--json")
 
 NAME = "ductile-gateway"
-OF_DEV = Path(".agentic/agentic.yaml")
 TOOLS = Path("tools")
 EXAMPLE = '{"text": "one two three"}'
 """Arguments of a tool that `new` makes."""
@@ -26,7 +25,7 @@ EXAMPLE = '{"text": "one two three"}'
 
 def settings_of(config: Path | None) -> GatewaySettings:
     """Settings of a command, which logs warnings as text. Raises Misconfigured."""
-    settings = load(settings_file(config))
+    settings = load(nearby(config))
     json_log.set_up("WARNING", "text", redact=settings.secrets())
     return settings
 
@@ -34,13 +33,13 @@ def settings_of(config: Path | None) -> GatewaySettings:
 def settings_for_tools(config: Path | None, tools: Path | None) -> GatewaySettings:
     """The named settings, else ./agentic.yaml, else those of `agentic dev`, with ./tools added. `tools` replaces their
     tools. Raises Misconfigured."""
-    nearby = next(filter(os.path.lexists, (DEFAULT_FILE, OF_DEV)), None)
-    settings = settings_of(config or nearby)
+    file = nearby(config, FILE, DEV_FILE)
+    settings = settings_of(file)
     if tools:
         return _with_folders(settings, tools).model_copy(update={"runner": "plugins", "tools": None})
     if settings.runner != "plugins":
         return settings
-    folders, is_dev = settings.plugins.folders, config is None and nearby in (OF_DEV, None)
+    folders, is_dev = settings.plugins.folders, config is None and file in (DEV_FILE, None)
     here = TOOLS.is_dir() and TOOLS.absolute() not in {folder.absolute() for folder in folders}
     if is_dev:  # the stack may have ended long ago
         folders = tuple(folder for folder in folders if folder.is_dir())

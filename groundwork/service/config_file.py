@@ -12,6 +12,7 @@ and words its errors for programmers.
 
 import difflib
 import json
+import os
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -52,6 +53,14 @@ WORDS = {
 
 M = TypeVar("M", bound=BaseModel)
 Keys = tuple[str, ...]
+
+
+FILE, DEV_FILE = Path("agentic.yaml"), Path(".agentic") / "agentic.yaml"
+
+
+def nearby(named: Path | None, *files: Path) -> Path | None:
+    """`named`, else the first of `files` that is there, by default `FILE`; a link that leads nowhere counts."""
+    return named or next(filter(os.path.lexists, files or (FILE,)), None)
 
 
 class Section(BaseModel):

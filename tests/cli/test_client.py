@@ -10,7 +10,7 @@ import pytest
 from agent_service.cli import locate
 from agent_service.cli.client import AgentClient
 from agent_service.cli.locate import DEFAULT_URL, agent_address
-from ductile_gateway.settings import settings_file
+from groundwork.service.config_file import nearby
 from groundwork.service.errors import Exit
 from schemas.bounded import LARGEST_JSON
 from tests.cli.invoke import agentic_here
@@ -142,7 +142,7 @@ def test_what_is_said_goes_before_the_environment_and_that_before_the_file_also_
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder / "agentic.yaml").symlink_to("nowhere")
-    assert (locate.service_config(None), locate.reader_config(None), settings_file(None)) == (Path("agentic.yaml"),) * 3
+    assert (nearby(None), locate.reader_config(None)) == (Path("agentic.yaml"),) * 2
     (folder / "agentic.yaml").unlink()
     (folder / "agentic.yaml").write_text("agent: {http: {port: 9000}}")
     monkeypatch.setenv("AGENT_HTTP__PORT", "9001")

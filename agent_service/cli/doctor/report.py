@@ -76,7 +76,7 @@ async def run_checks(config: Path | None, *, on_wait: Callable[[str], None] = la
         for problem in error.problems if isinstance(error, WrongSettings) else (str(error),):
             yield wrong("configuration", problem, remedy="docs/CONFIGURATION.md lists every setting")
         return
-    yield ok("configuration", locate.describe_config(file))
+    yield ok("configuration", str(file or "no file: the defaults and the environment"))
     checks: dict[str, AsyncIterator[Finding] | Coroutine[Any, Any, Finding]] = {
         "this machine": machine_checks(loaded, file),
         "the model": machine.model(loaded.model),

@@ -2,12 +2,10 @@
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import httpx2
 import pytest
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
@@ -17,6 +15,7 @@ from starlette.types import Message, Receive, Scope, Send
 from groundwork.http.requests import BodyReader, BodyRefused, measured, request_durations
 from groundwork.http.server import BoundedProtocol
 from groundwork.telemetry.metrics import Instruments
+from tests.http.house import serving
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 LAST = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
@@ -47,24 +46,9 @@ async def greet(scope: Scope, receive: Receive, send: Send) -> None:
     await PlainTextResponse("late" if "x-late" in request.headers else "hello")(scope, receive, send)
 
 
-@contextlib.asynccontextmanager
-async def serving(protocol: type[BoundedProtocol] = Impatient) -> AsyncIterator[int]:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        config = uvicorn.Config(
-            greet, loop="none", http=protocol, lifespan="off", log_config=None, timeout_graceful_shutdown=0
-        )
-        server = uvicorn.Server(config)
-        running = asyncio.create_task(server.serve(sockets=[listener]))
-        try:
-            yield int(listener.getsockname()[1])
-        finally:
-            server.should_exit = True
-            await running
-
-
 @pytest.fixture
 async def port() -> AsyncIterator[int]:
-    async with serving() as port:
+    async with serving(greet, protocol=Impatient) as port:
         yield port
 
 
@@ -152,7 +136,7 @@ async def test_a_reader_that_does_not_read_makes_room_and_one_that_waits_for_its
 
 
 async def test_few_requests_in_a_row_are_answered_and_very_many_are_refused() -> None:
-    async with serving(BoundedProtocol) as port:
+    async with serving(greet) as port:
         few = await all_of(await connect(port, GET * 20 + LAST))
         assert few.count(OK) == 21
         assert OK not in await all_of(await connect(port, GET * 5000))

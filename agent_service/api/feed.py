@@ -60,13 +60,15 @@ class Channel:
     """Events of one feed, with its followers.
 
     `newest` returns the number of the newest event, or raises TryAgain; `read` returns a chunk after a number, or
-    raises TryAgain or Damaged.
+    raises TryAgain or Damaged. `ending` is set once the agent stops.
     """
 
-    def __init__(self, newest: Callable[[], int], read: Callable[[int], Awaitable[Chunk]]) -> None:
+    def __init__(
+        self, newest: Callable[[], int], read: Callable[[int], Awaitable[Chunk]], ending: asyncio.Event
+    ) -> None:
         self.newest = newest()
         self.followers = 0
-        self.ended = False
+        self._ending = ending
         self._newest = newest
         self._read = read
         self._chunks: OrderedDict[int, Chunk] = OrderedDict()
@@ -75,6 +77,10 @@ class Channel:
         self._news = asyncio.Event()
         self._waking: asyncio.TimerHandle | None = None
         self._woken_at = 0.0
+
+    @property
+    def ended(self) -> bool:
+        return self._ending.is_set()
 
     async def after(self, number: int) -> Chunk:
         async with self._reading:
@@ -112,10 +118,6 @@ class Channel:
         self._news.set()
         self._news = asyncio.Event()
 
-    def end(self) -> None:
-        self.ended = True
-        self.wake()
-
 
 class Feed:
     def __init__(self, journal: RunStore, *, poll_s: float = POLL_S) -> None:
@@ -125,7 +127,7 @@ class Feed:
         """Channels by run; the empty name is that of all runs."""
         self._polling: asyncio.TimerHandle | None = None
         self._polls = 0
-        self._ended = False
+        self._ending = asyncio.Event()
 
     @property
     def followers(self) -> int:
@@ -141,9 +143,9 @@ class Feed:
                 channel.wake_soon()
 
     def end(self) -> None:
-        self._ended = True
+        self._ending.set()
         for channel in self._channels.values():
-            channel.end()
+            channel.wake()
 
     async def rest(self, run_id: str, wait: LongPoll) -> None:
         """Returns once the run rests, the agent stops, or the wait ends. Refuses an unknown id (404)."""
@@ -164,12 +166,10 @@ class Feed:
         """Registers a follower of one run, or of all runs. Raises TryAgain."""
         if (channel := self._channels.get(run_id)) is None:
             newest = partial(self._journal.version, run_id) if run_id else self._journal.newest
-            channel = Channel(newest, partial(self._read_run, run_id) if run_id else self._read_all)
-            self._channels[run_id] = channel
+            read = partial(self._read_run, run_id) if run_id else self._read_all
+            channel = self._channels[run_id] = Channel(newest, read, self._ending)
         if self._polling is None:
             self._schedule_poll()
-        if self._ended:
-            channel.end()
         channel.followers += 1
         try:
             yield channel

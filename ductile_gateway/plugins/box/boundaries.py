@@ -84,12 +84,6 @@ def _syscall(number: int, *arguments: object) -> int:
     return int(process.libc().syscall(ctypes.c_long(number), *arguments))
 
 
-def _checked(answer: int) -> int:
-    if answer < 0:
-        raise OSError(ctypes.get_errno(), f"landlock: {os.strerror(ctypes.get_errno())}")
-    return answer
-
-
 NEW_NAMESPACE, NEW_USERS = 0x00020000, 0x10000000
 MS_READ_ONLY, MS_BIND, MS_RECURSIVE, MS_PRIVATE = 1, 4096, 16384, 1 << 18
 NO_SETUID_NO_DEVICE = 2 | 4
@@ -153,7 +147,7 @@ def _held(*paths: Iterable[str]) -> Iterator[dict[str, int]]:
 
 def _leave_the_others() -> None:
     user, group = os.getuid(), os.getgid()
-    _done(process.libc().unshare(NEW_NAMESPACE if user == 0 else NEW_NAMESPACE | NEW_USERS), "unshare")
+    _checked(process.libc().unshare(NEW_NAMESPACE if user == 0 else NEW_NAMESPACE | NEW_USERS), "unshare")
     if user != 0:
         process.show_memory()
         for name, line in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
@@ -210,16 +204,17 @@ def _bind(place: int, path: str) -> None:
 
 def _mount(source: str, target: str, kind: str, flags: int, data: str = "") -> None:
     given = (source.encode(), target.encode(), kind.encode(), ctypes.c_ulong(flags), data.encode())
-    _done(process.libc().mount(*given), target)
+    _checked(process.libc().mount(*given), target)
 
 
 def _set_read_only(path: str, *, read_only: bool, below: bool = True) -> None:
     to_set, to_clear = (ATTR_READ_ONLY, 0) if read_only else (0, ATTR_READ_ONLY)
     attributes = struct.pack("=QQQQ", to_set, to_clear, 0, 0)
-    numbers = (ctypes.c_long(MOUNT_SETATTR), ctypes.c_int(AT_FDCWD), path.encode(), ctypes.c_uint(AT_RECURSIVE * below))
-    _done(process.libc().syscall(*numbers, attributes, ctypes.c_size_t(len(attributes))), path)
+    place = (ctypes.c_int(AT_FDCWD), path.encode(), ctypes.c_uint(AT_RECURSIVE * below))
+    _checked(_syscall(MOUNT_SETATTR, *place, attributes, ctypes.c_size_t(len(attributes))), path)
 
 
-def _done(answer: int, what: str) -> None:
-    if answer != 0:
+def _checked(answer: int, what: str = "landlock") -> int:
+    if answer < 0:
         raise OSError(ctypes.get_errno(), f"{what}: {os.strerror(ctypes.get_errno())}")
+    return answer

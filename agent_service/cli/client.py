@@ -1,23 +1,19 @@
-"""`agentic_client` for commands: every failure becomes a NotDone with an exit code."""
+"""`agentic_client` for commands, and the exit codes of its errors."""
 
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any
 
 from agent_service.cli import output
 from agent_service.cli.locate import agent_address
 from agent_service.history.run_names import MOST_CANDIDATES, Candidate, id_part, is_run_id, resolve
-from agentic_client.clients import AsyncClient, Client
+from agentic_client.clients import Client
 from agentic_client.errors import AgenticError, Broken, Unreachable
 from groundwork.service.errors import Exit, NotDone
 from groundwork.service.invisible import visible
 from groundwork.service.secret import without_login
 
 MAX_RETRY_S = 300.0
-TEMPORARY = (Exit.UNREACHABLE, Exit.TRY_AGAIN)
-"""Exit codes of an agent that is away or starting."""
 
 Json = dict[str, Any]
-T = TypeVar("T")
 
 
 class AgentClient(Client):
@@ -26,24 +22,14 @@ class AgentClient(Client):
 
     def __init__(self, url: str, token: str | None) -> None:
         found = agent_address(url)
-        name = f"{without_login(found.url)}, {found.source}"
-        try:
-            super().__init__(
-                found.url,
-                token=token,
-                allow_http_nonloopback=not url,
-                patience_s=0.0,
-                notice=_report_absence,
-                display_name=name,
-            )
-        except AgenticError as error:
-            raise _not_done(error) from error
-
-    def wait_for(self, call: Callable[[AsyncClient], Coroutine[Any, Any, T]]) -> T:
-        try:
-            return super().wait_for(call)
-        except AgenticError as error:
-            raise _not_done(error) from error
+        super().__init__(
+            found.url,
+            token=token,
+            allow_http_nonloopback=not url,
+            patience_s=0.0,
+            notice=_report_absence,
+            display_name=f"{without_login(found.url)}, {found.source}",
+        )
 
     def retry_while_away(self) -> None:
         self._client.patience_s = MAX_RETRY_S
@@ -64,7 +50,7 @@ def _report_absence(error: AgenticError | None) -> None:
 _EXITS = {404: Exit.NOT_FOUND, 410: Exit.NOT_FOUND, **dict.fromkeys((429, 502, 503, 504), Exit.TRY_AGAIN)}
 
 
-def _not_done(error: AgenticError) -> NotDone:
+def not_done(error: AgenticError) -> NotDone:
     facts = {name: value for name in ("code", "run_id", "field") if (value := getattr(error, name))}
     message = f"{error} (give it with --token or AGENTIC_TOKEN)" if error.status in (401, 403) else str(error)
     is_no_agent = (isinstance(error, Unreachable) and not error.status) or (

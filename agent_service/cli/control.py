@@ -3,12 +3,13 @@
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Literal
 
 import typer
 
 from agent_service.cli import output, render
-from agent_service.cli.client import TEMPORARY, Json
+from agent_service.cli.client import Json
 from agent_service.cli.options import (
     DRY_RUN,
     REASON,
@@ -20,6 +21,7 @@ from agent_service.cli.options import (
 )
 from agent_service.cli.output import Output
 from agent_service.history.text import ask_lines
+from agentic_client.errors import TryAgain
 from groundwork.service.commands import argument, flag, option
 from groundwork.service.errors import Exit, NotDone
 
@@ -156,12 +158,9 @@ def drain(
         now = agent.ask("show_drain")
         return Output({**now, "dry_run": True}, f"would end after {now['model_calls']} model calls under way")
     reply = agent.ask("drain", {"within_s": within})
-    try:  # it has ended, unless another process answers in its place
+    with suppress(TryAgain):  # it has ended, unless another process answers in its place
         while agent.ask("show_drain")["draining"]:
             time.sleep(LOOK_AGAIN_S)
-    except NotDone as error:
-        if error.exit_code not in TEMPORARY:
-            raise
     return Output({**reply, "ended": True}, "drained: it has ended")
 
 

@@ -17,11 +17,11 @@ from typing import Any
 import typer
 
 from agent_service.cli import output
-from agent_service.cli.client import AgentClient, Json
+from agent_service.cli.client import AgentClient, Json, not_done
 from agent_service.history.text import one_line, rfc3339
+from agentic_client.errors import AgenticError
 from groundwork.service import program
 from groundwork.service.commands import argument, examples, flag, option
-from groundwork.service.errors import NotDone
 from schemas.operations import BY_NAME
 from schemas.values import dataclass
 
@@ -45,7 +45,7 @@ def run_name(text: str | None) -> str | None:
 
 def _complete_run(beginning: str) -> list[tuple[str, str]]:
     """Shell completion; empty if no agent answers."""
-    with suppress(NotDone), AgentClient(os.environ.get("AGENTIC_URL", ""), None) as agent:
+    with suppress(AgenticError), AgentClient(os.environ.get("AGENTIC_URL", ""), None) as agent:
         runs = agent.ask("list_runs", query={"limit": 50})["runs"]
         found = [(run["run_id"], one_line(run["goal"], 60)) for run in runs]
         return [run for run in (*found, ("last", "the newest")) if beginning in run[0]]
@@ -179,10 +179,13 @@ def agent_command(commands: typer.Typer, *usages: str, of_run: bool = False) -> 
 
     def made(function: Function) -> Function:
         def call(*, url: str, token: str | None, as_json: bool, **values: Any) -> None:
-            with AgentClient(url, token) as client:
-                result = function(AgentContext(client, values.pop("run") if of_run else "", as_json), **values)
-                if result is not None:
-                    output.finish(result, as_json=as_json)
+            try:
+                with AgentClient(url, token) as client:
+                    result = function(AgentContext(client, values.pop("run") if of_run else "", as_json), **values)
+                    if result is not None:
+                        output.finish(result, as_json=as_json)
+            except AgenticError as error:
+                raise not_done(error) from error
 
         _, *own = signature(function).parameters.values()
         first = [_parameter("run", str, RUN)] if of_run else []

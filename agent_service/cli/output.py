@@ -38,11 +38,7 @@ def draw(*drawings: RenderableType, wrap: bool = True) -> None:
 
 
 def print_json(value: Any) -> None:
-    _write(as_json(value) + "\n")
-
-
-def as_json(value: Any) -> str:
-    return json_visible(json.dumps(value, ensure_ascii=False))
+    _write(json_visible(json.dumps(value, ensure_ascii=False)) + "\n")
 
 
 def print_file(found: bytes, name: str) -> None:

@@ -7,7 +7,7 @@ from functools import partial
 import typer
 
 from agent_service.cli import output, render, run_display
-from agent_service.cli.client import TEMPORARY, Json
+from agent_service.cli.client import Json
 from agent_service.cli.options import (
     RUN_OR_ALL,
     WATCH,
@@ -18,6 +18,7 @@ from agent_service.cli.options import (
     run_command,
 )
 from agent_service.cli.output import Output
+from agentic_client.errors import TryAgain
 from groundwork.service.commands import argument, option
 from groundwork.service.errors import Exit, NotDone
 
@@ -62,11 +63,9 @@ def _wake(agent: AgentContext, goal: str, limits: Values, order: Json) -> Json:
     body = not_none(**order | {"goal": goal, "constraints": limits, "wake_id": wake_id, "context": background})
     try:
         return agent.ask("wake", body)
-    except NotDone as error:
-        if error.exit_code not in TEMPORARY:
-            raise
-        message = f"{error}. To ask again without asking twice, add --wake-id {wake_id}"
-        raise NotDone(message, error.exit_code, error.facts) from error
+    except TryAgain as error:
+        error.args = (f"{error}. To ask again without asking twice, add --wake-id {wake_id}",)
+        raise
 
 
 def _json_object(text: str | None) -> Json | None:

@@ -4,10 +4,9 @@ import re
 import shlex
 import subprocess
 import sys
-import threading
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+
+from tests.kit.http_server import WireServer
 
 FOLDER = Path("deploy/docker")
 RECIPE = (FOLDER / "Dockerfile").read_text(encoding="utf-8")
@@ -44,13 +43,9 @@ def locked(name: str) -> dict[str, str]:
     return dict(re.findall(r"^([\w.-]+)(?:\[\w+\])?==([\w.+!-]+)", Path(name).read_text(), re.MULTILINE))
 
 
-def test_it_says_by_itself_whether_its_service_lives(tmp_path: Path) -> None:
+def test_it_says_by_itself_whether_its_service_lives() -> None:
     assert re.search(r'^HEALTHCHECK .*CMD \["python", "/opt/agentic/healthy.py"\]$', RECIPE, re.MULTILINE)
-    (tmp_path / "healthz").write_text("ok")
-    answering = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
-    with ThreadingHTTPServer(("127.0.0.1", 0), answering) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        lives = [sys.executable, str(FOLDER / "healthy.py"), str(server.server_port)]
+    with WireServer(lambda call: (200 if call.path == "/healthz" else 404, {}, b"ok")) as server:
+        lives = [sys.executable, str(FOLDER / "healthy.py"), str(server.port)]
         assert subprocess.run(lives, capture_output=True, check=False).returncode == 0
-        server.shutdown()
     assert subprocess.run(lives, capture_output=True, check=False).returncode == 1

@@ -1,12 +1,8 @@
 """Fixtures of this folder: a stack per file, and a model to hold in mid-thought."""
 
 from collections.abc import AsyncIterator, Iterator
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
 from pathlib import Path
-from threading import Thread
-from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -14,6 +10,7 @@ import yaml
 
 from agent_service.workbench.dev import DevStack
 from agent_service.workbench.dev_settings import PLUGINS
+from tests.kit.http_server import WireServer
 from tests.kit.pages import ROOT
 from tests.kit.pages import written as files_of
 from tests.kit.stack import DONE, FRAME, PROBES, is_ready, of_goal, planning, recording, running, until
@@ -27,19 +24,11 @@ KNOWN = {
 THINKS_S = 3.0
 
 
-class QuietPages(SimpleHTTPRequestHandler):
-    def log_message(self, *_: Any) -> None:
-        return
-
-
 @pytest.fixture(scope="module")
 def page() -> Iterator[str]:
-    with ThreadingHTTPServer(
-        ("127.0.0.1", 0), partial(QuietPages, directory=str(SCRIPTS / "story" / "pages"))
-    ) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/attic.html"
-        server.shutdown()
+    content = (PAGES / "attic.html").read_bytes()
+    with WireServer(lambda _: (200, {"Content-Type": "text/html"}, content)) as site:
+        yield f"{site.url}/attic.html"
 
 
 @pytest.fixture(scope="module")

@@ -19,15 +19,7 @@ from agent_service.history.results import is_artifact_path
 from agent_service.run.ports import ModelQuestion, PromptText, Skills
 from agent_service.run.replay import replay
 from agent_service.store.sqlite import RunStore
-from agent_service.views.journal import (
-    CallView,
-    EntryView,
-    JournalReader,
-    TimelineView,
-    call_view,
-    entry_view,
-    timeline_view,
-)
+from agent_service.views import journal
 from agent_service.views.run import StepDetail, items_of_step, step_detail
 from agent_service.views.why import MessageLocation, Observations, WhyView, oldest_pending, why_view
 from agent_service.views.workspace.files import IllegalName, Listed, Listing, TooLarge, Unsafe
@@ -64,7 +56,7 @@ class EntriesQuery(Query):
 class EntryPage(BaseModel):
     """Entries in order. `next_after` asks for the next page; null if there are no more yet."""
 
-    entries: tuple[EntryView, ...]
+    entries: tuple[journal.EntryView, ...]
     next_after: int | None
 
 
@@ -81,7 +73,7 @@ class Inspection:
     """Methods raise ApiError (404, 410), and as the store does."""
 
     store: RunStore
-    reader: JournalReader
+    reader: journal.JournalReader
     folders: Folders
     prompt_of: Callable[[ModelQuestion], PromptText]
 
@@ -91,17 +83,17 @@ class Inspection:
         if query.after > newest:
             raise unfit("after", f"the run has only {newest} entries", run_id)
         records = await self.reader.records(run_id, query.after, query.limit + 1)
-        shown = tuple(map(entry_view, records[: query.limit]))
+        shown = tuple(map(journal.entry_view, records[: query.limit]))
         return EntryPage(entries=shown, next_after=shown[-1].seq if len(records) > query.limit else None)
 
-    async def show_timeline(self, run_id: str) -> TimelineView:
+    async def show_timeline(self, run_id: str) -> journal.TimelineView:
         """Phases, steps, attempts, waits, and messages of people.
 
         Items come in order of their beginning, each followed by its parts. The phases of one model call share its
         number; its usage is given once.
         """
         run = await present(self.store, run_id)
-        return timeline_view(run_id, await self.reader.history(run_id, run.state.version))
+        return journal.timeline_view(run_id, await self.reader.history(run_id, run.state.version))
 
     async def show_step(self, run_id: str, step: Number) -> StepDetail:
         """Arguments and reason of the step, and the full result of each attempt."""
@@ -113,10 +105,10 @@ class Inspection:
         found = await asyncio.gather(*(self.reader.records(run_id, seq - 1, 1) for seq in wanted))
         return step_detail(run.state, items, {record.entry.seq: record for records in found for record in records})
 
-    async def show_call(self, run_id: str, call: Number) -> CallView:
+    async def show_call(self, run_id: str, call: Number) -> journal.CallView:
         """One model call."""
         await present(self.store, run_id)
-        made = call_view(tuple(replay(await self.store.entries(run_id))), call, self.prompt_of)
+        made = journal.call_view(tuple(replay(await self.store.entries(run_id))), call, self.prompt_of)
         if made is None:
             text = "the run has made fewer model calls: see its `usage`"
             raise ApiError(Code.UNKNOWN_CALL, text, run_id=run_id)

@@ -18,19 +18,7 @@ from agent_service.errors import Damaged
 from agent_service.history.text import View
 from agent_service.run.ports import Dismissal
 from agent_service.store.sqlite import RunStore
-from agent_service.views.inbox import (
-    DeadLetter,
-    InboxItem,
-    InboxView,
-    LetterView,
-    NoSuchLetter,
-    NotSentAgain,
-    damaged_run_item,
-    letter_item,
-    letter_view,
-    run_item,
-    without_secrets,
-)
+from agent_service.views import inbox
 from groundwork.service.errors import Failure, TryAgain
 from groundwork.service.machine import utc_now
 from schemas.fields import Instant
@@ -50,9 +38,9 @@ log = logging.getLogger(__name__)
 class Letters(Protocol):
     """Dead letters on the bus. Methods raise as the link does."""
 
-    async def all(self) -> list[DeadLetter]: ...
+    async def all(self) -> list[inbox.DeadLetter]: ...
 
-    async def refused(self, letter: DeadLetter) -> Any:
+    async def refused(self, letter: inbox.DeadLetter) -> Any:
         """The refused message; None if it is gone."""
 
     async def retry(self, number: int, by: str) -> Any:
@@ -93,7 +81,7 @@ class DismissAnswer(View):
 class LetterPage(View):
     """Letters, oldest first. `next_cursor` asks for the next page; null if there is none."""
 
-    letters: tuple[LetterView, ...]
+    letters: tuple[inbox.LetterView, ...]
     next_cursor: int | None
 
 
@@ -112,14 +100,14 @@ class PeopleCalls:
     now: Callable[[], datetime] = utc_now
     reading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(READ_AT_ONCE))
 
-    async def show_inbox(self, query: InboxQuery) -> InboxView:
+    async def show_inbox(self, query: InboxQuery) -> inbox.InboxView:
         """Paused and escalated runs, and open dead letters, by urgency."""
         (letters, trouble), stopped = await asyncio.gather(self._open_letters(), self.store.inbox.runs(query.limit))
         cards = await asyncio.gather(*(self._card(run_id, touched_at) for run_id, touched_at in stopped))
-        items = [card for card in cards if card] + [letter_item(letter) for letter in letters[-query.limit :]]
+        items = [card for card in cards if card] + [inbox.letter_item(letter) for letter in letters[-query.limit :]]
         items.sort(key=attrgetter("urgency"))
         total = await self.store.inbox.count() + len(letters)
-        return InboxView(items=tuple(items[: query.limit]), total=total, trouble=trouble)
+        return inbox.InboxView(items=tuple(items[: query.limit]), total=total, trouble=trouble)
 
     async def dismiss_run(self, caller: Caller, run_id: str, request: Nothing) -> DismissAnswer:  # noqa: ARG002 # its body is read
         """The run stays as it ended; a later change brings it back. The first dismissal stays on record."""
@@ -132,15 +120,15 @@ class PeopleCalls:
         log.info("dismissed", extra={"run_id": run_id, "by": kept.by})
         return DismissAnswer(run_id=run_id, by=kept.by, at=kept.at)
 
-    async def _card(self, run_id: str, touched_at: datetime) -> InboxItem | None:
+    async def _card(self, run_id: str, touched_at: datetime) -> inbox.InboxItem | None:
         try:
             run = await self.store.load(run_id)
         except Damaged as error:
-            return damaged_run_item(error, touched_at)
+            return inbox.damaged_run_item(error, touched_at)
         stands = run is not None and run.state.status in (Status.PAUSED, Status.ESCALATED)
-        return run_item(run.state, self.now()) if run and stands else None
+        return inbox.run_item(run.state, self.now()) if run and stands else None
 
-    async def _open_letters(self) -> tuple[list[DeadLetter], str]:
+    async def _open_letters(self) -> tuple[list[inbox.DeadLetter], str]:
         """Open letters, or the reason why they cannot be read."""
         try:
             async with _in_time(LETTERS_WITHIN_S):
@@ -168,12 +156,12 @@ class PeopleCalls:
         await _settle(self.letters.drop(seq, caller.by))
         return SettledAnswer(seq=seq, what="dropped", by=caller.by)
 
-    async def _view(self, letter: DeadLetter) -> LetterView:
+    async def _view(self, letter: inbox.DeadLetter) -> inbox.LetterView:
         refused = None
         with suppress(Failure):  # for example, the letter names no existing stream
             async with self.reading:
                 refused = await self.letters.refused(letter)
-        return letter_view(letter).model_copy(update={"body": _excerpt(refused.body) if refused else None})
+        return inbox.letter_view(letter).model_copy(update={"body": _excerpt(refused.body) if refused else None})
 
 
 def _check_cursor(cursor: int, numbers: Sequence[int]) -> None:
@@ -186,9 +174,9 @@ async def _settle(action: Awaitable[object]) -> None:
     try:
         async with _in_time():
             await action
-    except NoSuchLetter as error:
+    except inbox.NoSuchLetter as error:
         raise ApiError(Code.UNKNOWN_LETTER, str(error)) from error
-    except NotSentAgain as error:
+    except inbox.NotSentAgain as error:
         raise ApiError(Code.NOT_SENT_AGAIN, str(error)) from error
 
 
@@ -202,5 +190,5 @@ async def _in_time(within_s: float = WITHIN_S) -> AsyncIterator[None]:
 
 
 def _excerpt(body: bytes) -> str:
-    cut = without_secrets(body.decode(errors="replace")).encode()[:MOST_BODY]
+    cut = inbox.without_secrets(body.decode(errors="replace")).encode()[:MOST_BODY]
     return cut.decode(errors="ignore")

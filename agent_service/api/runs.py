@@ -7,24 +7,11 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
+from agent_service.api import requests
 from agent_service.api.errors import ApiError, Code, absent, named_by, present, unfit
 from agent_service.api.feed import Feed
 from agent_service.api.inspection import answering
-from agent_service.api.requests import (
-    AnswerRequest,
-    ApprovalRequest,
-    CallbackAnswer,
-    Caller,
-    CancelRequest,
-    LongPoll,
-    Query,
-    SignalAnswer,
-    SignalRequest,
-    StandingAnswer,
-    WakeAnswer,
-    WakeRequest,
-    check_scopes,
-)
+from agent_service.api.requests import Caller, LongPoll, SignalAnswer
 from agent_service.background import Background
 from agent_service.core.events import SignalReceived, Transition
 from agent_service.core.state import RunState
@@ -45,10 +32,10 @@ from schemas.values import dataclass
 
 SOON = timedelta(seconds=2)
 
-SignalBody = SignalRequest | ApprovalRequest | AnswerRequest
+SignalBody = requests.SignalRequest | requests.ApprovalRequest | requests.AnswerRequest
 
 
-class RunsQuery(Query):
+class RunsQuery(requests.Query):
     """A page of runs that match all given filters."""
 
     status: tuple[Status, ...] = ()
@@ -115,11 +102,11 @@ class RunCalls:
     async def wake(
         self,
         caller: Caller,
-        request: WakeRequest,
+        request: requests.WakeRequest,
         key: str | None = None,
         traceparent: str | None = None,
         wait: LongPoll | None = None,
-    ) -> WakeAnswer:
+    ) -> requests.WakeAnswer:
         """Answers once the run is durable; repeat it under the same `wake_id` after a failure.
 
         With `wait`, it answers once the run has ended (200), or waits for a person or longer than `wait` (202), with
@@ -127,7 +114,7 @@ class RunCalls:
         without one. The answer names the run even if it was deleted.
         """
         if wait:
-            check_scopes(caller.token, caller.scopes, ["read"])
+            requests.check_scopes(caller.token, caller.scopes, ["read"])
         wake_id = request.wake_id or key or f"wake-{new_uuid()}"
         with named_by(None if request.wake_id else key), self.intake.incoming.wake(caller.transport) as waking:
             try:
@@ -142,12 +129,12 @@ class RunCalls:
                         self._follow(accepted)
             except WakeConflict as error:
                 raise await self._conflict(error, caller.payer) from error
-        answer = WakeAnswer(run_id=run_id, wake_id=wake_id, status_url=f"/v1/runs/{run_id}")
+        answer = requests.WakeAnswer(run_id=run_id, wake_id=wake_id, status_url=f"/v1/runs/{run_id}")
         if not wait or await self.store.tombstone(run_id):
             return answer
         return answer.model_copy(update={"run": await self.show_run(run_id, wait)})
 
-    async def _check_new(self, request: WakeRequest, waking: Waking) -> None:
+    async def _check_new(self, request: requests.WakeRequest, waking: Waking) -> None:
         flaw = await self.callback_flaw(request.callback) if request.callback else ""
         if flaw:
             text = f"the gateway would never send to this callback: {flaw} (gateway.outbound.callbacks.network)"
@@ -174,16 +161,16 @@ class RunCalls:
         stopped = "" if state.final else self.intake.admission.kill_switch.stopped_by
         return shown.model_copy(update={"stopped": stopped})
 
-    async def standing(self, run_id: str) -> StandingAnswer:
+    async def standing(self, run_id: str) -> requests.StandingAnswer:
         state = await self.intake.turns.current(run_id)
         if state is None:
             raise await absent(self.store, run_id)
         stopped = "" if state.final else self.intake.admission.kill_switch.stopped_by
-        return StandingAnswer(run_id=run_id, status=state.status, stopped=stopped)
+        return requests.StandingAnswer(run_id=run_id, status=state.status, stopped=stopped)
 
-    async def callback(self, run_id: str) -> CallbackAnswer:
+    async def callback(self, run_id: str) -> requests.CallbackAnswer:
         run = await self.store.load(run_id)
-        return CallbackAnswer(run_id=run_id, callback=run.state.brief.callback if run else None)
+        return requests.CallbackAnswer(run_id=run_id, callback=run.state.brief.callback if run else None)
 
     async def list_runs(self, query: RunsQuery) -> RunPage:
         cursor = query.cursor
@@ -205,7 +192,7 @@ class RunCalls:
             stopped=self.intake.admission.kill_switch.stopped_by,
         )
 
-    async def cancel_run(self, caller: Caller, run_id: str, request: CancelRequest) -> StandingAnswer:
+    async def cancel_run(self, caller: Caller, run_id: str, request: requests.CancelRequest) -> requests.StandingAnswer:
         """The run is cancelled when the answer comes; a repetition changes nothing. A run that ended otherwise stays as
         it is (409)."""
         await present(self.store, run_id)
@@ -214,23 +201,23 @@ class RunCalls:
         if state.status is not Status.CANCELLED:
             text = f"the run has ended already: it is {state.status}"
             raise ApiError(Code.RUN_HAS_ENDED, text, run_id=run_id)
-        return StandingAnswer(run_id=run_id, status=state.status)
+        return requests.StandingAnswer(run_id=run_id, status=state.status)
 
     async def signal_run(
-        self, caller: Caller, run_id: str, request: SignalRequest, key: str | None = None
+        self, caller: Caller, run_id: str, request: requests.SignalRequest, key: str | None = None
     ) -> SignalAnswer:
         """A repeated `signal_id` counts once."""
         return await self._send_signal(caller, run_id, request, key)
 
     async def rule_on_run(
-        self, caller: Caller, run_id: str, request: ApprovalRequest, key: str | None = None
+        self, caller: Caller, run_id: str, request: requests.ApprovalRequest, key: str | None = None
     ) -> SignalAnswer:
         """Names the hash in `asks` of the run. If the run does not wait, or asks something else by now, the ruling is
         refused (409 `not_heard`). The journal records the caller."""
         return await self._send_signal(caller, run_id, request, key)
 
     async def answer_run(
-        self, caller: Caller, run_id: str, request: AnswerRequest, key: str | None = None
+        self, caller: Caller, run_id: str, request: requests.AnswerRequest, key: str | None = None
     ) -> SignalAnswer:
         """An answer to an escalation reopens the run. If a budget ended it, the answer must raise the budget. A run
         that is done, failed or cancelled stays closed (409 `not_heard`).

@@ -25,7 +25,7 @@ SYMBOLS = {
     "continuation": ("↻", "cyan"),
 }
 UNKNOWN = ("?", "")
-parse_time = datetime.fromisoformat
+instant = datetime.fromisoformat
 LONGEST_TEXT, LONGEST_RESULT, LONGEST_GOAL = 600, 160, 50
 STATUS_WIDTH = 13
 LONG = timedelta(hours=48)
@@ -53,8 +53,8 @@ def since(waits: Json) -> str:
     return f"for {ago(waits['since'])}" + (f", until {until[:10]} {until[11:19]} UTC" if until else "")
 
 
-def ago(instant: str) -> str:
-    return duration(datetime.now(UTC) - parse_time(instant))
+def ago(began: str) -> str:
+    return duration(datetime.now(UTC) - instant(began))
 
 
 def remedy(found: Json | None) -> Iterator[Row]:
@@ -88,7 +88,7 @@ def runs(page: Json) -> RenderableType:
 
 def _figures(line: Json) -> tuple[str, str, str, str]:
     cost = "?" if line["cost_usd"] is None else f"{line['cost_usd']:.4f}"
-    took = (parse_time(line["ended_at"]) if line["ended_at"] else datetime.now(UTC)) - parse_time(line["accepted_at"])
+    took = (instant(line["ended_at"]) if line["ended_at"] else datetime.now(UTC)) - instant(line["accepted_at"])
     duration_text = f"{took.days} d" if took >= LONG else duration(took)
     return f"{line['accepted_at'][5:10]} {line['accepted_at'][11:16]}", str(line["steps"]), cost, duration_text
 

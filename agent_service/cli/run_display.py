@@ -11,24 +11,10 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from agent_service.cli import output
+from agent_service.cli import output, render
 from agent_service.cli.client import Json
 from agent_service.cli.options import AgentContext
 from agent_service.cli.output import Output, safe
-from agent_service.cli.render import (
-    LONGEST_RESULT,
-    LONGEST_TEXT,
-    STATUS_WIDTH,
-    SYMBOLS,
-    UNKNOWN,
-    Row,
-    parse_time,
-    remedy,
-    since,
-    status,
-    table,
-    with_class,
-)
 from agent_service.history.text import ask_lines, duration, one_line
 from groundwork.service.errors import Exit, NotDone
 
@@ -45,29 +31,29 @@ def run_panel(view: Json, timeline: Json) -> RenderableType:
         for item in view["definition_of_done"]
     ]
     tables = (
-        table(_head(view), "bold"),
-        table(done, "green"),
+        render.table(_head(view), "bold"),
+        render.table(done, "green"),
         _activity(view, timeline),
         _spending(view),
         _links(view),
     )
     parts = [part for part in tables if not isinstance(part, Table) or part.row_count]
     spaced = [line for part in parts if part for line in ("", part)]
-    title = Text.assemble(view["run_id"], "  ", status(view["status"]))
-    colour = SYMBOLS.get(view["status"], UNKNOWN)[1]
+    title = Text.assemble(view["run_id"], "  ", render.status(view["status"]))
+    colour = render.SYMBOLS.get(view["status"], render.UNKNOWN)[1]
     return Constrain(Panel(Group(*spaced[1:]), title=title, title_align="left", border_style=colour), WIDEST)
 
 
-def _head(view: Json) -> Iterator[Row]:
-    yield "goal", one_line(view["goal"], LONGEST_TEXT)
+def _head(view: Json) -> Iterator[render.Row]:
+    yield "goal", one_line(view["goal"], render.LONGEST_TEXT)
     if waits := _waiting(view):
         yield "now", waits
     if view["outcome"]:
-        yield "outcome", one_line(view["outcome"], LONGEST_TEXT)
+        yield "outcome", one_line(view["outcome"], render.LONGEST_TEXT)
     asks = list(ask_lines(view["asks"]))
     if not asks and view["status"] != "done" and (view["reason"] or view["status"] == "paused"):
-        yield "why", with_class(view["class"], view["reason"] or view["summary"], view["status"])
-    yield from (*asks, *remedy(view["remedy"]))
+        yield "why", render.with_class(view["class"], view["reason"] or view["summary"], view["status"])
+    yield from (*asks, *render.remedy(view["remedy"]))
 
 
 def status_line(view: Json) -> Text:
@@ -79,25 +65,25 @@ def status_line(view: Json) -> Text:
 
 def closing_lines(view: Json) -> list[Text]:
     """Lines that follow the rows of a run that ended or pauses."""
-    rows = (*ask_lines(view["asks"]), *remedy(view["remedy"]), ("spent", _spending(view)))
+    rows = (*ask_lines(view["asks"]), *render.remedy(view["remedy"]), ("spent", _spending(view)))
     return [Text(f"{'':12}{name:<21}{text}") for name, text in rows]
 
 
 def _waiting(view: Json) -> Text | None:
     waits = view["waiting_for"]
-    how_long = f", {since(waits)}" if waits else ""
+    how_long = f", {render.since(waits)}" if waits else ""
     if view["stopped"]:
-        return Text(f"{one_line(view['stopped'], LONGEST_TEXT)}; `agentic go-on` lets it go on", style="yellow")
+        return Text(f"{one_line(view['stopped'], render.LONGEST_TEXT)}; `agentic go-on` lets it go on", style="yellow")
     if view["status"] in WAITING_TEXT:
         return Text(f"{WAITING_TEXT[view['status']]}{how_long}")
     if not waits:
         return None
-    text = Text(f"waits for {one_line(waits['text'], LONGEST_TEXT)}{how_long}")
+    text = Text(f"waits for {one_line(waits['text'], render.LONGEST_TEXT)}{how_long}")
     for one in view["pendings"]:
         if one["present"] is False:
             text.append(f"; {one['executor']} does not answer: is it running?", style="yellow")
         if one["trouble"]:
-            text.append(f"; its executor says: {one_line(one['trouble'], LONGEST_RESULT)}", style="yellow")
+            text.append(f"; its executor says: {one_line(one['trouble'], render.LONGEST_RESULT)}", style="yellow")
     return text
 
 
@@ -111,7 +97,7 @@ def _activity(view: Json, timeline: Json) -> Table:
         line = timeline_row(item, now)
         stderr = (item["execution"] or {}).get("stderr")
         if item["kind"] == "step" and item["error"] and stderr:
-            line.append(f"\nstderr: {one_line(stderr, LONGEST_TEXT)}", style="dim")
+            line.append(f"\nstderr: {one_line(stderr, render.LONGEST_TEXT)}", style="dim")
         made.add_row(*line.divide([INDENT]))
     return made
 
@@ -129,7 +115,7 @@ def _spending(view: Json) -> Text:
     cached = f" ({usage['cache_read_tokens']:,} cached)" if usage["cache_read_tokens"] else ""
     cost = "cost unknown" if usage["cost_usd"] is None else f"{usage['cost_usd']:.4f} USD"
     parts.append((f"{calls}{by}, {usage['tokens']:,} tokens{cached}, {cost}", "dim"))
-    parts += [(f"took {duration(parse_time(ended) - parse_time(view['accepted_at']))}", "dim")] if ended else []
+    parts += [(f"took {duration(render.instant(ended) - render.instant(view['accepted_at']))}", "dim")] if ended else []
     return Text(" · ").join(Text(*part) for part in parts)
 
 
@@ -138,19 +124,19 @@ def _links(view: Json) -> Table:
     rows += [(f"step {child['step']}", f"run {child['run_id']}") for child in view["children"]]
     rows += [("artifact", path) for path in view["artifacts"]]
     rows += [("trace", view["trace_url"])] if view["trace_url"] else []
-    return table(rows, names="bold")
+    return render.table(rows, names="bold")
 
 
 def timeline_row(item: Json, now: datetime, shown_at: datetime | None = None) -> Text:
     """A timeline item: time (`shown_at`, else its begin), name, duration until its end or `now`, text, and cost."""
-    kind, began = item["kind"], parse_time(item["started_at"])
+    kind, began = item["kind"], render.instant(item["started_at"])
     state = "over" if kind == "wait" and item["ended_at"] else item["status"]
     state = str({"accepted": "ok", "ending": item["title"].lower()}.get(kind, state))
-    ended = parse_time(item["ended_at"]) if item["ended_at"] else now
+    ended = render.instant(item["ended_at"]) if item["ended_at"] else now
     took = "" if state == "open" or kind in ("person", "ending") else duration(max(timedelta(), ended - began))
-    mark, colour = SYMBOLS.get(state, UNKNOWN)
+    mark, colour = render.SYMBOLS.get(state, render.UNKNOWN)
     title = Text.assemble((f"{mark} ", colour), (_name(item, state), "bold" if state in ("open", "error") else ""))
-    title.pad_right(max(0, STATUS_WIDTH - title.cell_len))
+    title.pad_right(max(0, render.STATUS_WIDTH - title.cell_len))
     usage = item["usage"] or {}
     count, cost = usage.get("input_tokens", 0) + usage.get("output_tokens", 0), usage.get("cost_usd")
     spent = ", ".join([f"{count:,} tokens"] * bool(count) + ([f"{cost:.4f} USD"] if cost else []))
@@ -158,7 +144,7 @@ def timeline_row(item: Json, now: datetime, shown_at: datetime | None = None) ->
         (f"{(shown_at or began).astimezone(UTC):%H:%M:%S}  ", "dim"),
         title,
         (f"{took:>8}  ", "dim"),
-        (one_line(_text(item), LONGEST_TEXT), colour if state == "error" else ""),
+        (one_line(_text(item), render.LONGEST_TEXT), colour if state == "error" else ""),
         (f" ({spent})" if spent else "", "dim"),
     )
 
@@ -199,7 +185,12 @@ def new_rows(items: Sequence[Json], shown: int) -> list[Text]:
         is_over = (item["ended_in"] or 0) > shown and item["kind"] not in SINGLE_ROW_KINDS
         if (is_over or item["entry"] > shown) and not item["repeats"]:
             new.append(
-                (parse_time(item["ended_at" if is_over else "started_at"]), not is_over, -item["depth"] * is_over, item)
+                (
+                    render.instant(item["ended_at" if is_over else "started_at"]),
+                    not is_over,
+                    -item["depth"] * is_over,
+                    item,
+                )
             )
     return [timeline_row(item, now, shown_at) for shown_at, *_, item in sorted(new, key=lambda change: change[:3])]
 

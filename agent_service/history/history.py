@@ -1,4 +1,4 @@
-"""The history of a run: a fold of its entries into items, with one method per event or fact."""
+"""The history of a run: a fold of its entries into items, with one method per event or fact, named after it."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -7,7 +7,7 @@ from agent_service.core import events, facts
 from agent_service.core.phases import Phase, Plan, Verification
 from agent_service.core.waiting import Status, Stop
 from agent_service.history import words
-from agent_service.history.items import HANDLERS, Item, ItemError, ItemStatus, Thought, handles
+from agent_service.history.items import Item, ItemError, ItemStatus, Thought, handler_of
 from agent_service.history.requests import Requests
 from agent_service.run.journal import JournalRecord
 
@@ -50,8 +50,8 @@ class History(Requests):
         for record in (record for record in records if record.entry.seq > self.seq):
             self.record, self.closed, self.seq = record, [], record.entry.seq
             for change in (record.event, *record.facts):
-                if handler := HANDLERS.get(type(change)):
-                    handler(self, change)
+                if handler := getattr(self, handler_of(type(change).__name__), None):
+                    handler(change)
 
     def closed_by(self, records: Iterable[JournalRecord]) -> Iterator[Item]:
         """Adds the entries; yields each item as it was when it was closed."""
@@ -61,17 +61,14 @@ class History(Requests):
 
     # Events
 
-    @handles(events.WakeAccepted)
-    def _wake_accepted(self, event: events.WakeAccepted) -> None:
+    def on_wake_accepted(self, event: events.WakeAccepted) -> None:
         self.accepted, self._began = event, event.at
         self.begin("accepted", kind="accepted", **words.title_and_text(event))
 
-    @handles(events.RunStarted)
-    def _run_started(self, _: events.RunStarted) -> None:
+    def on_run_started(self, _: events.RunStarted) -> None:
         self.started = self.record
 
-    @handles(facts.CallReserved)
-    def _call_reserved(self, event: facts.CallReserved) -> None:
+    def on_call_reserved(self, event: facts.CallReserved) -> None:
         record = self.record
         if record.first(facts.PersonAsked) or record.first(facts.RunEnded):  # no call, as it could break a budget
             return
@@ -86,11 +83,10 @@ class History(Requests):
     def _open_call(self, call: int) -> Item:
         """The open call; begins it again where it was postponed and answered all the same."""
         if CALL not in self.open:
-            self._call_asked(facts.CallAsked(call=call, phase=self._phase))
+            self.on_call_asked(facts.CallAsked(call=call, phase=self._phase))
         return self.open[CALL]
 
-    @handles(events.ModelReplied)
-    def _model_replied(self, reply: events.ModelReplied) -> None:
+    def on_model_replied(self, reply: events.ModelReplied) -> None:
         self._open_call(reply.call)
         self.models[reply.model] = None
         for one in self.record.all(facts.Decided):
@@ -112,29 +108,27 @@ class History(Requests):
         text = str(words.decision_clause(thought))
         self.close(CALL, status, usage=usage, thought=thought, model=thought.reply.model, text=text, error=error)
 
-    @handles(events.ModelUnavailable)
-    def _model_unavailable(self, event: events.ModelUnavailable) -> None:
+    def on_model_unavailable(self, event: events.ModelUnavailable) -> None:
         again = event.remedy in ("try_again", "shrink")
         error = ItemError(error_class=event.error_class, message=str(event.message), retryable=again)
         self._open_call(event.call)
         self.close(CALL, "error", text=str(words.clause(event)), error=error)
 
-    @handles(events.SignalReceived)
-    def _signal_received(self, event: events.SignalReceived) -> None:
+    def on_signal_received(self, event: events.SignalReceived) -> None:
         signal, raised = event.signal, self.record.first(facts.LimitsRaised)
         about = {name: getattr(signal, name) for name in ("signal_id", "arguments_hash", "outcome")}
         self._person_spoke(event, **about, **({"limits": tuple(words.limits(raised.limits))} if raised else {}))
 
-    @handles(events.CancelRequested, events.StoodStill)
     def _person_spoke(self, event: events.Event, **about: Any) -> None:
         item_id = f"person:{self.record.entry.seq}"
         self.begin(item_id, kind="person", about=about, **words.title_and_text(event))
         self.close(item_id, "ok")
 
+    on_cancel_requested = on_stood_still = _person_spoke
+
     # Facts
 
-    @handles(facts.CallAsked)
-    def _call_asked(self, asked: facts.CallAsked) -> None:
+    def on_call_asked(self, asked: facts.CallAsked) -> None:
         self._phase = asked.phase
         self.close(MODEL_WAIT, "ok")
         self.close(SLEEP, "ok")
@@ -152,29 +146,24 @@ class History(Requests):
         fields |= {"about": {"kind": kind, "why": why}, **words.title_and_text(fact)}
         self.begin(item_id, slot, kind="wait", status="waiting", **fields)
 
-    @handles(facts.CallPostponed)
-    def _call_postponed(self, fact: facts.CallPostponed) -> None:
+    def on_call_postponed(self, fact: facts.CallPostponed) -> None:
         self._wait(MODEL_WAIT, fact, "model_retry", phase=fact.phase, call=fact.call, until=fact.retry_at)
 
-    @handles(facts.Slept)
-    def _slept(self, fact: facts.Slept) -> None:
+    def on_slept(self, fact: facts.Slept) -> None:
         self._wait(SLEEP, fact, "time", until=fact.until)
 
-    @handles(facts.PersonAsked)
-    def _person_asked(self, fact: facts.PersonAsked) -> None:
+    def on_person_asked(self, fact: facts.PersonAsked) -> None:
         ask = fact.ask
         self.close(CALL, "cancelled")
         self.close(SLEEP, "ok")
         kind, why = ("person", ask.ending_class) if isinstance(ask, Stop) else (ask.kind, "")
         self._wait(PAUSE, fact, kind, why=why, until=fact.expires_at)
 
-    @handles(facts.RunReopened)
-    def _run_reopened(self, fact: facts.RunReopened) -> None:
+    def on_run_reopened(self, fact: facts.RunReopened) -> None:
         self.reopened, self._began = self.reopened + 1, self.record.at
         self._reopen_requests(fact)
 
-    @handles(facts.RunStanding)
-    def _run_standing(self, fact: facts.RunStanding) -> None:
+    def on_run_standing(self, fact: facts.RunStanding) -> None:
         if fact.status is not Status.QUEUED:
             self.close("accepted", "ok")
         elif self.record.first(facts.RunReopened):  # it ended while queued, and is queued again
@@ -184,8 +173,7 @@ class History(Requests):
             self.close(PAUSE, "refused" if refused else "ok")
         self.status = fact.status
 
-    @handles(facts.RunEnded)
-    def _run_ended(self, fact: facts.RunEnded) -> None:
+    def on_run_ended(self, fact: facts.RunEnded) -> None:
         self._fail_answered()
         for slot in tuple(self.open):
             self.close(slot, "cancelled")

@@ -3,12 +3,13 @@
 accepted · phase (a model call, or the plan that came along) · step > task > attempt · wait · person · ending
 """
 
+import re
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import field
 from datetime import datetime
-from functools import partial
-from typing import Annotated, Any, Literal, TypeVar
+from functools import cache, partial
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainSerializer
 
@@ -135,17 +136,10 @@ def as_tree(items: Sequence[Item]) -> list[Item]:
     return tree
 
 
-M = TypeVar("M", bound=Callable[..., None])
-HANDLERS: dict[type[Any], Callable[[Any, Any], None]] = {}
-"""Methods of a history by the event or fact that they apply."""
-
-
-def handles(*kinds: type[Any]) -> Callable[[M], M]:
-    def registered(method: M) -> M:
-        HANDLERS.update(dict.fromkeys(kinds, method))
-        return method
-
-    return registered
+@cache
+def handler_of(kind: str) -> str:
+    """Name of a history's method for events or facts of this class, such as `on_call_asked`."""
+    return f"on_{re.sub('(?<=[a-z])(?=[A-Z])', '_', kind).lower()}"
 
 
 class Items:

@@ -7,7 +7,7 @@ from agent_service.core.limits import child_run_id
 from agent_service.core.phases import Plan
 from agent_service.core.waiting import AGAIN, Pending, RequestName, asker_id
 from agent_service.history import words
-from agent_service.history.items import Item, ItemError, Items, ItemStatus, handles, id_of
+from agent_service.history.items import Item, ItemError, Items, ItemStatus, id_of
 from agent_service.history.results import execution_of, result_of, summary_of_answer
 from agent_service.history.text import instant, one_line
 
@@ -40,8 +40,7 @@ class Requests(Items):
 
     # Sending
 
-    @handles(facts.RequestSent)
-    def _request_sent(self, fact: facts.RequestSent) -> None:
+    def on_request_sent(self, fact: facts.RequestSent) -> None:
         pending, item_id = fact.pending, id_of(fact.pending.name)
         self.newest_step = max(self.newest_step, pending.step)
         self.close(_retry_slot(item_id), "ok")
@@ -79,8 +78,7 @@ class Requests(Items):
         fields |= {"step": step, "task": task, "round": asked_in}
         return self.begin(id_of(name), kind="task", title=f"{task}: {call}", parent=above[-1].id, **fields)
 
-    @handles(facts.RetrySet)
-    def _retry_set(self, fact: facts.RetrySet) -> None:
+    def on_retry_set(self, fact: facts.RetrySet) -> None:
         pending, item_id = fact.pending, id_of(fact.pending.name)
         if item := self.open.get(item_id):
             item.attempt, item.status = pending.attempt, "waiting"
@@ -89,8 +87,7 @@ class Requests(Items):
         wait_id = f"wait:{self.record.entry.seq}:{item_id}"
         self.begin(wait_id, _retry_slot(item_id), kind="wait", status="waiting", **fields)
 
-    @handles(facts.TasksAsked)
-    def _tasks_asked(self, fact: facts.TasksAsked) -> None:
+    def on_tasks_asked(self, fact: facts.TasksAsked) -> None:
         for task in fact.tasks:
             query = f" “{one_line(task.query, LONGEST_QUERY)}”" if task.query else ""
             action, about = task.action, {"query": task.query, "reason": task.reason, "needs": task.needs}
@@ -100,8 +97,7 @@ class Requests(Items):
 
     # Answers
 
-    @handles(facts.AttemptAnswered)
-    def _attempt_answered(self, fact: facts.AttemptAnswered) -> None:
+    def on_attempt_answered(self, fact: facts.AttemptAnswered) -> None:
         if fact.status in ("late", "refused"):
             self._add_unexpected_result(fact)
             return
@@ -118,8 +114,7 @@ class Requests(Items):
         if fact.task.rpartition(".")[2] == AGAIN and not retried:  # no fact says that it finished
             self.close(item_id, status, **fields)
 
-    @handles(facts.RequestFinished)
-    def _finished(self, fact: facts.RequestFinished) -> None:
+    def on_request_finished(self, fact: facts.RequestFinished) -> None:
         item_id, record = id_of(fact.name), self.record
         self.reopen(item_id)
         own = words.answer_behind(record, fact)
@@ -131,8 +126,7 @@ class Requests(Items):
         fields |= {"answered_in": record.entry.seq} if own else {}
         self.close(item_id, _status(fact.status), text=str(text), **fields)
 
-    @handles(facts.RequestDropped)
-    def _request_dropped(self, fact: facts.RequestDropped) -> None:
+    def on_request_dropped(self, fact: facts.RequestDropped) -> None:
         self.close(id_of(fact.name), "cancelled")
 
     def _add_unexpected_result(self, fact: facts.AttemptAnswered) -> None:

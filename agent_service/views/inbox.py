@@ -168,9 +168,12 @@ class InboxView(View):
 
 
 def run_item(run: RunState, at: datetime) -> InboxItem:
-    asks, waits = open_task(run), waits_for(run)
+    asks, waits, until = open_task(run), waits_for(run), reopens_until(run)
     ended: ItemKind = "in_doubt" if run.ending_class == "in_doubt" else "escalated"
-    kind, actions = PAUSES.get(stop_kind(run)) or (ended, _actions_after_end(run, at))
+    after_end: tuple[Action, ...] = ("start_again", "dismiss") if until else ()
+    if until and at <= until:
+        after_end = "answer", *after_end
+    kind, actions = PAUSES.get(stop_kind(run)) or (ended, after_end)
     return InboxItem(
         id=f"run:{run.run_id}",
         kind=kind,
@@ -183,13 +186,6 @@ def run_item(run: RunState, at: datetime) -> InboxItem:
         remedy=remedy(run),
         actions=actions,
     )
-
-
-def _actions_after_end(run: RunState, at: datetime) -> tuple[Action, ...]:
-    until = reopens_until(run)
-    if until is None:
-        return ()
-    return ("answer", "start_again", "dismiss") if at <= until else ("start_again", "dismiss")
 
 
 def damaged_run_item(damaged: Damaged, since: datetime) -> InboxItem:

@@ -49,6 +49,9 @@ def timeline_view(run_id: str, history: History) -> TimelineView:
 
 def entry_view(record: JournalRecord) -> EntryView:
     entry, stands = record.entry, record.stands
+    event: dict[str, Any] = json.loads(entry.event)
+    if (event.get("brief") or {}).get("callback"):
+        event["brief"]["callback"] = HIDDEN
     return EntryView(
         seq=entry.seq,
         at=entry.at,
@@ -56,14 +59,9 @@ def entry_view(record: JournalRecord) -> EntryView:
         summary=entry_summary(record),
         status=stands.status,
         pending_step=stands.step or None,
-        event=_without_callback(json.loads(entry.event)),
+        event=event,
         hash=entry.hash,
     )
-
-
-def _without_callback(event: dict[str, Any]) -> dict[str, Any]:
-    brief = event.get("brief") or {}
-    return event | {"brief": brief | {"callback": HIDDEN}} if brief.get("callback") else event
 
 
 class JournalReader:

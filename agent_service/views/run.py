@@ -10,7 +10,7 @@ from pydantic import Field, JsonValue, computed_field
 from agent_service.core.limits import budget_use
 from agent_service.core.people import reopenable_until
 from agent_service.core.state import Child, RunState
-from agent_service.core.waiting import Ended, Status
+from agent_service.core.waiting import Ended, Pending, Status
 from agent_service.history.history import History
 from agent_service.history.items import Item, as_tree
 from agent_service.history.results import result_of
@@ -127,7 +127,20 @@ def run_view(
     present: frozenset[str] | None = None,
     trouble: str = "",
 ) -> RunView:
-    """`history` adds steps and models; `{trace_id}` is replaced in `trace_url`."""
+    """`history` adds steps and models; `{trace_id}` is replaced in `trace_url`. `present`: executors that answered the
+    last catalog query. `trouble` is that of the first attempt.
+    """
+    pendings = tuple(_pending_view(run, pending, present) for pending in run.pendings)
+    if pendings:
+        pendings = pendings[0].model_copy(update={"trouble": trouble}), *pendings[1:]
+    until_done: dict[str, Any] = {
+        "waiting_for": waiting_for(run),
+        "asks": open_task(run),
+        "reopens_until": reopens_until(run),
+        "remedy": remedy(run),
+        "pending": next(iter(pendings), None),
+        "pendings": pendings,
+    }
     return RunView(
         **{name: getattr(run, name) for name in _SAME_NAMES},
         parent_run_id=run.brief.parent.run_id if run.brief.parent else None,
@@ -146,14 +159,8 @@ def run_view(
         models=tuple(history.models) if history else None,
         trace_id=trace_id(run.run_id),
         trace_url=trace_url.replace("{trace_id}", trace_id(run.run_id)) if trace_url else None,
-        **({} if run.status is Status.DONE else _open_fields(run, present, trouble)),
+        **({} if run.status is Status.DONE else until_done),
     )
-
-
-def _open_fields(run: RunState, present: frozenset[str] | None, trouble: str) -> dict[str, Any]:
-    pendings = pending_views(run, present, trouble)
-    fields = {"waiting_for": waiting_for(run), "asks": open_task(run), "reopens_until": reopens_until(run)}
-    return fields | {"remedy": remedy(run), "pending": next(iter(pendings), None), "pendings": pendings}
 
 
 def reopens_until(run: RunState) -> datetime | None:
@@ -164,23 +171,17 @@ def reopens_until(run: RunState) -> datetime | None:
 _PENDING_NAMES = ("step", "attempt", "route", "requested_at", "deadline_at", "retry_at")
 
 
-def pending_views(run: RunState, present: frozenset[str] | None, trouble: str) -> tuple[PendingView, ...]:
-    """`present`: executors that answered the last catalog query. `trouble` is that of the first attempt."""
-    views = list[PendingView]()
-    for pending in run.pendings:
-        executor = executor_of(run, pending)
-        view = PendingView(
-            **{name: getattr(pending, name) for name in _PENDING_NAMES},
-            task=pending.task or None,
-            round=pending.round or None,
-            tool=pending.action.tool,
-            command=pending.action.command,
-            executor=executor,
-            present=None if present is None or executor is None else executor in present,
-            trouble="" if views else trouble,
-        )
-        views.append(view)
-    return tuple(views)
+def _pending_view(run: RunState, pending: Pending, present: frozenset[str] | None) -> PendingView:
+    executor = executor_of(run, pending)
+    return PendingView(
+        **{name: getattr(pending, name) for name in _PENDING_NAMES},
+        task=pending.task or None,
+        round=pending.round or None,
+        tool=pending.action.tool,
+        command=pending.action.command,
+        executor=executor,
+        present=None if present is None or executor is None else executor in present,
+    )
 
 
 class PartView(View):

@@ -142,7 +142,7 @@ def build(
     incoming, capacity = metrics.incoming, Capacity(store.counts, max_queued=settings.http.max_queued)
     incoming.listen_to(link)
     admission = Admission(kill_switch=kill_switch, capacity=capacity, quotas=limits.quotas)
-    intake = Intake(turns, skills, capabilities, _new_runs(settings, model), admission, incoming, clock)
+    intake = Intake(turns, skills, capabilities, new_runs(settings, model), admission, incoming, clock)
     starter = Starter(intake, store, background, kill_switch, slots=settings.turns)
     recovery = Recovery(turns, children, store, publisher, background, kill_switch, asyncio.Semaphore(settings.turns))
 
@@ -211,7 +211,7 @@ def _traces(settings: AgentSettings, store: RunStore, mark: Path) -> "Traces | N
     return traces
 
 
-def _new_runs(settings: AgentSettings, model: ModelProvider) -> NewRuns:
+def new_runs(settings: AgentSettings, model: ModelProvider) -> NewRuns:
     verify = settings.verify and model.verifies
     fused, short_rules = settings.phases == "fused", settings.model.prompt == "short"
     return NewRuns(

@@ -12,7 +12,6 @@ from agent_service.bus.buckets import NatsArtifactStore
 from agent_service.bus.topology import ROLE, check
 from agent_service.history import run_names
 from agent_service.history.results import RecordedArtifact, kept_artifacts
-from agent_service.history.run_names import Candidate
 from agent_service.run.journal import Entry
 from agent_service.run.lines import RunFilter
 from agent_service.settings import AgentSettings
@@ -79,7 +78,7 @@ class StoreReader:
         if run_names.is_run_id(name):
             return name
         newest = await self.store.runs(RunFilter(run=run_names.id_part(name)), limit=run_names.MOST_CANDIDATES)
-        return run_names.resolve(name, [Candidate(line.run_id, line.status, line.goal) for line in newest])
+        return run_names.resolve(name, [(line.run_id, line.status, line.goal) for line in newest])
 
     async def entries(self, run_id: str) -> list[Entry]:
         """Raises NotDone for an unknown run."""

@@ -4,7 +4,7 @@ from typing import Any
 
 from agent_service.cli import output
 from agent_service.cli.locate import agent_address
-from agent_service.history.run_names import MOST_CANDIDATES, Candidate, id_part, is_run_id, resolve
+from agent_service.history.run_names import MOST_CANDIDATES, id_part, is_run_id, resolve
 from agentic_client.clients import Client
 from agentic_client.errors import AgenticError, Broken, Unreachable
 from groundwork.service.errors import Exit, NotDone
@@ -39,7 +39,7 @@ class AgentClient(Client):
         if is_run_id(name):
             return name
         page = self.ask("list_runs", query={"limit": MOST_CANDIDATES, "run": id_part(name)})
-        return resolve(name, [Candidate(run["run_id"], run["status"], run["goal"]) for run in page["runs"]])
+        return resolve(name, [(run["run_id"], run["status"], run["goal"]) for run in page["runs"]])
 
 
 def _report_absence(error: AgenticError | None) -> None:

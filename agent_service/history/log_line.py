@@ -15,7 +15,6 @@ from agent_service.history.text import one_line
 from agent_service.history.words import log_summary
 from agent_service.run.journal import Commit
 from agent_service.trust.identity import trace_id
-from schemas.values import dataclass
 
 LONGEST_REASON = 500
 FOR_MACHINES = frozenset({"wake_id", "trace_id", "entry", "event", "logger"})
@@ -28,25 +27,19 @@ Fields = dict[str, Any]
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class LogLine:
-    """Field names follow card 105; unknown values are null. `latency_ms` counts from the answered request, else from
-    the entry before. `tokens` and `cost_usd` are those of the answered call, or of the whole run at its end.
-    """
-
-    level: int
-    message: str
-    fields: Fields
-
-
 def write(change: Commit) -> None:
     may_be_trouble = isinstance(change.event, ModelUnavailable) or not change.kinds.isdisjoint(OF_TROUBLE)
     if log.isEnabledFor(logging.INFO) or (may_be_trouble and _trouble_of(change)[1]):
-        line = log_line(change)
-        log.log(line.level, line.message, extra=line.fields)
+        message, fields = log_line(change)
+        log.log(logging.WARNING if "why" in fields else logging.INFO, message, extra=fields)
 
 
-def log_line(change: Commit) -> LogLine:
+def log_line(change: Commit) -> tuple[str, Fields]:
+    """Message and fields; `why` makes it a warning. Field names follow card 105; unknown values are null.
+
+    `latency_ms` counts from the answered request, else from the entry before. `tokens` and `cost_usd` are those of the
+    answered call, or of the whole run at its end.
+    """
     run, event, (error_class, trouble) = change.state, change.event, _trouble_of(change)
     answer, ended = change.first(AttemptAnswered), change.first(RunEnded)
     request, spent = answer or run.pending, ended.spent if ended else None
@@ -75,7 +68,7 @@ def log_line(change: Commit) -> LogLine:
         fields |= execution.model_dump(include={"job_id", "attempts", "exit_code"}, exclude_none=True)
     if trouble:
         fields["why"] = one_line(trouble, LONGEST_REASON)
-    return LogLine(logging.WARNING if trouble else logging.INFO, log_summary(change), fields)
+    return log_summary(change), fields
 
 
 def _latency_ms(change: Commit, answer: AttemptAnswered | None) -> int | None:

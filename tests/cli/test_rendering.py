@@ -206,9 +206,9 @@ OF_LOG = {"ts": "2026-11-21T12:00:00Z", "logger": "agent_service.history.log_lin
 def test_what_dev_shows_of_a_run_as_it_goes_by_is_what_is_kept(name: str, golden: Callable[[str, str], None]) -> None:
     told = []
     for change in replay(entries_of(STORIES[name]())):
-        made = log_line(change)
-        level = "WARNING" if made.level > 20 else "INFO"
-        said = {"ts": change.entry.at.isoformat(), "level": level, "msg": made.message, **made.fields}
+        message, fields = log_line(change)
+        level = "WARNING" if "why" in fields else "INFO"
+        said = {"ts": change.entry.at.isoformat(), "level": level, "msg": message, **fields}
         told += [line.plain] if (line := display_line(json.dumps(OF_LOG | said))) else []
     golden(f"dev-{name}", "\n".join([*told, ""]))
 

@@ -15,7 +15,7 @@ from agent_service.errors import ModelError
 from agent_service.run.ports import ModelAnswer, ModelCall, ModelQuestion
 from agent_service.workbench.evaluation.scenario import follower_of
 from agent_service.workbench.evaluation.simulated import RETRY_PAUSES_S, START_TIME, RetryingModel
-from agent_service.workbench.evaluation.trials import Trial, evaluate, play, scripted
+from agent_service.workbench.evaluation.trials import evaluate, play, scripted
 from ductile_gateway.cli.tools import make
 from tests.evaluation.small_scenario import SMALL, seen_of, small
 from tests.models.model_house import framing
@@ -70,8 +70,7 @@ async def test_time_passes_as_it_is_told_and_is_not_waited_for(tmp_path: Path) -
 
 async def test_a_scenario_that_breaks_leaves_the_others_their_results() -> None:
     failing = Failing(99, ZeroDivisionError("at the seams"))
-    own = small(name="broken")
-    broken = Trial(scenario=own, name="broken", expected=(own.expect,), model=failing)
+    broken = replace(scripted(small(name="broken"))[0], model=failing)
     told: list[str] = []
     results = await evaluate([broken, *scripted(small())], jobs=2, on_result=lambda result: told.append(result.name))
     assert [result.name for result in results] == ["broken", "small"]

@@ -97,10 +97,11 @@ def timeline(changes: Sequence[Commit]) -> dict[str, Any]:
 
 
 def of_entry(change: Commit) -> Iterator[str]:
-    line = log_line(change)
-    fields = {name: value for name, value in line.fields.items() if name not in OF_EVERY_LINE and value is not None}
+    message, told = log_line(change)
+    fields = {name: value for name, value in told.items() if name not in OF_EVERY_LINE and value is not None}
     yield f"{change.entry.seq}. {change.entry.kind}: {entry_summary(change)}"
-    yield f"   {'WARNING ' if line.level > 20 else ''}{line.message} {json.dumps(fields)}"
+    level = "WARNING " if "why" in told else ""
+    yield f"   {level}{message} {json.dumps(fields)}"
 
 
 def of_call(changes: Sequence[Commit], number: int) -> str:

@@ -1,7 +1,6 @@
 """Every view works for every journal: random stories of the core, at every entry."""
 
 import json
-import logging
 from collections import Counter
 
 import pytest
@@ -58,10 +57,9 @@ def check_views(commits: list[Commit]) -> None:
     shown = [entry_view(entry.record()) for entry in entries]
     assert [view.seq for view in shown] == list(range(1, len(entries) + 1))
     assert [view.status for view in shown] == [commit.state.status for commit in commits]
-    for line in map(log_line, replay(entries)):
-        assert line.message
-        assert (line.level == logging.WARNING) is bool(line.fields.get("why"))
-        json.dumps(line.fields, allow_nan=False)
+    for message, fields in map(log_line, replay(entries)):
+        assert message
+        json.dumps(fields, allow_nan=False)
 
 
 def check_timeline(changes: list[Commit]) -> None:

@@ -62,7 +62,10 @@ def compose(question: ModelQuestion) -> Prompt:
     system = (words("verifier"),) if verifying else (words(rules), visible(words("skills")))
     people = [notes.block(note) for note in filter(notes.is_from_person, state.notes)]
     case = visible(words("claim", people=people) if verifying else words("case"))
-    steps = () if verifying else _notes(question)
+    noted = state.notes
+    if question.phase is Phase.FRAME:
+        noted = tuple(note for note in noted if isinstance(note, MessageNote | RulingNote))
+    steps = () if verifying else notes.blocks(noted)
     size = sum(len(block.encode()) for block in (*system, case, *steps)) + SCHEMA_AND_TAIL
     return Prompt(
         system=system,
@@ -80,18 +83,14 @@ def as_text(question: ModelQuestion) -> PromptText:
     return PromptText(system=prompt.system, user=prompt.message, version=prompt.template_hash)
 
 
-def _notes(question: ModelQuestion) -> tuple[str, ...]:
-    noted = question.state.notes
-    if question.phase is Phase.FRAME:
-        noted = tuple(note for note in noted if isinstance(note, MessageNote | RulingNote))
-    return notes.blocks(noted)
-
-
 def _tail(question: ModelQuestion, size: int) -> tuple[str, str, str]:
     state = question.state
     asking = state.open_call or OpenCall(call=question.call, phase=question.phase)
     words = partial(rendered, run=state, question=question)
-    repair = words("repair", feedback=_feedback(asking), flaws=[*map(str, asking.flaws)], rejected=asking.rejected)
+    feedback = [*map(str, asking.feedback)]
+    if asking.phase is Phase.FRAME:
+        feedback = [line for line in feedback if not line.startswith(REFRAMED)]
+    repair = words("repair", feedback=feedback, flaws=[*map(str, asking.flaws)], rejected=asking.rejected)
     if question.phase is Phase.VERIFY:
         return "", repair, words("verify")
     budget = budget_of(state, question.phase, question.now, prompt_bytes=size)
@@ -108,8 +107,3 @@ def _unmade(state: RunState) -> list[str]:
     made = {record.call for record in state.completed[-2 * len(actions) :]}
     calls = [f"{action.tool}.{action.command} with {canonical(action.arguments)}" for action in actions]
     return [] if made.intersection(map(call_hash, actions)) else calls
-
-
-def _feedback(asking: OpenCall) -> tuple[str, ...]:
-    told = tuple(map(str, asking.feedback))
-    return tuple(line for line in told if not line.startswith(REFRAMED)) if asking.phase is Phase.FRAME else told

@@ -15,6 +15,7 @@ from typing import Any
 from agent_service.admission.granting import LimitRefused
 from agent_service.admission.limits import Admission, Capacity, SharedLimits
 from agent_service.admission.rate_limits import RateLimiter
+from agent_service.bootstrap import new_runs
 from agent_service.core.events import ModelReplied, TimerFired
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
@@ -37,7 +38,7 @@ from agent_service.views.workspace.files import Workspace
 from agent_service.views.workspace.rendering import write
 from agent_service.workbench.evaluation.expected import REQUESTS, Expected, ObservedRun, ending_text, unmet
 from agent_service.workbench.evaluation.results import Result
-from agent_service.workbench.evaluation.scenario import Scenario, ScenarioScript, follower_of
+from agent_service.workbench.evaluation.scenario import Scenario, follower_of
 from agent_service.workbench.evaluation.simulated import (
     Moment,
     RetryingModel,
@@ -60,16 +61,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """`fused`: one call reflects and plans. `verify`: claims are checked. `nth` counts the runs of the same scenario
-    with the same model."""
+    """`nth` counts the runs of the same scenario with the same model."""
 
     scenario: Scenario
     name: str
     expected: tuple[Expected, ...]
     model: Model
-    fused: bool = True
-    verify: bool = False
-    short_rules: bool = False
+    new_runs: NewRuns
     nth: int = 1
 
 
@@ -82,14 +80,8 @@ async def trials_of(
         yield _repeated([trial for scenario in scenarios for trial in scripted(scenario)], repeat)
         return
     async with open_model(settings.model) as model:
-        decided_by: dict[str, Any] = {
-            "model": RetryingModel(model),
-            "fused": settings.phases == "fused",
-            "verify": settings.verify and model.verifies,
-            "short_rules": settings.model.prompt == "short",
-        }
-        each = [Trial(scenario=one, name=one.name, expected=(one.expect,), **decided_by) for one in scenarios]
-        yield _repeated(each, repeat)
+        made, retrying = new_runs(settings, model), RetryingModel(model)
+        yield _repeated([_trial(one, one.name, retrying, made, one.expect) for one in scenarios], repeat)
 
 
 def _repeated(trials: Sequence[Trial], times: int) -> list[Trial]:
@@ -98,14 +90,20 @@ def _repeated(trials: Sequence[Trial], times: int) -> list[Trial]:
 
 def scripted(scenario: Scenario) -> list[Trial]:
     """Trials with the scenario's own script and its obeying one. Scripts are written for fused runs."""
+    own, obeying, trials = scenario.script, scenario.obeying, list[Trial]()
+    for name, script, expected in (
+        (scenario.name, own, (scenario.expect, own.expect)),
+        (f"{scenario.name}-obeying", obeying, (obeying and obeying.expect,)),
+    ):
+        if script:
+            model = follower_of(name, script)
+            trials.append(_trial(scenario, name, model, new_runs(scenario.settings, model), *expected))
+    return trials
 
-    def trial(name: str, script: ScenarioScript, *expected: Expected | None) -> Trial:
-        model, wanted = follower_of(name, script), tuple(filter(None, expected))
-        return Trial(scenario=scenario, name=name, expected=wanted, model=model, verify=model.verifies)
 
-    own, obeying = scenario.script, scenario.obeying
-    trials = [trial(scenario.name, own, scenario.expect, own.expect)]
-    return [*trials, trial(f"{scenario.name}-obeying", obeying, obeying.expect)] if obeying else trials
+def _trial(scenario: Scenario, name: str, model: Model, made: NewRuns, *expected: Expected | None) -> Trial:
+    made, wanted = replace(made, policy=scenario.settings.policy(), trace_url=None), tuple(filter(None, expected))
+    return Trial(scenario=scenario, name=name, expected=wanted, model=model, new_runs=made)
 
 
 async def evaluate(
@@ -186,17 +184,10 @@ class World:
         self._turns = Turns(store, publisher, caller, bus, [self._committed])
         self._children = ChildRuns(self._turns, publisher, capabilities, artifacts, kill_switch, bus)
         self._turns.settle_children = self._children.settle
-        new_runs = NewRuns(
-            policy=trial.scenario.settings.policy(),
-            fused=trial.fused,
-            verify=trial.verify,
-            trace_url=None,
-            short_rules=trial.short_rules,
-        )
         capacity = Capacity(store.counts, max_queued=MOST_ENTRIES)
         admission = Admission(kill_switch=kill_switch, capacity=capacity, quotas=limits.quotas)
         metrics = IncomingMetrics(Instruments())
-        self._intake = Intake(self._turns, self.gateway, capabilities, new_runs, admission, metrics, bus)
+        self._intake = Intake(self._turns, self.gateway, capabilities, trial.new_runs, admission, metrics, bus)
 
     async def play(self) -> ObservedRun:
         """Plays the run and returns it, whatever breaks."""

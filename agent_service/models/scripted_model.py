@@ -10,14 +10,13 @@ import json
 import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import fields, is_dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from string import Template
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from agent_service.core.events import ModelUsage
 from agent_service.core.phases import (
@@ -38,7 +37,6 @@ from agent_service.models.settings import ModelSettings, ThinkingPhase
 from agent_service.run.ports import ModelAnswer, ModelCall, ModelQuestion
 from groundwork.service.errors import Misconfigured
 from schemas.fields import validation_flaws
-from schemas.values import replace
 
 _FREE = ModelUsage(cost_usd=0.0)
 NAMES = ("goal", "step", "tool", "artifact", "result")
@@ -59,14 +57,7 @@ class _Strict(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
-def _compiled(given: Any) -> Any:
-    try:
-        return re.compile(given) if isinstance(given, str) else given
-    except re.error as error:
-        raise ValueError(f"is not a regular expression: {error}") from error
-
-
-Pattern = Annotated[re.Pattern[str], BeforeValidator(_compiled)]
+Pattern = re.Pattern[str]
 
 
 class Condition(_Strict):
@@ -112,8 +103,8 @@ class Rule(_Strict):
     wait: Wait | None = None
     reflect: Reflection | None = None
     verify: Verification | None = None
-    digest: tuple[str, ...] | None = None
-    unusable: str | None = None
+    digest: Annotated[Digest, BeforeValidator(lambda memory: {"memory": memory})] | None = None
+    unusable: Annotated[Unusable, BeforeValidator(lambda reason: {"reason": reason})] | None = None
     fault: Fault | None = None
 
     @model_validator(mode="after")
@@ -211,13 +202,9 @@ class ScriptedModel:
             raise ModelError(fault.remedy, fault.error_class, fault.message, fault.retry_after_s)
         first, *beside = rule.given
         answer = getattr(rule, first)
-        if first == "unusable":
-            answer = Unusable(reason=answer)
-        elif first == "digest":
-            answer = Digest(memory=answer)
         along = getattr(rule, beside[0]) if beside and question.with_plan else None
         if rule.names_values:
-            answer, along = _filled(answer, names), _filled(along, names)
+            answer, along = _filled(answer, names), along and _filled(along, names)
         return ModelAnswer(decision=answer, plan=along, usage=rule.usage, model=self._name)
 
 
@@ -257,15 +244,7 @@ def _holds(when: Condition, state: RunState) -> bool:
     return not differs and all(pattern.search(text()) for pattern, text in searched if pattern)
 
 
-def _filled(node: Any, names: dict[str, str]) -> Any:
-    match node:
-        case str():
-            return Template(node).safe_substitute(names) if "$" in node else node
-        case dict():
-            return {key: _filled(value, names) for key, value in node.items()}
-        case list() | tuple():
-            return type(node)(_filled(value, names) for value in node)
-    if is_dataclass(node):
-        filled: Any = replace  # `replace` for any dataclass
-        return filled(node, **{one.name: _filled(getattr(node, one.name), names) for one in fields(node)})
-    return node
+def _filled(answer: Any, names: dict[str, str]) -> Any:
+    kind = TypeAdapter[Any](type(answer))
+    quoted = {name: json.dumps(value)[1:-1] for name, value in names.items()}
+    return kind.validate_json(Template(kind.dump_json(answer).decode()).safe_substitute(quoted))

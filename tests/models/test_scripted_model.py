@@ -103,7 +103,7 @@ def test_of_the_scripts_that_come_along_none_leaves_anything_open(file: Path) ->
     [
         ({**DONE, "reflect": {**DONE["reflect"], "met": [{**MET, "qoute": "x"}]}}, "reflect.met.0.qoute: is not known"),
         ({**PLANS, "ask": {"question": "which?"}}, "exactly one of"),
-        ({**PLANS, "when": {"goal": "("}}, "rules.1.when.goal: is not a regular expression"),
+        ({**PLANS, "when": {"goal": "("}}, "rules.1.when.goal: must be a valid regular expression"),
         ({"phase": "fram", "unusable": "x"}, "rules.1.phase: .*'frame', 'plan', 'reflect'"),
         ({**FRAMES, "frame": {**FRAMES["frame"], "definition_of_done": ["a"]}}, "rules.1: .* 3 to 7 items"),
         ({**DONE, "phase": "plan"}, "rules.1: in phase plan the only verdict of `reflect` is escalate"),

@@ -284,8 +284,12 @@ def waiting_for(run: RunState) -> WaitReason | None:
 
 def _wait_text(waiting: Waiting) -> str:
     match waiting:
-        case Thinking():
-            return _thinking_text(waiting)
+        case Thinking(asking=asking, retry_at=at, still_since=since):
+            call = f"model call {asking.call} ({asking.phase})"
+            if at is None:
+                return f"the reply to {call}"
+            spent = f"or more money: what may be spent in a day is spent before {call}"
+            return f"{instant(at)}, {spent if since else f'when {call} is made again'}"
         case Acting(pendings=(Pending(retry_at=datetime() as at) as pending,)):
             return f"{instant(at)}, when {attempt_text(pending)} is sent"
         case Acting(pendings=pendings):
@@ -296,15 +300,6 @@ def _wait_text(waiting: Waiting) -> str:
         case NeedsPerson(ask=ask):
             return str(clause(ask)).removeprefix(PAUSES)
     return ""
-
-
-def _thinking_text(waiting: Thinking) -> str:
-    call, at = f"model call {waiting.asking.call} ({waiting.asking.phase})", waiting.retry_at
-    if at is None:
-        return f"the reply to {call}"
-    if waiting.still_since:
-        return f"{instant(at)}, or more money: what may be spent in a day is spent before {call}"
-    return f"{instant(at)}, when {call} is made again"
 
 
 def executor_of(run: RunState, pending: Pending) -> str | None:

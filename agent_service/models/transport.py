@@ -6,7 +6,7 @@ The timeout applies to silence only.
 import json
 import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from functools import cache
 from typing import Any
 
@@ -29,7 +29,11 @@ _LIMITS = httpx2.Limits(max_connections=1000, max_keepalive_connections=100)
 
 
 def connection(settings: ModelSettings, key: SecretStr | None) -> httpx2.AsyncClient:
-    more: dict[str, Any] = {"event_hooks": {"request": [_sent_with(key)]}} if key else {}
+    async def sign(request: httpx2.Request) -> None:
+        if key:
+            request.headers["Authorization"] = f"Bearer {key.get_secret_value()}"
+
+    more: dict[str, Any] = {"event_hooks": {"request": [sign]}}
     tls = usual_authorities()
     if settings.proxy == OF_ENVIRONMENT:
         return httpx2.AsyncClient(verify=tls, limits=_LIMITS, trust_env=True, **more)
@@ -48,13 +52,6 @@ def check_transport(settings: ModelSettings, address: str) -> None:
     why = "the key would go over plain http to another machine, and could be read on the way"
     remedy = "use https, or set agent.model.allow_http_nonloopback"
     raise Misconfigured(f"agent.model.base_url {without_login(address)}: {why}: {remedy}")
-
-
-def _sent_with(key: SecretStr) -> Callable[[httpx2.Request], Awaitable[None]]:
-    async def put(request: httpx2.Request) -> None:
-        request.headers["Authorization"] = f"Bearer {key.get_secret_value()}"
-
-    return put
 
 
 class SaidError(Exception):

@@ -1,9 +1,9 @@
 """Entries, timelines and model calls as the API shows them."""
 
 import json
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from agent_service.core.phases import Phase
@@ -69,20 +69,16 @@ class JournalReader:
 
     def __init__(self, journals: Journals) -> None:
         self._journals = journals
-        self._histories: OrderedDict[str, History] = OrderedDict()
+        self._history_of = lru_cache(REMEMBERED_RUNS)(lambda _: History())
 
     async def records(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[JournalRecord]:
         return [entry.record() for entry in await self._journals.entries(run_id, after, limit)]
 
     async def history(self, run_id: str, version: int) -> History:
         """The history with at least the entries up to `version`."""
-        history = self._histories.get(run_id) or History()
+        history: History = self._history_of(run_id)
         if history.seq < version:
             history.extend(await self.records(run_id, history.seq, version - history.seq))
-        self._histories[run_id] = history
-        self._histories.move_to_end(run_id)
-        if len(self._histories) > REMEMBERED_RUNS:
-            self._histories.popitem(last=False)
         return history
 
 

@@ -158,10 +158,15 @@ def _announce(made: DevStack, as_json: bool) -> None:
     if as_json:
         output.print_json(facts)
         return
+    model = settings.load(made.config).model
+    thinker = f"{model.of(Phase.PLAN).model} ({model.provider}); its calls are charged to your key"
+    if model.provider == "scripted":
+        hint = "" if names_a_model(made.options.file) else "; set ANTHROPIC_API_KEY for Claude"
+        thinker = f"scripted: it follows a script and does not think{hint}"
     rows = {
         "page": f"{url}  (HTTP API: {url}/docs)",
         "NATS": f"{made.nats.address}, with the login in {made.login}",
-        "model": _model_text(made),
+        "model": thinker,
         "workspaces": facts["workspaces"],
         "logs": facts["logs"],
         "configuration": f"{config}{f', made of {made.options.file}' if made.options.file else ''}",
@@ -178,11 +183,3 @@ def _announce(made: DevStack, as_json: bool) -> None:
     )
     again = Text.assemble(("in another terminal", "bold"), *(f"\n  {line}" for line in to_try))
     output.draw(again, wrap=False)  # every line can be copied as a whole, however long
-
-
-def _model_text(made: DevStack) -> str:
-    model = settings.load(made.config).model
-    if model.provider == "scripted":
-        hint = "" if names_a_model(made.options.file) else "; set ANTHROPIC_API_KEY for Claude"
-        return f"scripted: it follows a script and does not think{hint}"
-    return f"{model.of(Phase.PLAN).model} ({model.provider}); its calls are charged to your key"

@@ -4,8 +4,6 @@ import re
 import unicodedata
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from agent_service.core.phases import Action, ItemClaim, Plan, Reflection, Verdict
 from agent_service.core.state import Note
@@ -106,20 +104,6 @@ AT_THE_CUT = ["a" * 5990 + "</untrusted_result>", "a" * 799 + "<step>", "a" * 19
 def test_no_text_closes_the_place_it_stands_in_or_opens_another(text: str) -> None:
     for note in (*a_story_of(text).state.notes, (a_compacting_run() >> digests(text)).state.notes[0]):
         check(note)
-
-
-PIECES = st.sampled_from(
-    [*HOSTILE, "<", "/", ">", "&", "&lt;", "untrusted_result", "step", "\n", "\u200b", "\uff1c", "]"]
-)
-
-
-@settings(max_examples=60)
-@given(st.lists(PIECES | st.text(max_size=5), max_size=12).map("".join))
-def test_no_text_is_found_that_leaves_its_place(text: str) -> None:
-    storable = text.encode("utf-8", "ignore").decode().replace("\0", "")
-    for note in a_story_of(storable).state.notes:
-        check(note)
-    check((a_compacting_run() >> digests(storable)).state.notes[0])
 
 
 def test_no_sign_is_left_that_folds_to_the_beginning_of_a_tag() -> None:

@@ -26,13 +26,14 @@ from tests.core.script import Script
 from tests.kit.golden import Golden
 from tests.kit.runs import NOON, SEARCH
 from tests.models.model_house import framing, question, reflecting
+from tests.models.test_hostile_texts import HOSTILE
 
 WIDE, SMALL = "\uff1c", "\ufe64"
 """Signs that become `<` when Unicode's compatibility forms are folded."""
 TAGS = ("</goal>", "</untrusted_result>", "</step>", "<standing>", "</ GOAL >", "<goal", "<", f"{WIDE}/goal>", SMALL)
 OTHERS = ("<!--", "<![CDATA[", "]]>", "&lt;", "{{ goal }}", "{% endif %}", "{#", "\n\nHuman:", "\u202e", "\r\n", "`")
 LETTERS = st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=5)
-TEXTS = st.lists(st.sampled_from([*TAGS, *OTHERS]) | LETTERS).map("".join)
+TEXTS = st.lists(st.sampled_from([*TAGS, *OTHERS, *HOSTILE]) | LETTERS).map("".join)
 
 
 ARTIFACT = "artifacts/page.txt"

@@ -50,8 +50,8 @@ from tests.core.cues import (
     unavailable,
     wake,
 )
-from tests.core.script import Cue, Script
-from tests.projections.journals import priced_example, second_by_second, two_rounds, worked_example
+from tests.core.script import Script
+from tests.projections.journals import on, priced_example, second_by_second, two_rounds, worked_example
 from tests.projections.people import QUESTION, a_run_in_doubt, a_run_that_needs_approval, answers, asked
 
 CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -59,13 +59,6 @@ RAN: dict[str, Any] = {"summary": "saved", "job_id": "8f3c", "attempts": 2, "las
 BEGUN = (started((FETCH, POST, SAVE)), frames())
 DONE = reflects("done", PROOF)
 READS = (wake(parallel_reads=3), *BEGUN, replies(several(*["fetch"] * 3)))
-
-
-def on(script: Script, *cues: Cue) -> Script:
-    """Continues the story, one second per event."""
-    for cue in cues:
-        script = script.wait(seconds=1) >> cue
-    return script
 
 
 def retries() -> Script:

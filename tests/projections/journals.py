@@ -86,12 +86,15 @@ def entries_of(script: Script) -> list[Entry]:
     return [commit.entry for commit in commits_of(script)]
 
 
-def second_by_second(*cues: Cue) -> Script:
-    """A story with one second before each event."""
-    script = Script()
+def on(script: Script, *cues: Cue) -> Script:
+    """Continues the story, one second per event."""
     for cue in cues:
         script = script.wait(seconds=1) >> cue
     return script
+
+
+def second_by_second(*cues: Cue) -> Script:
+    return on(Script(), *cues)
 
 
 def asked_for(goal: str, *, run_id: str = RUN_ID, **context: Any) -> WakeAccepted:
@@ -225,10 +228,5 @@ def priced_example() -> Script:
 def two_rounds() -> Script:
     """A task with a continuation of its own, a failing task with a dependent, and a tool that continues twice."""
     run = a_gathering_run(a_task("a", "look"), a_task("b"), a_task("c", after=("b",)))
-    run = run.wait(seconds=1) >> fails("b")
-    run = run.wait(seconds=1) >> continues(retrieve("deeper"), "a")
-    run = run.wait(seconds=1) >> comes("a.task-1")
-    run = run.wait(seconds=1) >> comes("a.again")
-    run = run.wait(seconds=1) >> continues(retrieve("once more"), "again")
-    run = run.wait(seconds=1) >> comes("task-1")
-    return run.wait(seconds=1) >> comes("again")
+    deeper = continues(retrieve("deeper"), "a"), comes("a.task-1"), comes("a.again")
+    return on(run, fails("b"), *deeper, continues(retrieve("once more"), "again"), comes("task-1"), comes("again"))

@@ -6,7 +6,7 @@ from functools import cache
 from itertools import zip_longest
 from typing import Literal, Protocol
 
-from agent_service.history.results import FILES, RecordedArtifact, kept_artifacts
+from agent_service.history.results import FILES, kept_artifacts
 from agent_service.run.journal import Entry, flaw_in_chain
 from agent_service.run.replay import replay
 from agent_service.views.pages import pages_of
@@ -63,8 +63,11 @@ def verify(
             continue
         if found is None:
             flaws.append(Flaw(kind="missing", place=path, text="is not there"))
-        elif path in artifacts:
-            flaws += _flaw_in_artifact(artifacts[path], (stored or {}).get(path), found)
+        elif artifact := artifacts.get(path):
+            if (artifact.sha256 or (stored or {}).get(path)) not in (None, hashlib.sha256(found).hexdigest()):
+                brought = f"that step {artifact.step} brought (entry {artifact.entry})"
+                text = f"is not the content {brought}: its hash differs"
+                flaws.append(Flaw(kind="changed", place=path, text=text))
         else:
             flaws += _flaw_in_page(path, found, rendered, len(entries))
     strange = sorted(on_disk.difference(paths))
@@ -98,9 +101,3 @@ def _flaw_in_page(name: str, found: bytes, rendered: Callable[[int], Mapping[str
     lines = enumerate(zip_longest(expected.splitlines(keepends=True), found.splitlines(keepends=True)), start=1)
     number = next(number for number, (wanted, there) in lines if wanted != there)
     yield Flaw(kind="changed", place=name, line=number, text="the line is not what the journal says")
-
-
-def _flaw_in_artifact(artifact: RecordedArtifact, stored: str | None, found: bytes) -> Iterator[Flaw]:
-    if (artifact.sha256 or stored) not in (None, hashlib.sha256(found).hexdigest()):
-        text = f"is not the content that step {artifact.step} brought (entry {artifact.entry}): its hash differs"
-        yield Flaw(kind="changed", place=artifact.path, text=text)

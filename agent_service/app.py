@@ -12,9 +12,8 @@ from datetime import datetime
 from functools import partial
 
 from agent_service.background import Background
-from agent_service.bootstrap import Agent, build, inform_bus
+from agent_service.bootstrap import Agent, build
 from agent_service.bus.capacity import watch_capacity
-from agent_service.bus.messages import CONTROL
 from agent_service.bus.skills import NatsSkills
 from agent_service.bus.topology import ROLE, check
 from agent_service.core.waiting import Status
@@ -110,7 +109,7 @@ async def _run(built: Callable[[Background], Agent], listener: socket.socket, *,
             background = Background(group)
             agent = built(background)
             if agent.cluster:
-                loaded("agent_service.cluster:join_in")(agent, background)
+                agent.cluster.join(agent)
             await _start(agent, background, group, listener, http=http)
     except asyncio.CancelledError:
         if agent:
@@ -173,9 +172,9 @@ async def _keep_time(agent: Agent) -> None:
     runs.
     """
     if await agent.recovery.expires(agent.clock.now()):
-        await agent.receiving.drain(CONTROL)
+        await agent.receiving.drain(subjects.DURABLE_CONTROL)
     if agent.cluster:
-        await agent.cluster.scheduler.keep()
+        await agent.cluster.keep_time()
     await agent.recovery.keep_time(agent.clock)
 
 
@@ -185,6 +184,6 @@ async def _inform_bus(agent: Agent, started_at: datetime, lost: bool) -> None:
     if lost:
         agent.recovery.resumed.clear()
     if agent.cluster:
-        await agent.cluster.queue.republish(forgotten_at)
+        await agent.cluster.inform_bus(forgotten_at)
     else:
-        await inform_bus(agent.recovery, agent.receiving, forgotten_at, agent.clock.now())
+        await agent.receiving.inform_bus(forgotten_at, agent.clock.now())

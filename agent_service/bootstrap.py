@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from datetime import datetime
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +14,7 @@ from agent_service.admission.spending import Spending
 from agent_service.archive.pruning import Pruner, RunFiles
 from agent_service.background import Background
 from agent_service.bus.buckets import NatsArtifactStore, NatsClaimStore, NatsHaltBoard, ProvenArtifacts
-from agent_service.bus.messages import RESULTS, NatsIntake, NatsPublisher
+from agent_service.bus.messages import NatsIntake
 from agent_service.bus.skills import NatsSkills
 from agent_service.history import log_line
 from agent_service.kill_switch import Draining, HaltControl, KillSwitch
@@ -27,7 +26,7 @@ from agent_service.run.model_calls import ModelCaller
 from agent_service.run.outbox import Publisher
 from agent_service.run.ports import ModelProvider, ModelQuestion, PromptText, RemoteCommit
 from agent_service.run.recovery import Recovery, Starter
-from agent_service.run.turn import Turns
+from agent_service.run.turn import Observer, Turns
 from agent_service.settings import AgentSettings
 from agent_service.store.sqlite import RunStore
 from agent_service.trust.identity import SystemClock
@@ -73,7 +72,7 @@ class Agent:
     turns: Turns
     metrics: AgentMetrics
     remote_observers: list[Callable[[RemoteCommit], object]]
-    """Called with every commit of other agents."""
+    """Called with every commit of other agents that share the store."""
     skills: NatsSkills
     signing: Signing
     model_caller: ModelCaller
@@ -113,17 +112,16 @@ def build(
     link, clock, kill_switch, folder = ground.link, SystemClock(), KillSwitch(), ground.folder
     workspaces = folder / "workspaces" if settings.shared else settings.workspaces
     capabilities, signing = Capabilities(keys), Signing(keys, folder, progress=settings.shared)
-    bus, head = NatsPublisher(link, signing, shared=settings.shared), partial(sealed_head, keys, store.head)
-    publisher = Publisher(bus, sampler(), capabilities, signing, head, kill_switch)
+    head = partial(sealed_head, keys, store.head)
+    publisher = Publisher(link, sampler(), capabilities, signing, head, kill_switch, shared=settings.shared)
     artifacts = NatsArtifactStore(link)
     proven = ProvenArtifacts(artifacts, store)
     folders = folders_of(store, Workspace(workspaces), artifacts, keep=settings.keep_pages)
     traces = _traces(settings, store, workspaces / ".traced")
 
     limits = _limits(settings, clock, SharedClaims(NatsClaimStore(link)) if settings.shared else LocalClaims())
-    queue = loaded("agent_service.bus.turn_queue:TurnQueue")(link, background) if settings.shared else None
-    perhaps = [part.committed for part in (queue, traces) if part]
-    observers = [*perhaps, folders.committed, log_line.write, metrics.runs.committed, limits.committed]
+    told: list[Observer] = [traces.committed] if traces else []
+    observers = [*told, folders.committed, log_line.write, metrics.runs.committed, limits.committed]
     model_caller = ModelCaller(
         model, CitationChecker(store, proven), clock, kill_switch, limits, asyncio.Semaphore(settings.turns)
     )
@@ -146,10 +144,10 @@ def build(
     starter = Starter(intake, store, background, kill_switch, slots=settings.turns)
     recovery = Recovery(turns, children, store, publisher, background, kill_switch, asyncio.Semaphore(settings.turns))
 
-    runs, slots = (turns, intake, recovery), settings.turns
-    cluster = queue and loaded("agent_service.cluster:Cluster")(store, queue, runs, kill_switch, clock)
-    queued = cluster.turns if cluster else None
-    receiving = NatsIntake(link, intake, children, background, incoming, slots=slots, turns=queued)
+    cluster: Cluster | None = None
+    if settings.shared:
+        cluster = loaded("agent_service.cluster:Cluster")(store, link, background, turns, intake, recovery)
+    receiving = NatsIntake(link, intake, recovery, background, slots=settings.turns, turns=cluster)
     files = RunFiles(workspaces, artifacts, folders.at_rest)
     return Agent(
         settings=settings,
@@ -175,7 +173,7 @@ def build(
         cluster=cluster,
         turns=turns,
         metrics=metrics,
-        remote_observers=[],
+        remote_observers=[limits.remote_commit],
         skills=skills,
         signing=signing,
         model_caller=model_caller,
@@ -217,13 +215,3 @@ def new_runs(settings: AgentSettings, model: ModelProvider) -> NewRuns:
     return NewRuns(
         policy=settings.policy(), fused=fused, verify=verify, trace_url=settings.trace_url, short_rules=short_rules
     )
-
-
-async def inform_bus(recovery: Recovery, receiving: NatsIntake, forgotten_at: datetime, now: datetime) -> None:
-    """Publishes again what the bus may have lost at `forgotten_at`. Raises TryAgain."""
-    said = await recovery.republish(forgotten_at, now)
-    log.info("the bus is informed", extra={"runs": said})
-    await receiving.recall(recovery.unnamed_places)
-    if recovery.may_be_unheard:
-        await receiving.drain(RESULTS)
-        await recovery.retry_unheard(now)

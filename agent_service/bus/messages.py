@@ -1,4 +1,4 @@
-"""Publishes the agent's messages, and consumes those for it.
+"""Consumes the messages for the agent.
 
 Starts, results, signals and cancels, and requests for children have a consumer each, so that a cancel waits for neither
 goals nor turns.
@@ -7,89 +7,38 @@ goals nor turns.
 import asyncio
 import contextlib
 import logging
-import time
-from collections.abc import Iterable, Mapping
+from datetime import datetime
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from agent_service.background import Background
 from agent_service.bus.dropped_results import DroppedResults
 from agent_service.errors import Damaged
-from agent_service.metrics.wakes import IncomingMetrics
-from agent_service.run.children.executor import ChildRuns
-from agent_service.run.inbound import CURRENT_MESSAGE, InboundMessage, InvalidMessage, UnknownRun, WorkMessage
+from agent_service.run.inbound import CURRENT_MESSAGE, InboundMessage, InvalidMessage, UnknownRun
 from agent_service.run.intake import Intake
 from agent_service.run.outbox import SOURCE
-from agent_service.trust.proofs import Signing
-from groundwork.nats.link import BUDGET_SECONDS, NatsLink
-from groundwork.nats.publishing import StoredMessage
+from agent_service.run.recovery import Recovery
+from groundwork.nats.link import NatsLink
 from groundwork.nats.pull_loop import PullLoop
 from groundwork.nats.settling import DeadLetters, Delivery, Notice, Settler
-from groundwork.service.errors import Failure, GiveUp, NoRoom, TryAgain
+from groundwork.service.errors import Failure, GiveUp, TryAgain
 from groundwork.service.machine import new_uuid, utc_now
 from schemas import subjects
-from schemas.envelope import MSG_ID, RUN_ID, SIGNATURE, rejection, without_capability
+from schemas.envelope import RUN_ID, rejection
 
 SLOTS = 16
-"""Concurrent messages per source, where they cause no turn."""
+"""Concurrent messages per consumer, where they cause no turn."""
 DRAINED_WITHIN_S = 30.0
 POLL_S = 0.05
-ANNOUNCED_WITHIN_S = 2.0
-"""The announcement of a run is for observers only: it is skipped if queued starts fill their stream."""
 UNKNOWN_RUN_DELAYS_S = (0.2, 0.4, 0.8, 1.6, 2.0)
 """A message may come before the start of its run; it keeps its place in the consumer while it waits."""
 MOST_DROPPED = 32
 """Concurrent results that the stream dropped; further ones are ignored."""
 LONGEST_ID = 200
+STREAMS = {name: stream for name, (stream, _) in (subjects.AGENT_CONSUMERS | subjects.SHARED_CONSUMERS).items()}
+"""Stream of each consumer."""
 
 log = logging.getLogger(__name__)
-
-
-class MessageSource(NamedTuple):
-    stream: str
-    durable: str
-    dead_letters: str
-
-
-STARTS = MessageSource(subjects.STREAM_STARTS, subjects.DURABLE_STARTS, subjects.DEAD_LETTERS_LOOP)
-RESULTS = MessageSource(subjects.STREAM_RESULTS, subjects.DURABLE_LOOP, subjects.DEAD_LETTERS_LOOP)
-CONTROL = MessageSource(subjects.STREAM, subjects.DURABLE_CONTROL, subjects.DEAD_LETTERS_CONTROL)
-CHILDREN = MessageSource(subjects.STREAM_REQUESTS, subjects.DURABLE_CHILDREN, subjects.DEAD_LETTERS_LOOP)
-TURNS = MessageSource(subjects.STREAM_TURNS, subjects.DURABLE_TURNS, subjects.DEAD_LETTERS_LOOP)
-"""Only where several agents share a store."""
-
-
-class NatsPublisher:
-    def __init__(self, link: NatsLink, signing: Signing | None = None, *, shared: bool = False) -> None:
-        """`shared`: WAKE_ACCEPTED waits for its acknowledgement, because a stream without a leader loses messages."""
-        self._link = link
-        self._signing = signing
-        self._confirmed = frozenset({subjects.WAKE_ACCEPTED} if shared else ())
-
-    async def publish(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None:
-        announces = subject == subjects.START
-        try:
-            within_s = ANNOUNCED_WITHIN_S if announces else BUDGET_SECONDS
-            is_same = partial(self._is_same, subject, body, headers)
-            await self._link.publish(subject, body, msg_id=key, headers=headers, within_s=within_s, is_same=is_same)
-        except Failure as error:
-            if announces and isinstance(error, NoRoom):
-                log.warning("a run begins without being announced", extra={"why": str(error)})
-                return
-            raise TryAgain(str(error)) from error  # the outbox keeps the message while a person repairs the bus
-
-    def _is_same(self, subject: str, body: bytes, headers: Mapping[str, str], stored: StoredMessage) -> bool:
-        if (stored.subject, without_capability(stored.body)) != (subject, without_capability(body)):
-            return False
-        if self._signing is None or SIGNATURE not in headers:
-            return True
-        return self._signing.verifies(stored.subject, stored.body, stored.headers.get(SIGNATURE))
-
-    async def tell(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None:
-        if subject in self._confirmed:
-            await self.publish(subject, body, key=key, headers=headers)
-        else:
-            await self._link.emit(subject, body, msg_id=key, headers=headers)
 
 
 class MessageHandler(Protocol):
@@ -101,9 +50,8 @@ class NatsIntake:
         self,
         link: NatsLink,
         intake: Intake,
-        children: ChildRuns,
+        recovery: Recovery,
         background: Background,
-        incoming: IncomingMetrics,
         *,
         slots: int,
         turns: MessageHandler | None,
@@ -112,15 +60,17 @@ class NatsIntake:
         self._link = link
         self._shared = turns is not None
         self._intake = intake
+        self._recovery = recovery
         self._background = background
         self._dropped = DroppedResults(self._take_dropped)
         self._dropped_in_hand = 0
         self._running: asyncio.Task[None] | None = None
-        self._incoming = incoming
-        handlers: dict[MessageSource, MessageHandler] = dict.fromkeys((STARTS, RESULTS, CONTROL), intake)
-        self._handlers = handlers | {CHILDREN: children} | ({TURNS: turns} if turns else {})
-        of_turns = dict.fromkeys((RESULTS, TURNS), slots)
-        self._loops = {source: self._loop(source, slots=of_turns.get(source, SLOTS)) for source in self._handlers}
+        handlers: dict[str, MessageHandler] = dict.fromkeys(subjects.AGENT_CONSUMERS, intake)
+        handlers[subjects.DURABLE_CHILDREN] = recovery.children
+        if turns:
+            handlers[subjects.DURABLE_TURNS] = turns
+        of_turns = dict.fromkeys((subjects.DURABLE_LOOP, subjects.DURABLE_TURNS), slots)
+        self._loops = {name: self._loop(name, handlers[name], of_turns.get(name, SLOTS)) for name in handlers}
 
     @property
     def trouble(self) -> str:
@@ -141,63 +91,66 @@ class NatsIntake:
             self._running.cancel()
             await asyncio.wait({self._running})
 
-    async def recall(self, places: Iterable[str]) -> None:
-        """Reads stored results again, so that dropped ones with their ids are recognised. Raises TryAgain."""
-        for place in places:
+    async def inform_bus(self, forgotten_at: datetime, now: datetime) -> None:
+        """Publishes again what the bus may have lost at `forgotten_at`. Stored results are read again, so that dropped
+        ones with their ids are recognised. Raises TryAgain.
+        """
+        said = await self._recovery.republish(forgotten_at, now)
+        log.info("the bus is informed", extra={"runs": said})
+        for place in self._recovery.unnamed_places:
             seq = place.partition("-")[0]
-            if seq.isdecimal() and (stored := await self._link.stored(RESULTS.stream, int(seq))):
+            if seq.isdecimal() and (stored := await self._link.stored(subjects.STREAM_RESULTS, int(seq))):
                 self._dropped.recall(stored)
+        if self._recovery.may_be_unheard:
+            await self.drain(subjects.DURABLE_LOOP)
+            await self._recovery.retry_unheard(now)
 
-    async def drain(self, source: MessageSource) -> None:
-        """Waits up to DRAINED_WITHIN_S until all pending messages of the source are in hand."""
+    async def drain(self, durable: str) -> None:
+        """Waits up to DRAINED_WITHIN_S until all pending messages of the consumer are in hand."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(DRAINED_WITHIN_S):
-                while not await self._has_all_in_hand(source):  # noqa: ASYNC110 - the server only answers requests
+                while not await self._has_all_in_hand(durable):  # noqa: ASYNC110 - the server only answers requests
                     await asyncio.sleep(POLL_S)
 
-    async def _has_all_in_hand(self, source: MessageSource) -> bool:
+    async def _has_all_in_hand(self, durable: str) -> bool:
         try:
-            info = await self._link.ask_jetstream(f"CONSUMER.INFO.{source.stream}.{source.durable}")
+            info = await self._link.ask_jetstream(f"CONSUMER.INFO.{STREAMS[durable]}.{durable}")
         except Failure:
             return False
         # Messages of a predecessor count until they are redelivered here.
-        all_here = info.get("num_ack_pending", 0) <= self._loops[source].in_hand
+        all_here = info.get("num_ack_pending", 0) <= self._loops[durable].in_hand
         return info.get("num_pending") == 0 and (self._shared or all_here)
 
-    def _loop(self, source: MessageSource, *, slots: int) -> PullLoop:
-        buried = DeadLetters(source.dead_letters, notify=self._reject)
-        settling = Settler(self._link, source.stream, source.durable, partial(self._handle, source), buried)
-        return PullLoop(settling, slots=slots)
+    def _loop(self, durable: str, handler: MessageHandler, slots: int) -> PullLoop:
+        controls = durable == subjects.DURABLE_CONTROL
+        letters = subjects.DEAD_LETTERS_CONTROL if controls else subjects.DEAD_LETTERS_LOOP
+        buried = DeadLetters(letters, notify=self._reject)
+        handle = partial(self._handle, durable, handler)
+        return PullLoop(Settler(self._link, STREAMS[durable], durable, handle, buried), slots=slots)
 
-    async def _handle(self, source: MessageSource, delivery: Delivery) -> None:
+    async def _handle(self, durable: str, handler: MessageHandler, delivery: Delivery) -> None:
         """Raises TryAgain and GiveUp."""
         if delivery.subject == subjects.TOOL_RESULT:
             self._dropped.delivered(delivery)
-        failure: Exception | None = None
-        began = time.perf_counter()
-        CURRENT_MESSAGE.set(message_of(source, delivery))  # each message has its own task
-        try:
-            await self._handlers[source].receive(arrival_of(delivery))
-        except Exception as error:  # any error is counted
-            failure = await self._failure(delivery, error)
-            if failure is error:
-                raise
-            if failure:
-                raise failure from error
-        finally:
-            self._incoming.handled(delivery.subject, time.perf_counter() - began, failure)
+        arrival = arrival_of(durable, delivery)
+        CURRENT_MESSAGE.set(arrival)  # each message has its own task
+        with self._intake.incoming.handling(delivery.subject):
+            try:
+                await handler.receive(arrival)
+            except UnknownRun as error:
+                await self._wait_for_run(error, delivery)
+            except Damaged as error:
+                raise GiveUp(str(error)) from error
 
-    async def _failure(self, delivery: Delivery, error: Exception) -> Exception | None:
-        """The error that settles the message; None if it is dropped."""
-        if isinstance(error, UnknownRun):
-            if await self._intake.turns.tombstone(error.run_id):
-                facts = {"run_id": error.run_id, "subject": delivery.subject}
-                log.info("a message is dropped: its run is kept no longer", extra=facts)
-                return None
-            tried = delivery.delivered - 1
-            is_late = tried >= len(UNKNOWN_RUN_DELAYS_S)
-            return GiveUp(str(error)) if is_late else TryAgain(str(error), delay_s=UNKNOWN_RUN_DELAYS_S[tried])
-        return GiveUp(str(error)) if isinstance(error, InvalidMessage | Damaged) else error
+    async def _wait_for_run(self, unknown: UnknownRun, delivery: Delivery) -> None:
+        """Raises TryAgain, and later UnknownRun, unless the run was deleted."""
+        if await self._intake.turns.tombstone(unknown.run_id):
+            facts = {"run_id": unknown.run_id, "subject": delivery.subject}
+            log.info("a message is dropped: its run is kept no longer", extra=facts)
+        elif delivery.delivered > len(UNKNOWN_RUN_DELAYS_S):
+            raise unknown
+        else:
+            raise TryAgain(str(unknown), delay_s=UNKNOWN_RUN_DELAYS_S[delivery.delivered - 1]) from unknown
 
     def _take_dropped(self, msg_id: str, body: bytes) -> None:
         if self._dropped_in_hand == MOST_DROPPED:
@@ -218,27 +171,20 @@ class NatsIntake:
             self._dropped_in_hand -= 1
 
     def _reject(self, delivery: Delivery, stream: str, reason: str) -> Notice:
-        self._incoming.rejected.add()
+        self._intake.incoming.rejected.add()
         event, headers = rejection(delivery, stream=stream, reason=reason, source=SOURCE, at=utc_now())
         run_id = event.payload.run_id
         about, facts = ({RUN_ID: run_id}, {"run_id": run_id}) if run_id else ({}, {})
         return Notice(event.type, event.body(), event.dedupe_key or "", headers, about, facts)
 
 
-def message_of(source: MessageSource, delivery: Delivery) -> WorkMessage:
-    place = _place(delivery)
-    if source is TURNS:
-        return WorkMessage.of_turn(delivery.headers.get(MSG_ID, ""), place, delivery.delivered)
-    return WorkMessage(name=f"{source.durable}/{place}", delivered=delivery.delivered)
-
-
-def arrival_of(delivery: Delivery) -> InboundMessage:
-    place = _place(delivery)
+def arrival_of(durable: str, delivery: Delivery) -> InboundMessage:
     return InboundMessage(
-        subject=delivery.subject, body=delivery.body, place=place, headers=delivery.headers, at=delivery.at
+        subject=delivery.subject,
+        body=delivery.body,
+        place=f"{delivery.seq}-{delivery.at:%Y%m%dT%H%M%S%f}",  # a server that lost messages reuses their sequences
+        headers=delivery.headers,
+        at=delivery.at,
+        consumer=durable,
+        delivered=delivery.delivered,
     )
-
-
-def _place(delivery: Delivery) -> str:
-    # a server that lost its newest messages reuses their sequences
-    return f"{delivery.seq}-{delivery.at:%Y%m%dT%H%M%S%f}"

@@ -100,15 +100,21 @@ class IncomingMetrics:
         finally:
             self._wakes.record(time.perf_counter() - began, outcome, transport, error)
 
-    def handled(self, subject: str, seconds: float, why: Exception | None) -> None:
-        """Counts a bus message. `why`: error that kept it from being processed."""
-        error = NONE
-        if isinstance(why, GiveUp):
+    @contextmanager
+    def handling(self, subject: str) -> Iterator[None]:
+        """Counts a message from the bus."""
+        began, error = time.perf_counter(), NONE
+        try:
+            yield
+        except GiveUp:
             error = "refused"
-        elif why:
-            error = "try_again" if isinstance(why, TryAgain) else "internal"
+            raise
+        except Exception as raised:
+            error = "try_again" if isinstance(raised, TryAgain) else "internal"
             self.retries.add("turn", error)
-        self._handled.record(seconds, subject, error)
+            raise
+        finally:
+            self._handled.record(time.perf_counter() - began, subject, error)
 
 
 _OUTCOMES = (

@@ -5,17 +5,17 @@ its agent died or postponed the work. The agent that receives it performs the ef
 a message (an accepted wake, a signal by HTTP) is named as a turn of its own, which is queued.
 """
 
-import hashlib
 from collections.abc import Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import field
 from datetime import datetime
-from typing import Any, Self
+from typing import Any
 
 from pydantic import ValidationError
 
-from schemas import keys
+from groundwork.service.errors import GiveUp
+from schemas import keys, subjects
 from schemas.bounded import json_object
 from schemas.envelope import MSG_ID, Misshapen, expected_form, to_envelope
 from schemas.events import INBOUND, MAX_MESSAGE_BYTES, Correlation, Envelope, envelope_of
@@ -23,7 +23,7 @@ from schemas.fields import validation_flaws
 from schemas.values import dataclass
 
 
-class InvalidMessage(ValueError):
+class InvalidMessage(GiveUp):
     """The message or request can never be processed; the text says why."""
 
 
@@ -39,18 +39,37 @@ class UnknownRun(InvalidMessage):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InboundMessage:
-    """`place`: stream sequence and stored instant. `at`: that instant; None for a message that no stream keeps."""
+    """Message in hand. `place`: stream sequence and stored instant. `at`: that instant; None for a message that no
+    stream keeps. `consumer`: of the bus. `delivered`: delivery count from 1.
+    """
 
     subject: str
     body: bytes
     place: str
     headers: Mapping[str, str] = field(default_factory=dict)
     at: datetime | None = None
+    consumer: str = ""
+    delivered: int = 1
 
     @property
-    def content_id(self) -> str:
-        msg_id = self.headers.get(MSG_ID)
-        return hashlib.sha256(f"{msg_id}\n".encode() + self.body).hexdigest()[:40] if msg_id else ""
+    def turn(self) -> str:
+        """Id of a queued turn."""
+        return self.headers.get(MSG_ID, "") if self.subject == subjects.TURN else ""
+
+    @property
+    def prefix(self) -> str:
+        """Beginning of `str` that is the same for every delivery."""
+        return f"{self.turn or self.consumer}/{self.place}#"
+
+    def owns(self, by: str) -> bool:
+        """True if `by` names a delivery of this message or its turn, or no owner."""
+        return by.startswith(self.prefix) or by in ("", self.turn)
+
+    def __str__(self) -> str:
+        return f"{self.prefix}{self.delivered}"
+
+
+CURRENT_MESSAGE: ContextVar[InboundMessage | None] = ContextVar("in_hand", default=None)
 
 
 def parse(arrival: InboundMessage) -> Envelope[Any]:
@@ -91,40 +110,6 @@ def correlation_of(arrival: InboundMessage) -> Correlation | None:
 
 def _explained(subject: str, flaws: str) -> str:
     return f"not a valid {subject}: {flaws}; {expected_form(subject)}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkMessage:
-    """Message in hand. `name`: the same for every delivery. `delivered`: delivery count from 1. `turn`: id of a queued
-    turn.
-    """
-
-    name: str
-    delivered: int = 1
-    turn: str = ""
-
-    @classmethod
-    def of_turn(cls, turn: str, place: str, delivered: int) -> Self:
-        return cls(name=f"{turn}/{place}", delivered=delivered, turn=turn)
-
-    @property
-    def may_have_begun(self) -> bool:
-        """True if an earlier delivery, or the entry that queued this turn, may have left effects."""
-        return self.delivered > 1 or bool(self.turn)
-
-    @property
-    def prefix(self) -> str:
-        return f"{self.name}#"
-
-    def owns(self, by: str) -> bool:
-        """True if `by` names a delivery of this message or its turn, or no owner."""
-        return by.startswith(self.prefix) or by in ("", self.turn)
-
-    def __str__(self) -> str:
-        return f"{self.prefix}{self.delivered}"
-
-
-CURRENT_MESSAGE: ContextVar[WorkMessage | None] = ContextVar("in_hand", default=None)
 
 
 def turn_id(run_id: str, seq: int) -> str:

@@ -40,7 +40,7 @@ from agent_service.trust.identity import trace_url
 from agent_service.trust.proofs import Capabilities
 from groundwork.telemetry.span import context_of
 from schemas import keys, subjects
-from schemas.envelope import CAPABILITY, RETRIED_BY, TRACEPARENT
+from schemas.envelope import CAPABILITY, MSG_ID, RETRIED_BY, TRACEPARENT
 from schemas.events import AgenticStart, Cancel, Signal, ToolError, ToolResult
 from schemas.fields import Id
 from schemas.values import dataclass
@@ -250,7 +250,9 @@ def _wake_id(start: AgenticStart, dedupe_key: str | None, arrival: InboundMessag
         return start.wake_id
     external = (dedupe_key or "").removeprefix(START_PREFIX)
     if not external:
-        return f"nats-{arrival.content_id or arrival.place}"
+        msg_id = arrival.headers.get(MSG_ID)
+        digest = hashlib.sha256(f"{msg_id}\n".encode() + arrival.body).hexdigest()[:40] if msg_id else ""
+        return f"nats-{digest or arrival.place}"
     return id_of(external)
 
 

@@ -5,9 +5,9 @@ from journal and state.
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
-from typing import Protocol
+from functools import partial
 
 from agent_service.errors import Stopped
 from agent_service.kill_switch import KillSwitch
@@ -15,13 +15,17 @@ from agent_service.run.messages import OutgoingMessage
 from agent_service.run.ports import EventBus
 from agent_service.trust.identity import root_span_id, trace_id
 from agent_service.trust.proofs import Capabilities, Signing
-from groundwork.service.errors import TryAgain
+from groundwork.nats.link import BUDGET_SECONDS
+from groundwork.nats.publishing import StoredMessage
+from groundwork.service.errors import Failure, NoRoom, TryAgain
 from groundwork.telemetry.settings import Sampler
 from schemas import envelope, subjects
-from schemas.envelope import with_capability
+from schemas.envelope import SIGNATURE, with_capability, without_capability
 from schemas.values import dataclass
 
 SOURCE = "/agentic-loop/agent"
+ANNOUNCED_WITHIN_S = 2.0
+"""The announcement of a run is for observers only: it is skipped if queued starts fill their stream."""
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +37,8 @@ OnDispatched = Callable[[str, int], None]
 @dataclass(slots=True)
 class Publisher:
     """Publishes messages under their keys; repeating is harmless. `keeps`: trace sampling. Requests carry their
-    capability, messages to people a signature, an ending the `head` of its run.
+    capability, messages to people a signature, an ending the `head` of its run. `shared`: WAKE_ACCEPTED waits for its
+    acknowledgement, because a stream without a leader loses messages.
     """
 
     bus: EventBus
@@ -42,19 +47,21 @@ class Publisher:
     signing: Signing
     head: Callable[[str], str]
     kill_switch: KillSwitch
+    shared: bool = False
 
     async def publish(self, run_id: str, effect: OutgoingMessage, *, at: datetime) -> None:
-        """`at`: instant of the cause. Requests get the span of their attempt, other messages the trace's root. Raises
-        TryAgain after the retry budget, and Stopped for a tool request while all is stopped.
+        """`at`: instant of the cause. Requests get the span of their attempt, other messages the trace's root. A
+        rebuildable message is sent without an acknowledgement. Raises TryAgain after the retry budget, and Stopped for
+        a tool request while all is stopped.
         """
-        asks = effect.subject.startswith(subjects.TOOL_REQUEST)
+        subject, key, run_id = effect.subject, effect.key, effect.about or run_id
+        asks = subject.startswith(subjects.TOOL_REQUEST)
         if asks:
             self.kill_switch.check()
-        run_id = effect.about or run_id
         trace = trace_id(run_id)
-        described = envelope.event_headers(
-            effect.subject,
-            dedupe_key=effect.key,
+        headers = envelope.event_headers(
+            subject,
+            dedupe_key=key,
             source=SOURCE,
             at=f"{at.replace(tzinfo=None).isoformat()}Z",
             run_id=run_id,
@@ -66,32 +73,33 @@ class Publisher:
         if effect.proves:
             body = with_capability(body, self.capabilities.of_request(effect.proves))
         if self.signing.signs(effect):
-            described[envelope.SIGNATURE] = self.signing.sign(effect.subject, body)
-        if effect.subject in subjects.ENDINGS:
-            described[envelope.HEAD] = self.head(run_id)
-        put = self.bus.tell if effect.rebuildable else self.bus.publish
-        await put(effect.subject, body, key=effect.key, headers=described)
+            headers[SIGNATURE] = self.signing.sign(subject, body)
+        if subject in subjects.ENDINGS:
+            headers[envelope.HEAD] = self.head(run_id)
+        if effect.rebuildable and not (self.shared and subject == subjects.WAKE_ACCEPTED):
+            await self.bus.emit(subject, body, msg_id=key, headers=headers)
+        else:
+            await self._store(subject, body, key, headers)
 
+    async def _store(self, subject: str, body: bytes, key: str, headers: dict[str, str]) -> None:
+        announces = subject == subjects.START
+        within_s = ANNOUNCED_WITHIN_S if announces else BUDGET_SECONDS
+        is_same = partial(self._is_same, subject, body, headers)
+        try:
+            await self.bus.publish(subject, body, msg_id=key, headers=headers, within_s=within_s, is_same=is_same)
+        except Failure as error:
+            if not (announces and isinstance(error, NoRoom)):
+                raise TryAgain(str(error)) from error  # the outbox keeps the message while a person repairs the bus
+            log.warning("a run begins without being announced", extra={"why": str(error)})
 
-class Dispatching(Protocol):
-    """Tracks entries until their effects are performed: the outbox of a single agent, or the queue of several."""
-
-    @property
-    def performs_here(self) -> bool:
-        """True if the task that committed an entry also performs it."""
-
-    def begin(self, run_id: str, seqs: Iterable[int]) -> None: ...
-
-    def postpone(self, run_id: str, seqs: Collection[int], error: TryAgain | None = None) -> None:
-        """Retried later, or on resume if Stopped."""
-
-    def done(self, run_id: str, seqs: Iterable[int]) -> None: ...
+    def _is_same(self, subject: str, body: bytes, headers: Mapping[str, str], stored: StoredMessage) -> bool:
+        if (stored.subject, without_capability(stored.body)) != (subject, without_capability(body)):
+            return False
+        return SIGNATURE not in headers or self.signing.verifies(subject, stored.body, stored.headers.get(SIGNATURE))
 
 
 class Outbox:
     """Entries not fully dispatched, per run, in order."""
-
-    performs_here = True
 
     def __init__(self, on_dispatched: OnDispatched) -> None:
         self._on_dispatched = on_dispatched
@@ -101,6 +109,11 @@ class Outbox:
         """Entries that no task is performing."""
         self.stopped: set[str] = set()
         """Runs that wait for the resume."""
+
+    @property
+    def performs_here(self) -> bool:
+        """True if the task that committed an entry also performs it."""
+        return True
 
     def begin(self, run_id: str, seqs: Iterable[int]) -> None:
         self._entries.setdefault(run_id, {}).update(dict.fromkeys(seqs, False))
@@ -112,6 +125,7 @@ class Outbox:
             self.postpone(run_id, new)
 
     def postpone(self, run_id: str, seqs: Collection[int], error: TryAgain | None = None) -> None:
+        """Retried later, or on resume if Stopped."""
         self.pending.setdefault(run_id, set()).update(seqs)
         if isinstance(error, Stopped):
             self.stopped.add(run_id)

@@ -1,6 +1,6 @@
 """Ports of the agent and their values. Instants are UTC. Errors are defined in `errors`."""
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -13,6 +13,7 @@ from agent_service.core.phases import Decision, Next, Phase, Unusable
 from agent_service.core.state import RunState
 from agent_service.core.waiting import CallReserve, Status
 from agent_service.run.journal import Entry
+from groundwork.nats.publishing import StoredMessage
 from schemas.catalog import Catalog
 from schemas.status import Halt
 from schemas.values import dataclass
@@ -48,11 +49,20 @@ class HaltBoard(Protocol):
 
 
 class EventBus(Protocol):
-    async def publish(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None:
-        """Durable, with Msg-Id `key`; a duplicate counts as success. Raises TryAgain after its retry budget."""
+    """Methods of a NatsLink that publish events."""
 
-    async def tell(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None:
-        """Sent without an acknowledgement: it may be lost, and the journal can rebuild it."""
+    async def publish(
+        self,
+        subject: str,
+        body: bytes,
+        *,
+        msg_id: str,
+        headers: Mapping[str, str],
+        within_s: float,
+        is_same: Callable[[StoredMessage], bool],
+    ) -> object: ...
+
+    async def emit(self, subject: str, body: bytes, *, msg_id: str, headers: Mapping[str, str]) -> object: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

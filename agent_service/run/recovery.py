@@ -142,7 +142,7 @@ class Recovery:
                 self.store.quarantine(error)
                 return
             except TryAgain:
-                self.turns.dispatching.postpone(run_id, seqs)
+                self.turns.outbox.postpone(run_id, seqs)
                 raise
             await self.turns.resume(run.state, seqs, lambda: owed, asks=asks)
 
@@ -170,8 +170,8 @@ class Recovery:
                     await self.publisher.publish(run_id, message, at=run.state.updated_at)
             await self.children.settle_all(run.state)
         except Stopped as error:
-            self.turns.dispatching.begin(run_id, (run.state.version,))
-            self.turns.dispatching.postpone(run_id, (run.state.version,), error)
+            self.turns.outbox.begin(run_id, (run.state.version,))
+            self.turns.outbox.postpone(run_id, (run.state.version,), error)
 
     async def _readable(self, run_id: str) -> Run | None:
         try:

@@ -34,7 +34,7 @@ from agent_service.run import journal, messages
 from agent_service.run.journal import Commit, Run
 from agent_service.run.messages import OutgoingMessage
 from agent_service.run.model_calls import CallEvent, ModelCaller
-from agent_service.run.outbox import Dispatching, Outbox, Publisher
+from agent_service.run.outbox import Outbox, Publisher
 from agent_service.run.ports import Clock
 from agent_service.store.sqlite import RunStore
 from groundwork.service.errors import Fatal, TryAgain
@@ -64,7 +64,6 @@ class Turns:
     observers: list[Observer]
     """Called after every durable commit."""
     outbox: Outbox = field(init=False)
-    dispatching: Dispatching = field(init=False)
     again: Callable[[str], Awaitable[None]] = field(init=False, default=_nothing)
     """Performs the effects that earlier deliveries of the current message left."""
     settle_children: Callable[[RunState], Awaitable[None]] = field(init=False, default=_nothing)
@@ -76,7 +75,7 @@ class Turns:
     _locks: WeakValueDictionary[str, asyncio.Lock] = field(init=False, default_factory=WeakValueDictionary)
 
     def __post_init__(self) -> None:
-        self.dispatching = self.outbox = Outbox(self.store.mark_dispatched)
+        self.outbox = Outbox(self.store.mark_dispatched)
 
     async def accept(self, event: WakeAccepted, digest: str) -> tuple[str, Transition | None]:
         """Returns the id of a durable run and the transition to perform (None for a known wake). `digest`: of the
@@ -171,7 +170,7 @@ class Turns:
     async def follow(self, transition: Transition | None) -> None:
         if transition and transition.state and transition.ignored:
             await self.again(transition.state.run_id)
-        while transition and transition.state and not transition.ignored and self.dispatching.performs_here:
+        while transition and transition.state and not transition.ignored and self.outbox.performs_here:
             state, owed = transition.state, partial(messages.of_entry, transition.state, transition)
             transition = await self._perform(state, (state.version,), owed, asks=asks_the_model(transition))
 
@@ -187,7 +186,7 @@ class Turns:
             calling = state.active_call  # a postponed call is made by its timer
             answer = await self.model_caller.think(state, calling) if asks and calling else None
         except TryAgain as error:
-            self.dispatching.postpone(state.run_id, seqs, error)
+            self.outbox.postpone(state.run_id, seqs, error)
             return None
         except Fatal:
             raise
@@ -198,19 +197,19 @@ class Turns:
         return transition
 
     def _done(self, run_id: str, seqs: Collection[int]) -> None:
-        self.dispatching.done(run_id, seqs)
+        self.outbox.done(run_id, seqs)
         self._breaks.pop(run_id, None)
 
     async def _broke(self, run_id: str, seqs: Collection[int], error: Exception) -> Transition | None:
         newest = max(seqs)
         self._breaks[run_id] += 1
         if self._breaks[run_id] < BREAKS_BEFORE_THE_END:
-            self.dispatching.postpone(run_id, seqs)
+            self.outbox.postpone(run_id, seqs)
             log.error("broke, to be tried again", exc_info=error, extra={"run_id": run_id, "entry": newest})
             return None
         transition = await self._end(run_id, error, f"what entry {newest} asks for")
         if transition.ignored:
-            self.dispatching.postpone(run_id, seqs)
+            self.outbox.postpone(run_id, seqs)
         else:
             self._done(run_id, seqs)
         return transition
@@ -261,7 +260,7 @@ class Turns:
 
     def _committed(self, commit: Commit) -> None:
         run_id, version = commit.entry.run_id, commit.entry.seq
-        self.dispatching.begin(run_id, (version,))
+        self.outbox.begin(run_id, (version,))
         known = self._known.get(run_id)
         if known is None or known.state.version < version:  # an accepted run may have moved on before
             self._known[run_id] = Run(state=commit.state, head=commit.entry.hash)

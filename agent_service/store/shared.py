@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from agent_service.errors import VersionMoved
-from agent_service.run.inbound import CURRENT_MESSAGE, WorkMessage, turn_id
+from agent_service.run.inbound import CURRENT_MESSAGE, InboundMessage, turn_id
 from agent_service.run.journal import Commit, Entry, Run
 from agent_service.run.ports import JournalPosition, RecordedCall, RemoteCommit
 from agent_service.store.journals import Journal, JournalCache, entry_message
@@ -121,7 +121,7 @@ class SharedStore(RunStore):
     def turn_seen(self, turn: str) -> None:
         self._expected.pop(turn, None)
 
-    async def entries_under(self, run_id: str, message: WorkMessage) -> set[int]:
+    async def entries_under(self, run_id: str, message: InboundMessage) -> set[int]:
         """Entries under earlier deliveries of a message, and the one that a turn was queued for."""
         asked = message.turn.removeprefix(turn_id(run_id, 0)[:-1])
         found = {int(asked)} if asked.isdecimal() else set[int]()

@@ -10,18 +10,20 @@ import pytest
 
 from agent_service.admission.limits import Capacity
 from agent_service.bus.capacity import is_leaderless, stream_trouble
-from agent_service.bus.messages import NatsPublisher
 from agent_service.bus.reading import locate
 from agent_service.bus.topology import topology
 from agent_service.core.waiting import Status
-from agent_service.trust.proofs import Signing
+from agent_service.kill_switch import KillSwitch
+from agent_service.run.messages import OutgoingMessage
+from agent_service.run.outbox import Publisher
+from agent_service.trust.proofs import Capabilities, Signing
 from agent_service.views.why import ConsumerPosition, MessageLocation
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import set_up
 from groundwork.service.errors import TryAgain
 from groundwork.service.keys import KeyRing
 from schemas import keys, subjects
-from schemas.envelope import SIGNATURE, with_capability
+from schemas.envelope import SIGNATURE
 
 REQUEST = subjects.tool_request("echo")
 BODY = json.dumps({"type": REQUEST, "payload": {"run_id": "r"}}, separators=(",", ":")).encode()
@@ -83,9 +85,16 @@ async def test_what_is_not_there_or_was_sent_long_before_is_not_found(bus: NatsL
     assert await found(bus, 1, now + timedelta(hours=1)) is None
 
 
-async def test_a_request_with_a_newer_capability_is_the_same_request(bus: NatsLink) -> None:
-    for capability in ("k1.old", "k2.new"):
-        await NatsPublisher(bus).publish(REQUEST, with_capability(BODY, capability), key=KEY, headers={})
+def publisher(bus: NatsLink, folder: Path) -> Publisher:
+    """Publishes with new keys."""
+    ring = KeyRing.fresh()
+    return Publisher(bus, lambda _: True, Capabilities(ring), Signing(ring, folder), lambda _: "", KillSwitch())
+
+
+async def test_a_request_with_a_newer_capability_is_the_same_request(bus: NatsLink, tmp_path: Path) -> None:
+    request = OutgoingMessage(subject=REQUEST, key=KEY, body=BODY, proves=("r", "1"))
+    for _ in range(2):
+        await publisher(bus, tmp_path).publish("r", request, at=datetime.now(UTC))
     assert (await bus.jetstream.stream_info(subjects.STREAM_REQUESTS)).state.messages == 1
 
 
@@ -94,12 +103,11 @@ async def test_an_ending_that_somebody_said_before_without_a_signature_is_said_w
     bus: NatsLink, tmp_path: Path
 ) -> None:
     await bus.publish(subjects.COMPLETED, BODY, msg_id=KEY, headers={SIGNATURE: f"k1.{'A' * 86}"})
-    signing = Signing(KeyRing.fresh(), tmp_path)
-    headers = {SIGNATURE: signing.sign(subjects.COMPLETED, BODY)}
-    await NatsPublisher(bus, signing).publish(subjects.COMPLETED, BODY, key=KEY, headers=headers)
+    ours, ending = publisher(bus, tmp_path), OutgoingMessage(subject=subjects.COMPLETED, key=KEY, body=BODY)
+    await ours.publish("r", ending, at=datetime.now(UTC))
     stored = await bus.stored(subjects.STREAM, 2)
     assert stored is not None
-    assert signing.verifies(stored.subject, stored.body, stored.headers.get(SIGNATURE))
+    assert ours.signing.verifies(stored.subject, stored.body, stored.headers.get(SIGNATURE))
 
 
 @pytest.mark.parametrize(("discard", "most", "told"), [("new", 100, True), ("new", 200, False), ("old", 100, False)])

@@ -11,12 +11,13 @@ from agent_service.core.events import CancelRequested, SignalReceived
 from agent_service.core.facts import CallReserved
 from agent_service.core.waiting import CallReserve
 from agent_service.errors import Damaged, NewerVersion, VersionMoved
-from agent_service.run.inbound import CURRENT_MESSAGE, WorkMessage, turn_id
+from agent_service.run.inbound import CURRENT_MESSAGE, InboundMessage, turn_id
 from agent_service.run.journal import Commit
 from agent_service.run.turn import Turns
 from agent_service.store.messages import ROW, SNAPSHOT_EVERY, VERSION, RunRow, encoded, message_of
 from groundwork.service.errors import NoRoom, TryAgain
 from schemas import subjects
+from schemas.envelope import MSG_ID
 from schemas.events import Signal
 from schemas.status import Halt
 from tests.kit.memory_log import Member, MemoryLog, joined
@@ -170,11 +171,16 @@ async def test_a_stop_is_everybodys_and_who_comes_late_with_another_word_looks_a
     assert await a.store.halts.newest() == over
 
 
-def in_hand(name: str, delivered: int = 1, turn: str = "") -> WorkMessage:
+def in_hand(name: str, delivered: int = 1) -> InboundMessage:
     """From now on the test works on this message."""
-    message = WorkMessage(name=name, delivered=delivered, turn=turn)
+    consumer, _, place = name.partition("/")
+    message = InboundMessage(subject="", body=b"", consumer=consumer, place=place, delivered=delivered)
     CURRENT_MESSAGE.set(message)
     return message
+
+
+def queued_turn(seq: int) -> InboundMessage:
+    return InboundMessage(subject=subjects.TURN, body=b"", place="5", headers={MSG_ID: turn_id(RUN, seq)})
 
 
 async def test_what_a_message_began_is_found_by_its_name_whichever_delivery_it_was(a: Member, b: Member) -> None:
@@ -188,7 +194,7 @@ async def test_what_a_message_began_is_found_by_its_name_whichever_delivery_it_w
     await a.store.commit(later[1])
     await b.copy.caught_up()
     assert await b.store.entries_under(RUN, again) == {2, 3}
-    assert await b.store.entries_under(RUN, WorkMessage.of_turn(turn_id(RUN, 1), "5", 1)) == {1}
+    assert await b.store.entries_under(RUN, queued_turn(1)) == {1}
 
 
 async def test_a_reserved_call_is_made_again_by_the_message_that_reserved_it_and_by_no_other(a: Member) -> None:
@@ -214,7 +220,7 @@ async def test_an_entry_that_no_message_led_to_is_named_by_any_agent_until_its_t
     a.store.turn_expected_within_s = b.store.turn_expected_within_s = 0.0
     await stored(a.store, [accepted(1)])
     await stored(a.store, [accepted(2)])
-    CURRENT_MESSAGE.set(WorkMessage.of_turn(turn_id(RUN, 1), "5", 1))
+    CURRENT_MESSAGE.set(queued_turn(1))
     await a.store.commit(started(accepted(1)))
     await b.copy.caught_up()
     assert (a.store.overdue_turns(), b.store.overdue_turns()) == ([(run_id(2), 1)], [(run_id(2), 1)])

@@ -5,7 +5,6 @@ import asyncio
 import pytest
 
 from agent_service.bus.dead_letters import NatsDeadLetters, retry_id
-from agent_service.bus.messages import RESULTS, STARTS
 from agent_service.bus.topology import topology
 from agent_service.views.inbox import DeadLetter, NoSuchLetter, NotSentAgain
 from groundwork.nats.link import NatsLink
@@ -27,7 +26,7 @@ async def bus(link: NatsLink) -> NatsLink:
 
 async def refused(link: NatsLink, subject: str, body: bytes = b"{}", *, msg_id: str = "1", **headers: str) -> None:
     """Publishes a message and dead-letters it as the consumer of its stream would."""
-    at = RESULTS if subject == subjects.TOOL_RESULT else STARTS
+    durable = subjects.DURABLE_LOOP if subject == subjects.TOOL_RESULT else subjects.DURABLE_STARTS
     buried = asyncio.Event()
 
     async def handler(_: Delivery) -> None:
@@ -35,8 +34,8 @@ async def refused(link: NatsLink, subject: str, body: bytes = b"{}", *, msg_id: 
         raise GiveUp("steps: at most 20")
 
     await link.publish(subject, body, msg_id=msg_id, headers=headers)
-    dead = DeadLetters(at.dead_letters)
-    consuming = consume(link, at.stream, at.durable, handler, dead, slots=4)
+    dead = DeadLetters(subjects.DEAD_LETTERS_LOOP)
+    consuming = consume(link, subjects.CONSUMERS[durable][0], durable, handler, dead, slots=4)
     running = asyncio.create_task(consuming)
     await buried.wait()
 

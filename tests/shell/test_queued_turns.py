@@ -7,12 +7,13 @@ from typing import Any, cast
 
 import pytest
 
+from agent_service.cluster import Cluster, due_turn
 from agent_service.core.state import RunState
 from agent_service.kill_switch import KillSwitch
-from agent_service.run.inbound import CURRENT_MESSAGE, InboundMessage, WorkMessage, turn_id
-from agent_service.run.queued_turns import QueuedTurns, TurnScheduler, due_turn
+from agent_service.run.inbound import CURRENT_MESSAGE, InboundMessage, turn_id
 from groundwork.service.errors import TryAgain
 from schemas import subjects
+from schemas.envelope import MSG_ID
 from tests.kit.fakes import FakeClock
 from tests.kit.runs import NOON, accepted, run_id, started
 
@@ -29,6 +30,15 @@ class House:
     late: list[tuple[str, int]] = field(default_factory=list)
     full: bool = False
     said: list[str] = field(default_factory=list)
+    clock: FakeClock = field(default_factory=FakeClock)
+    kill_switch: KillSwitch = field(default_factory=KillSwitch)
+
+    @property
+    def cluster(self) -> Cluster:
+        return Cluster(*[cast("Any", self)] * 6)
+
+    def mark_dispatched(self, *_: Any) -> None:
+        raise AssertionError("a queue dispatches nothing")
 
     async def current(self, *_: Any) -> RunState | None:
         return self.state
@@ -54,18 +64,20 @@ class House:
     def turn_seen(self, turn: str) -> None:
         self.late = [one for one in self.late if turn_id(*one) != turn]
 
-    async def put(self, run_id: str, turn: str) -> None:
-        assert turn.startswith(run_id)
+    async def store(self, subject: str, body: bytes, headers: dict[str, str]) -> None:
+        assert subject == subjects.TURN
+        assert headers[MSG_ID].startswith(json.loads(body)["run_id"])
         if self.full:
             raise TryAgain("the stream is full")
-        self.said.append(turn)
+        self.said.append(headers[MSG_ID])
 
     async def take(self, turn: str, *, at: datetime = NOON) -> list[str]:
         """One agent performs a queued turn."""
-        here = cast("Any", self)
-        turns = QueuedTurns(here, here, here, here, KillSwitch(), FakeClock(at))
-        CURRENT_MESSAGE.set(WorkMessage.of_turn(turn, "7", 1))
-        await turns.receive(InboundMessage(subject=subjects.TURN, body=json.dumps({"run_id": RUN}).encode(), place="7"))
+        self.clock = FakeClock(at)
+        body = json.dumps({"run_id": RUN}).encode()
+        message = InboundMessage(subject=subjects.TURN, body=body, place="7", headers={MSG_ID: turn})
+        CURRENT_MESSAGE.set(message)
+        await self.cluster.receive(message)
         return self.said
 
 
@@ -89,10 +101,10 @@ async def test_a_turn_that_one_agents_clock_calls_due_is_kept_until_it_is() -> N
 
 async def test_what_is_due_or_missed_is_queued_once_and_not_forgotten_while_it_cannot_be() -> None:
     house = House(None, due=[(RUN, 4)], late=[(run_id(2), 1)], full=True)
-    nudging = TurnScheduler(cast("Any", house), house, KillSwitch(), FakeClock())
+    cluster = house.cluster
     with pytest.raises(TryAgain):
-        await nudging.look()
+        await cluster.look()
     house.full = False
     for _ in range(2):
-        await nudging.look()
+        await cluster.look()
     assert (house.said, house.late) == ([due_turn(RUN, 4), turn_id(run_id(2), 1)], [])

@@ -9,7 +9,6 @@ from typing import Any
 from agent_service.bus import health
 from agent_service.bus.capacity import stream_trouble
 from agent_service.bus.dead_letters import NatsDeadLetters
-from agent_service.bus.messages import CONTROL, RESULTS, STARTS
 from agent_service.bus.topology import CHANGE, OPERATORS_CHOICE, ROLE, expected, lacking_work
 from agent_service.cli.doctor.machine import id_of
 from agent_service.cli.doctor.tools import gateway
@@ -57,10 +56,10 @@ NEEDED = (
     *(f"$JS.API.STREAM.{asked}.KV_{subjects.LEASE_BUCKET}" for asked in ("INFO", "MSG.GET")),
     *(
         of_consumer
-        for source in (STARTS, RESULTS, CONTROL)
+        for name in (subjects.DURABLE_STARTS, subjects.DURABLE_LOOP, subjects.DURABLE_CONTROL)
         for of_consumer in (
-            f"$JS.API.CONSUMER.MSG.NEXT.{source.stream}.{source.durable}",
-            f"$JS.ACK.{source.stream}.{source.durable}.1.1.1.1.1",
+            f"$JS.API.CONSUMER.MSG.NEXT.{subjects.CONSUMERS[name][0]}.{name}",
+            f"$JS.ACK.{subjects.CONSUMERS[name][0]}.{name}.1.1.1.1.1",
         )
     ),
 )

@@ -70,15 +70,14 @@ class SimulatedBus:
     async def sleep(self, seconds: float) -> None:
         self._now = self.later(seconds)
 
-    async def publish(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None:
-        del headers
-        if key not in self._keys:
-            self._keys.add(key)
-            self.published.append(PublishedMessage(subject=subject, key=key, body=body))
+    async def publish(self, subject: str, body: bytes, *, msg_id: str, **_: object) -> None:
+        if msg_id not in self._keys:
+            self._keys.add(msg_id)
+            self.published.append(PublishedMessage(subject=subject, key=msg_id, body=body))
             if subject.startswith(WORK):
                 self.send(subject, body)
 
-    tell = publish
+    emit = publish
 
     def send(self, subject: str, body: bytes, *, after_s: float = 0.0) -> None:
         self._places += 1

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import httpx2
 
-from agent_service.core.events import ModelUsage, Provenance
+from agent_service.core.events import ModelReplied, ModelUsage, Provenance
 from agent_service.core.limits import USUAL_BYTES_PER_TOKEN, lost_prompt_tokens, max_prompt_tokens, min_reply_tokens
 from agent_service.core.phases import ModelRefusal
 from agent_service.core.state import RunState
@@ -24,7 +24,7 @@ from agent_service.models.prompts.prompt import Prompt, compose
 from agent_service.models.prompts.validation import Read, read, read_cut
 from agent_service.models.settings import MOST_REPLY_TOKENS, ModelSettings, PriceSettings
 from agent_service.models.transport import SaidError
-from agent_service.run.ports import Estimate, ModelAnswer, ModelCall, ModelQuestion
+from agent_service.run.ports import Estimate, ModelCall, ModelQuestion
 from groundwork.service.program import loaded
 from schemas.values import dataclass, replace
 
@@ -132,7 +132,7 @@ class LanguageModel:
             raise self._fault(error) from error
         return tuple(filter(None, found))
 
-    async def _answer(self, request: Request) -> ModelAnswer:
+    async def _answer(self, request: Request) -> ModelReplied:
         reply = await self._ask(request)
         decision, plan = _decision(reply, request)
         used = reply.usage or usage_so_far(reply, request)
@@ -144,11 +144,11 @@ class LanguageModel:
             cache_miss=reply.cache_miss,
             provider=self._settings.known_as(),
         )
-        return ModelAnswer(
-            decision=decision,
+        return request.question.replied(
+            decision,
+            replace(used, cost_usd=self._prices.cost_usd(reply.model, used, reply.cached_1h)),
+            reply.model,
             plan=plan,
-            usage=replace(used, cost_usd=self._prices.cost_usd(reply.model, used, reply.cached_1h)),
-            model=reply.model,
             provenance=provenance,
             prompt_bytes=_bytes_of(request.prompt) if reply.usage else 0,
         )

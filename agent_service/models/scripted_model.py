@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
-from agent_service.core.events import ModelUsage
+from agent_service.core.events import ModelReplied, ModelUsage
 from agent_service.core.phases import (
     AskPerson,
     Digest,
@@ -34,7 +34,7 @@ from agent_service.core.phases import (
 from agent_service.core.state import RunState
 from agent_service.errors import ModelError, Remedy
 from agent_service.models.settings import ModelSettings, ThinkingPhase
-from agent_service.run.ports import ModelAnswer, ModelCall, ModelQuestion
+from agent_service.run.ports import ModelCall, ModelQuestion
 from groundwork.service.errors import Misconfigured
 from schemas.fields import validation_flaws
 
@@ -185,7 +185,7 @@ class ScriptedModel:
     async def check(self) -> tuple[str, ...]:
         return ()
 
-    async def _decide(self, question: ModelQuestion) -> ModelAnswer:
+    async def _decide(self, question: ModelQuestion) -> ModelReplied:
         for rule in self._script.rules:
             names = _fit(rule, question)
             if names is not None:
@@ -193,11 +193,11 @@ class ScriptedModel:
                     await asyncio.sleep(rule.wait_s)
                 return self._answer(rule, question, names)
         if question.phase is Phase.COMPACT:  # optional in a script; without it all facts stay
-            return ModelAnswer(decision=Digest(memory=question.state.facts), usage=_FREE, model=self._name)
+            return question.replied(Digest(memory=question.state.facts), _FREE, self._name)
         message = f"{self._name} has no rule for {question.phase} after {len(question.state.completed)} steps"
         raise ModelError("fail", "script_ends", f"{message}: add one")
 
-    def _answer(self, rule: Rule, question: ModelQuestion, names: dict[str, str]) -> ModelAnswer:
+    def _answer(self, rule: Rule, question: ModelQuestion, names: dict[str, str]) -> ModelReplied:
         if fault := rule.fault:
             raise ModelError(fault.remedy, fault.error_class, fault.message, fault.retry_after_s)
         first, *beside = rule.given
@@ -205,7 +205,7 @@ class ScriptedModel:
         along = getattr(rule, beside[0]) if beside and question.with_plan else None
         if rule.names_values:
             answer, along = _filled(answer, names), along and _filled(along, names)
-        return ModelAnswer(decision=answer, plan=along, usage=rule.usage, model=self._name)
+        return question.replied(answer, rule.usage, self._name, plan=along)
 
 
 def _fit(rule: Rule, question: ModelQuestion) -> dict[str, str] | None:

@@ -10,7 +10,7 @@ import json
 from contextlib import suppress
 from dataclasses import field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ConfigDict, TypeAdapter
 from pydantic_core import PydanticSerializationError
@@ -26,9 +26,9 @@ from agent_service.core.waiting import OpenCall
 from agent_service.errors import ModelError, Stopped
 from agent_service.kill_switch import KillSwitch
 from agent_service.run.citations import CitationChecker
-from agent_service.run.ports import RATE_ERRORS, Clock, Estimate, Model, ModelAnswer, ModelCall, ModelQuestion
+from agent_service.run.ports import RATE_ERRORS, Clock, Estimate, Model, ModelCall, ModelQuestion
 from schemas.argument_schemas import LONGEST_FLAW, argument_flaws, validator_of
-from schemas.values import dataclass
+from schemas.values import dataclass, replace
 
 DECISIONS: TypeAdapter[tuple[Decision, Next | Unusable | None]] = TypeAdapter(
     tuple[Decision, Next | Unusable | None], config=ConfigDict(defer_build=True)
@@ -42,6 +42,8 @@ MOST_FLAWS = 8
 UNUSABLE = frozenset({"model_auth", "model_not_found"})
 TROUBLE_FOR = timedelta(seconds=60)
 
+D = TypeVar("D", Decision, Next | Unusable | None)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Admitted:
@@ -49,8 +51,6 @@ class _Admitted:
     tokens: int
     stored_in: int
     """Entry of the reserve."""
-    words: int
-    """Number of people's messages in its prompt."""
 
 
 @dataclass(slots=True)
@@ -97,10 +97,9 @@ class ModelCaller:
         if state is None or (calling := state.active_call) is None or not self._is_free(state, calling.call):
             return decided
         with suppress(Exception):  # `think` meets it again
-            question = self._question(state, calling)
-            call = self.model.prepare(question)
+            call = self.model.prepare(self._question(state, calling))
             if call.estimate and (reserving := with_reserve(decided, self._reserved(call.estimate, calling.call))):
-                self._admit(call, call.estimate, question, state.version)
+                self._admit(call, call.estimate, (state.run_id, calling.call), state.version)
                 return reserving
         return decided
 
@@ -135,10 +134,10 @@ class ModelCaller:
         self.kill_switch.check()
         if admitted and question.state.reserve:
             del self._admitted[key]
-            return await self._second_half(admitted, question)
+            return await self._second_half(admitted, question.state)
         call = self.model.prepare(question)
         if call.estimate is None:
-            return await self._event(await call.make(), question, words=question.state.words)
+            return await self._checked_reply(await call.make(), question.state)
         tokens = call.estimate.reserve.tokens
         await self.limits.spending.admit(question.state, call.estimate.reserve.cost_usd)
         await self.limits.rate_limiter.admit(tokens)
@@ -147,15 +146,15 @@ class ModelCaller:
         except Stopped:
             self.limits.rate_limiter.settle(tokens, 0)
             raise
-        self._admit(call, call.estimate, question, question.state.version + 1)
+        self._admit(call, call.estimate, key, question.state.version + 1)
         return self._reserved(call.estimate, question.call)
 
-    async def _second_half(self, admitted: _Admitted, question: ModelQuestion) -> CallEvent:
+    async def _second_half(self, admitted: _Admitted, state: RunState) -> CallEvent:
         used = 0
         try:
-            answer = await admitted.call.make()
+            reply = await admitted.call.make()
             self._trouble = None
-            used = answer.usage.input_tokens + answer.usage.output_tokens
+            used = reply.usage.input_tokens + reply.usage.output_tokens
         except ModelError as error:
             used = error.lost[0] if error.lost else 0
             if error.error_class in RATE_ERRORS and error.retry_after_s is not None:
@@ -163,18 +162,13 @@ class ModelCaller:
             raise
         finally:
             self.limits.rate_limiter.settle(admitted.tokens, used)
-        return await self._event(answer, question, words=admitted.words)
+        return await self._checked_reply(reply, state)
 
     def _question(self, state: RunState, calling: OpenCall) -> ModelQuestion:
-        return ModelQuestion(
-            state=state, call=calling.call, phase=calling.phase, with_plan=state.brief.fused, now=self.clock.now()
-        )
+        return ModelQuestion(state=state, call=calling.call, phase=calling.phase, now=self.clock.now())
 
-    def _admit(self, call: ModelCall, estimate: Estimate, question: ModelQuestion, entry: int) -> None:
-        state = question.state
-        self._admitted[state.run_id, question.call] = _Admitted(
-            call=call, tokens=estimate.reserve.tokens, stored_in=entry, words=state.words
-        )
+    def _admit(self, call: ModelCall, estimate: Estimate, key: tuple[str, int], entry: int) -> None:
+        self._admitted[key] = _Admitted(call=call, tokens=estimate.reserve.tokens, stored_in=entry)
 
     def _reserved(self, estimate: Estimate, call: int) -> CallReserved:
         return CallReserved(
@@ -199,30 +193,22 @@ class ModelCaller:
             lost=error.lost,
         )
 
-    async def _event(self, answer: ModelAnswer, question: ModelQuestion, *, words: int) -> ModelReplied:
-        brief, flaw = question.state.brief, _unstorable(answer)
-        decision, plan = (Unusable(reason=flaw), None) if flaw else (answer.decision, answer.plan)
+    async def _checked_reply(self, reply: ModelReplied, state: RunState) -> ModelReplied:
+        if flaw := _unstorable(reply):
+            return replace(reply, at=self.clock.now(), decision=Unusable(reason=flaw), plan=None)
+        decision, brief = reply.decision, state.brief
         claims = isinstance(decision, Reflection) and bool(decision.met)
-        seen = await self.citations.check(question.state, decision) if claims else ()
-        return ModelReplied(
-            at=self.clock.now(),
-            call=question.call,
-            model=answer.model,
-            usage=answer.usage,
-            decision=_checked(brief, decision) if isinstance(decision, Plan) else decision,
-            plan=_checked(brief, plan) if isinstance(plan, Plan) else plan,
-            provenance=answer.provenance,
-            words=words,
-            prompt_bytes=answer.prompt_bytes,
-            seen=seen,
-        )
+        seen = await self.citations.check(state, decision) if claims else ()
+        checked, plan = _checked(brief, decision), _checked(brief, reply.plan)
+        return replace(reply, at=self.clock.now(), decision=checked, plan=plan, seen=seen)
 
 
-def _checked(brief: Brief, plan: Plan) -> Plan | Unusable:
-    flaws = tuple([flaw for action in plan.actions for flaw in flaws_of_arguments(brief, action)])
+def _checked(brief: Brief, decision: D) -> D | Unusable:
+    actions = decision.actions if isinstance(decision, Plan) else ()
+    flaws = tuple([flaw for action in actions for flaw in flaws_of_arguments(brief, action)])
     if not flaws:
-        return plan
-    tools = ", ".join(dict.fromkeys(action.tool for action in plan.actions))
+        return decision
+    tools = ", ".join(dict.fromkeys(action.tool for action in actions))
     return Unusable(reason=f"arguments of {tools}: {'; '.join(flaws)}", flaws=flaws)
 
 
@@ -237,10 +223,10 @@ def flaws_of_arguments(brief: Brief, action: Action) -> tuple[str, ...]:
     return argument_flaws(validator, action.arguments, most=MOST_FLAWS, whole="arguments")
 
 
-def _unstorable(answer: ModelAnswer) -> str | None:
+def _unstorable(reply: ModelReplied) -> str | None:
     try:
-        size = len(text := DECISIONS.dump_json((answer.decision, answer.plan)))
-        for plan in (answer.decision, answer.plan):
+        size = len(text := DECISIONS.dump_json((reply.decision, reply.plan)))
+        for plan in (reply.decision, reply.plan):
             if isinstance(plan, Plan):
                 json.dumps([action.arguments for action in plan.actions], allow_nan=False)
     except (PydanticSerializationError, ValueError) as error:

@@ -7,9 +7,9 @@ from typing import Any, Protocol
 from pydantic import AwareDatetime
 
 from agent_service.archive.retention import NonNegative
-from agent_service.core.events import Event, ModelReplied, ModelUnavailable, ModelUsage, Provenance
+from agent_service.core.events import Event, ModelReplied, ModelUnavailable, ModelUsage
 from agent_service.core.facts import CallReserved
-from agent_service.core.phases import Decision, Next, Phase, Unusable
+from agent_service.core.phases import Decision, Phase
 from agent_service.core.state import RunState
 from agent_service.core.waiting import CallReserve, Status
 from agent_service.run.journal import Entry
@@ -67,26 +67,22 @@ class EventBus(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelQuestion:
-    """`with_plan`: a framing or reflection comes with its plan."""
-
     state: RunState
     call: int
     phase: Phase
-    with_plan: bool
     now: datetime
 
+    @property
+    def with_plan(self) -> bool:
+        """True if a framing or reflection comes with its plan."""
+        return self.state.brief.fused
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelAnswer:
-    """`model` is the name of the model that answered; a script names itself as one."""
-
-    decision: Decision
-    usage: ModelUsage
-    model: str
-    plan: Next | Unusable | None = None
-    provenance: Provenance | None = None
-    prompt_bytes: int = 0
-    """UTF-8, schema included; 0 for a free model."""
+    def replied(self, decision: Decision, usage: ModelUsage, model: str, **more: Any) -> ModelReplied:
+        """`model` is the name of the model that answered; a script names itself as one."""
+        words = self.state.words
+        return ModelReplied(
+            at=self.now, call=self.call, decision=decision, usage=usage, model=model, words=words, **more
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,11 +95,11 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCall:
-    """Prepared call. An invalid decision is a ModelAnswer too (Unusable)."""
+    """Prepared call. An invalid decision is a reply too (Unusable)."""
 
     estimate: Estimate | None
     """None for a free model."""
-    make: Callable[[], Coroutine[Any, Any, ModelAnswer]]
+    make: Callable[[], Coroutine[Any, Any, ModelReplied]]
     """Raises ModelError with its remedy."""
 
 

@@ -110,7 +110,7 @@ def question_of(made: Item, changes: Sequence[Commit]) -> ModelQuestion:
     """`changes`: all of the run."""
     state, now = changes[made.about["asked_in"] - 1].state, made.about["asked_at"]
     phase = made.phase or Phase.PLAN
-    return ModelQuestion(state=state, call=made.call or 0, phase=phase, with_plan=state.brief.fused, now=now)
+    return ModelQuestion(state=state, call=made.call or 0, phase=phase, now=now)
 
 
 def call_view(

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from agent_service.core.events import ModelUsage
+from agent_service.core.events import ModelReplied, ModelUsage
 from agent_service.errors import ModelError
-from agent_service.run.ports import ModelAnswer, ModelCall, ModelQuestion
+from agent_service.run.ports import ModelCall, ModelQuestion
 from agent_service.workbench.evaluation.scenario import follower_of
 from agent_service.workbench.evaluation.simulated import RETRY_PAUSES_S, START_TIME, RetryingModel
 from agent_service.workbench.evaluation.trials import evaluate, play, scripted
@@ -34,7 +34,7 @@ class Failing:
         call = self._model.prepare(question)
         return replace(call, make=partial(self._make, call))
 
-    async def _make(self, call: ModelCall) -> ModelAnswer:
+    async def _make(self, call: ModelCall) -> ModelReplied:
         self.asked += 1
         if self.asked <= self._times:
             raise self._error

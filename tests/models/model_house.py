@@ -92,7 +92,7 @@ def question(state: RunState, phase: Phase, *, now: datetime = NOON) -> ModelQue
     """Asks for `phase`, whatever `state` asks itself."""
     asking = state.open_call or OpenCall(call=state.calls + 1, phase=phase)
     state = replace(state, waiting=Thinking(asking=replace(asking, phase=phase), reserve=state.reserve))
-    return ModelQuestion(state=state, call=asking.call, phase=phase, with_plan=state.brief.fused, now=now)
+    return ModelQuestion(state=state, call=asking.call, phase=phase, now=now)
 
 
 def framing(number: int = 1) -> ModelQuestion:
@@ -117,7 +117,7 @@ def planning() -> ModelQuestion:
 def separate(asked: ModelQuestion) -> ModelQuestion:
     """The same question in a run that plans separately from framing and reflecting."""
     state = replace(asked.state, brief=replace(asked.state.brief, fused=False))
-    return ModelQuestion(state=state, call=asked.call, phase=asked.phase, with_plan=False, now=asked.now)
+    return replace(asked, state=state)
 
 
 def _roomy(commit: Commit) -> Commit:

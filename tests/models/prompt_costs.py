@@ -75,7 +75,7 @@ async def run(*, steps: int, fused: bool, settings: Mapping[str, Any]) -> tuple[
 async def _thinks(model: Model, told: Script, asking: OpenCall) -> ModelUsage:
     """Makes both halves of a call and returns the usage."""
     which: Any = {"state": told.state, "call": asking.call, "phase": asking.phase, "now": told.now}
-    call = model.prepare(ModelQuestion(**which, with_plan=told.state.brief.fused))
+    call = model.prepare(ModelQuestion(**which))
     assert call.estimate
     told >> CallReserved(at=told.now, call=asking.call, model=call.estimate.model, reserve=call.estimate.reserve)
     answer = await call.make()

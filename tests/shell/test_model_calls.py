@@ -8,14 +8,14 @@ import pytest
 
 from agent_service.admission.limits import SharedLimits
 from agent_service.admission.rate_limits import RateLimiter
-from agent_service.core.events import Event, ModelUsage
+from agent_service.core.events import Event, ModelReplied, ModelUsage
 from agent_service.core.facts import CallReserved
 from agent_service.core.phases import Plan, Unusable
 from agent_service.core.waiting import CallReserve
 from agent_service.errors import ModelError
 from agent_service.kill_switch import KillSwitch
 from agent_service.run.model_calls import ModelCaller
-from agent_service.run.ports import Estimate, ModelAnswer, ModelCall, ModelQuestion
+from agent_service.run.ports import Estimate, ModelCall, ModelQuestion
 from tests.core.cues import POST, a_framing_run, framing, plan, queued, reserves, started
 from tests.core.script import NOON, Script
 from tests.kit.fakes import FakeClock
@@ -32,14 +32,12 @@ class Mind:
         estimate = Estimate(model="mind", reserve=reserve, prompt_hash="p", schema_hash="s")
         return ModelCall(estimate=estimate, make=partial(self._decide, question))
 
-    async def _decide(self, question: ModelQuestion) -> ModelAnswer:
+    async def _decide(self, question: ModelQuestion) -> ModelReplied:
         self.asked += 1
         if self.outage:
             raise self.outage
         usage = ModelUsage(input_tokens=10, output_tokens=5, cost_usd=0.001)
-        return ModelAnswer(
-            decision=framing(), plan=self.plans if question.with_plan else None, usage=usage, model="mind"
-        )
+        return question.replied(framing(), usage, "mind", plan=self.plans if question.with_plan else None)
 
 
 def model_caller(mind: Mind, *, rate_limiter: RateLimiter | None = None, clock: FakeClock | None = None) -> ModelCaller:

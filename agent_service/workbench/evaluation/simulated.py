@@ -22,11 +22,12 @@ import yaml
 from pydantic import JsonValue
 from ulid import ULID
 
+from agent_service.core.events import ModelReplied
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Approval
 from agent_service.errors import ModelError
 from agent_service.models.prompts.templating import canonical
-from agent_service.run.ports import Model, ModelAnswer, ModelCall, ModelQuestion
+from agent_service.run.ports import Model, ModelCall, ModelQuestion
 from agent_service.workbench.evaluation.expected import REQUESTS, PublishedMessage
 from agent_service.workbench.evaluation.scenario import Document, PersonAction, Plugin, Scenario, ToolAnswer
 from schemas import keys, subjects
@@ -103,7 +104,7 @@ class ThinkingModel:
         call = self._model.prepare(question)
         return replace(call, make=partial(self._make, call, question))
 
-    async def _make(self, call: ModelCall, question: ModelQuestion) -> ModelAnswer:
+    async def _make(self, call: ModelCall, question: ModelQuestion) -> ModelReplied:
         await self._bus.sleep(THINKING_S)
         await self._meanwhile(question)
         began = monotonic()
@@ -124,7 +125,7 @@ class RetryingModel:
         call = self._model.prepare(question)
         return replace(call, make=partial(self._patiently, call))
 
-    async def _patiently(self, call: ModelCall) -> ModelAnswer:
+    async def _patiently(self, call: ModelCall) -> ModelReplied:
         for wait_s in (*RETRY_PAUSES_S, None):
             try:
                 return await call.make()

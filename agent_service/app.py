@@ -12,7 +12,7 @@ from datetime import datetime
 from functools import partial
 
 from agent_service.background import Background
-from agent_service.bootstrap import Agent, build
+from agent_service.bootstrap import Agent
 from agent_service.bus.capacity import watch_capacity
 from agent_service.bus.skills import NatsSkills
 from agent_service.bus.topology import ROLE, check
@@ -90,7 +90,7 @@ async def _serve(settings: AgentSettings, folders: type[Folders], *, take_over: 
         at, within_s = settings.http, HAND_OVER_S if take_over else 0.0
         listener = await ours.enter_async_context(listening(at.host, at.port, who="agent", within_s=within_s))
         model = await ours.enter_async_context(open_model(settings.model))
-        await _run(partial(build, settings, ground, store, keys, model, metrics, folders), listener, http=http)
+        await _run(partial(Agent, settings, ground, store, keys, model, metrics, folders), listener, http=http)
 
 
 def open_store(settings: AgentSettings, ground: ServiceContext, on_commit: OnCommit) -> Opening:
@@ -108,8 +108,6 @@ async def _run(built: Callable[[Background], Agent], listener: socket.socket, *,
         async with asyncio.TaskGroup() as group:
             background = Background(group)
             agent = built(background)
-            if agent.cluster:
-                agent.cluster.join(agent)
             await _start(agent, background, group, listener, http=http)
     except asyncio.CancelledError:
         if agent:

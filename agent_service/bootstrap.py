@@ -33,13 +33,13 @@ from agent_service.trust.identity import SystemClock
 from agent_service.trust.proofs import Capabilities, Signing, sealed_head
 from agent_service.views.workspace.files import Workspace
 from agent_service.views.workspace.rendering import Folders
+from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Fatal, TryAgain
 from groundwork.service.keys import KeyRing
 from groundwork.service.program import loaded
 from groundwork.service.startup import ServiceContext
 from groundwork.telemetry.settings import sampler
 from schemas import subjects
-from schemas.values import dataclass
 
 if TYPE_CHECKING:  # loaded only if the settings need it
     from agent_service.cluster import Cluster
@@ -49,34 +49,74 @@ if TYPE_CHECKING:  # loaded only if the settings need it
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Agent:
-    settings: AgentSettings
-    ground: ServiceContext
-    store: RunStore
-    recovery: Recovery
-    kill_switch: KillSwitch
-    capacity: Capacity
-    halt_control: HaltControl
-    draining: Draining
-    limits: SharedLimits
-    intake: Intake
-    receiving: NatsIntake
-    folders: Folders
-    traces: "Traces | None"
-    """None without a receiver."""
-    pruning: Pruner
-    starter: Starter
-    cluster: "Cluster | None"
-    """None for a single agent."""
-    turns: Turns
-    metrics: AgentMetrics
-    remote_observers: list[Callable[[RemoteCommit], object]]
-    """Called with every commit of other agents that share the store."""
-    skills: NatsSkills
-    signing: Signing
-    model_caller: ModelCaller
-    clock: SystemClock
+    """Parts of an agent, each after those that it needs."""
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        ground: ServiceContext,
+        store: RunStore,
+        keys: KeyRing,
+        model: ModelProvider,
+        metrics: AgentMetrics,
+        folders_of: type[Folders],
+        background: Background,
+    ) -> None:
+        link, shared, slots = ground.link, settings.shared, settings.turns
+        workspaces = ground.folder / "workspaces" if shared else settings.workspaces
+        self.settings, self.ground, self.store, self.metrics = settings, ground, store, metrics
+        self.clock, self.kill_switch = SystemClock(), KillSwitch()
+        self.signing, capabilities = Signing(keys, ground.folder, progress=shared), Capabilities(keys)
+        self.limits = _limits(settings, self.clock, SharedClaims(NatsClaimStore(link)) if shared else LocalClaims())
+        self.capacity = Capacity(store.counts, max_queued=settings.http.max_queued)
+        artifacts = NatsArtifactStore(link)
+        proven = ProvenArtifacts(artifacts, store)
+        self.folders = folders_of(store, Workspace(workspaces), artifacts, keep=settings.keep_pages)
+        self.traces = _traces(settings, store, workspaces / ".traced")
+        """None without a receiver."""
+
+        told: list[Observer] = [self.traces.committed] if self.traces else []
+        observers = [*told, self.folders.committed, log_line.write, metrics.runs.committed, self.limits.committed]
+        self.remote_observers: list[Callable[[RemoteCommit], object]] = [self.limits.remote_commit]
+        """Called with every commit of other agents that share the store."""
+        head = partial(sealed_head, keys, store.head)
+        publisher = Publisher(link, sampler(), capabilities, self.signing, head, self.kill_switch, shared=shared)
+        checker, calls = CitationChecker(store, proven), asyncio.Semaphore(slots)
+        self.model_caller = ModelCaller(model, checker, self.clock, self.kill_switch, self.limits, calls)
+        self.turns = Turns(store, publisher, self.model_caller, self.clock, observers)
+        children = ChildRuns(self.turns, publisher, capabilities, proven, self.kill_switch, self.clock)
+        self.turns.settle_children = children.settle
+        self.skills = _skills(settings, link)
+        admission = Admission(kill_switch=self.kill_switch, capacity=self.capacity, quotas=self.limits.quotas)
+        outside = self.skills, capabilities, new_runs(settings, model), admission, metrics.incoming
+        self.intake = Intake(self.turns, *outside, self.clock)
+        resuming = background, self.kill_switch, asyncio.Semaphore(slots)
+        self.recovery = Recovery(self.turns, children, store, publisher, *resuming)
+        self._open_bus(link, background, RunFiles(workspaces, artifacts, self.folders.at_rest))
+
+    def _open_bus(self, link: NatsLink, background: Background, files: RunFiles) -> None:
+        settings, store, turns = self.settings, self.store, self.turns
+        self.cluster: Cluster | None = None
+        """None for a single agent."""
+        if settings.shared:
+            runs = turns, self.intake, self.recovery
+            self.cluster = loaded("agent_service.cluster:Cluster")(store, link, background, *runs)
+        slots = settings.turns
+        self.metrics.incoming.listen_to(link)
+        self.starter = Starter(self.intake, store, background, self.kill_switch, slots=slots)
+        self.receiving = NatsIntake(link, self.intake, self.recovery, background, slots=slots, turns=self.cluster)
+        board, resume = NatsHaltBoard(link), self.recovery.try_again
+        self.halt_control = HaltControl(self.kill_switch, store, board, turns, self.clock, resume)
+        self.draining = Draining(
+            kill_switch=self.kill_switch,
+            background=background,
+            leave=self.receiving.leave,
+            thinking=lambda: self.model_caller.under_way,
+        )
+        self.pruning = Pruner(store, files, settings.keep_runs, settings.limits.reopen_days, self.clock)
+        if self.cluster:
+            self.cluster.join(self)
 
     async def ready(self) -> dict[str, str]:
         """Problem of each dependency, by name; empty if it works."""
@@ -99,85 +139,15 @@ async def _wrong_with(question: Awaitable[object]) -> str:
     return ""
 
 
-def build(
-    settings: AgentSettings,
-    ground: ServiceContext,
-    store: RunStore,
-    keys: KeyRing,
-    model: ModelProvider,
-    metrics: AgentMetrics,
-    folders_of: type[Folders],
-    background: Background,
-) -> Agent:
-    link, clock, kill_switch, folder = ground.link, SystemClock(), KillSwitch(), ground.folder
-    workspaces = folder / "workspaces" if settings.shared else settings.workspaces
-    capabilities, signing = Capabilities(keys), Signing(keys, folder, progress=settings.shared)
-    head = partial(sealed_head, keys, store.head)
-    publisher = Publisher(link, sampler(), capabilities, signing, head, kill_switch, shared=settings.shared)
-    artifacts = NatsArtifactStore(link)
-    proven = ProvenArtifacts(artifacts, store)
-    folders = folders_of(store, Workspace(workspaces), artifacts, keep=settings.keep_pages)
-    traces = _traces(settings, store, workspaces / ".traced")
-
-    limits = _limits(settings, clock, SharedClaims(NatsClaimStore(link)) if settings.shared else LocalClaims())
-    told: list[Observer] = [traces.committed] if traces else []
-    observers = [*told, folders.committed, log_line.write, metrics.runs.committed, limits.committed]
-    model_caller = ModelCaller(
-        model, CitationChecker(store, proven), clock, kill_switch, limits, asyncio.Semaphore(settings.turns)
-    )
-    turns = Turns(store, publisher, model_caller, clock, observers)
-    children = ChildRuns(turns, publisher, capabilities, proven, kill_switch, clock)
-    turns.settle_children = children.settle
-    oversight, own, rules = settings.oversight(), settings.own_tools(), settings.tool_rules
-    skills = NatsSkills(
+def _skills(settings: AgentSettings, link: NatsLink) -> NatsSkills:
+    rules = settings.tool_rules
+    return NatsSkills(
         link,
         allow=rules.only,
-        oversight=oversight,
-        own=own,
+        oversight=settings.oversight(),
+        own=settings.own_tools(),
         proven_only=rules.require_capability,
         declared=rules.declared,
-    )
-    incoming, capacity = metrics.incoming, Capacity(store.counts, max_queued=settings.http.max_queued)
-    incoming.listen_to(link)
-    admission = Admission(kill_switch=kill_switch, capacity=capacity, quotas=limits.quotas)
-    intake = Intake(turns, skills, capabilities, new_runs(settings, model), admission, incoming, clock)
-    starter = Starter(intake, store, background, kill_switch, slots=settings.turns)
-    recovery = Recovery(turns, children, store, publisher, background, kill_switch, asyncio.Semaphore(settings.turns))
-
-    cluster: Cluster | None = None
-    if settings.shared:
-        cluster = loaded("agent_service.cluster:Cluster")(store, link, background, turns, intake, recovery)
-    receiving = NatsIntake(link, intake, recovery, background, slots=settings.turns, turns=cluster)
-    files = RunFiles(workspaces, artifacts, folders.at_rest)
-    return Agent(
-        settings=settings,
-        ground=ground,
-        store=store,
-        recovery=recovery,
-        kill_switch=kill_switch,
-        limits=limits,
-        capacity=capacity,
-        halt_control=HaltControl(kill_switch, store, NatsHaltBoard(link), turns, clock, recovery.try_again),
-        intake=intake,
-        receiving=receiving,
-        draining=Draining(
-            kill_switch=kill_switch,
-            background=background,
-            leave=receiving.leave,
-            thinking=lambda: model_caller.under_way,
-        ),
-        folders=folders,
-        traces=traces,
-        pruning=Pruner(store, files, settings.keep_runs, settings.limits.reopen_days, clock),
-        starter=starter,
-        cluster=cluster,
-        turns=turns,
-        metrics=metrics,
-        remote_observers=[limits.remote_commit],
-        skills=skills,
-        signing=signing,
-        model_caller=model_caller,
-        clock=clock,
     )
 
 

@@ -144,7 +144,7 @@ class NatsIntake:
 
     async def _wait_for_run(self, unknown: UnknownRun, delivery: Delivery) -> None:
         """Raises TryAgain, and later UnknownRun, unless the run was deleted."""
-        if await self._intake.turns.tombstone(unknown.run_id):
+        if await self._intake.turns.store.tombstone(unknown.run_id):
             facts = {"run_id": unknown.run_id, "subject": delivery.subject}
             log.info("a message is dropped: its run is kept no longer", extra=facts)
         elif delivery.delivered > len(UNKNOWN_RUN_DELAYS_S):

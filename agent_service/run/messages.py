@@ -1,5 +1,6 @@
 """Outgoing messages, derived from state and facts alone: byte-identical whenever they are rebuilt."""
 
+from collections.abc import Iterator
 from dataclasses import field
 from typing import Any, Literal
 
@@ -61,55 +62,59 @@ def outgoing(subject: str, payload: BaseModel | dict[str, Any], key: str, **how:
     return OutgoingMessage(subject=subject, key=key, body=body, **how)
 
 
-_EVENTS_WITH_MESSAGES = (WakeAccepted, SignalReceived)
-
-
-def of_entry(state: RunState, outcome: EventFacts) -> list[OutgoingMessage]:
-    """Messages of an entry; none for a late result. `state`: the run after it."""
-    if state.final and RunEnded not in outcome.kinds:
-        return []
-    owed = of_event(state, outcome, entry=state.version) if isinstance(outcome.event, _EVENTS_WITH_MESSAGES) else []
-    if phase := _phase(outcome):
-        owed.append(progress(state, phase))
-    for fact in outcome.facts:
+def of_entry(state: RunState, outcome: EventFacts, entry: int) -> Iterator[OutgoingMessage]:
+    """Messages of an entry; none for a late result. `state`: the run after it, or later; then only those messages that
+    are not `outstanding`, and no progress.
+    """
+    is_newest = entry == state.version
+    if is_newest and state.final and RunEnded not in outcome.kinds:
+        return
+    yield from _of_event(state, outcome, entry)
+    if phase := _phase(outcome) if is_newest else None:
+        yield progress(state, phase)
+    for fact in outcome.facts if is_newest else ():
         if isinstance(fact, RequestSent):
-            owed.append(request(state, fact.pending))
+            yield request(state, fact.pending)
         elif isinstance(fact, PersonAsked | RunEnded):
-            owed += _stopped(state)
-    return owed
+            yield from _stopped(state)
 
 
-def of_event(state: RunState, outcome: EventFacts, *, entry: int) -> list[OutgoingMessage]:
-    """Messages that only the entry holds, not the state. `state`: the run after it, or later."""
-    if isinstance(outcome.event, WakeAccepted):
-        return accepted(state, outcome.event)
-    if isinstance(outcome.event, SignalReceived):
-        ended = outcome.all(RunReopened)
-        return [reopened(state, outcome.event, fact.ending_class, entry=entry) for fact in ended]
-    return []
+def _of_event(state: RunState, outcome: EventFacts, entry: int) -> Iterator[OutgoingMessage]:
+    match outcome.event:
+        case WakeAccepted() as event:
+            yield accepted(event)
+            if event.brief.announced:
+                yield announcement(state)
+        case SignalReceived() as event:
+            for reopening in outcome.all(RunReopened):
+                yield reopened(state, event, reopening.ending_class, entry=entry)
 
 
-def _stopped(state: RunState) -> list[OutgoingMessage]:
-    return [*([ending(state)] if state.stop else ()), *waiting(state)]
-
-
-def outstanding(state: RunState) -> list[OutgoingMessage]:
+def outstanding(state: RunState) -> Iterator[OutgoingMessage]:
     """Messages that the current state owes."""
-    owed = [announcement(state)] if state.status is Status.QUEUED and state.brief.announced else []
-    owed += _stopped(state)
-    owed += (request(state, pending) for pending in state.sent)
-    return owed
+    if state.status is Status.QUEUED and state.brief.announced:
+        yield announcement(state)
+    yield from _stopped(state)
+    for pending in state.sent:
+        yield request(state, pending)
+
+
+def _stopped(state: RunState) -> Iterator[OutgoingMessage]:
+    if state.stop:
+        yield ending(state)
+    if asked := human_task(state):
+        paused = state.waiting if isinstance(state.waiting, NeedsPerson) else state.stop
+        key = keys.dedupe_key(subjects.WAITING, state.run_id, paused.entry if paused else 0)
+        yield outgoing(subjects.WAITING, asked, key)
 
 
 # Acceptance and progress
 
 
-def accepted(state: RunState, event: WakeAccepted) -> list[OutgoingMessage]:
+def accepted(event: WakeAccepted) -> OutgoingMessage:
     fields = {"run_id": event.run_id, "wake_id": event.wake_id, "accepted_at": event.at}
-    owed = outgoing(
-        subjects.WAKE_ACCEPTED, fields, keys.dedupe_key(subjects.WAKE_ACCEPTED, event.run_id), rebuildable=True
-    )
-    return [owed, announcement(state)] if event.brief.announced else [owed]
+    key = keys.dedupe_key(subjects.WAKE_ACCEPTED, event.run_id)
+    return outgoing(subjects.WAKE_ACCEPTED, fields, key, rebuildable=True)
 
 
 def announcement(state: RunState) -> OutgoingMessage:
@@ -216,58 +221,43 @@ def reopened(state: RunState, event: SignalReceived, ending_class: str, *, entry
     return outgoing(subjects.REOPENED, payload, keys.dedupe_key(subjects.REOPENED, state.run_id, entry))
 
 
-def waiting(state: RunState) -> tuple[OutgoingMessage, ...]:
-    asked = human_task(state)
-    entry = state.waiting.entry if isinstance(state.waiting, NeedsPerson) else state.stop.entry if state.stop else 0
-    return (outgoing(subjects.WAITING, asked, keys.dedupe_key(subjects.WAITING, state.run_id, entry)),) if asked else ()
-
-
 def ending(state: RunState) -> OutgoingMessage:
+    brief, stop = state.brief, state.stop
+    spent = stop.spent if stop else state.spent
+    fields: dict[str, Any] = {
+        "run_id": state.run_id,
+        "goal": brief.goal,
+        "usage": Usage(tokens=spent.tokens, cost_usd=spent.cost_usd),
+        "trace_url": brief.trace_url,
+        "has_callback": brief.callback is not None,
+    }
+    stopped = {"reason": _reason(state), "ending_class": state.ending_class, "step": state.step}
     payload: BaseModel
     match state.status:
         case Status.DONE:
-            subject, payload = subjects.COMPLETED, _completed(state)
+            subject, payload = subjects.COMPLETED, _completed(state, fields)
         case Status.FAILED:
-            subject, payload = subjects.FAILED, Failed(**_not_completed(state))
+            subject, payload = subjects.FAILED, Failed(**fields, **stopped)
         case Status.CANCELLED:
-            subject, payload = subjects.CANCELLED, Cancelled(**_not_completed(state))
+            subject, payload = subjects.CANCELLED, Cancelled(**fields, **stopped)
         case _:
-            paused = state.status is Status.PAUSED
-            subject, payload = subjects.ESCALATED, Escalated(**_not_completed(state), resumable=paused)
-    entry = state.stop.entry if state.stop else 0
-    return outgoing(subject, payload, keys.dedupe_key(subject, state.run_id, entry))
+            resumable = state.status is Status.PAUSED
+            subject, payload = subjects.ESCALATED, Escalated(**fields, **stopped, resumable=resumable)
+    return outgoing(subject, payload, keys.dedupe_key(subject, state.run_id, stop.entry if stop else 0))
 
 
-def _completed(state: RunState) -> Completed:
+def _completed(state: RunState, fields: dict[str, Any]) -> Completed:
     return Completed(
-        run_id=state.run_id,
-        goal=state.brief.goal,
+        **fields,
         outcome=str(state.outcome),
         steps_taken=state.step,
         artifacts=state.artifacts,
         definition_of_done=tuple(DoneItem.model_validate(item, from_attributes=True) for item in state.done_items),
-        usage=_usage(state),
         started_at=state.started_at,
         completed_at=state.ended_at,
-        trace_url=state.brief.trace_url,
-        has_callback=state.brief.callback is not None,
     )
 
 
-def _not_completed(state: RunState) -> dict[str, Any]:
+def _reason(state: RunState) -> str:
     reason, now = str(state.reason), remedy(state) if state.ending_class == "in_doubt" else None
-    return {
-        "run_id": state.run_id,
-        "goal": state.brief.goal,
-        "reason": f"{reason.rstrip('.')}. What to do now: {now}" if now else reason,
-        "ending_class": state.ending_class,
-        "step": state.step,
-        "usage": _usage(state),
-        "trace_url": state.brief.trace_url,
-        "has_callback": state.brief.callback is not None,
-    }
-
-
-def _usage(state: RunState) -> Usage:
-    spent = state.stop.spent if state.stop else state.spent
-    return Usage(tokens=spent.tokens, cost_usd=spent.cost_usd)
+    return f"{reason.rstrip('.')}. What to do now: {now}" if now else reason

@@ -1,7 +1,7 @@
 """Recovery: resumes interrupted entries, starts queued runs and fires due timers.
 
-Messages are rebuilt from the current state (`messages.outstanding`), the newest entry (`messages.of_entry`) and older
-undispatched entries (`messages.of_event`), with the original ids, byte for byte. A single agent does so at its start
+Messages are rebuilt from the current state (`messages.outstanding`) and the undispatched entries (`messages.of_entry`),
+with the original ids, byte for byte. A single agent does so at its start
 for each run that is not fully dispatched; among several, the redelivered message does. After an outage of the bus, and
 at the start, the messages of live and recently ended runs are published again: a bus may lose what it had not synced,
 and drops duplicates. Attempts that may have been answered meanwhile are sent again. Messages voided by a reopening are
@@ -11,7 +11,7 @@ not published.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
 from datetime import datetime, timedelta
 
@@ -137,24 +137,17 @@ class Recovery:
                 run = await self._readable(run_id)
                 if run is None:
                     return
-                owed, asks = await self._owed(run.state, seqs)
+                entries = await self.store.entries(run_id, min(seqs) - 1)
+                records = [entry.record() for entry in entries if entry.seq in seqs and entry.seq <= run.state.version]
+                call = run.state.active_call
+                asks = call is not None and await self.store.may_call_model(run_id, call.call)
             except Damaged as error:
                 self.store.quarantine(error)
                 return
             except TryAgain:
                 self.turns.outbox.postpone(run_id, seqs)
                 raise
-            await self.turns.resume(run.state, seqs, lambda: owed, asks=asks)
-
-    async def _owed(self, state: RunState, seqs: set[int]) -> tuple[tuple[OutgoingMessage, ...], bool]:
-        """Messages of the current state and of entries `seqs`, and True if the model must be called."""
-        entries = await self.store.entries(state.run_id, min(seqs, default=state.version) - 1)
-        records = [entry.record() for entry in entries if entry.seq in seqs and entry.seq <= state.version]
-        owed = {one.key: one for record in records for one in _messages_of(state, record)}
-        owed |= {one.key: one for one in messages.outstanding(state)}
-        call = state.active_call
-        asks = call is not None and await self.store.may_call_model(state.run_id, call.call)
-        return tuple(owed.values()), asks
+            await self.turns.resume(run.state, seqs, _owed(run.state, records), asks=asks)
 
     async def _republish(self, run_id: str, forgotten_at: datetime, now: datetime) -> None:
         run = await self._readable(run_id)
@@ -180,9 +173,10 @@ class Recovery:
             return None
 
 
-def _messages_of(state: RunState, record: JournalRecord) -> list[OutgoingMessage]:
-    newest = record.entry.seq == state.version
-    return messages.of_entry(state, record) if newest else messages.of_event(state, record, entry=record.entry.seq)
+def _owed(state: RunState, records: Iterable[JournalRecord]) -> Iterator[OutgoingMessage]:
+    """Messages of the current state and of its undispatched entries, each once."""
+    owed = {one.key: one for record in records for one in messages.of_entry(state, record, record.entry.seq)}
+    yield from (owed | {one.key: one for one in messages.outstanding(state)}).values()
 
 
 @dataclass(slots=True)

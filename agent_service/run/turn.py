@@ -20,10 +20,8 @@ import logging
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import field
-from functools import partial
 from weakref import WeakValueDictionary
 
-from agent_service.archive.retention import Tombstone
 from agent_service.core.decide import decide
 from agent_service.core.events import Event, EventFacts, Transition, TurnBroke, WakeAccepted
 from agent_service.core.facts import CallAsked, CallReserved
@@ -48,7 +46,6 @@ BREAKS_BEFORE_THE_END = 3
 
 log = logging.getLogger(__name__)
 
-Messages = Callable[[], Iterable[OutgoingMessage]]
 Observer = Callable[[Commit], object]
 
 
@@ -94,9 +91,6 @@ class Turns:
         """Raises Damaged."""
         run = self._known.get(run_id) or await self.store.load(run_id)
         return run.state if run else None
-
-    async def tombstone(self, run_id: str) -> Tombstone | None:
-        return await self.store.tombstone(run_id)
 
     async def current(self, run_id: str) -> RunState | None:
         """State after the newest commit of any process. Raises Damaged, TryAgain."""
@@ -171,18 +165,21 @@ class Turns:
         if transition and transition.state and transition.ignored:
             await self.again(transition.state.run_id)
         while transition and transition.state and not transition.ignored and self.outbox.performs_here:
-            state, owed = transition.state, partial(messages.of_entry, transition.state, transition)
+            state, owed = transition.state, messages.of_entry(transition.state, transition, transition.state.version)
             transition = await self._perform(state, (state.version,), owed, asks=asks_the_model(transition))
 
-    async def resume(self, state: RunState, seqs: Collection[int], owed: Messages, *, asks: bool) -> None:
+    async def resume(
+        self, state: RunState, seqs: Collection[int], owed: Iterable[OutgoingMessage], *, asks: bool
+    ) -> None:
         """Performs the effects of entries `seqs` and continues the turn. `asks`: including the model call."""
         await self.follow(await self._perform(state, seqs, owed, asks=asks))
 
     async def _perform(
-        self, state: RunState, seqs: Collection[int], owed: Messages, *, asks: bool
+        self, state: RunState, seqs: Collection[int], owed: Iterable[OutgoingMessage], *, asks: bool
     ) -> Transition | None:
+        """`owed` may be lazy: an error of making a message is handled like one of publishing it."""
         try:
-            await self._publish(state, owed())
+            await self._publish(state, owed)
             calling = state.active_call  # a postponed call is made by its timer
             answer = await self.model_caller.think(state, calling) if asks and calling else None
         except TryAgain as error:
@@ -193,12 +190,9 @@ class Turns:
         except Exception as error:  # noqa: BLE001 - whatever it is, the run must not stand still
             return await self._broke(state.run_id, seqs, error)
         transition = await self._commit_reply(state, answer) if answer else None
-        self._done(state.run_id, seqs)
+        self.outbox.done(state.run_id, seqs)
+        self._breaks.pop(state.run_id, None)
         return transition
-
-    def _done(self, run_id: str, seqs: Collection[int]) -> None:
-        self.outbox.done(run_id, seqs)
-        self._breaks.pop(run_id, None)
 
     async def _broke(self, run_id: str, seqs: Collection[int], error: Exception) -> Transition | None:
         newest = max(seqs)
@@ -211,7 +205,8 @@ class Turns:
         if transition.ignored:
             self.outbox.postpone(run_id, seqs)
         else:
-            self._done(run_id, seqs)
+            self.outbox.done(run_id, seqs)
+            del self._breaks[run_id]
         return transition
 
     async def _commit_or_end(self, run_id: str, event: Event, made_of: RunState | None) -> Transition:

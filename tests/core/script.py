@@ -42,8 +42,8 @@ class ChangeRecord:
 
     @cached_property
     def messages(self) -> tuple[OutgoingMessage, ...]:
-        state = self.transition.state
-        return () if self.transition.ignored or state is None else tuple(messages.of_entry(state, self.transition))
+        state, ignored = self.transition.state, self.transition.ignored
+        return () if ignored or state is None else tuple(messages.of_entry(state, self.transition, state.version))
 
     @cached_property
     def payloads(self) -> list[tuple[str, dict[str, Any]]]:

@@ -10,6 +10,7 @@ are repeated until that entry is dispatched.
 
 import hashlib
 import logging
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import PurePosixPath
@@ -125,12 +126,8 @@ class ChildRuns:
         result = result_of(child)
         if result is None:  # it has not ended, or is no child
             return
-        if child.artifacts and result.result:
-            output: dict[str, JsonValue] = result.result.model_dump(mode="json", exclude_none=True)
-            copied = [await self._copy_artifact(result.run_id, child.run_id, path) for path in child.artifacts]
-            output["artifacts"] = [one for one in copied if one]
-            result = result.model_copy(update={"result": ToolOutput.model_validate(output)})
-        await self._publish(result)
+        copied = [await self._copy_artifact(result.run_id, child.run_id, path) for path in child.artifacts]
+        await self._publish(result_of(child, [one for one in copied if one]) or result)
 
     async def _publish(self, result: ToolResult) -> None:
         await self.publisher.publish(result.run_id, result_message(result), at=result.completed_at)
@@ -183,17 +180,27 @@ def result_message(result: ToolResult) -> OutgoingMessage:
     )
 
 
-def result_of(state: RunState) -> ToolResult | None:
-    """Result of an ended child, from its state alone; None for any other run."""
+def result_of(state: RunState, artifacts: Sequence[JsonValue] | None = None) -> ToolResult | None:
+    """Result of an ended child, from its state alone; None for any other run. `artifacts`: their copies."""
     parent, waiting = state.brief.as_step, state.waiting
     if parent is None or not isinstance(waiting, Ended):
         return None
-    done = state.status is Status.DONE
-    doubts = _doubts(state, waiting)
-    output = _output(state, waiting, doubts)
-    return _result(parent, waiting.at, output, None if done else _error(state, doubts)).model_copy(
-        update={"untrusted": bool(state.tainted_by)}
-    )
+    doubts, spent = _doubts(state, waiting), waiting.stop.spent
+    usage = ChildUsage.model_validate(spent, from_attributes=True)
+    output: dict[str, JsonValue] = {
+        "summary": str(state.outcome or state.reason),
+        "run_id": state.run_id,
+        "status": state.status.value,
+        "usage": usage.model_copy(update={"steps": state.step + spent.child_steps}).model_dump(),
+    }
+    if not state.brief.limits.deadline_named:
+        output["deadline_at"] = state.brief.limits.deadline_at.isoformat()
+    if state.artifacts:
+        output["artifacts"] = [{"path": path} for path in state.artifacts] if artifacts is None else [*artifacts]
+    if doubts:
+        output["doubts"] = [*doubts]
+    error = None if state.status is Status.DONE else _error(state, doubts)
+    return _result(parent, waiting.at, output, error, untrusted=bool(state.tainted_by))
 
 
 def refused(parent: Parent, why: str, *, at: datetime) -> ToolResult:
@@ -208,7 +215,14 @@ def lost(parent: Parent, run_id: str, why: str, *, at: datetime) -> ToolResult:
     return _result(parent, at, None, ToolError(error_class="child_lost", message=message, retryable=False))
 
 
-def _result(parent: Parent, at: datetime, output: dict[str, JsonValue] | None, error: ToolError | None) -> ToolResult:
+def _result(
+    parent: Parent,
+    at: datetime,
+    output: dict[str, JsonValue] | None,
+    error: ToolError | None,
+    *,
+    untrusted: bool = False,
+) -> ToolResult:
     return ToolResult(
         run_id=parent.run_id,
         step=parent.step,
@@ -220,25 +234,8 @@ def _result(parent: Parent, at: datetime, output: dict[str, JsonValue] | None, e
         attempt=parent.attempt,
         task=parent.task or None,
         round=parent.round or None,
+        untrusted=untrusted,
     )
-
-
-def _output(state: RunState, waiting: Ended, doubts: list[dict[str, JsonValue]]) -> dict[str, JsonValue]:
-    spent = waiting.stop.spent
-    usage = ChildUsage.model_validate(spent, from_attributes=True)
-    output: dict[str, JsonValue] = {
-        "summary": str(state.outcome or state.reason),
-        "run_id": state.run_id,
-        "status": state.status.value,
-        "usage": usage.model_copy(update={"steps": state.step + spent.child_steps}).model_dump(),
-    }
-    if not state.brief.limits.deadline_named:
-        output["deadline_at"] = state.brief.limits.deadline_at.isoformat()
-    if state.artifacts:
-        output["artifacts"] = [{"path": path} for path in state.artifacts]
-    if doubts:
-        output["doubts"] = [*doubts]
-    return output
 
 
 def _doubts(state: RunState, waiting: Ended) -> list[dict[str, JsonValue]]:

@@ -133,7 +133,7 @@ class Turns:
 
     async def _commit(self, run: Run, transition: Transition) -> Transition:
         decided = transition
-        if self.dispatching.performs_here and CallAsked in transition.kinds:
+        if self.outbox.performs_here and CallAsked in transition.kinds:
             transition = self.model_caller.reserve(decided)
         commit = journal.commit_of(run, transition)
         try:

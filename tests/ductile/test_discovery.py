@@ -16,10 +16,10 @@ from ductile_gateway.tools.toolbox import await_tools, keep_fresh
 from groundwork.service.errors import Misconfigured
 from schemas.status import Finding
 from tests.ductile.fake import FakeDuctile
-from tests.ductile.fake.server import Answer
 from tests.ductile.running import PIPELINE, settings_for
 from tests.ductile.under_test import DuctileUnderTest
 from tests.gateway.served import Gateway
+from tests.kit.http_server import Response
 from tests.kit.waiting import until
 
 NEWS: dict[str, Any] = {
@@ -153,7 +153,7 @@ def test_check_says_what_there_is_and_what_is_wrong_and_starts_nothing(
 
 
 def test_a_ductile_that_is_away_is_named_with_where_it_was_looked_for(fake: FakeDuctile, tmp_path: Path) -> None:
-    fake.faults.proxied = Answer(404, b"<html>another program</html>", "text/html")
+    fake.faults.proxied = Response(404, b"<html>another program</html>", "text/html")
     checked = command(tmp_path, fake, "check")
     assert (checked.returncode, f"what answers at {fake.url} is no" in checked.stderr) == (69, True), checked
     fake.kill()

@@ -31,7 +31,7 @@ from tests.ductile.fake.behaviours import (
     in_turn,
     probe,
 )
-from tests.ductile.fake.server import LOST, UNAVAILABLE, Answer, says
+from tests.ductile.fake.server import LOST, UNAVAILABLE, says
 from tests.ductile.running import (
     OF_A_PIPELINE,
     PIPELINE,
@@ -44,6 +44,7 @@ from tests.ductile.running import (
 )
 from tests.ductile.under_test import Execution
 from tests.kit.fakes import still
+from tests.kit.http_server import Response
 from tests.kit.waiting import until
 from tests.ledger.kit import an_answer, embedded
 
@@ -89,10 +90,10 @@ async def test_while_ductile_still_tries_a_call_ends_at_its_deadline(tmp_path: P
 ANSWERS = [
     says(429, {"error": "rate limited"}),
     says(403, {"error": "access denied"}),
-    Answer(400, HTML, "text/html"),
-    Answer(502, HTML, "text/html"),
-    Answer(302, headers={"Location": "http://127.0.0.1:1/login"}),
-    Answer(200, HTML, "text/html"),
+    Response(400, HTML, "text/html"),
+    Response(502, HTML, "text/html"),
+    Response(302, headers={"Location": "http://127.0.0.1:1/login"}),
+    Response(200, HTML, "text/html"),
 ]
 
 
@@ -135,7 +136,7 @@ async def test_a_write_that_a_stranger_kept_is_made_once_it_is_sure_that_ductile
 
 
 async def test_a_write_is_not_made_again_while_it_may_be_on_its_way(fake: FakeDuctile, tmp_path: Path) -> None:
-    fake.faults.strangers.append((Answer(504), False))
+    fake.faults.strangers.append((Response(504), False))
     async with gateway(fake, tmp_path, timing=replace(QUICK, in_flight_s=60, patience_s=0.5)) as runner:
         found = await runner.run(a_call(within_s=1))
     assert isinstance(found, Unknown)
@@ -170,7 +171,7 @@ async def test_behind_a_proxy_that_answers_for_an_absent_ductile_a_write_waits_a
 ) -> None:
     call = a_call()
     async with gateway(fake, tmp_path, events=False) as runner:
-        for answer in (Answer(502, HTML, "text/html"), says(200, {"status": "ok"})):
+        for answer in (Response(502, HTML, "text/html"), says(200, {"status": "ok"})):
             fake.faults.proxied = answer
             with pytest.raises(TryAgain, match="not sent"):
                 await runner.run(call)

@@ -12,8 +12,9 @@ from tests.ductile.fake.api import Api
 from tests.ductile.fake.behaviours import Behaviour, probe
 from tests.ductile.fake.ingress import PATH, accept
 from tests.ductile.fake.jobs import Jobs
-from tests.ductile.fake.server import Answer, Faults, Refused, Request, Server
+from tests.ductile.fake.server import Faults, Refused, Request, served
 from tests.ductile.under_test import PROBE, TOKENS, Execution, Peer
+from tests.kit.http_server import Response, WireServer
 
 
 class FakeDuctile:
@@ -41,7 +42,7 @@ class FakeDuctile:
         for command in ("handle", "look", "note"):
             self.on("probe", command, probe)
         self.pipeline("probe-asked", on="probe.asked", plugin="probe")
-        self._server: Server | None = Server(0, self.faults, answer=self._answer)
+        self._server: WireServer | None = served(0, self.faults, self._answer)
         self._port = self._server.port
         self.url = f"http://127.0.0.1:{self._port}"
 
@@ -72,9 +73,9 @@ class FakeDuctile:
     def start(self) -> None:
         """Listens again at the same address: running jobs are queued again, event ids begin at 1."""
         self._jobs.begin_again()
-        self._server = Server(self._port, self.faults, answer=self._answer)
+        self._server = served(self._port, self.faults, self._answer)
 
-    def _answer(self, request: Request) -> Answer:
+    def _answer(self, request: Request) -> Response:
         try:
             if request.method == "POST" and PATH.fullmatch(request.path):
                 return accept(request, self.peer, self._pipelines, self._jobs)

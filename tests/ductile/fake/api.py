@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tests.ductile.fake.jobs import Job, Queue
-from tests.ductile.fake.server import STREAM, Answer, Refused, Request, says
+from tests.ductile.fake.server import STREAM, Refused, Request, says
+from tests.kit.http_server import Response
 
 _INVOKE = {"detail", "invoke"}
 _JOBS = {"status", "result", "tree", "logs"}
@@ -51,7 +52,7 @@ class Api:
             token: always.union(*(GRANTS[version].get(scope, set()) for scope in scopes))
             for token, scopes in tokens.items()
         }
-        self._routes: tuple[tuple[str, str | None, Callable[..., Answer]], ...] = (
+        self._routes: tuple[tuple[str, str | None, Callable[..., Response]], ...] = (
             (r"GET /healthz", None, self._health),
             (r"GET /skills", "catalog", self._skills),
             (r"GET /plugin/([^/]+)", "detail", self._plugin),
@@ -61,17 +62,17 @@ class Api:
             (r"GET /job/([^/]+)/tree", "tree", self._tree),
             (r"GET /jobs", "status", lambda asked: says(200, jobs.listed(asked.query))),
             (r"GET /job-logs", "logs", lambda asked: _or_blank(lambda: jobs.logged(asked.query))),
-            (r"GET /events", "follow", lambda _: Answer(200, content_type=STREAM, stream=jobs.follow)),
+            (r"GET /events", "follow", lambda _: Response(200, content_type=STREAM, stream=jobs.follow)),
             (r"GET /config/view", "view", lambda _: says(200, {"service": {"name": "fake"}})),
         )
 
-    def answer(self, request: Request) -> Answer:
+    def answer(self, request: Request) -> Response:
         for route, permission, handle in self._routes:
             if found := re.fullmatch(route, f"{request.method} {request.path}"):
                 if permission and not self._allowed(request, permission):
                     raise Refused(403, "insufficient scope")
                 return handle(request, *found.groups())
-        return Answer(404, b"404 page not found\n", "text/plain; charset=utf-8")
+        return Response(404, b"404 page not found\n", "text/plain; charset=utf-8")
 
     def _allowed(self, request: Request, permission: str) -> bool:
         token = request.headers.get("authorization", "").removeprefix("Bearer ")
@@ -79,20 +80,20 @@ class Api:
             raise Refused(401, "invalid token")
         return permission in self._may[token]
 
-    def _health(self, _: Request) -> Answer:
+    def _health(self, _: Request) -> Response:
         told = {"status": "ok", "uptime_seconds": 0, "queue_depth": len(self._jobs.outstanding()), "version": "dev"}
         return says(200, told | {"plugins_loaded": len(self._plugins), "plugins_circuit_open": 0})
 
-    def _skills(self, _: Request) -> Answer:
+    def _skills(self, _: Request) -> Response:
         return says(200, {"skills": [{"kind": "pipeline", "pipeline": name} for name in self._pipelines]})
 
-    def _plugin(self, _: Request, name: str) -> Answer:
+    def _plugin(self, _: Request, name: str) -> Response:
         if name not in self._plugins:
             raise Refused(404, "plugin not found")
         told = ("name", "version", "description", "protocol", "commands")
         return says(200, {name: value for name, value in self._plugins[name].items() if name in told})
 
-    def _call(self, request: Request, plugin: str, command: str) -> Answer:
+    def _call(self, request: Request, plugin: str, command: str) -> Response:
         """A repeated request is a second job (measured of Ductile)."""
         if plugin not in self._plugins:
             raise Refused(400, "plugin not found")
@@ -103,30 +104,30 @@ class Api:
             raise Refused(403, "insufficient scope")
         return self._queued(request, plugin, command)
 
-    def _pipeline(self, request: Request, name: str) -> Answer:
+    def _pipeline(self, request: Request, name: str) -> Response:
         if name not in self._pipelines:
             raise Refused(404, "pipeline not found")
         return self._queued(request, self._pipelines[name][1], "handle")
 
-    def _queued(self, request: Request, plugin: str, command: str) -> Answer:
+    def _queued(self, request: Request, plugin: str, command: str) -> Response:
         """A chunked body is not read: such a call runs without its payload (measured of Ductile)."""
         payload = request.json().get("payload", {})
         job_id = self._jobs.enqueue(Job(plugin, command, payload, "api"))
         return says(202, {"job_id": job_id, "status": "queued", "plugin": plugin, "command": command})
 
-    def _job(self, _: Request, job_id: str) -> Answer:
+    def _job(self, _: Request, job_id: str) -> Response:
         if (job := self._jobs.get(job_id)) is None:
             raise Refused(404, "job not found")
         return _or_blank(lambda: job.shown(*_IN_JOB))
 
-    def _tree(self, _: Request, job_id: str) -> Answer:
+    def _tree(self, _: Request, job_id: str) -> Response:
         job = self._jobs.get(job_id)
         return _or_blank(lambda: [job.shown(*_IN_TREE)] if job else [])
 
 
-def _or_blank(body: Callable[[], Any]) -> Answer:
+def _or_blank(body: Callable[[], Any]) -> Response:
     """Ductile fails to encode stdout that is not JSON after the head is sent: 200 with an empty body."""
     try:
         return says(200, body())
     except ValueError:
-        return Answer(200)
+        return Response(200)

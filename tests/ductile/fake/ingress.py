@@ -10,14 +10,15 @@ import uuid
 from collections.abc import Mapping
 
 from tests.ductile.fake.jobs import Job, Queue
-from tests.ductile.fake.server import Answer, Refused, Request, says
+from tests.ductile.fake.server import Refused, Request, says
 from tests.ductile.under_test import Peer
+from tests.kit.http_server import Response
 
 MAX_BODY_BYTES = 256 * 1024
 PATH = re.compile(r"/ingest/peer/([^/]+)")
 
 
-def accept(request: Request, peer: Peer, pipelines: Mapping[str, tuple[str, str]], jobs: Queue) -> Answer:
+def accept(request: Request, peer: Peer, pipelines: Mapping[str, tuple[str, str]], jobs: Queue) -> Response:
     """202 with the id of the first job, or without one if nothing listens. Raises Refused."""
     _check(request, peer)
     envelope = request.json()

@@ -6,6 +6,7 @@ its parts, and counts from its last message on, which names them.
 """
 
 import hashlib
+import itertools
 import json
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
@@ -56,13 +57,14 @@ class SharedLog:
         self._stream = stream
         self._root = root
         self._headers_only = headers_only
+        self._names = map(f"{token_hex(8)}-{{}}".format, itertools.count())  # no entropy per append: it is a syscall
 
     async def append(
         self, subject: str, body: bytes, *, after: int | None, headers: Mapping[str, str] = NO_HEADERS, among: str = ""
     ) -> int:
         """Returns the new sequence. `after`: the newest of its subject, or of the pattern `among`; 0 for none, None for
         any. Raises AppendConflict, NoRoom, TryAgain where it may still be stored, Misconfigured."""
-        name = token_hex(8)
+        name = next(self._names)
         named = {**headers, FACT: name, "Nats-Msg-Id": name}
         if after is not None:
             named[EXPECTED] = str(after)

@@ -8,14 +8,11 @@ truncates prompts to its context.
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, ClassVar, Literal
+from unittest.mock import patch
 
-import openai
 from openai.types.chat.completion_create_params import CompletionCreateParamsNonStreaming
-from pydantic import SecretStr
 
 from agent_service.models import openai_model
-from agent_service.models.call import LanguageModel, Prices
-from agent_service.models.settings import ModelSettings
 from tests.kit.http_server import Call, Response
 from tests.models.prompt_cache import canonical, tokens
 from tests.models.wire import KEY, Body, Fake, Rejected, Served, in_pieces, served
@@ -228,21 +225,12 @@ Ollama = Served[FakeOllama]
 
 @asynccontextmanager
 async def serve(**settings: Any) -> AsyncIterator[Served[FakeOpenAI]]:
-    """The adapter for OpenAI itself, and its server. `settings` are those of `ModelSettings`.
-
-    Bypasses `open_model`, which would not take this server for OpenAI's.
-    """
+    """The adapter for OpenAI itself, and its server. `settings` are those of `ModelSettings`."""
     fake = FakeOpenAI()
-    defaults = {"provider": "openai", "model": "gpt-5.6-sol", "api_key": SecretStr(KEY), "base_url": fake.base_url}
-    made = ModelSettings.model_validate({**defaults, **settings})
-    key = made.api_key.get_secret_value() if made.api_key else ""
-    try:
-        client = openai.AsyncOpenAI(api_key=key, base_url=made.base_url, max_retries=0, timeout=made.timeout_s)
-        async with client:
-            api = openai_model.OpenAIApi(client, made, at_openai=True)
-            yield Served(LanguageModel(api, made, Prices("openai", made.price)), fake)
-    finally:
-        fake.close()
+    defaults = {"provider": "openai", "model": "gpt-5.6-sol", "api_key": KEY, "base_url": fake.base_url}
+    with patch.object(openai_model, "OPENAI_HOST", "127.0.0.1"):
+        async with served(fake, **{**defaults, **settings}) as made:
+            yield made
 
 
 def serve_ollama(

@@ -13,7 +13,7 @@ from schemas.values import replace
 from tests.kit import runs
 from tests.kit.runs import NOON
 
-FRAMING = {
+FRAMING: dict[str, Any] = {
     "goal_statement": "The answer is known and written down.",
     "definition_of_done": [
         {"text": "It is found", "proof": "value", "tool": ""},
@@ -24,14 +24,14 @@ FRAMING = {
     "assumptions": [],
 }
 ACTION = {"call": "search.query", "arguments_json": '{"text": "the answer"}', "long_text": None}
-PLAN = {
+PLAN: dict[str, Any] = {
     "rationale": "nothing is known yet",
     "outline": ["search", "compare", "tell"],
     "actions": [ACTION],
     "expected_outcome": "a page that tells it",
     "risk": None,
 }
-REFLECTION = {
+REFLECTION: dict[str, Any] = {
     "summary": "A part is known.",
     "met": [{"item": "d1", "evidence": "step:1", "quote": "a part of the answer"}],
     "unmet": [],

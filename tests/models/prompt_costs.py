@@ -16,35 +16,15 @@ from agent_service.core.phases import Phase, Reflection
 from agent_service.core.state import RunState
 from agent_service.core.waiting import OpenCall
 from agent_service.run.ports import Model, ModelQuestion
-from schemas.catalog import ToolCommand, ToolOffer
 from tests.core.cues import queued, returns, started
 from tests.core.script import Script
+from tests.kit.runs import SEARCH
 from tests.models.fake_anthropic import serve
-from tests.models.model_house import action, wanted, without_nothing
+from tests.models.model_house import FRAMING, PLAN, REFLECTION, action, wanted, without_nothing
 
-SEARCH = ToolOffer(
-    name="search",
-    route="search",
-    description="Searches the archive of the house, which holds letters, bills and manuals.",
-    commands=(
-        ToolCommand(
-            name="query",
-            tier="read",
-            description="Find documents that hold all the words. Gives titles, dates and the sentences around them.",
-            input_schema={
-                "type": "object",
-                "properties": {
-                    "text": {"type": "string", "description": "The words to look for, separated by blanks."},
-                    "most": {"type": "integer", "minimum": 1, "maximum": 50, "default": 10},
-                },
-                "required": ["text"],
-                "additionalProperties": False,
-            },
-        ),
-    ),
-)
 GOAL = "List all services of the boiler, with date, replaced parts and cost."
 RESULT = "The boiler was serviced on 7 May; the pressure valve was replaced and the bill came to 72 EUR. " * 12
+QUOTE = "serviced on 7 May"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,14 +75,23 @@ async def _thinks(model: Model, told: Script, asking: OpenCall) -> ModelUsage:
 
 def _policy(steps: int) -> Any:
     """Plans search after search and ends after `steps`, from the schema and the prompt."""
+    items = [{**item, "proof": "value"} for item in FRAMING["definition_of_done"]]
 
     def decided(body: dict[str, Any]) -> dict[str, Any]:
         blocks = [block["text"] for block in body["messages"][0]["content"]]
         step, asked = _newest_step("\n".join(blocks)), blocks[-1].rpartition("</standing>")[2]
+        search = action("search", "query", {"text": f"boiler service {2001 + step}", "most": 10})
+        plan = {**PLAN, "outline": None if step else PLAN["outline"], "actions": [search]}
+        facts = [f"In {2000 + step} the pressure valve was replaced for {step}2 EUR (step:{step})."]
+        reflection = {**REFLECTION, "met": [], "facts": facts, "verdict": None}
+        if step >= steps:
+            plan = {}
+            met = [{"item": f"d{n}", "evidence": f"step:{step}", "quote": QUOTE} for n in (1, 2, 3)]
+            reflection |= {"met": met, "verdict": "done", "outcome": "All services are listed."}
         parts = {
-            "framing": FRAMING,
-            "reflection": _reflection(step, done=step >= steps),
-            "plan": None if step >= steps else _plan(step + 1),
+            "framing": {**FRAMING, "definition_of_done": items},
+            "reflection": reflection,
+            "plan": plan or None,
             "memory": [f"The boiler was serviced in May (step:{n})." for n in range(max(1, step - 9), step + 1)],
         }
         along = {"plan"} if "`plan`" in asked else set()
@@ -114,42 +103,6 @@ def _policy(steps: int) -> Any:
 def _newest_step(text: str) -> int:
     numbers = [int(part.split('"', 1)[0]) for part in text.split('<step number="')[1:]]
     return max(numbers, default=0)
-
-
-FRAMING = {
-    "goal_statement": "A list of all services of the boiler exists, each with its date, its parts and its cost.",
-    "definition_of_done": [
-        {"text": text, "proof": "value", "tool": "search"}
-        for text in ("All services are found.", "Each has a date.", "Each has its parts and its cost.")
-    ],
-    "constraints": ["Only the archive is searched."],
-    "assumptions": ["The archive is complete."],
-}
-
-
-OUTLINE = ["Search year by year.", "Compare the bills with the letters.", "End when no year is left."]
-QUOTE = "serviced on 7 May"
-
-
-def _plan(step: int) -> dict[str, Any]:
-    return {
-        "rationale": f"The bills of {2000 + step} are not looked at yet, and each year may hold a service.",
-        "outline": OUTLINE if step == 1 else None,
-        "actions": [action("search", "query", {"text": f"boiler service {2000 + step}", "most": 10})],
-        "expected_outcome": "Bills that name the boiler.",
-        "risk": None,
-    }
-
-
-def _reflection(step: int, *, done: bool) -> dict[str, Any]:
-    return {
-        "summary": f"Year {2000 + step} holds one service.",
-        "met": [{"item": f"d{n}", "evidence": f"step:{step}", "quote": QUOTE} for n in (1, 2, 3)] if done else [],
-        "unmet": [],
-        "facts": [f"In {2000 + step} the pressure valve was replaced for {step}2 EUR (step:{step})."],
-        "verdict": "done" if done else None,
-        "outcome": "All services are listed." if done else None,
-    }
 
 
 STEPS, LONG = 10, 200

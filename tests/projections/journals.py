@@ -4,11 +4,12 @@ import hashlib
 from typing import Any
 
 from agent_service.core.brief import Brief
-from agent_service.core.events import ModelReplied, ModelUsage, Provenance, WakeAccepted
+from agent_service.core.events import ModelUsage, Provenance, WakeAccepted
 from agent_service.core.phases import Action, Decision, Framing, ItemClaim, Plan, Reflection, Unusable, Verdict
 from agent_service.run.journal import Commit, Entry, Run, commit_of
 from agent_service.store.shared import SharedStore
 from schemas.catalog import ToolCommand, ToolOffer
+from schemas.values import replace
 from tests.core.cues import (
     RUN_ID,
     a_gathering_run,
@@ -17,6 +18,7 @@ from tests.core.cues import (
     continues,
     fails,
     limits,
+    replies,
     reserves,
     retrieve,
     returns,
@@ -102,28 +104,10 @@ def asked_for(goal: str, *, run_id: str = RUN_ID, **context: Any) -> WakeAccepte
     return WakeAccepted(at=NOON, run_id=run_id, wake_id="wake-1", brief=brief)
 
 
-def thinks(
-    decision: Decision,
-    plan: Plan | Unusable | None = None,
-    *,
-    model: str = MODEL,
-    usage: ModelUsage = USAGE,
-    provenance: Provenance | None = None,
-) -> Cue:
-    def cue(script: Script) -> ModelReplied:
-        asking = script.state.open_call
-        assert asking is not None, "nothing is asked"
-        return ModelReplied(
-            at=script.now,
-            call=asking.call,
-            model=model,
-            usage=usage,
-            decision=decision,
-            plan=plan,
-            provenance=provenance,
-        )
-
-    return cue
+def thinks(decision: Decision, plan: Plan | Unusable | None = None, **changes: Any) -> Cue:
+    """A named model decides, with its usage; `changes` are fields of the reply."""
+    reply: Any = replies(decision, plan=plan)
+    return lambda script: replace(reply(script), **{"model": MODEL, "usage": USAGE, **changes})
 
 
 def brought(path: str, content: bytes, kind: str, **output: Any) -> Cue:

@@ -186,7 +186,14 @@ class LanguageModel:
         if isinstance(error, SaidError):
             return by_status(status_of(error.kind), code=error.kind, message=self._without_key(str(error)))
         if isinstance(error, sdk.APIStatusError):
-            return self._refused(error)
+            code, message = self._api.error_details(error)
+            return by_status(
+                error.status_code,
+                code=code,
+                message=self._without_key(message),
+                retry_after_s=retry_after_s(error.response.headers.get("retry-after")),
+                request_id=error.request_id,
+            )
         if isinstance(error, sdk.APITimeoutError | httpx2.TimeoutException):
             why = f"nothing came for {self._settings.timeout_s:g} s: {cause_of(error)}"
             return ModelError("try_again", "model_timeout", why)
@@ -197,16 +204,6 @@ class LanguageModel:
         log.error("a model call broke", exc_info=error)
         why = f"{type(error).__name__} in the adapter: the agent's log has more"
         return ModelError("try_again", "model_broken", why)
-
-    def _refused(self, error: Any) -> ModelError:
-        code, message = self._api.error_details(error)
-        return by_status(
-            error.status_code,
-            code=code,
-            message=self._without_key(message),
-            retry_after_s=retry_after_s(error.response.headers.get("retry-after")),
-            request_id=error.request_id,
-        )
 
     def _without_key(self, message: str) -> str:
         key = self._settings.api_key

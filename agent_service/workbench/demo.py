@@ -62,15 +62,12 @@ class _Demo:
     def __init__(self, as_json: bool) -> None:
         self.as_json = as_json
         self.where: tuple[str, ...] = ()
-        self._waited_for = ""
 
     def say(self, text: str, style: str = "") -> None:
         output.console(stderr=self.as_json).print(Text(text, style=style), soft_wrap=True)
 
     def waits_for(self, what: str) -> None:
-        if what != self._waited_for:
-            self._waited_for = what
-            self.say(f"waiting for {what}", "dim")
+        self.say(f"waiting for {what}", "dim")
 
     async def play(self, made: DevStack) -> Exit:
         self.where = ("--url", made.url)

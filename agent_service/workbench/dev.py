@@ -132,8 +132,8 @@ class DevStack:
 
 @asynccontextmanager
 async def stack(options: DevOptions, on_wait: Callable[[str], object] = str) -> AsyncIterator[DevStack]:
-    """Starts everything and stops it on exit. `on_wait` repeatedly gets what the start waits for. Raises Misconfigured
-    with the log message of a service that cannot start."""
+    """Starts everything and stops it on exit. `on_wait` gets what the start waits for, whenever that changes. Raises
+    Misconfigured with the log message of a service that cannot start."""
     options = replace(options, folder=options.folder.resolve())
     folder, http_port = options.folder, options.http_port or free_port()
     store_folder.restrict_to_owner(folder)
@@ -193,14 +193,15 @@ async def _background(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 
 async def until_ready(made: DevStack, on_wait: Callable[[str], object] = str) -> None:
     """Raises Misconfigured with the reason if the agent does not become ready."""
-    failed: dict[str, str] = {}
+    failed, told = dict[str, str](), ""
     async with httpx2.AsyncClient(base_url=made.url, trust_env=False, timeout=5) as client:
         try:
             async with asyncio.timeout(READY_WITHIN_S):
                 while True:
                     if not (failed := await _failed_checks(client)):
                         return
-                    on_wait(", ".join(WAITS.get(name, name) for name in failed))
+                    if (waits := ", ".join(WAITS.get(name, name) for name in failed)) != told:
+                        on_wait(told := waits)
                     check_that_both_can_start(made)
                     await asyncio.sleep(POLL_S)
         except TimeoutError as error:

@@ -144,25 +144,14 @@ def _judge(trial: Trial, seen: ObservedRun, seconds: float) -> Result:
     lines = tuple(dict.fromkeys(line for one in trial.expected for line in unmet(one, seen)))
     facts: dict[str, Any] = {"scenario": scenario.name, "name": trial.name, "title": scenario.title}
     facts |= {"group": scenario.group, "unmet": lines, "seconds": seconds}
-    if state is None:
-        return Result(**facts)
-    replies = [event.model for entry in seen.entries if isinstance(event := entry.decoded(), ModelReplied)]
-    return Result(
-        **facts,
-        models=tuple(dict.fromkeys(replies)),
-        run_id=state.run_id,
-        status=state.status.value,
-        ending_class=state.ending_class,
-        ending=ending_text(state),
-        steps=state.step,
-        tasks=sum(run.tasks(again=False) for run in seen.tree),
-        children=sum(len(run.children) for run in seen.tree),
-        **{name: getattr(state.spent, name) for name in SPENT},
-    )
-
-
-class TooManyEntries(Exception):
-    """A run has so many entries that it will not end."""
+    facts |= {"tasks": sum(run.tasks(again=False) for run in seen.tree)}
+    facts |= {"children": sum(len(run.children) for run in seen.tree)}
+    if state:
+        replies = [event.model for entry in seen.entries if isinstance(event := entry.decoded(), ModelReplied)]
+        facts |= {"models": tuple(dict.fromkeys(replies)), "run_id": state.run_id, "steps": state.step}
+        facts |= {"status": state.status.value, "ending_class": state.ending_class, "ending": ending_text(state)}
+        facts |= {name: getattr(state.spent, name) for name in SPENT}
+    return Result(**facts)
 
 
 class World:
@@ -191,18 +180,17 @@ class World:
 
     async def play(self) -> ObservedRun:
         """Plays the run and returns it, whatever breaks."""
-        broken = ""
         try:
-            await self._run_to_end()
-        except (TooManyEntries, LimitRefused, InvalidMessage) as error:
+            broken = await self._run_to_end()
+        except (LimitRefused, InvalidMessage) as error:
             broken = str(error)
         except Exception as error:  # one that breaks must not lose what the others found, and cost
             log.exception("a scenario broke", extra={"scenario": self._name})
             broken = f"it broke: {type(error).__name__}: {error}"
         return await self._observe(next(iter(self._runs), ""), broken)
 
-    async def _run_to_end(self) -> None:
-        """Plays from the wake until no message or timer is due."""
+    async def _run_to_end(self) -> str:
+        """Plays from the wake until no message or timer is due. Returns the reason why it gave up, if it did."""
         constraints = self._scenario.constraints.constraints(self._bus.now())
         start = AgenticStart(goal=self._scenario.goal, context=self._scenario.context, constraints=constraints)
         _, accepted = await self._intake.wake(f"eval-{self._scenario.name}", start, known=False, by="agentic eval")
@@ -210,7 +198,8 @@ class World:
         while await self._next():
             longest = max(state.version for state in self._runs.values())
             if longest > MOST_ENTRIES:
-                raise TooManyEntries(f"a run has {longest} entries and goes on")
+                return f"a run has {longest} entries and goes on"
+        return ""
 
     async def _observe(self, run_id: str, broken: str = "") -> ObservedRun:
         run = await self._store.load(run_id)

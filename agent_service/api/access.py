@@ -8,11 +8,10 @@ everybody on this machine, so it then listens on loopback only.
 import asyncio
 import hashlib
 import hmac
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Collection
 from typing import Annotated
 
-from fastapi import Depends, Request, Security
-from fastapi.params import Depends as Dependency
+from fastapi import Depends, Request
 from fastapi.responses import JSONResponse
 from fastapi.security import HTTPBearer, SecurityScopes
 from starlette.datastructures import MutableHeaders
@@ -26,7 +25,6 @@ from agent_service.trust import identity
 from groundwork.http.requests import PROBES, has_printable_path, host, os_user, single_header
 from groundwork.service.errors import Misconfigured
 from groundwork.service.secret import is_loopback
-from schemas.operations import Scope
 
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
 CALLS = ("/v1/", "/metrics")
@@ -59,19 +57,14 @@ PAGE_HEADERS = HARDENED | {
 
 def answer(refusal: ApiError, connection: Connection, headers: dict[str, str] | None = None) -> JSONResponse:
     refusal.log(getattr(connection.get("endpoint"), "__name__", None), connection.get("state", {}).get("token"))
-    headers = _headers(refusal) | (headers or {})
-    return JSONResponse(refusal.body(), refusal.status, headers=headers, media_type=MEDIA_TYPE)
-
-
-def _headers(refusal: ApiError) -> dict[str, str]:
-    headers = {}
+    headers = dict(headers or {})
     if refusal.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     if refusal.status in (408, 413, 415):
         headers["Connection"] = "close"  # without reading the rest of the body
     if refusal.retry_after_s is not None:
         headers["Retry-After"] = str(max(1, round(refusal.retry_after_s)))
-    return headers
+    return JSONResponse(refusal.body(), refusal.status, headers=headers, media_type=MEDIA_TYPE)
 
 
 class AccessMiddleware:
@@ -122,8 +115,12 @@ def _is_of_another_site(connection: Connection) -> bool:
     return single_header(connection, b"sec-fetch-site") in OTHER_SITES
 
 
+_BEARER = HTTPBearer(auto_error=False, scheme_name="token", description="A token of this service.")
+
+
 class Access:
-    """Grants routes by token. Raises Misconfigured for settings that would open the API to other machines."""
+    """Grants routes by token, as their dependency. Raises Misconfigured for settings that would open the API to other
+    machines."""
 
     def __init__(self, settings: ApiSettings) -> None:
         self._bearers = settings.tokens
@@ -133,29 +130,16 @@ class Access:
                 f"the HTTP API would listen on {settings.host} for everybody: configure `http.tokens`, "
                 "or listen on 127.0.0.1"
             )
-        self._check = self._dependency()
 
-    def to(self, scope: Scope) -> Dependency:
-        """Dependency that refuses callers without `scope` (401, 403). Sets `request.state.token` and `scopes`."""
-        dependency: Dependency = Security(self._check, scopes=[scope])
-        return dependency
-
-    def _dependency(self) -> Callable[..., Awaitable[None]]:
-        scheme = HTTPBearer(auto_error=False, scheme_name="token", description="A token of this service.")
-
-        async def check(request: Request, asked: SecurityScopes, _: Annotated[object, Depends(scheme)]) -> None:
-            request.state.token, request.state.scopes = None, EVERY_SCOPE
-            if self._bearers:
-                self._check_bearer(request, asked.scopes)
-
-        return check
-
-    def _check_bearer(self, request: Request, asked: list[str]) -> None:
-        bearer = self._known(request.headers.getlist("authorization"))
-        if bearer is None:
-            raise ApiError(Code.UNAUTHORIZED, "send `Authorization: Bearer <token>` with a token of this service")
-        request.state.token, request.state.scopes = bearer.name, bearer.scopes
-        check_scopes(bearer.name, bearer.scopes, asked)
+    async def __call__(self, request: Request, asked: SecurityScopes, _: Annotated[object, Depends(_BEARER)]) -> None:
+        """Sets `request.state.token` and `scopes`. Refuses callers without the scopes that are asked for (401, 403)."""
+        request.state.token, request.state.scopes = None, EVERY_SCOPE
+        if self._bearers:
+            bearer = self._known(request.headers.getlist("authorization"))
+            if bearer is None:
+                raise ApiError(Code.UNAUTHORIZED, "send `Authorization: Bearer <token>` with a token of this service")
+            request.state.token, request.state.scopes = bearer.name, bearer.scopes
+            check_scopes(bearer.name, bearer.scopes, asked.scopes)
 
     def _known(self, sent: list[str]) -> TokenSettings | None:
         if len(sent) != 1 or not sent[0].startswith(SCHEME) or len(sent[0]) > LONGEST_TOKEN:

@@ -14,7 +14,7 @@ from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast
 
-from fastapi import Depends, FastAPI, Header, Query, Request, Response
+from fastapi import Depends, FastAPI, Header, Query, Request, Response, Security
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse
 from pydantic import BaseModel
@@ -80,18 +80,19 @@ def _add(documents: Documents, access: Access, operation: Operation, served: Ser
     app = documents.app
     parameters, bodies, answers = signature(served).parameters, body_models(served), signature(served).return_annotation
     waits, streams = "wait" in parameters, "last_event_id" in parameters
-    before: list[Callable[..., Any]] = [fresh] if fresh and operation.shows_runs else []
+    before = [Security(access, scopes=[operation.scope])] if operation.scope else []
+    before += [Depends(fresh)] if fresh and operation.shows_runs else []
     if operation.method == "POST" or waits:
-        before.append(only("wait") if waits else only())
+        before.append(Depends(only("wait") if waits else only()))
     if streams or waits:
-        before.append(app.state.slots.take if streams else _slot)
+        before.append(Depends(app.state.slots.take if streams else _slot))
     path = operation.path.replace("{path}", "{path:path}")
     app.add_api_route(
         path,
         _endpoint(operation, served),
         methods=[operation.method],
         status_code=operation.status,
-        dependencies=[*([access.to(operation.scope)] if operation.scope else []), *map(Depends, before)],
+        dependencies=before,
         response_class=EventStream if streams else answers if issubclass(answers, Response) else JSONResponse,
         summary=operation.does[0].upper() + operation.does[1:],
         response_description=first_sentence(answers.__doc__),

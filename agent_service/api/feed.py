@@ -8,8 +8,8 @@ followers; the journal is also polled each second, for entries that no process a
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
@@ -149,9 +149,15 @@ class Feed:
 
     async def rest(self, run_id: str, wait: LongPoll) -> None:
         """Returns once the run rests, the agent stops, or the wait ends. Refuses an unknown id (404)."""
-        with self.follow(run_id) as channel, suppress(TimeoutError):
-            async with _until_hung_up(wait):
-                await self._rest(run_id, channel)
+        with self.follow(run_id) as channel:
+            resting, hanging_up = map(asyncio.ensure_future, (self._rest(run_id, channel), wait.hung_up()))
+            try:
+                await asyncio.wait((resting, hanging_up), timeout=wait.within_s, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                hanging_up.cancel()
+                is_over = not resting.cancel()
+            if is_over:
+                await resting
 
     async def _rest(self, run_id: str, channel: Channel) -> None:
         while True:
@@ -220,22 +226,6 @@ class Feed:
 
 def rests(status: Status) -> bool:
     return status in FINAL or status is Status.PAUSED
-
-
-@asynccontextmanager
-async def _until_hung_up(wait: LongPoll) -> AsyncIterator[None]:
-    """Raises TimeoutError after the wait, or once the caller has hung up."""
-
-    async def listen() -> None:
-        await wait.hung_up()
-        patience.reschedule(asyncio.get_running_loop().time())
-
-    async with asyncio.timeout(wait.within_s) as patience:
-        listening = asyncio.create_task(listen())
-        try:
-            yield
-        finally:
-            listening.cancel()
 
 
 def _chunk(after: int, news: Iterable[tuple[int, JournalRecord, RunState | None]]) -> Chunk:

@@ -1,9 +1,9 @@
 """Operations on the service: liveness, readiness, health of its parts, tools, metrics, the caller."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import field
 from datetime import UTC, datetime, timedelta
-from itertools import chain
 from operator import attrgetter
 from typing import Literal, get_args
 
@@ -56,54 +56,49 @@ class HealthView(View):
     at: Instant
 
 
+@dataclass(slots=True)
 class HealthCalls:
     """Runs `probes` at most every few seconds."""
 
-    def __init__(self, readiness: Readiness, probes: Mapping[Part, Probe]) -> None:
-        self._readiness = readiness
-        self._probes = probes
-        self._checks: tuple[CheckView, ...] = ()
-        self._checked_at = datetime.min.replace(tzinfo=UTC)
-        self._asking = asyncio.Lock()
+    readiness: Readiness
+    probes: Mapping[Part, Probe]
+    _checks: Sequence[CheckView] = ()
+    _checked_at: datetime = datetime.min.replace(tzinfo=UTC)
+    _asking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def show_health(self) -> HealthView:
         """Health of agent, gateway, NATS, Ductile, model and store."""
         async with self._asking:
             if utc_now() - self._checked_at > FRESH:
-                self._checks = await self._run(self._probes)
-                self._checked_at = utc_now()
-            return HealthView(checks=(*self._checks, *await self._run({"agent": self._ready})), at=self._checked_at)
-
-    async def _run(self, probes: Mapping[Part, Probe]) -> tuple[CheckView, ...]:
-        found = await asyncio.gather(*(_probe(part, probe) for part, probe in probes.items()))
-        return tuple(chain.from_iterable(map(_checks, probes, found)))
+                found = await asyncio.gather(*map(_checked, self.probes, self.probes.values()))
+                self._checks, self._checked_at = [check for checks in found for check in checks], utc_now()
+            return HealthView(checks=(*self._checks, *await _checked("agent", self._ready)), at=self._checked_at)
 
     async def _ready(self) -> Sequence[Finding]:
-        return [_ready_finding(name, trouble) for name, trouble in (await self._readiness()).items()]
+        return [_ready_finding(name, trouble) for name, trouble in (await self.readiness()).items()]
 
 
-async def _probe(part: Part, probe: Probe) -> Sequence[Finding]:
+async def _checked(part: Part, probe: Probe) -> Sequence[CheckView]:
     remedy = "ask again; see the agent's log"
     try:
         async with asyncio.timeout(WITHIN_S):
-            return await probe()
+            found = await probe()
     except TimeoutError:
-        return [warning(part, f"it did not report its status within {WITHIN_S:g} s", remedy=remedy)]
+        found = [warning(part, f"it did not report its status within {WITHIN_S:g} s", remedy=remedy)]
     except Failure as error:
-        return [wrong(part, str(error), remedy=remedy)]
+        found = [wrong(part, str(error), remedy=remedy)]
+    return [CheckView(part=_part_of(finding, part), **dict(finding)) for finding in found]
+
+
+def _part_of(finding: Finding, asked: Part) -> Part:
+    if finding.name.startswith("ductile"):
+        return "ductile"
+    return _READY[finding.name][0] if asked == "agent" and finding.name in _READY else asked
 
 
 def _ready_finding(name: str, trouble: str) -> Finding:
     _, well, remedy = _READY.get(name, ("agent", "all is well", "see the agent's log"))
     return wrong(name, trouble, remedy=remedy) if trouble else ok(name, well)
-
-
-def _checks(part: Part, findings: Sequence[Finding]) -> Iterator[CheckView]:
-    for finding in findings:
-        of = "ductile" if finding.name.startswith("ductile") else part
-        if part == "agent" and finding.name in _READY:
-            of = _READY[finding.name][0]
-        yield CheckView(part=of, **dict(finding))
 
 
 class WhoView(View):

@@ -52,12 +52,8 @@ class CallRecord:
 
     def read(self) -> Mapping[str, bytes]:
         """Contents by name; none where the record cannot be read."""
-        with contextlib.suppress(OSError):
-            record = os.open(self.path, os.O_RDONLY | QUIETLY)
-            try:
-                return contents(os.read(record, os.fstat(record).st_size))
-            finally:
-                os.close(record)
+        with contextlib.suppress(OSError), os.fdopen(os.open(self.path, os.O_RDONLY | QUIETLY), "rb") as record:
+            return contents(record.read())
         return {}
 
     def guard(self) -> int | None:

@@ -13,7 +13,7 @@ import shutil
 import stat
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from importlib.metadata import PackageNotFoundError, distribution
+from importlib.metadata import Distribution
 from pathlib import Path
 from typing import NoReturn
 
@@ -230,11 +230,7 @@ def _line_1(entrypoint: Path) -> str:
 
 
 def _is_here(package: str) -> bool:
-    try:
-        distribution(package)
-    except PackageNotFoundError:
-        return False
-    return True
+    return next(iter(Distribution.discover(name=package)), None) is not None
 
 
 def _missing(words: list[str], search: str | None) -> str | None:

@@ -10,7 +10,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -56,13 +56,16 @@ def responded(plugin: Path, request: bytes) -> dict[str, Any]:
     return response
 
 
-def run(plugin: Path, request: bytes) -> dict[str, Any]:
-    """The response to these bytes, by the program."""
+def run(
+    plugin: Path, request: bytes, *before: str, cwd: Path | None = None, env: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """The response to these bytes, by the program. `before`: words of the command before it."""
     done = subprocess.run(
-        [plugin / "run.py"],
+        [*before, plugin / "run.py"],
         input=request,
         capture_output=True,
-        env={"PATH": f"{Path(sys.executable).parent}:{os.defpath}"},
+        cwd=cwd,
+        env={"PATH": f"{Path(sys.executable).parent}:{os.defpath}"} | dict(env or {}),
         timeout=30,
         check=True,
     )

@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +17,7 @@ import pytest
 
 from tests.ductile.fake import FakeDuctile
 from tests.kit.http_server import WireServer
-from tests.plugins.asking import SHIPPED, a_request
+from tests.plugins.asking import SHIPPED, a_request, run
 from tests.plugins.test_agentic_run import RUN
 from tests.plugins.test_agentic_wake import agent
 
@@ -55,19 +54,8 @@ class Account:
         """The response of a plugin to these bytes."""
         account = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"] if IS_ROOT else []
         cut_off = ["unshare", "--net"] if IS_ROOT and not network else []
-        home = dict.fromkeys(("HOME", "XDG_CACHE_HOME", "TMPDIR"), str(self.state))
-        done = subprocess.run(
-            [*cut_off, *account, self.plugins / plugin / "run.py"],
-            input=request,
-            capture_output=True,
-            cwd=self.state,
-            env={"PATH": f"{Path(sys.executable).parent}:{os.defpath}", "LANG": "C.UTF-8", "TZ": "UTC"} | home,
-            timeout=30,
-            check=True,
-        )
-        assert done.stderr == b""
-        response: dict[str, Any] = json.loads(done.stdout)
-        return response
+        env = {"LANG": "C.UTF-8", "TZ": "UTC"} | dict.fromkeys(("HOME", "XDG_CACHE_HOME", "TMPDIR"), str(self.state))
+        return run(self.plugins / plugin, request, *cut_off, *account, cwd=self.state, env=env)
 
 
 @pytest.fixture

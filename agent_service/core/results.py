@@ -6,7 +6,6 @@ its tool has only that one out. Only an answer to the pending attempt finishes a
 """
 
 from datetime import datetime
-from enum import Enum, auto
 
 from agent_service.core import acting, asking, continuing, limits
 from agent_service.core.events import CapabilityCheck, Denied, ToolReturned
@@ -24,46 +23,34 @@ HANDED_TO_A_PERSON = frozenset({"in_doubt", "configuration", "not_allowed", "sto
 """Error classes that neither another attempt nor another plan can fix."""
 
 
-class Relation(Enum):
-    """Relation of a result to the pending requests: `STALE` is ignored, `LATE` recorded once, `VIOLATION` escalates."""
-
-    MATCH = auto()
-    STALE = auto()
-    LATE = auto()
-    VIOLATION = auto()
-
-
 @dataclass(frozen=True, slots=True)
-class Judgement:
-    """`pending`: the request that a matching result answers."""
+class Unasked:
+    """The reason why a result answers no request. `violates`: it was never asked for, so the run escalates."""
 
-    relation: Relation
-    reason: Text = ""
-    pending: Pending | None = None
+    why: Text
+    violates: bool = False
 
 
-def judge(state: RunState, result: ToolResult, place: str = "") -> Judgement:
+def judge(state: RunState, result: ToolResult, place: str = "") -> Pending | Unasked:
+    """The request that the result answers."""
     now, step, which = state.acting, result.step, say("which", step=result.step, attempt=result.attempt)
     steps = [one.step for one in now.requests]
-    if state.final:
-        return Judgement(Relation.LATE, say("came_late", which=which, status=state.status))
     if state.has_finished(step) or (steps and step < steps[0]):
-        return Judgement(Relation.STALE, say("step_finished", step=step))
+        return Unasked(say("step_finished", step=step))
     if step not in steps:
         why = say("from_the_future", which=which, pending=steps[-1]) if steps else say("nothing_pending", which=which)
-        return Judgement(Relation.VIOLATION, why)
+        return Unasked(why, violates=True)
     if place and place in state.places:
-        return Judgement(Relation.STALE, say("message_answered", step=step))
+        return Unasked(say("message_answered", step=step))
     candidates = [one for one in now.pendings if one.step == step]
     if now.graph(step):
         candidates = [one for one in candidates if _names(result, one, place)]
     elif result.task:
-        return Judgement(Relation.VIOLATION, say("task_never_asked", which=which, task=result.task))
+        return Unasked(say("task_never_asked", which=which, task=result.task), violates=True)
     if len(candidates) == 1:
         return _judge_attempt(candidates[0], result, which)
     name = "answers_which" if candidates else "nothing_out"
-    why = say(name, step=step, task=result.task or "", count=len(candidates), tool=result.tool)
-    return Judgement(Relation.STALE, why)
+    return Unasked(say(name, step=step, task=result.task or "", count=len(candidates), tool=result.tool))
 
 
 def _names(result: ToolResult, pending: Pending, place: str) -> bool:
@@ -73,53 +60,47 @@ def _names(result: ToolResult, pending: Pending, place: str) -> bool:
     return bool(place) and result.tool == pending.action.tool
 
 
-def _judge_attempt(pending: Pending, result: ToolResult, which: Text) -> Judgement:
+def _judge_attempt(pending: Pending, result: ToolResult, which: Text) -> Pending | Unasked:
     attempt, step = pending.attempt if result.attempt is None else result.attempt, pending.step
     if result.tool != pending.action.tool:
         why = say("other_tool", which=which, tool=result.tool, pending=pending.action.tool)
-        return Judgement(Relation.VIOLATION, why)
+        return Unasked(why, violates=True)
     if attempt < pending.attempt:
-        return Judgement(Relation.STALE, say("attempt_given_up", attempt=attempt, now=pending.attempt))
+        return Unasked(say("attempt_given_up", attempt=attempt, now=pending.attempt))
     if attempt > pending.attempt or (result.attempt and pending.retry_at):
-        return Judgement(Relation.VIOLATION, say("attempt_never_sent", attempt=attempt, step=step))
-    if pending.retry_at:
-        return Judgement(Relation.STALE, say("attempt_not_sent", attempt=attempt, step=step))
-    return Judgement(Relation.MATCH, "", pending)
+        return Unasked(say("attempt_never_sent", attempt=attempt, step=step), violates=True)
+    return Unasked(say("attempt_not_sent", attempt=attempt, step=step)) if pending.retry_at else pending
 
 
-def authentication_flaw(state: RunState, result: ToolResult, proof: CapabilityCheck | None, relation: Relation) -> Text:
+def authentication_flaw(state: RunState, result: ToolResult, proof: CapabilityCheck | None, *, violates: bool) -> Text:
     """The reason to discard a result: its tool echoes capabilities, and it brings another one or none."""
     if proof in (None, "named"):
         return ""
-    violates, skills = relation is Relation.VIOLATION, state.brief.skills
     if proof == "another":
         return "" if violates else say("capability_of_another", tool=result.tool, step=result.step)
+    skills = state.brief.skills
     echoing = {skill.name for skill in skills if skill.echoes_capability}
     tools = {result.tool, *(one.action.tool for one in state.requests if violates)}
     if state.brief.skill(result.tool) is None:  # no tool of the run can have sent it
         tools = echoing
-    if skills and not tools & echoing:
-        return ""
-    return say("no_capability", tool=result.tool, step=result.step)
+    return "" if skills and not tools & echoing else say("no_capability", tool=result.tool, step=result.step)
 
 
 def on_result(state: RunState, event: ToolReturned) -> RunState | Text | Denied:
-    judgement = judge(state, event.result, event.place)
-    if why := authentication_flaw(state, event.result, event.proof, judgement.relation):
+    result = event.result
+    which = say("which", step=result.step, attempt=result.attempt)
+    late = Unasked(say("came_late", which=which, status=state.status)) if state.final else None
+    judged = late or judge(state, result, event.place)
+    violates = isinstance(judged, Unasked) and judged.violates
+    if why := authentication_flaw(state, result, event.proof, violates=violates):
         return Denied(why)
-    match judgement.relation:
-        case Relation.STALE:
-            return judgement.reason
-        case Relation.LATE | Relation.VIOLATION if event.malformed:
-            return judgement.reason
-        case Relation.LATE:
-            return _on_late(state, event, judgement.reason)
-        case Relation.VIOLATION:
-            unasked = with_facts(state, _unasked(event.result, "refused"))
-            return asking.escalate(unasked, "protocol_violation", judgement.reason)
-        case Relation.MATCH:
-            assert judgement.pending is not None, "what matches answers an attempt"
-            return _take(state, judgement.pending, event)
+    if isinstance(judged, Pending):
+        return _take(state, judged, event)
+    if event.malformed or not (violates or late):
+        return judged.why
+    if late:
+        return _on_late(state, event, judged.why)
+    return asking.escalate(with_facts(state, _unasked(result, "refused")), "protocol_violation", judged.why)
 
 
 def _take(state: RunState, pending: Pending, event: ToolReturned) -> RunState:
@@ -228,8 +209,8 @@ def _kept(state: RunState, event: ToolReturned) -> RunState:
     if not isinstance(ended, Ended) or ended.held is None or event.malformed:
         return state
     held = ended.held
-    pending = judge(replace(state, waiting=held), result, event.place).pending
-    if pending is None or pending.answer or (result.error and result.error.error_class == "in_doubt"):
+    pending = judge(replace(state, waiting=held), result, event.place)
+    if isinstance(pending, Unasked) or pending.answer or (result.error and result.error.error_class == "in_doubt"):
         return state
     answered = replace(pending, answer=result if result.status == "ok" else _as_error(result))
     can_reopen = ended.status is Status.ESCALATED  # and then charges the child's spending

@@ -12,9 +12,9 @@ from agent_service.core import asking, people, planning
 from agent_service.core.events import CancelRequested, ModelReplied, RunStarted, Transition
 from agent_service.core.facts import CallReserved, RequestSent
 from agent_service.core.phases import Framing, ModelRefusal, Unusable
-from agent_service.core.results import Judgement, Relation
+from agent_service.core.results import Unasked
 from agent_service.core.state import RunState, StepNote, with_facts
-from agent_service.core.waiting import Acting, Ended, Thinking
+from agent_service.core.waiting import Acting, Ended, Pending, Thinking
 from tests.core.rules import Rule, deciding, order, spending, steps, tasks
 from tests.core.rules import notes as kept
 from tests.core.rules import people as of_people
@@ -59,14 +59,14 @@ def without(words: str) -> Sow:
     return behind(lambda flaws: tuple(flaw for flaw in flaws if words not in str(flaw)))
 
 
-def unless(relation: Relation, like: Callable[[RunState, Any], bool]) -> Sow:
-    """`judge` with `relation` taken for a match if state and result are `like` that."""
+def unless(violates: bool, like: Callable[[RunState, Any], bool]) -> Sow:
+    """`judge`, where a result that answers nothing is taken for an answer if state and result are `like` that."""
 
     def sow(right: Any) -> Any:
-        def judge_wrongly(state: RunState, result: Any, *place: str) -> Judgement:
-            judged: Judgement = right(state, result, *place)
-            wrong = judged.relation is relation and state.pending is not None and like(state, result)
-            return Judgement(Relation.MATCH, "", state.pending) if wrong else judged
+        def judge_wrongly(state: RunState, result: Any, *place: str) -> Pending | Unasked:
+            judged: Pending | Unasked = right(state, result, *place)
+            wrong = isinstance(judged, Unasked) and judged.violates is violates and like(state, result)
+            return state.pending if wrong and state.pending else judged
 
         return judge_wrongly
 
@@ -94,8 +94,8 @@ def other_tool(state: RunState, result: Any) -> bool:
     return state.pending is not None and result.tool != state.pending.action.tool
 
 
-def match_ignored(judged: Judgement) -> Judgement:
-    return Judgement(Relation.STALE, "") if judged.relation is Relation.MATCH else judged
+def match_ignored(judged: Pending | Unasked) -> Unasked:
+    return Unasked("") if isinstance(judged, Pending) else judged
 
 
 def same_attempt(retried: RunState | None) -> RunState | None:
@@ -189,12 +189,12 @@ WITHOUT_PEOPLE = behind(
 NOTHING_LOST = but(lost_calls=0, lost_tokens=0, lost_cost_usd=0.0)
 
 BUGS: tuple[tuple[Rule, str, Sow], ...] = (
-    (steps.a_result_of_the_past_changes_nothing, "results.judge", unless(Relation.STALE, same_step)),
+    (steps.a_result_of_the_past_changes_nothing, "results.judge", unless(False, same_step)),
     (steps.a_result_of_the_past_changes_nothing, "state:RunState.has_finished", always(False)),
     (
         steps.a_result_of_a_step_or_a_tool_that_was_not_asked_for_escalates,
         "results.judge",
-        unless(Relation.VIOLATION, other_tool),
+        unless(True, other_tool),
     ),
     (steps.the_result_that_is_waited_for_is_taken, "results.judge", behind(match_ignored)),
     (steps.the_result_that_is_waited_for_is_taken, "results._names", always(False)),

@@ -11,12 +11,12 @@ from typing import get_args
 
 from agent_service.core.decide import TABLE
 from agent_service.core.events import CancelRequested, Event, TurnBroke, WakeAccepted
-from agent_service.core.waiting import Ended, Waiting
+from agent_service.core.waiting import Acting, Ended, NeedsPerson, Queued, Sleeping, Thinking, Waiting
 
 PAGE = Path(__file__).parents[1] / "docs" / "ARCHITECTURE.md"
 BEGIN, END = "<!-- states: begin -->", "<!-- states: end -->"
 COMMAND = "python -m tests.states"
-STATES = tuple(state for state in TABLE if state)
+STATES: tuple[type[Waiting], ...] = (Queued, Thinking, Acting, Sleeping, NeedsPerson, Ended)
 EVENTS: tuple[type[Event], ...] = get_args(Event)
 AT_ANY_TIME = (CancelRequested, TurnBroke)
 """Events that end a run in every state: one arrow for all of them."""
@@ -42,7 +42,7 @@ def _arrows(states: Iterable[type[Waiting]]) -> Iterator[str]:
         moves = [
             (to.__name__, event.__name__)
             for event in EVENTS
-            for to in TABLE[state].get(event, ())
+            for to in TABLE[event][1].get(state, ())
             if to is not state and event not in AT_ANY_TIME
         ]
         for to, events in groupby(sorted(moves), key=lambda move: move[0]):
@@ -57,7 +57,7 @@ def _table() -> Iterator[str]:
 
 
 def _to(state: type[Waiting] | None, event: type[Event]) -> str:
-    return ", ".join(to.__name__ for to in TABLE[state].get(event, ()))
+    return ", ".join(to.__name__ for to in TABLE[event][1].get(state, ()))
 
 
 def page() -> str:

@@ -8,7 +8,7 @@ its tool until a read of that tool succeeds.
 import hashlib
 import json
 import re
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Literal
 
 from pydantic import JsonValue
@@ -71,7 +71,7 @@ def dispatch(state: RunState, plan: Plan) -> RunState:
         state = send(state, one, by=approvers[0] if approvers else "")
     if not plan.also:
         return state
-    actions = tuple([say("act", **sentence_fields(one)) for one in state.requests])
+    actions = tuple([say("act", **sentence_fields(one)) for one in state.acting.requests])
     return replace(state, summary=say("acts", actions=actions))
 
 
@@ -233,23 +233,17 @@ def attempt_answered(pending: Pending, status: AnswerStatus, error: ToolError | 
     return AttemptAnswered(**pending.ref, attempt=attempt, tool=tool, status=status, error=error)
 
 
-def substitute_result(
-    state: RunState,
-    pending: Pending,
-    error: ToolError | None = None,
-    *,
-    output: ToolOutput | None = None,
-    at: datetime | None = None,
-) -> ToolResult:
-    """A result in place of the executor's, dated `at` or by the event in hand."""
+def substitute_result(state: RunState, pending: Pending, brought: ToolError | ToolOutput) -> ToolResult:
+    """A result in place of the executor's, dated by the event in hand."""
+    failed = isinstance(brought, ToolError)
     return ToolResult(
         run_id=state.run_id,
         step=pending.step,
         tool=pending.action.tool,
-        status="error" if error else "ok",
-        result=output,
-        error=error,
-        completed_at=at or state.updated_at,
+        status="error" if failed else "ok",
+        result=None if failed else brought,
+        error=brought if failed else None,
+        completed_at=state.updated_at,
         attempt=pending.attempt or 1,
         task=pending.task or None,
         round=pending.round or None,

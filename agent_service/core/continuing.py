@@ -64,23 +64,23 @@ def take_continuation(state: RunState, pending: Pending, result: ToolResult) -> 
     parsed = graph.stopped or _parsed(state, pending, result, number)
     if not isinstance(parsed, tuple):
         error = ToolError(error_class="bad_continuation", message=str(parsed)[:MAX_REASON])
-        refused = result.model_copy(update={"status": "error", "error": error, "result": None})
-        return take_answer(with_facts(state, acting.attempt_answered(pending, "error", error)), pending, refused)
+        answered = with_facts(state, acting.attempt_answered(pending, "error", error))
+        return take_answer(answered, pending, acting.substitute_result(state, pending, error))
     wish, tasks = parsed
     asker = replace(pending, asks=number)
     if number > most:
         why = say("continuations_used", most=most, tool=tool, wish=wish)
-        answered = acting.attempt_answered(pending, "budget", ToolError(error_class="budget", message=str(why)))
-        return stop(with_facts(state, answered, waiting=with_requests(state.waiting, asker, graph=graph)), graph, why)
+        took = acting.attempt_answered(pending, "budget", ToolError(error_class="budget", message=str(why)))
+        return stop(with_facts(state, took, waiting=with_requests(state.waiting, asker, graph=graph)), graph, why)
     larger = with_requests(state.waiting, asker, *tasks, graph=replace(graph, round=number))
-    facts = acting.attempt_answered(pending, "continuation"), TasksAsked(step=pending.step, tasks=tasks)
+    facts = acting.attempt_answered(pending, "continuation"), TasksAsked(tasks=tasks)
     news = say("asks_for_more", step=pending.step, tool=tool, wish=wish)
     return send_ready(with_facts(state, *facts, waiting=larger), news=news)
 
 
 def take_answer(state: RunState, pending: Pending, result: ToolResult) -> RunState:
     after = finish_request(state, pending, result)
-    if not after.requests:
+    if not after.acting.requests:
         return asking.reflect(after)
     news = say("task_came", step=pending.step, task=pending.task, status=result.status)
     return send_ready(after, news=news if pending.id else "")
@@ -131,9 +131,9 @@ def stop(state: RunState, graph: Graph, why: Text) -> RunState:
 def _end_over_limit(state: RunState, graph: Graph) -> RunState:
     message = str(say("gathered_so_far", why=graph.stopped))
     results = _in_order(one for one in state.evidence if one.step == graph.step)
-    own = next(one for one in state.requests if one.step == graph.step and not one.id)
+    own = next(one for one in state.acting.requests if one.step == graph.step and not one.id)
     gathered: list[JsonValue] = [_item(one, MAX_GATHERED) for one in results]
-    result = acting.substitute_result(state, own, error=ToolError(error_class="budget", message=message))
+    result = acting.substitute_result(state, own, ToolError(error_class="budget", message=message))
     output: dict[str, JsonValue] = {"class": "budget", "message": message, "gathered": gathered}
     return acting.finish_step(state, own, result, over_limit=output)
 
@@ -146,10 +146,10 @@ def send_ready(state: RunState, *, news: Text = "") -> RunState:
     reflects once nothing is out.
     """
     tried, need_approval, before = set[tuple[int, str]](), list[tuple[Pending, Text]](), state
-    for stopped in [one for one in state.graphs if one.stopped]:
+    for stopped in [one for one in state.acting.graphs if one.stopped]:
         if not any(one.step == stopped.step for one in state.pendings):
             state = _end_over_limit(state, stopped)
-    while state.graphs and (ready := _next(state, tried)):
+    while state.acting.graphs and (ready := _next(state, tried)):
         tried.add((ready.step, ready.id))
         if flaw := _flaw(state, ready):
             state = _failed(state, ready, *flaw)
@@ -159,7 +159,7 @@ def send_ready(state: RunState, *, news: Text = "") -> RunState:
             state = acting.send(state, ready)
     if need_approval and not state.pendings:
         return _ask_approval(state, *need_approval[0])
-    if not state.requests:
+    if not state.acting.requests:
         return asking.reflect(state)
     known = {one.name for one in before.pendings}
     sent = [f"{p.task} {p.action.tool} {p.action.command}" for p in state.pendings if p.task and p.name not in known]
@@ -171,10 +171,10 @@ def _next(state: RunState, tried: set[tuple[int, str]]) -> Pending | None:
     skipped: with a hundred tasks they are most.
     """
     may_send = state.status is not Status.PAUSED and state.updated_at < state.brief.limits.deadline_at
-    rounds = {graph.step: graph.round for graph in state.graphs if not graph.stopped}
-    askers = {(one.step, asker_id(one.id)) for one in state.requests if one.id}
+    rounds = {graph.step: graph.round for graph in state.acting.graphs if not graph.stopped}
+    askers = {(one.step, asker_id(one.id)) for one in state.acting.requests if one.id}
     results, busy = {one.name: one.status for one in state.evidence}, [one.action.tool for one in state.pendings]
-    for one in state.requests:
+    for one in state.acting.requests:
         if one.is_out or one.step not in rounds or (one.step, one.id) in tried:
             continue
         needed = _needed(one, results)
@@ -222,7 +222,7 @@ def _is_needed(one: TaskResult, by: Pending) -> bool:
 
 def _failed(state: RunState, ready: Pending, error_class: str, why: Text) -> RunState:
     error = ToolError(error_class=error_class, message=str(why))
-    return finish_request(state, ready, acting.substitute_result(state, ready, error=error))
+    return finish_request(state, ready, acting.substitute_result(state, ready, error))
 
 
 def _ask_approval(state: RunState, ready: Pending, why: Text) -> RunState:
@@ -237,7 +237,7 @@ def _ask_approval(state: RunState, ready: Pending, why: Text) -> RunState:
 
 
 def on_ruling(state: RunState, of: RequestRef, *, by: str = "", refused: tuple[str, Text] | None = None) -> RunState:
-    ready = next(one for one in state.requests if (one.step, one.id) == (of.step, of.id))
+    ready = next(one for one in state.acting.requests if (one.step, one.id) == (of.step, of.id))
     ready = _again(ready, of.round) if ready.asks else ready
     return send_ready(_failed(state, ready, *refused) if refused else acting.send(state, ready, by=by))
 

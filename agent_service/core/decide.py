@@ -48,11 +48,9 @@ Decider = Callable[[Any, Any], RunState | Text | Denied]
 
 
 def decide(state: RunState | None, event: Event) -> Transition:
-    led_to: RunState | Text | Denied
-    if state is None:
-        led_to = _accept(event) if isinstance(event, WakeAccepted) else say("no_such_run")
-    elif type(event) in TABLE[type(state.waiting)]:
-        led_to = DECIDERS[type(event)](replace(state, version=state.version + 1, updated_at=event.at), event)
+    decider, targets = TABLE[type(event)]
+    if (type(state.waiting) if state else None) in targets:
+        led_to = decider(state and replace(state, version=state.version + 1, updated_at=event.at), event)
     else:
         led_to = _why_ignored(state, event)
     if isinstance(led_to, Denied):
@@ -64,7 +62,9 @@ def decide(state: RunState | None, event: Event) -> Transition:
     return Transition(state=replace(led_to, happened=()), event=event, facts=(*led_to.happened, stands))
 
 
-def _why_ignored(state: RunState, event: Event) -> Text:
+def _why_ignored(state: RunState | None, event: Event) -> Text:
+    if state is None:
+        return say("no_such_run")
     if isinstance(event, CallReserved | ModelReplied | ModelUnavailable) and not state.final:
         return say("call_not_awaited", call=event.call)
     if isinstance(event, WakeAccepted):
@@ -83,7 +83,7 @@ def with_reserve(transition: Transition, reserved: CallReserved) -> Transition |
     return Transition(state=asked, event=transition.event, facts=(*facts, reserved, stands))
 
 
-def _accept(event: WakeAccepted) -> RunState:
+def _accept(_: None, event: WakeAccepted) -> RunState:
     return RunState(
         run_id=event.run_id,
         wake_id=event.wake_id,
@@ -138,60 +138,41 @@ def _ends(status: Status, ending_class: str) -> Decider:
     return lambda state, event: asking.end(state, status, ending_class, event.reason)
 
 
-DECIDERS: Mapping[type[Event], Decider] = {
-    RunStarted: _start,
-    CallReserved: _of_its_call(asking.on_reserved),
-    ModelReplied: _of_its_call(thinking.on_reply),
-    ModelUnavailable: _of_its_call(asking.on_unavailable),
-    ToolReturned: results.on_result,
-    SignalReceived: people.on_signal,
-    TimerFired: _on_timer,
-    StoodStill: limits.on_stood_still,
-    CancelRequested: _ends(Status.CANCELLED, "cancelled"),
-    TurnBroke: _ends(Status.FAILED, "internal"),
+_ALIVE = (Queued, Thinking, Acting, Sleeping, NeedsPerson)
+Targets = Mapping[type[Waiting] | None, tuple[type[Waiting], ...]]
+_ENDS: Targets = dict.fromkeys(_ALIVE, (Ended,))
+_CALLS: Targets = {Thinking: (Thinking, NeedsPerson, Ended)}
+TABLE: Mapping[type[Event], tuple[Decider, Targets]] = {
+    WakeAccepted: (_accept, {None: (Queued,)}),
+    RunStarted: (_start, {Queued: (Thinking, NeedsPerson, Ended)}),
+    ToolReturned: (
+        results.on_result,
+        {**_ENDS, Acting: (Acting, Thinking, NeedsPerson, Ended), NeedsPerson: (NeedsPerson, Ended), Ended: (Ended,)},
+    ),
+    CallReserved: (_of_its_call(asking.on_reserved), _CALLS),
+    ModelReplied: (_of_its_call(thinking.on_reply), {Thinking: (Thinking, Acting, Sleeping, NeedsPerson, Ended)}),
+    ModelUnavailable: (_of_its_call(asking.on_unavailable), _CALLS),
+    CancelRequested: (_ends(Status.CANCELLED, "cancelled"), _ENDS),
+    SignalReceived: (
+        people.on_signal,
+        {
+            **{kind: (kind,) for kind in (Queued, Thinking, Acting)},
+            Sleeping: (Sleeping, Thinking, NeedsPerson, Ended),
+            NeedsPerson: (Thinking, Acting, NeedsPerson, Ended),
+            Ended: (Queued, Thinking, Acting, NeedsPerson),
+        },
+    ),
+    TimerFired: (
+        _on_timer,
+        {
+            Queued: (Ended,),
+            Thinking: (Thinking, NeedsPerson, Ended),
+            Acting: (Acting, Thinking, NeedsPerson, Ended),
+            Sleeping: (Thinking, NeedsPerson, Ended),
+            NeedsPerson: (Thinking, Acting, NeedsPerson, Ended),
+        },
+    ),
+    TurnBroke: (_ends(Status.FAILED, "internal"), _ENDS),
+    StoodStill: (limits.on_stood_still, {kind: (kind,) for kind in _ALIVE}),
 }
-_ALIVE: Mapping[type[Event], tuple[type[Waiting], ...]] = {CancelRequested: (Ended,), TurnBroke: (Ended,)}
-TABLE: Mapping[type[Waiting] | None, Mapping[type[Event], tuple[type[Waiting], ...]]] = {
-    None: {WakeAccepted: (Queued,)},
-    Queued: {
-        **_ALIVE,
-        StoodStill: (Queued,),
-        RunStarted: (Thinking, NeedsPerson, Ended),
-        ToolReturned: (Ended,),
-        TimerFired: (Ended,),
-        SignalReceived: (Queued,),
-    },
-    Thinking: {
-        **_ALIVE,
-        StoodStill: (Thinking,),
-        CallReserved: (Thinking, NeedsPerson, Ended),
-        ModelReplied: (Thinking, Acting, Sleeping, NeedsPerson, Ended),
-        ModelUnavailable: (Thinking, NeedsPerson, Ended),
-        ToolReturned: (Ended,),
-        TimerFired: (Thinking, NeedsPerson, Ended),
-        SignalReceived: (Thinking,),
-    },
-    Acting: {
-        **_ALIVE,
-        StoodStill: (Acting,),
-        ToolReturned: (Acting, Thinking, NeedsPerson, Ended),
-        TimerFired: (Acting, Thinking, NeedsPerson, Ended),
-        SignalReceived: (Acting,),
-    },
-    Sleeping: {
-        **_ALIVE,
-        StoodStill: (Sleeping,),
-        ToolReturned: (Ended,),
-        TimerFired: (Thinking, NeedsPerson, Ended),
-        SignalReceived: (Sleeping, Thinking, NeedsPerson, Ended),
-    },
-    NeedsPerson: {
-        **_ALIVE,
-        StoodStill: (NeedsPerson,),
-        ToolReturned: (NeedsPerson, Ended),
-        TimerFired: (Thinking, Acting, NeedsPerson, Ended),
-        SignalReceived: (Thinking, Acting, NeedsPerson, Ended),
-    },
-    Ended: {ToolReturned: (Ended,), SignalReceived: (Queued, Thinking, Acting, NeedsPerson)},
-}
-"""The states that an event may lead to, by state and event; an event without an entry is ignored."""
+"""Who decides an event, and where it may lead, by the state before. It is ignored in any other state."""

@@ -163,7 +163,7 @@ def _texts_of(note: Note) -> tuple[str, str]:
         case StepNote(reflection=reflection):
             thought = _leaf_texts(asdict(reflection)) if reflection else ()
             own = (*thought, note.rationale, note.expected, _text(note.arguments.value))
-            told = (*(one.what for one in note.asked), _text(note.output.value))
+            told = (*note.asked, _text(note.output.value))
         case MessageNote():  # people's words are in the run's messages
             own, told = (note.answers,), (note.said,) if note.untrusted else ()
         case RulingNote(arguments=arguments):

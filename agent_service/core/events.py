@@ -5,9 +5,9 @@ from functools import cached_property
 from typing import Literal, TypeVar
 
 from agent_service.core.brief import Brief
-from agent_service.core.facts import CallReserved, Fact
+from agent_service.core.facts import CallReserved, Fact, Ruled
 from agent_service.core.phases import Decision, Next, Unusable
-from agent_service.core.state import Doubt, Ruling, RunState
+from agent_service.core.state import Doubt, RunState
 from agent_service.sentences import Text
 from schemas.catalog import ToolOffer
 from schemas.events import Signal, ToolResult
@@ -27,7 +27,7 @@ class WakeAccepted:
     by: str = ""
     traceparent: str | None = None
     doubts: tuple[Doubt, ...] = ()
-    refused: tuple[Ruling, ...] = ()
+    refused: tuple[Ruled, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

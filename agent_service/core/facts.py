@@ -130,7 +130,6 @@ class TasksAsked:
     """The tool of a step, or of one of its tasks, needs these tasks before it can answer."""
 
     kind: Literal["tasks_asked"] = "tasks_asked"
-    step: int
     tasks: tuple[Pending, ...]
 
 
@@ -160,14 +159,22 @@ class PersonAsked:
     expires_at: datetime | None = None
 
 
+RulingVerdict = Literal["approved", "rejected", "expired"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ruled(RequestRef):
-    """A decision on an approval. `by` is empty where it expired; `step` is 0 for a framing."""
+    """A decision on an approval. `subject_hash` covers tool, command and arguments, or the framing. `by` is empty where
+    it expired. `step`: the step that it allowed; 0 for a framing, and for a refusal that a child inherits. `words`: how
+    many messages people had sent by then; a refusal stands until they send more.
+    """
 
     kind: Literal["ruled"] = "ruled"
-    verdict: Literal["approved", "rejected", "expired"]
+    subject_hash: str
+    verdict: RulingVerdict
     by: str
-    reason: Text
+    reason: Text = ""
+    words: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

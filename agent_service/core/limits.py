@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from math import ceil
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import JsonValue, ValidationError
 from ulid import ULID
@@ -28,7 +28,6 @@ from schemas.catalog import ChildUsage
 from schemas.events import Constraints, ToolResult
 from schemas.values import replace
 
-N = TypeVar("N", int, float)
 Reached = tuple[str, Text]
 """Ending class and reason."""
 FEW_CALLS = 3
@@ -259,17 +258,19 @@ def with_grant(state: RunState, pending: Pending) -> Pending:
         asked = Constraints.model_validate(pending.action.arguments.get("constraints") or {})
     except ValidationError:  # its executor says what is wrong
         asked = Constraints()
-    grant = Grant(
-        steps=min(ceil(pool.steps / among), asked.max_steps or pool.steps),
-        tokens=_least(None if pool.tokens is None else pool.tokens // among, asked.max_tokens),
-        cost_usd=_least(None if pool.cost_usd is None else pool.cost_usd / among, asked.max_cost_usd),
-    )
+    tokens, cost = asked.max_tokens, asked.max_cost_usd
+    if pool.tokens is not None:
+        tokens = min(pool.tokens // among, pool.tokens if tokens is None else tokens)
+    if pool.cost_usd is not None:
+        cost = min(pool.cost_usd / among, pool.cost_usd if cost is None else cost)
+    steps = min(ceil(pool.steps / among), asked.max_steps or pool.steps)
     until, silent = min(asked.deadline_at or end, end), pending.requested_at + NEVER_SILENT
+    grant = Grant(steps=steps, tokens=tokens, cost_usd=cost)
     return replace(pending, grant=grant, until=until, deadline_at=silent)
 
 
 def unsent_children(state: RunState) -> int:
-    return sum([needs_grant(state.brief, one.action.tool) for one in state.requests if not one.attempt])
+    return sum([needs_grant(state.brief, one.action.tool) for one in state.acting.requests if not one.attempt])
 
 
 def _pool(state: RunState) -> Grant:
@@ -282,10 +283,6 @@ def _pool(state: RunState) -> Grant:
         tokens=None if tokens is None else max(0, int(SHARE * (tokens - spent.used)) - (out.tokens or 0)),
         cost_usd=None if cost is None else max(0.0, SHARE * (cost - (spent.paid or 0.0)) - (out.cost_usd or 0.0)),
     )
-
-
-def _least(share: N | None, asked: N | None) -> N | None:
-    return min([most for most in (share, asked) if most is not None], default=None)
 
 
 def outstanding_grants(state: RunState) -> Grant:
@@ -315,7 +312,7 @@ def child_run_id(run_id: str, pending: Pending) -> str:
 
 
 def awaited_children(state: RunState) -> tuple[Pending, ...]:
-    stopped = {graph.step for graph in state.graphs if graph.stopped}
+    stopped = {graph.step for graph in state.acting.graphs if graph.stopped}
     return tuple([p for p in state.pendings if p.grant and p.step not in stopped])
 
 

@@ -12,19 +12,18 @@ from typing import TypeVar
 
 from pydantic import JsonValue
 
+from agent_service.core.facts import Ruled
 from agent_service.core.phases import Framing, Plan, Reflection
 from agent_service.core.state import (
     Excerpt,
     MemoryNote,
     MessageNote,
     Note,
-    Ruling,
     RulingNote,
     RunState,
     StepNote,
     StepRecord,
     StepSummary,
-    TaskSummary,
 )
 from agent_service.core.waiting import Pending
 from schemas.values import replace
@@ -114,8 +113,8 @@ def with_message(state: RunState, message: str, *, answers: str = "", untrusted:
     return _with_word(state, note)
 
 
-def with_ruling(state: RunState, proposal: Plan | Framing, ruling: Ruling, *, task: str) -> RunState:
-    note = RulingNote(verdict=ruling.verdict, reason=shorten(str(ruling.reason), MAX_MESSAGE), task=task)
+def with_ruling(state: RunState, proposal: Plan | Framing, ruling: Ruled) -> RunState:
+    note = RulingNote(verdict=ruling.verdict, reason=shorten(str(ruling.reason), MAX_MESSAGE), task=ruling.task)
     match proposal:
         case Plan(action=action):
             arguments = bounded(action.payload, MAX_ARGUMENTS)
@@ -191,15 +190,13 @@ def _sized(note: N) -> N:
     return replace(note, size=len(_as_json(note)))
 
 
-def _asked_first(state: RunState, record: StepRecord) -> tuple[TaskSummary, ...]:
+def _asked_first(state: RunState, record: StepRecord) -> tuple[str, ...]:
     if not state.evidence or record.status == "budget":
         return ()
     asked = [one for one in state.evidence if one.step == record.step][:MOST_ASKED]
     length = MAX_THOUGHT // max(1, len(asked))
-    return tuple(
-        TaskSummary(task=one.task, what=shorten(one.query or f"{one.tool} {one.command}", length), status=one.status)
-        for one in asked
-    )
+    named = [(one, shorten(one.query or f"{one.tool} {one.command}", length)) for one in asked]
+    return tuple([f"{one.task}: {what} ({one.status})" for one, what in named])
 
 
 def shorten_reflection(reflection: Reflection) -> Reflection:

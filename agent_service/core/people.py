@@ -12,10 +12,10 @@ from datetime import datetime, timedelta
 
 from agent_service.core import acting, asking, continuing, limits, notes, planning
 from agent_service.core.events import SignalReceived
-from agent_service.core.facts import Ruled, RunReopened
+from agent_service.core.facts import Ruled, RulingVerdict, RunReopened
 from agent_service.core.framing import adopt
 from agent_service.core.phases import Framing, Phase, Plan
-from agent_service.core.state import Ruling, RunState, with_facts
+from agent_service.core.state import RunState, with_facts
 from agent_service.core.waiting import (
     Acting,
     Approval,
@@ -189,14 +189,11 @@ def _step_of(state: RunState, approval: Approval) -> int:
     return approval.step or (state.step + 1 if isinstance(approval.proposal, Plan) else 0)
 
 
-def _ruled(
-    state: RunState, ask: Approval, verdict: planning.RulingVerdict, *, by: str = "", reason: Text = ""
-) -> RunState:
-    step, subject = _step_of(state, ask), planning.proposal_hash(ask.proposal)
-    ruling = Ruling(subject_hash=subject, verdict=verdict, by=by, reason=reason, step=step, words=state.words)
-    fact = Ruled(verdict=verdict, by=by, reason=reason, step=step, task=ask.task, round=ask.round)
-    kept = with_facts(state, fact, rulings=(*state.rulings, ruling)[-planning.MOST_RULINGS :])
-    ruled = notes.with_ruling(kept, ask.proposal, ruling, task=ask.task)
+def _ruled(state: RunState, ask: Approval, verdict: RulingVerdict, *, by: str = "", reason: Text = "") -> RunState:
+    about = ask.ref | {"step": _step_of(state, ask), "words": state.words}
+    ruling = Ruled(subject_hash=planning.proposal_hash(ask.proposal), verdict=verdict, by=by, reason=reason, **about)
+    kept = with_facts(state, ruling, rulings=(*state.rulings, ruling)[-planning.MOST_RULINGS :])
+    ruled = notes.with_ruling(kept, ask.proposal, ruling)
     return _approved(ruled, ask, by=by) if verdict == "approved" else _refused(ruled, ask, ruling)
 
 
@@ -209,7 +206,7 @@ def _approved(state: RunState, ask: Approval, *, by: str) -> RunState:
     return continuing.on_ruling(state, ask, by=by)
 
 
-def _refused(state: RunState, ask: Approval, ruling: Ruling) -> RunState:
+def _refused(state: RunState, ask: Approval, ruling: Ruled) -> RunState:
     plan = ask.proposal if isinstance(ask.proposal, Plan) else None
     what: Text = f"{plan.action.tool} {plan.action.command}" if plan else say("new_framing")
     why, times = planning.refusal_text(what, ruling), planning.refused_in_a_row(state)
@@ -251,7 +248,7 @@ def _reopen(state: RunState, ended: Ended, event: SignalReceived) -> RunState | 
         over = isinstance(running.waiting, Deciding)
         then = asking.reflect(running) if over else resume(running)
     waits_for = tuple([one.name for one in then.pendings if one in acting_of(held).pendings])
-    tasks = tuple([(one.step, one.id, one.place[0]) for one in then.requests if then.graphs])
+    tasks = tuple([(one.step, one.id, one.place[0]) for one in then.acting.requests if then.acting.graphs])
     reopened = RunReopened(ending_class=ended.stop.ending_class, waits_for=waits_for, tasks=tasks)
     return replace(then, happened=(reopened, *then.happened))
 
@@ -315,7 +312,7 @@ def _by_word(state: RunState, pending: Pending, message: str, outcome: Outcome) 
     if outcome == "ran":
         said = message or str(say("was_carried_out"))
         output = ToolOutput.model_validate({"summary": said, "said_by": "a person"})
-        return acting.substitute_result(state, pending, output=output)
+        return acting.substitute_result(state, pending, output)
     error_class, name = ("did_not_run", "not_carried_out") if outcome != "look" else ("in_doubt", "carried_out_unknown")
     error = ToolError(error_class=error_class, message=str(say(name, message=message)))
-    return acting.substitute_result(state, pending, error=error)
+    return acting.substitute_result(state, pending, error)

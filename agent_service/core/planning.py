@@ -6,13 +6,12 @@ read that may carry data out. An approval covers one command with its arguments.
 
 from datetime import datetime, timedelta
 from itertools import takewhile
-from typing import Literal
 
 from agent_service.core import acting, egress, limits
 from agent_service.core.asking import ask, ask_again, ask_person, escalate, next_phase, out_of_budget, restart_phase
-from agent_service.core.facts import Slept
+from agent_service.core.facts import Ruled, Slept
 from agent_service.core.phases import Action, AskPerson, Framing, Next, Phase, Plan, Unusable, Wait
-from agent_service.core.state import Ruling, RunState, with_decision_status, with_facts
+from agent_service.core.state import RunState, with_decision_status, with_facts
 from agent_service.core.waiting import Acting, Approval, Deciding, OpenCall, Pending, Planned, Question, Sleeping
 from agent_service.sentences import Text, instant, say
 from schemas.values import replace
@@ -21,7 +20,6 @@ LEAST_S, LONGEST_S = 1.0, 30 * 86400.0
 MOST_IN_A_ROW = 10
 """Waits without a step between them: each costs a model call and brings nothing new."""
 MOST_CHOICES = 12
-RulingVerdict = Literal["approved", "rejected", "expired"]
 MOST_RULINGS = 50
 MOST_REFUSED = 5
 """Refusals in a row, after which the run escalates."""
@@ -153,7 +151,7 @@ def earlier_refusals(state: RunState, subject_hash: str, what: Text) -> tuple[Te
     return tuple([refusal_text(what, ruling) for ruling in refused])
 
 
-def refusal_text(what: Text, ruling: Ruling) -> Text:
+def refusal_text(what: Text, ruling: Ruled) -> Text:
     return say("not_approved", what=what, verdict=ruling.verdict, why=ruling.reason)
 
 

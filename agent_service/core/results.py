@@ -5,8 +5,6 @@ is checked against the request of its step. While a step has sub-requests, a res
 its tool has only that one out. Only an answer to the pending attempt finishes a request.
 """
 
-from datetime import datetime
-
 from agent_service.core import acting, asking, continuing, limits
 from agent_service.core.events import CapabilityCheck, Denied, ToolReturned
 from agent_service.core.facts import AnswerStatus, AttemptAnswered
@@ -80,7 +78,7 @@ def authentication_flaw(state: RunState, result: ToolResult, proof: CapabilityCh
         return "" if violates else say("capability_of_another", tool=result.tool, step=result.step)
     skills = state.brief.skills
     echoing = {skill.name for skill in skills if skill.echoes_capability}
-    tools = {result.tool, *(one.action.tool for one in state.requests if violates)}
+    tools = {result.tool, *(one.action.tool for one in state.acting.requests if violates)}
     if state.brief.skill(result.tool) is None:  # no tool of the run can have sent it
         tools = echoing
     return "" if skills and not tools & echoing else say("no_capability", tool=result.tool, step=result.step)
@@ -134,10 +132,10 @@ def on_due(state: RunState) -> RunState:
         message=str(say("no_result", deadline=instant(due.deadline_at))),
         retryable=repeatable,
     )
-    return _on_error(state, due, acting.substitute_result(state, due, error=error))
+    return _on_error(state, due, acting.substitute_result(state, due, error))
 
 
-def dropped_answers(state: RunState, *, at: datetime) -> tuple[ToolResult, ...]:
+def dropped_answers(state: RunState) -> tuple[ToolResult, ...]:
     """Timeouts for attempts whose answers the stream may have dropped as duplicates: an executor that names no attempts
     may give all its answers one id. The last allowed attempt goes on waiting.
     """
@@ -145,7 +143,7 @@ def dropped_answers(state: RunState, *, at: datetime) -> tuple[ToolResult, ...]:
         return ()
     error = ToolError(error_class="timeout", message=str(say("answer_dropped")), retryable=True)
     return tuple(
-        acting.substitute_result(state, pending, error=error, at=at)
+        acting.substitute_result(state, pending, error)
         for pending in state.sent
         if 1 < pending.attempt < state.brief.limits.max_attempts
         if acting.is_repeatable(state, pending) and acting.attempts_left(state) > 0

@@ -10,14 +10,13 @@ from typing import Any, Literal
 from pydantic import JsonValue
 
 from agent_service.core.brief import Brief, Spent
-from agent_service.core.facts import Decided, DecisionStatus, Fact
+from agent_service.core.facts import Decided, DecisionStatus, Fact, Ruled
 from agent_service.core.phases import Framing, Next, Plan, Proof, Reflection
 from agent_service.core.waiting import (
     Acting,
     Approval,
     CallReserve,
     Ended,
-    Graph,
     NeedsPerson,
     OpenCall,
     Pending,
@@ -79,21 +78,6 @@ class StepRecord(StepSummary):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ruling:
-    """A decision on an approval. `subject_hash` covers tool, command and arguments, or the framing. `by` is empty where
-    it expired. `step`: the step that it allowed, or 0. `words`: how many messages people had sent by then; a refusal
-    stands until they send more.
-    """
-
-    subject_hash: str
-    verdict: Literal["approved", "rejected", "expired"]
-    by: str
-    reason: Text = ""
-    step: int = 0
-    words: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Doubt:
     """A write with an unknown outcome. It blocks writes of its tool until a read of that tool succeeds."""
 
@@ -118,17 +102,10 @@ class Excerpt:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskSummary:
-    """A task whose result the tool got before it answered its step."""
-
-    task: str
-    what: str
-    status: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class StepNote:
-    """`reflection`, `rationale` and `expected` belong to the whole plan: only the note of its first step has them."""
+    """`asked`: tasks whose results the tool got before it answered. `reflection`, `rationale` and `expected` belong to
+    the whole plan: only the note of its first step has them.
+    """
 
     kind: Literal["step"] = "step"
     step: int
@@ -137,7 +114,7 @@ class StepNote:
     status: Literal["ok", "error", "budget"]
     arguments: Excerpt
     output: Excerpt
-    asked: tuple[TaskSummary, ...] = ()
+    asked: tuple[str, ...] = ()
     reflection: Reflection | None = None
     rationale: str = ""
     expected: str = ""
@@ -219,7 +196,7 @@ class RunState:
     proposed: Framing | None = None
     first_choice: Next | None = None
     unverified: int = 0
-    rulings: tuple[Ruling, ...] = ()
+    rulings: tuple[Ruled, ...] = ()
     doubts: tuple[Doubt, ...] = ()
     questions: int = 0
     waits: int = 0
@@ -288,15 +265,6 @@ class RunState:
     @property
     def pendings(self) -> tuple[Pending, ...]:
         return acting_of(self.waiting).pendings
-
-    @property
-    def requests(self) -> tuple[Pending, ...]:
-        """Pendings, and the requests that wait for capacity or for their tasks."""
-        return acting_of(self.waiting).requests
-
-    @property
-    def graphs(self) -> tuple[Graph, ...]:
-        return acting_of(self.waiting).graphs
 
     @property
     def sent(self) -> tuple[Pending, ...]:

@@ -93,7 +93,7 @@ class Requests(Items):
             action, about = task.action, {"query": task.query, "reason": task.reason, "needs": task.needs}
             fields = {"text": task.reason, "tool": action.tool, "command": action.command, "attempt": 0, "about": about}
             call = f"{words.call_of(action)}{query}"
-            self._begin_task((fact.step, task.id, task.round), call, status="waiting", **fields)
+            self._begin_task((task.step, task.id, task.round), call, status="waiting", **fields)
 
     # Answers
 

@@ -33,7 +33,7 @@ from agent_service.run.turn import Turns
 from agent_service.store.sqlite import RunStore
 from groundwork.service.errors import TryAgain
 from groundwork.service.json_log import Outage
-from schemas.values import dataclass
+from schemas.values import dataclass, replace
 
 DUE_EVERY_S = 0.5
 DUE_AT_ONCE = 200
@@ -96,7 +96,7 @@ class Recovery:
         while self._unheard:
             run_id, state = self._unheard.popitem()
             with contextlib.suppress(VersionMoved, Damaged):  # its answer has come, or the run is left alone
-                for result in results.dropped_answers(state, at=now):
+                for result in results.dropped_answers(replace(state, updated_at=now)):
                     led_to = await self.turns.take(run_id, ToolReturned(at=now, result=result), made_of=state)
                     state = led_to.state or state
 
@@ -155,7 +155,7 @@ class Recovery:
             return
         self.unnamed_places.update(run.state.places)
         has_moved = forgotten_at < run.state.updated_at <= now  # after `now`: the clock was set back meanwhile
-        if not has_moved and results.dropped_answers(run.state, at=now):
+        if not has_moved and results.dropped_answers(run.state):
             self._unheard[run_id] = run.state
         try:
             if not has_moved and run_id not in self.resumed:

@@ -74,13 +74,13 @@ def unless(violates: bool, like: Callable[[RunState, Any], bool]) -> Sow:
 
 
 def decided(kind: type, change: Sow) -> Sow:
-    """The deciders, with that of event `kind` changed."""
-    return lambda deciders: {**deciders, kind: change(deciders[kind])}
+    """The table, with the decider of event `kind` changed."""
+    return lambda table: {**table, kind: (change(table[kind][0]), table[kind][1])}
 
 
 def as_in(other: type, kind: type, state: type) -> Sow:
     """The table, with `kind` in `state` decided as in `other`."""
-    return lambda table: {**table, state: {**table[state], kind: table[other][kind]}}
+    return lambda table: {**table, kind: (table[kind][0], {**table[kind][1], state: table[kind][1][other]})}
 
 
 # What bugs do
@@ -241,7 +241,7 @@ BUGS: tuple[tuple[Rule, str, Sow], ...] = (
     (spending.no_call_is_made_that_could_break_a_limit, "limits._reached", FREE),
     (
         spending.a_reserve_is_followed_by_its_call_or_by_the_end_of_the_budget,
-        "decide.DECIDERS",
+        "decide.TABLE",
         decided(CallReserved, instead(lambda state, _event: state)),
     ),
     (order.no_key_is_used_twice, "acting.retry", behind(same_attempt)),
@@ -249,11 +249,11 @@ BUGS: tuple[tuple[Rule, str, Sow], ...] = (
     (order.a_run_is_completed_only_with_proof_of_every_item, "thinking.judge_claims", instead(every_item_ticked)),
     (order.a_run_ends_once_and_nothing_follows, "decide.TABLE", as_in(Thinking, CancelRequested, Ended)),
     (order.a_late_result_is_recorded_once, "results._on_late", instead(recorded_again)),
-    (order.a_cancel_ends_any_run, "decide.DECIDERS", decided(CancelRequested, always("never"))),
+    (order.a_cancel_ends_any_run, "decide.TABLE", decided(CancelRequested, always("never"))),
     (order.a_paused_run_asks_for_nothing, "asking.pause", behind(sent_while_paused)),
-    (order.only_the_reply_that_is_waited_for_counts, "decide.DECIDERS", decided(ModelReplied, before(this_call))),
+    (order.only_the_reply_that_is_waited_for_counts, "decide.TABLE", decided(ModelReplied, before(this_call))),
     (order.a_live_run_has_a_timer_no_later_than_its_deadline, "state:RunState.due_at", without_all_but_a_tool),
-    (order.every_entry_counts_one_version, "decide.DECIDERS", decided(RunStarted, but(version=1))),
+    (order.every_entry_counts_one_version, "decide.TABLE", decided(RunStarted, but(version=1))),
     (order.an_ignored_event_changes_nothing, "decide.Transition", changed_though_ignored),
     (order.a_signal_is_heard_once, "people.with_signal", given(signals=())),
     (kept.notes_are_only_appended_but_for_a_compaction, "notes.with_step", behind(rewritten)),
@@ -275,7 +275,7 @@ BUGS: tuple[tuple[Rule, str, Sow], ...] = (
     (deciding.a_framing_is_taken_up_only_when_it_was_asked_for_and_is_sound, "phases:Framing.flaws", always(())),
     (
         deciding.a_refusal_hands_the_run_to_a_person,
-        "decide.DECIDERS",
+        "decide.TABLE",
         decided(ModelReplied, before(refused_as_unusable)),
     ),
     (deciding.a_claim_that_is_not_shown_is_refused_and_only_once, "framing._of_done", FOUND_ANYWAY),

@@ -134,11 +134,11 @@ def test_what_is_open_of_a_gathering_is_what_the_run_waits_for_and_each_request_
     changes, history = list(replay(entries_of(gathered(number)))), History()
     for change in changes:
         history.extend([change])
-        under_way, asked = change.state.pendings, change.state.graphs
+        under_way, asked = change.state.pendings, change.state.acting.graphs
         sent = {id_of(one.name) + f":attempt:{one.attempt}" for one in change.state.sent}
         assert {item.id for item in history.by_id.values() if item.ended_at is None and ":attempt:" in item.id} == sent
         still = {one.name[1:] for one in under_way if one.task}
-        still |= {(one.id, one.place[0]) for one in change.state.requests if one.id}
+        still |= {(one.id, one.place[0]) for one in change.state.acting.requests if one.id}
         tasks = history.of_kind("task")
         going_on = {(task.task, task.round) for task in tasks if task.status in ("waiting", "open")}
         assert going_on == still or any(one.stopped for one in asked)

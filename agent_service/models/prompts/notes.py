@@ -51,8 +51,7 @@ def _block(same: _Same) -> str:
     note = same.note
     if not isinstance(note, StepNote):
         return visible(rendered(_TEMPLATES[type(note)], note=note))
-    asked = [f"{one.task}: {one.what} ({one.status})" for one in note.asked]
-    return visible(rendered("step", note=note, asked=asked, result=_result(note)))
+    return visible(rendered("step", note=note, asked=note.asked, result=_result(note)))
 
 
 def is_from_person(note: Note) -> bool:

@@ -170,7 +170,7 @@ def _is_settled(change: ChangeRecord, name: Name) -> bool:
     run, (step, task, _) = after(change), name
     if run.final:
         return False
-    stopped = any(one.step == step and one.stopped for one in run.graphs)
+    stopped = any(one.step == step and one.stopped for one in run.acting.graphs)
     over = run.has_finished(step) or (task and stopped) or reopened(change)
     return bool(over) and name not in {pending.name for pending in run.pendings}
 
@@ -258,4 +258,4 @@ def no_more_is_under_way_than_one_run_may_have(story: Story) -> None:
 def what_was_gathered_is_forgotten_with_the_last_step_that_gathers(story: Story) -> None:
     for change in story:
         run = after(change)
-        assert run.final or run.graphs or run.evidence == ()
+        assert run.final or run.acting.graphs or run.evidence == ()

@@ -211,7 +211,7 @@ def _flaw(state: RunState, ready: Pending) -> tuple[str, Text] | None:
         return "budget", why
     if (size := size_of(action.payload)) > MAX_SENT:
         return "too_large", say("request_too_large", size=size, most=MAX_SENT)
-    if flaws := (*planning.ruling_flaws(state, action), *acting.doubt_flaws(state, action)):
+    if flaws := (*planning.refusal_flaws(state, action), *acting.doubt_flaws(state, action)):
         return "not_approved", say("all_of", flaws=flaws)
     return OVERRULED if brief.writes(action) and state.words > state.shown else None
 

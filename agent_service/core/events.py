@@ -197,10 +197,7 @@ class EventFacts:
         return tuple([fact for fact in self.facts if isinstance(fact, kind)]) if kind in self.kinds else ()
 
     def first(self, kind: type[F]) -> F | None:
-        for fact in self.facts:
-            if isinstance(fact, kind):
-                return fact
-        return None
+        return next(iter(self.all(kind)), None)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,30 +12,28 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import zip_longest
 
-from pydantic import JsonValue
-
 from agent_service.core import asking
 from agent_service.core.asking import ask, next_phase
-from agent_service.core.brief import Brief
 from agent_service.core.egress import new_destinations, trusted_texts
 from agent_service.core.events import QuoteCheck
 from agent_service.core.limits import reached_before_a_call
 from agent_service.core.phases import Framing, ItemClaim, Next, Phase, Proof, Reflection, Unusable, Verification
-from agent_service.core.planning import ask_approval, earlier_refusals, proposal_hash, take_along
+from agent_service.core.planning import ask_approval, refusal_flaws, take_along
 from agent_service.core.state import ChecklistItem, RunState, StepRecord
 from agent_service.sentences import Text, say
 from schemas.values import replace
 
 
-def framing_flaws(brief: Brief, framing: Framing) -> tuple[Text, ...]:
-    unknown, vague = dict[str, Text](), list[Text]()
+def framing_flaws(state: RunState, framing: Framing) -> list[Text]:
+    brief, unknown, vague = state.brief, dict[str, Text](), list[Text]()
     for number, proof in enumerate(_proofs(framing), start=1):
         if proof.tool and not brief.skill(proof.tool):
             offered = ", ".join([skill.name for skill in brief.skills]) or "none"
             unknown[proof.tool] = say("proof_tool_unknown", tool=proof.tool[:64], offered=offered)
         if proof.kind == "value" and not proof.tool and len(brief.skills) > 1:
             vague.append(say("proof_without_tool", number=number))
-    return *framing.flaws(), *unknown.values(), *vague
+    refused = refusal_flaws(state, _with_first_constraints(state, framing))
+    return [*framing.flaws(), *unknown.values(), *vague, *refused]
 
 
 def adopt(state: RunState, framing: Framing, plan: Next | Unusable | None) -> RunState:
@@ -108,14 +106,6 @@ def take_framing(state: RunState, framing: Framing, plan: Next | Unusable | None
     if _is_affordable(state):
         return ask(replace(state, first_choice=held, proposed=within), Phase.VERIFY)
     return adopt(state, within, plan)
-
-
-def reframing_flaws(state: RunState, framing: Framing) -> tuple[Text, ...]:
-    return (
-        earlier_refusals(state, proposal_hash(_with_first_constraints(state, framing)), say("this_framing"))
-        if state.rulings
-        else ()
-    )
 
 
 def _approval_reason(state: RunState, framing: Framing) -> Text:
@@ -196,7 +186,7 @@ def places_to_check(state: RunState, claim: ItemClaim) -> tuple[str, ...]:
     item = next((item for item in state.done_items if item.id == claim.item), None)
     if item is None or item.proof is None or not _has_words(claim.quote):
         return ()
-    places = [(place, _step_at(state, place)) for place in evidence_places(state, item, claim)]
+    places = [(place, step_at(state, place)) for place in evidence_places(state, item, claim)]
     return tuple([place for place, step in places if not _misfit(state, item, place, claim, step)])
 
 
@@ -229,7 +219,7 @@ def _has_words(text: str) -> bool:
 def _flaw(
     state: RunState, item: ChecklistItem, place: str, claim: ItemClaim, looked_up: Mapping[tuple[str, str], QuoteCheck]
 ) -> Text:
-    step = _step_at(state, place)
+    step = step_at(state, place)
     misfit = _misfit(state, item, place, claim, step)
     if misfit or item.proof is None:
         return misfit
@@ -242,11 +232,6 @@ def _flaw(
     name = "quote_not_in_result" if place.startswith(STEP) else "quote_not_in_artifact"
     name = "quote_not_in_write" if step and step.sent else name
     return say(name, item=item.id, place=place, why=look.why if look else "")
-
-
-def sent_arguments(state: RunState, place: str) -> dict[str, JsonValue] | None:
-    step = _step_at(state, place)
-    return step.sent if step else None
 
 
 def _misfit(state: RunState, item: ChecklistItem, place: str, claim: ItemClaim, step: StepRecord | None) -> Text:
@@ -266,7 +251,7 @@ def proof_text(proof: Proof) -> Text:
     return say(f"shown_by_{proof.kind}", tool=proof.tool)
 
 
-def _step_at(state: RunState, place: str) -> StepRecord | None:
+def step_at(state: RunState, place: str) -> StepRecord | None:
     for record in state.completed:
         if place == f"{STEP}{record.step}":
             return record

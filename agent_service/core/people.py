@@ -191,7 +191,7 @@ def _step_of(state: RunState, approval: Approval) -> int:
 
 def _ruled(state: RunState, ask: Approval, verdict: RulingVerdict, *, by: str = "", reason: Text = "") -> RunState:
     about = ask.ref | {"step": _step_of(state, ask), "words": state.words}
-    ruling = Ruled(subject_hash=planning.proposal_hash(ask.proposal), verdict=verdict, by=by, reason=reason, **about)
+    ruling = Ruled(subject_hash=planning.subject_hash(ask.proposal), verdict=verdict, by=by, reason=reason, **about)
     kept = with_facts(state, ruling, rulings=(*state.rulings, ruling)[-planning.MOST_RULINGS :])
     ruled = notes.with_ruling(kept, ask.proposal, ruling)
     return _approved(ruled, ask, by=by) if verdict == "approved" else _refused(ruled, ask, ruling)

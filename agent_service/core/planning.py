@@ -80,7 +80,7 @@ def plan_flaws(state: RunState, plan: Plan) -> tuple[Text, ...]:
     flaws, actions = list[Text](), plan.actions
     for action in actions:
         flaws += (*acting.action_flaws(state.brief, action), *acting.artifact_flaws(state, action))
-    flaws += (*ruling_flaws(state, plan.action), *acting.doubt_flaws(state, plan.action))
+    flaws += (*refusal_flaws(state, plan.action), *acting.doubt_flaws(state, plan.action))
     return *flaws, *_flaws_of_reads(state, plan), *limits.child_flaws(state, actions)
 
 
@@ -114,7 +114,7 @@ def _why_alone(state: RunState, action: Action) -> Text:
 
 
 def is_allowed(state: RunState, plan: Plan) -> bool:
-    named = (proposal_hash(plan), "approved", state.step + 1, state.words)
+    named = (subject_hash(plan), "approved", state.step + 1, state.words)
     return named in [(one.subject_hash, one.verdict, one.step, one.words) for one in state.rulings]
 
 
@@ -138,36 +138,37 @@ def refused_in_a_row(state: RunState) -> int:
     return sum(1 for _ in takewhile(lambda ruling: ruling.verdict != "approved", reversed(state.rulings)))
 
 
-def ruling_flaws(state: RunState, action: Action) -> tuple[Text, ...]:
+def refusal_flaws(state: RunState, subject: Action | Framing) -> list[Text]:
+    """The newest ruling on the subject, if it is a refusal and people have said nothing since."""
     if not state.rulings:
-        return ()
-    what = say("these_arguments", tool=action.tool, command=action.command)
-    return earlier_refusals(state, acting.call_hash(action), what)
-
-
-def earlier_refusals(state: RunState, subject_hash: str, what: Text) -> tuple[Text, ...]:
-    newest = [ruling for ruling in state.rulings if ruling.subject_hash == subject_hash][-1:]
+        return []
+    named = subject_hash(subject)
+    newest = [ruling for ruling in state.rulings if ruling.subject_hash == named][-1:]
     refused = [ruling for ruling in newest if ruling.verdict != "approved" and ruling.words >= state.words]
-    return tuple([refusal_text(what, ruling) for ruling in refused])
+    what = say("this_framing")
+    if isinstance(subject, Action):
+        what = say("these_arguments", tool=subject.tool, command=subject.command)
+    return [refusal_text(what, ruling) for ruling in refused]
 
 
 def refusal_text(what: Text, ruling: Ruled) -> Text:
     return say("not_approved", what=what, verdict=ruling.verdict, why=ruling.reason)
 
 
-def proposal_hash(proposal: Plan | Framing) -> str:
-    if isinstance(proposal, Plan):
-        return acting.call_hash(proposal.action)
-    return acting.digest([proposal.goal_statement, proposal.definition_of_done, proposal.constraints])
+def subject_hash(subject: Action | Plan | Framing) -> str:
+    if isinstance(subject, Framing):
+        return acting.digest([subject.goal_statement, subject.definition_of_done, subject.constraints])
+    return acting.call_hash(subject.action if isinstance(subject, Plan) else subject)
 
 
 def ask_approval(
     state: RunState, proposal: Plan | Framing, why: Text, *, held: Acting | None = None, of: Pending | None = None
 ) -> RunState:
     """`held` goes on after the ruling. `of`: the sub-request that makes the call."""
-    subject, named = proposal_hash(proposal), of.ref if of else {}
-    subject = acting.digest([subject, of.task, of.round]) if of and of.task else subject
-    ask = Approval(proposal=proposal, subject_hash=subject, reason=why, **named)
+    subject = subject_hash(proposal)
+    if of and of.task:
+        subject = acting.digest([subject, of.task, of.round])
+    ask = Approval(proposal=proposal, subject_hash=subject, reason=why, **(of.ref if of else {}))
     summary = say("waits_for_approval", why=why)
     return ask_person(state, ask, summary, patience_s=state.brief.limits.approval_s, held=held)
 

@@ -109,7 +109,7 @@ def _refusal(state: RunState, open_call: OpenCall, _: ModelReplied, refusal: Mod
 
 
 def _framing(state: RunState, open_call: OpenCall, reply: ModelReplied, framed: Framing) -> RunState:
-    flaws = framing.framing_flaws(state.brief, framed) or framing.reframing_flaws(state, framed)
+    flaws = tuple(framing.framing_flaws(state, framed))
     return ask_again(state, open_call, flaws) if flaws else framing.take_framing(state, framed, reply.plan)
 
 

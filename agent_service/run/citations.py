@@ -20,9 +20,9 @@ from pydantic import JsonValue
 
 from agent_service.core.acting import CALL_FIELDS
 from agent_service.core.events import QuoteCheck, ToolReturned
-from agent_service.core.framing import PERSON, STEP, places_to_check, sent_arguments
+from agent_service.core.framing import PERSON, places_to_check, step_at
 from agent_service.core.phases import Decision, Reflection
-from agent_service.core.state import RunState
+from agent_service.core.state import RunState, StepRecord
 from agent_service.core.waiting import AGAIN
 from agent_service.errors import ArtifactReplaced
 from agent_service.run.ports import ArtifactReader
@@ -220,23 +220,24 @@ class CitationChecker:
         if place == PERSON:
             return QuoteSource(texts=state.messages)
         try:
-            if not place.startswith(STEP):
-                return await self._artifact(state, place)
-            step = int(place.removeprefix(STEP))
-            return await self._with_artifacts(state, await self._output(state, step), sent_arguments(state, place))
+            if record := step_at(state, place):
+                return await self._with_artifacts(state, await self._output(state, record), record.sent)
+            return await self._artifact(state, place)
         except ArtifactReplaced as error:
             return QuoteSource(why=str(error))
         except TryAgain as error:
             return QuoteSource(why=f"it cannot be read at the moment: {error}")
 
-    async def _output(self, state: RunState, step: int) -> dict[str, JsonValue]:
-        if state.last_output is not None and state.completed[-1].step == step:
+    async def _output(self, state: RunState, record: StepRecord) -> dict[str, JsonValue]:
+        if state.last_output is not None and state.completed[-1] is record:
             return state.last_output
         async for result in self._results(state):
-            if result.step == step and result.task in (None, AGAIN):  # results of tasks are for their tool to judge
+            if result.step == record.step and result.task in (
+                None,
+                AGAIN,
+            ):  # results of tasks are for their tool to judge
                 return _output_of(result)
-        summary = next((record.summary for record in state.completed if record.step == step), "")
-        return {"summary": summary}
+        return {"summary": record.summary}
 
     async def _results(self, state: RunState) -> AsyncIterator[ToolResult]:
         for entry in reversed(await self.store.entries(state.run_id)):

@@ -299,7 +299,7 @@ BUGS: tuple[tuple[Rule, str, Sow], ...] = (
     ),
     (
         of_people.what_was_refused_is_not_asked_for_again_until_somebody_says_more,
-        "planning.ruling_flaws",
+        "planning.refusal_flaws",
         always(()),
     ),
     (

@@ -185,8 +185,7 @@ class _Parts:
 
     def framing(self) -> Part:
         def flaws(framed: Framing) -> Flaws:
-            found = framing.framing_flaws(self._state.brief, framed)
-            return (f"framing: {flaw}" for flaw in (*found, *framing.reframing_flaws(self._state, framed)))
+            return (f"framing: {flaw}" for flaw in framing.framing_flaws(self._state, framed))
 
         return self.part("framing", methodcaller("decision"), flaws)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from agent_service.core.acting import digest
 from agent_service.core.events import ModelReplied, SignalReceived, ToolReturned
-from agent_service.core.planning import proposal_hash
+from agent_service.core.planning import subject_hash
 from agent_service.core.waiting import Approval, Question
 from tests.core.rules.reading import Sent, Story, after, entries, finals, is_entry, offered, reopened, requests_of, sent
 from tests.core.script import ChangeRecord
@@ -32,7 +32,7 @@ def rulings(story: Story, kind: str) -> Iterator[tuple[int, str]]:
         asked = change.before.ask if change.before else None
         ruled = is_entry(change) and isinstance(change.event, SignalReceived) and change.event.signal.kind == kind
         if ruled and isinstance(asked, Approval):
-            yield place, proposal_hash(asked.proposal)
+            yield place, subject_hash(asked.proposal)
 
 
 def no_risky_write_follows_what_strangers_wrote_without_a_person_who_allows_it(story: Story) -> None:

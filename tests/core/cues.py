@@ -519,40 +519,30 @@ def budget(**numbers: Any) -> dict[str, Any]:
     return {"continuations": Continuations(**numbers)}
 
 
-def comes(
-    task: str = "",
-    *,
-    round: int | None = None,  # noqa: A002 - the word of the wire
-    status: str = "ok",
-    place: str = "",
-    **fields: Any,
-) -> Cue:
+def comes(task: str = "", *, round: int | None = None, status: Any = "ok", **fields: Any) -> Cue:  # noqa: A002 - the word of the wire
     """A result of that request, or of the open one; None leaves a field out."""
 
     def cue(script: Script) -> Event:
         pendings = (p for p in script.state.pendings if p.task == task and round in (None, p.round))
         pending = next(pendings, None)
-        told: dict[str, Any] = {"step": script.state.step, "tool": "fetch", "attempt": 1}
-        if pending:
-            told = {"step": pending.step, "tool": pending.action.tool, "attempt": pending.attempt}
+        told: dict[str, Any] = {"output": {"summary": f"result of {task or 'the step'}"} if status == "ok" else {}}
+        if pending is None:
+            told |= {"step": script.state.step, "tool": "fetch", "attempt": 1, "task": None, "round": None}
         if task:
             told |= {"task": task, "round": round or (pending.round if pending else 1)}
-        brought = {"result": {"summary": f"result of {task or 'the step'}"}} if status == "ok" else {}
-        said = {"run_id": script.state.run_id, "status": status, "completed_at": script.now, **told, **brought}
-        payload = {name: value for name, value in (said | fields).items() if value is not None}
-        return ToolReturned(at=script.now, result=ToolResult.model_validate(payload), place=str(place))
+        return made(returns(status, of=pending, **(told | fields)), script)
 
     return cue
 
 
 def continues(asked: dict[str, Any], task: str = "", **names: Any) -> Cue:
     """A continuation in answer to that request."""
-    return comes(task, status="continuation", result={"continuation": asked}, **names)
+    return comes(task, status="continuation", output={"continuation": asked}, **names)
 
 
 def fails(task: str = "", error_class: str = "no_such_thing", *, retryable: bool = False, **names: Any) -> Cue:
     error = ToolError(error_class=error_class, message="it broke", retryable=retryable)
-    return comes(task, status="error", error=error.model_dump(by_alias=True), **names)
+    return comes(task, status="error", error=error, **names)
 
 
 def asks_agents(*goals: str, **arguments: Any) -> Cue:

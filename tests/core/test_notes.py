@@ -138,7 +138,7 @@ def test_what_a_thousand_tasks_brought_leaves_room_for_the_largest_input(text: s
 def test_what_does_not_fit_into_a_message_is_refused_before_anything_is_asked() -> None:
     run = cues.queued() >> cues.started(cues.SKILLS) >> cues.frames() >> cues.plans("fetch", text="x" * 1_000_000)
     run = run >> cues.continues(cues.multi_step(cues.a_task("a"), cues.a_task("b")))
-    run = run >> cues.comes("a", result={"summary": "y" * 25_000}) >> cues.comes("b", result={"summary": "y" * 25_000})
+    run = run >> cues.comes("a", output={"summary": "y" * 25_000}) >> cues.comes("b", output={"summary": "y" * 25_000})
     assert (run.outcomes, run.state.pendings) == (("ask reflect",), ())
     assert run.state.last_output is not None
     assert run.state.last_output["class"] == "too_large"

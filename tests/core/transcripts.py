@@ -261,7 +261,7 @@ def _task(text: str | list[Any]) -> dict[str, Any]:
 
 
 def _wished(wish: Any, task: str = "") -> Cue:
-    return cues.comes(task, status="continuation", result={"continuation": wish, "summary": "no form"})
+    return cues.comes(task, status="continuation", output={"continuation": wish, "summary": "no form"})
 
 
 def _approve_in_time(said_at: datetime) -> Cue:

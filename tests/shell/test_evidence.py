@@ -117,8 +117,8 @@ async def test_a_bus_that_does_not_answer_costs_the_claim_and_not_the_reply() ->
 
 async def test_what_a_task_brought_proves_nothing_that_its_tool_did_not_say() -> None:
     run = queued() >> started(SKILLS) >> replies(framed(*[Proof(kind="value", tool="fetch")] * 3)) >> plans()
-    run >> continues(retrieve()) >> comes("task-1", result={"summary": "found on a page"})
-    run >> comes("again", result={"summary": "it is so"}) >> replies(GOES_ON) >> plans(url="next") >> returns()
+    run >> continues(retrieve()) >> comes("task-1", output={"summary": "found on a page"})
+    run >> comes("again", output={"summary": "it is so"}) >> replies(GOES_ON) >> plans(url="next") >> returns()
     seen = await look(run, ("step:1", "it is so"), ("step:1", "found on a page"))
     assert [one.found for one in seen] == [True, False]
 

@@ -1,20 +1,19 @@
 """Readers of a story: events, changes of the run, and published messages."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
 from typing import Any
 
 from agent_service.core.brief import Limits
-from agent_service.core.events import ModelReplied, ModelUsage, RunStarted, SignalReceived, TimerFired, ToolReturned
+from agent_service.core.events import ModelReplied, ModelUsage, RunStarted
 from agent_service.core.events import WakeAccepted as Woken
 from agent_service.core.state import RunState
-from agent_service.core.waiting import Acting, Approval, Status, Waiting
 from agent_service.run import journal
 from schemas import subjects
 from schemas.catalog import ToolOffer
-from schemas.events import Constraints, ToolResult
+from schemas.events import ToolResult
 from tests.core.script import ChangeRecord
 
 Story = list[ChangeRecord]
@@ -127,102 +126,16 @@ def total(costs: list[float | None]) -> float | None:
     return reduce(lambda so_far, cost: None if so_far is None or cost is None else so_far + cost, costs, start)
 
 
-def given_up(change: ChangeRecord) -> Name | None:
-    """The request whose attempt timed out."""
-    if not isinstance(change.event, TimerFired) or change.before is None:
-        return None
-    before, at = change.before, change.event.at
-    instant, name = min(_instants(before), key=lambda one: one[0], default=(at, None))
-    sent = name not in _retries(before)
-    return name if sent and instant <= at < before.brief.limits.deadline_at else None
-
-
-def _instants(run: RunState) -> Iterator[tuple[datetime, Name | None]]:
-    """Due instants of attempts, by name; nameless for the time of a step with sub-requests."""
-    if not isinstance(run.waiting, Acting):
-        return
-    yield from ((one.until, None) for one in run.waiting.graphs if not one.stopped)
-    yield from ((one.retry_at or one.deadline_at, one.name) for one in run.waiting.pendings)
-
-
-def _retries(run: RunState) -> set[Name]:
-    return {one.name for one in run.pendings if one.retry_at}
-
-
 def name_of(result: ToolResult) -> Name:
     """The request that a result claims to answer."""
     return result.step, result.task or "", result.round or 0
 
 
-def is_retryable(change: ChangeRecord, name: Name) -> bool:
-    """True if a moment allows a retry of that request: a timeout, or a retryable error."""
-    if not isinstance(change.event, ToolReturned):
-        return given_up(change) == name
-    if name_of(change.event.result) != name or after(change).ending_class == "protocol_violation":
-        return False
-    if change.before is None or change.before.final:
-        return False
-    error = change.event.result.error
-    return change.event.result.status == "error" and error is not None and error.retryable
-
-
 def granted(story: Story) -> Iterator[tuple[ChangeRecord, Limits]]:
-    """Each moment with the limits in force after it, raised and extended so far."""
-    limits, since = woken(story).brief.limits, woken(story).at
-    for change in story:
-        event, rested = change.event, rests(change.before)
-        if not is_entry(change):
-            yield change, limits
-            continue
-        if rested and (goes_on_after_a_rest(change) or is_handed_over(change)) and not limits.deadline_named:
-            limits = replace(limits, deadline_at=limits.deadline_at + (event.at - since))
-        if rests(after(change)) and (not rested or type(after(change).waiting) is not type(_waiting(change))):
-            since = event.at
-        if isinstance(event, SignalReceived) and event.signal.constraints:
-            limits = _raised(limits, event.signal.constraints)
-        if reopened(change) or goes_on_after_its_attempts(change):
-            limits = replace(limits, max_attempts_of_run=limits.max_attempts_of_run + limits.max_attempts)
-        yield change, limits
-
-
-def rests(run: RunState | None) -> bool:
-    """True if only a person can continue the run."""
-    return run is not None and run.status in (Status.PAUSED, Status.ESCALATED)
-
-
-def is_handed_over(change: ChangeRecord) -> bool:
-    """True if a run that waits for a person escalates: its remaining time is kept."""
-    paused = change.before is not None and change.before.status is Status.PAUSED
-    return paused and after(change).status is Status.ESCALATED
+    """Each moment with the limits in force after it (`spending.limits_grow_only_by_people_or_while_they_are_asked`)."""
+    return ((change, after(change).brief.limits) for change in story)
 
 
 def reopened(change: ChangeRecord) -> bool:
     """True if an answer reopened an escalated run."""
     return bool(change.published("agent.reopened"))
-
-
-def goes_on_after_its_attempts(change: ChangeRecord) -> bool:
-    """True if a person resumed a run that was out of attempts."""
-    paused = change.before is not None and change.before.status is Status.PAUSED
-    spent = paused and change.before is not None and change.before.ending_class == "budget_attempts"
-    return spent and goes_on_after_a_rest(change)
-
-
-def goes_on_after_a_rest(change: ChangeRecord) -> bool:
-    """True if a person's word, or an expiry, continued the run."""
-    before, now = _waiting(change), after(change).waiting
-    if isinstance(change.event, SignalReceived):
-        return before != now
-    asked = change.before.ask if change.before else None
-    return isinstance(asked, Approval) and after(change).ending_class != "approval_expired" and before != now
-
-
-def _waiting(change: ChangeRecord) -> Waiting | None:
-    return change.before.waiting if change.before else None
-
-
-def _raised(limits: Limits, more: Constraints) -> Limits:
-    names = ("max_steps", "max_reframes", "max_tokens", "max_cost_usd", "deadline_at")
-    both = {name: (getattr(limits, name), getattr(more, name)) for name in names}
-    larger: dict[str, Any] = {name: max(pair) for name, pair in both.items() if None not in pair}
-    return replace(limits, **larger)

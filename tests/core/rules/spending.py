@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from agent_service.core.events import ModelReplied, ModelUnavailable, ModelUsage
+from agent_service.core.events import ModelReplied, ModelUnavailable, ModelUsage, SignalReceived
 from agent_service.core.facts import CallReserved
 from agent_service.core.phases import Reflection, Verdict
 from agent_service.core.waiting import CallReserve, Status
@@ -20,6 +20,18 @@ from tests.core.rules.reading import (
     total,
 )
 from tests.core.script import ChangeRecord
+
+
+def limits_grow_only_by_people_or_while_they_are_asked(story: Story) -> None:
+    for change in entries(story)[1:]:
+        assert change.before is not None
+        before, now = vars(change.before.brief.limits), vars(after(change).brief.limits)
+        grown = {name for name, most in now.items() if most != before[name]}
+        assert all(now[name] > before[name] for name in grown)
+        signal = change.event.signal if isinstance(change.event, SignalReceived) else None
+        raised = {name for name, _ in signal.constraints or () if signal} if signal else set()
+        rested = change.before.status in (Status.PAUSED, Status.ESCALATED)
+        assert grown <= raised | ({"deadline_at", "max_attempts_of_run"} if rested else set())
 
 
 def no_more_steps_and_attempts_are_taken_than_granted(story: Story) -> None:
@@ -92,38 +104,16 @@ def nothing_is_asked_at_or_after_the_deadline(story: Story) -> None:
 
 
 def lost_with(story: Story) -> Iterator[tuple[ChangeRecord, list[CallReserve]]]:
-    """Each moment with the reserves that are lost by then.
-
-    A reserve is lost if the next reserve of the same call, an end or a pause finds it without a reply.
+    """Each moment with the reserves that are lost by then: the next reserve of the same call, an end or a pause found
+    them without a reply.
     """
     gone: list[CallReserve] = []
-    for change, standing in standing_before(story):
-        gone += _lost_by(change, standing)
-        yield change, gone
-
-
-def standing_before(story: Story) -> Iterator[tuple[ChangeRecord, CallReserve | None]]:
-    """Each moment with the reserve before it."""
-    standing: CallReserve | None = None
     for change in story:
-        yield change, standing
-        if not is_entry(change):
-            continue
-        if isinstance(change.event, CallReserved):
-            standing = change.event.reserve if change.asks else None
-        elif _answers(change) or after(change).status is not Status.RUNNING:
-            standing = None
-
-
-def _lost_by(change: ChangeRecord, standing: CallReserve | None) -> Iterator[CallReserve]:
-    if standing is None or not is_entry(change) or _answers(change):
-        return
-    if isinstance(change.event, CallReserved) or after(change).status is not Status.RUNNING:
-        yield standing
-
-
-def _answers(change: ChangeRecord) -> bool:
-    return isinstance(change.event, ModelReplied | ModelUnavailable)
+        standing = change.before.reserve if change.before and is_entry(change) else None
+        left = isinstance(change.event, CallReserved) or after(change).status is not Status.RUNNING
+        if standing and left and not isinstance(change.event, ModelReplied | ModelUnavailable):
+            gone.append(standing)
+        yield change, gone
 
 
 def what_was_set_aside_and_not_answered_is_lost_once(story: Story) -> None:

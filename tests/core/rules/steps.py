@@ -1,10 +1,11 @@
 """Rules of steps, attempts, requests and tasks: one at a time, in order, and checked against the requests."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from agent_service.core.events import ToolReturned
+from agent_service.core.facts import AttemptAnswered
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Acting, Pending
 from schemas.events import ToolResult
@@ -15,12 +16,9 @@ from tests.core.rules.reading import (
     Story,
     after,
     entries,
-    given_up,
     is_entry,
-    is_retryable,
     name_of,
     offered,
-    reopened,
     requests_of,
     sent,
     woken,
@@ -50,19 +48,15 @@ def an_attempt_follows_the_failure_of_the_one_before(story: Story) -> None:
     newest: dict[Name, Sent] = {}
     for other in sent(story):
         one, newest[other.name] = newest.get(other.name), other
-        if other.attempt == 1:
-            continue
-        assert one is not None
-        assert (one.attempt + 1, one.tool, one.command, one.payload) == (
-            other.attempt,
-            other.tool,
-            other.command,
-            other.payload,
-        )
-        between = entries(story[one.place + 1 : other.place])
-        failures = [change for change in between if is_retryable(change, other.name)]
-        assert len(failures) == 1
-        assert failures[0].event.at < other.at
+        if other.attempt > 1:
+            assert one is not None
+            assert (one.tool, one.command, one.payload) == (other.tool, other.command, other.payload)
+            between = entries(story[one.place + 1 : other.place])
+            answers = [(change.event.at, fact) for change in between for fact in change.transition.all(AttemptAnswered)]
+            mine = [(at, fact) for at, fact in answers if fact.name == other.name and fact.status == "error"]
+            failed = [(at, fact.attempt) for at, fact in mine if fact.error and fact.error.retryable]
+            assert [attempt for _, attempt in failed] == [one.attempt] == [other.attempt - 1]
+            assert failed[0][0] < other.at
 
 
 def only_what_can_be_repeated_is_tried_again(story: Story) -> None:
@@ -87,40 +81,16 @@ def out(run: RunState) -> tuple[Pending, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Return:
-    """A tool result, the newest request of its step, and whether that was answered already."""
+    """A tool result of an open run. `asked`: the request that it means. `past`: its step has finished.
+    `gathers`: its step has sub-requests, so that a result may mean one that is answered.
+    """
 
     change: ChangeRecord
-    result: ToolResult
-    newest: Sent | None
-    answered: bool
-
-    @property
-    def met_a_live_run(self) -> bool:
-        return self.change.before is not None and not self.change.before.final
-
-    @property
-    def is_of_a_finished_step(self) -> bool:
-        completed = self.change.before.completed if self.change.before else ()
-        return self.result.step in {record.step for record in completed}
-
-    @property
-    def is_of_a_step_that_gathers(self) -> bool:
-        run, result = self.change.before, self.result
-        gathers = run is not None and run.acting.graph(result.step) is not None
-        return gathers and (not result.task or self.newest is None or self.answered)
-
-    @property
-    def is_of_a_step_asked_for(self) -> bool:
-        return self.newest is not None and (self.newest.step, self.newest.tool) == (self.result.step, self.result.tool)
-
-    @property
-    def attempt(self) -> int:
-        """Of the newest if it names none."""
-        return self.result.attempt or (self.newest.attempt if self.newest else 1)
-
-    @property
-    def is_malformed(self) -> bool:
-        return isinstance(self.change.event, ToolReturned) and self.change.event.malformed
+    asked: Pending | None
+    attempt: int
+    past: bool
+    gathers: bool
+    malformed: bool
 
     @property
     def escalated(self) -> bool:
@@ -128,87 +98,53 @@ class Return:
 
 
 def returns(story: Story) -> Iterator[Return]:
-    """Every tool result of an open run."""
-    newest: dict[Name, Sent] = {}
-    answered: set[Name] = set()
-    heard: set[str] = set()
     for change in story:
-        name = given_up(change)
-        if isinstance(change.event, ToolReturned):
-            again = change.event.place in heard
-            name = name_of(change.event.result) if again else _meant(change.event, newest, answered)
-            heard |= {change.event.place} if is_entry(change) else set()
-            returned = Return(
-                change=change, result=change.event.result, newest=newest.get(name), answered=name in answered
-            )
-            if returned.met_a_live_run:
-                yield returned
-        answered |= {name} if name and _is_taken(change) else set()
-        answered |= {one for one in newest.keys() - answered if _is_settled(change, one)}
-        for request in requests_of(change):
-            newest[request.name] = request
-            answered.discard(request.name)
+        run, event = change.before, change.event
+        if run is None or run.final or not isinstance(event, ToolReturned) or event.place in run.places:
+            continue
+        result, gathers = event.result, run.acting.graph(event.result.step) is not None
+        asked = [one for one in run.pendings if _means(result, one, by_tool=gathers and bool(event.place))]
+        yield Return(
+            change=change,
+            asked=asked[0] if len(asked) == 1 else None,
+            attempt=result.attempt or (asked[0].attempt if asked else 1),
+            past=result.step in {record.step for record in run.completed},
+            gathers=gathers,
+            malformed=event.malformed,
+        )
 
 
-def _meant(event: ToolReturned, newest: Mapping[Name, Sent], answered: set[Name]) -> Name:
-    """The request that a result means; one that names only its step means the only request of its tool."""
-    step, task, asked_in = name = name_of(event.result)
-    if task or not event.place or name not in answered:
-        return name
-    out_now = [n for n, sent in newest.items() if n[0] == step and n not in answered and sent.tool == event.result.tool]
-    return out_now[0] if len(out_now) == 1 else (step, task, asked_in)
-
-
-def _is_taken(change: ChangeRecord) -> bool:
-    """True if the event ended an attempt."""
-    live = is_entry(change) and change.before is not None and not change.before.final
-    return live and after(change).ending_class != "protocol_violation"
-
-
-def _is_settled(change: ChangeRecord, name: Name) -> bool:
-    """True if the run no longer waits for a request: by an answer, a timeout, or the end of its step."""
-    run, (step, task, _) = after(change), name
-    if run.final:
-        return False
-    stopped = any(one.step == step and one.stopped for one in run.acting.graphs)
-    over = run.has_finished(step) or (task and stopped) or reopened(change)
-    return bool(over) and name not in {pending.name for pending in run.pendings}
+def _means(result: ToolResult, pending: Pending, *, by_tool: bool) -> bool:
+    """A result without a task means the only request of its tool where the step has several."""
+    named = pending.name == name_of(result) or (by_tool and not result.task and pending.step == result.step)
+    return named and pending.action.tool == result.tool
 
 
 def a_result_of_the_past_changes_nothing(story: Story) -> None:
     """The past: finished steps, and attempts that were given up."""
     for it in returns(story):
-        older = it.is_of_a_step_asked_for and it.newest is not None and it.attempt < it.newest.attempt
-        if it.is_of_a_finished_step or older:
+        if it.past or (it.asked and it.attempt < it.asked.attempt):
             assert not is_entry(it.change)
 
 
 def a_result_of_a_step_or_a_tool_that_was_not_asked_for_escalates(story: Story) -> None:
     for it in returns(story):
-        past = it.is_of_a_finished_step or it.is_of_a_step_that_gathers
-        if not past and not it.is_of_a_step_asked_for and not it.is_malformed:
-            assert it.escalated
-
-
-def a_result_that_cannot_be_read_changes_nothing_unless_it_is_waited_for(story: Story) -> None:
-    for it in returns(story):
-        if it.is_malformed and not it.is_of_a_step_asked_for:
-            assert not is_entry(it.change)
+        if not it.asked and not it.past and not it.gathers:
+            assert it.escalated or it.malformed
+            assert is_entry(it.change) is it.escalated
 
 
 def a_result_of_an_attempt_that_was_not_asked_for_escalates(story: Story) -> None:
     for it in returns(story):
-        newer = it.is_of_a_step_asked_for and it.newest is not None and it.attempt > it.newest.attempt
-        past = it.is_of_a_finished_step or it.is_of_a_step_that_gathers
-        if newer and not past and not it.is_malformed:
-            assert it.escalated
+        if it.asked and it.attempt > it.asked.attempt:
+            assert it.escalated or it.malformed
 
 
 def the_result_that_is_waited_for_is_taken(story: Story) -> None:
     for it in returns(story):
-        if it.is_of_a_step_asked_for and it.newest and it.attempt == it.newest.attempt:
+        if it.asked and it.attempt == it.asked.attempt and it.asked.retry_at is None:
+            assert is_entry(it.change)
             assert not it.escalated
-            assert is_entry(it.change) is not it.answered
 
 
 def only_offered_commands_are_requested(story: Story) -> None:

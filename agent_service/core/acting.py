@@ -151,20 +151,13 @@ def is_repeatable(state: RunState, pending: Pending) -> bool:
 # Identical calls
 
 
-def repetitions(state: RunState) -> int:
-    newest = state.completed[-1 - len(state.plan.also) :] if state.plan else ()
-    return max([_times(state, record.call) for record in newest], default=0)
-
-
 def is_stuck(state: RunState, action: Action) -> bool:
-    many = len(state.completed) >= SAME_RESULT_LIMIT
-    return many and _times(state, call_hash(action)) >= SAME_RESULT_LIMIT
-
-
-def _times(state: RunState, call: str) -> int:
-    since = state.waited_at_step
+    """True if the action has brought its newest result too often since the last wait."""
+    if len(state.completed) < SAME_RESULT_LIMIT:
+        return False
+    call, since = call_hash(action), state.waited_at_step
     outcomes = [record.outcome for record in state.completed if record.call == call and record.step > since]
-    return outcomes.count(outcomes[-1]) if outcomes else 0
+    return outcomes.count(outcomes[-1]) >= SAME_RESULT_LIMIT if outcomes else False
 
 
 def call_hash(action: Action) -> str:

@@ -83,7 +83,7 @@ def reflect(state: RunState) -> RunState:
 
 
 def ask_reflection(state: RunState) -> RunState:
-    again = acting.repetitions(state) >= acting.SAME_RESULT_LIMIT
+    again = any(acting.is_stuck(state, action) for action in (state.plan.actions if state.plan else ()))
     return ask(state, Phase.REFLECT, feedback=(say("same_result"),) if again else ())
 
 

@@ -12,7 +12,6 @@ from typing import Any
 from agent_service.core import asking, limits, people, planning, results, thinking
 from agent_service.core.events import (
     CancelRequested,
-    Denied,
     Event,
     ModelReplied,
     ModelUnavailable,
@@ -43,8 +42,8 @@ from agent_service.core.waiting import (
 from agent_service.sentences import Text, say
 from schemas.values import replace
 
-Decider = Callable[[Any, Any], RunState | Text | Denied]
-"""Gets the state with the new `version`. A text, or `Denied`, is the reason to ignore the event."""
+Decider = Callable[[Any, Any], RunState | Text | results.Unasked]
+"""Gets the state with the new `version`. A text, or an answer that is denied, is the reason to ignore the event."""
 
 
 def decide(state: RunState | None, event: Event) -> Transition:
@@ -53,8 +52,8 @@ def decide(state: RunState | None, event: Event) -> Transition:
         led_to = decider(state and replace(state, version=state.version + 1, updated_at=event.at), event)
     else:
         led_to = _why_ignored(state, event)
-    if isinstance(led_to, Denied):
-        return Transition(state=state, event=event, ignored=led_to.why, refused=True)
+    if isinstance(led_to, results.Unasked):
+        return Transition(state=state, event=event, ignored=led_to.why, refused=led_to.denied)
     if not isinstance(led_to, RunState):
         return Transition(state=state, event=event, ignored=led_to)
     pending = led_to.pending
@@ -106,7 +105,7 @@ def _start(state: RunState, event: RunStarted) -> RunState:
 
 
 def _of_its_call(decider: Callable[[RunState, OpenCall, Any], RunState]) -> Decider:
-    def decided(state: RunState, event: CallReserved | ModelReplied | ModelUnavailable) -> RunState | Text | Denied:
+    def decided(state: RunState, event: CallReserved | ModelReplied | ModelUnavailable) -> RunState | Text:
         call = state.open_call
         return decider(state, call, event) if call and event.call == call.call else _why_ignored(state, event)
 

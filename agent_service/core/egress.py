@@ -17,7 +17,6 @@ from urllib.parse import unquote_plus
 
 from pydantic import JsonValue
 
-from agent_service.core.brief import Brief
 from agent_service.core.phases import Action
 from agent_service.core.state import MemoryNote, MessageNote, Note, RulingNote, RunState, StepNote
 from agent_service.sentences import Text, say
@@ -135,7 +134,9 @@ def _carries_data(state: RunState, action: Action, address: str, hosts: frozense
         if asked := _same_arguments(note, action, hosts):
             known += (asked, told)
         else:
-            (house if _is_trusted(brief, note) else others).extend((own, told))
+            skill = brief.skill(note.tool) if isinstance(note, StepNote) else None
+            trusted = isinstance(note, MemoryNote) or (skill is not None and skill.output == "trusted")
+            (house if trusted else others).extend((own, told))
     bare, in_house = _alphanumeric("\n".join(known)), _alphanumeric("\n".join(house))
     words = map(_alphanumeric, filter(_DIGIT.search, _WORD.findall(_DATE.sub(" ", "\n".join((*house, *others))))))
     codes = [word for word in words if len(word) >= LEAST and word in _alphanumeric(tail)]
@@ -149,11 +150,6 @@ def _same_arguments(note: Note, action: Action, hosts: frozenset[str]) -> str:
         return ""
     asked = _text(note.arguments.value)
     return asked if hosts & _hosts_in(asked) else ""
-
-
-def _is_trusted(brief: Brief, note: Note) -> bool:
-    skill = brief.skill(note.tool) if isinstance(note, StepNote) else None
-    return isinstance(note, MemoryNote) or (skill is not None and skill.output == "trusted")
 
 
 def _texts_of(note: Note) -> tuple[str, str]:

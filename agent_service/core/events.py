@@ -207,10 +207,3 @@ class Transition(EventFacts):
     state: RunState | None
     ignored: Text = ""
     refused: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Denied:
-    """The event is ignored because its sender has no right to it."""
-
-    why: Text

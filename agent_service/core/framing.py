@@ -15,11 +15,12 @@ from itertools import zip_longest
 from agent_service.core import asking
 from agent_service.core.asking import ask, next_phase
 from agent_service.core.egress import new_destinations, trusted_texts
-from agent_service.core.events import QuoteCheck
+from agent_service.core.events import ModelReplied, QuoteCheck
 from agent_service.core.limits import reached_before_a_call
 from agent_service.core.phases import Framing, ItemClaim, Next, Phase, Proof, Reflection, Unusable, Verification
 from agent_service.core.planning import ask_approval, refusal_flaws, take_along
 from agent_service.core.state import ChecklistItem, RunState, StepRecord
+from agent_service.core.waiting import OpenCall
 from agent_service.sentences import Text, say
 from schemas.values import replace
 
@@ -97,7 +98,10 @@ def _of_done(state: RunState, claim: Reflection, found: Verification) -> RunStat
     return ask(doubted, Phase.REFLECT, feedback=feedback)
 
 
-def take_framing(state: RunState, framing: Framing, plan: Next | Unusable | None) -> RunState:
+def take_framing(state: RunState, open_call: OpenCall, reply: ModelReplied, framing: Framing) -> RunState:
+    plan = reply.plan
+    if flaws := tuple(framing_flaws(state, framing)):
+        return asking.ask_again(state, open_call, flaws)
     if state.framing is None:
         return adopt(state, framing, plan)
     within, held = _with_first_constraints(state, framing), None if isinstance(plan, Unusable) else plan

@@ -6,7 +6,7 @@ its tool has only that one out. Only an answer to the pending attempt finishes a
 """
 
 from agent_service.core import acting, asking, continuing, limits
-from agent_service.core.events import CapabilityCheck, Denied, ToolReturned
+from agent_service.core.events import CapabilityCheck, ToolReturned
 from agent_service.core.facts import AnswerStatus, AttemptAnswered
 from agent_service.core.state import RunState, with_facts
 from agent_service.core.waiting import Acting, Ended, Graph, Pending, Status, with_requests
@@ -23,10 +23,13 @@ HANDED_TO_A_PERSON = frozenset({"in_doubt", "configuration", "not_allowed", "sto
 
 @dataclass(frozen=True, slots=True)
 class Unasked:
-    """The reason why a result answers no request. `violates`: it was never asked for, so the run escalates."""
+    """The reason why a result answers no request. `violates`: it was never asked for, so the run escalates. `denied`:
+    its sender has no right to it.
+    """
 
     why: Text
     violates: bool = False
+    denied: bool = False
 
 
 def judge(state: RunState, result: ToolResult, place: str = "") -> Pending | Unasked:
@@ -84,18 +87,18 @@ def authentication_flaw(state: RunState, result: ToolResult, proof: CapabilityCh
     return "" if skills and not tools & echoing else say("no_capability", tool=result.tool, step=result.step)
 
 
-def on_result(state: RunState, event: ToolReturned) -> RunState | Text | Denied:
+def on_result(state: RunState, event: ToolReturned) -> RunState | Text | Unasked:
     result = event.result
     which = say("which", step=result.step, attempt=result.attempt)
     late = Unasked(say("came_late", which=which, status=state.status)) if state.final else None
     judged = late or judge(state, result, event.place)
     violates = isinstance(judged, Unasked) and judged.violates
     if why := authentication_flaw(state, result, event.proof, violates=violates):
-        return Denied(why)
+        return Unasked(why, denied=True)
     if isinstance(judged, Pending):
         return _take(state, judged, event)
     if event.malformed or not (violates or late):
-        return judged.why
+        return judged
     if late:
         return _on_late(state, event, judged.why)
     return asking.escalate(with_facts(state, _unasked(result, "refused")), "protocol_violation", judged.why)

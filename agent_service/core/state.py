@@ -348,10 +348,8 @@ def with_decision_status(
     """Sets the status of the newest decision of this event; `ok` sets that of the plan that came along, which was
     `ignored` so far.
     """
-    happened = list(state.happened)
-    for place in range(len(happened) - 1, -1, -1):
-        fact = happened[place]
+    for fact in reversed(state.happened):
         if isinstance(fact, Decided) and (fact.status == "ignored") is (status == "ok"):
-            happened[place] = replace(fact, status=status, error_class=error_class, why=why)
-            return replace(state, happened=tuple(happened))
+            changed = replace(fact, status=status, error_class=error_class, why=why)
+            return replace(state, happened=tuple([changed if one is fact else one for one in state.happened]))
     return state

@@ -108,11 +108,6 @@ def _refusal(state: RunState, open_call: OpenCall, _: ModelReplied, refusal: Mod
     return unverified(state, reason) if open_call.phase is Phase.VERIFY else escalate(state, "model_refused", reason)
 
 
-def _framing(state: RunState, open_call: OpenCall, reply: ModelReplied, framed: Framing) -> RunState:
-    flaws = tuple(framing.framing_flaws(state, framed))
-    return ask_again(state, open_call, flaws) if flaws else framing.take_framing(state, framed, reply.plan)
-
-
 def _digest(state: RunState, open_call: OpenCall, _: ModelReplied, digest: Digest) -> RunState:
     unheard = tuple(dict.fromkeys((*state.refusals, *open_call.feedback)))
     return ask_reflection(replace(notes.compacted(state, digest.memory), refusals=unheard))
@@ -173,7 +168,7 @@ _NEXT: Taker = lambda state, open_call, _, chosen: planning.take_next(state, cho
 TAKERS: Mapping[type[Decision], tuple[frozenset[Phase], Taker]] = {
     ModelRefusal: (_ANY, _refusal),
     Unusable: (_ANY, _NEXT),
-    Framing: (frozenset({Phase.FRAME}), _framing),
+    Framing: (frozenset({Phase.FRAME}), framing.take_framing),
     Plan: (_PLANNING, _NEXT),
     Wait: (_PLANNING, _NEXT),
     AskPerson: (frozenset({Phase.PLAN, Phase.FRAME}), _NEXT),

@@ -95,7 +95,7 @@ def other_tool(state: RunState, result: Any) -> bool:
 
 
 def match_ignored(judged: Pending | Unasked) -> Unasked:
-    return Unasked("") if isinstance(judged, Pending) else judged
+    return Unasked("no") if isinstance(judged, Pending) else judged
 
 
 def same_attempt(retried: RunState | None) -> RunState | None:

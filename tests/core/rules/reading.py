@@ -84,18 +84,11 @@ def requests_of(change: ChangeRecord, place: int = 0) -> list[Sent]:
 
 
 def _sent(change: ChangeRecord, place: int, subject: str, payload: dict[str, Any]) -> Sent:
-    return Sent(
-        place=place,
-        at=change.event.at,
-        subject=subject,
-        step=payload["step"],
-        attempt=payload["attempt"],
-        tool=payload["tool"],
-        command=payload["tool_command"],
-        payload=payload["tool_payload"],
-        task=payload.get("task", ""),
-        round=payload.get("round", 0),
-    )
+    names: dict[str, Any] = {
+        name: payload[name] for name in ("step", "attempt", "tool", "task", "round") if name in payload
+    }
+    names |= {"command": payload["tool_command"], "payload": payload["tool_payload"]}
+    return Sent(place=place, at=change.event.at, subject=subject, **names)
 
 
 def finals(change: ChangeRecord) -> list[str]:

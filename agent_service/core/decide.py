@@ -9,21 +9,7 @@ TABLE.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from agent_service.core import asking, limits, people, planning, results, thinking
-from agent_service.core.events import (
-    CancelRequested,
-    Event,
-    ModelReplied,
-    ModelUnavailable,
-    RunStarted,
-    SignalReceived,
-    StoodStill,
-    TimerFired,
-    ToolReturned,
-    Transition,
-    TurnBroke,
-    WakeAccepted,
-)
+from agent_service.core import asking, events, limits, people, planning, results, thinking
 from agent_service.core.facts import CallReserved, RunStanding
 from agent_service.core.phases import Phase
 from agent_service.core.state import RunState
@@ -46,32 +32,32 @@ Decider = Callable[[Any, Any], RunState | Text | results.Unasked]
 """Gets the state with the new `version`. A text, or an answer that is denied, is the reason to ignore the event."""
 
 
-def decide(state: RunState | None, event: Event) -> Transition:
+def decide(state: RunState | None, event: events.Event) -> events.Transition:
     decider, targets = TABLE[type(event)]
     if (type(state.waiting) if state else None) in targets:
         led_to = decider(state and replace(state, version=state.version + 1, updated_at=event.at), event)
     else:
         led_to = _why_ignored(state, event)
     if isinstance(led_to, results.Unasked):
-        return Transition(state=state, event=event, ignored=led_to.why, refused=led_to.denied)
+        return events.Transition(state=state, event=event, ignored=led_to.why, refused=led_to.denied)
     if not isinstance(led_to, RunState):
-        return Transition(state=state, event=event, ignored=led_to)
+        return events.Transition(state=state, event=event, ignored=led_to)
     pending = led_to.pending
     stands = RunStanding(status=led_to.waiting.status, step=pending.step if pending else 0)
-    return Transition(state=replace(led_to, happened=()), event=event, facts=(*led_to.happened, stands))
+    return events.Transition(state=replace(led_to, happened=()), event=event, facts=(*led_to.happened, stands))
 
 
-def _why_ignored(state: RunState | None, event: Event) -> Text:
+def _why_ignored(state: RunState | None, event: events.Event) -> Text:
     if state is None:
         return say("no_such_run")
-    if isinstance(event, CallReserved | ModelReplied | ModelUnavailable) and not state.final:
+    if isinstance(event, CallReserved | events.ModelReplied | events.ModelUnavailable) and not state.final:
         return say("call_not_awaited", call=event.call)
-    if isinstance(event, WakeAccepted):
+    if isinstance(event, events.WakeAccepted):
         return say("accepted_already")
     return say("has_ended", status=state.status) if state.final else say("started_already")
 
 
-def with_reserve(transition: Transition, reserved: CallReserved) -> Transition | None:
+def with_reserve(transition: events.Transition, reserved: CallReserved) -> events.Transition | None:
     """Adds the reserve of the model call that it asks for; None if the reserve could break a budget."""
     state, (*facts, stands) = transition.state, transition.facts
     if state is None or not isinstance(state.waiting, Thinking):
@@ -79,10 +65,10 @@ def with_reserve(transition: Transition, reserved: CallReserved) -> Transition |
     if limits.reached_before_a_call(state, reserved.reserve):
         return None
     asked = replace(state, waiting=replace(state.waiting, reserve=reserved.reserve))
-    return Transition(state=asked, event=transition.event, facts=(*facts, reserved, stands))
+    return events.Transition(state=asked, event=transition.event, facts=(*facts, reserved, stands))
 
 
-def _accept(_: None, event: WakeAccepted) -> RunState:
+def _accept(_: None, event: events.WakeAccepted) -> RunState:
     return RunState(
         run_id=event.run_id,
         wake_id=event.wake_id,
@@ -98,21 +84,21 @@ def _accept(_: None, event: WakeAccepted) -> RunState:
     )
 
 
-def _start(state: RunState, event: RunStarted) -> RunState:
+def _start(state: RunState, event: events.RunStarted) -> RunState:
     brief = replace(state.brief, skills=event.skills)
     started = replace(state, waiting=Deciding(), brief=brief, started_at=event.at)
     return asking.ask(started, Phase.FRAME)
 
 
 def _of_its_call(decider: Callable[[RunState, OpenCall, Any], RunState]) -> Decider:
-    def decided(state: RunState, event: CallReserved | ModelReplied | ModelUnavailable) -> RunState | Text:
+    def decided(state: RunState, event: Any) -> RunState | Text:
         call = state.open_call
         return decider(state, call, event) if call and event.call == call.call else _why_ignored(state, event)
 
     return decided
 
 
-def _on_timer(state: RunState, event: TimerFired) -> RunState | Text:
+def _on_timer(state: RunState, event: events.TimerFired) -> RunState | Text:
     waiting, is_over = state.waiting, event.at >= state.effective_deadline
     held = isinstance(waiting, Thinking) and waiting.still_since is not None and not is_over  # spending may go on now
     if not held and (state.due_at is None or event.at < state.due_at):
@@ -141,18 +127,21 @@ _ALIVE = (Queued, Thinking, Acting, Sleeping, NeedsPerson)
 Targets = Mapping[type[Waiting] | None, tuple[type[Waiting], ...]]
 _ENDS: Targets = dict.fromkeys(_ALIVE, (Ended,))
 _CALLS: Targets = {Thinking: (Thinking, NeedsPerson, Ended)}
-TABLE: Mapping[type[Event], tuple[Decider, Targets]] = {
-    WakeAccepted: (_accept, {None: (Queued,)}),
-    RunStarted: (_start, {Queued: (Thinking, NeedsPerson, Ended)}),
-    ToolReturned: (
+TABLE: Mapping[type[events.Event], tuple[Decider, Targets]] = {
+    events.WakeAccepted: (_accept, {None: (Queued,)}),
+    events.RunStarted: (_start, {Queued: (Thinking, NeedsPerson, Ended)}),
+    events.ToolReturned: (
         results.on_result,
         {**_ENDS, Acting: (Acting, Thinking, NeedsPerson, Ended), NeedsPerson: (NeedsPerson, Ended), Ended: (Ended,)},
     ),
     CallReserved: (_of_its_call(asking.on_reserved), _CALLS),
-    ModelReplied: (_of_its_call(thinking.on_reply), {Thinking: (Thinking, Acting, Sleeping, NeedsPerson, Ended)}),
-    ModelUnavailable: (_of_its_call(asking.on_unavailable), _CALLS),
-    CancelRequested: (_ends(Status.CANCELLED, "cancelled"), _ENDS),
-    SignalReceived: (
+    events.ModelReplied: (
+        _of_its_call(thinking.on_reply),
+        {Thinking: (Thinking, Acting, Sleeping, NeedsPerson, Ended)},
+    ),
+    events.ModelUnavailable: (_of_its_call(asking.on_unavailable), _CALLS),
+    events.CancelRequested: (_ends(Status.CANCELLED, "cancelled"), _ENDS),
+    events.SignalReceived: (
         people.on_signal,
         {
             **{kind: (kind,) for kind in (Queued, Thinking, Acting)},
@@ -161,7 +150,7 @@ TABLE: Mapping[type[Event], tuple[Decider, Targets]] = {
             Ended: (Queued, Thinking, Acting, NeedsPerson),
         },
     ),
-    TimerFired: (
+    events.TimerFired: (
         _on_timer,
         {
             Queued: (Ended,),
@@ -171,7 +160,7 @@ TABLE: Mapping[type[Event], tuple[Decider, Targets]] = {
             NeedsPerson: (Thinking, Acting, NeedsPerson, Ended),
         },
     ),
-    TurnBroke: (_ends(Status.FAILED, "internal"), _ENDS),
-    StoodStill: (limits.on_stood_still, {kind: (kind,) for kind in _ALIVE}),
+    events.TurnBroke: (_ends(Status.FAILED, "internal"), _ENDS),
+    events.StoodStill: (limits.on_stood_still, {kind: (kind,) for kind in _ALIVE}),
 }
 """Who decides an event, and where it may lead, by the state before. It is ignored in any other state."""

@@ -254,7 +254,7 @@ BUGS: tuple[tuple[Rule, str, Sow], ...] = (
     (order.only_the_reply_that_is_waited_for_counts, "decide.TABLE", decided(ModelReplied, before(this_call))),
     (order.a_live_run_has_a_timer_no_later_than_its_deadline, "state:RunState.due_at", without_all_but_a_tool),
     (order.every_entry_counts_one_version, "decide.TABLE", decided(RunStarted, but(version=1))),
-    (order.an_ignored_event_changes_nothing, "decide.Transition", changed_though_ignored),
+    (order.an_ignored_event_changes_nothing, "decide:events.Transition", changed_though_ignored),
     (order.a_signal_is_heard_once, "people.with_signal", given(signals=())),
     (kept.notes_are_only_appended_but_for_a_compaction, "notes.with_step", behind(rewritten)),
     (kept.what_people_said_is_a_note_for_ever, "notes.compacted", WITHOUT_PEOPLE),

@@ -22,7 +22,7 @@ from pydantic import TypeAdapter
 
 from agent_service.core.brief import Continuations
 from agent_service.core.events import SignalReceived, ToolReturned
-from agent_service.core.phases import AskPerson, ItemClaim, ItemRetraction, Next, Plan, Proof, Unusable, Wait
+from agent_service.core.phases import AskPerson, ItemClaim, ItemRetraction, Next, Proof, Unusable, Wait
 from agent_service.core.state import Note, RunState
 from agent_service.run import messages
 from agent_service.run.human_tasks import remedy
@@ -208,10 +208,18 @@ def _reflect(
     return cues.replies(reflection, plan=_along(plan), **reply)
 
 
-def _along(plan: str) -> Plan | Unusable | None:
-    if plan in ("unusable", "cut"):
-        return Unusable(reason="two actions", cut=plan == "cut")
-    return cues.plan(plan) if plan else None
+ALONG: dict[str, Next | Unusable | None] = {
+    "": None,
+    "unusable": Unusable(reason="two actions"),
+    "cut": Unusable(reason="two actions", cut=True),
+    "ask": cues.QUESTION,
+    "rest": Wait(why="later", seconds=60.0),
+}
+
+
+def _along(plan: str) -> Next | Unusable | None:
+    """What comes along with a decision: one of ALONG, or a plan of that tool."""
+    return ALONG[plan] if plan in ALONG else cues.plan(plan)
 
 
 def _claim(verdict: str = "continue", unmet: str = "", seen: bool = True, **claims: list[str]) -> Cue:
@@ -260,10 +268,6 @@ def _task(text: str | list[Any]) -> dict[str, Any]:
     return cues.a_task(name, plugin.strip("-"), tuple(filter(None, after.split(","))), **arguments)
 
 
-def _wished(wish: Any, task: str = "") -> Cue:
-    return cues.comes(task, status="continuation", output={"continuation": wish, "summary": "no form"})
-
-
 def _approve_in_time(said_at: datetime) -> Cue:
     def cue(script: Script) -> Any:
         event = cues.made(cues.approves(), script)
@@ -271,12 +275,6 @@ def _approve_in_time(said_at: datetime) -> Cue:
         return replace(event, said_at=said_at)
 
     return cue
-
-
-def _past(what: str) -> Cue:
-    """A reflection asked for before a message came, with a tool, `ask` or `rest`."""
-    others: dict[str, Next] = {"ask": cues.QUESTION, "rest": Wait(why="later", seconds=60.0)}
-    return cues.replies(cues.reflection("continue"), plan=others.get(what) or cues.plan(what), words=0)
 
 
 def _nameless(**payload: Any) -> Cue:
@@ -305,7 +303,6 @@ WORDS: dict[str, Callable[..., Cue]] = {
     "garble": cues.garbles,
     "digest": cues.digests,
     "refuse": cues.refuses,
-    "past": _past,
     "ask": _ask,
     "rest": _rest,
     "agents": cues.asks_agents,
@@ -320,7 +317,6 @@ WORDS: dict[str, Callable[..., Cue]] = {
     ),
     "continue": _continue,
     "want": _want,
-    "wish": _wished,
     "nameless": _nameless,
     "signal": cues.signal,
     "message": lambda text, **more: cues.signal("message", message=text, **more),

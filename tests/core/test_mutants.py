@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent_service.core import asking, people, planning
+from agent_service.core import asking, limits, people, planning
 from agent_service.core.events import CancelRequested, ModelReplied, RunStarted, Transition
 from agent_service.core.facts import CallReserved, RequestSent
 from agent_service.core.phases import Framing, ModelRefusal, Unusable
@@ -221,9 +221,18 @@ BUGS: tuple[tuple[Rule, str, Sow], ...] = (
         behind(lambda handed: handed[:-1]),
     ),
     (tasks.a_step_that_gathers_waits_for_something, "continuing._has_room", always(False)),
+    (
+        spending.limits_grow_only_by_people_or_while_they_are_asked,
+        "people.with_signal",
+        behind(lambda state: limits.with_limits(state, max_steps=99)),
+    ),
     (spending.no_more_steps_and_attempts_are_taken_than_granted, "limits.reached_before_a_step", always(None)),
     (spending.nothing_is_asked_at_or_after_the_deadline, "limits.reached_before_a_call", always(None)),
-    (spending.no_model_call_is_made_when_the_money_is_spent, "limits.reached_before_a_call", ONLY_TIME),
+    (
+        spending.no_model_call_is_made_when_the_money_is_spent,
+        "limits.reached_before_a_call",
+        ONLY_TIME,
+    ),
     (spending.every_paid_call_is_counted, "limits.plus_reply", but(cache_read_tokens=0)),
     (spending.no_more_reframes_are_made_than_granted, "thinking._reframed", given(reframes=-9)),
     (

@@ -97,11 +97,6 @@ def finals(change: ChangeRecord) -> list[str]:
     return ended + ["agent.escalated" for payload in change.published("agent.escalated") if not payload["resumable"]]
 
 
-def pauses(change: ChangeRecord) -> list[str]:
-    """The classes of the pauses that a moment published."""
-    return [payload["class"] for payload in change.published("agent.escalated") if payload["resumable"]]
-
-
 def offered(story: Story) -> dict[str, ToolOffer]:
     """The tools that the run was started with."""
     started = [change.event for change in entries(story) if isinstance(change.event, RunStarted)]

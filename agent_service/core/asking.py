@@ -127,7 +127,7 @@ def on_reserved(state: RunState, open_call: OpenCall, event: CallReserved) -> Ru
     """Records the call's reserve, unless a budget forbids it. An earlier reserve was left by a dead process."""
     state = with_lost_call(state)
     if reached := limits.reached_before_a_call(state, event.reserve):
-        return out_of_budget(state, reached, question=open_call)
+        return out_of_budget(state, reached)
     return replace(state, waiting=Thinking(asking=open_call, reserve=event.reserve))
 
 
@@ -151,8 +151,8 @@ def on_unavailable(state: RunState, open_call: OpenCall, event: ModelUnavailable
         case "escalate":
             return escalate(state, event.error_class, why)
         case "pause":
-            anew = replace(open_call, silences=0)
-            return pause(replace(state, waiting=Thinking(asking=anew)), event.error_class, why, question=anew)
+            anew = Thinking(asking=replace(open_call, silences=0))
+            return pause(replace(state, waiting=anew), event.error_class, why)
         case "shrink":
             return _shrunk(state, open_call, event)
     backoff_s, wished_s = MODEL_BACKOFF_S[min(open_call.tries, len(MODEL_BACKOFF_S) - 1)], event.retry_after_s
@@ -187,7 +187,7 @@ def escalate(state: RunState, ending_class: str, reason: Text, *, doubted: Reque
     return end(state, Status.ESCALATED, ending_class, reason, doubted=doubted)
 
 
-def out_of_budget(state: RunState, budget: tuple[str, Text], *, question: OpenCall) -> RunState:
+def out_of_budget(state: RunState, budget: tuple[str, Text], *, question: OpenCall | None = None) -> RunState:
     """Ends the run, or pauses it before `question`, by its `on_budget` rule."""
     ending_class, reason = budget
     if state.claim:
@@ -197,11 +197,14 @@ def out_of_budget(state: RunState, budget: tuple[str, Text], *, question: OpenCa
     return pause(state, ending_class, say("raise_to_go_on", reason=reason), question=question)
 
 
-def pause(state: RunState, ending_class: str, reason: Text, *, question: OpenCall) -> RunState:
-    """Waits for a person. On resume the open call is repeated, pending results are awaited, or `question` is asked."""
+def pause(state: RunState, ending_class: str, reason: Text, *, question: OpenCall | None = None) -> RunState:
+    """Waits for a person. On resume the open call is repeated, pending results are awaited, or `question` is asked: for
+    a plan by default.
+    """
     state = with_lost_call(state)
     held, calls = state.waiting, state.calls
     if not isinstance(held, Thinking | Acting | Planned):
+        question = question or OpenCall(call=calls + 1, phase=Phase.PLAN)
         held, calls = Thinking(asking=question), question.call
     return ask_person(replace(state, calls=calls), _stop(state, ending_class, reason), reason, held=held)
 

@@ -115,8 +115,7 @@ def _on_timer(state: RunState, event: events.TimerFired) -> RunState | Text:
     past = limits.deadline_reached(state.brief.limits)
     if isinstance(waiting, Queued):  # nothing has begun that could be resumed
         return asking.escalate(state, *past)
-    question = state.open_call or OpenCall(call=state.calls + 1, phase=Phase.PLAN)
-    return asking.out_of_budget(state, past, question=question)
+    return asking.out_of_budget(state, past)
 
 
 def _ends(status: Status, ending_class: str) -> Decider:

@@ -59,7 +59,7 @@ def _take_plan(state: RunState, plan: Plan, open_call: OpenCall) -> RunState:
 def carry_out(state: RunState, plan: Plan, *, allowed: bool = False) -> RunState:
     if reached := limits.reached_before_a_step(state):
         kept = replace(with_decision_status(state, "refused", reached[0], reached[1:]), waiting=Planned(plan=plan))
-        return out_of_budget(kept, reached, question=OpenCall(call=state.calls + 1, phase=Phase.PLAN))
+        return out_of_budget(kept, reached)
     if flaws := _flaws_of_reads(state, plan):  # less is left than when it was planned
         return ask(state, Phase.PLAN, feedback=tuple(flaws))
     why = "" if allowed else approval_reason(state, plan.action)

@@ -157,8 +157,7 @@ def _done(state: RunState, reflection: Reflection) -> RunState:
 def _reframed(state: RunState, reflection: Reflection) -> RunState:
     reframed, allowed = replace(state, reframes=state.reframes + 1), state.brief.limits.max_reframes
     if reframed.reframes > allowed:
-        spent = ("budget_reframes", say("reframes_used", most=allowed))
-        return out_of_budget(reframed, spent, question=OpenCall(call=state.calls + 1, phase=Phase.PLAN))
+        return out_of_budget(reframed, ("budget_reframes", say("reframes_used", most=allowed)))
     return ask(reframed, Phase.FRAME, feedback=(say("reframe", why=reflection.summary),))
 
 

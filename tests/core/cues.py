@@ -4,7 +4,7 @@ The names read as sentences after `>>`: `frames`, `plans`, `returns`, `errs`, `c
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
@@ -53,7 +53,6 @@ from agent_service.run.children.waking import wake as wake_of
 from schemas import catalog
 from schemas.catalog import ToolCommand, ToolOffer
 from schemas.events import Constraints, Signal, SignalKind, ToolError, ToolOutput, ToolResult
-from schemas.events import Outcome as SaidOutcome
 from tests.core.script import NOON, Cue, Script, asked_for_anew
 
 DEADLINE = NOON + timedelta(hours=1)
@@ -99,31 +98,15 @@ def limits(**numbers: Any) -> Limits:
     return replace(Limits(deadline_at=DEADLINE), **numbers)
 
 
-def wake(
-    *,
-    fused: bool = True,
-    depth: int = 0,
-    announce: bool = False,
-    untrusted: bool = False,
-    verify: bool = False,
-    goal: str = "critique example.org",
-    context: dict[str, Any] | None = None,
-    run_id: str = RUN_ID,
-    wake_id: str = "wake-1",
-    **numbers: Any,
-) -> WakeAccepted:
-    """A wake at noon; `numbers` are limits."""
-    brief = Brief(
-        goal=goal,
-        limits=limits(**numbers),
-        context={"tone": "constructive"} if context is None else context,
-        announced=announce,
-        fused=fused,
-        depth=depth,
-        untrusted=untrusted,
-        verify=verify,
-    )
-    return WakeAccepted(at=NOON, run_id=run_id, wake_id=wake_id, brief=brief)
+OF_A_BRIEF = {field.name for field in fields(Brief)}
+
+
+def wake(*, run_id: str = RUN_ID, wake_id: str = "wake-1", **details: Any) -> WakeAccepted:
+    """A wake at noon; `details` are fields of its brief, and limits."""
+    about: dict[str, Any] = {"goal": "critique example.org", "context": {"tone": "constructive"}}
+    about |= {name: value for name, value in details.items() if name in OF_A_BRIEF}
+    numbers = {name: value for name, value in details.items() if name not in OF_A_BRIEF}
+    return WakeAccepted(at=NOON, run_id=run_id, wake_id=wake_id, brief=Brief(limits=limits(**numbers), **about))
 
 
 def started(tools: Iterable[ToolOffer] = TOOLS) -> Cue:
@@ -146,12 +129,11 @@ def replies(
     """
 
     def cue(script: Script) -> Event:
-        asked = script.state.open_call.call if script.state.open_call else script.state.calls
         read, written = tokens - tokens // 4, tokens // 4
         usage = ModelUsage(input_tokens=read, output_tokens=written, cost_usd=cost, cache_read_tokens=read // 2)
         return ModelReplied(
             at=script.now,
-            call=call or asked,
+            call=call or script.state.calls,
             model="scripted",
             usage=usage,
             decision=decision,
@@ -203,12 +185,8 @@ def garbles(reason: str = "not JSON", **reply: Any) -> Cue:
 
 
 def unavailable(remedy: Remedy, **details: Any) -> Cue:
-    def cue(script: Script) -> Event:
-        call = script.state.open_call.call if script.state.open_call else script.state.calls
-        known: dict[str, Any] = {"call": call, "error_class": "overloaded", "message": "529"}
-        return ModelUnavailable(at=script.now, remedy=remedy, **(known | details))
-
-    return cue
+    known: dict[str, Any] = {"error_class": "overloaded", "message": "529"} | details
+    return lambda script: ModelUnavailable(at=script.now, remedy=remedy, **({"call": script.state.calls} | known))
 
 
 def returns(
@@ -264,30 +242,14 @@ def cancel(reason: str = "no longer needed", *, by: str = "") -> Cue:
     return lambda script: CancelRequested(at=script.now, reason=reason, by=by)
 
 
-def signal(
-    kind: SignalKind,
-    *,
-    signal_id: str | None = None,
-    message: str | None = None,
-    arguments_hash: str | None = None,
-    step: int | None = None,
-    outcome: SaidOutcome | None = None,
-    untrusted: bool = False,
-    by: str = "os user ann",
-    **constraints: Any,
-) -> Cue:
+def signal(kind: SignalKind, *, by: str = "os user ann", **details: Any) -> Cue:
+    """`details`: fields of the signal, and constraints."""
+    more = {name: details[name] for name in Constraints.model_fields if name in details}
+    told = {name: value for name, value in details.items() if name not in more}
+    told |= {"run_id": RUN_ID, "kind": kind, "constraints": Constraints(**more) if more else None}
+
     def cue(script: Script) -> Event:
-        said = Signal(
-            run_id=RUN_ID,
-            signal_id=signal_id or f"signal-{len(script.story)}",
-            kind=kind,
-            message=message,
-            constraints=Constraints(**constraints) if constraints else None,
-            arguments_hash=arguments_hash,
-            step=step,
-            outcome=outcome,
-            untrusted=untrusted,
-        )
+        said = Signal.model_validate({"signal_id": f"signal-{len(script.story)}"} | told)
         return SignalReceived(at=script.now, signal=said, by=by)
 
     return cue
@@ -370,9 +332,8 @@ def reserves(
     """The reserve of a call that waited."""
 
     def cue(script: Script) -> Event:
-        asked = script.state.open_call.call if script.state.open_call else script.state.calls
         reserve = CallReserve(tokens=tokens, cost_usd=cost, if_lost=if_lost)
-        return CallReserved(at=script.now, call=call or asked, model="priced", reserve=reserve)
+        return CallReserved(at=script.now, call=call or script.state.calls, model="priced", reserve=reserve)
 
     return cue
 

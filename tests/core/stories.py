@@ -39,8 +39,7 @@ def goes_on(script: Script) -> Event:
 def sets_aside(script: Script, *, by: int = 0) -> Event:
     """A reserve for the open call, or for another one."""
     reserve = script.reserve or CallReserve(tokens=50, cost_usd=0.005)
-    asked = script.state.open_call.call if script.state.open_call else script.state.calls
-    return made(cues.reserves(reserve.tokens, reserve.cost_usd, call=max(1, asked + by)), script)
+    return made(cues.reserves(reserve.tokens, reserve.cost_usd, call=max(1, script.state.calls + by)), script)
 
 
 def situation(script: Script) -> str:

@@ -1,6 +1,5 @@
 """An HTTP server on a free port of the loopback interface. Responses go out whole or with the failures of networks."""
 
-import json
 import socket
 import ssl
 import struct
@@ -12,6 +11,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal, Self
+
+from schemas.bounded import json_object
 
 Delivery = Literal["whole", "cut", "never", "stalls", "paced", "drips", "raw", "reset"]
 """`cut`: the connection ends in the middle of the body. `never`: nothing at all. `stalls`: half of the body, and then
@@ -31,11 +32,7 @@ class Call:
 
     @property
     def body(self) -> dict[str, Any] | None:
-        try:
-            body = json.loads(self.raw)
-        except ValueError:
-            return None
-        return body if isinstance(body, dict) else None
+        return json_object(self.raw)
 
 
 @dataclass(frozen=True, slots=True)

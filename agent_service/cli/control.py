@@ -10,15 +10,7 @@ import typer
 
 from agent_service.cli import output, render
 from agent_service.cli.client import Json
-from agent_service.cli.options import (
-    DRY_RUN,
-    REASON,
-    AgentContext,
-    Values,
-    agent_command,
-    not_none,
-    run_command,
-)
+from agent_service.cli.options import DRY_RUN, REASON, AgentContext, Values, agent_command, not_none, run_command
 from agent_service.cli.output import Output
 from agent_service.history.text import ask_lines
 from agentic_client.errors import TryAgain

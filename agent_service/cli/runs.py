@@ -8,15 +8,7 @@ import typer
 
 from agent_service.cli import output, render, run_display
 from agent_service.cli.client import Json
-from agent_service.cli.options import (
-    RUN_OR_ALL,
-    WATCH,
-    AgentContext,
-    Values,
-    agent_command,
-    not_none,
-    run_command,
-)
+from agent_service.cli.options import RUN_OR_ALL, WATCH, AgentContext, Values, agent_command, not_none, run_command
 from agent_service.cli.output import Output
 from agentic_client.errors import TryAgain
 from groundwork.service.commands import argument, option

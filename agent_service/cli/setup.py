@@ -12,14 +12,7 @@ import typer
 
 from agent_service import settings
 from agent_service.archive.access import bus_at_hand
-from agent_service.bus.topology import (
-    OPERATORS_CHOICE,
-    Executor,
-    reserved_gib,
-    set_up_within,
-    size_found,
-    topology,
-)
+from agent_service.bus.topology import OPERATORS_CHOICE, Executor, reserved_gib, set_up_within, size_found, topology
 from agent_service.cli.options import CONFIG, local_command
 from agent_service.cli.output import Output
 from agent_service.cli.serve import serve as served

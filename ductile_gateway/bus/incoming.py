@@ -29,7 +29,7 @@ from schemas.catalog import Catalog
 from schemas.envelope import RUN_ID, SIGNATURE, rejection
 from schemas.status import GatewayPruned, GatewayPruneRequest, GatewayStatus
 
-WAITED_SHARE, MOST_DELAY_S = 0.25, 60.0
+WAITED_SHARE = 0.25
 """A request that waited for long comes again later, by a share of its wait: so redeliveries stay few, and no request
 waits for much longer than what it waits for."""
 
@@ -50,8 +50,7 @@ def request_loop(link: NatsLink, relay: Relay, *, trust: Trust | None, slots: in
                 await relay.take(asked, partial(_check, relay, trust, asked, delivery))
             except TryAgain as error:
                 waited_s = (utc_now() - delivery.at).total_seconds()
-                delay = max(error.delay_s, min(waited_s * WAITED_SHARE, MOST_DELAY_S))
-                raise TryAgain(str(error), delay_s=delay) from error
+                raise TryAgain(str(error), delay_s=max(error.delay_s, waited_s * WAITED_SHARE)) from error
 
     buried = DeadLetters(subjects.DEAD_LETTERS_TOOLS, notify=rejection_notice)
     settling = Settler(link, subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS, handle, buried)

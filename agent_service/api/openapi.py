@@ -64,7 +64,6 @@ _IN_PATHS: Mapping[str, Json] = {
     "call": {"description": "The number of a model call of the run.", "example": 1},
     "seq": {"description": "The number of a dead letter, from their list.", "example": 17},
 }
-_FIRST_SENTENCE = re.compile(r".*?\.(?=\s|$)", re.DOTALL)
 
 
 def documented(operation: Operation, bodies: Mapping[str, type[BaseModel]], *, limited: bool) -> dict[int | str, Json]:
@@ -79,8 +78,7 @@ def documented(operation: Operation, bodies: Mapping[str, type[BaseModel]], *, l
 
 
 def first_sentence(text: str | None) -> str:
-    found = _FIRST_SENTENCE.match(text or "")
-    return " ".join(found[0].split()) if found else ""
+    return " ".join(re.split(r"(?<=\.)\s", text or "", maxsplit=1)[0].split())
 
 
 def _name(status: int | str) -> str:

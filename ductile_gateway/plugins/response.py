@@ -94,15 +94,13 @@ class _Artifact(_Part):
         """Raises ValueError unless there is exactly one content."""
         if (self.text is None) == (self.base64 is None):
             raise ValueError(f"artifact {self.name}: give either text or base64")
-        content = self.text.encode() if self.text is not None else _decoded(self.name, self.base64 or "")
+        try:
+            content = (
+                self.text.encode() if self.text is not None else base64.b64decode(self.base64 or "", validate=True)
+            )
+        except binascii.Error:
+            raise ValueError(f"artifact {self.name}: its base64 does not decode") from None
         return ProducedArtifact(self.name, self.content_type, content)
-
-
-def _decoded(name: str, content: str) -> bytes:
-    try:
-        return base64.b64decode(content, validate=True)
-    except binascii.Error:
-        raise ValueError(f"artifact {name}: its base64 does not decode") from None
 
 
 class _Result(_Part):

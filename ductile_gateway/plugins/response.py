@@ -95,9 +95,7 @@ class _Artifact(_Part):
         if (self.text is None) == (self.base64 is None):
             raise ValueError(f"artifact {self.name}: give either text or base64")
         try:
-            content = (
-                self.text.encode() if self.text is not None else base64.b64decode(self.base64 or "", validate=True)
-            )
+            content = base64.b64decode(self.base64, validate=True) if self.base64 else (self.text or "").encode()
         except binascii.Error:
             raise ValueError(f"artifact {self.name}: its base64 does not decode") from None
         return ProducedArtifact(self.name, self.content_type, content)

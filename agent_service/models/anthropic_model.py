@@ -1,4 +1,4 @@
-"""Claude, by Anthropic's SDK. Implements ProviderApi.
+"""Claude, by Anthropic's SDK.
 
 Replies are typed by `output_config.format` and validated here: `messages.parse` would lose an invalid reply, and
 current models refuse forced tools. Unknown blocks and stop reasons are no error: new ones appear at any time.
@@ -16,7 +16,7 @@ import httpx2
 from agent_service.core.events import ModelUsage
 from agent_service.core.phases import ModelRefusal, Phase
 from agent_service.core.state import RunState
-from agent_service.models.call import LanguageModel, Prices, Reply, Request, count
+from agent_service.models.call import LanguageModel, Reply, Request, count
 from agent_service.models.prompts.prompt import Prompt
 from agent_service.models.settings import CONNECT_WITHIN_S, ModelSettings
 from agent_service.models.transport import check_transport, connection, events
@@ -34,13 +34,8 @@ PRICE_LISTS = {"anthropic": "anthropic", "bedrock": "aws", "vertex": "google"}
 log = logging.getLogger(__name__)
 
 
-class AnthropicApi:
+class Claude(LanguageModel):
     sdk: Any = anthropic
-
-    def __init__(self, client: Any, settings: ModelSettings) -> None:
-        """`client`: an AsyncAnthropic, or one of the SDK's clients for clouds, with `max_retries=0`."""
-        self._client = client
-        self._settings = settings
 
     async def stream(self, request: Request, reply: Reply) -> None:
         message: dict[str, Any] = {}
@@ -111,8 +106,7 @@ async def opened(settings: ModelSettings) -> AsyncIterator[LanguageModel]:
         raise Misconfigured(f"agent.model.platform {settings.platform}: {error}") from error
     async with client:
         check_transport(settings, str(client.base_url))
-        prices = Prices(PRICE_LISTS[settings.platform], settings.price)
-        yield LanguageModel(AnthropicApi(client, settings), settings, prices)
+        yield Claude(client, settings, PRICE_LISTS[settings.platform])
 
 
 def _client(settings: ModelSettings) -> Any:

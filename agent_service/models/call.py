@@ -7,9 +7,10 @@ end.
 
 import json
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import httpx2
 
@@ -89,34 +90,37 @@ def count(usage: Mapping[str, Any], name: str, missing: int | None = None) -> in
     return told
 
 
-class ProviderApi(Protocol):
+class LanguageModel(ABC):
     sdk: Any
     """Module of the SDK. Both SDKs come from one generator and share the names of errors."""
 
+    def __init__(self, client: Any, settings: ModelSettings, price_list: str | None) -> None:
+        """`client`: one of the SDK's, with `max_retries=0`."""
+        self._client = client
+        self._settings = settings
+        self._prices = Prices(price_list, settings.price)
+        self._without_grammar: set[tuple[str, str]] = set()
+
+    @abstractmethod
     async def stream(self, request: Request, reply: Reply) -> None:
         """Makes one request and fills `reply`. Raises the SDK's errors, SaidError, and ValueError for an invalid
         reply.
         """
 
+    @abstractmethod
     async def look_up(self, model: str) -> str:
         """Note on a model, such as its retirement; empty for none. Raises the SDK's errors."""
 
-    def cached_1h(self, state: RunState) -> bool: ...
-
+    @abstractmethod
     def error_details(self, error: Any) -> tuple[str | None, str]:
         """The provider's code and message of an APIStatusError."""
 
-
-class LanguageModel:
-    def __init__(self, api: ProviderApi, settings: ModelSettings, prices: "Prices") -> None:
-        self._api = api
-        self._settings = settings
-        self._prices = prices
-        self._without_grammar: set[tuple[str, str]] = set()
+    def cached_1h(self, state: RunState) -> bool:  # noqa: ARG002 - for caches whose lifetime depends on it
+        return False
 
     def prepare(self, question: ModelQuestion) -> ModelCall:
         prompt = compose(question)
-        cached_1h = self._api.cached_1h(question.state)
+        cached_1h = self.cached_1h(question.state)
         estimate = estimated(question, prompt, self._settings, self._prices, cached_1h=cached_1h)
         request = Request(question=question, prompt=prompt, estimate=estimate)
         return ModelCall(estimate=estimate, make=partial(self._answer, request))
@@ -127,8 +131,8 @@ class LanguageModel:
 
     async def check(self) -> tuple[str, ...]:
         try:
-            found = [await self._api.look_up(name) for name in self._settings.names()]
-        except (self._api.sdk.APIStatusError, self._api.sdk.APIConnectionError) as error:
+            found = [await self.look_up(name) for name in self._settings.names()]
+        except (self.sdk.APIStatusError, self.sdk.APIConnectionError) as error:
             raise self._fault(error) from error
         return tuple(filter(None, found))
 
@@ -173,20 +177,20 @@ class LanguageModel:
         schema = request.estimate.model, request.prompt.schema_hash
         if schema not in self._without_grammar:
             try:
-                return await self._api.stream(request, reply)
-            except self._api.sdk.BadRequestError as error:
-                if GRAMMAR_TOO_LARGE not in self._api.error_details(error)[1].lower():
+                return await self.stream(request, reply)
+            except self.sdk.BadRequestError as error:
+                if GRAMMAR_TOO_LARGE not in self.error_details(error)[1].lower():
                     raise
             self._without_grammar.add(schema)
             log.warning("the provider finds the grammar of the replies too large: it is asked without one from now on")
-        return await self._api.stream(replace(request, grammar=False), reply)
+        return await self.stream(replace(request, grammar=False), reply)
 
     def _fault(self, error: Exception) -> ModelError:
-        sdk = self._api.sdk
+        sdk = self.sdk
         if isinstance(error, SaidError):
             return by_status(status_of(error.kind), code=error.kind, message=self._without_key(str(error)))
         if isinstance(error, sdk.APIStatusError):
-            code, message = self._api.error_details(error)
+            code, message = self.error_details(error)
             return by_status(
                 error.status_code,
                 code=code,

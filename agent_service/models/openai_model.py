@@ -1,4 +1,4 @@
-"""OpenAI's models, and servers with its API (Ollama, vLLM), by OpenAI's SDK. Implements ProviderApi.
+"""OpenAI's models, and servers with its API (Ollama, vLLM), by OpenAI's SDK.
 
 Unknown stop reasons are no error: servers have their own. Parameters that servers may not know go to OpenAI alone.
 Servers limit a reply by `max_tokens`, which OpenAI's reasoning models refuse. From GPT-5.6 on, OpenAI caches only at
@@ -16,8 +16,7 @@ import openai
 
 from agent_service.core.events import ModelUsage
 from agent_service.core.phases import ModelRefusal
-from agent_service.core.state import RunState
-from agent_service.models.call import LanguageModel, Prices, Reply, Request, count
+from agent_service.models.call import LanguageModel, Reply, Request, count
 from agent_service.models.prompts.prompt import Prompt
 from agent_service.models.settings import CONNECT_WITHIN_S, ModelSettings
 from agent_service.models.transport import check_transport, connection, events
@@ -35,30 +34,29 @@ _VERSION = re.compile(r"gpt-(\d+)(?:\.(\d+))?")
 log = logging.getLogger(__name__)
 
 
-class OpenAIApi:
+class OpenAIModel(LanguageModel):
     sdk: Any = openai
 
-    def __init__(self, client: openai.AsyncOpenAI, settings: ModelSettings, *, at_openai: bool) -> None:
-        """`client` has `max_retries=0`."""
-        self._client = client
-        self._settings = settings
-        self._at_openai = at_openai
+    def __init__(self, client: openai.AsyncOpenAI, settings: ModelSettings) -> None:
+        host = client.base_url.host
+        self._at_openai = host == OPENAI_HOST or host.endswith(f".{OPENAI_HOST}")
         self._asks_for_usage = True
+        super().__init__(client, settings, "openai" if self._at_openai else None)
 
     async def stream(self, request: Request, reply: Reply) -> None:
         try:
-            await self._stream(request, reply)
+            await self._read(request, reply)
         except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
             if not self._asks_for_usage or USAGE_WISH not in f"{error} {error.body}":
                 raise
             self._asks_for_usage = False
             log.warning("the model's server cannot say what a streamed reply costs: tokens are estimated from now on")
-            await self._stream(request, reply)
+            await self._read(request, reply)
         if reply.usage is None and self._at_openai:
             raise ValueError("it is no complete chat completion: usage")
         _look_for_a_cut_prompt(reply, request)
 
-    async def _stream(self, request: Request, reply: Reply) -> None:
+    async def _read(self, request: Request, reply: Reply) -> None:
         usage = {USAGE_WISH: {"include_usage": True}} if self._asks_for_usage else {}
         create: Any = self._client.chat.completions.with_streaming_response.create
         reply.hidden = True
@@ -70,10 +68,6 @@ class OpenAIApi:
     async def look_up(self, model: str) -> str:
         await self._client.models.retrieve(model)
         return ""
-
-    def cached_1h(self, state: RunState) -> bool:
-        del state
-        return False
 
     def error_details(self, error: openai.APIStatusError) -> tuple[str | None, str]:
         text = error.body.get("message") if isinstance(error.body, dict) else error.body
@@ -108,10 +102,7 @@ class OpenAIApi:
 async def opened(settings: ModelSettings) -> AsyncIterator[LanguageModel]:
     async with _client(settings) as client:
         check_transport(settings, str(client.base_url))
-        host = client.base_url.host
-        own = host == OPENAI_HOST or host.endswith(f".{OPENAI_HOST}")
-        prices = Prices("openai" if own else None, settings.price)
-        yield LanguageModel(OpenAIApi(client, settings, at_openai=own), settings, prices)
+        yield OpenAIModel(client, settings)
 
 
 def _client(settings: ModelSettings) -> openai.AsyncOpenAI:

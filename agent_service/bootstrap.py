@@ -77,7 +77,7 @@ class Agent:
         """None without a receiver."""
 
         told: list[Observer] = [self.traces.committed] if self.traces else []
-        observers = [*told, self.folders.committed, log_line.write, metrics.runs.committed, self.limits.committed]
+        observers = [*told, self.folders.committed, log_line.write, metrics.committed, self.limits.committed]
         self.remote_observers: list[Callable[[RemoteCommit], object]] = [self.limits.remote_commit]
         """Called with every commit of other agents that share the store."""
         head = partial(sealed_head, keys, store.head)

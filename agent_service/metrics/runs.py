@@ -31,7 +31,7 @@ from agent_service.core.waiting import Approval, NeedsPerson, Question, Status, 
 from agent_service.metrics.wakes import NONE, IncomingMetrics, known_class, outcome_of
 from agent_service.run.journal import Commit
 from groundwork.sqlite.group_commit import StoreMetrics
-from groundwork.telemetry.metrics import SECONDS, Attributes, Counter, Histogram, Instruments
+from groundwork.telemetry.metrics import SECONDS, Attributes, Histogram, Instruments
 from groundwork.telemetry.settings import uses_latest_gen_ai
 
 WAIT_SECONDS = (10.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 43_200.0, 86_400.0, 259_200.0, 604_800.0)
@@ -77,12 +77,14 @@ _LATEST = {"gen_ai.client.operation.duration": "gen_ai.client.inference.duration
 log = logging.getLogger(__name__)
 
 
-class RunMetrics:
+class AgentMetrics:
     """`provider`: name of the model's provider."""
 
-    def __init__(self, instruments: Instruments, provider: str, retries: Counter) -> None:
+    def __init__(self, provider: str) -> None:
+        self.instruments = instruments = Instruments()
+        self.store = StoreMetrics(instruments)
+        self.incoming = IncomingMetrics(instruments)
         self._of_a_call = CHAT, provider
-        self._retries = retries
         self._asked: dict[str, datetime] = {}
         """First instant of a run's open question."""
         self._made: dict[str, CallReserved] = {}
@@ -118,7 +120,7 @@ class RunMetrics:
             case ModelUnavailable() as silence:
                 self._called(change, silence.error_class)
                 if change.first(CallPostponed):
-                    self._retries.add("llm", silence.error_class)
+                    self.incoming.retries.add("llm", silence.error_class)
         if reserved := change.reserved:
             self._made[run.run_id] = reserved
         if not run.active_call and (change.ended or change.paused):
@@ -137,7 +139,7 @@ class RunMetrics:
                 case RequestFinished(tool=tool, status=status, error_class=kind) if fact.task:
                     self._count["tasks"].add(tool, status, known_class(kind) if kind else NONE)
                 case RetrySet():
-                    self._retries.add("tool", error)
+                    self.incoming.retries.add("tool", error)
                 case RunReopened(ending_class=ending_class):
                     self._count["reopened"].add(ending_class)
 
@@ -210,13 +212,3 @@ def _usage(instruments: Instruments) -> tuple[tuple[Histogram, *tuple[str, ...]]
         return (histogram(told),), (histogram(written),)
     both = histogram("gen_ai.client.token.usage", TOKEN_TYPE)
     return (both, "input"), (both, "output")
-
-
-class AgentMetrics:
-    """`provider`: name of the model's provider."""
-
-    def __init__(self, provider: str) -> None:
-        self.instruments = Instruments()
-        self.store = StoreMetrics(self.instruments)
-        self.incoming = IncomingMetrics(self.instruments)
-        self.runs = RunMetrics(self.instruments, provider, self.incoming.retries)

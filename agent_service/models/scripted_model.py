@@ -132,8 +132,8 @@ class Rule(_Strict):
         return [name for name in ANSWERS if getattr(self, name) is not None]
 
 
-class Script(_Strict):
-    """Named list of rules, tried in order."""
+class ScriptedModel(_Strict):
+    """Named list of rules, tried in order. Implements ModelProvider."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]
     rules: Annotated[tuple[Rule, ...], Field(min_length=1)]
@@ -153,48 +153,30 @@ class Script(_Strict):
             for name in sorted(set(Template(rule.model_dump_json(exclude={"when"})).get_identifiers()) - known):
                 yield f"rules.{number}: ${name} stands for nothing: there are {', '.join(f'${one}' for one in NAMES)}"
 
-
-def read_script(path: Path) -> Script:
-    """Raises Misconfigured with the file, the rule and its fault."""
-    try:
-        return Script.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise Misconfigured(f"script {path} cannot be read: {error}") from error
-    except ValidationError as error:
-        raise Misconfigured(f"script {path}: {validation_flaws(error, whole='the whole', most=None)}") from error
-
-
-@asynccontextmanager
-async def opened(settings: ModelSettings) -> AsyncIterator["ScriptedModel"]:
-    """Raises Misconfigured."""
-    yield ScriptedModel(read_script(settings.script_file()))
-
-
-class ScriptedModel:
-    def __init__(self, script: Script) -> None:
-        self._script = script
-        self._name = f"script:{script.name}"
+    @property
+    def speaker(self) -> str:
+        return f"script:{self.name}"
 
     def prepare(self, question: ModelQuestion) -> ModelCall:
         return ModelCall(estimate=None, make=partial(self._decide, question))
 
     @property
     def verifies(self) -> bool:
-        return any(rule.phase == "verify" for rule in self._script.rules)
+        return any(rule.phase == "verify" for rule in self.rules)
 
     async def check(self) -> tuple[str, ...]:
         return ()
 
     async def _decide(self, question: ModelQuestion) -> ModelReplied:
-        for rule in self._script.rules:
+        for rule in self.rules:
             names = _fit(rule, question)
             if names is not None:
                 if rule.wait_s:
                     await asyncio.sleep(rule.wait_s)
                 return self._answer(rule, question, names)
         if question.phase is Phase.COMPACT:  # optional in a script; without it all facts stay
-            return question.replied(Digest(memory=question.state.facts), _FREE, self._name)
-        message = f"{self._name} has no rule for {question.phase} after {len(question.state.completed)} steps"
+            return question.replied(Digest(memory=question.state.facts), _FREE, self.speaker)
+        message = f"{self.speaker} has no rule for {question.phase} after {len(question.state.completed)} steps"
         raise ModelError("fail", "script_ends", f"{message}: add one")
 
     def _answer(self, rule: Rule, question: ModelQuestion, names: dict[str, str]) -> ModelReplied:
@@ -205,7 +187,23 @@ class ScriptedModel:
         along = getattr(rule, beside[0]) if beside and question.with_plan else None
         if rule.names_values:
             answer, along = _filled(answer, names), along and _filled(along, names)
-        return question.replied(answer, rule.usage, self._name, plan=along)
+        return question.replied(answer, rule.usage, self.speaker, plan=along)
+
+
+def read_script(path: Path) -> ScriptedModel:
+    """Raises Misconfigured with the file, the rule and its fault."""
+    try:
+        return ScriptedModel.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise Misconfigured(f"script {path} cannot be read: {error}") from error
+    except ValidationError as error:
+        raise Misconfigured(f"script {path}: {validation_flaws(error, whole='the whole', most=None)}") from error
+
+
+@asynccontextmanager
+async def opened(settings: ModelSettings) -> AsyncIterator[ScriptedModel]:
+    """Raises Misconfigured."""
+    yield read_script(settings.script_file())
 
 
 def _fit(rule: Rule, question: ModelQuestion) -> dict[str, str] | None:

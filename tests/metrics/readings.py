@@ -12,7 +12,7 @@ def measured(*stories: Script) -> dict[str, float]:
     metrics = AgentMetrics("anthropic")
     for story in stories:
         for change in replay(entries_of(story)):
-            metrics.runs.committed(change)
+            metrics.committed(change)
     return readings(metrics.instruments)
 
 

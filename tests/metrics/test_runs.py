@@ -52,7 +52,7 @@ def test_what_a_person_is_asked_waits_until_it_is_decided(
 
 def test_what_cannot_be_measured_is_told_and_harms_no_run(caplog: pytest.LogCaptureFixture) -> None:
     change = next(iter(replay(entries_of(a_framing_run()))))
-    AgentMetrics("anthropic").runs.committed(replace(change, state=None))  # type: ignore[arg-type]
+    AgentMetrics("anthropic").committed(replace(change, state=None))  # type: ignore[arg-type]
     assert [record.levelno for record in caplog.records] == [logging.ERROR]
 
 

@@ -10,7 +10,7 @@ from pydantic import JsonValue
 
 from agent_service.core.phases import Digest, Framing, Phase, Plan, Reflection, Unusable
 from agent_service.errors import ModelError
-from agent_service.models.scripted_model import Script, ScriptedModel, read_script
+from agent_service.models.scripted_model import ScriptedModel, read_script
 from groundwork.service.errors import Misconfigured
 from schemas.values import replace
 from tests.cli.invoke import agentic_here
@@ -23,7 +23,7 @@ REFLECT = {"verdict": "continue", "summary": "seen"}
 
 
 def following(*rules: dict[str, Any]) -> ScriptedModel:
-    return ScriptedModel(Script.model_validate({"name": "small", "rules": rules}))
+    return ScriptedModel.model_validate({"name": "small", "rules": rules})
 
 
 @pytest.mark.parametrize("asked", [framing(), reflecting()])

@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
-from agent_service.models import scripted_model
 from agent_service.models.scripted_model import Pattern, Rule, ScriptedModel
 from agent_service.settings import AgentSettings, ContinuationSettings, LimitSettings
 from agent_service.workbench.evaluation.expected import HERE, Expected, Strict
@@ -165,7 +164,7 @@ class ScenarioScript(Strict):
 
 
 def follower_of(name: str, script: ScenarioScript) -> ScriptedModel:
-    return ScriptedModel(scripted_model.Script(name=name, rules=script.rules))
+    return ScriptedModel(name=name, rules=script.rules)
 
 
 class Scenario(Strict):

@@ -184,41 +184,6 @@ FILES = "$files"
 Reply = ToolOutput | ToolError
 
 
-class MemoryArtifacts:
-    """Implements the port Artifacts."""
-
-    def __init__(self) -> None:
-        self._contents: dict[tuple[str, str], bytes] = {}
-
-    async def get(self, run_id: str, path: str) -> bytes | None:
-        return self._contents.get((run_id, path))
-
-    async def put(self, run_id: str, path: str, content: bytes) -> None:
-        self._contents[run_id, path] = content
-
-    def keep(self, request: ToolRequest, document: Document) -> dict[str, Any]:
-        path, file, text = f"artifacts/{document.name}", PurePosixPath(document.name), document.text
-        if (request.run_id, path) in self._contents:
-            path = f"artifacts/{file.stem}-{request.step:02d}{file.suffix}"
-        content = self._contents[request.run_id, path] = text.encode()
-        kept = {"path": path, "content_type": document.content_type, "size": len(content)}
-        goes_on = f"; the whole is the artifact {path}, which goes on at line {text.count(chr(10), 0, EXCERPT) + 1}"
-        return {
-            "artifact_path": path,
-            "content_type": document.content_type,
-            "excerpt": clipped(text, EXCERPT, goes_on),
-            "artifacts": [kept | {"sha256": hashlib.sha256(content).hexdigest()}],
-        }
-
-    def filled(self, request: ToolRequest) -> dict[str, JsonValue]:
-        """Returns the payload with each artifact path replaced by the path and its text."""
-        filled = dict(request.tool_payload)
-        for name, path in filled.items():
-            if isinstance(path, str) and (content := self._contents.get((request.run_id, path))) is not None:
-                filled[name] = {"path": path, "text": content.decode()}
-        return filled
-
-
 class PluginFolder:
     """Runs a real plugin in the folder `scratch`."""
 
@@ -267,10 +232,10 @@ class PluginFolder:
 
 
 class SimulatedGateway:
-    """Answers each request as the scenario says. Implements the port Skills."""
+    """Answers each request as the scenario says. Implements the ports Skills and RunArtifacts."""
 
     def __init__(self, scenario: Scenario, bus: SimulatedBus, folder: Path) -> None:
-        self.artifacts = MemoryArtifacts()
+        self._artifacts: dict[tuple[str, str], bytes] = {}
         self._plugins = {one.plugin: PluginFolder(one, folder / one.plugin) for one in scenario.plugins}
         self._answers = {tool.name: tool.answers for tool in scenario.tools}
         self._bus = bus
@@ -285,9 +250,37 @@ class SimulatedGateway:
     def present(self) -> frozenset[str]:
         return frozenset((UNNAMED,))
 
+    async def get(self, run_id: str, path: str) -> bytes | None:
+        return self._artifacts.get((run_id, path))
+
+    async def put(self, run_id: str, path: str, content: bytes) -> None:
+        self._artifacts[run_id, path] = content
+
+    def _keep(self, request: ToolRequest, document: Document) -> dict[str, Any]:
+        path, file, text = f"artifacts/{document.name}", PurePosixPath(document.name), document.text
+        if (request.run_id, path) in self._artifacts:
+            path = f"artifacts/{file.stem}-{request.step:02d}{file.suffix}"
+        content = self._artifacts[request.run_id, path] = text.encode()
+        kept = {"path": path, "content_type": document.content_type, "size": len(content)}
+        goes_on = f"; the whole is the artifact {path}, which goes on at line {text.count(chr(10), 0, EXCERPT) + 1}"
+        return {
+            "artifact_path": path,
+            "content_type": document.content_type,
+            "excerpt": clipped(text, EXCERPT, goes_on),
+            "artifacts": [kept | {"sha256": hashlib.sha256(content).hexdigest()}],
+        }
+
+    def _filled(self, request: ToolRequest) -> dict[str, JsonValue]:
+        """Returns the payload with each artifact path replaced by the path and its text."""
+        filled = dict(request.tool_payload)
+        for name, path in filled.items():
+            if isinstance(path, str) and (content := self._artifacts.get((request.run_id, path))) is not None:
+                filled[name] = {"path": path, "text": content.decode()}
+        return filled
+
     async def take(self, request: ToolRequest) -> None:
         if plugin := self._plugins.get(request.tool):
-            reply = await plugin.answer(request, self.artifacts.filled(request))
+            reply = await plugin.answer(request, self._filled(request))
             self._send(request, reply, PLUGIN_TAKES_S, asks="continuation" in (reply.model_extra or {}))
         elif (answer := self._answer(request)) is None:
             message = f"nothing is known for {canonical(request.tool_payload)}"
@@ -314,7 +307,7 @@ class SimulatedGateway:
         output: dict[str, Any] = {"continuation": answer.continuation} if answer.continuation is not None else {}
         if result := answer.result:
             output |= result.model_dump(include={"summary", "output"}, exclude_defaults=True)
-            output |= self.artifacts.keep(request, result.artifact) if result.artifact else {}
+            output |= self._keep(request, result.artifact) if result.artifact else {}
         return ToolOutput.model_validate(output)
 
     def _send(self, request: ToolRequest, reply: Reply, takes_s: float = 0.0, *, asks: bool = False) -> None:

@@ -134,7 +134,7 @@ async def play(trial: Trial, trail: Path | None = None) -> Result:
             seen = await world.play()
             for run in seen.tree:
                 if trail and run.state:
-                    await write(run.state.run_id, store, Workspace(trail), world.gateway.artifacts)
+                    await write(run.state.run_id, store, Workspace(trail), world.gateway)
     return _judge(trial, seen, world.model.seconds)
 
 
@@ -165,13 +165,13 @@ class World:
         self._person = SimulatedPerson(trial.scenario, bus)
         self._runs: dict[str, RunState] = {}
         self.model = ThinkingModel(trial.model, bus, self._while_thinking)
-        artifacts, kill_switch, ring = self.gateway.artifacts, KillSwitch(), KeyRing.fresh()
+        kill_switch, ring = KillSwitch(), KeyRing.fresh()
         limits, capabilities = SharedLimits.none(bus, RateLimiter()), Capabilities(ring)
-        evidence = CitationChecker(store, artifacts)
+        evidence = CitationChecker(store, self.gateway)
         caller = ModelCaller(self.model, evidence, bus, kill_switch, limits, asyncio.Semaphore(1))
         publisher = Publisher(bus, lambda _: True, capabilities, Signing(ring, folder), lambda _: "", kill_switch)
         self._turns = Turns(store, publisher, caller, bus, [self._committed])
-        self._children = ChildRuns(self._turns, publisher, capabilities, artifacts, kill_switch, bus)
+        self._children = ChildRuns(self._turns, publisher, capabilities, self.gateway, kill_switch, bus)
         self._turns.settle_children = self._children.settle
         capacity = Capacity(store.counts, max_queued=MOST_ENTRIES)
         admission = Admission(kill_switch=kill_switch, capacity=capacity, quotas=limits.quotas)

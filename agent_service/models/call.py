@@ -23,7 +23,7 @@ from agent_service.errors import ModelError
 from agent_service.models.faults import MOST_MESSAGE, by_status, cause_of, retry_after_s, status_of, was_made
 from agent_service.models.prompts.prompt import Prompt, compose
 from agent_service.models.prompts.validation import Read, read, read_cut
-from agent_service.models.settings import MOST_REPLY_TOKENS, ModelSettings, PriceSettings
+from agent_service.models.settings import MOST_REPLY_TOKENS, ModelSettings
 from agent_service.models.transport import SaidError
 from agent_service.run.ports import Estimate, ModelCall, ModelQuestion
 from groundwork.service.program import loaded
@@ -98,7 +98,7 @@ class LanguageModel(ABC):
         """`client`: one of the SDK's, with `max_retries=0`."""
         self._client = client
         self._settings = settings
-        self._prices = Prices(price_list, settings.price)
+        self._price_list = price_list
         self._without_grammar: set[tuple[str, str]] = set()
 
     @abstractmethod
@@ -120,8 +120,7 @@ class LanguageModel(ABC):
 
     def prepare(self, question: ModelQuestion) -> ModelCall:
         prompt = compose(question)
-        cached_1h = self.cached_1h(question.state)
-        estimate = estimated(question, prompt, self._settings, self._prices, cached_1h=cached_1h)
+        estimate = self._estimate(question, prompt)
         request = Request(question=question, prompt=prompt, estimate=estimate)
         return ModelCall(estimate=estimate, make=partial(self._answer, request))
 
@@ -150,7 +149,7 @@ class LanguageModel(ABC):
         )
         return request.question.replied(
             decision,
-            replace(used, cost_usd=self._prices.cost_usd(reply.model, used, reply.cached_1h)),
+            replace(used, cost_usd=self._cost_usd(reply.model, used, reply.cached_1h)),
             reply.model,
             plan=plan,
             provenance=provenance,
@@ -168,7 +167,7 @@ class LanguageModel(ABC):
             fault.lost = request.estimate.reserve.if_lost if was_made(error) else None
             if reply.usage or reply.shown:
                 used = usage_so_far(reply, request)
-                cost_usd = self._prices.cost_usd(reply.model or request.estimate.model, used, reply.cached_1h)
+                cost_usd = self._cost_usd(reply.model or request.estimate.model, used, reply.cached_1h)
                 fault.lost = used.input_tokens + used.output_tokens, cost_usd
             raise fault from error
         return reply
@@ -209,34 +208,56 @@ class LanguageModel(ABC):
         why = f"{type(error).__name__} in the adapter: the agent's log has more"
         return ModelError("try_again", "model_broken", why)
 
+    def _estimate(self, question: ModelQuestion, prompt: Prompt) -> Estimate:
+        """Upper bounds of a call in tokens and USD: the whole prompt, and the longest reply."""
+        phase, state, size = self._settings.of(question.phase), question.state, _bytes_of(prompt)
+        model, usual = str(phase.model), phase.max_tokens or self._settings.max_tokens
+        asking, cached_1h = state.open_call, self.cached_1h(state)
+        tokens = max_prompt_tokens(state, model, size)
+
+        def cost_usd(reply: int, prompt: int = tokens) -> float | None:
+            most = ModelUsage(input_tokens=prompt, output_tokens=reply, cache_write_tokens=prompt)
+            return self._cost_usd(model, most, prompt if cached_1h else 0)
+
+        if asking and asking.longer:
+            usual = min(2 * usual, MOST_REPLY_TOKENS)
+        reply = _affordable(state, tokens, usual, cost_usd)
+        lost, reply_tokens_lost = lost_prompt_tokens(state, model, size), min(reply, min_reply_tokens(state))
+        reserve = CallReserve(
+            tokens=tokens + reply,
+            cost_usd=cost_usd(reply),
+            reply_tokens=reply,
+            if_lost=(lost + reply_tokens_lost, cost_usd(reply_tokens_lost, lost)),
+        )
+        return Estimate(model=model, reserve=reserve, prompt_hash=prompt.template_hash, schema_hash=prompt.schema_hash)
+
+    def _cost_usd(self, model: str, used: ModelUsage, cached_1h: int = 0) -> float | None:
+        """By the settings or genai-prices, imported late: a quarter of a second of CPU. None if the price is not known.
+        `cached_1h`: tokens written to a cache of one hour instead of minutes.
+        """
+        if price := self._settings.price:
+            read = price.input if price.cache_read is None else price.cache_read
+            write = price.input if price.cache_write is None else price.cache_write
+            plain = max(0, used.input_tokens - used.cache_read_tokens - used.cache_write_tokens)
+            cached = used.cache_read_tokens * read + used.cache_write_tokens * write
+            return (plain * price.input + cached + used.output_tokens * price.output) / MILLION
+        if self._price_list is None:
+            return None
+        usage = loaded("genai_prices:Usage")(
+            input_tokens=used.input_tokens,
+            output_tokens=used.output_tokens,
+            cache_read_tokens=used.cache_read_tokens,
+            cache_write_tokens=used.cache_write_tokens,
+            cache_write_1h_tokens=cached_1h or None,
+        )
+        try:
+            return float(loaded("genai_prices:calc_price")(usage, model, provider_id=self._price_list).total_price)
+        except (LookupError, ValueError):
+            return None
+
     def _without_key(self, message: str) -> str:
         key = self._settings.api_key
         return message.replace(key.get_secret_value(), "***") if key else message
-
-
-def estimated(
-    question: ModelQuestion, prompt: Prompt, settings: ModelSettings, prices: "Prices", *, cached_1h: bool = False
-) -> Estimate:
-    """Upper bounds of a call in tokens and USD: the whole prompt, and the longest reply."""
-    model, state = str(settings.of(question.phase).model), question.state
-    size = _bytes_of(prompt)
-    tokens = max_prompt_tokens(state, model, size)
-
-    def cost_usd(reply: int, prompt: int = tokens) -> float | None:
-        return prices.most_usd(model, prompt=prompt, reply=reply, cached_1h=cached_1h)
-
-    usual, asking = settings.of(question.phase).max_tokens or settings.max_tokens, state.open_call
-    if asking and asking.longer:
-        usual = min(2 * usual, MOST_REPLY_TOKENS)
-    reply = _affordable(state, tokens, usual, cost_usd)
-    lost, reply_tokens_lost = lost_prompt_tokens(state, model, size), min(reply, min_reply_tokens(state))
-    reserve = CallReserve(
-        tokens=tokens + reply,
-        cost_usd=cost_usd(reply),
-        reply_tokens=reply,
-        if_lost=(lost + reply_tokens_lost, cost_usd(reply_tokens_lost, lost)),
-    )
-    return Estimate(model=model, reserve=reserve, prompt_hash=prompt.template_hash, schema_hash=prompt.schema_hash)
 
 
 def usage_so_far(reply: Reply, request: Request) -> ModelUsage:
@@ -263,6 +284,7 @@ def _affordable(state: RunState, prompt: int, usual: int, cost_usd: Callable[[in
     return max(min(rooms), min(usual, min_reply_tokens(state)))
 
 
+MILLION = 1_000_000
 CUT = frozenset({"length", "max_tokens", "model_context_window_exceeded"})
 
 
@@ -274,42 +296,3 @@ def _decision(reply: Reply, request: Request) -> Read:
         bound = "the end of the model's window" if full else f"{request.reply_tokens} tokens"
         return read_cut(reply.text, bound), None
     return read(request.question, reply.text)
-
-
-# Prices, by genai-prices (imported late: a quarter of a second of CPU) or the configuration
-
-MILLION = 1_000_000
-
-
-class Prices:
-    """`cached_1h`: tokens written to a cache of one hour instead of minutes."""
-
-    def __init__(self, provider: str | None, own: PriceSettings | None) -> None:
-        self._provider = provider
-        self._own = own
-
-    def cost_usd(self, model: str, used: ModelUsage, cached_1h: int = 0) -> float | None:
-        """None if the price is not known."""
-        if price := self._own:
-            read = price.input if price.cache_read is None else price.cache_read
-            write = price.input if price.cache_write is None else price.cache_write
-            plain = max(0, used.input_tokens - used.cache_read_tokens - used.cache_write_tokens)
-            cached = used.cache_read_tokens * read + used.cache_write_tokens * write
-            return (plain * price.input + cached + used.output_tokens * price.output) / MILLION
-        if self._provider is None:
-            return None
-        usage = loaded("genai_prices:Usage")(
-            input_tokens=used.input_tokens,
-            output_tokens=used.output_tokens,
-            cache_read_tokens=used.cache_read_tokens,
-            cache_write_tokens=used.cache_write_tokens,
-            cache_write_1h_tokens=cached_1h or None,
-        )
-        try:
-            return float(loaded("genai_prices:calc_price")(usage, model, provider_id=self._provider).total_price)
-        except (LookupError, ValueError):
-            return None
-
-    def most_usd(self, model: str, *, prompt: int, reply: int, cached_1h: bool) -> float | None:
-        most = ModelUsage(input_tokens=prompt, output_tokens=reply, cache_write_tokens=prompt)
-        return self.cost_usd(model, most, prompt if cached_1h else 0)

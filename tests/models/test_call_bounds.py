@@ -8,8 +8,7 @@ import pytest
 from agent_service.core.brief import Spent
 from agent_service.core.limits import FIRST_REPLY
 from agent_service.core.waiting import CallReserve
-from agent_service.models.call import Prices, estimated
-from agent_service.models.prompts.prompt import compose
+from agent_service.models.anthropic_model import Claude
 from agent_service.models.settings import ModelSettings
 from tests.models.model_house import reflecting
 
@@ -27,7 +26,9 @@ def reserve(*, spent: int = 0, known: int = 0, **limits: float) -> CallReserve:
     )
     brief = replace(asked.state.brief, limits=granted)
     question = replace(asked, state=replace(asked.state, brief=brief, spent=Spent(input_tokens=spent), **measured))
-    return estimated(question, compose(question), SETTINGS, Prices("anthropic", None)).reserve
+    estimate = Claude(None, SETTINGS, "anthropic").prepare(question).estimate
+    assert estimate is not None
+    return estimate.reserve
 
 
 def prompt_of(found: CallReserve) -> int:

@@ -1,4 +1,4 @@
-"""Steps, their tasks and attempts, as items of a history."""
+"""Items of a history as they begin, end and begin again; and steps, their tasks and attempts."""
 
 from typing import Any
 
@@ -7,20 +7,70 @@ from agent_service.core.limits import child_run_id
 from agent_service.core.phases import Plan
 from agent_service.core.waiting import AGAIN, Pending, RequestName, asker_id
 from agent_service.history import words
-from agent_service.history.items import Item, ItemError, Items, ItemStatus, id_of
+from agent_service.history.items import Item, ItemError, ItemKind, ItemStatus, as_tree, id_of
 from agent_service.history.results import execution_of, result_of, summary_of_answer
 from agent_service.history.text import instant, one_line
+from agent_service.run.journal import JournalRecord
+from schemas.values import replace
 
 LONGEST_QUERY = 120
 
 
-class Requests(Items):
-    """`newest_step` is the highest step that was sent, `plan` the newest accepted one."""
+class Requests:
+    """Items of a run in order of their beginning (`by_id`), the open ones by slot, and copies of those that the current
+    `record` closed. A slot holds one item at a time; it is the item's id unless named.
+
+    `newest_step` is the highest step that was sent, `plan` the newest accepted one.
+    """
+
+    record: JournalRecord
 
     def __init__(self) -> None:
-        super().__init__()
+        self.open: dict[str, Item] = {}
+        self.closed: list[Item] = []
+        self.by_id: dict[str, Item] = {}
         self.newest_step = 0
         self.plan: Plan | None = None
+
+    def tree(self) -> list[Item]:
+        """All items, each followed by its parts."""
+        tree = as_tree([*self.by_id.values()])
+        for item in tree:
+            above = self.by_id.get(item.parent or "")
+            if above and item.kind == "attempt":
+                both = item.ended_in == above.ended_in
+                item.repeats = both and (item.ended_in is not None or item.entry == above.entry)
+        return tree
+
+    def of_kind(self, kind: ItemKind) -> list[Item]:
+        return [item for item in self.by_id.values() if item.kind == kind]
+
+    def begin(self, item_id: str, slot: str = "", **fields: Any) -> Item:
+        slot = slot or item_id
+        self.close(slot, "cancelled")
+        at, entry, above = self.record.entry.at, self.record.entry.seq, self.by_id.get(fields.get("parent") or "")
+        depth = above.depth + 1 if above else 0
+        fields = {"status": "open", "text": ""} | fields
+        item = Item(id=item_id, entry=entry, depth=depth, started_at=at, opened_at=at, **fields)
+        self.by_id[item_id] = self.open[slot] = item
+        return item
+
+    def reopen(self, item_id: str) -> None:
+        if item_id in self.by_id and item_id not in self.open:
+            item = self.open[item_id] = self.by_id[item_id]
+            item.status = "waiting" if item.attempt == 0 else "open"
+            item.ended_at, item.ended_in, item.error, item.outcome = None, None, None, ""
+            item.again, item.opened_at, item.opened_in = item.again + 1, self.record.entry.at, self.record.entry.seq
+
+    def close(self, slot: str, status: ItemStatus, **fields: Any) -> None:
+        """Also cancels its open parts."""
+        if item := self.open.pop(slot, None):
+            for name, value in fields.items():
+                setattr(item, name, value)
+            item.status, item.ended_at, item.ended_in = status, self.record.entry.at, self.record.entry.seq
+            self.closed.append(replace(item))
+            for part in [name for name, one in self.open.items() if one.parent == item.id]:
+                self.close(part, "cancelled")
 
     def _reopen_requests(self, reopened: facts.RunReopened) -> None:
         for name in (*reopened.tasks, *reopened.waits_for):

@@ -1,4 +1,4 @@
-"""Simulated surroundings of a run: clock, bus, person, gateway, and the thinking time of models.
+"""Simulated surroundings of a run: clock, bus, gateway, and a model that waits for a busy provider.
 
 Time jumps to the next message or timer that is due.
 """
@@ -10,30 +10,26 @@ import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from itertools import count
 from pathlib import Path, PurePosixPath
-from time import monotonic
-from typing import Any, Literal
+from typing import Any
 
 import yaml
 from pydantic import JsonValue
 from ulid import ULID
 
 from agent_service.core.events import ModelReplied
-from agent_service.core.state import RunState
-from agent_service.core.waiting import Approval
 from agent_service.errors import ModelError
 from agent_service.models.prompts.templating import canonical
 from agent_service.run.ports import Model, ModelCall, ModelQuestion
 from agent_service.workbench.evaluation.expected import REQUESTS, PublishedMessage
-from agent_service.workbench.evaluation.scenario import Document, PersonAction, Plugin, Scenario, ToolAnswer
+from agent_service.workbench.evaluation.scenario import Document, Plugin, Scenario, ToolAnswer
 from schemas import keys, subjects
 from schemas.catalog import UNNAMED, Catalog, ToolOffer
 from schemas.clipping import clipped
-from schemas.events import Cancel, Envelope, Signal, ToolError, ToolOutput, ToolRequest, ToolResult
+from schemas.events import Envelope, ToolError, ToolOutput, ToolRequest, ToolResult
 from schemas.values import replace
 
 START_TIME = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
@@ -85,33 +81,9 @@ class SimulatedBus:
         heapq.heappush(self.due, (self.later(after_s), self._places, subject, body))
 
 
-Meanwhile = Callable[[ModelQuestion], Awaitable[None]]
 THINKING_S = 5.0
 RETRY_PAUSES_S = (2.0, 10.0, 30.0, 60.0, 60.0)
 LONGEST_WAIT_S = 300.0
-
-
-class ThinkingModel:
-    """Model with simulated thinking time, in which a person may act. `seconds` sums the real time of its calls."""
-
-    def __init__(self, model: Model, bus: SimulatedBus, meanwhile: Meanwhile) -> None:
-        self._model = model
-        self._bus = bus
-        self._meanwhile = meanwhile
-        self.seconds = 0.0
-
-    def prepare(self, question: ModelQuestion) -> ModelCall:
-        call = self._model.prepare(question)
-        return replace(call, make=partial(self._make, call, question))
-
-    async def _make(self, call: ModelCall, question: ModelQuestion) -> ModelReplied:
-        await self._bus.sleep(THINKING_S)
-        await self._meanwhile(question)
-        began = monotonic()
-        try:
-            return await call.make()
-        finally:
-            self.seconds += monotonic() - began
 
 
 class RetryingModel:
@@ -138,42 +110,6 @@ class RetryingModel:
                 longer_s = min(max(wait_s, error.retry_after_s or 0.0), LONGEST_WAIT_S)
             await self._sleep(longer_s)
         raise AssertionError("the last try has raised, or answered")
-
-
-Moment = Literal["during_step", "during_call", "when_paused", "when_escalated"]
-
-
-class SimulatedPerson:
-    """Sends each action of the scenario once. Place 0 is the scenario's run, place n its n-th child."""
-
-    def __init__(self, scenario: Scenario, bus: SimulatedBus) -> None:
-        self._left = list(scenario.signals)
-        self._bus = bus
-        self._ids = count(1)
-
-    def act(
-        self, state: RunState, place: int, moment: Moment, at: int | bool = True
-    ) -> Iterator[tuple[str, bytes, float]]:
-        """Yields subject, body and delay in seconds. Of several actions for the same pause it yields only the next."""
-        fitting = [one for one in self._left if getattr(one, moment) == at and (one.child or 0) == place]
-        chosen = fitting[:1] if at is True else fitting
-        self._left = [one for one in self._left if not any(one is sent for sent in chosen)]  # two may be alike
-        yield from ((*self._message(state, signal), signal.after_s) for signal in chosen)
-
-    def _message(self, state: RunState, signal: PersonAction) -> tuple[str, bytes]:
-        fields: dict[str, Any] = {"run_id": state.run_id}
-        if signal.kind == "cancel":
-            cancel = Cancel(**fields, reason=signal.message)
-            return subjects.CANCEL, Envelope[Cancel](type=subjects.CANCEL, payload=cancel).body()
-        fields |= {name: getattr(signal, name) for name in ("kind", "message", "outcome")}
-        asked = state.ask.subject_hash if isinstance(state.ask, Approval) else None
-        payload = Signal(
-            **fields,
-            signal_id=f"s{next(self._ids)}",
-            constraints=signal.constraints and signal.constraints.constraints(self._bus.later(signal.after_s)),
-            arguments_hash=signal.arguments_hash or asked,
-        )
-        return subjects.SIGNAL, Envelope[Signal](type=subjects.SIGNAL, payload=payload).body()
 
 
 EXCERPT = 8192

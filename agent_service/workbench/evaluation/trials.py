@@ -6,11 +6,14 @@ A scenario is played by the real loop over a real store in simulated surrounding
 import asyncio
 import heapq
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from time import monotonic
+from typing import Any, Literal
 
 from agent_service.admission.granting import LimitRefused
 from agent_service.admission.limits import Admission, Capacity, SharedLimits
@@ -18,7 +21,7 @@ from agent_service.admission.rate_limits import RateLimiter
 from agent_service.bootstrap import new_runs
 from agent_service.core.events import ModelReplied, TimerFired
 from agent_service.core.state import RunState
-from agent_service.core.waiting import Status
+from agent_service.core.waiting import Approval, Status
 from agent_service.kill_switch import KillSwitch
 from agent_service.metrics.wakes import IncomingMetrics
 from agent_service.models.settings import open_model
@@ -29,7 +32,7 @@ from agent_service.run.intake import Intake, NewRuns
 from agent_service.run.journal import Commit
 from agent_service.run.model_calls import ModelCaller
 from agent_service.run.outbox import Publisher
-from agent_service.run.ports import Model, ModelQuestion
+from agent_service.run.ports import Model, ModelCall, ModelQuestion
 from agent_service.run.turn import Turns
 from agent_service.settings import AgentSettings
 from agent_service.store.sqlite import RunStore
@@ -38,23 +41,23 @@ from agent_service.views.workspace.files import Workspace
 from agent_service.views.workspace.rendering import write
 from agent_service.workbench.evaluation.expected import REQUESTS, Expected, ObservedRun, ending_text, unmet
 from agent_service.workbench.evaluation.results import Result
-from agent_service.workbench.evaluation.scenario import Scenario, follower_of
+from agent_service.workbench.evaluation.scenario import PersonAction, Scenario, follower_of
 from agent_service.workbench.evaluation.simulated import (
-    Moment,
+    THINKING_S,
     RetryingModel,
     SimulatedBus,
     SimulatedGateway,
-    SimulatedPerson,
-    ThinkingModel,
 )
 from groundwork.service.keys import KeyRing
 from groundwork.telemetry.metrics import Instruments
 from schemas import subjects
-from schemas.events import AgenticStart, Envelope, ToolRequest
+from schemas.events import AgenticStart, Cancel, Envelope, Signal, ToolRequest
 from schemas.values import dataclass, replace
 
 MOST_ENTRIES = 1000
 SPENT = ("calls", "tokens", "input_tokens", "cache_read_tokens", "cost_usd")
+
+Moment = Literal["during_step", "during_call", "when_paused", "when_escalated"]
 
 log = logging.getLogger(__name__)
 
@@ -135,7 +138,7 @@ async def play(trial: Trial, trail: Path | None = None) -> Result:
             for run in seen.tree:
                 if trail and run.state:
                     await write(run.state.run_id, store, Workspace(trail), world.gateway)
-    return _judge(trial, seen, world.model.seconds)
+    return _judge(trial, seen, world.seconds)
 
 
 def _judge(trial: Trial, seen: ObservedRun, seconds: float) -> Result:
@@ -156,19 +159,20 @@ def _judge(trial: Trial, seen: ObservedRun, seconds: float) -> Result:
 
 class World:
     def __init__(self, trial: Trial, store: RunStore, folder: Path) -> None:
-        """`folder` is for the files of plugins."""
+        """`folder` is for the files of plugins. `seconds` sums the real time of model calls."""
+        self.seconds = 0.0
+        self._model = trial.model
         self._scenario = trial.scenario
         self._name = f"{trial.name} {trial.nth}" if trial.nth > 1 else trial.name
         self._store = store
         self._bus = bus = SimulatedBus(self._name)
         self.gateway = SimulatedGateway(trial.scenario, bus, folder)
-        self._person = SimulatedPerson(trial.scenario, bus)
+        self._left, self._ids = [*trial.scenario.signals], count(1)
         self._runs: dict[str, RunState] = {}
-        self.model = ThinkingModel(trial.model, bus, self._while_thinking)
         kill_switch, ring = KillSwitch(), KeyRing.fresh()
         limits, capabilities = SharedLimits.none(bus, RateLimiter()), Capabilities(ring)
         evidence = CitationChecker(store, self.gateway)
-        caller = ModelCaller(self.model, evidence, bus, kill_switch, limits, asyncio.Semaphore(1))
+        caller = ModelCaller(self, evidence, bus, kill_switch, limits, asyncio.Semaphore(1))
         publisher = Publisher(bus, lambda _: True, capabilities, Signing(ring, folder), lambda _: "", kill_switch)
         self._turns = Turns(store, publisher, caller, bus, [self._committed])
         self._children = ChildRuns(self._turns, publisher, capabilities, self.gateway, kill_switch, bus)
@@ -177,6 +181,22 @@ class World:
         admission = Admission(kill_switch=kill_switch, capacity=capacity, quotas=limits.quotas)
         metrics = IncomingMetrics(Instruments())
         self._intake = Intake(self._turns, self.gateway, capabilities, trial.new_runs, admission, metrics, bus)
+
+    def prepare(self, question: ModelQuestion) -> ModelCall:
+        """Implements the port Model."""
+        call = self._model.prepare(question)
+        return replace(call, make=partial(self._think, call, question))
+
+    async def _think(self, call: ModelCall, question: ModelQuestion) -> ModelReplied:
+        """Thinks in simulated time, in which a person may act."""
+        await self._bus.sleep(THINKING_S)
+        for subject, body, _ in self._of_a_person(question.state, "during_call", question.call):
+            await self._intake.receive(InboundMessage(subject=subject, body=body, place=f"during-{question.call}"))
+        began = monotonic()
+        try:
+            return await call.make()
+        finally:
+            self.seconds += monotonic() - began
 
     async def play(self) -> ObservedRun:
         """Plays the run and returns it, whatever breaks."""
@@ -251,13 +271,30 @@ class World:
             self._person_acts(state, "when_escalated" if state.status is Status.ESCALATED else "when_paused")
 
     def _person_acts(self, state: RunState, moment: Moment, at: int | bool = True) -> None:
-        for subject, body, after_s in self._person.act(state, self._place(state.run_id), moment, at):
+        for subject, body, after_s in self._of_a_person(state, moment, at):
             self._bus.send(subject, body, after_s=after_s)
 
-    async def _while_thinking(self, question: ModelQuestion) -> None:
-        state, place = question.state, self._place(question.state.run_id)
-        for subject, body, _ in self._person.act(state, place, "during_call", question.call):
-            await self._intake.receive(InboundMessage(subject=subject, body=body, place=f"during-{question.call}"))
+    def _of_a_person(self, state: RunState, moment: Moment, at: int | bool) -> Iterator[tuple[str, bytes, float]]:
+        """Yields subject, body and delay in seconds of each action that is due, once. Of several for the same pause it
+        yields only the next. Place 0 is the scenario's run, place n its n-th child.
+        """
+        place = list(self._runs).index(state.run_id)
+        fitting = [one for one in self._left if getattr(one, moment) == at and (one.child or 0) == place]
+        chosen = fitting[:1] if at is True else fitting
+        self._left = [one for one in self._left if not any(one is sent for sent in chosen)]  # two may be alike
+        yield from ((*self._message_of(state, signal), signal.after_s) for signal in chosen)
 
-    def _place(self, run_id: str) -> int:
-        return list(self._runs).index(run_id)
+    def _message_of(self, state: RunState, signal: PersonAction) -> tuple[str, bytes]:
+        fields: dict[str, Any] = {"run_id": state.run_id}
+        if signal.kind == "cancel":
+            cancel = Cancel(**fields, reason=signal.message)
+            return subjects.CANCEL, Envelope[Cancel](type=subjects.CANCEL, payload=cancel).body()
+        fields |= {name: getattr(signal, name) for name in ("kind", "message", "outcome")}
+        asked = state.ask.subject_hash if isinstance(state.ask, Approval) else None
+        payload = Signal(
+            **fields,
+            signal_id=f"s{next(self._ids)}",
+            constraints=signal.constraints and signal.constraints.constraints(self._bus.later(signal.after_s)),
+            arguments_hash=signal.arguments_hash or asked,
+        )
+        return subjects.SIGNAL, Envelope[Signal](type=subjects.SIGNAL, payload=payload).body()

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from string import Template
 from typing import Annotated, Any, Literal
@@ -242,7 +242,14 @@ def _holds(when: Condition, state: RunState) -> bool:
     return not differs and all(pattern.search(text()) for pattern, text in searched if pattern)
 
 
+@cache
+def _adapter(kind: type) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
 def _filled(answer: Any, names: dict[str, str]) -> Any:
-    kind = TypeAdapter[Any](type(answer))
+    kind = _adapter(type(answer))
+    if b"$" not in (text := kind.dump_json(answer)):
+        return answer
     quoted = {name: json.dumps(value)[1:-1] for name, value in names.items()}
-    return kind.validate_json(Template(kind.dump_json(answer).decode()).safe_substitute(quoted))
+    return kind.validate_json(Template(text.decode()).safe_substitute(quoted))

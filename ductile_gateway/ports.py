@@ -6,17 +6,17 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from ductile_gateway.calls.call import CallRequest, Intent, Receipt, ToolCall, ToolOutcome, Verdict
+from ductile_gateway.calls.call import CallRequest, Receipt, ToolCall, ToolOutcome, Verdict
 from schemas.status import Finding
 
 StatusCheck = Callable[[], Sequence[Finding] | Awaitable[Sequence[Finding]]]
 
 
 class Begin(Protocol):
-    """Called right before a tool starts: checks that the call is still wanted and ours, and stores the intent."""
+    """Called right before a tool starts: checks that the call is still wanted and ours, and stores the call."""
 
     async def __call__(self, receipt: Receipt | None = None) -> None:
-        """`receipt`: the runner finds the call again by it; stored in the same write as the intent. The runner raises
+        """`receipt`: the runner finds the call again by it; stored in the same write as the call. The runner raises
         what this raises, and starts nothing: also AlreadyStarted if there is a receipt."""
 
 
@@ -68,7 +68,7 @@ class Ownership(Protocol):
     def doubt(self, asked: CallRequest) -> str:
         """The reason why another gateway may have begun the call, or this one before a restore; empty if none."""
 
-    async def lost(self, intent: Intent, *, anywhere: bool) -> str:
+    async def lost(self, call: ToolCall, *, anywhere: bool) -> str:
         """The reason why the gateway that began the call is gone; empty if this one began it. Raises TryAgain while the
         other lives, and unless the call can be resumed `anywhere`, while the other may come back."""
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from ulid import ULID
 
-from ductile_gateway.calls.call import ALONE, CallRequest, Intent
+from ductile_gateway.calls.call import ALONE, CallRequest, ToolCall
 from ductile_gateway.calls.results import MAX_RESULT_BYTES
 from ductile_gateway.store.opening import Mark
 from ductile_gateway.store.rows import Rows
@@ -73,9 +73,9 @@ class RestoredLedger:
         backup = f"its run was restored from the backup of {self._restored.taken:%Y-%m-%d %H:%M} UTC"
         return f"{backup}, and may have done this after that, before it was lost"
 
-    def lost(self, intent: Intent) -> str:
+    def lost(self, call: ToolCall) -> str:
         """The reason if the call was under way when the backup was made: its record on the machine is lost."""
-        if intent.asked.request.requested_at > self._restored.at:
+        if call.asked.request.requested_at > self._restored.at:
             return ""
         return f"it was under way in the backup of {self._restored.taken:%Y-%m-%d %H:%M} UTC, which was restored"
 
@@ -123,8 +123,8 @@ class BusOwnership:
             return ""
         return f"the gateway that had this bus before may have begun it ({self.predecessor and self.predecessor.owner})"
 
-    async def lost(self, intent: Intent, *, anywhere: bool) -> str:
-        by, why = intent.by, ""
+    async def lost(self, call: ToolCall, *, anywhere: bool) -> str:
+        by, why = call.by, ""
         if self.link and by not in (self.me, ALONE):
             if not await has_left(self.link, by, self.lease):
                 self._missed_since.pop(by, None)
@@ -133,7 +133,7 @@ class BusOwnership:
             if not anywhere and not backup_of_owner(by) and monotonic() - since < BACK_WITHIN_S:  # a backup stays away
                 raise TryAgain(f"the gateway that began it is gone, and may be back soon ({by})", COME_BACK_S)
             why = f"the gateway that began it is gone ({by})"
-        return (self.restored.lost(intent) if self.restored else "") or why
+        return (self.restored.lost(call) if self.restored else "") or why
 
 
 async def has_left(link: NatsLink, gateway: str, ours: Lease) -> bool:

@@ -16,7 +16,7 @@ from itertools import count
 from typing import Protocol
 
 from ductile_gateway.calls.artifacts import printable
-from ductile_gateway.calls.call import CallRequest, Intent, Withdrawn
+from ductile_gateway.calls.call import CallRequest, ToolCall, Withdrawn
 from ductile_gateway.ports import HasEnded
 from groundwork.service.errors import TryAgain
 from groundwork.service.machine import utc_now
@@ -222,20 +222,19 @@ WAITED_FOR_LONG = timedelta(seconds=30)
 ASK_AGAIN_S = 0.5
 
 
-async def check_wanted(intent: Intent, has_ended: HasEnded) -> None:
+async def check_wanted(call: ToolCall, has_ended: HasEnded) -> None:
     """Raises Withdrawn if the run has ended, and TryAgain if no agent says whether it has."""
-    request = intent.asked.request
-    if intent.may_repeat and waited(intent) <= WAITED_FOR_LONG:
+    if call.may_repeat and waited(call.asked) <= WAITED_FOR_LONG:
         return
-    ended = await has_ended(request.run_id)
+    ended = await has_ended(call.asked.request.run_id)
     if ended:
         raise Withdrawn
-    if ended is None and not intent.may_repeat and request.executor and waited(intent) > A_MOMENT:
+    if ended is None and not call.may_repeat and call.asked.request.executor and waited(call.asked) > A_MOMENT:
         raise TryAgain("no agent says whether the run of this write goes on", ASK_AGAIN_S)
 
 
-def waited(intent: Intent) -> timedelta:
-    return utc_now() - intent.asked.request.requested_at
+def waited(asked: CallRequest) -> timedelta:
+    return utc_now() - asked.request.requested_at
 
 
 COME_BACK_S = 0.25

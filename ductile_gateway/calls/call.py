@@ -1,7 +1,7 @@
-"""Values of a tool call: CallRequest ─▶ Intent ─▶ ToolCall ─▶ Verdict ─▶ Call.
+"""Values of a tool call: CallRequest ─▶ ToolCall ─▶ Verdict ─▶ Call.
 
-Every call ends in one verdict: an outcome, "it never started", or "unknown". An intent without an answer means that
-the tool may have run. The first answer is kept for ever.
+Every call ends in one verdict: an outcome, "it never started", or "unknown". An open row means that the tool may have
+run. The first answer is kept for ever.
 """
 
 import hashlib
@@ -107,35 +107,30 @@ class Withdrawn(Exception):
     """The run has ended: the call is not started."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """A call for a runner. `deadline_at`: for the tool. `wanted_until`: until when the agent waits, None if unknown.
-    `complete`: False if an artifact is missing in the payload: the call can be resumed, but must not be sent.
-    `may_repeat`: it reads, or repeating it does no harm."""
+    """An admitted call, for a runner. `deadline_at`: for the tool. `payload`: its arguments, with the contents of
+    artifacts. `complete`: False if one is missing: the call can be resumed, but must not be sent. `may_repeat`: it
+    reads, or repeating it does no harm. `by`: the gateway that began it, or ALONE."""
 
-    key: str
-    plugin: str
-    command: str
-    payload: Mapping[str, JsonValue]
-    deadline_at: datetime
     asked: CallRequest
-    wanted_until: datetime | None = None
+    deadline_at: datetime
+    payload: Mapping[str, JsonValue]
     complete: bool = True
     may_repeat: bool = False
+    by: str = field(default=ALONE, compare=False)
 
-    @classmethod
-    def of(cls, intent: "Intent", payload: Mapping[str, JsonValue]) -> "ToolCall":
-        asked = intent.asked
-        return cls(
-            asked.key,
-            asked.route,
-            asked.request.tool_command,
-            payload,
-            intent.deadline_at,
-            asked,
-            wanted_until=asked.request.deadline_at,
-            may_repeat=intent.may_repeat,
-        )
+    @property
+    def key(self) -> str:
+        return self.asked.key
+
+    @property
+    def plugin(self) -> str:
+        return self.asked.route
+
+    @property
+    def command(self) -> str:
+        return self.asked.request.tool_command
 
     def facts(self) -> dict[str, object]:
         return {"call": self.key} | self.asked.facts()
@@ -247,20 +242,6 @@ class Job:
     late_since: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Intent:
-    """A call that is about to be run, until `deadline_at`. `by`: the gateway that began it, or ALONE."""
-
-    asked: CallRequest
-    may_repeat: bool
-    deadline_at: datetime
-    by: str = field(default="", compare=False)
-
-    @property
-    def key(self) -> str:
-        return self.asked.key
-
-
 EPOCH = datetime.fromtimestamp(0, UTC)
 OPEN, ANSWERED = "open", "answered"
 
@@ -291,10 +272,16 @@ class Call:
         step, run_id = asked.request.step, asked.request.run_id
         return cls(key=asked.key, digest=asked.digest, trace=asked.trace, run_id=run_id, step=step, **more)
 
-    def intent(self) -> Intent:
-        """Intent of an open call."""
+    def begun_call(self) -> ToolCall:
+        """The call of an open row."""
         asked, by = read_again(self.route, self.body, trace=self.trace), self.by or ALONE
-        return Intent(asked=asked, may_repeat=self.may_repeat, deadline_at=self.deadline_at, by=by)
+        return ToolCall(
+            asked=asked,
+            deadline_at=self.deadline_at,
+            payload=asked.request.tool_payload,
+            may_repeat=self.may_repeat,
+            by=by,
+        )
 
     def facts(self) -> dict[str, object]:
         return {"call": self.key, "run_id": self.run_id, "step": self.step, "trace_id": self.trace.trace_id}

@@ -11,9 +11,9 @@ from datetime import datetime, timedelta
 from ductile_gateway.calls.artifacts import artifact_arguments, artifact_name
 from ductile_gateway.calls.call import (
     CallRequest,
-    Intent,
     JobFacts,
     NeverStarted,
+    ToolCall,
     ToolOutcome,
     Unknown,
     Verdict,
@@ -99,8 +99,8 @@ class Offers:
         return None if validator.is_valid(payload) else "; ".join(argument_flaws(validator, payload, most=MOST_FLAWS))
 
 
-def admit(asked: CallRequest, offer: ToolOffer | None, *, flaw: str | None, now: datetime) -> Intent | ToolOutcome:
-    """The intent to run a new request, or the refusal. `flaw`: of its arguments by the command's schema."""
+def admit(asked: CallRequest, offer: ToolOffer | None, *, flaw: str | None, now: datetime) -> ToolCall | ToolOutcome:
+    """The call of a new request, or the refusal. `flaw`: of its arguments by the command's schema."""
     command = offer.command(asked.request.tool_command) if offer else None
     if offer is None or command is None or offer.route != asked.route or asked.route in subjects.OUR_OWN_ROUTES:
         return failed("not_allowed", _why_not_allowed(asked, offer), retryable=False)
@@ -112,7 +112,8 @@ def admit(asked: CallRequest, offer: ToolOffer | None, *, flaw: str | None, now:
     ends_at = now + timedelta(seconds=offer.timeout_s)
     may_repeat = command.tier == "read" or command.idempotent
     deadline_at = min(ends_at, asked.request.deadline_at or ends_at)
-    return Intent(asked=asked, may_repeat=may_repeat, deadline_at=deadline_at)
+    payload = asked.request.tool_payload
+    return ToolCall(asked=asked, deadline_at=deadline_at, payload=payload, may_repeat=may_repeat)
 
 
 UNWANTED = failed("expired", "its run had ended meanwhile: it was not run", retryable=False)
@@ -124,45 +125,45 @@ def with_wait_reason(outcome: ToolOutcome, why: str | None) -> ToolOutcome:
     return replace(outcome, message=f"{outcome.message}. It has waited: {why}")
 
 
-def after_resume(verdict: Verdict, intent: Intent) -> ToolOutcome | None:
+def after_resume(verdict: Verdict, call: ToolCall) -> ToolOutcome | None:
     """None if the earlier start has done nothing that matters: the call is admitted as a new one."""
-    if isinstance(verdict, NeverStarted) or (isinstance(verdict, Unknown) and intent.may_repeat):
+    if isinstance(verdict, NeverStarted) or (isinstance(verdict, Unknown) and call.may_repeat):
         return None
-    return after_run(verdict, intent)
+    return after_run(verdict, call)
 
 
-def after_run(verdict: Verdict, intent: Intent) -> ToolOutcome:
+def after_run(verdict: Verdict, call: ToolCall) -> ToolOutcome:
     match verdict:
         case NeverStarted():
             return failed("transient", "the tool could not be started: it was not run", retryable=True)
         case Unknown(reason, jobs):
-            return failed("transient", reason, retryable=True) if intent.may_repeat else in_doubt(intent, reason, jobs)
-        case ToolOutcome() if intent.may_repeat:
+            return failed("transient", reason, retryable=True) if call.may_repeat else in_doubt(call, reason, jobs)
+        case ToolOutcome() if call.may_repeat:
             return verdict
         case ToolOutcome(error_class=error_class, message=message, job=job) if error_class in UNCERTAIN:
-            return replace(in_doubt(intent, message or "it ended in an error", job.ids), job=job)
+            return replace(in_doubt(call, message or "it ended in an error", job.ids), job=job)
     return verdict
 
 
-def after_reruns(outcome: ToolOutcome, intent: Intent, *, escalates: bool) -> ToolOutcome:
+def after_reruns(outcome: ToolOutcome, call: ToolCall, *, escalates: bool) -> ToolOutcome:
     """For a write that Ductile has run more than once: adds that to the outcome, or with `escalates` leaves it in
     doubt."""
     job = outcome.job
-    if intent.may_repeat or not job.was_rerun or outcome.error_class == "in_doubt":
+    if call.may_repeat or not job.was_rerun or outcome.error_class == "in_doubt":
         return outcome
     reruns = f"Ductile ran it {job.attempts} times: it was killed meanwhile, or the plugin failed and asked for it"
     if escalates:
-        return replace(in_doubt(intent, reruns, job.ids), job=job)
+        return replace(in_doubt(call, reruns, job.ids), job=job)
     if outcome.status == "error":
         return replace(outcome, message=f"{outcome.message} [{reruns}]")
     return replace(outcome, text=f"{outcome.text}\n[{reruns}. What it changes may have been changed as often]")
 
 
-def in_doubt(intent: Intent, reason: str, jobs: Sequence[str] = ()) -> ToolOutcome:
-    request = intent.asked.request
+def in_doubt(call: ToolCall, reason: str, jobs: Sequence[str] = ()) -> ToolOutcome:
+    request = call.asked.request
     message = (
         f"It is not known whether {request.tool} {request.tool_command} has done its work: {reason}. {_named(jobs)}"
-        f"Look at what it changes before repeating it; its call is {intent.asked.key}"
+        f"Look at what it changes before repeating it; its call is {call.asked.key}"
     )
     doubtful = failed("in_doubt", message, retryable=False)
     return replace(doubtful, job=JobFacts(jobs[0])) if len(jobs) == 1 else doubtful

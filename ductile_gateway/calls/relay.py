@@ -25,7 +25,6 @@ from ductile_gateway.calls.call import (
     AlreadyStarted,
     Call,
     CallRequest,
-    Intent,
     Receipt,
     ToolCall,
     ToolOutcome,
@@ -126,7 +125,7 @@ class Relay:
         if known.digest != asked.digest:
             raise Unacceptable(f"protocol violation: another request was made before under the key {asked.key}")
         if known.state == OPEN:  # it is not admitted again: it was when it was new
-            return await self.record(asked, await self._taken_up(known.intent()))
+            return await self.record(asked, await self._taken_up(known.begun_call()))
         self.observer.known(asked)
         return results.with_capability(known, asked.request.capability)
 
@@ -142,73 +141,69 @@ class Relay:
             self.gate.check()
             offer, flaw = self.offers.find(request.tool), self.offers.flaw(asked)
             admitted = policy.admit(asked, offer, flaw=flaw, now=utc_now())
-            if isinstance(admitted, Intent):
+            if isinstance(admitted, ToolCall):
                 return await self._run(admitted)
             refusal = {"error_class": admitted.error_class, "why": admitted.message}
             log.warning("refused", extra=asked.facts() | refusal)
             return policy.with_wait_reason(admitted, self.waiting.why(asked.key))
 
-    async def _run(self, intent: Intent) -> ToolOutcome:
-        payload = await self._arguments(intent.asked)
+    async def _run(self, call: ToolCall) -> ToolOutcome:
+        payload = await self._arguments(call.asked)
         if isinstance(payload, ToolOutcome):
             return payload
-        call = ToolCall.of(intent, payload)
+        call = replace(call, payload=payload)
         try:
-            return await self._start(intent, call)
-        except AlreadyStarted:  # a crash took the intent of the call, and not the runner's record
-            return await self._resumed(intent, call) or await self._start(intent, call)
+            return await self._start(call)
+        except AlreadyStarted:  # a crash took the row of the call, and not the runner's record
+            return await self._resumed(call) or await self._start(call)
 
-    async def _start(self, intent: Intent, call: ToolCall) -> ToolOutcome:
-        doubt = self.ownership.doubt(intent.asked)
+    async def _start(self, call: ToolCall) -> ToolOutcome:
+        doubt = self.ownership.doubt(call.asked)
         try:
-            if waited(intent) > A_MOMENT:  # its run may have ended
-                await check_wanted(intent, self.has_ended)
-            if doubt and not intent.may_repeat:
+            if waited(call.asked) > A_MOMENT:  # its run may have ended
+                await check_wanted(call, self.has_ended)
+            if doubt and not call.may_repeat:
                 verdict: Verdict = Unknown(doubt)
             else:
-                verdict = await self._verdict(call, self.runner.run(call, partial(self._begin, intent)))
+                verdict = await self._verdict(call, self.runner.run(call, partial(self._begin, call)))
         except Withdrawn:
             return policy.UNWANTED
-        return self._of_reruns(policy.after_run(verdict, intent), intent)
+        return self._of_reruns(policy.after_run(verdict, call), call)
 
-    async def _begin(self, intent: Intent, receipt: Receipt | None = None) -> None:
-        await check_wanted(intent, self.has_ended)
+    async def _begin(self, call: ToolCall, receipt: Receipt | None = None) -> None:
+        await check_wanted(call, self.has_ended)
         self.gate.check()
         await self.ownership.held()
-        if receipt or not intent.may_repeat:  # else the call is repeated after a crash
-            await self.ledger.intend(intent, receipt)
+        if receipt or not call.may_repeat:  # else the call is repeated after a crash
+            await self.ledger.intend(call, receipt)
             await self.ownership.held()  # a process may have been stopped while it was written
-        self.observer.begun(intent.asked)
+        self.observer.begun(call.asked)
 
-    def _of_reruns(self, outcome: ToolOutcome, intent: Intent) -> ToolOutcome:
-        if outcome.job.was_rerun and not intent.may_repeat:
+    def _of_reruns(self, outcome: ToolOutcome, call: ToolCall) -> ToolOutcome:
+        if outcome.job.was_rerun and not call.may_repeat:
             facts = {"job_id": outcome.job.job_id, "attempts": outcome.job.attempts}
-            log.warning("a write was run more than once", extra=intent.asked.facts() | facts)
-        escalates = intent.asked.request.tool in self.escalated
-        return policy.after_reruns(outcome, intent, escalates=escalates)
+            log.warning("a write was run more than once", extra=call.asked.facts() | facts)
+        return policy.after_reruns(outcome, call, escalates=call.asked.request.tool in self.escalated)
 
-    async def _taken_up(self, intent: Intent) -> ToolOutcome:
+    async def _taken_up(self, call: ToolCall) -> ToolOutcome:
         """Outcome of a call that was begun before. Raises TryAgain while another gateway lives that began it. The call
         is adopted only if it can be found from here, or repeated: else it stays in doubt if this gateway crashes."""
-        anywhere = intent.may_repeat or self.runner.finds_anywhere
-        lost = await self.ownership.lost(intent, anywhere=anywhere)
+        anywhere = call.may_repeat or self.runner.finds_anywhere
+        lost = await self.ownership.lost(call, anywhere=anywhere)
         if lost and not anywhere:
-            return policy.after_run(Unknown(lost), intent)
+            return policy.after_run(Unknown(lost), call)
         if lost:
-            await self.ledger.adopt(intent)
-        log.info("resuming", extra=intent.asked.facts())
-        payload = await self._arguments(intent.asked)
-        if isinstance(payload, ToolOutcome):
-            call = replace(ToolCall.of(intent, intent.asked.request.tool_payload), complete=False)
-        else:
-            call = ToolCall.of(intent, payload)
-        return await self._resumed(intent, call) or await self._first(intent.asked)
+            await self.ledger.adopt(call)
+        log.info("resuming", extra=call.asked.facts())
+        payload = await self._arguments(call.asked)
+        call = replace(call, complete=False) if isinstance(payload, ToolOutcome) else replace(call, payload=payload)
+        return await self._resumed(call) or await self._first(call.asked)
 
-    async def _resumed(self, intent: Intent, call: ToolCall) -> ToolOutcome | None:
+    async def _resumed(self, call: ToolCall) -> ToolOutcome | None:
         """Outcome of a call that may have been started; None if it may be started again."""
-        outcome = policy.after_resume(await self._verdict(call, self.runner.resume(call)), intent)
+        outcome = policy.after_resume(await self._verdict(call, self.runner.resume(call)), call)
         if outcome:
-            return self._of_reruns(outcome, intent)
+            return self._of_reruns(outcome, call)
         await self.runner.forget(call.key)
         return None
 

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -20,7 +21,7 @@ from pydantic import JsonValue, ValidationError
 
 from ductile_gateway.calls import policy, results
 from ductile_gateway.calls.artifacts import artifact_arguments, artifact_path, content_type_of, decoded_text
-from ductile_gateway.calls.call import CallRequest, Intent, Receipt, ToolCall, ToolOutcome, failed, read_again
+from ductile_gateway.calls.call import CallRequest, ToolCall, ToolOutcome, failed, read_again
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.calls.policy import Offers
 from ductile_gateway.calls.results import KeptArtifact, fit_for_event, output_of
@@ -51,7 +52,7 @@ async def make_call(
     """Outcome, as an event would carry it, and seconds. A signal cancels the call. Raises typer.BadParameter,
     Misconfigured and TryAgain."""
     tools = await find_tools(settings)
-    intent, offer, given = _admit(tools, tool, command, arguments)
+    call, offer = _admit(tools, tool, command, arguments)
     with cancelled_by_signals(lambda: None), TemporaryDirectory(prefix="agentic-call-") as place:
         folder, queues = Path(place), dict.fromkeys(settings.every_ductile(), lambda: None)
         async with (
@@ -60,10 +61,10 @@ async def make_call(
                 settings, tools, ledger := Ledger(rows), folder, queues=queues, on_start=lambda *_: None
             ) as runner,
         ):
-            return await _called(ToolCall.of(intent, given), intent, offer, runner, ledger)
+            return await _called(call, offer, runner, ledger)
 
 
-def _admit(tools: FoundTools, tool: str, command: str, arguments: Arguments) -> tuple[Intent, ToolOffer, Arguments]:
+def _admit(tools: FoundTools, tool: str, command: str, arguments: Arguments) -> tuple[ToolCall, ToolOffer]:
     offers = Offers()
     offers.replace(tools.catalog)
     offer = offers.find(tool)
@@ -83,7 +84,7 @@ def _admit(tools: FoundTools, tool: str, command: str, arguments: Arguments) -> 
     admitted = policy.admit(asked, offer, flaw=offers.flaw(asked), now=datetime.now(UTC))
     if isinstance(admitted, ToolOutcome):
         raise typer.BadParameter(admitted.message or "it is refused")
-    return admitted, offer, given
+    return replace(admitted, payload=given), offer
 
 
 def _with_files(command: ToolCommand, arguments: Arguments) -> tuple[Arguments, Arguments]:
@@ -114,22 +115,17 @@ def _asked(offer: ToolOffer, command: str, arguments: Arguments) -> CallRequest:
     return read_again(offer.route, message.body(), trace=None)
 
 
-async def _called(
-    call: ToolCall, intent: Intent, offer: ToolOffer, runner: ToolRunner, ledger: Ledger
-) -> tuple[ToolOutcome, float]:
-    async def begin(receipt: Receipt | None = None) -> None:
-        await ledger.intend(intent, receipt)
-
+async def _called(call: ToolCall, offer: ToolOffer, runner: ToolRunner, ledger: Ledger) -> tuple[ToolOutcome, float]:
     began = time.monotonic()
     try:
-        verdict = await runner.run(call, begin)
+        verdict = await runner.run(call, partial(ledger.intend, call))
     except asyncio.CancelledError:
         if isinstance(runner, LocalPlugins):
             await runner.stop(call.key)
         raise
     seconds = time.monotonic() - began
     verdict = results.with_markdown_form(verdict, plugin=call.plugin, reads=results.reads_form(offer))
-    outcome = fit_for_event(policy.after_run(verdict, intent))
+    outcome = fit_for_event(policy.after_run(verdict, call))
     if outcome.status == "continuation" and not offer.continues:
         message = f"{offer.name} says of itself that it never asks for more (`continues: false`): an agent refuses it"
         outcome = replace(failed("bad_continuation", message, retryable=False), job=outcome.job)

@@ -31,7 +31,7 @@ from ductile_gateway.ductile.api import AnswerLost, Unavailable, open_api
 from ductile_gateway.ductile.catalog import DuctileTools
 from ductile_gateway.ductile.jobs import OnStart, QueueDepth, Unfinished
 from ductile_gateway.ductile.relay import open_relay_ingress
-from ductile_gateway.ductile.settings import DuctileSettings, own_name, owner
+from ductile_gateway.ductile.settings import DuctileSettings, full_name, own_name, owner
 from ductile_gateway.ductile.starts import COME_BACK_S, ApiStarts, RelayStarts, attempt
 from ductile_gateway.ductile.watch import DuctileEvents, JobWatch, Timing
 from ductile_gateway.ports import Begin, unrecorded
@@ -118,7 +118,7 @@ class DuctileRunner:
         return await self._watched(call, job_id, receipt)
 
     async def _watched(self, call: ToolCall, job_id: str, receipt: Receipt) -> Verdict:
-        of = (call.plugin, call.command) if receipt.way == "plugin" else None
+        of = (own_name(call.plugin, of=self.settings.name), call.command) if receipt.way == "plugin" else None
         job = Job(job_id, pipeline=receipt.way != "plugin", of=of, ductile=self.settings.name)
         try:
             return await self.watch.verdict(job, call)
@@ -136,14 +136,12 @@ class Ductiles:
     finds_anywhere = True
 
     async def run(self, call: ToolCall, begin: Begin = unrecorded) -> Verdict:
-        name, its = self._route(call)
-        return await self.runners[name].run(its, begin)
+        return await self.runners[owner(call.plugin, self.runners)].run(call, begin)
 
     async def resume(self, call: ToolCall) -> Verdict:
-        name, its = self._route(call)
-        if name not in self.runners:
-            return Unknown(f"it was made in a Ductile that the settings do not name any more ({call.plugin})")
-        return await self.runners[name].resume(its)
+        if its := self.runners.get(owner(call.plugin, self.runners)):
+            return await its.resume(call)
+        return Unknown(f"it was made in a Ductile that the settings do not name any more ({call.plugin})")
 
     async def forget(self, key: str) -> None:
         await self.ledger.never_sent(key)
@@ -187,10 +185,6 @@ class Ductiles:
         if is_reported or over:
             await self.ledger.late_reported(key)
 
-    def _route(self, call: ToolCall) -> tuple[str, ToolCall]:
-        name = owner(call.plugin, self.runners)
-        return name, replace(call, plugin=own_name(call.plugin, of=name))
-
 
 @contextlib.asynccontextmanager
 async def open_ductiles(
@@ -212,7 +206,7 @@ async def open_ductiles(
             if us := its.relay:
                 opening = open_relay_ingress(its.url, us, timeout_s=its.request_timeout_s, transport=transport)
                 starts = RelayStarts(await opened.enter_async_context(opening), us, its, kept)
-                relayed = dict.fromkeys(us.routes, starts)
+                relayed = {full_name(route, of=name): starts for route in us.routes}
             if its.events:
                 streams.append(events)
             runners[name] = DuctileRunner(

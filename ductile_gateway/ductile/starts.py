@@ -36,7 +36,7 @@ from ductile_gateway.ductile.api import (
 from ductile_gateway.ductile.catalog import DuctileTools
 from ductile_gateway.ductile.jobs import FINISHED, StartAttempt, instant
 from ductile_gateway.ductile.relay import RelayIngress
-from ductile_gateway.ductile.settings import DuctileSettings, RelayRouteSettings, full_name
+from ductile_gateway.ductile.settings import DuctileSettings, RelayRouteSettings, own_name
 from ductile_gateway.ductile.watch import Timing
 from ductile_gateway.webhooks.signatures import relay_event
 from groundwork.service.errors import TryAgain
@@ -83,7 +83,7 @@ class ApiStarts:
     known_jobs: deque[str] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
 
     def way(self, call: ToolCall) -> Way:
-        return "pipeline" if self._route(call) in self.tools.pipelines else "plugin"
+        return "pipeline" if call.plugin in self.tools.pipelines else "plugin"
 
     async def receipt(self, call: ToolCall) -> Receipt:
         way, newest = self.way(call), None
@@ -94,7 +94,7 @@ class ApiStarts:
                 await self.api.health()
                 if way == "plugin":
                     with suppress(Unavailable, UnreadableAnswer):
-                        jobs = await self.api.jobs(plugin=call.plugin, command=call.command, most=1)
+                        jobs = await self.api.jobs(plugin=self._plugin(call), command=call.command, most=1)
                         newest = str(jobs[0].get("job_id")) if jobs else ""
         except (Unavailable, TimeoutError) as error:
             raise TryAgain(f"not sent: {str(error) or 'Ductile does not answer'}", COME_BACK_S) from error
@@ -102,11 +102,11 @@ class ApiStarts:
 
     def path(self, call: ToolCall) -> str:
         endpoint = Endpoint.PIPELINE if self.way(call) == "pipeline" else Endpoint.CALL
-        return endpoint.path.partition("?")[0].format(call.plugin, call.command)
+        return endpoint.path.partition("?")[0].format(self._plugin(call), call.command)
 
     async def start(self, call: ToolCall) -> str:
         command = None if self.way(call) == "pipeline" else call.command
-        return await self.api.start(call.plugin, command, payload_of(call, with_id=self._has_id(call)))
+        return await self.api.start(self._plugin(call), command, payload_of(call, with_id=self._has_id(call)))
 
     async def find(self, call: ToolCall, receipt: Receipt) -> Found:
         if self.way(call) == "pipeline":  # the plugin of its first job is unknown
@@ -136,21 +136,21 @@ class ApiStarts:
             delay_s = min(2 * delay_s, self.timing.most_s)
 
     def _has_id(self, call: ToolCall) -> bool:
-        return self.settings.send_call_id and (self._route(call), call.command) not in self.tools.closed
+        return self.settings.send_call_id and (call.plugin, call.command) not in self.tools.closed
 
-    def _route(self, call: ToolCall) -> str:
-        return full_name(call.plugin, of=self.settings.name)
+    def _plugin(self, call: ToolCall) -> str:
+        return own_name(call.plugin, of=self.settings.name)
 
     async def _possible(self, call: ToolCall, receipt: Receipt) -> tuple[dict[str, bool], bool]:
         """Ids of jobs that may be the call's, with True for ended ones; and True if the list is complete."""
-        listed = await self.api.jobs(plugin=call.plugin, command=call.command)
+        listed = await self.api.jobs(plugin=self._plugin(call), command=call.command)
         since = list(_since(listed, receipt))
         is_complete = receipt.newest is not None and (not receipt.newest or len(since) < len(listed))
         ids = {str(job.get("job_id")): job.get("status") in FINISHED for job in since}
         return {job_id: ended for job_id, ended in ids.items() if job_id not in self.known_jobs}, is_complete
 
     async def _job_with_id(self, call: ToolCall, receipt: Receipt) -> str | None:
-        entries = await self.api.logged_with(call.key, plugin=call.plugin, command=call.command)
+        entries = await self.api.logged_with(call.key, plugin=self._plugin(call), command=call.command)
         found = {str(entry.get("job_id")) for entry in entries if _is_after(entry.get("created_at"), receipt.begun_at)}
         return found.pop() if len(found) == 1 else None
 
@@ -184,7 +184,7 @@ class RelayStarts:
         return self.us.ingress_path
 
     async def start(self, call: ToolCall) -> str:
-        kind = self.us.event_types()[call.plugin]
+        kind = self.us.event_types()[own_name(call.plugin, of=self.settings.name)]
         payload, baggage = with_correlation(call.asked, payload_of(call, with_id=self.settings.send_call_id))
         async with start_within(self.settings.request_timeout_s, self.settings.url):
             answer = await self.ingress.post(relay_event(kind, call.key, payload, baggage, peer=self.us.peer))

@@ -111,7 +111,7 @@ class Timing:
         return min(self.most_s, max(self.first_s, waited_s / 8))
 
     def patient_until(self, call: ToolCall) -> datetime:
-        return max(call.deadline_at, call.wanted_until or utc_now() + timedelta(seconds=self.patience_s))
+        return max(call.deadline_at, call.asked.request.deadline_at or utc_now() + timedelta(seconds=self.patience_s))
 
 
 @dataclass(eq=False)

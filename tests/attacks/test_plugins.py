@@ -11,13 +11,12 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ductile_gateway.calls.call import ToolCall, ToolOutcome, Verdict
+from ductile_gateway.calls.call import ToolOutcome, Verdict
 from ductile_gateway.plugins.box import boundaries
 from ductile_gateway.plugins.box.order import ProcessLimits
 from ductile_gateway.plugins.boxes import SIGNALS_SINCE, Boundary, box_of, choose_boundary
@@ -27,7 +26,7 @@ from ductile_gateway.settings import load
 from groundwork.service.errors import Misconfigured
 from tests.attacks.targets import SIDES, judge, rows
 from tests.attacks.twins import plugins as twin
-from tests.gateway.parts import asked_for
+from tests.gateway.parts import a_tool_call
 
 pytestmark = pytest.mark.skipif(
     boundaries.landlock_abi() < SIGNALS_SINCE,
@@ -72,8 +71,7 @@ class Service:
         return {"output": verdict.output} if isinstance(verdict, ToolOutcome) else {}
 
     async def run(self, code: str, *, seconds: float = 20) -> Verdict:
-        due = datetime.now(UTC) + timedelta(seconds=seconds)
-        call = ToolCall("run_01:1:rogue:1", "rogue", "strike", {"code": code}, due, asked_for())
+        call = a_tool_call("rogue", "strike", {"code": code}, within_s=seconds)
         try:
             return await self.plugins.run(call)
         finally:

@@ -2,15 +2,14 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import httpx2
 
-from ductile_gateway.calls.call import CALL_ID, Intent, Receipt, ToolCall, ToolOutcome, Verdict
+from ductile_gateway.calls.call import CALL_ID, ToolCall, ToolOutcome, Verdict
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.ductile.catalog import DuctileTools
 from ductile_gateway.ductile.jobs import QueueDepth
@@ -19,7 +18,7 @@ from ductile_gateway.ductile.settings import DuctileSettings
 from ductile_gateway.ductile.watch import Timing
 from ductile_gateway.ports import Begin
 from tests.ductile.under_test import DuctileUnderTest, Execution
-from tests.gateway.parts import a_request, asked_for
+from tests.gateway.parts import a_tool_call
 from tests.ledger.kit import embedded
 
 QUICK = Timing(first_s=0.02, most_s=0.2, patience_s=10.0, settle_s=0.3, in_flight_s=0.5, again_first_s=0.05)
@@ -32,9 +31,7 @@ _steps = count(1)
 
 
 def a_call(command: str = "note", *, plugin: str = "probe", within_s: float = 20, **payload: Any) -> ToolCall:
-    request = a_request("save").model_copy(update={"step": next(_steps), "tool": plugin})
-    asked = replace(asked_for(), request=request)
-    return ToolCall(asked.key, plugin, command, payload, datetime.now(UTC) + timedelta(seconds=within_s), asked)
+    return a_tool_call(plugin, command, payload, within_s=within_s, step=next(_steps))
 
 
 def settings_for(ductile: DuctileUnderTest, **changed: Any) -> DuctileSettings:
@@ -48,11 +45,7 @@ class Recorded:
         self._runner, self._ledger, self.several = runner, ledger, several
 
     async def run(self, call: ToolCall, begin: Begin | None = None) -> Verdict:
-        async def intended(receipt: Receipt | None = None) -> None:
-            intent = Intent(asked=call.asked, may_repeat=call.may_repeat, deadline_at=call.deadline_at)
-            await self._ledger.intend(intent, receipt)
-
-        return await self._runner.run(call, begin or intended)
+        return await self._runner.run(call, begin or partial(self._ledger.intend, call))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._runner, name)

@@ -206,7 +206,8 @@ async def test_a_ductile_that_stays_away_is_waited_for_as_long_as_the_answer_is_
     fake: FakeDuctile, tmp_path: Path
 ) -> None:
     call = a_call(within_s=0.5, do="hold", until=str(tmp_path / "gate"))
-    call = replace(call, wanted_until=call.deadline_at + timedelta(seconds=0.7))
+    wanted = {"deadline_at": call.deadline_at + timedelta(seconds=0.7)}
+    call = replace(call, asked=replace(call.asked, request=call.asked.request.model_copy(update=wanted)))
     async with gateway(fake, tmp_path, timing=replace(QUICK, patience_s=0)) as runner:
         running = asyncio.create_task(runner.run(call))
         await until(lambda: fake.executions)

@@ -3,7 +3,8 @@
 import asyncio
 import sqlite3
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from importlib.resources import files
 from typing import Any, TypeVar, cast
 
@@ -98,6 +99,13 @@ def message_of(request: ToolRequest, route: str = "jina-reader") -> tuple[str, b
 
 def asked_for(request: ToolRequest | None = None, route: str = "jina-reader") -> CallRequest:
     return read_request(*message_of(request or a_request(), route))
+
+
+def a_tool_call(plugin: str, command: str, payload: Mapping[str, Any], *, within_s: float, step: int = 1) -> ToolCall:
+    """A call of a plugin, due in so many seconds of the real clock. Names and payload need not be legal."""
+    changed = {"tool": plugin, "tool_command": command, "tool_payload": payload, "step": step}
+    asked = replace(asked_for(), request=a_request().model_copy(update=changed), route=plugin)
+    return ToolCall(asked=asked, deadline_at=datetime.now(UTC) + timedelta(seconds=within_s), payload=payload)
 
 
 def result_in(body: bytes) -> ToolResult:

@@ -20,7 +20,7 @@ from ductile_gateway.status import store_findings
 from ductile_gateway.store import FILE
 from groundwork.service.errors import TryAgain
 from tests.kit.fakes import still
-from tests.ledger.kit import an_answer, an_intent, begun, embedded, told
+from tests.ledger.kit import an_answer, an_open_call, begun, embedded, told
 
 STEP = "json_extract(head, '$.step')"
 
@@ -58,13 +58,13 @@ async def test_a_full_disk_is_logged_as_an_error_once_and_seen_until_there_is_ro
 async def test_what_a_full_disk_did_not_take_is_not_taken_for_done(tmp_path: Path) -> None:
     async with embedded(tmp_path)() as stores:
         file = stores.rows.carrier.file
-        await stores.ledger.intend(an_intent(), Receipt(an_answer().at))
+        await stores.ledger.intend(an_open_call(), Receipt(an_answer().at))
         await file.write(lambda connection: connection.execute("PRAGMA max_page_count=1").fetchone())
         large = replace(an_answer(), body=b"x" * 400_000)
         lost = await asyncio.gather(stores.ledger.answer(large), stores.ledger.answer(large), return_exceptions=True)
         assert all(isinstance(one, TryAgain) for one in lost)
         await file.write(lambda connection: connection.execute("PRAGMA max_page_count=1000000").fetchone())
-        assert await begun(stores.ledger, large.key) == an_intent()
+        assert await begun(stores.ledger, large.key) == an_open_call()
         assert (
             (await stores.ledger.answer(an_answer())).body == an_answer().body == await told(stores.ledger, large.key)
         )
@@ -73,7 +73,7 @@ async def test_what_a_full_disk_did_not_take_is_not_taken_for_done(tmp_path: Pat
 async def test_old_answers_and_folders_that_nobody_asks_for_go_and_what_is_open_or_held_stays(tmp_path: Path) -> None:
     async with embedded(tmp_path)() as stores:
         for step in range(1, 4):
-            await stores.ledger.intend(an_intent(step))
+            await stores.ledger.intend(an_open_call(step))
         await stores.ledger.answer(replace(an_answer(), at=datetime(1970, 1, 1, tzinfo=UTC)))
         tidying = Retention(stores.rows, GatewaySettings(store=tmp_path))
 

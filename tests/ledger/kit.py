@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import cast
 
 from agent_service.bus.topology import topology
-from ductile_gateway.calls.call import OPEN, Call, Intent, NameCandidates, ToolOutcome
+from ductile_gateway.calls.call import OPEN, Call, NameCandidates, ToolCall, ToolOutcome
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.calls.results import answer_to
 from ductile_gateway.store import FILE, MIGRATIONS
@@ -87,20 +87,21 @@ async def ledger_stream(link: NatsLink) -> None:
     await set_up(link, topology(replicas=1, max_gib=1, shared=True))
 
 
-def an_intent(step: int = 1, *, may_repeat: bool = False) -> Intent:
+def an_open_call(step: int = 1, *, may_repeat: bool = False) -> ToolCall:
     asked = asked_for(a_request("save", {"é": [1.5, None, {"a": "b"}]}, step=step))
-    return Intent(asked=asked, may_repeat=may_repeat, deadline_at=NOON + 60 * SECOND)
+    payload, due = asked.request.tool_payload, NOON + 60 * SECOND
+    return ToolCall(asked=asked, deadline_at=due, payload=payload, may_repeat=may_repeat)
 
 
 def an_answer(step: int = 1, *, seconds: int = 0, text: str = "done") -> Call:
-    return answer_to(an_intent(step).asked, ToolOutcome("ok", text=text), (), at=NOON + seconds * SECOND)
+    return answer_to(an_open_call(step).asked, ToolOutcome("ok", text=text), (), at=NOON + seconds * SECOND)
 
 
-async def begun(ledger: Ledger, key: str) -> Intent:
+async def begun(ledger: Ledger, key: str) -> ToolCall:
     call = await ledger.find(key)
     assert call
     assert call.state == OPEN
-    return call.intent()
+    return call.begun_call()
 
 
 async def told(ledger: Ledger, key: str) -> bytes | None:

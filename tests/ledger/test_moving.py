@@ -27,7 +27,7 @@ from tests.ledger.kit import (
     Stores,
     a_delivery,
     an_answer,
-    an_intent,
+    an_open_call,
     begun,
     embedded,
     joined,
@@ -39,7 +39,7 @@ from tests.ledger.kit import (
 
 Kind = Literal["jetstream", "sqlite"]
 KINDS: tuple[Kind, ...] = ("jetstream", "sqlite")
-IN_DUCTILE, BY_A_PLUGIN, READS = an_intent(1), an_intent(2), an_intent(3, may_repeat=True)
+IN_DUCTILE, BY_A_PLUGIN, READS = an_open_call(1), an_open_call(2), an_open_call(3, may_repeat=True)
 
 
 class Kept:

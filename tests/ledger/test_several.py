@@ -9,9 +9,9 @@ from ductile_gateway.store.rows import subject_of
 from ductile_gateway.webhooks.outbound import OVERDUE
 from groundwork.service.errors import TryAgain
 from tests.gateway.parts import NOON, RUN
-from tests.ledger.kit import NAMES, SECOND, Crowd, a_delivery, an_answer, an_intent, begun, named, owed
+from tests.ledger.kit import NAMES, SECOND, Crowd, a_delivery, an_answer, an_open_call, begun, named, owed
 
-KEY = an_intent().key
+KEY = an_open_call().key
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def crowd(tmp_path: Path) -> Crowd:
 
 async def test_of_two_that_adopt_a_call_one_does_and_its_first_gateway_has_it_no_more(crowd: Crowd) -> None:
     async with crowd.gateway("a") as a, crowd.gateway("b") as b, crowd.gateway("c") as c:
-        await a.ledger.intend(an_intent(), Receipt(NOON))
+        await a.ledger.intend(an_open_call(), Receipt(NOON))
         found = await begun(b.ledger, KEY)
         await b.ledger.adopt(found)
         with pytest.raises(TryAgain, match="another gateway sees to"):
@@ -29,16 +29,16 @@ async def test_of_two_that_adopt_a_call_one_does_and_its_first_gateway_has_it_no
         await a.ledger.accepted(KEY, "j-of-another-life")
         await a.ledger.never_sent(KEY)
         with pytest.raises(TryAgain):
-            await a.ledger.intend(an_intent())
+            await a.ledger.intend(an_open_call())
         assert await b.ledger.receipt(KEY) == Receipt(NOON)
 
 
 async def test_what_is_asked_by_key_is_known_though_the_own_copy_is_behind(crowd: Crowd) -> None:
     async with crowd.gateway("a") as a, crowd.gateway("b") as b:
         crowd.copies["b"].open.clear()
-        await a.ledger.intend(an_intent(), Receipt(NOON))
+        await a.ledger.intend(an_open_call(), Receipt(NOON))
         assert await named(a.ledger, RUN, "call-1", NAMES) == ("a.md",)
-        assert await begun(b.ledger, KEY) == an_intent()
+        assert await begun(b.ledger, KEY) == an_open_call()
         assert await b.ledger.receipt(KEY) == Receipt(NOON)
         assert await b.ledger.digest_of(RUN, "A.md") == "of call-1"
         assert await named(b.ledger, RUN, "call-2", NAMES) == ("a-02.md",)
@@ -58,13 +58,13 @@ async def test_a_fact_that_nobody_can_read_or_a_newer_gateway_wrote_stays_and_ho
 ) -> None:
     async with crowd.gateway("a") as a, crowd.gateway("b") as b:
         await crowd.log.append(subject_of(Call, KEY), fact, after=None)
-        for refused in (a.ledger.find(KEY), a.ledger.intend(an_intent()), a.ledger.answer(an_answer())):
+        for refused in (a.ledger.find(KEY), a.ledger.intend(an_open_call()), a.ledger.answer(an_answer())):
             with pytest.raises(TryAgain, match=why):
                 await refused
         assert [kept.body for kept in crowd.log.facts] == [fact]
-        await b.ledger.intend(an_intent(2))
+        await b.ledger.intend(an_open_call(2))
         await crowd.caught_up()
-        assert await begun(a.ledger, an_intent(2).key) == an_intent(2)
+        assert await begun(a.ledger, an_open_call(2).key) == an_open_call(2)
         assert a.ledger.number_open() == 1
 
 

@@ -20,7 +20,7 @@ from tests.ledger.kit import (
     Stores,
     a_delivery,
     an_answer,
-    an_intent,
+    an_open_call,
     begun,
     named,
     owed,
@@ -34,25 +34,25 @@ async def test_an_answer_takes_the_place_of_an_intent_and_the_first_is_kept_for_
 ) -> None:
     ledger = stores.ledger
     if intended:
-        await ledger.intend(an_intent())
+        await ledger.intend(an_open_call())
     assert (await ledger.answer(an_answer(text="first"))).body == an_answer(text="first").body
     assert (await ledger.answer(an_answer(text="second", seconds=5))).body == an_answer(text="first").body
     with contextlib.suppress(TryAgain):
-        await ledger.intend(an_intent())
+        await ledger.intend(an_open_call())
     assert await told(ledger, an_answer().key) == an_answer(text="first").body
     assert ledger.number_open() == 0
 
 
 async def test_a_receipt_is_written_with_its_intent_and_never_over_another_one(stores: Stores) -> None:
-    await stores.ledger.intend(an_intent(), Receipt(NOON))
+    await stores.ledger.intend(an_open_call(), Receipt(NOON))
     with pytest.raises(AlreadyStarted):
-        await stores.ledger.intend(an_intent(may_repeat=True), Receipt(NOON + SECOND))
-    assert await begun(stores.ledger, an_intent().key) == an_intent()
-    assert await stores.ledger.receipt(an_intent().asked.key) == Receipt(NOON)
+        await stores.ledger.intend(an_open_call(may_repeat=True), Receipt(NOON + SECOND))
+    assert await begun(stores.ledger, an_open_call().key) == an_open_call()
+    assert await stores.ledger.receipt(an_open_call().asked.key) == Receipt(NOON)
 
 
 async def test_of_two_that_begin_a_call_at_once_one_does_and_its_answers_agree(stores: Stores) -> None:
-    begun = [stores.ledger.intend(an_intent(), Receipt(NOON + at * SECOND)) for at in range(2)]
+    begun = [stores.ledger.intend(an_open_call(), Receipt(NOON + at * SECOND)) for at in range(2)]
     found = await asyncio.gather(*begun, return_exceptions=True)
     assert [type(one) for one in found if one] == [AlreadyStarted]
     answers = [stores.ledger.answer(an_answer(text=text)) for text in ("one", "another")]
@@ -61,19 +61,19 @@ async def test_of_two_that_begin_a_call_at_once_one_does_and_its_answers_agree(s
 
 
 async def test_a_call_begins_anew_once_its_receipt_is_dropped(stores: Stores) -> None:
-    await stores.ledger.intend(an_intent(), Receipt(NOON))
-    await stores.ledger.accepted(an_intent().key, "j-1")
-    await stores.ledger.never_sent(an_intent().key)
-    assert await stores.ledger.receipt(an_intent().key) is None
-    await stores.ledger.intend(an_intent(), Receipt(NOON + SECOND))
-    assert await stores.ledger.receipt(an_intent().key) == Receipt(NOON + SECOND)
+    await stores.ledger.intend(an_open_call(), Receipt(NOON))
+    await stores.ledger.accepted(an_open_call().key, "j-1")
+    await stores.ledger.never_sent(an_open_call().key)
+    assert await stores.ledger.receipt(an_open_call().key) is None
+    await stores.ledger.intend(an_open_call(), Receipt(NOON + SECOND))
+    assert await stores.ledger.receipt(an_open_call().key) == Receipt(NOON + SECOND)
 
 
 async def test_all_is_there_for_the_next_process(opener: Opener) -> None:
     one, other, second = a_delivery(), a_delivery(target="relay"), AgentKey(id="k2", public="B" * 43)
     async with opener() as stores:
         ledger = stores.ledger
-        await ledger.intend(an_intent(1))
+        await ledger.intend(an_open_call(1))
         await ledger.answer(an_answer(2))
         await named(ledger, RUN, "call-1", NAMES)
         await stores.outbox.add([one, other])
@@ -83,7 +83,7 @@ async def test_all_is_there_for_the_next_process(opener: Opener) -> None:
             await stores.pins.trust(keys)
     async with opener() as stores:
         ledger = stores.ledger
-        assert await begun(ledger, an_intent(1).key) == an_intent(1)
+        assert await begun(ledger, an_open_call(1).key) == an_open_call(1)
         assert ledger.number_open() == 1
         assert await told(ledger, an_answer(2).key) == an_answer(2).body
         assert [one.body for one in await ledger.answers_to_publish(NOON)] == [an_answer(2).body]
@@ -117,12 +117,12 @@ async def test_old_answers_are_forgotten_and_their_names_are_free_again(
     for step, seconds in ((1, 0), (2, 1), (3, 2)):
         await ledger.answer(an_answer(step, seconds=seconds))
     await named(ledger, RUN, an_answer(1).key, NAMES)
-    await ledger.intend(an_intent(4))
+    await ledger.intend(an_open_call(4))
     for kind in (Call, ArtifactNames):
         await stores.rows.forget(kind, NOON + 2 * SECOND)
     found = [await told(ledger, an_answer(step).key) for step in (1, 2, 3)]
     assert found == [None, None, an_answer(3, seconds=2).body]
-    assert await begun(ledger, an_intent(4).key) == an_intent(4)
+    assert await begun(ledger, an_open_call(4).key) == an_open_call(4)
     assert await named(ledger, RUN, "another", NAMES) == ("a.md",)
 
 

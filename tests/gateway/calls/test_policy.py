@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ductile_gateway.calls.call import Intent, JobFacts, NeverStarted, ToolOutcome, Unknown, Verdict, failed
+from ductile_gateway.calls.call import JobFacts, NeverStarted, ToolCall, ToolOutcome, Unknown, Verdict, failed
 from ductile_gateway.calls.policy import (
     admit,
     after_reruns,
@@ -20,14 +20,14 @@ DONE = ToolOutcome("ok", text="done")
 
 def admission(
     request: Any = None, route: str = "jina-reader", offer: ToolOffer | None = FETCH, *, flaw: str | None = None
-) -> Intent | ToolOutcome:
+) -> ToolCall | ToolOutcome:
     return admit(asked_for(request, route), offer, flaw=flaw, now=NOON)
 
 
-def run(request: Any = None) -> Intent:
-    """The intent of a request that may run."""
+def run(request: Any = None) -> ToolCall:
+    """The call of a request that may run."""
     admitted = admission(request)
-    assert isinstance(admitted, Intent)
+    assert isinstance(admitted, ToolCall)
     return admitted
 
 

@@ -12,7 +12,6 @@ import pytest
 
 from ductile_gateway.calls.call import (
     CallRequest,
-    Intent,
     JobFacts,
     NameCandidates,
     ToolCall,
@@ -92,7 +91,7 @@ async def test_a_request_that_comes_often_runs_once_until_the_time_of_its_tool_o
     await asyncio.gather(*(relay.take(asked_for(a_request(deadline_at=waits))) for _ in range(5)))
     (call,) = world.runner.executed
     assert (call.plugin, call.command, call.payload) == ("jina-reader", "handle", {"url": "http://example.org"})
-    assert (call.deadline_at, call.wanted_until) == (NOON + timedelta(seconds=FETCH.timeout_s), waits)
+    assert call.deadline_at == NOON + timedelta(seconds=FETCH.timeout_s)
     await relay.take(asked_for(a_request(step=2, deadline_at=(soon := NOON + timedelta(seconds=10)))))
     assert world.runner.executed[1].deadline_at == soon
     assert {message[:2] for message in world.bus.messages[:-1]} == {(subjects.TOOL_RESULT, keys.result(RUN, 1, 1))}
@@ -266,7 +265,7 @@ async def test_an_end_that_is_seen_after_the_call_was_answered_in_doubt_is_told_
     saved, well = asked_for(a_request("save", attempt=2)), ToolOutcome("ok", text="written", job=ended)
     world = World()
     assert not await world.relay().report_late(saved.key, well)
-    await world.ledger.intend(Intent(asked=saved, may_repeat=False, deadline_at=NOON))
+    await world.ledger.intend(ToolCall(asked=saved, deadline_at=NOON, payload={}))
     assert not await world.relay().report_late(saved.key, well), "it is not answered yet"
     await world.relay().record(saved, failed("in_doubt", "nobody knows", retryable=False))
     for seconds in (90, 100):  # it died before it noted that it had told

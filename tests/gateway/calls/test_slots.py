@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from ductile_gateway.bus.ownership import ROLE, BusOwnership, has_left
 from ductile_gateway.bus.permits import open_permits
 from ductile_gateway.calls.admission import CallSlots
-from ductile_gateway.calls.call import Intent
+from ductile_gateway.calls.call import ToolCall
 from groundwork.nats.lease import Lease, LeaseLost, Owner
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import Topology, key_value_bucket, set_up
@@ -216,7 +216,7 @@ async def test_a_gateway_whose_lease_lapsed_is_made_to_do_nothing_more_and_one_t
     await set_up(link, Topology(streams=(key_value_bucket(subjects.LEASE_BUCKET, {}),)))
     lease = await lives(link, tmp_path, "a")
     ownership = BusOwnership(lease, link=link, me="b")
-    intent = Intent(asked=asked_for(a_request("save")), may_repeat=False, deadline_at=NOON, by="a")
+    intent = ToolCall(asked=asked_for(a_request("save")), deadline_at=NOON, payload={}, by="a")
     with pytest.raises(TryAgain, match="another gateway carries it out"):
         await ownership.lost(intent, anywhere=True)
     silent = replace(Owner.here(tmp_path, ttl_s=0.2), holder="c")

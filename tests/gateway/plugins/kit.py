@@ -8,7 +8,6 @@ import contextlib
 import json
 import os
 import sys
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,10 @@ from ductile_gateway.plugins.boxes import Box, choose_boundary, mark_of, plugin_
 from ductile_gateway.plugins.call_record import CallRecord
 from ductile_gateway.plugins.folders import discover_plugins
 from ductile_gateway.plugins.runner import LocalPlugins
-from tests.gateway.parts import asked_for
+from tests.gateway.parts import RUN, a_tool_call
 
 PLUGINS = Path(__file__).parents[2] / "plugins"
-KEY = "run_01:1:probe:1"
+KEY = f"{RUN}:1:probe:1"
 QUICK = ProcessLimits(output_mb=0.25, grace_s=0.5)
 
 
@@ -43,9 +42,9 @@ def local_plugins(
     )
 
 
-def probe(command: str, *, key: str = KEY, seconds: float = 20, **payload: Any) -> ToolCall:
+def probe(command: str, *, step: int = 1, seconds: float = 20, **payload: Any) -> ToolCall:
     """A call of the probe, due in so many seconds."""
-    return ToolCall(key, "probe", command, payload, datetime.now(UTC) + timedelta(seconds=seconds), asked_for())
+    return a_tool_call("probe", command, payload, within_s=seconds, step=step)
 
 
 def records(state_dir: Path) -> list[CallRecord]:

@@ -7,16 +7,15 @@ import os
 import shutil
 import signal
 import subprocess
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ductile_gateway.calls.call import ToolCall, ToolOutcome, Verdict
+from ductile_gateway.calls.call import ToolOutcome, Verdict
 from ductile_gateway.plugins.boxes import plugin_environment
 from ductile_gateway.plugins.runner import LocalPlugins
-from tests.gateway.parts import asked_for
+from tests.gateway.parts import a_tool_call
 from tests.gateway.plugins.kit import guards, local_plugins, records
 from tests.kit.waiting import until
 
@@ -37,8 +36,7 @@ def tool(folder: Path, program: str, *, name: str = "run.py", **others: str) -> 
 
 
 async def verdict_of(plugins: LocalPlugins, number: int = 1, **payload: Any) -> Verdict:
-    due = datetime.now(UTC) + timedelta(seconds=30)
-    return await plugins.run(ToolCall(f"run_01:{number}:tool:1", "tool", "handle", payload, due, asked_for()))
+    return await plugins.run(a_tool_call("tool", "handle", payload, within_s=30, step=number))
 
 
 async def output_of(plugins: LocalPlugins, number: int = 1, **payload: Any) -> dict[str, Any]:

@@ -3,13 +3,20 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 
-from ductile_gateway.bus.incoming import MicroEndpoints, request_loop, serve_endpoints
+from nats.micro.service import Service
+
+from ductile_gateway.bus.incoming import (
+    answer_callbacks,
+    answer_catalog,
+    answer_prune,
+    request_loop,
+    serve_endpoints,
+)
 from ductile_gateway.bus.outgoing import NatsArtifacts, NatsBus, agent_keys, follow_halt, has_ended, read_halt
-from ductile_gateway.bus.ownership import ROLE, BusOwnership, RestoredLedger, require_topology
+from ductile_gateway.bus.ownership import ROLE, BusOwnership, require_topology
 from ductile_gateway.bus.permits import NatsPermits, open_permits
 from ductile_gateway.calls.admission import CallSlots, PauseGate
 from ductile_gateway.calls.ledger import Ledger
@@ -70,20 +77,23 @@ async def serve(settings: GatewaySettings, *, take_over: bool = False) -> None:
 
 async def _serve(settings: GatewaySettings, *, take_over: bool) -> None:
     offers, metrics = Offers(executor=settings.name), GatewayMetrics()
-    opening = _open_foundations(settings, take_over=take_over, on_commit=metrics.store.committed)
-    async with opening as base, contextlib.AsyncExitStack() as closing:
-        link, rows, outbox = base.ground.link, base.rows, NotificationOutbox(base.rows)
+    async with contextlib.AsyncExitStack() as opened:
+        ground, rows = await _open_store(opened, settings, take_over=take_over, on_commit=metrics.store.committed)
+        link, outbox = ground.link, NotificationOutbox(rows)
+        permits = None
+        if settings.shared:
+            permits = await opened.enter_async_context(open_permits(link, rows.by, ground.lease))
         observed = Observability(settings, offers, link, rows, metrics)
-        closing.push_async_callback(observed.spans.send_the_last)  # also those of calls that ended in their grace
+        opened.push_async_callback(observed.spans.send_the_last)  # also those of calls that ended in their grace
         agent = partial(agent_keys, link, progress=settings.outbound.wants_progress())
         trust = Trust(Pins(rows), agent, given=settings.outbound.agent_keys, refused=metrics.refused.add)
         observed.status.looks["agent's word"] = trust.findings
+        gateway = _Gateway(settings, offers, ground, rows, permits, observed, trust, metrics)
         serving_endpoints = serve_endpoints(link, observed.status.tell, each=rows.by)
-        async with serving_endpoints as endpoints, asyncio.TaskGroup() as group:
+        async with serving_endpoints as service, asyncio.TaskGroup() as group:
             retention = Retention(rows, settings)
-            await endpoints.answer_callbacks(callback_check(settings.outbound.callbacks))
-            await endpoints.answer_prune(retention.prune)
-            gateway = _Gateway(settings, offers, base, observed, trust, metrics)
+            await answer_callbacks(service, callback_check(settings.outbound.callbacks))
+            await answer_prune(service, retention.prune)
             for work in (
                 retention.keep(),
                 link.wait_closed(),
@@ -91,23 +101,16 @@ async def _serve(settings: GatewaySettings, *, take_over: bool) -> None:
                 trust.keep(),
                 gateway.serve_ingress(),
                 gateway.serve_outbound(outbox),
-                gateway.serve_requests(endpoints),
+                gateway.serve_requests(service),
             ):
                 group.create_task(work)
 
 
-@dataclass(frozen=True, slots=True)
-class _Foundations:
-    ground: ServiceContext
-    rows: Rows
-    ownership: BusOwnership
-    permits: NatsPermits | None
-
-
-@contextlib.asynccontextmanager
-async def _open_foundations(
-    settings: GatewaySettings, *, take_over: bool, on_commit: OnCommit
-) -> AsyncIterator[_Foundations]:
+async def _open_store(
+    opened: contextlib.AsyncExitStack, settings: GatewaySettings, *, take_over: bool, on_commit: OnCommit
+) -> tuple[ServiceContext, Rows]:
+    if not settings.shared:  # refuse a newer ledger before another gateway ends for it
+        await asyncio.to_thread(pending_upgrade, settings.store)
     opening = service_context(
         ROLE,
         settings.nats,
@@ -119,37 +122,27 @@ async def _open_foundations(
         lease_s=min(settings.lease_s, MISSED_AFTER_S) if settings.shared else settings.lease_s,
         hand_over_s=HAND_OVER_S + settings.grace_s,
     )
+    ground = await opened.enter_async_context(opening)
     if settings.shared:
-        async with opening as ground:
-            link, me = ground.link, store_id(ground.folder)
-            async with open_shared(ground.folder, link, me, on_commit=on_commit) as rows:
-                ownership = BusOwnership(ground.lease, link=link, me=me, restored=await _restored(rows))
-                async with open_permits(link, me, ground.lease) as permits:
-                    yield _Foundations(ground, rows, ownership, permits)
-        return
-    await asyncio.to_thread(pending_upgrade, settings.store)  # refuse a newer ledger before another gateway ends for it
-    opening_rows = open_alone(settings.store, on_commit=on_commit)
-    async with opening as ground, opening_rows as rows:
-        ownership = BusOwnership(ground.lease, ground.predecessor, restored=await _restored(rows))
-        yield _Foundations(ground, rows, ownership, None)
-
-
-async def _restored(rows: Rows) -> RestoredLedger | None:
-    mark = await mark_of(rows)
-    return RestoredLedger(mark, rows) if mark.backup else None
+        rows = open_shared(ground.folder, ground.link, store_id(ground.folder), on_commit=on_commit)
+    else:
+        rows = open_alone(settings.store, on_commit=on_commit)
+    return ground, await opened.enter_async_context(rows)
 
 
 @dataclass(eq=False)
 class _Gateway:
     settings: GatewaySettings
     offers: Offers
-    base: _Foundations
+    ground: ServiceContext
+    rows: Rows
+    permits: NatsPermits | None
     observed: Observability
     trust: Trust
     metrics: GatewayMetrics
 
     def __post_init__(self) -> None:
-        self.link = self.base.ground.link
+        self.link = self.ground.link
         self.bus = NatsBus(self.link)
         self.artifacts = NatsArtifacts(ArtifactBucket(self.link, subjects.ARTIFACT_BUCKET))
 
@@ -161,7 +154,7 @@ class _Gateway:
             trust=self.trust,
             looks=self.observed.status.looks,
             count=self.metrics.deliveries.add,
-            permits=self.base.permits,
+            permits=self.permits,
         )
 
     async def serve_ingress(self) -> None:
@@ -172,14 +165,15 @@ class _Gateway:
             inbound = loaded("ductile_gateway.webhooks.inbound:Inbound")
             await inbound(settings, self.bus, self.artifacts, self.offers.find, self.metrics.received.add).serve()
 
-    async def serve_requests(self, endpoints: MicroEndpoints) -> None:
+    async def serve_requests(self, service: Service) -> None:
         """Serves tool requests, once the halt record and the tools are known."""
         settings, offers, link, observed, gate = self.settings, self.offers, self.link, self.observed, PauseGate()
+        ground, shared_link = self.ground, self.link if self.settings.shared else None
+        ownership = BusOwnership(ground.lease, self.rows, await mark_of(self.rows), ground.predecessor, shared_link)
         await read_halt(link, gate)
         tools = await await_tools(settings)
         offers.replace(tools.catalog, tools.problems, awaited=tools.awaited)
-        ground, choices = self.base.ground, settings.choices() or {}
-        ledger = Ledger(self.base.rows, run_bytes=settings.run_mb << 20)
+        choices, ledger = settings.choices() or {}, Ledger(self.rows, run_bytes=settings.run_mb << 20)
         opening = open_runner(
             settings, tools, ledger, ground.folder, queues=observed.queues, on_start=observed.calls.sent
         )
@@ -192,14 +186,14 @@ class _Gateway:
                     width=settings.concurrency,
                     most=settings.slots,
                     room=WAITING_IN_HAND,
-                    permits=self.base.permits,
+                    permits=self.permits,
                 ),
                 escalated={name for name, choice in choices.items() if choice.on_rerun == "escalate"},
                 ledger=ledger,
                 artifacts=self.artifacts,
                 bus=self.bus,
                 has_ended=partial(has_ended, link),
-                ownership=self.base.ownership,
+                ownership=ownership,
                 gate=gate,
                 observer=observed.calls,
             )
@@ -210,7 +204,7 @@ class _Gateway:
                 slots=settings.slots + WAITING_IN_HAND + LOOKED_AT,
                 grace_s=settings.grace_s,
             )
-            await endpoints.answer_catalog(lambda: offers.catalog, executor=settings.name)
+            await answer_catalog(service, lambda: offers.catalog, executor=settings.name)
             group.create_task(requests.run())
             informed = watch_streams(
                 link, (subjects.STREAM_RESULTS,), lambda _: relay.republish(), every_s=RESULTS_LOOKED_AT_S

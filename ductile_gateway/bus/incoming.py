@@ -75,43 +75,41 @@ def rejection_notice(delivery: Delivery, stream: str, reason: str) -> Notice:
     return Notice(event.type, event.body(), event.dedupe_key or "", headers, about, facts)
 
 
-class MicroEndpoints:
-    def __init__(self, service: Service) -> None:
-        self._service = service
+async def answer_catalog(service: Service, catalog: Callable[[], Catalog], *, executor: str) -> None:
+    """In a queue group of its own, because other executors answer on the same subject."""
 
-    async def answer_catalog(self, catalog: Callable[[], Catalog], *, executor: str) -> None:
-        """In a queue group of its own, because other executors answer on the same subject."""
+    async def tell(request: Request) -> None:
+        await request.respond(catalog().model_dump_json().encode())
 
-        async def tell(request: Request) -> None:
-            await request.respond(catalog().model_dump_json().encode())
+    await service.add_endpoint(name="catalog", subject=subjects.CATALOG, handler=tell, queue_group=executor)
 
-        await self._service.add_endpoint(name="catalog", subject=subjects.CATALOG, handler=tell, queue_group=executor)
 
-    async def answer_callbacks(self, flaw_of: Callable[[str], Awaitable[str]]) -> None:
-        async def tell(request: Request) -> None:
-            try:
-                url = str(json.loads(request.data)["url"])
-            except (ValueError, TypeError, KeyError, RecursionError) as error:
-                raise ServiceError("400", 'send {"url": "https://…"}') from error
-            await request.respond(json.dumps({"flaw": await flaw_of(url)}).encode())
+async def answer_callbacks(service: Service, flaw_of: Callable[[str], Awaitable[str]]) -> None:
+    async def tell(request: Request) -> None:
+        try:
+            url = str(json.loads(request.data)["url"])
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise ServiceError("400", 'send {"url": "https://…"}') from error
+        await request.respond(json.dumps({"flaw": await flaw_of(url)}).encode())
 
-        await self._service.add_endpoint(name="callback", subject=subjects.CALLBACK, handler=tell)
+    await service.add_endpoint(name="callback", subject=subjects.CALLBACK, handler=tell)
 
-    async def answer_prune(self, prune: Callable[[bool], Awaitable[GatewayPruned]]) -> None:
-        async def tell(request: Request) -> None:
-            try:
-                asked = GatewayPruneRequest.model_validate_json(request.data)
-            except ValidationError as error:
-                raise ServiceError("400", 'send {"dry_run": true}, or {} to prune') from error
-            await request.respond((await prune(asked.dry_run)).model_dump_json().encode())
 
-        await self._service.add_endpoint(name="prune", subject=subjects.PRUNE, handler=tell)
+async def answer_prune(service: Service, prune: Callable[[bool], Awaitable[GatewayPruned]]) -> None:
+    async def tell(request: Request) -> None:
+        try:
+            asked = GatewayPruneRequest.model_validate_json(request.data)
+        except ValidationError as error:
+            raise ServiceError("400", 'send {"dry_run": true}, or {} to prune') from error
+        await request.respond((await prune(asked.dry_run)).model_dump_json().encode())
+
+    await service.add_endpoint(name="prune", subject=subjects.PRUNE, handler=tell)
 
 
 @contextlib.asynccontextmanager
 async def serve_endpoints(
     link: NatsLink, status: Callable[[], Awaitable[GatewayStatus]], *, each: str = ""
-) -> AsyncIterator[MicroEndpoints]:
+) -> AsyncIterator[Service]:
     """Answers inside the context. `status` must not raise. `each`: name of this gateway if all of several answer."""
 
     async def tell(request: Request) -> None:
@@ -121,7 +119,7 @@ async def serve_endpoints(
     service = await micro_service(Service, link, name=subjects.SERVICE_GATEWAY, description=about)
     try:
         await service.add_endpoint(name="status", subject=subjects.STATUS, handler=tell, queue_group=each or None)
-        yield MicroEndpoints(service)
+        yield service
     finally:
         with contextlib.suppress(nats.errors.Error):  # the lost connection is reported elsewhere
             await service.stop()

@@ -58,45 +58,16 @@ _IN_DOUBT = '"in_doubt"'
 
 
 @dataclass(eq=False)
-class RestoredLedger:
-    """Rows that were restored from a backup: new writes of older runs are in doubt, once for each."""
-
-    _restored: Mark
-    _rows: Rows
-
-    def doubt(self, asked: CallRequest) -> str:
-        """The reason why a new call may have been made between backup and restore; empty if it was not."""
-        request, at = asked.request, self._restored.at
-        same = microseconds(at), request.run_id, asked.digest, request.step, _IN_DOUBT
-        if self._restored.moved or _begun_at(request.run_id) > at or self._rows.look_up(_ASKED_BEFORE, same):
-            return ""
-        backup = f"its run was restored from the backup of {self._restored.taken:%Y-%m-%d %H:%M} UTC"
-        return f"{backup}, and may have done this after that, before it was lost"
-
-    def lost(self, call: ToolCall) -> str:
-        """The reason if the call was under way when the backup was made: its record on the machine is lost."""
-        if call.asked.request.requested_at > self._restored.at:
-            return ""
-        return f"it was under way in the backup of {self._restored.taken:%Y-%m-%d %H:%M} UTC, which was restored"
-
-
-def _begun_at(run_id: str) -> datetime:
-    try:
-        return ULID.from_str(run_id.removeprefix("run_")).datetime
-    except ValueError:
-        return datetime.min.replace(tzinfo=UTC)
-
-
-@dataclass(eq=False)
 class BusOwnership:
-    """Implements Ownership. `link`, `me`: for one of several gateways. `predecessor`: lease of an owner with another
-    store, by the server's clock."""
+    """Implements Ownership. `mark`: of rows that were restored from a backup: new writes of older runs are in doubt,
+    once for each. `predecessor`: lease of an owner with another store, by the server's clock. `link`: of one of several
+    gateways."""
 
     lease: Lease
+    rows: Rows
+    mark: Mark = Mark()
     predecessor: LeaseRecord | None = None
     link: NatsLink | None = None
-    me: str = ALONE
-    restored: RestoredLedger | None = None
 
     def __post_init__(self) -> None:
         before = self.predecessor
@@ -104,6 +75,7 @@ class BusOwnership:
         self._ours: set[str] = set()
         self._inherited: set[str] = set()
         self._missed_since: dict[str, float] = {}
+        self._restored = f"the backup of {self.mark.taken:%Y-%m-%d %H:%M} UTC" if self.mark.backup else ""
 
     async def held(self) -> None:
         await self.lease.ensure_held()
@@ -117,15 +89,15 @@ class BusOwnership:
             self._inherited.add(key)
 
     def doubt(self, asked: CallRequest) -> str:
-        if self.restored and (why := self.restored.doubt(asked)):
-            return why
+        if self._restored and self._may_be_forgotten(asked):
+            return f"its run was restored from {self._restored}, and may have done this after that, before it was lost"
         if asked.key not in self._inherited:
             return ""
         return f"the gateway that had this bus before may have begun it ({self.predecessor and self.predecessor.owner})"
 
     async def lost(self, call: ToolCall, *, anywhere: bool) -> str:
         by, why = call.by, ""
-        if self.link and by not in (self.me, ALONE):
+        if self.link and by not in (self.rows.by, ALONE):
             if not await has_left(self.link, by, self.lease):
                 self._missed_since.pop(by, None)
                 raise TryAgain(f"another gateway carries it out ({by})", COME_BACK_S)
@@ -133,7 +105,22 @@ class BusOwnership:
             if not anywhere and not backup_of_owner(by) and monotonic() - since < BACK_WITHIN_S:  # a backup stays away
                 raise TryAgain(f"the gateway that began it is gone, and may be back soon ({by})", COME_BACK_S)
             why = f"the gateway that began it is gone ({by})"
-        return (self.restored.lost(call) if self.restored else "") or why
+        if self._restored and call.asked.request.requested_at <= self.mark.at:  # its record on the machine is lost
+            return f"it was under way in {self._restored}, which was restored"
+        return why
+
+    def _may_be_forgotten(self, asked: CallRequest) -> bool:
+        """True if a new call may have been made between backup and restore."""
+        request, at = asked.request, self.mark.at
+        same = microseconds(at), request.run_id, asked.digest, request.step, _IN_DOUBT
+        return not (self.mark.moved or _begun_at(request.run_id) > at or self.rows.look_up(_ASKED_BEFORE, same))
+
+
+def _begun_at(run_id: str) -> datetime:
+    try:
+        return ULID.from_str(run_id.removeprefix("run_")).datetime
+    except ValueError:
+        return datetime.min.replace(tzinfo=UTC)
 
 
 async def has_left(link: NatsLink, gateway: str, ours: Lease) -> bool:

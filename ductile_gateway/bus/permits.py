@@ -60,7 +60,6 @@ class _Lane:
     waiting: deque[asyncio.Future[None]] = field(default_factory=deque)
     others: Mapping[str, _Share] = field(default_factory=dict)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
-    keeping: asyncio.Task[None] | None = None
 
     @property
     def wanted(self) -> int:
@@ -102,25 +101,31 @@ class _Lane:
 
 @contextlib.asynccontextmanager
 async def open_permits(link: NatsLink, me: str, lease: Lease) -> AsyncIterator["NatsPermits"]:
-    """The permits of gateway `me`, which holds `lease`. Raises TryAgain."""
-    permits = NatsPermits(link, me, lease)
-    changes = await link.subscribe(f"$KV.{subjects.LEASE_BUCKET}.{subjects.IN_FLIGHT}.*", permits.hear)
-    try:
-        yield permits
-    finally:
-        await permits.end()
-        with contextlib.suppress(nats.errors.Error, OSError):
-            await changes.unsubscribe()
+    """The permits of gateway `me`, which holds `lease`. At the end they stay as they are: they are free once the lease
+    is. Raises TryAgain."""
+    async with asyncio.TaskGroup() as group:
+        permits = NatsPermits(link, me, lease, group)
+        changes = await link.subscribe(f"$KV.{subjects.LEASE_BUCKET}.{subjects.IN_FLIGHT}.*", permits.hear)
+        try:
+            yield permits
+        finally:
+            with contextlib.suppress(nats.errors.Error, OSError):
+                await changes.unsubscribe()
+            for task in permits.keeping:
+                task.cancel()
 
 
 class NatsPermits:
-    def __init__(self, link: NatsLink, me: str, lease: Lease) -> None:
+    """`group`: has the tasks that keep lanes."""
+
+    def __init__(self, link: NatsLink, me: str, lease: Lease, group: asyncio.TaskGroup) -> None:
         self._link = link
         self._me = me
         self._lease = lease
-        self._ended = False
+        self._group = group
         self._lanes: dict[str, _Lane] = {}
         self._lived: dict[str, float] = {}
+        self.keeping: list[asyncio.Task[None]] = []
 
     @contextlib.asynccontextmanager
     async def taken(self, name: str, most: int) -> AsyncIterator[None]:
@@ -131,7 +136,7 @@ class NatsPermits:
         lane.waiting.append(let_in)
         lane.goes_on()
         if not let_in.done():
-            self._wake(name)
+            lane.changed.set()
         try:
             await let_in
             yield
@@ -141,7 +146,7 @@ class NatsPermits:
             elif not let_in.cancelled() and let_in.exception() is None:
                 lane.used, lane.used_at = lane.used - 1, monotonic()
                 lane.goes_on()
-            self._wake(name)
+            lane.changed.set()
 
     async def as_one(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
         """Do what only one gateway may do at a time, once no other does it."""
@@ -158,40 +163,26 @@ class NatsPermits:
                 if not (first := lane.waiting.popleft()).done():
                     first.set_exception(TryAgain("the gateway is closing", COME_BACK_S))
 
-    async def end(self) -> None:
-        """Leave the permits as they are: they are free once the lease is."""
-        self._ended = True
-        keeping = [lane.keeping for lane in self._lanes.values() if lane.keeping]
-        for task in keeping:
-            task.cancel()
-        await asyncio.gather(*keeping, return_exceptions=True)
-
     async def hear(self, change: Msg) -> None:
         # Also of a lane without calls here: the bucket may know of permits from before a restart.
-        self._wake(change.subject.rpartition(".")[2])
+        self._lane(change.subject.rpartition(".")[2]).changed.set()
 
     def _lane(self, name: str) -> _Lane:
-        return self._lanes.setdefault(name, _Lane())
+        if name not in self._lanes:
+            lane = self._lanes[name] = _Lane()
+            self.keeping.append(self._group.create_task(self._keep(f"{subjects.IN_FLIGHT}.{name}", lane)))
+        return self._lanes[name]
 
-    def _wake(self, name: str) -> None:
-        lane = self._lane(name)
-        lane.changed.set()
-        if lane.keeping is None and not self._ended:
-            lane.keeping = asyncio.create_task(self._keep(name, lane))
-
-    async def _keep(self, name: str, lane: _Lane) -> None:
-        try:
-            while lane.changed.is_set() or lane.wanted or lane.held:
-                lane.changed.clear()
-                try:
-                    await self._agree(f"{subjects.IN_FLIGHT}.{name}", lane)
-                except TryAgain as error:
-                    await asyncio.sleep(error.delay_s)
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK_S):
-                        await lane.changed.wait()
-        finally:
-            lane.keeping = None
+    async def _keep(self, key: str, lane: _Lane) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S if lane.wanted or lane.held else None):
+                    await lane.changed.wait()
+            lane.changed.clear()
+            try:
+                await self._agree(key, lane)
+            except TryAgain as error:
+                await asyncio.sleep(error.delay_s)
 
     async def _agree(self, key: str, lane: _Lane) -> None:
         """Hold as many permits as is fair, and say whether more are waited for."""

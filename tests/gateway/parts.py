@@ -224,7 +224,7 @@ class World:
         self.bus: Any = bus or MemoryBus()
         self.ended: set[str] = set()
         self.agent_away = False
-        self.ownership: Any = BusOwnership(cast("Any", Lease()))
+        self.ownership: Any = BusOwnership(cast("Any", Lease()), memory_rows())
         self.clock = still(NOON)
         self.observer: CallObserver = CallTelemetry(GatewayMetrics(), Spans(None), urls={"": ""})
 

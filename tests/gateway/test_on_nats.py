@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from agent_service.bus.gateway import callback_flaw
-from ductile_gateway.bus.incoming import serve_endpoints
+from ductile_gateway.bus.incoming import answer_callbacks, serve_endpoints
 from ductile_gateway.bus.outgoing import NatsArtifacts, NatsBus
 from ductile_gateway.bus.ownership import require_topology
 from ductile_gateway.calls.call import Call, ProducedArtifact, ToolOutcome
@@ -96,6 +96,6 @@ async def test_the_agent_hears_why_a_callback_would_never_be_called_and_nothing_
         return f"not {url}"
 
     assert await callback_flaw(link, "https://10.0.0.7") == ""
-    async with serve_endpoints(link, fine) as questions:
-        await questions.answer_callbacks(flaw_of)
+    async with serve_endpoints(link, fine) as service:
+        await answer_callbacks(service, flaw_of)
         assert await callback_flaw(link, "https://10.0.0.7") == "not https://10.0.0.7"

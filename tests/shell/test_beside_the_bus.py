@@ -9,7 +9,7 @@ from nats.aio.msg import Msg
 from agent_service.bus.dropped_results import MOST_WAITING_BYTES, DroppedResults
 from agent_service.bus.gateway import prune_rows
 from agent_service.trust.identity import SystemClock
-from ductile_gateway.bus.incoming import serve_endpoints
+from ductile_gateway.bus.incoming import answer_prune, serve_endpoints
 from groundwork.nats.link import NatsLink
 from groundwork.nats.settling import Delivery
 from schemas import subjects
@@ -30,8 +30,8 @@ async def test_a_gateway_is_asked_and_where_none_answers_that_is_told(link: Nats
 
     told = await prune_rows(link, dry_run=False)
     assert (told.rows, "no gateway answers" in told.trouble) == ({}, True)
-    async with serve_endpoints(link, fine) as questions:
-        await questions.answer_prune(prune)
+    async with serve_endpoints(link, fine) as service:
+        await answer_prune(service, prune)
         assert (await prune_rows(link, dry_run=True)).rows == {"answers": 3}
         assert (await prune_rows(link, dry_run=False)).trouble == ""
     assert asked == [True, False]

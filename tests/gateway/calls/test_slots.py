@@ -21,7 +21,7 @@ from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import Topology, key_value_bucket, set_up
 from groundwork.service.errors import TryAgain
 from schemas import subjects
-from tests.gateway.parts import NOON, a_request, asked_for
+from tests.gateway.parts import NOON, a_request, asked_for, memory_rows
 from tests.kit.waiting import until
 
 TOOL = "fetch"
@@ -215,7 +215,7 @@ async def test_a_gateway_whose_lease_lapsed_is_made_to_do_nothing_more_and_one_t
 ) -> None:
     await set_up(link, Topology(streams=(key_value_bucket(subjects.LEASE_BUCKET, {}),)))
     lease = await lives(link, tmp_path, "a")
-    ownership = BusOwnership(lease, link=link, me="b")
+    ownership = BusOwnership(lease, memory_rows(), link=link)
     intent = ToolCall(asked=asked_for(a_request("save")), deadline_at=NOON, payload={}, by="a")
     with pytest.raises(TryAgain, match="another gateway carries it out"):
         await ownership.lost(intent, anywhere=True)

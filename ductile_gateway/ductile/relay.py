@@ -51,7 +51,7 @@ def read_answer(status: int, body: bytes) -> RelayAnswer:
 @dataclass(eq=False)
 class RelayIngress:
     _client: httpx2.AsyncClient
-    _us: RelayPeerSettings
+    us: RelayPeerSettings
 
     async def post(self, body: bytes) -> RelayAnswer:
         """Raises httpx2.HTTPError, and UnreadableAnswer for a body that is too large."""
@@ -59,8 +59,8 @@ class RelayIngress:
         return await self._post(body) if answer.outcome == "skewed" else answer
 
     async def _post(self, body: bytes) -> RelayAnswer:
-        headers = signed_headers(self._us, body)
-        return read_answer(*await exchange(self._client, "POST", self._us.ingress_path, content=body, headers=headers))
+        path, headers = self.us.ingress_path, signed_headers(self.us, body)
+        return read_answer(*await exchange(self._client, "POST", path, content=body, headers=headers))
 
 
 def signed_headers(us: RelayPeerSettings, body: bytes) -> dict[str, str]:

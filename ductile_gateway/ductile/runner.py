@@ -32,7 +32,7 @@ from ductile_gateway.ductile.catalog import DuctileTools
 from ductile_gateway.ductile.jobs import OnStart, QueueDepth, Unfinished
 from ductile_gateway.ductile.relay import open_relay_ingress
 from ductile_gateway.ductile.settings import DuctileSettings, full_name, own_name, owner
-from ductile_gateway.ductile.starts import COME_BACK_S, ApiStarts, RelayStarts, attempt
+from ductile_gateway.ductile.starts import COME_BACK_S, Starts
 from ductile_gateway.ductile.watch import DuctileEvents, JobWatch, Timing
 from ductile_gateway.ports import Begin, unrecorded
 from groundwork.service.errors import Broken, Misconfigured, TryAgain
@@ -52,13 +52,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(kw_only=True, eq=False)
 class DuctileRunner:
-    """`relayed`: starts by route, of routes that are called by events."""
-
     settings: DuctileSettings
     ledger: Ledger
     watch: JobWatch
-    api: ApiStarts
-    relayed: Mapping[str, RelayStarts]
+    starts: Starts
     queue: QueueDepth
     on_start: OnStart
 
@@ -69,9 +66,8 @@ class DuctileRunner:
         depth, most = self.queue(), self.settings.queue_most
         if depth is not None and most is not None and depth > most:
             raise TryAgain(f"Ductile has {depth} jobs waiting or running, more than {most}", QUEUE_COME_BACK_S)
-        starts = self.relayed.get(call.plugin, self.api)
-        await begin(receipt := await starts.receipt(call))
-        start = await attempt(starts.path(call), starts.start(call))
+        await begin(receipt := await self.starts.receipt(call))
+        start = await self.starts.attempt(call)
         self.on_start(call, start)
         if start.job_id:
             return await self._accepted(call, start.job_id, receipt)
@@ -96,10 +92,7 @@ class DuctileRunner:
         return await self._watched(call, receipt.job_id, receipt)
 
     async def _found(self, call: ToolCall, receipt: Receipt) -> Verdict:
-        starts = self.relayed.get(call.plugin) if receipt.way == "event" else self.api
-        if starts is None:
-            return Unknown("its event in Ductile was not answered, and its route is not called by events any more")
-        found = await starts.find(call, receipt)
+        found = await self.starts.find(call, receipt)
         if isinstance(found, NeverStarted):
             await self.ledger.never_sent(call.key)
         return await self._accepted(call, found, receipt) if isinstance(found, str) else found
@@ -110,7 +103,7 @@ class DuctileRunner:
         return replace(found, reason=f"{found.reason} ({why})") if isinstance(found, Unknown) else found
 
     async def _accepted(self, call: ToolCall, job_id: str, receipt: Receipt) -> Verdict:
-        self.api.known_jobs.append(job_id)
+        self.starts.known_jobs.append(job_id)
         try:
             await self.ledger.accepted(call.key, job_id)
         except TryAgain as error:  # this process knows the job: only a crash would leave it in doubt
@@ -148,7 +141,7 @@ class Ductiles:
 
     def replace_tools(self, tools: Mapping[str, DuctileTools]) -> None:
         for name, found in tools.items():
-            self.runners[name].api.tools = found
+            self.runners[name].starts.tools = found
 
     def findings(self) -> Sequence[Finding]:
         text, remedy = "{} jobs have outlived their calls", "wait: what comes of them is told on the bus"
@@ -202,19 +195,18 @@ async def open_ductiles(
         for name, its in every.items():
             api = await opened.enter_async_context(open_api(its, transport))
             kept, events = timing or Timing(most_s=its.poll_most_s), DuctileEvents(api)
-            relayed = dict[str, RelayStarts]()
+            ingress, kinds = None, dict[str, str]()
             if us := its.relay:
                 opening = open_relay_ingress(its.url, us, timeout_s=its.request_timeout_s, transport=transport)
-                starts = RelayStarts(await opened.enter_async_context(opening), us, its, kept)
-                relayed = {full_name(route, of=name): starts for route in us.routes}
+                ingress = await opened.enter_async_context(opening)
+                kinds = {full_name(route, of=name): kind for route, kind in us.event_types().items()}
             if its.events:
                 streams.append(events)
             runners[name] = DuctileRunner(
                 settings=its,
                 ledger=ledger,
                 watch=JobWatch(api, events, ledger, kept, its.secrets()),
-                api=ApiStarts(api, tools.get(name, DuctileTools()), its, kept),
-                relayed=relayed,
+                starts=Starts(api, ingress, kinds, tools.get(name, DuctileTools()), its, kept),
                 queue=queues[name],
                 on_start=on_start,
             )

@@ -12,7 +12,7 @@ prove that nothing ran.
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import field
 from datetime import datetime, timedelta
@@ -36,7 +36,7 @@ from ductile_gateway.ductile.api import (
 from ductile_gateway.ductile.catalog import DuctileTools
 from ductile_gateway.ductile.jobs import FINISHED, StartAttempt, instant
 from ductile_gateway.ductile.relay import RelayIngress
-from ductile_gateway.ductile.settings import DuctileSettings, RelayRouteSettings, own_name
+from ductile_gateway.ductile.settings import DuctileSettings, own_name
 from ductile_gateway.ductile.watch import Timing
 from ductile_gateway.webhooks.signatures import relay_event
 from groundwork.service.errors import TryAgain
@@ -53,41 +53,27 @@ Found = str | NeverStarted | Unknown
 """Id of the job; or there is none and will be none; or unknown, with the jobs that it may be."""
 
 
-async def attempt(path: str, start: Awaitable[str]) -> StartAttempt:
-    began_at, result = utc_now(), dict[str, Any]()
-    try:
-        result = {"outcome": "accepted", "status": httpx2.codes.ACCEPTED, "job_id": await start}
-    except DuctileRefused as refusal:
-        result = {"outcome": "refused", "status": refusal.status or None, "why": str(refusal)}
-    except (NotSent, AnswerLost) as error:
-        result = {"outcome": "lost" if isinstance(error, AnswerLost) else "not_sent", "why": str(error)}
-    return StartAttempt(path=path, began_at=began_at, ended_at=utc_now(), **result)
-
-
-def payload_of(call: ToolCall, *, with_id: bool) -> dict[str, JsonValue]:
-    payload = {name: value for name, value in call.payload.items() if name not in (CALL_ID, MARK)}
-    mark: dict[str, JsonValue] = {MARK: True} if call.asked.request.untrusted else {}
-    return payload | {CALL_ID: call.key} | mark if with_id else payload
-
-
 @dataclass(eq=False)
-class ApiStarts:
-    """RelayStarts has the same methods. `receipt` raises TryAgain for a write while Ductile is unavailable. `start`
-    returns the id of the job and raises NotSent, DuctileRefused or AnswerLost; only after the last there may be a job.
-    `find` looks for the job of an unanswered start."""
+class Starts:
+    """Starts of calls in one Ductile. `kinds`: types of events by route, for routes that are called by events."""
 
     api: DuctileApi
+    ingress: RelayIngress | None
+    kinds: Mapping[str, str]
     tools: DuctileTools
     settings: DuctileSettings
     timing: Timing
     known_jobs: deque[str] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
 
     def way(self, call: ToolCall) -> Way:
+        if call.plugin in self.kinds:
+            return "event"
         return "pipeline" if call.plugin in self.tools.pipelines else "plugin"
 
     async def receipt(self, call: ToolCall) -> Receipt:
+        """Raises TryAgain for a write by the API while Ductile is unavailable."""
         way, newest = self.way(call), None
-        if call.may_repeat:
+        if way == "event" or call.may_repeat:
             return Receipt(utc_now(), way=way)
         try:
             async with asyncio.timeout(HEALTHY_WITHIN_S):
@@ -100,17 +86,72 @@ class ApiStarts:
             raise TryAgain(f"not sent: {str(error) or 'Ductile does not answer'}", COME_BACK_S) from error
         return Receipt(utc_now(), way=way, newest=newest)
 
-    def path(self, call: ToolCall) -> str:
+    async def attempt(self, call: ToolCall) -> StartAttempt:
         endpoint = Endpoint.PIPELINE if self.way(call) == "pipeline" else Endpoint.CALL
-        return endpoint.path.partition("?")[0].format(self._plugin(call), call.command)
-
-    async def start(self, call: ToolCall) -> str:
-        command = None if self.way(call) == "pipeline" else call.command
-        return await self.api.start(self._plugin(call), command, payload_of(call, with_id=self._has_id(call)))
+        path = endpoint.path.partition("?")[0].format(self._plugin(call), call.command)
+        if self.ingress and call.plugin in self.kinds:
+            path = self.ingress.us.ingress_path
+        began_at, result = utc_now(), dict[str, Any]()
+        try:
+            result = {"outcome": "accepted", "status": httpx2.codes.ACCEPTED, "job_id": await self._start(call)}
+        except DuctileRefused as refusal:
+            result = {"outcome": "refused", "status": refusal.status or None, "why": str(refusal)}
+        except (NotSent, AnswerLost) as error:
+            result = {"outcome": "lost" if isinstance(error, AnswerLost) else "not_sent", "why": str(error)}
+        return StartAttempt(path=path, began_at=began_at, ended_at=utc_now(), **result)
 
     async def find(self, call: ToolCall, receipt: Receipt) -> Found:
-        if self.way(call) == "pipeline":  # the plugin of its first job is unknown
-            return Unknown("its start in Ductile was not answered, and a pipeline's jobs do not show whose they are")
+        """Looks for the job of an unanswered start."""
+        match receipt.way:
+            case "event":
+                return await self._sent_again(call)
+            case "pipeline":  # the plugin of its first job is unknown
+                return Unknown(
+                    "its start in Ductile was not answered, and a pipeline's jobs do not show whose they are"
+                )
+        return await self._looked_for(call, receipt)
+
+    async def _start(self, call: ToolCall) -> str:
+        """Id of the job. Raises NotSent, DuctileRefused or AnswerLost; only after the last there may be a job."""
+        payload = {name: value for name, value in call.payload.items() if name not in (CALL_ID, MARK)}
+        if self._has_id(call):
+            payload |= {CALL_ID: call.key} | ({MARK: True} if call.asked.request.untrusted else {})
+        if self.ingress and call.plugin in self.kinds:
+            return await self._send_event(self.ingress, call, payload)
+        command = None if self.way(call) == "pipeline" else call.command
+        return await self.api.start(self._plugin(call), command, payload)
+
+    async def _send_event(self, ingress: RelayIngress, call: ToolCall, payload: dict[str, JsonValue]) -> str:
+        kind = self.kinds[call.plugin]
+        event = relay_event(kind, call.key, *with_correlation(call.asked, payload), peer=ingress.us.peer)
+        async with start_within(self.settings.request_timeout_s, self.settings.url):
+            answer = await ingress.post(event)
+        match answer.outcome:
+            case "accepted":
+                return answer.job_id
+            case "unheard":
+                raise DuctileRefused(answer.status, f"no pipeline listens to {kind}: it needs one with `on: {kind}`")
+            case "unknown":
+                raise AnswerLost(f"Ductile was sent an event, and answered {answer.status} without the id of a job")
+        raise DuctileRefused(answer.status, f"{answer.reason}, to an event {kind}")
+
+    async def _sent_again(self, call: ToolCall) -> Found:
+        if call.plugin not in self.kinds:
+            return Unknown("its event in Ductile was not answered, and its route is not called by events any more")
+        if not call.complete:
+            return Unknown("its event was not answered, and the same event cannot be made any more")
+        pause_s = self.timing.again_first_s
+        while (call.deadline_at - utc_now()).total_seconds() > pause_s:
+            await asyncio.sleep(pause_s)
+            try:
+                return await self._start(call)
+            except DuctileRefused as refusal:
+                return Unknown(f"its event was sent and not answered, and when it was sent again {refusal}")
+            except (NotSent, AnswerLost):
+                pause_s = min(2 * pause_s, self.timing.again_most_s)
+        return Unknown("its event was sent to Ductile, and not answered before the deadline")
+
+    async def _looked_for(self, call: ToolCall, receipt: Receipt) -> Found:
         has_id, delay_s, now = self._has_id(call), self.timing.first_s, utc_now()
         settled_at = now + timedelta(seconds=self.timing.settle_s)
         until, in_flight = self.timing.patient_until(call), timedelta(seconds=self.timing.in_flight_s)
@@ -168,48 +209,6 @@ def _is_after(created_at: JsonValue, begun_at: datetime) -> bool:
         return instant(created_at) >= begun_at - CLOCKS_DIFFER_BY
     except ValueError:
         return False
-
-
-@dataclass(eq=False)
-class RelayStarts:
-    ingress: RelayIngress
-    us: RelayRouteSettings
-    settings: DuctileSettings
-    timing: Timing
-
-    async def receipt(self, _: ToolCall) -> Receipt:
-        return Receipt(utc_now(), way="event")
-
-    def path(self, _: ToolCall) -> str:
-        return self.us.ingress_path
-
-    async def start(self, call: ToolCall) -> str:
-        kind = self.us.event_types()[own_name(call.plugin, of=self.settings.name)]
-        payload, baggage = with_correlation(call.asked, payload_of(call, with_id=self.settings.send_call_id))
-        async with start_within(self.settings.request_timeout_s, self.settings.url):
-            answer = await self.ingress.post(relay_event(kind, call.key, payload, baggage, peer=self.us.peer))
-        match answer.outcome:
-            case "accepted":
-                return answer.job_id
-            case "unheard":
-                raise DuctileRefused(answer.status, f"no pipeline listens to {kind}: it needs one with `on: {kind}`")
-            case "unknown":
-                raise AnswerLost(f"Ductile was sent an event, and answered {answer.status} without the id of a job")
-        raise DuctileRefused(answer.status, f"{answer.reason}, to an event {kind}")
-
-    async def find(self, call: ToolCall, _: Receipt) -> Found:
-        if not call.complete:
-            return Unknown("its event was not answered, and the same event cannot be made any more")
-        pause_s = self.timing.again_first_s
-        while (call.deadline_at - utc_now()).total_seconds() > pause_s:
-            await asyncio.sleep(pause_s)
-            try:
-                return await self.start(call)
-            except DuctileRefused as refusal:
-                return Unknown(f"its event was sent and not answered, and when it was sent again {refusal}")
-            except (NotSent, AnswerLost):
-                pause_s = min(2 * pause_s, self.timing.again_most_s)
-        return Unknown("its event was sent to Ductile, and not answered before the deadline")
 
 
 def with_correlation(

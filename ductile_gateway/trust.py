@@ -51,17 +51,17 @@ class Pinned:
     body: bytes = b""
 
 
+@dataclass(eq=False)
 class Pins:
     """The pinned keys of the agent, the newest first; one row. Methods raise TryAgain."""
 
-    def __init__(self, rows: Rows) -> None:
-        self._rows = rows
+    rows: Rows
 
     def all(self) -> Mapping[str, str]:
-        return {pin.id: pin.public for row in self._rows.listed(Pinned, _PINNED) for pin in row.pins}
+        return {pin.id: pin.public for row in self.rows.listed(Pinned, _PINNED) for pin in row.pins}
 
     async def newest(self) -> tuple[Pin, ...]:
-        row = await self._rows.read(Pinned)
+        row = await self.rows.read(Pinned)
         return row.pins if row else ()
 
     async def trust(self, keys: Sequence[AgentKey]) -> None:
@@ -75,7 +75,7 @@ class Pins:
                 raise TryAgain("another gateway has pinned keys of the agent meanwhile")
             return Pinned(wanted)
 
-        await self._rows.change(Pinned, instead)
+        await self.rows.change(Pinned, instead)
 
 
 @dataclass(eq=False)

@@ -20,6 +20,7 @@ from schemas import subjects
 from schemas.fields import validation_flaws
 from schemas.signing import AgentKey, AgentKeys, KeysQuery
 from schemas.status import Halt
+from schemas.values import dataclass
 
 ASK_AGAIN_S = 2.0
 STOPPED_S = 0.25
@@ -46,18 +47,18 @@ class NatsBus:
         self._outage.over()
 
 
+@dataclass(eq=False)
 class NatsArtifacts:
-    def __init__(self, bucket: ArtifactBucket) -> None:
-        self._bucket = bucket
+    bucket: ArtifactBucket
 
     async def put(self, run_id: str, name: str, content: bytes, content_type: str) -> None:
         try:
-            await self._bucket.put(f"{run_id}/{name}", content, content_type)
+            await self.bucket.put(f"{run_id}/{name}", content, content_type)
         except BusRefused as error:
             raise CannotKeep(str(error)) from error
 
     async def get(self, run_id: str, name: str) -> bytes | None:
-        return await self._bucket.get(f"{run_id}/{name}")
+        return await self.bucket.get(f"{run_id}/{name}")
 
 
 async def has_ended(link: NatsLink, run_id: str) -> bool | None:

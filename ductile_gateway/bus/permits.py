@@ -115,17 +115,17 @@ async def open_permits(link: NatsLink, me: str, lease: Lease) -> AsyncIterator["
                 task.cancel()
 
 
+@dataclass(eq=False)
 class NatsPermits:
-    """`group`: has the tasks that keep lanes."""
+    """`keeping`: tasks of lanes, in `group`. `_lived`: when a gateway was seen alive, on the monotonic clock."""
 
-    def __init__(self, link: NatsLink, me: str, lease: Lease, group: asyncio.TaskGroup) -> None:
-        self._link = link
-        self._me = me
-        self._lease = lease
-        self._group = group
-        self._lanes: dict[str, _Lane] = {}
-        self._lived: dict[str, float] = {}
-        self.keeping: list[asyncio.Task[None]] = []
+    link: NatsLink
+    me: str
+    lease: Lease
+    group: asyncio.TaskGroup
+    keeping: list[asyncio.Task[None]] = field(default_factory=list)
+    _lanes: dict[str, _Lane] = field(default_factory=dict)
+    _lived: dict[str, float] = field(default_factory=dict)
 
     @contextlib.asynccontextmanager
     async def taken(self, name: str, most: int) -> AsyncIterator[None]:
@@ -170,7 +170,7 @@ class NatsPermits:
     def _lane(self, name: str) -> _Lane:
         if name not in self._lanes:
             lane = self._lanes[name] = _Lane()
-            self.keeping.append(self._group.create_task(self._keep(f"{subjects.IN_FLIGHT}.{name}", lane)))
+            self.keeping.append(self.group.create_task(self._keep(f"{subjects.IN_FLIGHT}.{name}", lane)))
         return self._lanes[name]
 
     async def _keep(self, key: str, lane: _Lane) -> None:
@@ -186,9 +186,9 @@ class NatsPermits:
 
     async def _agree(self, key: str, lane: _Lane) -> None:
         """Hold as many permits as is fair, and say whether more are waited for."""
-        found = await read_value(self._link, subjects.LEASE_BUCKET, key)
+        found = await read_value(self.link, subjects.LEASE_BUCKET, key)
         shares = _read(found.body)
-        before = shares.pop(self._me, _Share())
+        before = shares.pop(self.me, _Share())
         lane.others = shares
         if lane.wanted > lane.free:
             lane.others = {name: share for name, share in shares.items() if await self._lives(name)}
@@ -197,9 +197,9 @@ class NatsPermits:
         share = _Share(fair, since if lane.wanted > fair else 0)
         if share != before:
             lane.held = min(lane.held, fair)
-            value = {**lane.others, self._me: share} if any(share) else lane.others
+            value = {**lane.others, self.me: share} if any(share) else lane.others
             body = json.dumps(value).encode()
-            if await replace_value(self._link, subjects.LEASE_BUCKET, key, body, after=found.seq) is None:
+            if await replace_value(self.link, subjects.LEASE_BUCKET, key, body, after=found.seq) is None:
                 lane.changed.set()
                 return
         if fair > before.held:
@@ -210,7 +210,7 @@ class NatsPermits:
     async def _lives(self, gateway: str) -> bool:
         now = monotonic()
         if now - self._lived.get(gateway, float("-inf")) > LIVES_FOR_S:
-            if await has_left(self._link, gateway, self._lease):
+            if await has_left(self.link, gateway, self.lease):
                 return False
             self._lived[gateway] = now
         return True

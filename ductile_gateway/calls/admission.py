@@ -8,6 +8,7 @@ deadline, unless it was requested a moment ago. For a read the agent is asked on
 
 import asyncio
 import contextlib
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -43,24 +44,18 @@ class _Waiting:
     granted: asyncio.Future[None]
 
 
+@dataclass(eq=False)
 class CallSlots:
     """`most`: calls at a time in this gateway. `widths`: calls at a time per tool, else `width`; with `permits` of all
     gateways. `room`: calls that may wait here, None for any number; others are given back to the bus."""
 
-    def __init__(
-        self,
-        widths: Mapping[str, int],
-        *,
-        most: int,
-        width: int | None = None,
-        room: int | None = None,
-        permits: SharedPermits | None = None,
-    ) -> None:
-        self._widths = widths
-        self._width = width or most
-        self._most = most
-        self._room = room
-        self._permits = permits
+    widths: Mapping[str, int]
+    most: int
+    width: int = sys.maxsize
+    room: int | None = None
+    permits: SharedPermits | None = None
+
+    def __post_init__(self) -> None:
         self._in_use: Counter[tuple[str, str]] = Counter()
         self._waiting: list[_Waiting] = []
         self._ended: dict[str, int] = {}
@@ -71,8 +66,8 @@ class CallSlots:
     async def enter(self, run_id: str, tool: str) -> AsyncIterator[None]:
         await self.acquire(run_id, tool)
         try:
-            width = self._widths.get(tool, self._width)
-            async with self._permits.taken(tool, width) if self._permits else contextlib.nullcontext():
+            width = self.widths.get(tool, self.width)
+            async with self.permits.taken(tool, width) if self.permits else contextlib.nullcontext():
                 yield
         finally:
             self.release(run_id, tool)
@@ -105,14 +100,14 @@ class CallSlots:
         return sum(number for (each, _), number in self._in_use.items() if each == lane)
 
     def close(self) -> None:
-        self._most = self._room = 0
+        self.most = self.room = 0
         for one in list(self._waiting):
             self._refuse(one)
-        if self._permits:
-            self._permits.close()
+        if self.permits:
+            self.permits.close()
 
     def _is_free(self, lane: str) -> bool:
-        return self._in_use.total() < self._most and self.in_use(lane) < self._widths.get(lane, self._width)
+        return self._in_use.total() < self.most and self.in_use(lane) < self.widths.get(lane, self.width)
 
     def _grant(self) -> None:
         while free := [one for one in self._waiting if self._is_free(one.lane)]:
@@ -128,7 +123,7 @@ class CallSlots:
         return self._in_use[one.lane, one.run_id], of_run, waits_since, one.since
 
     def _make_room(self, run_id: str, lane: str) -> None:
-        if self._room is None or len(self._waiting) < self._room:
+        if self.room is None or len(self._waiting) < self.room:
             return
         waiting = Counter(one.run_id for one in self._waiting)
         greedy, most = max(waiting.items(), key=lambda of_run: of_run[1], default=(run_id, 0))

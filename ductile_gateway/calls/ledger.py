@@ -48,15 +48,15 @@ class ArtifactNames:
     body: bytes = b""
 
 
+@dataclass(eq=False)
 class Ledger:
     """Changes are durable on return. `run_bytes`: limit for all artifacts of one run."""
 
-    def __init__(self, rows: Rows, *, run_bytes: int = sys.maxsize) -> None:
-        self._rows = rows
-        self._run_bytes = run_bytes
+    rows: Rows
+    run_bytes: int = sys.maxsize
 
     async def find(self, key: str) -> Call | None:
-        return await self._rows.read(Call, key)
+        return await self.rows.read(Call, key)
 
     async def intend(self, call: ToolCall, receipt: Receipt | None = None) -> None:
         """This gateway is about to run the tool. Raises AlreadyStarted if there is a receipt, and TryAgain if another
@@ -65,13 +65,13 @@ class Ledger:
         def intended(row: Call | None) -> Call:
             if row and row.state != OPEN:
                 raise TryAgain(f"the call {row.key} was answered meanwhile", COME_BACK_S)
-            if row and row.by not in (ALONE, self._rows.by):
+            if row and row.by not in (ALONE, self.rows.by):
                 raise TryAgain(f"another gateway has begun the call {row.key} ({row.by})", COME_BACK_S)
             if row and row.begun and receipt:
                 raise AlreadyStarted(row.key)
             return Call.of(
                 call.asked,
-                by=self._rows.by,
+                by=self.rows.by,
                 body=call.asked.body,
                 route=call.asked.route,
                 may_repeat=call.may_repeat,
@@ -80,18 +80,18 @@ class Ledger:
                 late=row.late if row else None,
             )
 
-        await self._rows.change(Call, intended, call.key)
+        await self.rows.change(Call, intended, call.key)
 
     async def adopt(self, call: ToolCall) -> None:
         """Makes the call this gateway's. Raises TryAgain if it has changed meanwhile."""
-        me, digest = self._rows.by, call.asked.digest
+        me, digest = self.rows.by, call.asked.digest
 
         def adopted(row: Call | None) -> Call:
             if not row or row.state != OPEN or row.by not in (call.by, me) or row.digest != digest:
                 raise TryAgain(f"another gateway sees to the call {call.key} ({row and row.by})", COME_BACK_S)
             return replace(row, by=me)
 
-        await self._rows.change(Call, adopted, call.key)
+        await self.rows.change(Call, adopted, call.key)
 
     async def answer(self, answer: Call) -> Call:
         """Returns the first answer to the call, which is kept for ever."""
@@ -99,9 +99,9 @@ class Ledger:
         def answered(row: Call | None) -> Call:
             if row and row.state == ANSWERED:
                 return row
-            return replace(answer, by=self._rows.by, late=row.late if row else None)
+            return replace(answer, by=self.rows.by, late=row.late if row else None)
 
-        return await self._rows.change(Call, answered, answer.key) or answer
+        return await self.rows.change(Call, answered, answer.key) or answer
 
     async def name_artifacts(
         self, run_id: str, key: str, wanted: Sequence[NameCandidates], *, at: datetime
@@ -112,8 +112,8 @@ class Ledger:
         def named(row: ArtifactNames | None) -> ArtifactNames:
             found = [one for one in row.all if one.key != key] if row else []
             size, more = sum(one.size for one in found), sum(one.size for one in wanted)
-            if size + more > self._run_bytes:
-                may = f"the {self._run_bytes >> 20} MiB that a run may keep (gateway.run_mb)"
+            if size + more > self.run_bytes:
+                may = f"the {self.run_bytes >> 20} MiB that a run may keep (gateway.run_mb)"
                 why = f"its artifacts take {size} bytes already, and with {more} more they would take more than {may}"
                 raise NoRoom(why)
             for one in wanted:
@@ -124,19 +124,19 @@ class Ledger:
                 found.append(Artifact(free[0], key, one.sha256, one.size))
             return row if row and list(row.all) == found else ArtifactNames(at=at, run_id=run_id, all=tuple(found))
 
-        kept = await self._rows.change(ArtifactNames, named, run_id)
+        kept = await self.rows.change(ArtifactNames, named, run_id)
         return tuple(one.name for one in kept.all if one.key == key) if kept else ()
 
     async def digest_of(self, run_id: str, name: str) -> str | None:
-        kept = await self._rows.read(ArtifactNames, run_id)
+        kept = await self.rows.read(ArtifactNames, run_id)
         return next((one.sha256 for one in kept.all if one.name.lower() == name.lower()), None) if kept else None
 
     def number_open(self) -> int:
-        ((number,),) = self._rows.look_up(_NUMBER_OPEN)
+        ((number,),) = self.rows.look_up(_NUMBER_OPEN)
         return int(number)
 
     async def answers_to_publish(self, since: datetime) -> Sequence[Call]:
-        return self._rows.listed(Call, _ANSWERED, (microseconds(since), self._rows.by))
+        return self.rows.listed(Call, _ANSWERED, (microseconds(since), self.rows.by))
 
     async def receipt(self, key: str) -> Receipt | None:
         call = await self.find(key)
@@ -151,18 +151,18 @@ class Ledger:
 
     async def outlived(self, key: str, job: Job, at: datetime) -> None:
         late = replace(job, of=None, late_since=at)
-        await self._rows.change(Call, lambda row: row and replace(row, late=row.late or late), key)
+        await self.rows.change(Call, lambda row: row and replace(row, late=row.late or late), key)
 
     def late(self) -> list[tuple[str, Job]]:
         """Late jobs with the keys of their calls, the longest late first."""
-        late = [(row.key, row.late) for row in self._rows.listed(Call, _LATE) if row.late]
+        late = [(row.key, row.late) for row in self.rows.listed(Call, _LATE) if row.late]
         return sorted(late, key=lambda late: late[1].late_since or EPOCH)
 
     async def late_reported(self, key: str) -> None:
-        await self._rows.change(Call, lambda row: row and replace(row, late=None), key)
+        await self.rows.change(Call, lambda row: row and replace(row, late=None), key)
 
     async def _change_begun(self, key: str, change: Callable[[Call, Receipt], Call]) -> None:
         def changed(row: Call | None) -> Call | None:
-            return change(row, row.begun) if row and row.begun and row.by == self._rows.by else row
+            return change(row, row.begun) if row and row.begun and row.by == self.rows.by else row
 
-        await self._rows.change(Call, changed, key)
+        await self.rows.change(Call, changed, key)

@@ -36,7 +36,6 @@ from ductile_gateway.calls.call import (
 )
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.calls.policy import Offers
-from ductile_gateway.calls.results import KeptArtifact
 from ductile_gateway.ports import (
     CallObserver,
     CannotKeep,
@@ -246,32 +245,34 @@ class Relay:
         answer = None
         try:
             outcome = results.fit_for_event(outcome)
-            answer = results.answer_to(asked, outcome, await self._keep(asked, outcome), at=utc_now())
+            outcome = await self._keep(asked, outcome)
+            answer = results.answer_to(asked, outcome, at=utc_now())
         except NoRoom as error:
             outcome = results.not_stored(outcome, str(error))
         except (CannotKeep, ValueError, RecursionError) as error:  # such as infinite numbers and deep nesting
             why = error if isinstance(error, CannotKeep) else type(error).__name__
             message = f"the tool has run, but what it brought cannot be kept: {why}"
             outcome = failed("bad_output", message, retryable=False)
-        answer = answer or results.answer_to(asked, outcome, (), at=utc_now())
+        answer = answer or results.answer_to(asked, outcome, at=utc_now())
         with contextlib.suppress(TryAgain):
             await self.ownership.held()
         answer = await self.ledger.answer(answer)
         self.observer.answered(asked, outcome)
         return answer
 
-    async def _keep(self, asked: CallRequest, outcome: ToolOutcome) -> tuple[KeptArtifact, ...]:
+    async def _keep(self, asked: CallRequest, outcome: ToolOutcome) -> ToolOutcome:
+        """The outcome with its artifacts as they are stored: named uniquely in the run."""
         if not outcome.artifacts:
-            return ()
+            return outcome
         run_id = asked.request.run_id
         wanted = [
             artifacts.name_candidates(artifact, asked, place=place) for place, artifact in enumerate(outcome.artifacts)
         ]
         names = await self.ledger.name_artifacts(run_id, asked.key, wanted, at=utc_now())
-        kept = tuple(KeptArtifact(name, artifact) for name, artifact in zip(names, outcome.artifacts, strict=True))
+        kept = tuple(replace(one, name=name) for name, one in zip(names, outcome.artifacts, strict=True))
         for one in kept:
-            await self.artifacts.put(run_id, one.name, one.artifact.content, one.artifact.content_type)
-        return kept
+            await self.artifacts.put(run_id, one.name, one.content, one.content_type)
+        return replace(outcome, artifacts=kept)
 
     async def _publish(self, answer: Call) -> None:
         headers = results.headers_of(answer)

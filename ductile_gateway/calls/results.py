@@ -5,7 +5,7 @@ counts: a page that it fetched must not ask for tools. Results are small: large 
 listed by path, type, size and hash (RFC-103).
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -28,7 +28,7 @@ from schemas.catalog import ToolOffer
 from schemas.continuation import Continuation, PluginResult, read_plugin_result
 from schemas.events import Envelope, ToolError, ToolOutput, ToolResult
 from schemas.markdown_form import is_form
-from schemas.values import dataclass, replace
+from schemas.values import replace
 
 MAX_CONTINUATION_BYTES = 64 * 1024
 
@@ -95,12 +95,6 @@ UNSEEN = frozenset({"timeout", "in_doubt"})
 _Message = Envelope[ToolResult]
 
 
-@dataclass(frozen=True, slots=True)
-class KeptArtifact:
-    name: str
-    artifact: ProducedArtifact
-
-
 def fit_for_event(outcome: ToolOutcome) -> ToolOutcome:
     """The outcome as an event can carry it: texts are storable, and large ones are artifacts."""
     if outcome.status == "error":
@@ -120,15 +114,15 @@ def fit_for_event(outcome: ToolOutcome) -> ToolOutcome:
     return replace(outcome, text=text, output=output, artifacts=artifacts)
 
 
-def answer_to(asked: CallRequest, outcome: ToolOutcome, kept: Sequence[KeptArtifact], *, at: datetime) -> Call:
-    """`kept`: the outcome's artifacts."""
+def answer_to(asked: CallRequest, outcome: ToolOutcome, *, at: datetime) -> Call:
+    """`outcome`: fit for an event, its artifacts under the names that they are kept by."""
     request = asked.request
     result = ToolResult(
         run_id=request.run_id,
         step=request.step,
         tool=request.tool,
         attempt=request.attempt,
-        **_ending(outcome, kept, at),
+        **_ending(outcome, at),
         task=request.task,
         round=request.round,
         capability=request.capability,
@@ -139,8 +133,8 @@ def answer_to(asked: CallRequest, outcome: ToolOutcome, kept: Sequence[KeptArtif
     return Call.of(asked, state=ANSWERED, dedupe_key=key, body=message.body(), at=at)
 
 
-def _ending(outcome: ToolOutcome, kept: Sequence[KeptArtifact], at: datetime) -> dict[str, Any]:
-    fields = {"error": _error(outcome)} if outcome.status == "error" else {"result": output_of(outcome, kept)}
+def _ending(outcome: ToolOutcome, at: datetime) -> dict[str, Any]:
+    fields = {"error": _error(outcome)} if outcome.status == "error" else {"result": output_of(outcome)}
     return {"status": outcome.status, "result": None, "error": None, **fields, "completed_at": at}
 
 
@@ -168,7 +162,7 @@ def late_answer(answer: Call, outcome: ToolOutcome) -> Call | None:
     if answered.error is None or answered.error.error_class not in UNSEEN:
         return None
     fit, at = fit_for_event(replace(outcome, artifacts=())), outcome.job.ended_at or answer.at
-    late = answered.model_copy(update=_ending(fit, (), at))
+    late = answered.model_copy(update=_ending(replace(fit, artifacts=()), at))
     key = keys.late_result(late.run_id, late.step, late.attempt or 1, late.task, late.round)
     message = _Message(type=subjects.TOOL_RESULT, payload=late, dedupe_key=key)
     return replace(answer, body=message.body(), at=at, dedupe_key=key)
@@ -187,9 +181,10 @@ def headers_of(answer: Call) -> dict[str, str]:
     )
 
 
-def output_of(outcome: ToolOutcome, kept: Sequence[KeptArtifact]) -> ToolOutput:
-    """`outcome`: fit for an event, and no error. `kept`: its artifacts."""
-    whole = next((one for one in kept if one.artifact.content == outcome.text.encode()), None)
+def output_of(outcome: ToolOutcome) -> ToolOutput:
+    """`outcome`: as in `answer_to`, and no error."""
+    kept = outcome.artifacts
+    whole = next((one for one in kept if one.content == outcome.text.encode()), None)
     where = artifact_path(whole.name) if whole else ""
     summary = clipped(outcome.text, EXCERPT_BYTES, where=where) if _is_large(outcome.text) else outcome.text
     fields: dict[str, JsonValue] = {"summary": summary}
@@ -200,14 +195,14 @@ def output_of(outcome: ToolOutcome, kept: Sequence[KeptArtifact]) -> ToolOutput:
     fields |= _of_job(outcome.job)
     if not kept:
         return ToolOutput.model_validate(fields)
-    others = ((one, artifact_text(one.artifact)) for one in kept if one is not whole)
+    others = ((one, artifact_text(one)) for one in kept if one is not whole)
     room = max(LEAST_EXCERPT_BYTES, min(EXCERPT_BYTES, MAX_SUMMARY_BYTES - len(summary.encode())))
     first, text = next((found for found in others if found[1] is not None), (whole or kept[0], None))
     return ToolOutput.model_validate(
         fields
         | {
             "artifact_path": artifact_path(first.name),
-            "content_type": first.artifact.content_type,
+            "content_type": first.content_type,
             "excerpt": None if text is None else clipped(text, room, where=artifact_path(first.name)),
             "artifacts": [_listed(one) for one in kept],
         }
@@ -249,10 +244,10 @@ def _of_job(job: JobFacts) -> dict[str, Any]:
     return ({"job_id": job.job_id} if job.job_id else {}) | ({"attempts": job.attempts} if job.was_rerun else {})
 
 
-def _listed(one: KeptArtifact) -> dict[str, JsonValue]:
+def _listed(one: ProducedArtifact) -> dict[str, JsonValue]:
     return {
         "path": artifact_path(one.name),
-        "content_type": one.artifact.content_type,
-        "size": len(one.artifact.content),
-        "sha256": one.artifact.sha256,
+        "content_type": one.content_type,
+        "size": len(one.content),
+        "sha256": one.sha256,
     }

@@ -24,7 +24,7 @@ from ductile_gateway.calls.artifacts import artifact_arguments, artifact_path, c
 from ductile_gateway.calls.call import CallRequest, ToolCall, ToolOutcome, failed, read_again
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.calls.policy import Offers
-from ductile_gateway.calls.results import KeptArtifact, fit_for_event, output_of
+from ductile_gateway.calls.results import fit_for_event, output_of
 from ductile_gateway.cli.main import AS_JSON, CONFIG_NEARBY, EXAMPLE, NAME, TOOLS_FOLDER, settings_for_tools
 from ductile_gateway.plugins.runner import LocalPlugins
 from ductile_gateway.ports import ToolRunner
@@ -177,8 +177,7 @@ def _as_document(outcome: ToolOutcome, seconds: float) -> dict[str, Any]:
     if outcome.status == "error":
         error = {"class": outcome.error_class, "message": outcome.message, "retryable": outcome.retryable}
         return document | {"error": error}
-    kept = [KeptArtifact(artifact.name, artifact) for artifact in outcome.artifacts]
-    return document | {"result": output_of(outcome, kept).model_dump(mode="json", exclude_none=True)}
+    return document | {"result": output_of(outcome).model_dump(mode="json", exclude_none=True)}
 
 
 def _as_text(outcome: ToolOutcome, seconds: float) -> str:

@@ -190,8 +190,8 @@ class DuctileApi:
     async def skills(self) -> Document:
         return _object(await self._ask(Endpoint.SKILLS))
 
-    async def health(self) -> Document:
-        """Raises Unavailable also if a proxy answers."""
+    async def health(self) -> dict[str, Any]:
+        """With a number `queue_depth`. Raises Unavailable also if a proxy answers."""
         try:
             found = _object(await self._ask(Endpoint.HEALTH))
         except (DuctileRefused, UnreadableAnswer) as error:

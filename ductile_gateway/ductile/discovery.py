@@ -29,6 +29,7 @@ from groundwork.service.errors import Misconfigured, TryAgain
 from groundwork.service.json_log import Outage
 from groundwork.service.serving import let_recovery_start
 from schemas.status import Finding
+from schemas.values import dataclass
 
 LOOK_S = 2.0
 ANSWER_WITHIN_S = 5.0
@@ -36,37 +37,29 @@ ANSWER_WITHIN_S = 5.0
 log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class DuctileHealth:
-    def __init__(self, settings: DuctileSettings) -> None:
-        self._settings = settings
-        self._outage = Outage(settings.label.capitalize(), log)
-        self._seen = False
-        self.queue: int | None = None
-        """Number of jobs waiting or running; None while it is unknown."""
+    """`queue`: number of jobs waiting or running; None while it is unknown."""
 
-    @property
-    def trouble(self) -> str:
-        return self._outage.why if self._seen else "it was not asked yet"
+    settings: DuctileSettings
+    trouble: str = "it was not asked yet"
+    queue: int | None = None
 
     async def follow(self) -> NoReturn:
+        outage = Outage(self.settings.label.capitalize(), log)
         await let_recovery_start()
-        async with open_api(self._settings) as api:
+        async with open_api(self.settings) as api:
             while True:
-                await self._look(api)
-                self._seen = True
+                self.queue = None
+                try:
+                    async with asyncio.timeout(ANSWER_WITHIN_S):
+                        self.queue = (await api.health())["queue_depth"]
+                    outage.over()
+                except (Unavailable, TimeoutError) as error:
+                    late = f"the Ductile at {self.settings.url} did not answer within {ANSWER_WITHIN_S:g} s"
+                    outage.continues(str(error) or late)
+                self.trouble = outage.why
                 await asyncio.sleep(LOOK_S)
-
-    async def _look(self, api: DuctileApi) -> None:
-        self.queue = None
-        try:
-            async with asyncio.timeout(ANSWER_WITHIN_S):
-                depth = (await api.health()).get("queue_depth")
-        except (Unavailable, TimeoutError) as error:
-            late = f"the Ductile at {self._settings.url} did not answer within {ANSWER_WITHIN_S:g} s"
-            self._outage.continues(str(error) or late)
-            return
-        self._outage.over()
-        self.queue = depth if isinstance(depth, int) else None
 
 
 OLDEST_VERSION = "of May 2026 or later"

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import field
 from datetime import datetime, timedelta
 from typing import NoReturn
 
@@ -48,12 +49,12 @@ ENDINGS = frozenset({"job.completed", "job.failed", "job.timed_out", "job.skippe
 log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class DuctileEvents:
     """One stream for all waiting jobs. `follow` must run beside them."""
 
-    def __init__(self, api: DuctileApi) -> None:
-        self._api = api
-        self._waiting: dict[str, asyncio.Event] = {}
+    api: DuctileApi
+    _waiting: dict[str, asyncio.Event] = field(default_factory=dict)
 
     @contextlib.contextmanager
     def hint_for(self, job_id: str) -> Iterator[asyncio.Event]:
@@ -83,7 +84,7 @@ class DuctileEvents:
             await asyncio.sleep(pause_s)
 
     async def _listen(self) -> None:
-        async with self._api.events(silent_s=SILENT_AT_MOST_S) as stream:
+        async with self.api.events(silent_s=SILENT_AT_MOST_S) as stream:
             for hint in self._waiting.values():
                 hint.set()
             async for event in stream:

@@ -180,7 +180,7 @@ class Inbound:
         try:
             async with asyncio.timeout(self.within_s):
                 for one in event.artifacts:
-                    await self.artifacts.put(event.about, one.name, one.artifact.content, one.artifact.content_type)
+                    await self.artifacts.put(event.about, one.name, one.content, one.content_type)
                 await self.bus.publish(event.subject, event.body, key=event.key, headers=_headers(event))
         except CannotKeep as error:
             text = "the result is too large for an event, and for a run of this name no artifact can be stored"

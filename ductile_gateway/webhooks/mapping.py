@@ -14,15 +14,15 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, JsonValue, StringConstraints, ValidationError
 
 from ductile_gateway.calls.artifacts import SUFFIXES, clipped, media_type
-from ductile_gateway.calls.call import CALL_ID, ToolOutcome
-from ductile_gateway.calls.results import MAX_MESSAGE_BYTES, KeptArtifact, fit_for_event, output_of, reads_form
+from ductile_gateway.calls.call import CALL_ID, ProducedArtifact, ToolOutcome
+from ductile_gateway.calls.results import MAX_MESSAGE_BYTES, fit_for_event, output_of, reads_form
 from ductile_gateway.webhooks.settings import FIELDS, EventMapping, EventType
 from schemas import keys, subjects
 from schemas.catalog import ToolOffer
 from schemas.events import RESERVED_KEYS, AgenticStart, Signal, ToolOutput, ToolResult, envelope_of
 from schemas.fields import validation_flaws
 from schemas.markdown_form import is_form
-from schemas.values import dataclass
+from schemas.values import dataclass, replace
 
 FindOffer = Callable[[str], ToolOffer | None]
 
@@ -79,7 +79,7 @@ class Outgoing:
     key: str
     about: str
     origin: Origin
-    artifacts: tuple[KeptArtifact, ...] = ()
+    artifacts: tuple[ProducedArtifact, ...] = ()
 
 
 class _RelayPart(BaseModel):
@@ -244,7 +244,7 @@ def _message(subject: str, payload: Mapping[str, JsonValue], origin: Origin, fin
         message = envelope_of(subject).model_validate({"type": subject, "payload": payload})
     except ValidationError as error:
         raise RequestRefused(422, f"no valid {subject} comes of it: {validation_flaws(error)}") from None
-    content, artifacts = message.payload, tuple[KeptArtifact, ...]()
+    content, artifacts = message.payload, tuple[ProducedArtifact, ...]()
     if isinstance(content, ToolResult):
         tainted = content.model_copy(update={"untrusted": origin.untrusted or content.untrusted})
         content, artifacts = shortened(with_status(tainted, find_offer))
@@ -290,7 +290,7 @@ def with_status(result: ToolResult, find_offer: FindOffer) -> ToolResult:
     return result.model_copy(update={"status": "continuation", "result": output})
 
 
-def shortened(result: ToolResult) -> tuple[ToolResult, tuple[KeptArtifact, ...]]:
+def shortened(result: ToolResult) -> tuple[ToolResult, tuple[ProducedArtifact, ...]]:
     """Moves a large result into artifacts, which are returned beside it. A continuation stays whole."""
     if result.result is None or len(result.result.model_dump_json(exclude_none=True).encode()) <= MAX_INLINE_BYTES:
         return result, ()
@@ -302,9 +302,10 @@ def shortened(result: ToolResult) -> tuple[ToolResult, tuple[KeptArtifact, ...]]
     outcome = fit_for_event(ToolOutcome("ok", text=texts.get(longest, ""), output=rest))
     of_step = f"{result.tool[:LONGEST_TOOL]}-{result.step:02d}-relayed"
     kept = tuple(
-        KeptArtifact(f"{of_step}-{one.sha256[:16]}{SUFFIXES[media_type(one)]}", one) for one in outcome.artifacts
+        replace(one, name=f"{of_step}-{one.sha256[:16]}{SUFFIXES[media_type(one)]}") for one in outcome.artifacts
     )
-    return result.model_copy(update={"result": output_of(outcome, kept).model_copy(update=whole)}), kept
+    output = output_of(replace(outcome, artifacts=kept))
+    return result.model_copy(update={"result": output.model_copy(update=whole)}), kept
 
 
 def _fields(result: ToolResult) -> dict[str, JsonValue]:

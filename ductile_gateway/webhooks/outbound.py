@@ -71,20 +71,19 @@ _OLDEST = f"{_ROWS} WHERE state = 'waiting' ORDER BY position LIMIT 1"
 _FIRST_FAILED = f"{_ROWS} WHERE state = 'waiting' AND json_extract(head, '$.why') <> '' ORDER BY position LIMIT 1"
 
 
+@dataclass(eq=False)
 class NotificationOutbox:
     """All methods are durable on return, and raise TryAgain."""
 
-    def __init__(self, rows: Rows) -> None:
-        self._rows = rows
-        self._me = rows.by
+    rows: Rows
 
     async def add(self, notifications: Sequence[Notification]) -> None:
         for one in notifications:
-            added = replace(one, by=self._me)
-            await self._rows.change(Notification, lambda stored, added=added: stored or added, one.target, one.key)  # type: ignore[misc] # bound at once
+            added = replace(one, by=self.rows.by)
+            await self.rows.change(Notification, lambda stored, added=added: stored or added, one.target, one.key)  # type: ignore[misc] # bound at once
 
     async def lanes_due(self, now: datetime) -> Sequence[str]:
-        return [lane for (lane,) in self._rows.look_up(_LANES, self._due_by(now))]
+        return [lane for (lane,) in self.rows.look_up(_LANES, self._due_by(now))]
 
     async def due(self, lane: str, now: datetime, limit: int) -> Sequence[Notification]:
         """This gateway's notifications that are due, longest first: of each run the oldest."""
@@ -94,11 +93,11 @@ class NotificationOutbox:
         """True if this gateway may send it now; False if another gateway has claimed or settled it."""
 
         def claimed(stored: Notification) -> Notification:
-            is_taken = stored.by == self._me or stored.at > now - OVERDUE
-            return stored if is_taken else replace(stored, by=self._me, at=now)
+            is_taken = stored.by == self.rows.by or stored.at > now - OVERDUE
+            return stored if is_taken else replace(stored, by=self.rows.by, at=now)
 
         found = await self._change(one, claimed)
-        return found is not None and found.state == WAITING and found.by == self._me
+        return found is not None and found.state == WAITING and found.by == self.rows.by
 
     async def settle(self, one: Notification, outcome: Outcome, *, at: datetime) -> None:
         await self._change(one, lambda row: replace(row, state=outcome, at=at, tries=one.tries, body=b"", url=""))
@@ -107,7 +106,7 @@ class NotificationOutbox:
         """Schedules the next attempt, unless another gateway has claimed it meanwhile."""
 
         def later(stored: Notification) -> Notification:
-            return replace(stored, at=due_at, tries=one.tries, why=why) if stored.by == self._me else stored
+            return replace(stored, at=due_at, tries=one.tries, why=why) if stored.by == self.rows.by else stored
 
         await self._change(one, later)
 
@@ -129,17 +128,17 @@ class NotificationOutbox:
         def if_waiting(stored: Notification | None) -> Notification | None:
             return change(stored) if stored and stored.state == WAITING else stored
 
-        return await self._rows.change(Notification, if_waiting, one.target, one.key)
+        return await self.rows.change(Notification, if_waiting, one.target, one.key)
 
     def _number(self, state: str) -> int:
-        ((number,),) = self._rows.look_up(_NUMBER, (state,))
+        ((number,),) = self.rows.look_up(_NUMBER, (state,))
         return int(number)
 
     def _listed(self, statement: str, values: Values = ()) -> list[Notification]:
-        return self._rows.listed(Notification, statement, values)
+        return self.rows.listed(Notification, statement, values)
 
     def _due_by(self, now: datetime) -> Values:
-        return self._me, microseconds(now), microseconds(now - OVERDUE)
+        return self.rows.by, microseconds(now), microseconds(now - OVERDUE)
 
 
 LOOK_S = 1.0

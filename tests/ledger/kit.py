@@ -94,7 +94,7 @@ def an_open_call(step: int = 1, *, may_repeat: bool = False) -> ToolCall:
 
 
 def an_answer(step: int = 1, *, seconds: int = 0, text: str = "done") -> Call:
-    return answer_to(an_open_call(step).asked, ToolOutcome("ok", text=text), (), at=NOON + seconds * SECOND)
+    return answer_to(an_open_call(step).asked, ToolOutcome("ok", text=text), at=NOON + seconds * SECOND)
 
 
 async def begun(ledger: Ledger, key: str) -> ToolCall:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from ductile_gateway.calls.call import (
     read_again,
     read_request,
 )
-from ductile_gateway.calls.results import MAX_ARTIFACTS, MAX_RESULT_BYTES, KeptArtifact, answer_to, fit_for_event
+from ductile_gateway.calls.results import MAX_ARTIFACTS, MAX_RESULT_BYTES, answer_to, fit_for_event
 from tests.gateway.parts import ILLEGAL_NAMES, NOON, RUN, TRACE, a_request, asked_for, message_of, result_in
 
 SUBJECT, BODY, HEADERS = message_of(a_request())
@@ -128,26 +129,20 @@ def test_text_is_read_as_what_it_says_it_is_and_nothing_else_is_text(
 
 
 PAGE = ProducedArtifact("page.html", "text/html", b"<h1>Example</h1>")
-FETCHED, LOGO = (
-    KeptArtifact("fetch-01.html", PAGE),
-    KeptArtifact("logo.png", ProducedArtifact("logo.png", "image/png", b"\x89PNG")),
-)
+FETCHED = replace(PAGE, name="fetch-01.html")
+LOGO = ProducedArtifact("logo.png", "image/png", b"\x89PNG")
 WORDS = "word " * 4000
 LINKS: dict[str, JsonValue] = {"links": ["x" * 50] * 100}
 
 
-def answered(outcome: ToolOutcome, *kept: KeptArtifact) -> Call:
-    return answer_to(asked_for(), outcome, kept, at=NOON)
+def answered(outcome: ToolOutcome) -> Call:
+    return answer_to(asked_for(), outcome, at=NOON)
 
 
-def output(outcome: ToolOutcome, *kept: KeptArtifact) -> dict[str, Any]:
-    result = result_in(answered(outcome, *kept).body).result
+def output(outcome: ToolOutcome, *kept: ProducedArtifact) -> dict[str, Any]:
+    result = result_in(answered(replace(outcome, artifacts=kept)).body).result
     assert result is not None
     return result.model_dump(exclude_none=True)
-
-
-def kept_of(outcome: ToolOutcome) -> list[KeptArtifact]:
-    return [KeptArtifact(artifact.name, artifact) for artifact in outcome.artifacts]
 
 
 def test_an_artifact_is_named_by_path_type_size_and_hash_with_an_excerpt() -> None:
@@ -163,7 +158,7 @@ def test_an_artifact_is_named_by_path_type_size_and_hash_with_an_excerpt() -> No
 
 def test_the_excerpt_repeats_nothing_that_the_summary_shows() -> None:
     fit = fit_for_event(ToolOutcome("ok", text=WORDS, output=LINKS))
-    text, large = kept_of(fit)
+    text, large = fit.artifacts
     told = output(fit, text, large)
     cut = "the whole is the artifact artifacts/output.{}, which goes on at line {}, character {}]"
     assert told["summary"].endswith(cut.format("txt", 1, 8193))
@@ -186,11 +181,11 @@ def test_large_text_and_large_output_become_artifacts_with_a_line_for_each_value
 
 def test_a_result_with_much_to_tell_stays_short_and_the_largest_fits_into_a_message_of_the_bus() -> None:
     fit = fit_for_event(ToolOutcome("ok", text="word " * 50_000, output={"numbers": list(range(50_000))}))
-    assert len(answered(fit, *kept_of(fit)).body) < 18 * 1024
+    assert len(answered(fit).body) < 18 * 1024
     many = tuple(ProducedArtifact(f"{n:03d}{'n' * 90}", "text/plain", b"\1" * 3000) for n in range(MAX_ARTIFACTS - 1))
     most = fit_for_event(ToolOutcome("ok", text="\1" * 12_288, output={"a": "\1" * 680}, artifacts=many))
     assert most.output
-    assert len(answered(most, *kept_of(most)).body) < MAX_RESULT_BYTES - 4096
+    assert len(answered(most).body) < MAX_RESULT_BYTES - 4096
 
 
 def test_a_tool_that_floods_the_run_with_artifacts_has_failed() -> None:

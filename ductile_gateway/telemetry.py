@@ -12,7 +12,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from datetime import datetime
-from functools import cache
+from functools import cached_property
+from typing import Any
 from urllib.parse import urlsplit
 
 from ductile_gateway.calls.call import CallRequest, ToolCall, ToolOutcome
@@ -62,7 +63,7 @@ class GatewayMetrics:
         self._taken = made.counter(
             "agentic.ids.taken_by_others", "Message ids of ours that somebody else's message had"
         )
-        self._calls = made.histogram(
+        self.calls = made.histogram(
             "agentic.gateway.call.duration",
             "A call, from the start of its tool to its durable answer; 0 of one whose tool was not started",
             attributes=(TOOL, OUTCOME, ERROR),
@@ -74,10 +75,10 @@ class GatewayMetrics:
             attributes=(TOOL,),
             bounds=CALL_SECONDS,
         )
-        self._sent = made.histogram(
+        self.starts = made.histogram(
             "agentic.ductile.request.duration", "A request to Ductile that was to start a call", attributes=(OUTCOME,)
         )
-        self._reruns = made.counter(
+        self.reruns = made.counter(
             "agentic.ductile.job.reruns", "How often Ductile itself ran a job again", unit="{run}"
         )
         self.deliveries = made.counter(
@@ -98,18 +99,6 @@ class GatewayMetrics:
             unit="{event}",
             attributes=("agentic.ingress", OUTCOME),
         )
-
-    def answered(self, asked: CallRequest, outcome: ToolOutcome, took_s: float) -> None:
-        error = outcome.error_class or "tool_error" if outcome.status == "error" else NONE
-        outcome_label = outcome.status if outcome.status == "continuation" else _OUTCOMES.get(error, "error")
-        self._calls.record(took_s, asked.request.tool, outcome_label, error)
-        if outcome.job.job_id and outcome.job.attempts:
-            self._reruns.add(by=outcome.job.attempts - 1)
-
-    def sent(self, sent: StartAttempt) -> None:
-        self._sent.record((sent.ended_at - sent.began_at).total_seconds(), sent.outcome)
-        if sent.outcome in ("not_sent", "lost"):
-            self.retries.add("ductile", sent.outcome)
 
     def listen_to(self, link: NatsLink) -> None:
         link.on_id_conflict = self._taken.add
@@ -151,23 +140,20 @@ class GatewayMetrics:
             self.instruments.level(name, text, read, unit="{call}")
 
 
+@dataclass(eq=False)
 class Spans:
     """Queue of spans for the receiver, if there is one. Drops the oldest when it is full."""
 
-    def __init__(self, receiver: TraceReceiver | None) -> None:
-        self._receiver = receiver
-        self._kept = deque[Span](maxlen=MOST_KEPT)
-        self._sender = cache(
-            lambda: loaded("groundwork.telemetry.sending:SpanSender")(receiver, subjects.SERVICE_GATEWAY)
-        )
+    receiver: TraceReceiver | None
+    _kept: deque[Span] = field(default_factory=lambda: deque(maxlen=MOST_KEPT))
 
     def take(self, span: Span) -> None:
-        if self._receiver:
+        if self.receiver:
             self._kept.append(span)
 
     async def keep_sending(self) -> None:
         await let_recovery_start()
-        while self._receiver:
+        while self.receiver:
             await asyncio.sleep(EVERY_S)
             await self._send()
 
@@ -184,7 +170,11 @@ class Spans:
             log.exception("spans are not sent")
 
     def _send_some(self) -> None:
-        self._sender().send([self._kept.popleft() for _ in range(min(AT_ONCE, len(self._kept)))])
+        self._sender.send([self._kept.popleft() for _ in range(min(AT_ONCE, len(self._kept)))])
+
+    @cached_property
+    def _sender(self) -> Any:
+        return loaded("groundwork.telemetry.sending:SpanSender")(self.receiver, subjects.SERVICE_GATEWAY)
 
 
 @dataclass(eq=False)
@@ -206,7 +196,11 @@ class CallTelemetry:
     def answered(self, asked: CallRequest, outcome: ToolOutcome) -> None:
         now, began_at, job = utc_now(), self._began.pop(asked.key, None), outcome.job
         since, was_run = began_at or job.began_at or now, bool(job.job_id or job.began_at)
-        self.metrics.answered(asked, outcome, (now - since).total_seconds())
+        error = outcome.error_class or "tool_error" if outcome.status == "error" else NONE
+        label = outcome.status if outcome.status == "continuation" else _OUTCOMES.get(error, "error")
+        self.metrics.calls.record((now - since).total_seconds(), asked.request.tool, label, error)
+        if job.job_id and job.attempts:
+            self.metrics.reruns.add(by=job.attempts - 1)
         transition = "begun->answered" if began_at or was_run else "asked->answered"
         facts: dict[str, object] = {"status": outcome.status, "error_class": outcome.error_class}
         facts |= {"job_id": job.job_id, "attempts": job.attempts, "exit_code": job.exit_code}
@@ -219,7 +213,9 @@ class CallTelemetry:
         log.debug("call answered before", extra=self._line(asked, "call_answered", "answered->answered"))
 
     def sent(self, call: ToolCall, sent: StartAttempt) -> None:
-        self.metrics.sent(sent)
+        self.metrics.starts.record((sent.ended_at - sent.began_at).total_seconds(), sent.outcome)
+        if sent.outcome in ("not_sent", "lost"):
+            self.metrics.retries.add("ductile", sent.outcome)
         if call.asked.trace.sampled:
             self.spans.take(sent_span(call.asked, sent, url=self.urls[owner(call.asked.route, self.urls)]))
 
@@ -240,8 +236,8 @@ def sent_span(asked: CallRequest, sent: StartAttempt, *, url: str) -> Span:
         "agentic.job_id": sent.job_id,
         "error.type": None if sent.outcome == "accepted" else sent.outcome,
     }
-    name, times = f"POST {sent.path}", (sent.began_at, sent.ended_at)
-    return _span(asked, name, times, attributes, id_of=f"sent {sent.began_at.isoformat()}", kind="client")
+    named = f"POST {sent.path}", f"sent {sent.began_at.isoformat()}"
+    return _span(asked, *named, attributes, sent.began_at, sent.ended_at, kind="client")
 
 
 def job_span(asked: CallRequest, outcome: ToolOutcome, began_at: datetime, ended_at: datetime) -> Span:
@@ -252,31 +248,32 @@ def job_span(asked: CallRequest, outcome: ToolOutcome, began_at: datetime, ended
         "process.exit.code": job.exit_code,
         "error.type": (outcome.error_class or "tool_error")[:LONGEST_ERROR] if outcome.status == "error" else None,
     }
-    name = f"job {asked.route} {asked.request.tool_command}"
-    return _span(asked, name, (began_at, ended_at), attributes, id_of="job")
+    named = f"job {asked.route} {asked.request.tool_command}", "job"
+    return _span(asked, *named, attributes, began_at, ended_at, kind="internal")
 
 
 def _span(
     asked: CallRequest,
     name: str,
-    times: tuple[datetime, datetime],
-    attributes: Mapping[str, Value | None],
-    *,
     id_of: str,
-    kind: Kind = "internal",
+    attributes: Mapping[str, Value | None],
+    began_at: datetime,
+    ended_at: datetime,
+    *,
+    kind: Kind,
 ) -> Span:
     request = asked.request
     known: dict[str, Value | None] = {
         "agentic.run_id": request.run_id,
         "agentic.step": request.step,
         "agentic.attempt": request.attempt,
-        "gen_ai.tool.name": request.tool,
+        TOOL: request.tool,
         "gen_ai.tool.call.id": asked.key,
         "agentic.task": request.task,
         "agentic.round": request.round,
         **attributes,
     }
-    error = known["error.type"]
+    error = known[ERROR]
     of = keys.request(request.run_id, request.step, request.attempt, request.task, request.round)
     return Span(
         trace_id=asked.trace.trace_id,
@@ -284,8 +281,8 @@ def _span(
         parent_id=asked.trace.span_id or None,
         name=name,
         kind=kind,
-        started_at=times[0],
-        ended_at=times[1],
+        started_at=began_at,
+        ended_at=ended_at,
         attributes={name: value for name, value in known.items() if value is not None},
         error=None if error is None else str(error),
     )

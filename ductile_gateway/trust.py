@@ -27,7 +27,6 @@ PATIENCE_S = 5.0
 ASK_EVERY_S = 1.0
 LOOK_EVERY_S = 60.0
 """Interval of routine checks, so that a revoked key is soon no longer trusted."""
-_FIRST = "the keys of the agent are known from now on"
 _SHOWN = "`ductile-gateway trust` shows whose word counts"
 _PINNED = "SELECT subject, head, body FROM rows WHERE kind = 'pinned'"
 
@@ -129,22 +128,24 @@ class Trust:
     async def _learn(self) -> None:
         try:
             keys = await self.ask()
-            if not self.given:
-                await self._pin(keys)
+            given = {key.id: key.public for key in keys if key.public in self.given}
+            trusted = given if self.given else await self._pin(keys)
         except TryAgain as error:
             self._trouble = str(error)
             raise
         self._trouble, self._asked_at = "", monotonic()
-        trusted = {key.id: key.public for key in keys if key.public in self.given} if self.given else self.pins.all()
         self._contested = contested_of(keys[:1], trusted)
 
-    async def _pin(self, keys: Sequence[AgentKey]) -> None:
+    async def _pin(self, keys: Sequence[AgentKey]) -> Mapping[str, str]:
+        """The pinned keys, which follow the keys that the agent tells."""
         known = self.pins.all()
         now = trusted_of(keys, known) if known else first_of(keys)
-        if now and now[0] == keys[0] and {key.id for key in now} != known.keys():
-            await self.pins.trust(now)
-            log_it, what = (log.warning, "other keys of the agent are trusted") if known else (log.info, _FIRST)
-            log_it(what, extra={"keys": [key.id for key in now]})
+        if not now or now[0] != keys[0] or {key.id for key in now} == known.keys():
+            return known
+        await self.pins.trust(now)
+        what = "other keys of the agent are trusted" if known else "the keys of the agent are known from now on"
+        log.log(logging.WARNING if known else logging.INFO, what, extra={"keys": [key.id for key in now]})
+        return {key.id: key.public for key in now}
 
     async def keep(self) -> NoReturn:
         while True:

@@ -4,7 +4,6 @@ Only streams that refuse when they are full count, except AGENTIC_STARTS, which 
 """
 
 import asyncio
-import contextlib
 import logging
 import shutil
 from collections.abc import Iterable, Iterator
@@ -15,6 +14,7 @@ from agent_service.admission.limits import FULL_S, QUEUED_S, Capacity
 from agent_service.bus.topology import CONSUMED
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Failure, TryAgain
+from groundwork.service.machine import set_within
 from schemas import subjects
 
 OF_STORES = (subjects.STREAM_RUNS, subjects.STREAM_LEDGER, subjects.STREAM_TURNS)
@@ -47,9 +47,7 @@ async def watch_capacity(capacity: Capacity, link: NatsLink, folder: Path, *, sh
         capacity.say(trouble, again_s=QUEUED_S if leaderless else FULL_S)
         await asyncio.sleep(RECHECK_S)
         if not trouble:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(CHECK_SHARED_S if shared else CHECK_S):
-                    await link.store_failed.wait()
+            await set_within(link.store_failed, CHECK_SHARED_S if shared else CHECK_S)
 
 
 async def check(link: NatsLink, folder: Path, *, shared: bool = False) -> tuple[list[str], list[str]]:

@@ -33,6 +33,7 @@ from agent_service.run.turn import Turns
 from agent_service.store.sqlite import RunStore
 from groundwork.service.errors import TryAgain
 from groundwork.service.json_log import Outage
+from groundwork.service.machine import set_within
 from schemas.values import dataclass, replace
 
 DUE_EVERY_S = 0.5
@@ -201,9 +202,7 @@ class Starter:
                 await self._look()
             except TryAgain as error:
                 log.warning("the queued runs cannot be read", extra={"why": str(error)})
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(QUEUED_EVERY_S):  # Python 3.11's wait_for may lose a cancellation here
-                    await news.wait()
+            await set_within(news, QUEUED_EVERY_S)
 
     async def _look(self) -> None:
         if self.kill_switch.blocked_by or len(self._under_way) >= self.slots:

@@ -23,7 +23,7 @@ from groundwork.nats.buckets import read_value, replace_value
 from groundwork.nats.lease import Lease
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import TryAgain
-from groundwork.service.machine import monotonic
+from groundwork.service.machine import monotonic, set_within
 from schemas import subjects
 from schemas.values import dataclass
 
@@ -175,9 +175,7 @@ class NatsPermits:
 
     async def _keep(self, key: str, lane: _Lane) -> None:
         while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_S if lane.wanted or lane.held else None):
-                    await lane.changed.wait()
+            await set_within(lane.changed, LOOK_S if lane.wanted or lane.held else None)
             lane.changed.clear()
             try:
                 await self._agree(key, lane)

@@ -190,7 +190,7 @@ async def open_ductiles(
     timing: Timing | None = None,
     transport: httpx2.AsyncBaseTransport | None = None,
 ) -> AsyncIterator[Ductiles]:
-    runners, streams = dict[str, DuctileRunner](), list[DuctileEvents]()
+    runners = dict[str, DuctileRunner]()
     async with contextlib.AsyncExitStack() as opened:
         for name, its in every.items():
             api = await opened.enter_async_context(open_api(its, transport))
@@ -201,7 +201,7 @@ async def open_ductiles(
                 ingress = await opened.enter_async_context(opening)
                 kinds = {full_name(route, of=name): kind for route, kind in us.event_types().items()}
             if its.events:
-                streams.append(events)
+                opened.push_async_callback(_ended, asyncio.create_task(events.follow()))
             runners[name] = DuctileRunner(
                 settings=its,
                 ledger=ledger,
@@ -210,10 +210,9 @@ async def open_ductiles(
                 queue=queues[name],
                 on_start=on_start,
             )
-        following = [asyncio.create_task(events.follow()) for events in streams]
-        try:
-            yield Ductiles(runners, ledger, min(its.poll_most_s for its in every.values()))
-        finally:
-            for task in following:
-                task.cancel()
-            await asyncio.gather(*following, return_exceptions=True)
+        yield Ductiles(runners, ledger, min(its.poll_most_s for its in every.values()))
+
+
+async def _ended(following: asyncio.Task[None]) -> None:
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)

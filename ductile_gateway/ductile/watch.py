@@ -34,7 +34,7 @@ from ductile_gateway.ductile.jobs import (
     read_log,
     read_tree,
 )
-from groundwork.service.machine import utc_now
+from groundwork.service.machine import set_within, utc_now
 from schemas.values import dataclass, replace
 
 LAST_LOOK_S = 2.0
@@ -141,7 +141,7 @@ class JobWatch:
                 left_s = ((most if is_away else deadline_at) - now).total_seconds()
                 if left_s <= 0:
                     return await self._timeout(job, call, reading)
-                hinted = await _hinted(hint, within_s=min(delay_s, left_s))
+                hinted = await set_within(hint, min(delay_s, left_s))
                 delay_s = SOON_S if hinted else self.timing.after((now - begun_at).total_seconds())
 
     async def poll(self, job: Job) -> Unfinished | Unavailable | Verdict:
@@ -171,15 +171,15 @@ class JobWatch:
             return Unavailable("Ductile did not answer in time")
 
     async def _facts(self, job: Job, *, is_error: bool) -> JobFacts:
-        try:
+        with contextlib.suppress(Unavailable, UnreadableAnswer, TimeoutError):
             async with asyncio.timeout(LAST_LOOK_S):
                 ids = [job.job_id]
                 if job.pipeline:
                     ids = [str(step.get("job_id")) for step in await self.api.tree(job.job_id)][:MOST_STEPS]
                 logs = await asyncio.gather(*(self.api.log(step, results=False) for step in ids))
-        except (Unavailable, UnreadableAnswer, TimeoutError):
-            return JobFacts(job.job_id)
-        return facts_of(job.job_id, [entry for log in logs for entry in log], is_error=is_error, secrets=self.secrets)
+                entries = [entry for log in logs for entry in log]
+                return facts_of(job.job_id, entries, is_error=is_error, secrets=self.secrets)
+        return JobFacts(job.job_id)
 
     async def _reading(self, job: Job) -> Unfinished | Verdict:
         try:
@@ -213,18 +213,13 @@ class JobWatch:
         if isinstance(reading, Unavailable):
             why = f"Ductile is away ({reading})"
         elif reading.retrying:
-            error = await self._last_error(job)
+            error = NO_ERROR
+            with contextlib.suppress(Unavailable, UnreadableAnswer, TimeoutError):
+                async with asyncio.timeout(LAST_LOOK_S):
+                    error = masked(last_error(await self.api.tree(job.job_id)), self.secrets)
             why = f"Ductile is still trying its job {job.job_id}, because of: {error}"
         timeout = failed("timeout", f"the deadline has passed: {why}", retryable=True)
         return replace(timeout, job=JobFacts(job.job_id, last_error=error))
-
-    async def _last_error(self, job: Job) -> str:
-        try:
-            async with asyncio.timeout(LAST_LOOK_S):
-                tree = await self.api.tree(job.job_id)
-        except (Unavailable, UnreadableAnswer, TimeoutError):
-            return NO_ERROR
-        return masked(last_error(tree), self.secrets)
 
 
 def _check(job: Job, found: Document) -> None:
@@ -234,11 +229,3 @@ def _check(job: Job, found: Document) -> None:
         raise AnswerLost(
             f"the answer to its start named the job {job.job_id} of Ductile, which is one of another command"
         )
-
-
-async def _hinted(hint: asyncio.Event, *, within_s: float) -> bool:
-    try:
-        async with asyncio.timeout(within_s):
-            return await hint.wait()
-    except TimeoutError:
-        return False

@@ -10,7 +10,7 @@ import ipaddress
 import re
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from urllib.parse import urlsplit
 
 from ductile_gateway.webhooks.settings import CallbackSettings, NetworkSettings
@@ -112,21 +112,15 @@ def resolve_name(host: str, port: int) -> Sequence[str]:
     return [str(address[0]) for *_, address in found]
 
 
-class Addresses:
-    def __init__(self, resolve: Resolve, *, threads: int) -> None:
-        self._resolve = resolve
-        self._resolvers = ThreadPoolExecutor(threads, thread_name_prefix="resolver")
-
-    async def resolve(self, destination: Destination, rules: NetworkSettings) -> Sequence[str]:
-        """Raises OSError for an unknown host, Forbidden if any of its addresses is not allowed."""
-        loop = asyncio.get_running_loop()
-        found = await loop.run_in_executor(self._resolvers, self._resolve, destination.host, destination.port)
-        for address in found:
-            check_address(address, rules)
-        return found
-
-    def close(self) -> None:
-        self._resolvers.shutdown(wait=False, cancel_futures=True)
+async def resolve_allowed(
+    destination: Destination, rules: NetworkSettings, resolve: Resolve, resolvers: Executor
+) -> Sequence[str]:
+    """Addresses of the destination. Raises OSError for an unknown host, Forbidden if any of them is not allowed."""
+    loop = asyncio.get_running_loop()
+    found = await loop.run_in_executor(resolvers, resolve, destination.host, destination.port)
+    for address in found:
+        check_address(address, rules)
+    return found
 
 
 def callback_check(
@@ -134,14 +128,15 @@ def callback_check(
 ) -> Callable[[str], Awaitable[str]]:
     """Returns a check for wakes: why a callback can never be delivered, or an empty text. A name that does not resolve
     in time is accepted. Callers choose these names, so their lookups have threads apart from those of deliveries."""
-    addresses, rules = Addresses(resolve, threads=CHECKERS), settings.network
+    checkers, rules = ThreadPoolExecutor(CHECKERS, "checker"), settings.network
 
     async def error_of(url: str) -> str:
         if not settings.secret:
             return UNSIGNED
         try:
             with contextlib.suppress(OSError):  # an unknown name, or a timeout
-                await asyncio.wait_for(addresses.resolve(read_destination(url, rules), rules), within_s)
+                destination = read_destination(url, rules)
+                await asyncio.wait_for(resolve_allowed(destination, rules, resolve, checkers), within_s)
         except Forbidden as error:
             return str(error)
         return ""

@@ -42,7 +42,7 @@ from groundwork.nats.settling import DeadLetters, Delivery, Settler
 from groundwork.service import strict
 from groundwork.service.errors import GiveUp, TryAgain
 from groundwork.service.json_log import Outage
-from groundwork.service.machine import utc_now
+from groundwork.service.machine import set_within, utc_now
 from groundwork.service.program import loaded
 from groundwork.service.serving import let_recovery_start
 from groundwork.sqlite.file import Values, microseconds
@@ -240,9 +240,7 @@ class Outbound:
                     for notification in await self._due():
                         self._in_flight[notification.target, notification.key] = notification.lane
                         group.create_task(self._deliver(notification))
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(self.look_s):  # wait_for can lose a cancellation
-                        await self._wake.wait()
+                await set_within(self._wake, self.look_s)
 
     async def _due(self) -> Sequence[Notification]:
         now, due = utc_now(), list[Notification]()

@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import ssl
 from collections.abc import AsyncIterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cache
@@ -20,11 +21,11 @@ from ductile_gateway.ductile.relay import RelayIngress, open_relay_ingress
 from ductile_gateway.webhooks.destinations import (
     RESOLVERS,
     UNSIGNED,
-    Addresses,
     Destination,
     Forbidden,
     Resolve,
     read_destination,
+    resolve_allowed,
     resolve_name,
 )
 from ductile_gateway.webhooks.notifications import CALLBACK, RELAY, SUBSCRIPTION, Notification, Try, target_of
@@ -46,7 +47,8 @@ _Receiver = CallbackSettings | SubscriptionSettings
 @dataclass(eq=False)
 class WebhookSender:
     client: httpx2.AsyncClient
-    addresses: Addresses
+    resolve: Resolve
+    resolvers: Executor
     relays: Mapping[str, RelayIngress]
     receivers: Mapping[str, _Receiver]
     timeout_s: float
@@ -83,7 +85,7 @@ class WebhookSender:
         if not (keys := receiver.keys()):
             return Try("dead", UNSIGNED)
         destination = read_destination(notification.url, receiver.network)
-        found = await self.addresses.resolve(destination, receiver.network)
+        found = await resolve_allowed(destination, receiver.network, self.resolve, self.resolvers)
         if not found:
             raise OSError(f"{destination.host} has no address")
         *others, last = list(dict.fromkeys(found))[:MOST_ADDRESSES]
@@ -148,7 +150,7 @@ async def open_sender(
             # Cookies are kept by address: the next receiver at the same address would be sent them.
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
         )
-        addresses = Addresses(resolve, threads=RESOLVERS)
-        opened.callback(addresses.close)
+        resolvers = ThreadPoolExecutor(RESOLVERS, "resolver")
+        opened.callback(resolvers.shutdown, wait=False, cancel_futures=True)
         await opened.enter_async_context(client)
-        yield WebhookSender(client, addresses, relays, receivers, settings.timeout_s)
+        yield WebhookSender(client, resolve, resolvers, relays, receivers, settings.timeout_s)

@@ -15,6 +15,8 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from groundwork.service.machine import set_within
+
 CLOSE_WITHIN_S = 3
 ANSWERED_WITHIN_S = 1.0
 """Time for requests that `stopping` ended to be answered."""
@@ -137,9 +139,7 @@ class HttpServer(uvicorn.Server):
     async def main_loop(self) -> None:
         """Ticks once a second, for the Date header. uvicorn itself ticks ten times a second, to see whether to exit."""
         while not await self.on_tick(0):
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(1.0):
-                    await self._leaving.wait()
+            await set_within(self._leaving, 1.0)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -8,7 +8,6 @@ import base64
 import hashlib
 import re
 from collections.abc import AsyncGenerator, Awaitable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -21,6 +20,7 @@ from nats.js.object_store import ObjectStore
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import WRONG_SEQUENCE, BusRefused, StoredMessage, jetstream_failure
 from groundwork.service.errors import Failure, Misconfigured, TryAgain
+from groundwork.service.machine import set_within
 
 T = TypeVar("T")
 
@@ -144,6 +144,4 @@ async def watch_value(link: NatsLink, bucket: str, key: str, *, every_s: float) 
         pause_s = SETTLED_S if written.is_set() else every_s
         written.clear()
         yield
-        with suppress(TimeoutError):
-            async with asyncio.timeout(pause_s):
-                await written.wait()
+        await set_within(written, pause_s)

@@ -6,7 +6,6 @@ good.
 """
 
 import asyncio
-import contextlib
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -31,6 +30,7 @@ from groundwork.nats.publishing import (
 )
 from groundwork.nats.settings import NatsSettings
 from groundwork.service.errors import Misconfigured, NoRoom, TryAgain, Unreachable
+from groundwork.service.machine import set_within
 
 TRY_SECONDS = 1.0
 """Timeout of one attempt at what is safe to repeat: a dead leader never answers, and the next one does."""
@@ -80,9 +80,7 @@ class NatsLink:
 
     async def until_back(self, *, within_s: float) -> None:
         """Returns when a lost connection is got back, or after `within_s`."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(within_s):
-                await self.client.back.wait()
+        await set_within(self.client.back, within_s)
 
     @property
     def server_version(self) -> str:
@@ -283,9 +281,7 @@ class NatsLink:
     async def _pause(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
         if not self.connected:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LONGEST_PAUSE):
-                    await self.client.up.wait()
+            await set_within(self.client.up, LONGEST_PAUSE)
 
 
 async def _always_permitted() -> None:

@@ -52,6 +52,15 @@ def monotonic() -> float:
     return _machine.get().monotonic()
 
 
+async def set_within(event: asyncio.Event, seconds: float | None) -> bool:
+    """Waits for the event, so long at most. asyncio.wait_for may lose a cancellation here (Python 3.11)."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await event.wait()
+    except TimeoutError:
+        return False
+
+
 def entropy(size: int) -> bytes:
     return _machine.get().entropy(size)
 

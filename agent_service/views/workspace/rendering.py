@@ -24,7 +24,7 @@ from agent_service.run.ports import ArtifactReader, Journals
 from agent_service.views.workspace.files import MAX_BYTES, Listing, TooLarge, Unsafe, Workspace
 from groundwork.service.errors import TryAgain
 from groundwork.service.json_log import Outage
-from groundwork.service.machine import monotonic, utc_now
+from groundwork.service.machine import monotonic, set_within, utc_now
 from groundwork.service.program import loaded
 from schemas.values import dataclass
 
@@ -195,9 +195,7 @@ class Folders:
             found = await asyncio.to_thread(self._workspace.runs)
             self._with_pages = {run_id: None for run_id in found if run_id not in unsettled} | self._with_pages
         while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(LATER_S if self._later else None):
-                    await self._news.wait()
+            await set_within(self._news, LATER_S if self._later else None)
             self._news.clear()
             await asyncio.sleep(SOON_S)
             while (run_id := self._next()) is not None:

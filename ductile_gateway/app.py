@@ -100,7 +100,15 @@ async def _serve(settings: GatewaySettings, *, take_over: bool) -> None:
                 observed.serve(outbox.waiting, take_over=take_over),
                 trust.keep(),
                 gateway.serve_ingress(),
-                gateway.serve_outbound(outbox),
+                serve_outbound(
+                    settings.outbound,
+                    link,
+                    outbox,
+                    trust=trust,
+                    looks=observed.status.looks,
+                    count=metrics.deliveries.add,
+                    permits=permits,
+                ),
                 gateway.serve_requests(service),
             ):
                 group.create_task(work)
@@ -145,17 +153,6 @@ class _Gateway:
         self.link = self.ground.link
         self.bus = NatsBus(self.link)
         self.artifacts = NatsArtifacts(ArtifactBucket(self.link, subjects.ARTIFACT_BUCKET))
-
-    async def serve_outbound(self, outbox: NotificationOutbox) -> None:
-        await serve_outbound(
-            self.settings.outbound,
-            self.link,
-            outbox,
-            trust=self.trust,
-            looks=self.observed.status.looks,
-            count=self.metrics.deliveries.add,
-            permits=self.permits,
-        )
 
     async def serve_ingress(self) -> None:
         """Serves webhooks. Loading them takes a tenth of a second, for which interrupted calls must not wait."""

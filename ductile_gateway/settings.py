@@ -80,6 +80,8 @@ class GatewaySettings(ServiceSettings):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
+        for name, settings in self.ductiles.items():
+            settings.name_it(name)
         if self.runner == "ductile" and not self.every_ductile():
             raise ValueError("runner `ductile` needs the section `ductile`, with its url and a token")
         if self.plugins.reload and self.shared:
@@ -99,7 +101,7 @@ class GatewaySettings(ServiceSettings):
     def every_ductile(self) -> Mapping[str, DuctileSettings]:
         """Ductiles that carry out calls, by name; empty for the unnamed one."""
         alone = {"": self.ductile} if self.ductile else {}
-        return alone | {name: settings.named(name) for name, settings in self.ductiles.items()}
+        return alone | self.ductiles
 
     def choices_in(self, ductile: str) -> Mapping[str, ToolChoice]:
         return {
@@ -127,8 +129,6 @@ PLACES = {"agent": ("store", "cache", "workspaces"), "gateway": ("store", "cache
 FILES = ("_FILE", "TLS_KEY")
 """Endings of settings and variables that name a file with a secret."""
 VARIABLES = ("AGENT_", "GATEWAY_")
-OF_A_STORE = (".keys",)
-"""Endings of files beside a store, which may be made later."""
 DEFAULTS = Path(".agentic")
 OF_NATS = re.compile(r"^\s*[\"']?store_?dir[\"']?\s*[:=]?\s*[\"']?([^\"'\s#]+)", re.MULTILINE | re.IGNORECASE)
 MOST_BYTES = 1024 * 1024
@@ -161,7 +161,8 @@ def _named_in(path: Path, environ: Mapping[str, str]) -> Iterator[str]:
         given = document.get(section) if isinstance(document, dict) else None
         places = {key: given[key] for key in keys if isinstance(given.get(key), str)} if isinstance(given, dict) else {}
         yield from places.values()
-        yield from (f"{places[key].rstrip('/')}{ending}" for key in places if key == "store" for ending in OF_A_STORE)
+        if "store" in places:
+            yield f"{places['store'].rstrip('/')}.keys"  # which may be made later
     yield from _files(document)
 
 

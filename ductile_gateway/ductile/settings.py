@@ -79,10 +79,8 @@ class DuctileSettings(Section):
     relay: RelayRouteSettings | None = None
     _name: str = PrivateAttr("")
 
-    def named(self, name: str) -> "DuctileSettings":
-        copy = self.model_copy()
-        copy._name = name
-        return copy
+    def name_it(self, name: str) -> None:
+        self._name = name
 
     @property
     def name(self) -> str:

@@ -78,12 +78,7 @@ async def _of_ductiles(settings: GatewaySettings, known: Mapping[str, DuctileToo
     if not found:
         raise next((why for why in errors.values() if isinstance(why, TryAgain)), next(iter(errors.values())))
     found |= {name: known[name] for name in errors.keys() & known.keys()}
-    return _tools_of_ductiles(settings, found, {name: why for name, why in errors.items() if name not in known})
-
-
-def _tools_of_ductiles(
-    settings: GatewaySettings, found: Mapping[str, DuctileTools], unreachable: Mapping[str, Failure]
-) -> FoundTools:
+    unreachable = {name: why for name, why in errors.items() if name not in found}
     choices, awaited = dict[str, ToolChoice](), dict[str, AwaitedTool]()
     for name in settings.every_ductile():
         for tool, choice in settings.choices_in(name).items():

@@ -8,13 +8,7 @@ from pathlib import Path
 
 from nats.micro.service import Service
 
-from ductile_gateway.bus.incoming import (
-    answer_callbacks,
-    answer_catalog,
-    answer_prune,
-    request_loop,
-    serve_endpoints,
-)
+from ductile_gateway.bus.incoming import answer_callbacks, answer_catalog, answer_prune, request_loop, serve_endpoints
 from ductile_gateway.bus.outgoing import NatsArtifacts, NatsBus, agent_keys, follow_halt, has_ended, read_halt
 from ductile_gateway.bus.ownership import ROLE, BusOwnership, require_topology
 from ductile_gateway.bus.permits import NatsPermits, open_permits

@@ -8,18 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from ductile_gateway.calls.call import (
-    ALONE,
-    ANSWERED,
-    EPOCH,
-    OPEN,
-    AlreadyStarted,
-    Call,
-    Job,
-    NameCandidates,
-    Receipt,
-    ToolCall,
-)
+from ductile_gateway.calls.call import ALONE, EPOCH, AlreadyStarted, Call, Job, NameCandidates, Receipt, ToolCall
 from ductile_gateway.store.rows import COME_BACK_S, Rows
 from groundwork.service.errors import NoRoom, TryAgain
 from groundwork.sqlite.file import microseconds
@@ -63,7 +52,7 @@ class Ledger:
         gateway has begun or answered the call."""
 
         def intended(row: Call | None) -> Call:
-            if row and row.state != OPEN:
+            if row and not row.is_open:
                 raise TryAgain(f"the call {row.key} was answered meanwhile", COME_BACK_S)
             if row and row.by not in (ALONE, self.rows.by):
                 raise TryAgain(f"another gateway has begun the call {row.key} ({row.by})", COME_BACK_S)
@@ -87,7 +76,7 @@ class Ledger:
         me, digest = self.rows.by, call.asked.digest
 
         def adopted(row: Call | None) -> Call:
-            if not row or row.state != OPEN or row.by not in (call.by, me) or row.digest != digest:
+            if not row or not row.is_open or row.by not in (call.by, me) or row.digest != digest:
                 raise TryAgain(f"another gateway sees to the call {call.key} ({row and row.by})", COME_BACK_S)
             return replace(row, by=me)
 
@@ -97,7 +86,7 @@ class Ledger:
         """Returns the first answer to the call, which is kept for ever."""
 
         def answered(row: Call | None) -> Call:
-            if row and row.state == ANSWERED:
+            if row and not row.is_open:
                 return row
             return replace(answer, by=self.rows.by, late=row.late if row else None)
 

@@ -18,10 +18,10 @@ from weakref import WeakValueDictionary
 
 from pydantic import JsonValue
 
+from ductile_gateway import ports
 from ductile_gateway.calls import artifacts, policy, results
 from ductile_gateway.calls.admission import A_MOMENT, FULL, CallSlots, PauseGate, WaitingCalls, check_wanted, waited
 from ductile_gateway.calls.call import (
-    OPEN,
     AlreadyStarted,
     Call,
     CallRequest,
@@ -36,15 +36,6 @@ from ductile_gateway.calls.call import (
 )
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.calls.policy import Offers
-from ductile_gateway.ports import (
-    CallObserver,
-    CannotKeep,
-    HasEnded,
-    Ownership,
-    ResultBus,
-    ToolArtifactStore,
-    ToolRunner,
-)
 from groundwork.service.errors import Broken, Misconfigured, NoRoom, TryAgain
 from groundwork.service.machine import utc_now
 from schemas import subjects
@@ -66,16 +57,16 @@ class Relay:
     """`escalated`: tools whose repeated writes are left to a person."""
 
     offers: Offers
-    runner: ToolRunner
+    runner: ports.ToolRunner
     slots: CallSlots
     escalated: Container[str] = frozenset()
     ledger: Ledger
-    artifacts: ToolArtifactStore
-    bus: ResultBus
-    has_ended: HasEnded
-    ownership: Ownership
+    artifacts: ports.ToolArtifactStore
+    bus: ports.ResultBus
+    has_ended: ports.HasEnded
+    ownership: ports.Ownership
     gate: PauseGate
-    observer: CallObserver
+    observer: ports.CallObserver
 
     def __post_init__(self) -> None:
         self.waiting = WaitingCalls()
@@ -107,7 +98,7 @@ class Relay:
     async def report_late(self, key: str, verdict: Verdict) -> bool:
         """Publishes the end of a call that was answered at its deadline. Returns False if it is not answered yet."""
         answer = await self.ledger.find(key)
-        if answer is None or answer.state == OPEN:
+        if answer is None or answer.is_open:
             return False
         log.warning("a late result", extra=answer.facts() | {"ended": getattr(verdict, "status", str(verdict))})
         if isinstance(verdict, ToolOutcome) and (late := results.late_answer(answer, verdict)):
@@ -123,7 +114,7 @@ class Relay:
             return await self.record(asked, await self._first(asked))
         if known.digest != asked.digest:
             raise Unacceptable(f"protocol violation: another request was made before under the key {asked.key}")
-        if known.state == OPEN:  # it is not admitted again: it was when it was new
+        if known.is_open:  # it is not admitted again: it was when it was new
             return await self.record(asked, await self._taken_up(known.begun_call()))
         self.observer.known(asked)
         return results.with_capability(known, asked.request.capability)
@@ -249,8 +240,8 @@ class Relay:
             answer = results.answer_to(asked, outcome, at=utc_now())
         except NoRoom as error:
             outcome = results.not_stored(outcome, str(error))
-        except (CannotKeep, ValueError, RecursionError) as error:  # such as infinite numbers and deep nesting
-            why = error if isinstance(error, CannotKeep) else type(error).__name__
+        except (ports.CannotKeep, ValueError, RecursionError) as error:  # such as infinite numbers and deep nesting
+            why = error if isinstance(error, ports.CannotKeep) else type(error).__name__
             message = f"the tool has run, but what it brought cannot be kept: {why}"
             outcome = failed("bad_output", message, retryable=False)
         answer = answer or results.answer_to(asked, outcome, at=utc_now())

@@ -16,16 +16,7 @@ from typing import NoReturn
 
 import httpx2
 
-from ductile_gateway.calls.call import (
-    EPOCH,
-    Job,
-    NeverStarted,
-    Receipt,
-    ToolCall,
-    Unknown,
-    Verdict,
-    failed,
-)
+from ductile_gateway.calls.call import EPOCH, Job, NeverStarted, Receipt, ToolCall, Unknown, Verdict, failed
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.ductile.api import AnswerLost, Unavailable, open_api
 from ductile_gateway.ductile.catalog import DuctileTools

@@ -25,15 +25,7 @@ from ductile_gateway.ductile.api import (
     UnreadableAnswer,
     fields_of,
 )
-from ductile_gateway.ductile.jobs import (
-    NO_ERROR,
-    Unfinished,
-    facts_of,
-    last_error,
-    read_job,
-    read_log,
-    read_tree,
-)
+from ductile_gateway.ductile.jobs import NO_ERROR, Unfinished, facts_of, last_error, read_job, read_log, read_tree
 from groundwork.service.machine import set_within, utc_now
 from schemas.values import dataclass, replace
 

@@ -29,16 +29,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ductile_gateway.ductile.api import FORBIDDEN
 from ductile_gateway.ports import CannotKeep, ResultBus, ToolArtifactStore
-from ductile_gateway.webhooks.mapping import (
-    FindOffer,
-    Origin,
-    Outgoing,
-    RequestRefused,
-    find,
-    of_document,
-    of_relayed,
-    read_relayed,
-)
+from ductile_gateway.webhooks import mapping
+from ductile_gateway.webhooks.mapping import Outgoing, RequestRefused
 from ductile_gateway.webhooks.settings import IngressSettings
 from ductile_gateway.webhooks.signatures import KEY_ID, PEER, Claim, read_claim, signed_by_any
 from groundwork.http.requests import BodyReader, BodyRefused, has_printable_path, host
@@ -70,7 +62,7 @@ class Inbound:
     settings: IngressSettings
     bus: ResultBus
     artifacts: ToolArtifactStore
-    find_offer: FindOffer
+    find_offer: mapping.FindOffer
     count: Callable[[str, str], None]
     within_s: float = WITHIN_S
     unknown: Sequence[bytes] = field(default_factory=lambda: (token_bytes(32),))
@@ -138,7 +130,7 @@ class Inbound:
         keys = peer.keys_at(now, headers.get(KEY_ID.lower(), "").strip()) if peer else ()
         if not self._is_signed(name, keys, claim) or peer is None:
             raise RequestRefused(403, FORBIDDEN)
-        relayed = read_relayed(read_json(body))
+        relayed = mapping.read_relayed(read_json(body))
         kind, event_id = relayed.event.type, relayed.id or claim.delivery_id
         if relayed.origin and relayed.origin.instance not in (None, "", name):
             raise RequestRefused(403, "origin instance mismatch")
@@ -146,8 +138,8 @@ class Inbound:
             raise RequestRefused(422, "event type not allowed for peer")
         carried = (relayed.baggage or {}).get(TRACEPARENT)
         traceparent = carried if isinstance(carried, str) else headers.get(TRACEPARENT)
-        origin = Origin(name, kind, event_id, now, keeps_names=True, traceparent=traceparent)
-        return of_relayed(relayed, peer.events.get(kind), origin, self.find_offer)
+        origin = mapping.Origin(name, kind, event_id, now, keeps_names=True, traceparent=traceparent)
+        return mapping.of_relayed(relayed, peer.events.get(kind), origin, self.find_offer)
 
     def _webhook(self, name: str, headers: Mapping[str, str], body: bytes) -> Outgoing | None:
         now = utc_now()
@@ -161,13 +153,13 @@ class Inbound:
         if hook.scheme == "github" and not may_be(event_type, document):
             raise RequestRefused(422, "the header X-GitHub-Event does not say what the body is")
         names = (f"{event_type}.{_text(document, 'action')}", event_type, ANY_TYPE)
-        mapping = next((hook.events[one] for one in names if one in hook.events), None)
-        if mapping is None:
+        chosen = next((hook.events[one] for one in names if one in hook.events), None)
+        if chosen is None:
             return None
         by_body = hook.delivery_id is not None and hook.scheme == "ductile"
         event_id = _id_at(hook.delivery_id or "", document) if by_body else claim.delivery_id
-        origin = Origin(name, event_type, event_id, now, untrusted=True, traceparent=headers.get(TRACEPARENT))
-        return of_document(mapping, document, origin, self.find_offer)
+        origin = mapping.Origin(name, event_type, event_id, now, untrusted=True, traceparent=headers.get(TRACEPARENT))
+        return mapping.of_document(chosen, document, origin, self.find_offer)
 
     def _is_signed(self, name: str, keys: Sequence[bytes], claim: Claim) -> bool:
         signed = signed_by_any(keys or self.unknown, claim.message, claim.digests)
@@ -217,7 +209,7 @@ def read_json(body: bytes) -> JsonValue:
 
 
 def _id_at(pointer: str, document: JsonValue) -> str:
-    event_id = find(document, pointer)
+    event_id = mapping.find(document, pointer)
     if not isinstance(event_id, str) or not event_id:
         raise RequestRefused(422, f"the event has no text at {pointer}, where its id should be")
     return event_id

@@ -18,16 +18,7 @@ from http.cookiejar import CookieJar, DefaultCookiePolicy
 import httpx2
 
 from ductile_gateway.ductile.relay import RelayIngress, open_relay_ingress
-from ductile_gateway.webhooks.destinations import (
-    RESOLVERS,
-    UNSIGNED,
-    Destination,
-    Forbidden,
-    Resolve,
-    read_destination,
-    resolve_allowed,
-    resolve_name,
-)
+from ductile_gateway.webhooks import destinations
 from ductile_gateway.webhooks.notifications import CALLBACK, RELAY, SUBSCRIPTION, Notification, Try, target_of
 from ductile_gateway.webhooks.settings import CallbackSettings, OutboundSettings, SubscriptionSettings
 from ductile_gateway.webhooks.signatures import standard_headers
@@ -47,7 +38,7 @@ _Receiver = CallbackSettings | SubscriptionSettings
 @dataclass(eq=False)
 class WebhookSender:
     client: httpx2.AsyncClient
-    resolve: Resolve
+    resolve: destinations.Resolve
     resolvers: Executor
     relays: Mapping[str, RelayIngress]
     receivers: Mapping[str, _Receiver]
@@ -61,7 +52,7 @@ class WebhookSender:
                     return await self._relay(notification, relay)
                 if receiver:
                     return await self._call(notification, receiver)
-        except Forbidden as error:
+        except destinations.Forbidden as error:
             return Try("dead", str(error))
         except (OSError, httpx2.HTTPError, httpx2.InvalidURL) as error:  # an OSError: no such name, or a timeout
             where = f"Ductile's relay ingress ({notification.lane})" if relay else notification.lane
@@ -83,9 +74,9 @@ class WebhookSender:
 
     async def _call(self, notification: Notification, receiver: _Receiver) -> Try:
         if not (keys := receiver.keys()):
-            return Try("dead", UNSIGNED)
-        destination = read_destination(notification.url, receiver.network)
-        found = await resolve_allowed(destination, receiver.network, self.resolve, self.resolvers)
+            return Try("dead", destinations.UNSIGNED)
+        destination = destinations.read_destination(notification.url, receiver.network)
+        found = await destinations.resolve_allowed(destination, receiver.network, self.resolve, self.resolvers)
         if not found:
             raise OSError(f"{destination.host} has no address")
         *others, last = list(dict.fromkeys(found))[:MOST_ADDRESSES]
@@ -95,7 +86,7 @@ class WebhookSender:
         return await self._post(notification, keys, destination, address=last)
 
     async def _post(
-        self, notification: Notification, keys: Sequence[bytes], destination: Destination, *, address: str
+        self, notification: Notification, keys: Sequence[bytes], destination: destinations.Destination, *, address: str
     ) -> Try:
         at = utc_now()
         host = f"[{address}]" if ":" in address else address
@@ -133,7 +124,10 @@ def retry_after_s(header: str, *, now: datetime) -> float:
 
 @contextlib.asynccontextmanager
 async def open_sender(
-    settings: OutboundSettings, *, resolve: Resolve = resolve_name, tls: ssl.SSLContext | None = None
+    settings: OutboundSettings,
+    *,
+    resolve: destinations.Resolve = destinations.resolve_name,
+    tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[WebhookSender]:
     receivers: dict[str, _Receiver] = {CALLBACK: settings.callbacks}
     receivers |= {target_of(SUBSCRIPTION, name): one for name, one in settings.subscriptions.items()}
@@ -150,7 +144,7 @@ async def open_sender(
             # Cookies are kept by address: the next receiver at the same address would be sent them.
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
         )
-        resolvers = ThreadPoolExecutor(RESOLVERS, "resolver")
+        resolvers = ThreadPoolExecutor(destinations.RESOLVERS, "resolver")
         opened.callback(resolvers.shutdown, wait=False, cancel_futures=True)
         await opened.enter_async_context(client)
         yield WebhookSender(client, resolve, resolvers, relays, receivers, settings.timeout_s)

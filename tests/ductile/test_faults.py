@@ -32,16 +32,7 @@ from tests.ductile.fake.behaviours import (
     probe,
 )
 from tests.ductile.fake.server import LOST, UNAVAILABLE, says
-from tests.ductile.running import (
-    OF_A_PIPELINE,
-    PIPELINE,
-    QUICK,
-    Recorded,
-    a_call,
-    gateway,
-    outcome,
-    ran,
-)
+from tests.ductile.running import OF_A_PIPELINE, PIPELINE, QUICK, Recorded, a_call, gateway, outcome, ran
 from tests.ductile.under_test import Execution
 from tests.kit.fakes import still
 from tests.kit.http_server import Response

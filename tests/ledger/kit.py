@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import cast
 
 from agent_service.bus.topology import topology
-from ductile_gateway.calls.call import OPEN, Call, NameCandidates, ToolCall, ToolOutcome
+from ductile_gateway.calls.call import Call, NameCandidates, ToolCall, ToolOutcome
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.calls.results import answer_to
 from ductile_gateway.store import FILE, MIGRATIONS
@@ -100,7 +100,7 @@ def an_answer(step: int = 1, *, seconds: int = 0, text: str = "done") -> Call:
 async def begun(ledger: Ledger, key: str) -> ToolCall:
     call = await ledger.find(key)
     assert call
-    assert call.state == OPEN
+    assert call.is_open
     return call.begun_call()
 
 

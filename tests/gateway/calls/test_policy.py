@@ -6,11 +6,7 @@ from typing import Any
 import pytest
 
 from ductile_gateway.calls.call import JobFacts, NeverStarted, ToolCall, ToolOutcome, Unknown, Verdict, failed
-from ductile_gateway.calls.policy import (
-    admit,
-    after_reruns,
-    after_run,
-)
+from ductile_gateway.calls.policy import admit, after_reruns, after_run
 from schemas.catalog import ToolOffer
 from schemas.events import RESERVED_KEYS
 from tests.gateway.parts import FETCH, NOON, a_request, asked_for

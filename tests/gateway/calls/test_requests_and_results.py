@@ -9,14 +9,7 @@ import pytest
 from pydantic import JsonValue
 
 from ductile_gateway.calls.artifacts import artifact_text, name_candidates
-from ductile_gateway.calls.call import (
-    Call,
-    ProducedArtifact,
-    ToolOutcome,
-    Unacceptable,
-    read_again,
-    read_request,
-)
+from ductile_gateway.calls.call import Call, ProducedArtifact, ToolOutcome, Unacceptable, read_again, read_request
 from ductile_gateway.calls.results import MAX_ARTIFACTS, MAX_RESULT_BYTES, answer_to, fit_for_event
 from tests.gateway.parts import ILLEGAL_NAMES, NOON, RUN, TRACE, a_request, asked_for, message_of, result_in
 

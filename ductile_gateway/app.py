@@ -81,9 +81,9 @@ async def _serve(settings: GatewaySettings, *, take_over: bool) -> None:
         opened.push_async_callback(observed.spans.send_the_last)  # also those of calls that ended in their grace
         agent = partial(agent_keys, link, progress=settings.outbound.wants_progress())
         trust = Trust(Pins(rows), agent, given=settings.outbound.agent_keys, refused=metrics.refused.add)
-        observed.status.looks["agent's word"] = trust.findings
+        observed.looks["agent's word"] = trust.findings
         gateway = _Gateway(settings, offers, ground, rows, permits, observed, trust, metrics)
-        serving_endpoints = serve_endpoints(link, observed.status.tell, each=rows.by)
+        serving_endpoints = serve_endpoints(link, observed.tell, each=rows.by)
         async with serving_endpoints as service, asyncio.TaskGroup() as group:
             retention = Retention(rows, settings)
             await answer_callbacks(service, callback_check(settings.outbound.callbacks))
@@ -99,7 +99,7 @@ async def _serve(settings: GatewaySettings, *, take_over: bool) -> None:
                     link,
                     outbox,
                     trust=trust,
-                    looks=observed.status.looks,
+                    looks=observed.looks,
                     count=metrics.deliveries.add,
                     permits=permits,
                 ),
@@ -204,14 +204,14 @@ class _Gateway:
             group.create_task(follow_halt(link, gate))
             observed.observe_calls(requests, ledger, relay.waiting, gate)
             if settings.runner == "ductile":
-                observed.status.looks["ductile calls"] = runner.findings
+                observed.looks["ductile calls"] = runner.findings
                 group.create_task(runner.follow_late(relay.report_late))
                 every_s = min(each.refresh_s for each in settings.every_ductile().values())
                 group.create_task(
                     keep_fresh(settings, offers, runner.replace_tools, every_s=every_s, known=tools.ductiles)
                 )
             if settings.runner == "plugins":
-                observed.status.looks["plugins"] = runner.findings
+                observed.looks["plugins"] = runner.findings
                 if settings.plugins.reload:
                     group.create_task(follow_folders(settings, offers, runner.replace_tools))
             notify_ready()

@@ -40,65 +40,49 @@ NEARLY_FULL, MUCH_ROOM = 0.8, 20 << 30
 log = logging.getLogger(__name__)
 
 
-@dataclass(kw_only=True, eq=False)
-class StatusReporter:
-    """Asks all parts. `name`: of this gateway among several. `number`: counts them; None for a single one."""
+async def findings_of(looks: Mapping[str, StatusCheck], *, within_s: float = LOOK_WITHIN_S) -> Sequence[Finding]:
+    """Asks all parts."""
+    found = await asyncio.gather(*(_ask(name, look, within_s) for name, look in looks.items()))
+    return list(chain.from_iterable(found))
 
-    looks: dict[str, StatusCheck]
-    version: str
-    executor: str | None = None
-    within_s: float = LOOK_WITHIN_S
-    name: str = ""
-    number: Callable[[], Awaitable[int]] | None = None
+
+async def _ask(name: str, look: StatusCheck, within_s: float) -> Sequence[Finding]:
+    try:
+        async with asyncio.timeout(within_s):
+            found = look()
+            return await found if isinstance(found, Awaitable) else found
+    except TimeoutError:
+        why = f"it did not report its status within {within_s:g} s"
+    except (TryAgain, Broken) as error:
+        why = printable(error)
+    except Exception as error:  # the other parts still report
+        log.exception("a part of the gateway cannot report its status", extra={"part": name})
+        why = f"it cannot report its status ({type(error).__name__})"
+    return [Finding(name=name, mark="warning", text=why, remedy="ask again; see the gateway's log")]
+
+
+@dataclass(eq=False)
+class Observability:
+    """The gateway's reports of itself: status, probes, metrics and spans."""
+
+    settings: GatewaySettings
+    offers: Offers
+    link: NatsLink
+    rows: Rows
+    metrics: GatewayMetrics
     waiting: Callable[[], tuple[WaitingCall, ...]] = tuple
 
-    async def tell(self) -> GatewayStatus:
-        parts = await asyncio.gather(*(self._ask(name, look) for name, look in self.looks.items()))
-        waiting, number = self.waiting(), 1
-        with contextlib.suppress(Failure):
-            number = max(1, await self.number()) if self.number else 1
-        return GatewayStatus(
-            version=self.version,
-            findings=(*chain.from_iterable(parts), *waiting_findings(waiting)),
-            waiting=waiting,
-            executor=self.executor,
-            gateway=self.name,
-            gateways=number,
-        )
-
-    async def _ask(self, name: str, look: StatusCheck) -> Sequence[Finding]:
-        try:
-            async with asyncio.timeout(self.within_s):
-                found = look()
-                return await found if isinstance(found, Awaitable) else found
-        except TimeoutError:
-            why = f"it did not report its status within {self.within_s:g} s"
-        except (TryAgain, Broken) as error:
-            why = printable(error)
-        except Exception as error:  # the other parts still report
-            log.exception("a part of the gateway cannot report its status", extra={"part": name})
-            why = f"it cannot report its status ({type(error).__name__})"
-        return [Finding(name=name, mark="warning", text=why, remedy="ask again; see the gateway's log")]
-
-
-class Observability:
-    def __init__(
-        self, settings: GatewaySettings, offers: Offers, link: NatsLink, rows: Rows, metrics: GatewayMetrics
-    ) -> None:
-        self._settings = settings
-        self._store = store = rows.carrier.file
-        self._metrics = metrics
-        version = installed_version()
-        metrics.listen_to(link)
+    def __post_init__(self) -> None:
+        settings, offers, link, store = self.settings, self.offers, self.link, self.rows.carrier.file
+        self._version = installed_version()
+        self.metrics.listen_to(link)
         ductiles = settings.every_ductile() if settings.runner == "ductile" else {}
-        looks: dict[str, StatusCheck] = {
-            "gateway": partial(_offer_findings, offers, version=version, runner=settings.runner)
+        self.looks: dict[str, StatusCheck] = {
+            "gateway": partial(_offer_findings, offers, version=self._version, runner=settings.runner)
         }
         for each in ductiles.values():
             look = loaded("ductile_gateway.ductile.discovery:check")
-            looks[each.label] = partial(look, each, offers=offers, others=settings.ductiles)
-        number, me = partial(_living, link) if settings.shared else None, rows.by
-        self.status = StatusReporter(looks=looks, version=version, executor=settings.name, name=me, number=number)
+            self.looks[each.label] = partial(look, each, offers=offers, others=settings.ductiles)
         self.readiness: dict[str, Callable[[], str]] = {
             "nats": lambda: _trouble_of_nats(link),
             "store": lambda: store.trouble,
@@ -107,7 +91,7 @@ class Observability:
         }
         """Returns the trouble with each dependency, for people; empty if there is none."""
         self.spans = Spans(settings.telemetry.receiver())
-        self.calls = CallTelemetry(metrics, self.spans, urls={name: each.url for name, each in ductiles.items()})
+        self.calls = CallTelemetry(self.metrics, self.spans, urls={name: each.url for name, each in ductiles.items()})
         self._healths = {
             name: loaded("ductile_gateway.ductile.discovery:DuctileHealth")(each) for name, each in ductiles.items()
         }
@@ -115,28 +99,42 @@ class Observability:
             name: partial(getattr, one, "queue") for name, one in self._healths.items()
         }
 
+    async def tell(self) -> GatewayStatus:
+        findings, waiting, number = await findings_of(self.looks), self.waiting(), 1
+        if self.settings.shared:
+            with contextlib.suppress(Failure):
+                number = max(1, await _living(self.link))
+        return GatewayStatus(
+            version=self._version,
+            findings=(*findings, *waiting_findings(waiting)),
+            waiting=waiting,
+            executor=self.settings.name,
+            gateway=self.rows.by,
+            gateways=number,
+        )
+
     def wrong(self) -> dict[str, str]:
         return {name: printable(check()) for name, check in self.readiness.items()}
 
     async def serve(self, outbox: Callable[[], int], *, take_over: bool) -> None:
-        self._metrics.observe_gateway(self.wrong, outbox)
+        self.metrics.observe_gateway(self.wrong, outbox)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._answer_probes(within_s=HAND_OVER_S if take_over else 0.0))
             group.create_task(self.spans.keep_sending())
             if self._healths:
                 self.readiness["ductile"] = self._trouble
                 troubles = {name: partial(getattr, one, "trouble") for name, one in self._healths.items()}
-                self._metrics.observe_ductiles(troubles, self.queues)
+                self.metrics.observe_ductiles(troubles, self.queues)
             for health in self._healths.values():
                 group.create_task(health.follow())
 
     def observe_calls(self, requests: PullLoop, ledger: Ledger, waiting: WaitingCalls, gate: PauseGate) -> None:
-        store = self._store
-        self.status.looks["gateway store"] = lambda: store_findings(store.trouble, store.path.parent)
-        self.status.looks["gateway halt"] = partial(pause_findings, gate)
-        self.status.waiting = waiting.reported
+        store = self.rows.carrier.file
+        self.looks["gateway store"] = lambda: store_findings(store.trouble, store.path.parent)
+        self.looks["gateway halt"] = partial(pause_findings, gate)
+        self.waiting = waiting.reported
         self.readiness["requests"] = lambda: requests.trouble
-        self._metrics.observe_calls(lambda: requests.in_hand, waiting.reported, ledger.number_open)
+        self.metrics.observe_calls(lambda: requests.in_hand, waiting.reported, ledger.number_open)
 
     def _trouble(self) -> str:
         troubles = [health.trouble for health in self._healths.values()]
@@ -145,7 +143,7 @@ class Observability:
     async def _answer_probes(self, *, within_s: float) -> None:
         """Listens at once, and answers once interrupted calls go on. Returns if the default address is taken.
         `within_s`: time for another gateway to leave the address. Raises Misconfigured."""
-        http, metrics = self._settings.http, partial(self._metrics.instruments.exposed, subjects.SERVICE_GATEWAY)
+        http, metrics = self.settings.http, partial(self.metrics.instruments.exposed, subjects.SERVICE_GATEWAY)
         try:
             async with listening(http.host, http.port, who="gateway", within_s=within_s) as listener:
                 await let_recovery_start()

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from ductile_gateway.calls.artifacts import clipped
 from ductile_gateway.webhooks.destinations import server_of
-from ductile_gateway.webhooks.settings import OutboundSettings
+from ductile_gateway.webhooks.settings import OutboundSettings, RelaySettings
 from ductile_gateway.webhooks.signatures import relay_event
 from schemas.values import dataclass
 
@@ -76,7 +76,7 @@ def _shortened(payload: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 WAITING = "waiting"
-RELAY, CALLBACK, SUBSCRIPTION = "relay", "callback", "subscription"
+CALLBACK = "callback"
 JITTER = 0.1
 LONGEST_RETRY_AFTER_S = 3600.0
 _MINUTE, _HOUR = 60.0, 3600.0
@@ -105,10 +105,6 @@ class Notification:
     why: str = ""
     by: str | None = ""
 
-    @property
-    def is_relayed(self) -> bool:
-        return self.target.partition(":")[0] == RELAY
-
 
 Outcome = Literal["arrived", "unheard", "put_off", "dead"]
 
@@ -123,37 +119,33 @@ class Try:
     after_s: float = 0.0
 
 
-def target_of(kind: str, name: str = "") -> str:
-    return f"{kind}:{name}" if name else kind
-
-
 def notifications_of(event: LifecycleEvent, settings: OutboundSettings, *, at: datetime) -> Sequence[Notification]:
     found = []
-    for name, relay in settings.every_relay().items():
-        if event.type in relay.types:
-            body = relay_event(event.type, event.key, event.payload, {"run_id": event.run_id}, peer=relay.peer)
-            found.append(_notification(event, target_of(RELAY, name), body=body, at=at))
-    for name, one in settings.subscriptions.items():
-        if event.type in one.types:
-            target = target_of(SUBSCRIPTION, name)
-            found.append(_notification(event, target, body=callback_body(event), at=at, url=one.url))
+    for target, one in settings.told().items():
+        if event.type not in one.types:
+            continue
+        if isinstance(one, RelaySettings):
+            body = relay_event(event.type, event.key, event.payload, {"run_id": event.run_id}, peer=one.peer)
+            found.append(_notification(event, target, target, body, at))
+        else:
+            found.append(_notification(event, target, target, callback_body(event), at, url=one.url))
     return found
 
 
 def callback_of(event: LifecycleEvent, url: str, *, at: datetime) -> Notification:
-    lane = target_of(CALLBACK, server_of(url))
-    return _notification(event, CALLBACK, body=callback_body(event), at=at, url=url, lane=lane)
+    lane = f"{CALLBACK}:{server_of(url)}"
+    return _notification(event, CALLBACK, lane, callback_body(event), at, url=url)
 
 
 def _notification(
-    event: LifecycleEvent, target: str, *, body: bytes, at: datetime, url: str = "", lane: str = ""
+    event: LifecycleEvent, target: str, lane: str, body: bytes, at: datetime, *, url: str = ""
 ) -> Notification:
-    return Notification(target, lane or target, event.key, event.run_id, event.type, url, body, at, at)
+    return Notification(target, lane, event.key, event.run_id, event.type, url, body, at, at)
 
 
 def next_try(notification: Notification, *, now: datetime, retry_after_s: float = 0.0) -> datetime | None:
     """Time of the next attempt after one that failed at `now` and is counted in `tries`; None to give up."""
-    relayed = notification.is_relayed
+    relayed = notification.target.partition(":")[0] == "relay"
     delays_s = _RELAY_DELAYS_S if relayed else _CALLBACK_DELAYS_S
     if now - notification.accepted_at >= (_RELAY_LIFETIME if relayed else _CALLBACK_LIFETIME):
         return None

@@ -19,8 +19,8 @@ import httpx2
 
 from ductile_gateway.ductile.relay import RelayIngress, open_relay_ingress
 from ductile_gateway.webhooks import destinations
-from ductile_gateway.webhooks.notifications import CALLBACK, RELAY, SUBSCRIPTION, Notification, Try, target_of
-from ductile_gateway.webhooks.settings import CallbackSettings, OutboundSettings, SubscriptionSettings
+from ductile_gateway.webhooks.notifications import CALLBACK, Notification, Try
+from ductile_gateway.webhooks.settings import CallbackSettings, OutboundSettings, RelaySettings, SubscriptionSettings
 from ductile_gateway.webhooks.signatures import standard_headers
 from groundwork.service.machine import utc_now
 from schemas.values import dataclass
@@ -130,12 +130,14 @@ async def open_sender(
     tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[WebhookSender]:
     receivers: dict[str, _Receiver] = {CALLBACK: settings.callbacks}
-    receivers |= {target_of(SUBSCRIPTION, name): one for name, one in settings.subscriptions.items()}
     async with contextlib.AsyncExitStack() as opened:
         relays = dict[str, RelayIngress]()
-        for name, relay in settings.every_relay().items():
-            ingress = open_relay_ingress(relay.url, relay, timeout_s=settings.timeout_s)
-            relays[target_of(RELAY, name)] = await opened.enter_async_context(ingress)
+        for target, one in settings.told().items():
+            if isinstance(one, RelaySettings):
+                ingress = open_relay_ingress(one.url, one, timeout_s=settings.timeout_s)
+                relays[target] = await opened.enter_async_context(ingress)
+            else:
+                receivers[target] = one
         client = httpx2.AsyncClient(
             verify=tls or default_tls(),
             timeout=httpx2.Timeout(settings.timeout_s, connect=CONNECT_WITHIN_S),

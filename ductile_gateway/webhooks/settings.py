@@ -204,9 +204,11 @@ class OutboundSettings(Section):
     timeout_s: Annotated[float, Field(gt=0, le=120)] = 20.0
 
     def wants_progress(self) -> bool:
-        types = [one.types for one in self.every_relay().values()] + [one.types for one in self.subscriptions.values()]
-        return any("agent.progress" in one for one in types)
+        return any("agent.progress" in one.types for one in self.told().values())
 
-    def every_relay(self) -> Mapping[str, RelaySettings]:
-        """Relays by the name of their Ductile, which is empty for `relay`."""
-        return ({"": self.relay} if self.relay else {}) | self.relays
+    def told(self) -> Mapping[str, RelaySettings | SubscriptionSettings]:
+        """Receivers of the runs' events by target, which is `relay`, `relay:NAME` or `subscription:NAME`."""
+        relays = ({"relay": self.relay} if self.relay else {}) | {
+            f"relay:{name}": one for name, one in self.relays.items()
+        }
+        return relays | {f"subscription:{name}": one for name, one in self.subscriptions.items()}

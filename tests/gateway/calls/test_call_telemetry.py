@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from ductile_gateway.calls.call import JobFacts, failed
-from ductile_gateway.status import StatusReporter
+from ductile_gateway.status import findings_of
 from ductile_gateway.telemetry import CallTelemetry, GatewayMetrics, Spans
 from groundwork.telemetry.span import Span
 from schemas.status import Finding
@@ -48,6 +48,5 @@ async def test_a_part_that_does_not_answer_is_a_finding_and_holds_up_none_of_the
     async def fine() -> Sequence[Finding]:
         return [Finding(name="one", mark="ok", text="as it should be")]
 
-    told = await StatusReporter(looks={"slow": never, "one": fine}, version="1.2.3", within_s=0.05).tell()
-    assert told.version == "1.2.3"
-    assert [(finding.name, finding.mark) for finding in told.findings] == [("slow", "warning"), ("one", "ok")]
+    told = await findings_of({"slow": never, "one": fine}, within_s=0.05)
+    assert [(finding.name, finding.mark) for finding in told] == [("slow", "warning"), ("one", "ok")]

@@ -13,7 +13,7 @@ from nats.aio.msg import Msg
 
 from agent_service.bus.topology import topology
 from ductile_gateway.bus.outgoing import agent_keys
-from ductile_gateway.status import StatusReporter
+from ductile_gateway.status import findings_of
 from ductile_gateway.trust import Trust
 from ductile_gateway.webhooks.outbound import serve_outbound
 from ductile_gateway.webhooks.settings import OutboundSettings
@@ -21,7 +21,6 @@ from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import set_up
 from schemas import subjects
 from schemas.signing import AgentKeys
-from schemas.status import Finding
 from tests.gateway.outbound.kit import SECRET, an_event
 from tests.kit.agent_keys import AGENT, STRANGER, Signer
 from tests.kit.http_server import WireServer
@@ -35,10 +34,6 @@ async def bus(link: NatsLink) -> NatsLink:
     return link
 
 
-async def fine() -> list[Finding]:
-    return [Finding(name="test", mark="ok", text="as it should be")]
-
-
 class Telling:
     """A gateway with one subscription, to the site."""
 
@@ -49,19 +44,19 @@ class Telling:
         self.settings = OutboundSettings.model_validate(told)
         self.folder = folder
         self.link = link
-        self.status = StatusReporter(looks={"test": fine}, version="1")
+        self.looks: dict[str, Any] = {}
 
     @contextlib.asynccontextmanager
     async def at_work(self) -> AsyncIterator[None]:
         async with embedded(self.folder)() as stores:
             trust = Trust(stores.pins, partial(agent_keys, self.link), given=self.settings.agent_keys)
-            self.status.looks["agent's word"] = trust.findings
+            self.looks["agent's word"] = trust.findings
             serving = serve_outbound(
                 self.settings,
                 self.link,
                 stores.outbox,
                 trust=trust,
-                looks=self.status.looks,
+                looks=self.looks,
                 count=lambda *_: None,
                 permits=None,
             )
@@ -75,7 +70,7 @@ class Telling:
 
     async def says(self, part: str) -> bool:
         """True if a finding has this text."""
-        return any(part in finding.text for finding in (await self.status.tell()).findings)
+        return any(part in finding.text for finding in await findings_of(self.looks))
 
 
 async def say(link: NatsLink, event: Any, by: Signer | None = AGENT) -> None:

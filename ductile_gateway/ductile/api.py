@@ -41,7 +41,11 @@ class NotSent(Exception):
     """Nothing was sent: a retry is safe."""
 
 
-class DuctileRefused(Exception):
+class Unavailable(Exception):
+    """A question was not answered: ask again later."""
+
+
+class DuctileRefused(Unavailable):
     """Nothing has started. Unless the words are Ductile's `own`, a proxy may have refused a question."""
 
     def __init__(self, status: int, message: str, *, own: bool = True) -> None:
@@ -52,14 +56,6 @@ class DuctileRefused(Exception):
 
 class AnswerLost(Exception):
     """The request was sent, and its outcome is unknown."""
-
-
-class Unavailable(Exception):
-    """A question was not answered: ask again later. `refused`: Ductile answers, but refuses this question."""
-
-    def __init__(self, message: str, *, refused: bool = False) -> None:
-        super().__init__(message)
-        self.refused = refused
 
 
 class UnreadableAnswer(Exception):
@@ -128,8 +124,7 @@ class Endpoint(Enum):
 
 @dataclass(eq=False)
 class DuctileApi:
-    """Questions raise Unavailable. For a single job or a list of jobs they may also raise UnreadableAnswer; `plugin`,
-    `skills`, `status` and `events` also raise DuctileRefused."""
+    """Questions raise Unavailable. For a single job or a list of jobs they may also raise UnreadableAnswer."""
 
     _http: httpx2.AsyncClient
     _starts: httpx2.AsyncClient
@@ -156,14 +151,15 @@ class DuctileApi:
         try:
             return _object(await self._ask(Endpoint.JOB, job_id))
         except DuctileRefused as refusal:
-            is_unknown = refusal.status == httpx2.codes.NOT_FOUND
-            if is_unknown and refusal.own:
+            if refusal.status != httpx2.codes.NOT_FOUND:
+                raise
+            if refusal.own:
                 return None
-            raise Unavailable(str(refusal), refused=not is_unknown) from refusal
+            raise Unavailable(str(refusal)) from refusal
 
     async def tree(self, job_id: str) -> list[Document]:
         """The job and its successors; empty if Ductile does not know it."""
-        return _objects(await self._look(Endpoint.TREE, job_id))
+        return _objects(await self._ask(Endpoint.TREE, job_id))
 
     async def log(self, job_id: str, *, results: bool) -> list[Document]:
         """Log entries of a finished job."""
@@ -224,13 +220,7 @@ class DuctileApi:
             raise Unavailable(f"the stream of events ended ({type(error).__name__})") from error
 
     async def _listed(self, endpoint: Endpoint, field: str, **params: str) -> list[Document]:
-        return _objects(_object(await self._look(endpoint, params=params)).get(field))
-
-    async def _look(self, endpoint: Endpoint, *names: str, params: Mapping[str, str] | None = None) -> JsonValue:
-        try:
-            return await self._ask(endpoint, *names, params=params)
-        except DuctileRefused as refusal:
-            raise Unavailable(str(refusal), refused=True) from refusal
+        return _objects(_object(await self._ask(endpoint, params=params)).get(field))
 
     async def _ask(self, endpoint: Endpoint, *names: str, params: Mapping[str, str] | None = None) -> JsonValue:
         status, body = await self._answered("GET", endpoint.path_of(*names), params=params)

@@ -163,7 +163,7 @@ class Starts:
                     return job_id
             except (Unavailable, UnreadableAnswer) as error:
                 none_since = None
-                is_over = isinstance(error, Unavailable) and error.refused
+                is_over = isinstance(error, DuctileRefused)
             else:
                 now = utc_now()
                 none_since = (none_since or now) if is_complete and not jobs else None

@@ -69,8 +69,12 @@ class DuctileEvents:
         pause_s, clock = SHORTEST_PAUSE_S, asyncio.get_running_loop()
         while True:
             begun_at = clock.time()
-            with contextlib.suppress(Unavailable):
+            try:
                 await self._listen()
+            except DuctileRefused:
+                raise
+            except Unavailable:
+                pass
             has_lasted = clock.time() - begun_at >= LONGEST_PAUSE_S
             pause_s = SHORTEST_PAUSE_S if has_lasted else min(2 * pause_s, LONGEST_PAUSE_S)
             await asyncio.sleep(pause_s)
@@ -129,7 +133,7 @@ class JobWatch:
                 now = utc_now()
                 if is_away:  # the deadline is the tool's: it does not run while Ductile is unavailable
                     deadline_at = min(most, deadline_at + (now - polled_at))
-                is_away, polled_at = isinstance(reading, Unavailable) and not reading.refused, now
+                is_away, polled_at = isinstance(reading, Unavailable) and not isinstance(reading, DuctileRefused), now
                 left_s = ((most if is_away else deadline_at) - now).total_seconds()
                 if left_s <= 0:
                     return await self._timeout(job, call, reading)

@@ -20,7 +20,7 @@ from tests.ductile.running import PIPELINE, settings_for
 from tests.ductile.under_test import DuctileUnderTest
 from tests.gateway.served import Gateway
 from tests.kit.http_server import Response
-from tests.kit.waiting import until
+from tests.kit.waiting import beside, until
 
 NEWS: dict[str, Any] = {
     "manifest_spec": "ductile.plugin",
@@ -114,18 +114,16 @@ async def test_a_plugin_that_comes_later_is_on_offer_soon_and_while_ductile_is_a
     found = await await_tools(settings)
     assert any("there is no plugin news" in problem for problem in found.problems)
     offers.replace(found.catalog, found.problems)
-    task = asyncio.create_task(keep_fresh(settings, offers, told.append, every_s=0.02))
-    assert names(offers) == ["probe"]
-    fake.plugin(NEWS)
-    await until(lambda: names(offers) == ["news", "probe"])
-    assert "news" in told[-1][""].manifests
-    assert not offers.problems
-    fake.kill()
-    with caplog.at_level(logging.WARNING):
-        await until(lambda: "the tools stay as they are" in caplog.messages)
-    assert names(offers) == ["news", "probe"]
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    async with beside(keep_fresh(settings, offers, told.append, every_s=0.02)):
+        assert names(offers) == ["probe"]
+        fake.plugin(NEWS)
+        await until(lambda: names(offers) == ["news", "probe"])
+        assert "news" in told[-1][""].manifests
+        assert not offers.problems
+        fake.kill()
+        with caplog.at_level(logging.WARNING):
+            await until(lambda: "the tools stay as they are" in caplog.messages)
+        assert names(offers) == ["news", "probe"]
 
 
 # At the command line

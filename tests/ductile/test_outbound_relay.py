@@ -1,6 +1,5 @@
 """Endings of runs reach Ductile's pipelines through its relay ingress."""
 
-import asyncio
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from tests.ductile.fake import FakeDuctile
 from tests.ductile.under_test import DuctileUnderTest
 from tests.gateway.outbound.kit import Town, an_event, read
 from tests.gateway.parts import RUN
-from tests.kit.waiting import until
+from tests.kit.waiting import beside, until
 from tests.ledger.kit import embedded
 
 
@@ -56,12 +55,11 @@ async def test_each_of_several_ductiles_is_told_by_its_own_secret_and_one_that_i
     town = Town(tmp_path)
     async with embedded(tmp_path)() as stores, open_sender(told) as sender:
         outbound = Outbound(told, stores.outbox, sender.send, town.callback_of, town.bury, lambda *_: None, look_s=0.05)
-        running = asyncio.create_task(outbound.run())
-        await outbound.take(read(an_event("completed")))
-        await until(lambda: len(ductile.executions) == 1)
-        fake.start()
-        await until(lambda: len(fake.executions) == 1)
-        running.cancel()
+        async with beside(outbound.run()):
+            await outbound.take(read(an_event("completed")))
+            await until(lambda: len(ductile.executions) == 1)
+            fake.start()
+            await until(lambda: len(fake.executions) == 1)
     for execution in (*ductile.executions, *fake.executions):
         payload = execution.payload
         assert (payload["run_id"], payload["outcome"], payload["goal"]) == (RUN, "42", "Find the answer — ü.")

@@ -12,7 +12,7 @@ import pytest
 from ductile_gateway.calls.call import NeverStarted
 from tests.ductile.running import QUICK, a_call, gateway, outcome, ran
 from tests.ductile.under_test import DuctileUnderTest, finished
-from tests.kit.waiting import until
+from tests.kit.waiting import beside, until
 
 ROUTE = "keep-note"
 SELDOM = replace(QUICK, again_first_s=15)
@@ -74,11 +74,9 @@ async def test_the_next_gateway_sends_the_event_of_one_that_ended_before_the_ans
 ) -> None:
     wire = LossyWire(shared, lost=9) if arrives else LossyWire(shared, swallowed=9)
     call = a_call("handle", plugin=ROUTE)
-    async with gateway(shared, tmp_path, timing=SELDOM, relay=by_events(shared), transport=wire) as runner:
-        running = asyncio.create_task(runner.run(call))
+    first = gateway(shared, tmp_path, timing=SELDOM, relay=by_events(shared), transport=wire)
+    async with first as runner, beside(runner.run(call)):
         await until(lambda: ran(shared, call) if arrives else wire.sent)
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
     for one in ran(shared, call):
         await asyncio.to_thread(finished, shared, one.job_id)
     next_wire = LossyWire(shared)

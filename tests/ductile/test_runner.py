@@ -8,7 +8,7 @@ from ductile_gateway.calls.call import CALL_ID, NeverStarted, Verdict
 from schemas.continuation import Retrieve
 from tests.ductile.running import OF_A_PIPELINE, PIPELINE, a_call, gateway, outcome, ran
 from tests.ductile.under_test import DuctileUnderTest
-from tests.kit.waiting import until
+from tests.kit.waiting import beside, until
 
 ASKS = {"action": "retrieve", "query": "what may be relaxed?"}
 PLUGINS = ("probe", PIPELINE)
@@ -70,11 +70,9 @@ async def test_a_job_that_outlives_its_call_is_told_once_by_the_next_gateway(
         return True
 
     for _ in range(2):
-        async with gateway(shared, tmp_path) as runner:
-            following = asyncio.create_task(runner.several.follow_late(take))
+        async with gateway(shared, tmp_path) as runner, beside(runner.several.follow_late(take)):
             (tmp_path / "gate").touch()
             await until(lambda runner=runner: not runner.several.findings())  # type: ignore[misc]
-            following.cancel()
     ((key, verdict),) = told
     assert (key, outcome(verdict).status, len(ran(shared, call))) == (call.key, "ok", 1)
 

@@ -1,9 +1,11 @@
-"""The one way in which tests wait: for a fact that becomes true."""
+"""The one way in which tests wait, for a fact that becomes true; and work beside a test."""
 
 import asyncio
+import contextlib
 import inspect
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
 
 LOOK_S = 0.005
 
@@ -24,6 +26,17 @@ async def until(
 
 async def _value(found: object) -> object:
     return await found if inspect.isawaitable(found) else found
+
+
+@contextlib.asynccontextmanager
+async def beside(work: Coroutine[Any, Any, Any]) -> AsyncIterator["asyncio.Task[Any]"]:
+    """Runs `work` beside the test, and cancels it at the end."""
+    task = asyncio.create_task(work)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 def wait_until(

@@ -40,7 +40,7 @@ from tests.gateway.parts import (
     asked_for,
     outcomes,
 )
-from tests.kit.waiting import until
+from tests.kit.waiting import beside, until
 
 SAVE = asked_for(a_request("save"))
 
@@ -237,10 +237,8 @@ async def test_a_tool_gets_the_content_of_an_artifact_in_place_of_its_path_also_
     world, asked = World(), asked_for(a_request("read", {"document": "artifacts/page.md", "n": 1}))
     world.artifacts.kept[RUN, "page.md"] = "# é".encode(), "text/markdown"
     world.runner.gate.clear()
-    first = asyncio.create_task(world.relay().take(asked))
-    await until(lambda: bool(world.runner.executed))
-    first.cancel()
-    await asyncio.gather(first, return_exceptions=True)
+    async with beside(world.relay().take(asked)):
+        await until(lambda: bool(world.runner.executed))
     world.runner.gate.set()
     await world.relay().take(asked)
     given = {"document": {"path": "artifacts/page.md", "content_type": "text/markdown", "text": "# é"}, "n": 1}

@@ -1,6 +1,5 @@
 """The ingress as an application, over a bus and artifacts in memory; and its senders."""
 
-import asyncio
 import base64
 import contextlib
 import hashlib
@@ -21,6 +20,7 @@ from schemas.catalog import ToolOffer
 from schemas.events import envelope_of
 from tests.gateway.parts import NOON, RUN, MemoryArtifacts, MemoryBus
 from tests.kit.fakes import still
+from tests.kit.waiting import beside
 
 INGEST = "/ingest/ductile"
 SECRET, NEXT_SECRET = "the secret of v1", "the secret of v2"
@@ -90,14 +90,8 @@ class Ingress:
 @contextlib.asynccontextmanager
 async def on_the_wire(ingress: Ingress) -> AsyncIterator[int]:
     """Port of the ingress on a real socket."""
-    async with listening("127.0.0.1", 0, who="gateway") as listener:
-        serving = asyncio.ensure_future(serve_http(ingress.app, listener))
-        try:
-            yield int(listener.getsockname()[1])
-        finally:
-            serving.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await serving
+    async with listening("127.0.0.1", 0, who="gateway") as listener, beside(serve_http(ingress.app, listener)):
+        yield int(listener.getsockname()[1])
 
 
 def an_event(

@@ -15,7 +15,7 @@ from ductile_gateway.webhooks.settings import OutboundSettings
 from groundwork.service.errors import TryAgain
 from tests.gateway.parts import NOON, RUN
 from tests.kit.fakes import FakeClock
-from tests.kit.waiting import until
+from tests.kit.waiting import beside, until
 from tests.ledger.kit import embedded
 
 KEY = b"a signing key for tests only!"
@@ -84,13 +84,8 @@ class Town:
             outbound = Outbound(
                 self.settings, self.outbox, self.send, self.callback_of, self.bury, self._note, look_s=0.01
             )
-            running = asyncio.create_task(outbound.run())
-            try:
+            async with beside(outbound.run()):
                 yield outbound
-            finally:
-                running.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await running
 
     async def tells(self, *events: Any) -> Outbound:
         """A gateway that takes these events in order, and runs until nothing is due."""

@@ -1,6 +1,5 @@
 """Endings of runs on a real bus: undeliverable ones and those that the agent did not sign are dead letters."""
 
-import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator
@@ -24,7 +23,7 @@ from schemas.signing import AgentKeys
 from tests.gateway.outbound.kit import SECRET, an_event
 from tests.kit.agent_keys import AGENT, STRANGER, Signer
 from tests.kit.http_server import WireServer
-from tests.kit.waiting import until
+from tests.kit.waiting import beside, until
 from tests.ledger.kit import embedded
 
 
@@ -60,13 +59,8 @@ class Telling:
                 count=lambda *_: None,
                 permits=None,
             )
-            running = asyncio.create_task(serving)
-            try:
+            async with beside(serving):
                 yield
-            finally:
-                running.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await running
 
     async def says(self, part: str) -> bool:
         """True if a finding has this text."""

@@ -12,16 +12,8 @@ import httpx2
 
 from ductile_gateway.calls.artifacts import printable
 from ductile_gateway.calls.policy import Offers
-from ductile_gateway.ductile.api import (
-    CONNECT_WITHIN_S,
-    Document,
-    DuctileApi,
-    DuctileRefused,
-    Endpoint,
-    Unavailable,
-    UnreadableAnswer,
-    open_api,
-)
+from ductile_gateway.ductile import api
+from ductile_gateway.ductile.api import Document, DuctileApi, Endpoint
 from ductile_gateway.ductile.catalog import DuctileTools, pipeline_names, read_tools, wanted
 from ductile_gateway.ductile.settings import DuctileSettings, full_name, owner
 from ductile_gateway.tools.catalog import ToolChoice
@@ -48,14 +40,14 @@ class DuctileHealth:
     async def follow(self) -> NoReturn:
         outage = Outage(self.settings.label.capitalize(), log)
         await let_recovery_start()
-        async with open_api(self.settings) as api:
+        async with api.open_api(self.settings) as ductile:
             while True:
                 self.queue = None
                 try:
                     async with asyncio.timeout(ANSWER_WITHIN_S):
-                        self.queue = (await api.health())["queue_depth"]
+                        self.queue = (await ductile.health())["queue_depth"]
                     outage.over()
-                except (Unavailable, TimeoutError) as error:
+                except (api.Unavailable, TimeoutError) as error:
                     late = f"the Ductile at {self.settings.url} did not answer within {ANSWER_WITHIN_S:g} s"
                     outage.continues(str(error) or late)
                 self.trouble = outage.why
@@ -71,22 +63,22 @@ _WANTED = (Endpoint.PIPELINE, Endpoint.LOGS, Endpoint.TREE)
 async def discover_tools(choices: Mapping[str, ToolChoice] | None, settings: DuctileSettings) -> DuctileTools:
     """Raises Misconfigured for a token with the wrong scopes, TryAgain while Ductile is unavailable."""
     try:
-        async with open_api(settings) as api:
-            for finding in await check_with(api, settings, writes=False):
+        async with api.open_api(settings) as ductile:
+            for finding in await check_with(ductile, settings, writes=False):
                 if finding.mark == "wrong":
                     raise Misconfigured(f"{settings.place}: {finding.text}: {finding.remedy}")
-            return await _read(api, choices, settings)
-    except DuctileRefused as refusal:
+            return await _read(ductile, choices, settings)
+    except api.DuctileRefused as refusal:
         raise Misconfigured(f"{settings.place}: {refusal}") from refusal
-    except (Unavailable, UnreadableAnswer) as error:
+    except (api.Unavailable, api.UnreadableAnswer) as error:
         raise TryAgain(f"{settings.place}: {error}") from error
 
 
-async def check_with(api: DuctileApi, settings: DuctileSettings, *, writes: bool) -> tuple[Finding, Finding]:
-    health = await api.health()
+async def check_with(ductile: DuctileApi, settings: DuctileSettings, *, writes: bool) -> tuple[Finding, Finding]:
+    health = await ductile.health()
     try:
-        mark, text, remedy = _token_state(await _closed(api, settings), settings, writes=writes)
-    except DuctileRefused as refusal:
+        mark, text, remedy = _token_state(await _closed(ductile, settings), settings, writes=writes)
+    except api.DuctileRefused as refusal:
         mark, text, remedy = "wrong", f"is not known: {refusal}", f"correct {settings.place}.token"
     token = Finding(name=f"{settings.label} token", mark=mark, text=f"the token {text}", remedy=remedy)
     return _health_finding(health, settings), token
@@ -98,21 +90,23 @@ async def check(settings: DuctileSettings, offers: Offers, others: Container[str
     writes = any(
         command.tier == "write" for offer in called if offer.route not in relayed for command in offer.commands
     )
-    async with open_api(settings) as api:
+    async with api.open_api(settings) as ductile:
         try:
-            return await check_with(api, settings, writes=writes)
-        except Unavailable as error:
+            return await check_with(ductile, settings, writes=writes)
+        except api.Unavailable as error:
             remedy = f"start it, or correct {settings.place}.url ({settings.url}): requests wait on the bus until then"
             return [Finding(name=settings.label, mark="wrong", text=str(error), remedy=remedy)]
 
 
-async def _read(api: DuctileApi, choices: Mapping[str, ToolChoice] | None, settings: DuctileSettings) -> DuctileTools:
+async def _read(
+    ductile: DuctileApi, choices: Mapping[str, ToolChoice] | None, settings: DuctileSettings
+) -> DuctileTools:
     names = sorted(wanted(choices))
-    documents = await asyncio.gather(*(api.plugin(name) for name in names))
+    documents = await asyncio.gather(*(ductile.plugin(name) for name in names))
     plugins = {name: document for name, document in zip(names, documents, strict=True) if document is not None}
     try:
-        pipelines = pipeline_names(await api.skills()) if names else frozenset[str]()
-    except DuctileRefused as refusal:
+        pipelines = pipeline_names(await ductile.skills()) if names else frozenset[str]()
+    except api.DuctileRefused as refusal:
         if refusal.status != httpx2.codes.NOT_FOUND:
             raise
         text = f"the Ductile at {settings.url} is too old: it has no /skills, so that it cannot tell its pipelines"
@@ -149,21 +143,21 @@ def _health_finding(health: Document, settings: DuctileSettings) -> Finding:
     return Finding(name=settings.label, mark=mark, text=text, remedy=remedy)
 
 
-async def _closed(api: DuctileApi, settings: DuctileSettings) -> Sequence[Endpoint]:
+async def _closed(ductile: DuctileApi, settings: DuctileSettings) -> Sequence[Endpoint]:
     """Endpoints that our token does not open. Raises Unavailable, and DuctileRefused for an unknown token."""
     probed = (*_NEEDED, *_WANTED, Endpoint.CONFIG)
-    results = await asyncio.gather(*map(api.status, probed), return_exceptions=True)
+    results = await asyncio.gather(*map(ductile.status, probed), return_exceptions=True)
     if error := next((one for one in results if isinstance(one, BaseException)), None):
         raise error  # not before all have ended: one in flight would leave its socket open
     shut = {endpoint: status == httpx2.codes.FORBIDDEN for endpoint, status in zip(probed, results, strict=True)}
     shut[Endpoint.CONFIG] = results[-1] != httpx2.codes.OK
-    shut[Endpoint.EVENTS] = not (settings.events and await _may_follow(api))
+    shut[Endpoint.EVENTS] = not (settings.events and await _may_follow(ductile))
     return [endpoint for endpoint, is_shut in shut.items() if is_shut]
 
 
-async def _may_follow(api: DuctileApi) -> bool:
+async def _may_follow(ductile: DuctileApi) -> bool:
     try:
-        async with api.events(silent_s=CONNECT_WITHIN_S):
+        async with ductile.events(silent_s=api.CONNECT_WITHIN_S):
             return True
-    except DuctileRefused:
+    except api.DuctileRefused:
         return False

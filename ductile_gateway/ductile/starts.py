@@ -22,17 +22,8 @@ import httpx2
 from pydantic import JsonValue
 
 from ductile_gateway.calls.call import CALL_ID, MARK, CallRequest, NeverStarted, Receipt, ToolCall, Unknown, Way
-from ductile_gateway.ductile.api import (
-    AnswerLost,
-    Document,
-    DuctileApi,
-    DuctileRefused,
-    Endpoint,
-    NotSent,
-    Unavailable,
-    UnreadableAnswer,
-    start_within,
-)
+from ductile_gateway.ductile import api
+from ductile_gateway.ductile.api import Document, DuctileApi, DuctileRefused, Endpoint
 from ductile_gateway.ductile.catalog import DuctileTools
 from ductile_gateway.ductile.jobs import FINISHED, StartAttempt, instant
 from ductile_gateway.ductile.relay import RelayIngress
@@ -79,10 +70,10 @@ class Starts:
             async with asyncio.timeout(HEALTHY_WITHIN_S):
                 await self.api.health()
                 if way == "plugin":
-                    with suppress(Unavailable, UnreadableAnswer):
+                    with suppress(api.Unavailable, api.UnreadableAnswer):
                         jobs = await self.api.jobs(plugin=self._plugin(call), command=call.command, most=1)
                         newest = str(jobs[0].get("job_id")) if jobs else ""
-        except (Unavailable, TimeoutError) as error:
+        except (api.Unavailable, TimeoutError) as error:
             raise TryAgain(f"not sent: {str(error) or 'Ductile does not answer'}", COME_BACK_S) from error
         return Receipt(utc_now(), way=way, newest=newest)
 
@@ -96,8 +87,8 @@ class Starts:
             result = {"outcome": "accepted", "status": httpx2.codes.ACCEPTED, "job_id": await self._start(call)}
         except DuctileRefused as refusal:
             result = {"outcome": "refused", "status": refusal.status or None, "why": str(refusal)}
-        except (NotSent, AnswerLost) as error:
-            result = {"outcome": "lost" if isinstance(error, AnswerLost) else "not_sent", "why": str(error)}
+        except (api.NotSent, api.AnswerLost) as error:
+            result = {"outcome": "lost" if isinstance(error, api.AnswerLost) else "not_sent", "why": str(error)}
         return StartAttempt(path=path, began_at=began_at, ended_at=utc_now(), **result)
 
     async def find(self, call: ToolCall, receipt: Receipt) -> Found:
@@ -124,7 +115,7 @@ class Starts:
     async def _send_event(self, ingress: RelayIngress, call: ToolCall, payload: dict[str, JsonValue]) -> str:
         kind = self.kinds[call.plugin]
         event = relay_event(kind, call.key, *with_correlation(call.asked, payload), peer=ingress.us.peer)
-        async with start_within(self.settings.request_timeout_s, self.settings.url):
+        async with api.start_within(self.settings.request_timeout_s, self.settings.url):
             answer = await ingress.post(event)
         match answer.outcome:
             case "accepted":
@@ -132,7 +123,7 @@ class Starts:
             case "unheard":
                 raise DuctileRefused(answer.status, f"no pipeline listens to {kind}: it needs one with `on: {kind}`")
             case "unknown":
-                raise AnswerLost(f"Ductile was sent an event, and answered {answer.status} without the id of a job")
+                raise api.AnswerLost(f"Ductile was sent an event, and answered {answer.status} without the id of a job")
         raise DuctileRefused(answer.status, f"{answer.reason}, to an event {kind}")
 
     async def _sent_again(self, call: ToolCall) -> Found:
@@ -147,7 +138,7 @@ class Starts:
                 return await self._start(call)
             except DuctileRefused as refusal:
                 return Unknown(f"its event was sent and not answered, and when it was sent again {refusal}")
-            except (NotSent, AnswerLost):
+            except (api.NotSent, api.AnswerLost):
                 pause_s = min(2 * pause_s, self.timing.again_most_s)
         return Unknown("its event was sent to Ductile, and not answered before the deadline")
 
@@ -161,7 +152,7 @@ class Starts:
                 jobs, is_complete = await self._possible(call, receipt)
                 if has_id and (job_id := await self._job_with_id(call, receipt)):
                     return job_id
-            except (Unavailable, UnreadableAnswer) as error:
+            except (api.Unavailable, api.UnreadableAnswer) as error:
                 none_since = None
                 is_over = isinstance(error, DuctileRefused)
             else:

@@ -16,15 +16,8 @@ from typing import NoReturn
 from ductile_gateway.calls.artifacts import masked
 from ductile_gateway.calls.call import Job, JobFacts, ToolCall, ToolOutcome, Unknown, Verdict, failed
 from ductile_gateway.calls.ledger import Ledger
-from ductile_gateway.ductile.api import (
-    AnswerLost,
-    Document,
-    DuctileApi,
-    DuctileRefused,
-    Unavailable,
-    UnreadableAnswer,
-    fields_of,
-)
+from ductile_gateway.ductile import api
+from ductile_gateway.ductile.api import Document, DuctileApi, DuctileRefused, Unavailable
 from ductile_gateway.ductile.jobs import NO_ERROR, Unfinished, facts_of, last_error, read_job, read_log, read_tree
 from groundwork.service.machine import set_within, utc_now
 from schemas.values import dataclass, replace
@@ -84,7 +77,7 @@ class DuctileEvents:
             for hint in self._waiting.values():
                 hint.set()
             async for event in stream:
-                job_id = fields_of(event.data.encode()).get("job_id") if event.event in ENDINGS else None
+                job_id = api.fields_of(event.data.encode()).get("job_id") if event.event in ENDINGS else None
                 if isinstance(job_id, str) and job_id in self._waiting:
                     self._waiting[job_id].set()
 
@@ -146,7 +139,7 @@ class JobWatch:
             reading = await self._reading(job)
         except Unavailable as error:
             return error
-        except AnswerLost:
+        except api.AnswerLost:
             raise
         except Exception:  # such as a status that is an object: polling again does not help
             log.exception("Ductile's answer about a job cannot be read", extra={"job_id": job.job_id})
@@ -167,7 +160,7 @@ class JobWatch:
             return Unavailable("Ductile did not answer in time")
 
     async def _facts(self, job: Job, *, is_error: bool) -> JobFacts:
-        with contextlib.suppress(Unavailable, UnreadableAnswer, TimeoutError):
+        with contextlib.suppress(Unavailable, api.UnreadableAnswer, TimeoutError):
             async with asyncio.timeout(LAST_LOOK_S):
                 ids = [job.job_id]
                 if job.pipeline:
@@ -180,7 +173,7 @@ class JobWatch:
     async def _reading(self, job: Job) -> Unfinished | Verdict:
         try:
             found = await self.api.job(job.job_id)
-        except UnreadableAnswer:
+        except api.UnreadableAnswer:
             return read_log(await self._log(job))
         if found is None:
             entries = await self._log(job)
@@ -197,7 +190,7 @@ class JobWatch:
     async def _log(self, job: Job) -> list[Document]:
         try:
             entries = await self.api.log(job.job_id, results=True)
-        except UnreadableAnswer:
+        except api.UnreadableAnswer:
             entries = await self.api.log(job.job_id, results=False)
         for entry in entries:
             _check(job, entry)
@@ -210,7 +203,7 @@ class JobWatch:
             why = f"Ductile is away ({reading})"
         elif reading.retrying:
             error = NO_ERROR
-            with contextlib.suppress(Unavailable, UnreadableAnswer, TimeoutError):
+            with contextlib.suppress(Unavailable, api.UnreadableAnswer, TimeoutError):
                 async with asyncio.timeout(LAST_LOOK_S):
                     error = masked(last_error(await self.api.tree(job.job_id)), self.secrets)
             why = f"Ductile is still trying its job {job.job_id}, because of: {error}"
@@ -222,6 +215,6 @@ def _check(job: Job, found: Document) -> None:
     """Raises AnswerLost for a job of another command: a caching proxy answered the start."""
     plugin, command = job.of or ("", "")
     if job.of and (found.get("plugin", plugin), found.get("command", command)) != job.of:
-        raise AnswerLost(
+        raise api.AnswerLost(
             f"the answer to its start named the job {job.job_id} of Ductile, which is one of another command"
         )

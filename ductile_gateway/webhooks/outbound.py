@@ -23,18 +23,8 @@ from ductile_gateway.bus.permits import NatsPermits
 from ductile_gateway.ports import StatusCheck
 from ductile_gateway.store.rows import Rows
 from ductile_gateway.trust import NotFromAgent, Trust
-from ductile_gateway.webhooks.notifications import (
-    WAITING,
-    LifecycleEvent,
-    NotARunEvent,
-    Notification,
-    Outcome,
-    Try,
-    callback_of,
-    next_try,
-    notifications_of,
-    read_event,
-)
+from ductile_gateway.webhooks import notifications
+from ductile_gateway.webhooks.notifications import LifecycleEvent, Notification, Outcome, Try
 from ductile_gateway.webhooks.settings import OutboundSettings
 from groundwork.nats.link import NatsLink
 from groundwork.nats.pull_loop import PullLoop
@@ -97,7 +87,7 @@ class NotificationOutbox:
             return stored if is_taken else replace(stored, by=self.rows.by, at=now)
 
         found = await self._change(one, claimed)
-        return found is not None and found.state == WAITING and found.by == self.rows.by
+        return found is not None and found.state == notifications.WAITING and found.by == self.rows.by
 
     async def settle(self, one: Notification, outcome: Outcome, *, at: datetime) -> None:
         await self._change(one, lambda row: replace(row, state=outcome, at=at, tries=one.tries, body=b"", url=""))
@@ -111,7 +101,7 @@ class NotificationOutbox:
         await self._change(one, later)
 
     def waiting(self) -> int:
-        return self._number(WAITING)
+        return self._number(notifications.WAITING)
 
     def findings(self) -> Iterator[tuple[str, str]]:
         for oldest in self._listed(_OLDEST):
@@ -126,7 +116,7 @@ class NotificationOutbox:
 
     async def _change(self, one: Notification, change: Callable[[Notification], Notification]) -> Notification | None:
         def if_waiting(stored: Notification | None) -> Notification | None:
-            return change(stored) if stored and stored.state == WAITING else stored
+            return change(stored) if stored and stored.state == notifications.WAITING else stored
 
         return await self.rows.change(Notification, if_waiting, one.target, one.key)
 
@@ -190,8 +180,8 @@ async def follow_events(link: NatsLink, stream: str, durable: str, *, trust: Tru
             return  # the agent signs progress only once it knows that somebody wants it
         try:
             await trust.check(delivery.subject, delivery.body, signature, again=again)
-            await take(read_event(delivery.subject, strict.read(delivery.body), at=delivery.at))
-        except (NotFromAgent, NotARunEvent, strict.NotStrictJson) as error:
+            await take(notifications.read_event(delivery.subject, strict.read(delivery.body), at=delivery.at))
+        except (NotFromAgent, notifications.NotARunEvent, strict.NotStrictJson) as error:
             raise GiveUp(str(error)) from error
 
     buried = DeadLetters(subjects.DEAD_LETTERS_OUTBOUND, notify=rejection_notice)
@@ -226,10 +216,10 @@ class Outbound:
         """Durable on return; idempotent. Raises TryAgain while the address of a callback is unknown, with all other
         notifications stored."""
         at = utc_now()
-        await self.outbox.add(notifications_of(event, self.settings, at=at))
+        await self.outbox.add(notifications.notifications_of(event, self.settings, at=at))
         self._wake.set()
         if event.has_callback and (url := await self.callback_of_run(event.run_id)):
-            await self.outbox.add([callback_of(event, url, at=at)])
+            await self.outbox.add([notifications.callback_of(event, url, at=at)])
             self._wake.set()
 
     async def run(self) -> NoReturn:
@@ -274,7 +264,7 @@ class Outbound:
         tried, now = replace(notification, tries=notification.tries + 1), utc_now()
         outcome, why = result.outcome, result.why
         if outcome == "put_off":
-            if due_at := next_try(tried, now=now, retry_after_s=result.after_s):
+            if due_at := notifications.next_try(tried, now=now, retry_after_s=result.after_s):
                 await self.outbox.postpone(tried, due_at, why=why)
                 self.count(tried.target, outcome)
                 self._outages.setdefault(tried.lane, Outage(tried.lane, log)).continues(why)

@@ -17,20 +17,7 @@ from ductile_gateway.ductile.jobs import Unfinished
 from ductile_gateway.ductile.runner import FOLLOWED_FOR, DuctileRunner, Ductiles
 from ductile_gateway.ductile.watch import Timing
 from groundwork.service.errors import TryAgain
-from tests.ductile.fake import FakeDuctile
-from tests.ductile.fake.behaviours import (
-    DEAD,
-    ROUTING_FAILED,
-    SKIPPED,
-    TIMED_OUT,
-    Behaviour,
-    Outcome,
-    answers,
-    fails,
-    held,
-    in_turn,
-    probe,
-)
+from tests.ductile.fake import FakeDuctile, behaviours
 from tests.ductile.fake.server import LOST, UNAVAILABLE, says
 from tests.ductile.running import OF_A_PIPELINE, PIPELINE, QUICK, Recorded, a_call, gateway, outcome, ran
 from tests.ductile.under_test import Execution
@@ -44,16 +31,16 @@ ONLY_EVENTS = Timing(first_s=15.0, most_s=15.0)
 HTML = b"<html><body>Nothing here</body></html>"
 
 
-def cut(_: object) -> Outcome:
-    return Outcome(b"no JSON", stderr=f"{'x' * 3000}\nSHED_API_KEY is not set, token-of-gateway is")
+def cut(_: object) -> behaviours.Outcome:
+    return behaviours.Outcome(b"no JSON", stderr=f"{'x' * 3000}\nSHED_API_KEY is not set, token-of-gateway is")
 
 
-ENDINGS: list[tuple[Behaviour, str, int]] = [
-    (in_turn(fails(), fails(), answers("at last")), "at last", 3),
-    (lambda _: ROUTING_FAILED, "done\n[the tool has succeeded, but what follows", 1),
-    (lambda _: SKIPPED, "Skipped by Ductile: if: false", 1),
-    (lambda _: DEAD, "unknown", 1),
-    (lambda _: TIMED_OUT, "timeout", 4),
+ENDINGS: list[tuple[behaviours.Behaviour, str, int]] = [
+    (behaviours.in_turn(behaviours.fails(), behaviours.fails(), behaviours.answers("at last")), "at last", 3),
+    (lambda _: behaviours.ROUTING_FAILED, "done\n[the tool has succeeded, but what follows", 1),
+    (lambda _: behaviours.SKIPPED, "Skipped by Ductile: if: false", 1),
+    (lambda _: behaviours.DEAD, "unknown", 1),
+    (lambda _: behaviours.TIMED_OUT, "timeout", 4),
     (cut, "bad_output", 4),
 ]
 
@@ -102,9 +89,9 @@ async def test_a_write_whose_answer_was_lost_or_a_strangers_is_found_and_not_mad
 async def test_a_job_that_runs_is_waited_for_while_it_may_yet_show_to_be_that_of_a_write(
     fake: FakeDuctile, tmp_path: Path
 ) -> None:
-    def slowly(execution: Execution) -> Outcome:
+    def slowly(execution: Execution) -> behaviours.Outcome:
         time.sleep(3 * QUICK.settle_s)
-        return probe(execution)
+        return behaviours.probe(execution)
 
     fake.on("probe", "note", slowly)
     fake.faults.strangers.append((LOST, True))
@@ -211,7 +198,7 @@ async def test_a_ductile_that_stays_away_is_waited_for_as_long_as_the_answer_is_
 async def run_held(fake: FakeDuctile, runner: Recorded, number: int) -> tuple[threading.Event, list[ToolCall], Any]:
     """Running calls, and the event that ends them."""
     release = threading.Event()
-    fake.on("probe", "look", held(release))
+    fake.on("probe", "look", behaviours.held(release))
     calls = [a_call("look") for _ in range(number)]
     return release, calls, asyncio.gather(*(runner.run(call) for call in calls))
 

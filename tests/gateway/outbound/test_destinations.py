@@ -6,13 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from ductile_gateway.webhooks.destinations import (
-    Forbidden,
-    callback_check,
-    check_address,
-    read_destination,
-    resolve_name,
-)
+from ductile_gateway.webhooks import destinations
 from ductile_gateway.webhooks.settings import CallbackSettings, NetworkSettings
 from tests.gateway.outbound.kit import SECRET
 
@@ -28,8 +22,8 @@ LONG, SPACED, BROKEN = f"https://example.org/{'x' * 3000}", "https://exam ple.or
 
 @pytest.mark.parametrize("url", [*ODD.split(), SPACED, BROKEN, LONG])
 def test_a_url_that_is_no_plain_https_address_of_a_host_is_refused(url: str) -> None:
-    with pytest.raises(Forbidden):
-        read_destination(url, STRICT)
+    with pytest.raises(destinations.Forbidden):
+        destinations.read_destination(url, STRICT)
 
 
 PRIVATE = "127.0.0.1 127.9.9.9 ::1 10.0.0.1 172.16.0.1 192.168.1.1 fd00::1".split()  # noqa: SIM905
@@ -47,8 +41,8 @@ NEVER = [*SPECIAL.split(), "not an address"]
 def test_an_address_that_is_not_public_is_refused_and_metadata_multicast_and_disguises_everywhere(
     address: str, rules: NetworkSettings
 ) -> None:
-    with pytest.raises(Forbidden):
-        check_address(address, rules)
+    with pytest.raises(destinations.Forbidden):
+        destinations.check_address(address, rules)
 
 
 RULES = CallbackSettings.model_validate({"secret": SECRET})
@@ -64,7 +58,7 @@ ADDRESSES = {
 def resolve(host: str, port: int) -> Sequence[str]:
     if host not in ADDRESSES and "example" in host:
         raise OSError("no such name")
-    return ADDRESSES.get(host) or resolve_name(host, port)
+    return ADDRESSES.get(host) or destinations.resolve_name(host, port)
 
 
 INSIDE = """
@@ -79,7 +73,7 @@ INSIDE = """
 @pytest.mark.attack(70, 71, 72, 73)
 @pytest.mark.parametrize("url", INSIDE.split())
 async def test_a_callback_into_the_house_has_a_flaw_also_behind_a_name(url: str) -> None:
-    assert await callback_check(RULES, resolve)(url)
+    assert await destinations.callback_check(RULES, resolve)(url)
 
 
 @pytest.mark.attack(76)
@@ -101,7 +95,7 @@ async def test_a_callback_into_the_house_has_a_flaw_also_behind_a_name(url: str)
 async def test_what_tells_against_a_url_is_said_before_anything_is_sent(
     url: str, rules: NetworkSettings, said: str
 ) -> None:
-    flaw = await callback_check(RULES.model_copy(update={"network": rules}), resolve)(url)
+    flaw = await destinations.callback_check(RULES.model_copy(update={"network": rules}), resolve)(url)
     assert (said in flaw, bool(flaw)) == (True, bool(said))
 
 
@@ -113,6 +107,6 @@ async def test_a_name_server_that_does_not_answer_holds_up_no_wake() -> None:
         return resolve(host, port)
 
     began = time.monotonic()
-    assert await callback_check(RULES, slow, within_s=0.05)("https://inside.example/hook") == ""
+    assert await destinations.callback_check(RULES, slow, within_s=0.05)("https://inside.example/hook") == ""
     assert time.monotonic() - began < 5
     answered.set()

@@ -9,16 +9,8 @@ from typing import Any
 
 import pytest
 
-from ductile_gateway.webhooks.notifications import (
-    LONGEST_RETRY_AFTER_S,
-    MOST_BYTES,
-    LifecycleEvent,
-    NotARunEvent,
-    Try,
-    callback_body,
-    next_try,
-    read_event,
-)
+from ductile_gateway.webhooks import notifications
+from ductile_gateway.webhooks.notifications import LifecycleEvent, Try
 from groundwork.service.errors import TryAgain
 from tests.gateway.outbound.kit import ENDINGS, HOOK, Town, an_event, read
 from tests.gateway.parts import NOON, RUN
@@ -86,7 +78,7 @@ async def test_a_try_that_a_kill_cut_off_is_made_again_under_the_same_id_and_wit
         await outbound.take(read(event, NOON + timedelta(minutes=1)))
         await town.settled()
     first, second = town.tries
-    assert (first.key, first.body) == (second.key, second.body) == (first.key, callback_body(read(event)))
+    assert (first.key, first.body) == (second.key, second.body) == (first.key, notifications.callback_body(read(event)))
 
 
 @pytest.mark.parametrize(
@@ -94,7 +86,7 @@ async def test_a_try_that_a_kill_cut_off_is_made_again_under_the_same_id_and_wit
     [
         ("callback", 1, 60, 60, 60),  # a receiver may ask for more time, not for less, nor for days
         ("callback", 3, 60, 1800, 3600),
-        ("callback", 1, 1e6, LONGEST_RETRY_AFTER_S, LONGEST_RETRY_AFTER_S),
+        ("callback", 1, 1e6, notifications.LONGEST_RETRY_AFTER_S, notifications.LONGEST_RETRY_AFTER_S),
         ("relay", 900, 0, 300, 330),
     ],
 )
@@ -102,7 +94,10 @@ def test_what_did_not_arrive_is_tried_again_ever_later_and_to_a_ductile_for_a_we
     target: str, tries: int, retry_after_s: float, least: float, most: float
 ) -> None:
     delivery = replace(a_delivery(target=target), tries=tries)
-    after = [next_try(delivery, now=NOON + timedelta(days=days), retry_after_s=retry_after_s) for days in (0, 6, 7)]
+    after = [
+        notifications.next_try(delivery, now=NOON + timedelta(days=days), retry_after_s=retry_after_s)
+        for days in (0, 6, 7)
+    ]
     assert [at is not None for at in after] == [True, target == "relay", False]
     assert least <= ((after[0] or NOON) - NOON).total_seconds() <= most
 
@@ -114,8 +109,8 @@ def saying(**more: Any) -> LifecycleEvent:
 
 
 def data_of(event: LifecycleEvent) -> dict[str, Any]:
-    body = callback_body(event)
-    assert len(body) <= MOST_BYTES <= 20_000
+    body = notifications.callback_body(event)
+    assert len(body) <= notifications.MOST_BYTES <= 20_000
     content = json.loads(body)
     assert (content["type"], content["timestamp"]) == ("agent.completed", "2026-11-21T12:00:00Z")
     data: dict[str, Any] = content["data"]
@@ -143,5 +138,5 @@ def test_what_a_person_is_asked_to_allow_is_named_also_where_its_arguments_are_c
     ],
 )
 def test_a_message_that_is_no_event_of_a_run_is_unreadable(message: Any) -> None:
-    with pytest.raises(NotARunEvent):
-        read_event("agent.completed", message, at=NOON)
+    with pytest.raises(notifications.NotARunEvent):
+        notifications.read_event("agent.completed", message, at=NOON)

@@ -248,8 +248,9 @@ def _adapter(kind: type) -> TypeAdapter[Any]:
 
 
 def _filled(answer: Any, names: dict[str, str]) -> Any:
-    kind = _adapter(type(answer))
-    if b"$" not in (text := kind.dump_json(answer)):
+    kind: type = type(answer)
+    adapter = _adapter(kind)
+    if b"$" not in (text := adapter.dump_json(answer)):
         return answer
     quoted = {name: json.dumps(value)[1:-1] for name, value in names.items()}
-    return kind.validate_json(Template(text.decode()).safe_substitute(quoted))
+    return adapter.validate_json(Template(text.decode()).safe_substitute(quoted))

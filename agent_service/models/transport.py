@@ -65,22 +65,14 @@ class SaidError(Exception):
 
 async def events(body: Any) -> AsyncIterator[dict[str, Any]]:
     """Events of the SDK's streaming response. Raises SaidError, and ValueError for invalid JSON."""
-    async for line in _lines(body):
-        data = line.removeprefix(b"data:").strip()
-        if line.startswith(b"data:") and data != b"[DONE]":
-            event = json.loads(data)
-            if isinstance(event, dict) and (error := event.get("error")):
-                raise SaidError(error)
-            if isinstance(event, dict):  # other events are unknown
-                yield event
-
-
-async def _lines(body: Any) -> AsyncIterator[bytes]:
-    """Replaces the SDK's, which ends lines at characters that JSON texts may hold."""
     rest = bytearray()
-    async for chunk in body.iter_bytes():
+    async for chunk in body.iter_bytes():  # the SDK's own reader ends lines at characters that JSON texts may hold
         rest += chunk
-        *lines, last = rest.split(b"\n") if b"\n" in chunk else [rest]
+        *lines, rest = rest.split(b"\n") if b"\n" in chunk else [rest]
         for line in lines:
-            yield bytes(line)
-        rest = last
+            data = line.removeprefix(b"data:").strip()
+            event = json.loads(data) if line.startswith(b"data:") and data != b"[DONE]" else None
+            if isinstance(event, dict):  # others are unknown
+                if error := event.get("error"):
+                    raise SaidError(error)
+                yield event

@@ -24,10 +24,11 @@ from agent_service.run.citations import CitationChecker
 from agent_service.run.intake import Intake, NewRuns
 from agent_service.run.model_calls import ModelCaller
 from agent_service.run.outbox import Publisher
-from agent_service.run.ports import ModelProvider, ModelQuestion, PromptText, RemoteCommit
+from agent_service.run.ports import ModelProvider, ModelQuestion, PromptText
 from agent_service.run.recovery import Recovery, Starter
 from agent_service.run.turn import Observer, Turns
 from agent_service.settings import AgentSettings
+from agent_service.store.messages import RemoteCommit
 from agent_service.store.sqlite import RunStore
 from agent_service.trust.identity import SystemClock
 from agent_service.trust.proofs import Capabilities, Signing, sealed_head

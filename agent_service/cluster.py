@@ -25,9 +25,9 @@ from agent_service.run.inbound import CURRENT_MESSAGE, InboundMessage, turn_id
 from agent_service.run.intake import Intake
 from agent_service.run.journal import Commit
 from agent_service.run.outbox import Outbox
-from agent_service.run.ports import RemoteCommit
 from agent_service.run.recovery import Recovery
 from agent_service.run.turn import Turns
+from agent_service.store.messages import RemoteCommit
 from agent_service.store.shared import SharedStore
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Failure, TryAgain
@@ -174,7 +174,7 @@ class Cluster(Outbox):
         """Invalidates the cached run and its model calls in flight. Missing a commit is harmless: the store's version
         catches it.
         """
-        self.turns.forget(commit.run_id, commit.seq)
+        self.turns.forget(commit.run_id, commit.row.seq)
         if self.turns.model_caller.calls_of(commit.run_id):
             self.background.start(self._abandon_superseded(commit.run_id))
         for observe in self.agent.remote_observers:

@@ -20,7 +20,8 @@ from agent_service.core.waiting import Status
 from agent_service.errors import OverQuota
 from agent_service.kill_switch import KillSwitch
 from agent_service.run.journal import Commit
-from agent_service.run.ports import Clock, RemoteCommit
+from agent_service.run.ports import Clock
+from agent_service.store.messages import RemoteCommit, RunRow
 from agent_service.store.sqlite import RunStore
 from groundwork.service.errors import TryAgain
 from schemas.values import dataclass
@@ -73,15 +74,15 @@ class Quotas:
             self._of_today()[caller] += len(change.entry.event)
             self._arrived[caller] += 1
 
-    def remote_commit(self, one: RemoteCommit) -> None:
-        if not one.opened:
+    def remote_commit(self, row: RunRow) -> None:
+        if not row.opened:
             return
-        self._open[one.caller] += one.opened
-        if one.seq > 1:
+        self._open[row.caller] += row.opened
+        if row.seq > 1:
             return
-        self._of_today()[one.caller] += one.size
-        if (most := self.of(one.caller).wakes_per_minute) is not None:
-            self._minute(one.caller, most).take(1, self._seconds())
+        self._of_today()[row.caller] += row.size
+        if (most := self.of(row.caller).wakes_per_minute) is not None:
+            self._minute(row.caller, most).take(1, self._seconds())
 
     async def _of_minute(self, caller: str, most: int) -> bool:
         minute, now = self._minute(caller, most), self._seconds()
@@ -207,10 +208,10 @@ class SharedLimits:
             self.quotas.committed(change)
 
     def remote_commit(self, one: RemoteCommit) -> None:
-        self.rate_limiter.remote_commit(one)
+        self.rate_limiter.remote_commit(one.run_id, one.row)
         if one.position > self._recalled:
-            self.spending.remote_commit(one)
-            self.quotas.remote_commit(one)
+            self.spending.remote_commit(one.run_id, one.row)
+            self.quotas.remote_commit(one.row)
 
     def recall(self, store: RunStore, *, aside: bool = False) -> None:
         """Loads today's usage. `aside`: including reserves of other agents' calls. Raises TryAgain."""

@@ -13,7 +13,8 @@ from agent_service.admission.claims import LOCAL, LocalClaims
 from agent_service.core.waiting import FINAL
 from agent_service.errors import ModelError
 from agent_service.run.journal import Commit
-from agent_service.run.ports import CallCharge, RecordedCall, RemoteCommit
+from agent_service.run.ports import CallCharge, RecordedCall
+from agent_service.store.messages import RunRow
 from groundwork.service.machine import monotonic
 from schemas.values import dataclass
 
@@ -111,11 +112,11 @@ class RateLimiter:
     def committed(self, change: Commit) -> None:
         self.others.pop(change.entry.run_id, None)
 
-    def remote_commit(self, one: RemoteCommit) -> None:
-        if one.call:
-            self._count(one.run_id, one.call, one.by)
-        elif one.status in FINAL:
-            self.others.pop(one.run_id, None)
+    def remote_commit(self, run_id: str, row: RunRow) -> None:
+        if row.call:
+            self._count(run_id, row.call, row.by)
+        elif row.status in FINAL:
+            self.others.pop(run_id, None)
 
     def recall(self, calls: Iterable[RecordedCall], now: datetime) -> None:
         """Counts the last minute's calls of all processes. `now` is the instant of `now()`."""

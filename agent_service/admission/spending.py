@@ -16,7 +16,8 @@ from agent_service.core.state import RunState
 from agent_service.core.waiting import FINAL
 from agent_service.errors import ModelError
 from agent_service.run.journal import Commit
-from agent_service.run.ports import Clock, RemoteCommit, ReservedFunds
+from agent_service.run.ports import Clock, ReservedFunds
+from agent_service.store.messages import RunRow
 from schemas.values import dataclass
 
 OF_THE_DAY = "spent_for_today"
@@ -82,13 +83,13 @@ class Spending:
         if after.reserve is None and after.run_id in self.aside and not _will_be_made(change):
             del self.aside[after.run_id]
 
-    def remote_commit(self, one: RemoteCommit) -> None:
-        if one.paid_usd:
-            self._of_today()[one.caller] += one.paid_usd
-        if one.call and one.call.reserved:
-            self.aside[one.run_id] = ReservedFunds(one.caller, one.call.usd)
-        elif one.call or one.status in FINAL:
-            self.aside.pop(one.run_id, None)
+    def remote_commit(self, run_id: str, row: RunRow) -> None:
+        if row.paid_usd:
+            self._of_today()[row.caller] += row.paid_usd
+        if row.call and row.call.reserved:
+            self.aside[run_id] = ReservedFunds(row.caller, row.call.usd)
+        elif row.call or row.status in FINAL:
+            self.aside.pop(run_id, None)
 
     def _of_today(self) -> defaultdict[str, float]:
         if self._day != (today := self.today):

@@ -11,7 +11,7 @@ from agent_service.core.events import Event, ModelReplied, ModelUnavailable, Mod
 from agent_service.core.facts import CallReserved
 from agent_service.core.phases import Decision, Phase
 from agent_service.core.state import RunState
-from agent_service.core.waiting import CallReserve, Status
+from agent_service.core.waiting import CallReserve
 from agent_service.run.journal import Entry
 from groundwork.nats.publishing import StoredMessage
 from schemas.catalog import Catalog
@@ -199,21 +199,3 @@ def call_charge(event: Event) -> CallCharge | None:
             held = error_class in RATE_ERRORS and hold_s is not None
             return CallCharge(reserved=False, hold_s=hold_s if held else None, why=str(message)[:200] if held else "")
     return None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemoteCommit:
-    """Entry that another process committed. `position`: place in the journal of all runs. `by`: delivery or turn of the
-    commit. `status`: the run's status after it. `size`: bytes of a caller's wake.
-    """
-
-    run_id: str
-    seq: int
-    position: int
-    by: str
-    status: Status
-    caller: str
-    paid_usd: float = 0.0
-    opened: int = 0
-    size: int = 0
-    call: CallCharge | None = None

@@ -234,6 +234,15 @@ class RunRow(StoredHeader):
         )
 
 
+@dataclass(frozen=True, slots=True)
+class RemoteCommit:
+    """Entry that another process committed. `position`: place in the journal of all runs."""
+
+    run_id: str
+    position: int
+    row: RunRow
+
+
 def spending_of(commit: Commit) -> tuple[str, str, float, int]:
     """Day (UTC), caller, cost of the entry in USD, and bytes of its caller's wake."""
     brief, entry = commit.state.brief, commit.entry

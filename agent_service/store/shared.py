@@ -16,11 +16,12 @@ from typing import Any, TypeVar
 from agent_service.errors import VersionMoved
 from agent_service.run.inbound import CURRENT_MESSAGE, InboundMessage, turn_id
 from agent_service.run.journal import Commit, Entry, Run
-from agent_service.run.ports import JournalPosition, RecordedCall, RemoteCommit
+from agent_service.run.ports import JournalPosition, RecordedCall
 from agent_service.store.journals import Journal, JournalCache, entry_message
 from agent_service.store.messages import (
     ROW,
     HaltRecord,
+    RemoteCommit,
     RunRow,
     SideRecord,
     TombstoneRecord,
@@ -277,20 +278,8 @@ class SharedStore(RunStore):
             return
         if journal := self._journals.known.get(run_id):
             journal.expected = max(journal.expected, row.seq)
-        commit = RemoteCommit(
-            run_id=run_id,
-            seq=row.seq,
-            position=position,
-            by=row.by,
-            status=row.status,
-            caller=row.caller,
-            paid_usd=row.paid_usd,
-            opened=row.opened,
-            size=row.size,
-            call=row.call,
-        )
         if position > self._began_at:
-            self._notify(self.on_remote_commit, commit)
+            self._notify(self.on_remote_commit, RemoteCommit(run_id, position, row))
 
     def _notify(self, listener: Callable[[T], object], news: T) -> None:
         try:

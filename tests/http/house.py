@@ -51,7 +51,7 @@ from agent_service.run.intake import Intake, NewRuns
 from agent_service.run.journal import Commit
 from agent_service.run.model_calls import ModelCaller
 from agent_service.run.outbox import Publisher
-from agent_service.run.ports import ModelCall, ModelQuestion, RemoteCommit
+from agent_service.run.ports import ModelCall, ModelQuestion
 from agent_service.run.turn import Turns
 from agent_service.settings import AgentSettings
 from agent_service.store.sqlite import RunStore
@@ -173,14 +173,6 @@ class House:
             await self.elsewhere([commit])
             self.feed.announce(commit)
         return commits[0].entry.run_id
-
-    async def overhear(self, commits: Sequence[Commit]) -> None:
-        """Commits in another process, which this one is told of."""
-        for commit in commits:
-            await self.elsewhere([commit])
-            state, position = commit.state, self.archive.newest()
-            who = {"run_id": state.run_id, "by": "another", "caller": state.brief.caller}
-            self.feed.announce(RemoteCommit(seq=state.version, position=position, status=state.status, **who))  # type: ignore[arg-type] # texts
 
     async def elsewhere(self, commits: Sequence[Commit]) -> None:
         """Commits in another process, which this one is not told of."""

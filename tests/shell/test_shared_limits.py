@@ -19,12 +19,12 @@ from agent_service.admission.rate_limits import RateLimiter
 from agent_service.admission.spending import Spending
 from agent_service.bus.buckets import NatsClaimStore
 from agent_service.bus.topology import topology
-from agent_service.core.events import Event
 from agent_service.core.facts import CallReserved
 from agent_service.core.waiting import CallReserve
 from agent_service.errors import ModelError, OverQuota
 from agent_service.run.journal import Commit
-from agent_service.run.ports import RemoteCommit, ReservedFunds, call_charge
+from agent_service.run.ports import ReservedFunds
+from agent_service.store.messages import RemoteCommit, RunRow
 from agent_service.store.sqlite import RunStore
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import set_up
@@ -89,23 +89,15 @@ class Fleet(VirtualTime):
             task.cancel()
         await asyncio.sleep(0)
 
-    async def store(self, by: SharedLimits, commit: Commit, event: Event) -> Commit:
+    async def store(self, by: SharedLimits, commit: Commit) -> Commit:
         await self.sleep(LAG_S)
         self.journal.append(commit)
-        state = commit.state
-        told: dict[str, Any] = {"status": state.status, "caller": state.brief.caller, "paid_usd": commit.paid_usd}
-        told |= {
-            "opened": commit.opened,
-            "position": len(self.journal),
-            "by": "another",
-            "size": len(commit.entry.event),
-        }
-        told |= {"run_id": state.run_id, "seq": state.version, "call": call_charge(event)}
+        row = RunRow.of(commit, None, by="another", digest="", whole_at=0, size=0, told=0)
         for limits in self.live:
             if limits is by:
                 limits.committed(commit)
             else:
-                limits.remote_commit(RemoteCommit(**told))
+                limits.remote_commit(RemoteCommit(commit.run_id, len(self.journal), row))
         return commit
 
     async def call(self, limits: SharedLimits) -> None:
@@ -115,11 +107,11 @@ class Fleet(VirtualTime):
         await limits.rate_limiter.admit(MAY.tokens)
         self.admitted += 1
         reserves = CallReserved(at=base.entry.at, call=1, model="m", reserve=MAY)
-        reserved = await self.store(limits, after(base, reserves), reserves)
+        reserved = await self.store(limits, after(base, reserves))
         await self.sleep(CALL_S)
         limits.rate_limiter.settle(MAY.tokens, TOKENS)
         answer = replied(reserved, FRAMING)
-        await self.store(limits, answer, answer.entry.decoded())
+        await self.store(limits, answer)
 
     async def calls(self, limits: SharedLimits) -> None:
         """Calls in sequence, each postponed as it is told."""
@@ -137,7 +129,7 @@ class Fleet(VirtualTime):
             try:
                 async with limits.quotas.wake(CALLER):
                     wake = accepted(next(self._numbers), caller=CALLER)
-                    await self.store(limits, wake, wake.entry.decoded())
+                    await self.store(limits, wake)
             except OverQuota:
                 return
 

@@ -141,7 +141,7 @@ async def _start(
         agent.halt_control.keep_shown(halts),
         agent.ground.link.wait_closed(),
         watch_capacity(agent.capacity, agent.ground.link, agent.ground.folder, shared=agent.settings.shared),
-        *(() if agent.cluster else (agent.starter.run(), agent.recovery.keep_trying())),
+        *(() if agent.cluster else (agent.recovery.keep_starting(), agent.recovery.keep_trying())),
         *((agent.pruning.keep(),) if agent.settings.shared or agent.settings.keep_runs.delete_runs else ()),
     ):
         group.create_task(work)
@@ -173,7 +173,7 @@ async def _keep_time(agent: Agent) -> None:
         await agent.receiving.drain(subjects.DURABLE_CONTROL)
     if agent.cluster:
         await agent.cluster.keep_time()
-    await agent.recovery.keep_time(agent.clock)
+    await agent.recovery.keep_time()
 
 
 async def _inform_bus(agent: Agent, started_at: datetime, lost: bool) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent_service.admission.claims import LocalClaims, SharedClaims
-from agent_service.admission.limits import Admission, Capacity, Quotas, SharedLimits
+from agent_service.admission.limits import Capacity, Quotas, SharedLimits
 from agent_service.admission.rate_limits import RateLimiter
 from agent_service.admission.spending import Spending
 from agent_service.archive.pruning import Pruner, RunFiles
@@ -25,7 +25,7 @@ from agent_service.run.intake import Intake, NewRuns
 from agent_service.run.model_calls import ModelCaller
 from agent_service.run.outbox import Publisher
 from agent_service.run.ports import ModelProvider, ModelQuestion, PromptText
-from agent_service.run.recovery import Recovery, Starter
+from agent_service.run.recovery import Recovery
 from agent_service.run.turn import Observer, Turns
 from agent_service.settings import AgentSettings
 from agent_service.store.messages import RemoteCommit
@@ -86,29 +86,24 @@ class Agent:
         checker, calls = CitationChecker(store, proven), asyncio.Semaphore(slots)
         self.model_caller = ModelCaller(model, checker, self.clock, self.kill_switch, self.limits, calls)
         self.turns = Turns(store, publisher, self.model_caller, self.clock, observers)
-        children = ChildRuns(self.turns, publisher, capabilities, proven, self.kill_switch, self.clock)
+        children = ChildRuns(self.turns, capabilities, proven, self.kill_switch)
         self.turns.settle_children = children.settle
         self.skills = _skills(settings, link)
-        admission = Admission(kill_switch=self.kill_switch, capacity=self.capacity, quotas=self.limits.quotas)
-        outside = self.skills, capabilities, new_runs(settings, model), admission, metrics.incoming
-        self.intake = Intake(self.turns, *outside, self.clock)
-        resuming = background, self.kill_switch, asyncio.Semaphore(slots)
-        self.recovery = Recovery(self.turns, children, store, publisher, *resuming)
+        admission = self.kill_switch, self.capacity, self.limits.quotas, metrics.incoming
+        self.intake = Intake(self.turns, self.skills, capabilities, new_runs(settings, model), *admission)
+        self.recovery = Recovery(self.intake, children, background, slots)
         self._open_bus(link, background, RunFiles(workspaces, artifacts, self.folders.at_rest))
 
     def _open_bus(self, link: NatsLink, background: Background, files: RunFiles) -> None:
-        settings, store, turns = self.settings, self.store, self.turns
+        settings, store = self.settings, self.store
         self.cluster: Cluster | None = None
         """None for a single agent."""
         if settings.shared:
-            runs = turns, self.intake, self.recovery
-            self.cluster = loaded("agent_service.cluster:Cluster")(store, link, background, *runs)
-        slots = settings.turns
+            self.cluster = loaded("agent_service.cluster:Cluster")(store, link, background, self.recovery)
         self.metrics.incoming.listen_to(link)
-        self.starter = Starter(self.intake, store, background, self.kill_switch, slots=slots)
-        self.receiving = NatsIntake(link, self.intake, self.recovery, background, slots=slots, turns=self.cluster)
-        board, resume = NatsHaltBoard(link), self.recovery.try_again
-        self.halt_control = HaltControl(self.kill_switch, store, board, turns, self.clock, resume)
+        self.receiving = NatsIntake(link, self.recovery, slots=settings.turns, turns=self.cluster)
+        board, go_on = NatsHaltBoard(link), self.recovery.go_on
+        self.halt_control = HaltControl(self.kill_switch, store, board, self.turns.take, self.clock, go_on)
         self.draining = Draining(
             kill_switch=self.kill_switch,
             background=background,

@@ -22,7 +22,6 @@ from agent_service.bootstrap import Agent
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged
 from agent_service.run.inbound import CURRENT_MESSAGE, InboundMessage, turn_id
-from agent_service.run.intake import Intake
 from agent_service.run.journal import Commit
 from agent_service.run.outbox import Outbox
 from agent_service.run.recovery import Recovery
@@ -57,14 +56,14 @@ class Cluster(Outbox):
     store: SharedStore
     link: NatsLink
     background: Background
-    turns: Turns
-    intake: Intake
     recovery: Recovery
+    turns: Turns = field(init=False)
     agent: Agent = field(init=False)
     _queued: dict[str, float] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         Outbox.__init__(self, self.store.mark_dispatched)
+        self.turns = self.recovery.turns
 
     def join(self, agent: Agent) -> None:
         """Call it before `agent` starts."""
@@ -110,7 +109,7 @@ class Cluster(Outbox):
 
     async def look(self) -> None:
         """Queues due turns, and those of entries whose agent may have died before queuing them."""
-        if self.recovery.kill_switch.blocked_by:
+        if self.recovery.intake.kill_switch.blocked_by:
             return
         for run_id, version in await self.store.due_turns(self.turns.clock.now(), DUE_AT_ONCE):
             await self._put_once(run_id, due_turn(run_id, version))
@@ -136,7 +135,7 @@ class Cluster(Outbox):
 
     async def receive(self, arrival: InboundMessage) -> None:
         """Performs one queued turn. Raises TryAgain."""
-        self.recovery.kill_switch.check()
+        self.recovery.intake.kill_switch.check()
         body = json.loads(arrival.body)
         if forgotten_at := body.get(FORGOTTEN_AT):
             await self.agent.receiving.inform_bus(datetime.fromisoformat(forgotten_at), self.turns.clock.now())
@@ -160,7 +159,7 @@ class Cluster(Outbox):
         await self.again(run_id)
         state, now = await self.turns.current(run_id), self.turns.clock.now()
         if state and state.status is Status.QUEUED:
-            await self.intake.begin(run_id)
+            await self.recovery.intake.begin(run_id)
         elif state and state.due_at:
             due_s = (state.due_at - now).total_seconds()
             if due_s <= 0:

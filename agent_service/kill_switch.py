@@ -21,7 +21,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Protocol
 
 from agent_service.background import Background
 from agent_service.core.events import StoodStill
@@ -51,7 +50,7 @@ class KillSwitch:
     @property
     def blocked_by(self) -> str:
         """Reason why nothing begins here; empty if work may begin."""
-        return str(self.halt) if self.halt and not self.halt.over else self.leaving
+        return self.stopped_by or self.leaving
 
     def check(self) -> None:
         """Raises Stopped."""
@@ -66,22 +65,16 @@ SETTLED_WITHIN = timedelta(seconds=10)
 log = logging.getLogger(__name__)
 
 
-class HaltedTurns(Protocol):
-    accepted: asyncio.Event
-    """Set when queued runs may begin."""
-
-    async def take(self, run_id: str, event: StoodStill) -> Any:
-        """Raises Damaged, TryAgain."""
-
-
 @dataclass(slots=True)
 class HaltControl:
-    """`going_on` is called on every resume."""
+    """`tell` is called with each run and what it missed, and raises Damaged or TryAgain. `going_on` is called on every
+    resume.
+    """
 
     kill_switch: KillSwitch
     store: RunStore
     board: HaltBoard
-    turns: HaltedTurns
+    tell: Callable[[str, StoodStill], Awaitable[object]]
     clock: Clock
     going_on: Callable[[], object]
     _deciding: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
@@ -135,7 +128,7 @@ class HaltControl:
             log.warning("stopped", extra={"why": self.kill_switch.stopped_by})
         elif was_stopped and not self.kill_switch.stopped_by:
             log.warning("everything goes on", extra={"by": halt.until_by})
-            self._begin_again()
+            self.going_on()
 
     async def keep_shown(self, changes: AsyncIterator[None]) -> None:
         """Corrects the bus whenever it may show something else."""
@@ -182,16 +175,12 @@ class HaltControl:
         for some in (run_ids[i : i + TOLD_AT_ONCE] for i in range(0, len(run_ids), TOLD_AT_ONCE)):
             await asyncio.gather(*(self._tell(run_id, told) for run_id in some))
         await self._take(halt.model_copy(update={"over": True}))
-        self._begin_again()
-        await self._show(self.kill_switch.halt or halt)
-
-    def _begin_again(self) -> None:
-        self.turns.accepted.set()
         self.going_on()
+        await self._show(self.kill_switch.halt or halt)
 
     async def _tell(self, run_id: str, told: StoodStill) -> None:
         with suppress(Damaged):  # that run is left alone
-            await self.turns.take(run_id, told)
+            await self.tell(run_id, told)
 
     async def _take(self, halt: Halt) -> None:
         await self.store.halts.keep(halt)

@@ -18,7 +18,6 @@ from agent_service.admission.rate_limits import MINUTE_S, Bucket, RateLimiter
 from agent_service.admission.spending import Spending
 from agent_service.core.waiting import Status
 from agent_service.errors import OverQuota
-from agent_service.kill_switch import KillSwitch
 from agent_service.run.journal import Commit
 from agent_service.run.ports import Clock
 from agent_service.store.messages import RemoteCommit, RunRow
@@ -172,18 +171,6 @@ class Capacity:
         most = max(1, int(self._max_queued * BUS_SHARE)) if by_bus else self._max_queued
         if (await self._counts()).get(Status.QUEUED, 0) >= most:
             raise TryAgain(f"{most} runs wait to begin already", delay_s=QUEUED_S)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Admission:
-    kill_switch: KillSwitch
-    capacity: Capacity
-    quotas: Quotas
-
-    async def check(self) -> None:
-        """Admits a start from the bus. Raises Stopped, or TryAgain with a retry delay."""
-        self.kill_switch.check()
-        await self.capacity.check(by_bus=True)
 
 
 @dataclass(slots=True)

@@ -118,9 +118,9 @@ class RunCalls:
         wake_id = request.wake_id or key or f"wake-{new_uuid()}"
         with named_by(None if request.wake_id else key), self.intake.incoming.wake(caller.transport) as waking:
             try:
-                async with self.intake.admission.capacity.unless_trouble():
+                async with self.intake.capacity.unless_trouble():
                     known = await self.store.run_by_wake(wake_id) is not None
-                    async with self.intake.admission.quotas.wake(caller.payer, known=known):
+                    async with self.intake.quotas.wake(caller.payer, known=known):
                         if not known:
                             await self._check_new(request, waking)
                         about: dict[str, Any] = {"by": caller.by, "payer": caller.payer, "traceparent": traceparent}
@@ -140,7 +140,7 @@ class RunCalls:
             text = f"the gateway would never send to this callback: {flaw} (gateway.outbound.callbacks.network)"
             waking.refused_as = Code.CALLBACK_REFUSED
             raise ApiError(Code.CALLBACK_REFUSED, text, field="callback")
-        await self.intake.admission.capacity.check()
+        await self.intake.capacity.check()
 
     async def _conflict(self, error: WakeConflict, payer: str) -> Exception:
         run = await self.store.load(error.run_id)
@@ -158,14 +158,14 @@ class RunCalls:
         trouble = await self._trouble(state, present_now or frozenset())
         history = await self.reader.history(run_id, state.version)
         shown = run_view(state, history, trace_url=self.intake.new_runs.trace_url, present=present_now, trouble=trouble)
-        stopped = "" if state.final else self.intake.admission.kill_switch.stopped_by
+        stopped = "" if state.final else self.intake.kill_switch.stopped_by
         return shown.model_copy(update={"stopped": stopped})
 
     async def standing(self, run_id: str) -> requests.StandingAnswer:
         state = await self.intake.turns.current(run_id)
         if state is None:
             raise await absent(self.store, run_id)
-        stopped = "" if state.final else self.intake.admission.kill_switch.stopped_by
+        stopped = "" if state.final else self.intake.kill_switch.stopped_by
         return requests.StandingAnswer(run_id=run_id, status=state.status, stopped=stopped)
 
     async def callback(self, run_id: str) -> requests.CallbackAnswer:
@@ -189,7 +189,7 @@ class RunCalls:
             by_status=by_status,
             needs_person=await self.store.inbox.count(),
             oldest_queued_at=oldest[0].accepted_at if oldest else None,
-            stopped=self.intake.admission.kill_switch.stopped_by,
+            stopped=self.intake.kill_switch.stopped_by,
         )
 
     async def cancel_run(self, caller: Caller, run_id: str, request: requests.CancelRequest) -> requests.StandingAnswer:

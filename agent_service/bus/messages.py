@@ -11,11 +11,9 @@ from datetime import datetime
 from functools import partial
 from typing import Protocol
 
-from agent_service.background import Background
 from agent_service.bus.dropped_results import DroppedResults
 from agent_service.errors import Damaged
 from agent_service.run.inbound import CURRENT_MESSAGE, InboundMessage, InvalidMessage, UnknownRun
-from agent_service.run.intake import Intake
 from agent_service.run.outbox import SOURCE
 from agent_service.run.recovery import Recovery
 from groundwork.nats.link import NatsLink
@@ -49,9 +47,7 @@ class NatsIntake:
     def __init__(
         self,
         link: NatsLink,
-        intake: Intake,
         recovery: Recovery,
-        background: Background,
         *,
         slots: int,
         turns: MessageHandler | None,
@@ -59,13 +55,12 @@ class NatsIntake:
         """`turns` handles queued turns; None unless several agents share the store."""
         self._link = link
         self._shared = turns is not None
-        self._intake = intake
         self._recovery = recovery
-        self._background = background
+        self._intake = recovery.intake
         self._dropped = DroppedResults(self._take_dropped)
         self._dropped_in_hand = 0
         self._running: asyncio.Task[None] | None = None
-        handlers: dict[str, MessageHandler] = dict.fromkeys(subjects.AGENT_CONSUMERS, intake)
+        handlers: dict[str, MessageHandler] = dict.fromkeys(subjects.AGENT_CONSUMERS, recovery.intake)
         handlers[subjects.DURABLE_CHILDREN] = recovery.children
         if turns:
             handlers[subjects.DURABLE_TURNS] = turns
@@ -158,7 +153,7 @@ class NatsIntake:
         log.warning("a result was not stored: another message has its id", extra={"msg_id": msg_id[:LONGEST_ID]})
         self._dropped_in_hand += 1
         place = f"heard-{new_uuid().hex}"
-        self._background.start(
+        self._recovery.background.start(
             self._receive_dropped(InboundMessage(subject=subjects.TOOL_RESULT, body=body, place=place))
         )
 

@@ -1,6 +1,6 @@
 """Intake: turns bus messages and API calls into events of their runs.
 
-An accepted run is durable and starts by itself (`recovery.Starter`), so its message is acknowledged before. A start is
+An accepted run is durable and starts by itself (`recovery`), so its message is acknowledged before. A start is
 identified by its `wake_id`, else its dedupe key (without `agentic:start:`), else its `Nats-Msg-Id` with its content,
 else its place in the stream: delivered or published twice, it is one run. An unreadable or ungranted message is refused
 with a reason and nothing is stored; an unreadable result with a readable correlation ends its run's wait.
@@ -16,7 +16,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from agent_service.admission.callers import BUS
 from agent_service.admission.granting import LimitPolicy, LimitRefused, check_caps, grant
-from agent_service.admission.limits import Admission
+from agent_service.admission.limits import Capacity, Quotas
 from agent_service.core.brief import Brief, Parent
 from agent_service.core.events import (
     CancelRequested,
@@ -29,11 +29,12 @@ from agent_service.core.events import (
 from agent_service.core.facts import RunEnded
 from agent_service.core.state import RunState
 from agent_service.errors import VersionMoved, WakeConflict
+from agent_service.kill_switch import KillSwitch
 from agent_service.metrics.wakes import IncomingMetrics
 from agent_service.run.children.waking import WAKE_PREFIX, depth_of, tools_of
 from agent_service.run.human_tasks import remedy
 from agent_service.run.inbound import InboundMessage, InvalidMessage, UnknownRun, correlation_of, parse
-from agent_service.run.ports import Clock, Skills
+from agent_service.run.ports import Skills
 from agent_service.run.turn import Turns
 from agent_service.trust import identity
 from agent_service.trust.identity import trace_url
@@ -70,9 +71,10 @@ class Intake:
     skills: Skills
     capabilities: Capabilities
     new_runs: NewRuns
-    admission: Admission
+    kill_switch: KillSwitch
+    capacity: Capacity
+    quotas: Quotas
     incoming: IncomingMetrics
-    clock: Clock
 
     async def receive(self, arrival: InboundMessage) -> None:
         """Handles one message with its whole turn; a start only until its run is durable. Raises TryAgain, or
@@ -112,9 +114,9 @@ class Intake:
         if wake_id.startswith(WAKE_PREFIX):
             raise LimitRefused("wake_id", f"may not begin with {WAKE_PREFIX}, which names runs that a run started")
         depth, limits = 0, policy.defaults
-        at, run_id = self.clock.now(), self.clock.new_run_id()
+        at, run_id = self.turns.clock.now(), self.turns.clock.new_run_id()
         if not known:
-            self.admission.kill_switch.check()
+            self.kill_switch.check()
             parent = await self.turns.state(start.parent_run_id) if start.parent_run_id else None
             depth = depth_of(start, parent, deepest=policy.defaults.max_depth)
             limits = grant(policy, start.constraints, context=start.context, at=at)
@@ -141,14 +143,14 @@ class Intake:
     async def cancel(self, cancel: Cancel, *, by: str) -> Transition:
         """Commits the cancel; the caller performs it. `ignored` says why there was nothing to cancel."""
         reason, who = cancel.reason or "cancelled on request", identity.by(by, says=cancel.by)
-        return await self.turns.commit(cancel.run_id, CancelRequested(at=self.clock.now(), reason=reason, by=who))
+        return await self.turns.commit(cancel.run_id, CancelRequested(at=self.turns.clock.now(), reason=reason, by=who))
 
     async def signal(self, signal: Signal, *, by: str, said_at: datetime | None = None) -> Transition:
         """Commits the signal; the caller performs it. Raises LimitRefused."""
         if signal.constraints:
-            check_caps(self.new_runs.policy, signal.constraints, at=self.clock.now())
+            check_caps(self.new_runs.policy, signal.constraints, at=self.turns.clock.now())
         who = identity.by(by, says=signal.by)
-        event = SignalReceived(at=self.clock.now(), signal=signal, by=who, said_at=said_at)
+        event = SignalReceived(at=self.turns.clock.now(), signal=signal, by=who, said_at=said_at)
         return await self.turns.commit(signal.run_id, event)
 
     async def begin(self, run_id: str) -> Transition:
@@ -156,7 +158,7 @@ class Intake:
         offered = (await self.skills.catalog()).tools
         state = await self.turns.state(run_id)
         skills = tools_of(state.brief, offered) if state else ()
-        return await self.turns.take(run_id, RunStarted(at=self.clock.now(), skills=skills))
+        return await self.turns.take(run_id, RunStarted(at=self.turns.clock.now(), skills=skills))
 
     async def _on_result(
         self, result: ToolResult, arrival: InboundMessage, key: str = "", *, malformed: bool = False
@@ -187,14 +189,14 @@ class Intake:
         result, proof = self.capabilities.of_result(result, given, state)
         is_named = malformed or named is not None or result.round is not None
         place = "" if result.attempt and is_named else arrival.place
-        return ToolReturned(at=self.clock.now(), result=result, malformed=malformed, place=place, proof=proof)
+        return ToolReturned(at=self.turns.clock.now(), result=result, malformed=malformed, place=place, proof=proof)
 
     async def _end_wait(self, arrival: InboundMessage, why: str) -> None:
         about = correlation_of(arrival) if arrival.subject == subjects.TOOL_RESULT else None
         if about is None:
             return
         error = ToolError(error_class="invalid_result", message=why, retryable=True)
-        result = ToolResult(**about.model_dump(), status="error", error=error, completed_at=self.clock.now())
+        result = ToolResult(**about.model_dump(), status="error", error=error, completed_at=self.turns.clock.now())
         with suppress(InvalidMessage):
             await self._on_result(result, arrival, malformed=True)
 
@@ -213,11 +215,12 @@ class Intake:
             if await self.turns.state(start.run_id) is None:
                 raise UnknownRun(start.run_id)
             return
-        await self.admission.check()
+        self.kill_switch.check()
+        await self.capacity.check(by_bus=True)
         try:
             with self.incoming.wake("stream") as waking:
                 about: dict[str, Any] = {"by": _sender(arrival), "payer": BUS, "announce": False}
-                async with self.admission.quotas.wake(BUS):
+                async with self.quotas.wake(BUS):
                     caller = arrival.headers.get(TRACEPARENT)
                     _, accepted = await self.wake(wake_id, start, known=False, traceparent=caller, **about)
                 waking.duplicate = accepted is None

@@ -21,14 +21,11 @@ from agent_service.core.events import TimerFired, ToolReturned
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged, Stopped, VersionMoved
-from agent_service.kill_switch import KillSwitch
 from agent_service.run import messages
 from agent_service.run.children.executor import ChildRuns
 from agent_service.run.intake import Intake
 from agent_service.run.journal import JournalRecord, Run
 from agent_service.run.messages import OutgoingMessage
-from agent_service.run.outbox import Publisher
-from agent_service.run.ports import Clock
 from agent_service.run.turn import Turns
 from agent_service.store.sqlite import RunStore
 from groundwork.service.errors import TryAgain
@@ -50,18 +47,26 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Recovery:
-    turns: Turns
+    """`slots`: runs that begin at the same time, and runs that are resumed at the same time."""
+
+    intake: Intake
     children: ChildRuns
-    store: RunStore
-    publisher: Publisher
     background: Background
-    kill_switch: KillSwitch
-    slots: asyncio.Semaphore
+    slots: int
+    turns: Turns = field(init=False)
+    store: RunStore = field(init=False)
+    _resuming: asyncio.Semaphore = field(init=False)
+    _starting: set[str] = field(init=False, default_factory=set)
+    _outage: Outage = field(init=False, default_factory=lambda: Outage("what runs begin with", log))
     resumed: set[str] = field(init=False, default_factory=set)
     """Runs whose messages the start publishes: the first `republish` leaves them out."""
     _unheard: dict[str, RunState] = field(init=False, default_factory=dict)
     unnamed_places: set[str] = field(init=False, default_factory=set)
     """Places of results that answered earlier attempts without naming them, as of the last `republish`."""
+
+    def __post_init__(self) -> None:
+        self.turns, self.store = self.intake.turns, self.intake.turns.store
+        self._resuming = asyncio.Semaphore(self.slots)
 
     async def resume_all(self) -> int:
         for run_id, seqs in await self.store.undispatched(MOST_LEFT):
@@ -70,9 +75,14 @@ class Recovery:
         self.try_again()
         return len(self.resumed)
 
+    def go_on(self) -> None:
+        """Call it after a stop."""
+        self.turns.accepted.set()
+        self.try_again()
+
     def try_again(self) -> None:
         outbox = self.turns.outbox
-        for run_id in set(outbox.pending) - (outbox.stopped if self.kill_switch.blocked_by else set()):
+        for run_id in set(outbox.pending) - (outbox.stopped if self.intake.kill_switch.blocked_by else set()):
             self.background.start(self.resume(run_id, outbox.take(run_id)))
 
     async def republish(self, forgotten_at: datetime, now: datetime) -> int:
@@ -119,10 +129,10 @@ class Recovery:
             due_at = led_to.state.due_at if led_to.state and not led_to.ignored else None
             due = due_at is not None and due_at <= now
 
-    async def keep_time(self, clock: Clock) -> None:
+    async def keep_time(self) -> None:
         while True:
-            if not self.kill_switch.blocked_by:
-                now = clock.now()
+            if not self.intake.kill_switch.blocked_by:
+                now = self.turns.clock.now()
                 self.fire_all(await self.store.due(now, DUE_AT_ONCE), now)
             await asyncio.sleep(DUE_EVERY_S)
 
@@ -131,9 +141,43 @@ class Recovery:
             await asyncio.sleep(LEFT_EVERY_S)
             self.try_again()
 
+    async def keep_starting(self) -> None:
+        """Starts queued runs, oldest first: on acceptance, and periodically for runs that a crash or a missing catalog
+        left.
+        """
+        news = self.turns.accepted
+        while True:
+            news.clear()
+            try:
+                await self._start_queued()
+            except TryAgain as error:
+                log.warning("the queued runs cannot be read", extra={"why": str(error)})
+            await set_within(news, QUEUED_EVERY_S)
+
+    async def _start_queued(self) -> None:
+        if self.intake.kill_switch.blocked_by or len(self._starting) >= self.slots:
+            return
+        for run_id in await self.store.queued(self.slots + len(self._starting)):
+            if run_id not in self._starting and len(self._starting) < self.slots:
+                self._starting.add(run_id)
+                self.background.start(self._first_turn(run_id))
+
+    async def _first_turn(self, run_id: str) -> None:
+        was_last = len(self._starting) >= self.slots
+        try:
+            await self.intake.begin(run_id)
+        except TryAgain as error:
+            self._outage.continues(str(error))
+        else:
+            self._outage.over()
+            if was_last:
+                self.turns.accepted.set()  # other runs may wait for the slot
+        finally:
+            self._starting.discard(run_id)
+
     async def resume(self, run_id: str, seqs: set[int]) -> None:
         """Bounded by `slots`, so that the service answers meanwhile."""
-        async with self.slots:
+        async with self._resuming:
             try:
                 run = await self._readable(run_id)
                 if run is None:
@@ -161,7 +205,7 @@ class Recovery:
         try:
             if not has_moved and run_id not in self.resumed:
                 for message in messages.outstanding(run.state):
-                    await self.publisher.publish(run_id, message, at=run.state.updated_at)
+                    await self.turns.publisher.publish(run_id, message, at=run.state.updated_at)
             await self.children.settle_all(run.state)
         except Stopped as error:
             self.turns.outbox.begin(run_id, (run.state.version,))
@@ -178,49 +222,3 @@ def _owed(state: RunState, records: Iterable[JournalRecord]) -> Iterator[Outgoin
     """Messages of the current state and of its undispatched entries, each once."""
     owed = {one.key: one for record in records for one in messages.of_entry(state, record, record.entry.seq)}
     yield from (owed | {one.key: one for one in messages.outstanding(state)}).values()
-
-
-@dataclass(slots=True)
-class Starter:
-    """Starts queued runs, `slots` at a time, oldest first: on acceptance, and periodically for runs that a crash or a
-    missing catalog left.
-    """
-
-    intake: Intake
-    store: RunStore
-    background: Background
-    kill_switch: KillSwitch
-    slots: int
-    _under_way: set[str] = field(init=False, default_factory=set)
-    _outage: Outage = field(init=False, default_factory=lambda: Outage("what runs begin with", log))
-
-    async def run(self) -> None:
-        news = self.intake.turns.accepted
-        while True:
-            news.clear()
-            try:
-                await self._look()
-            except TryAgain as error:
-                log.warning("the queued runs cannot be read", extra={"why": str(error)})
-            await set_within(news, QUEUED_EVERY_S)
-
-    async def _look(self) -> None:
-        if self.kill_switch.blocked_by or len(self._under_way) >= self.slots:
-            return
-        for run_id in await self.store.queued(self.slots + len(self._under_way)):
-            if run_id not in self._under_way and len(self._under_way) < self.slots:
-                self._under_way.add(run_id)
-                self.background.start(self._first_turn(run_id))
-
-    async def _first_turn(self, run_id: str) -> None:
-        was_last = len(self._under_way) >= self.slots
-        try:
-            await self.intake.begin(run_id)
-        except TryAgain as error:
-            self._outage.continues(str(error))
-        else:
-            self._outage.over()
-            if was_last:
-                self.intake.turns.accepted.set()  # other runs may wait for the slot
-        finally:
-            self._under_way.discard(run_id)

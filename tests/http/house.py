@@ -22,7 +22,7 @@ from starlette.types import ASGIApp
 
 from agent_service.admission.callers import ApiSettings, TokenSettings
 from agent_service.admission.granting import LimitPolicy
-from agent_service.admission.limits import Admission, Capacity, Quotas, SharedLimits
+from agent_service.admission.limits import Capacity, Quotas, SharedLimits
 from agent_service.admission.rate_limits import RateLimiter
 from agent_service.admission.spending import Spending
 from agent_service.api.feed import Feed
@@ -230,7 +230,7 @@ async def open_house(
         capabilities, signing = Capabilities(ring), Signing(ring, folder / "store")
         publisher = Publisher(outside, lambda _: True, capabilities, signing, lambda _: "", kill_switch)
         turns = Turns(store, publisher, model_caller, clock, [log_line.write, feed.announce, quotas.committed])
-        halt_control = HaltControl(kill_switch, store, MemoryBoard(), turns, clock, lambda: None)
+        halt_control = HaltControl(kill_switch, store, MemoryBoard(), turns.take, clock, lambda: None)
         policy = LimitPolicy(defaults=Limits(deadline_at=NOON), cap_context_bytes=MAX_BODY_BYTES)
         instruments = Instruments()
         incoming = IncomingMetrics(instruments)
@@ -240,9 +240,10 @@ async def open_house(
             outside,
             capabilities,
             NewRuns(policy=policy, fused=True, verify=False, trace_url=settings.trace_url),
-            Admission(kill_switch=kill_switch, capacity=capacity, quotas=quotas),
+            kill_switch,
+            capacity,
+            quotas,
             incoming,
-            clock,
         )
         workspace, shelf = Workspace(folder / "workspaces"), Shelf({})
         folders = Folders(archive, workspace, shelf, keep=25)

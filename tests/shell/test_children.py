@@ -92,9 +92,8 @@ class Agent:
         self.store, self.artifacts, self.said = store, MemoryArtifacts(), list[OutgoingMessage]()
         self.capabilities = Capabilities(KeyRing.fresh())
         parts: Any = (store, self, Thinks(breaks=False), FakeClock(), [])
-        with_children: Any = (self, self.capabilities, self.artifacts, KillSwitch(), FakeClock())
         self.turns = Turns(*parts)
-        self.children = ChildRuns(self.turns, *with_children)
+        self.children = ChildRuns(self.turns, self.capabilities, self.artifacts, KillSwitch())
         self.turns.settle_children = self.children.settle
 
     async def publish(self, _: str, effect: OutgoingMessage, **__: object) -> None:

@@ -32,10 +32,14 @@ class House:
     said: list[str] = field(default_factory=list)
     clock: FakeClock = field(default_factory=FakeClock)
     kill_switch: KillSwitch = field(default_factory=KillSwitch)
+    turns: Any = None
+    intake: Any = None
 
     @property
     def cluster(self) -> Cluster:
-        return Cluster(*[cast("Any", self)] * 6)
+        here = cast("Any", self)
+        self.turns = self.intake = here
+        return Cluster(here, here, here, here)
 
     def mark_dispatched(self, *_: Any) -> None:
         raise AssertionError("a queue dispatches nothing")

@@ -1,7 +1,8 @@
 """Turns whose effects or observers fail, and a process that is drained."""
 
 import asyncio
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 from agent_service.background import Background
 from agent_service.core.events import RunStarted, Transition
@@ -40,15 +41,15 @@ class Thinks:
 
 
 async def test_effects_that_break_are_tried_again_and_not_for_ever() -> None:
-    publisher, model_caller = Quiet(), Thinks(breaks=True)
+    model_caller = Thinks(breaks=True)
     async with stored(queued()) as store:
-        parts: Any = (store, publisher, model_caller, FakeClock(), [])
+        parts: Any = (store, Quiet(), model_caller, FakeClock(), [])
         turns = Turns(*parts)
         await turns.take(RUN_ID, RunStarted(at=NOON, skills=()))
         for _ in range(2):
             async with asyncio.TaskGroup() as group:
-                also: Any = (None, store, publisher, Background(group), KillSwitch(), asyncio.Semaphore(1))
-                Recovery(turns, *also).try_again()
+                intake: Any = SimpleNamespace(turns=turns, kill_switch=KillSwitch())
+                Recovery(intake, cast("Any", None), Background(group), 1).try_again()
         run = await store.load(RUN_ID)
     assert run
     assert (run.state.status, run.state.ending_class) == (Status.FAILED, "internal")

@@ -27,8 +27,7 @@ from agent_service.kill_switch import KillSwitch
 from agent_service.run.children.waking import BadCall, asked_by, wake
 from agent_service.run.inbound import InboundMessage, InvalidMessage, UnknownRun
 from agent_service.run.messages import OutgoingMessage, outgoing
-from agent_service.run.outbox import Publisher
-from agent_service.run.ports import Clock, RunArtifacts
+from agent_service.run.ports import RunArtifacts
 from agent_service.run.turn import Turns
 from agent_service.trust.proofs import Capabilities
 from schemas import catalog, keys, subjects
@@ -46,11 +45,9 @@ log = logging.getLogger(__name__)
 @dataclass(slots=True)
 class ChildRuns:
     turns: Turns
-    publisher: Publisher
     capabilities: Capabilities
     artifacts: RunArtifacts
     kill_switch: KillSwitch
-    clock: Clock
 
     async def receive(self, arrival: InboundMessage) -> None:
         """Stores the requested child before it returns, unless the request was withdrawn.
@@ -107,11 +104,11 @@ class ChildRuns:
     async def _wake(self, parent: RunState, pending: Pending) -> None:
         self.kill_switch.check()
         try:
-            event = wake(parent, pending, at=self.clock.now())
+            event = wake(parent, pending, at=self.turns.clock.now())
         except BadCall as error:
             await self._publish(refused(asked_by(parent, pending), str(error), at=pending.requested_at))
             return
-        anew = self.clock.new_run_id()  # a digest that no other acceptance has
+        anew = self.turns.clock.new_run_id()  # a digest that no other acceptance has
         with suppress(WakeConflict):  # accepted meanwhile
             _, accepted = await self.turns.accept(event, anew)
             await self.turns.follow(accepted)
@@ -119,7 +116,7 @@ class ChildRuns:
     async def _cancel(self, parent: RunState, pending: Pending, run_id: str) -> None:
         what = f"has ended ({parent.status})" if parent.final else f"gave up its step {pending.step}"
         reason = f"the run {parent.run_id} {what}, and waits for it no more"
-        event = CancelRequested(at=self.clock.now(), reason=reason, by=f"run {parent.run_id}")
+        event = CancelRequested(at=self.turns.clock.now(), reason=reason, by=f"run {parent.run_id}")
         await self.turns.take(run_id, event)
 
     async def _answer(self, child: RunState) -> None:
@@ -130,7 +127,7 @@ class ChildRuns:
         await self._publish(result_of(child, [one for one in copied if one]) or result)
 
     async def _publish(self, result: ToolResult) -> None:
-        await self.publisher.publish(result.run_id, result_message(result), at=result.completed_at)
+        await self.turns.publisher.publish(result.run_id, result_message(result), at=result.completed_at)
 
     async def _copy_artifact(self, parent_run_id: str, run_id: str, path: str) -> dict[str, JsonValue] | None:
         """Copies an artifact to the parent. None if it is missing or was replaced."""

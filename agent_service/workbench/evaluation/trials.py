@@ -16,7 +16,7 @@ from time import monotonic
 from typing import Any, Literal
 
 from agent_service.admission.granting import LimitRefused
-from agent_service.admission.limits import Admission, Capacity, SharedLimits
+from agent_service.admission.limits import Capacity, SharedLimits
 from agent_service.admission.rate_limits import RateLimiter
 from agent_service.bootstrap import new_runs
 from agent_service.core.events import ModelReplied, TimerFired
@@ -175,12 +175,11 @@ class World:
         caller = ModelCaller(self, evidence, bus, kill_switch, limits, asyncio.Semaphore(1))
         publisher = Publisher(bus, lambda _: True, capabilities, Signing(ring, folder), lambda _: "", kill_switch)
         self._turns = Turns(store, publisher, caller, bus, [self._committed])
-        self._children = ChildRuns(self._turns, publisher, capabilities, self.gateway, kill_switch, bus)
+        self._children = ChildRuns(self._turns, capabilities, self.gateway, kill_switch)
         self._turns.settle_children = self._children.settle
         capacity = Capacity(store.counts, max_queued=MOST_ENTRIES)
-        admission = Admission(kill_switch=kill_switch, capacity=capacity, quotas=limits.quotas)
-        metrics = IncomingMetrics(Instruments())
-        self._intake = Intake(self._turns, self.gateway, capabilities, trial.new_runs, admission, metrics, bus)
+        admission = kill_switch, capacity, limits.quotas, IncomingMetrics(Instruments())
+        self._intake = Intake(self._turns, self.gateway, capabilities, trial.new_runs, *admission)
 
     def prepare(self, question: ModelQuestion) -> ModelCall:
         """Implements the port Model."""

@@ -60,6 +60,7 @@ class Cluster(Outbox):
     turns: Turns = field(init=False)
     agent: Agent = field(init=False)
     _queued: dict[str, float] = field(init=False, default_factory=dict)
+    queues = True
 
     def __post_init__(self) -> None:
         Outbox.__init__(self, self.store.mark_dispatched)
@@ -73,11 +74,6 @@ class Cluster(Outbox):
         self.store.on_remote_commit, self.store.on_halt = self._on_remote_commit, agent.halt_control.adopt
 
     # outbox
-
-    @property
-    def performs_here(self) -> bool:
-        """True if this task handles a message; otherwise the turn is queued."""
-        return CURRENT_MESSAGE.get() is not None
 
     def begin(self, run_id: str, seqs: Iterable[int]) -> None: ...
 

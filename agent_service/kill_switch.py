@@ -50,7 +50,7 @@ class KillSwitch:
     @property
     def blocked_by(self) -> str:
         """Reason why nothing begins here; empty if work may begin."""
-        return self.stopped_by or self.leaving
+        return str(self.halt) if self.halt and not self.halt.over else self.leaving
 
     def check(self) -> None:
         """Raises Stopped."""

@@ -7,7 +7,6 @@ messages. Of several agents, the one that the stored message was delivered to co
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from nats.aio.msg import Msg
 
@@ -26,16 +25,11 @@ MOST_WAITING_BYTES = 16 * 1024 * 1024
 """Bound of all waiting bodies: an executor may send megabytes under an id that is never delivered."""
 
 
-@dataclass(slots=True)
-class _Stored:
-    body: int
-    matched: bool
-
-
 class DroppedResults:
     def __init__(self, dropped: Callable[[str, bytes], None]) -> None:
         self._dropped = dropped
-        self._stored: OrderedDict[str, _Stored] = OrderedDict()
+        self._stored: OrderedDict[str, tuple[int, bool]] = OrderedDict()
+        """By id: hash of the body, and true if such a body was heard."""
         self._waiting: OrderedDict[str, list[bytes]] = OrderedDict()
         self._bytes = 0
 
@@ -52,7 +46,8 @@ class DroppedResults:
     def _remember(self, msg_id: str | None, body: bytes, *, matched: bool) -> None:
         if msg_id is None or len(msg_id) > LONGEST_ID:
             return
-        self._stored.setdefault(msg_id, _Stored(0, matched=matched)).body = hash(body)
+        _, matched = self._stored.get(msg_id, (0, matched))
+        self._stored[msg_id] = hash(body), matched
         if len(self._stored) > REMEMBERED:
             self._stored.popitem(last=False)
         for waiting in self._waiting.pop(msg_id, ()):
@@ -80,11 +75,11 @@ class DroppedResults:
             self._bytes -= sum(map(len, self._waiting.popitem(last=False)[1]))
 
     def _compare(self, msg_id: str, body: bytes) -> None:
-        stored = self._stored[msg_id]
-        if stored.body != hash(body) or (stored.matched and not _names_attempt(body)):
+        stored, matched = self._stored[msg_id]
+        if stored != hash(body) or (matched and not _names_attempt(body)):
             self._dropped(msg_id, body)
         else:
-            stored.matched = True
+            self._stored[msg_id] = stored, True
 
 
 def _names_attempt(body: bytes) -> bool:

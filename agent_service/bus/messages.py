@@ -7,6 +7,7 @@ goals nor turns.
 import asyncio
 import contextlib
 import logging
+from collections.abc import Awaitable
 from datetime import datetime
 from functools import partial
 from typing import Protocol
@@ -40,7 +41,7 @@ log = logging.getLogger(__name__)
 
 
 class MessageHandler(Protocol):
-    async def receive(self, arrival: InboundMessage) -> None: ...
+    def receive(self, arrival: InboundMessage) -> Awaitable[None]: ...
 
 
 class NatsIntake:

@@ -15,6 +15,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator
+from itertools import islice
 
 from pydantic import JsonValue
 
@@ -57,33 +58,25 @@ _NO_CHARACTER = re.compile(r"&#[0-9]{8,};?")
 
 def stands_in(quote: str, text: str, forms: tuple[str, ...] = ()) -> bool:
     """`forms`: `readings` of the text, if they are known."""
-    return is_a_line(quote, text) if is_short(quote) else is_among(quote, forms or readings(text))
+    bare = _bare(quote)
+    if len(bare) > LONGEST or not any(map(str.isalnum, bare)):
+        return False
+    if is_short(bare):
+        lines = (line for form in _forms(text) for line in form.splitlines() if len(line) <= LONGEST_LINE)
+        folded = _line(quote)
+        return any(_line(line) == folded for line in lines)
+    folded = _folded(quote)
+    return any(folded in form for form in forms or readings(text))
 
 
-def is_short(quote: str) -> bool:
-    return sum(2 if char >= _UNSPACED else 1 for char in _bare(quote) if char.isalnum()) < LEAST
-
-
-def is_a_line(quote: str, text: str) -> bool:
-    folded = _line(quote) if says_something(quote) else ""
-    lines = (line for form in _forms(text) for line in form.splitlines() if len(line) <= LONGEST_LINE)
-    return bool(folded) and any(_line(line) == folded for line in lines)
-
-
-def is_among(quote: str, texts: tuple[str, ...]) -> bool:
-    folded = _folded(quote) if says_something(quote) else ""
-    return bool(folded) and any(folded in text for text in texts)
+def is_short(bare: str) -> bool:
+    return sum(2 if char >= _UNSPACED else 1 for char in bare if char.isalnum()) < LEAST
 
 
 def readings(text: str) -> tuple[str, ...]:
     """The text as it is and, for HTML, as a reader sees it."""
     forms = dict.fromkeys(form for each in _forms(text) for form in (with_signs(each), without_hidden(each)))
     return tuple(_with_borders(_normalized(form)) for form in forms)
-
-
-def says_something(quote: str) -> bool:
-    bare = _bare(quote)
-    return len(bare) <= LONGEST and any(map(str.isalnum, bare))
 
 
 def names_a_field(quote: str) -> bool:
@@ -189,11 +182,22 @@ class QuoteSource:
     texts: tuple[str, ...] = ()
     why: str = ""
 
-    def kind_of(self, quote: str) -> object:
-        return names_a_field(quote), tuple(was_asked(output, quote) for output in self.outputs)
+    async def find(self, quotes: list[str]) -> set[str]:
+        found, alike = set[str](), defaultdict[object, list[str]](list)
+        for quote in quotes:  # those that are searched in the same text
+            alike[names_a_field(quote), tuple(was_asked(output, quote) for output in self.outputs)].append(quote)
+        for same in alike.values():
+            brought = (text for output in self.outputs for text in texts_of(output, same[0]))
+            for piece in pieces(_APART.join((*brought, *self.texts))):
+                forms = readings(piece)
+                found |= {quote for quote in same if quote not in found and stands_in(quote, piece, forms)}
+                await asyncio.sleep(0)
+        return found
 
-    def text_for(self, quote: str) -> str:
-        return _APART.join((*(text for output in self.outputs for text in texts_of(output, quote)), *self.texts))
+    def checked(self, place: str, quote: str, *, found: bool) -> QuoteCheck:
+        asked = any(was_asked(output, quote) for output in self.outputs)
+        why = "" if found else self.why or (ASKED if asked else SHORT if is_short(_bare(quote)) else "")
+        return QuoteCheck(evidence=place, quote=quote, found=found, why=why)
 
 
 @dataclass(slots=True)
@@ -203,17 +207,15 @@ class CitationChecker:
 
     async def check(self, state: RunState, decision: Decision) -> tuple[QuoteCheck, ...]:
         claims = decision.met if isinstance(decision, Reflection) else ()
-        both = ((place, claim.quote) for claim in claims for place in places_to_check(state, claim))
-        quoted = tuple(dict.fromkeys(both))
-        checks = {
-            (place, quote): QuoteCheck(evidence=place, quote=quote, found=False, why=TOO_MANY)
-            for place, quote in quoted
-        }
-        for place in dict.fromkeys(place for place, _ in quoted[:MOST_QUOTES]):
-            quotes = [quote for named, quote in quoted[:MOST_QUOTES] if named == place]
-            place_read = await self._read(state, place)
-            found = await _found(quotes, place_read)
-            checks |= {(place, quote): _checked(place, quote, quote in found, place_read) for quote in quotes}
+        quoted = dict.fromkeys((place, claim.quote) for claim in claims for place in places_to_check(state, claim))
+        by_place = defaultdict[str, list[str]](list)
+        for place, quote in islice(quoted, MOST_QUOTES):
+            by_place[place].append(quote)
+        checks = {one: QuoteCheck(evidence=one[0], quote=one[1], found=False, why=TOO_MANY) for one in quoted}
+        for place, quotes in by_place.items():
+            source = await self._read(state, place)
+            found = await source.find(quotes)
+            checks |= {(place, quote): source.checked(place, quote, found=quote in found) for quote in quotes}
         return tuple(checks.values())
 
     async def _read(self, state: RunState, place: str) -> QuoteSource:
@@ -276,28 +278,6 @@ def is_text(content: bytes) -> bool:
 
 def _output_of(result: ToolResult) -> dict[str, JsonValue]:
     return result.result.model_dump(mode="json", exclude_none=True) if result.result else {}
-
-
-def _checked(place: str, quote: str, found: bool, source: QuoteSource) -> QuoteCheck:
-    asked = any(was_asked(output, quote) for output in source.outputs)
-    why = "" if found else source.why or (ASKED if asked else SHORT if is_short(quote) else "")
-    return QuoteCheck(evidence=place, quote=quote, found=found, why=why)
-
-
-async def _found(quotes: list[str], source: QuoteSource) -> set[str]:
-    by_form = defaultdict[object, list[str]](list)
-    for quote in quotes:
-        by_form[source.kind_of(quote)].append(quote)
-    return {quote for same in by_form.values() for quote in await _found_in(source.text_for(same[0]), same)}
-
-
-async def _found_in(text: str, quotes: list[str]) -> set[str]:
-    found = set[str]()
-    for piece in pieces(text):
-        forms = readings(piece)
-        found |= {quote for quote in quotes if quote not in found and stands_in(quote, piece, forms)}
-        await asyncio.sleep(0)
-    return found
 
 
 def pieces(text: str) -> Iterator[str]:

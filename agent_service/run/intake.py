@@ -8,9 +8,10 @@ with a reason and nothing is stored; an unreadable result with a readable correl
 
 import hashlib
 import json
+from collections.abc import Awaitable
 from contextlib import suppress
 from datetime import datetime
-from typing import Any
+from typing import Any, NoReturn
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
@@ -76,24 +77,22 @@ class Intake:
     quotas: Quotas
     incoming: IncomingMetrics
 
-    async def receive(self, arrival: InboundMessage) -> None:
+    def receive(self, arrival: InboundMessage) -> Awaitable[None]:
         """Handles one message with its whole turn; a start only until its run is durable. Raises TryAgain, or
         InvalidMessage (dead letter; its kind UnknownRun may pass by itself).
         """
         try:
             envelope = parse(arrival)
         except InvalidMessage as error:
-            await self._end_wait(arrival, str(error))
-            raise
+            return self._end_wait(arrival, error)
         match envelope.payload:
             case ToolResult() as result:
-                await self._on_result(result, arrival, envelope.dedupe_key or "")
+                return self._on_result(result, arrival, envelope.dedupe_key or "")
             case AgenticStart() as start:
-                await self._on_start(arrival, start, _wake_id(start, envelope.dedupe_key, arrival))
+                return self._on_start(arrival, start, _wake_id(start, envelope.dedupe_key, arrival))
             case Cancel() as cancel:
-                await self.turns.follow(_known(cancel.run_id, await self.cancel(cancel, by=_sender(arrival))))
-            case Signal() as signal:
-                await self._on_signal(signal, arrival)
+                return self._on_cancel(cancel, arrival)
+        return self._on_signal(envelope.payload, arrival)
 
     async def wake(
         self,
@@ -191,14 +190,17 @@ class Intake:
         place = "" if result.attempt and is_named else arrival.place
         return ToolReturned(at=self.turns.clock.now(), result=result, malformed=malformed, place=place, proof=proof)
 
-    async def _end_wait(self, arrival: InboundMessage, why: str) -> None:
-        about = correlation_of(arrival) if arrival.subject == subjects.TOOL_RESULT else None
-        if about is None:
-            return
-        error = ToolError(error_class="invalid_result", message=why, retryable=True)
-        result = ToolResult(**about.model_dump(), status="error", error=error, completed_at=self.turns.clock.now())
-        with suppress(InvalidMessage):
-            await self._on_result(result, arrival, malformed=True)
+    async def _end_wait(self, arrival: InboundMessage, invalid: InvalidMessage) -> NoReturn:
+        """Ends the wait for an unreadable result, and raises `invalid`."""
+        if about := correlation_of(arrival) if arrival.subject == subjects.TOOL_RESULT else None:
+            error = ToolError(error_class="invalid_result", message=str(invalid), retryable=True)
+            result = ToolResult(**about.model_dump(), status="error", error=error, completed_at=self.turns.clock.now())
+            with suppress(InvalidMessage):
+                await self._on_result(result, arrival, malformed=True)
+        raise invalid
+
+    async def _on_cancel(self, cancel: Cancel, arrival: InboundMessage) -> None:
+        await self.turns.follow(_known(cancel.run_id, await self.cancel(cancel, by=_sender(arrival))))
 
     async def _on_signal(self, signal: Signal, arrival: InboundMessage) -> None:
         try:

@@ -1,6 +1,5 @@
 """Outgoing messages, derived from state and facts alone: byte-identical whenever they are rebuilt."""
 
-from collections.abc import Iterator
 from dataclasses import field
 from typing import Any, Literal
 
@@ -62,50 +61,48 @@ def outgoing(subject: str, payload: BaseModel | dict[str, Any], key: str, **how:
     return OutgoingMessage(subject=subject, key=key, body=body, **how)
 
 
-def of_entry(state: RunState, outcome: EventFacts, entry: int) -> Iterator[OutgoingMessage]:
+def of_entry(state: RunState, outcome: EventFacts, entry: int) -> list[OutgoingMessage]:
     """Messages of an entry; none for a late result. `state`: the run after it, or later; then only those messages that
     are not `outstanding`, and no progress.
     """
     is_newest = entry == state.version
     if is_newest and state.final and RunEnded not in outcome.kinds:
-        return
-    yield from _of_event(state, outcome, entry)
+        return []
+    owed = _of_event(state, outcome, entry) if isinstance(outcome.event, WakeAccepted | SignalReceived) else []
     if phase := _phase(outcome) if is_newest else None:
-        yield progress(state, phase)
+        owed.append(progress(state, phase))
     for fact in outcome.facts if is_newest else ():
         if isinstance(fact, RequestSent):
-            yield request(state, fact.pending)
+            owed.append(request(state, fact.pending))
         elif isinstance(fact, PersonAsked | RunEnded):
-            yield from _stopped(state)
+            owed += _stopped(state)
+    return owed
 
 
-def _of_event(state: RunState, outcome: EventFacts, entry: int) -> Iterator[OutgoingMessage]:
+def _of_event(state: RunState, outcome: EventFacts, entry: int) -> list[OutgoingMessage]:
     match outcome.event:
         case WakeAccepted() as event:
-            yield accepted(event)
-            if event.brief.announced:
-                yield announcement(state)
+            return [accepted(event), *([announcement(state)] if event.brief.announced else ())]
         case SignalReceived() as event:
-            for reopening in outcome.all(RunReopened):
-                yield reopened(state, event, reopening.ending_class, entry=entry)
+            reopenings = outcome.all(RunReopened)
+            return [reopened(state, event, one.ending_class, entry=entry) for one in reopenings]
+    return []
 
 
-def outstanding(state: RunState) -> Iterator[OutgoingMessage]:
+def outstanding(state: RunState) -> list[OutgoingMessage]:
     """Messages that the current state owes."""
-    if state.status is Status.QUEUED and state.brief.announced:
-        yield announcement(state)
-    yield from _stopped(state)
-    for pending in state.sent:
-        yield request(state, pending)
+    queued = state.status is Status.QUEUED and state.brief.announced
+    requests = (request(state, pending) for pending in state.sent)
+    return [*([announcement(state)] if queued else ()), *_stopped(state), *requests]
 
 
-def _stopped(state: RunState) -> Iterator[OutgoingMessage]:
-    if state.stop:
-        yield ending(state)
+def _stopped(state: RunState) -> list[OutgoingMessage]:
+    owed = [ending(state)] if state.stop else []
     if asked := human_task(state):
         paused = state.waiting if isinstance(state.waiting, NeedsPerson) else state.stop
         key = keys.dedupe_key(subjects.WAITING, state.run_id, paused.entry if paused else 0)
-        yield outgoing(subjects.WAITING, asked, key)
+        owed.append(outgoing(subjects.WAITING, asked, key))
+    return owed
 
 
 # Acceptance and progress

@@ -204,11 +204,12 @@ class ModelCaller:
 
 
 def _checked(brief: Brief, decision: D) -> D | Unusable:
-    actions = decision.actions if isinstance(decision, Plan) else ()
-    flaws = tuple([flaw for action in actions for flaw in flaws_of_arguments(brief, action)])
+    if not isinstance(decision, Plan):
+        return decision
+    flaws = tuple([flaw for action in decision.actions for flaw in flaws_of_arguments(brief, action)])
     if not flaws:
         return decision
-    tools = ", ".join(dict.fromkeys(action.tool for action in actions))
+    tools = ", ".join(dict.fromkeys(action.tool for action in decision.actions))
     return Unusable(reason=f"arguments of {tools}: {'; '.join(flaws)}", flaws=flaws)
 
 

@@ -101,6 +101,9 @@ class Publisher:
 class Outbox:
     """Entries not fully dispatched, per run, in order."""
 
+    queues = False
+    """True if a task that handles no message queues the effects of its commits."""
+
     def __init__(self, on_dispatched: OnDispatched) -> None:
         self._on_dispatched = on_dispatched
         self._entries: dict[str, dict[int, bool]] = {}
@@ -109,11 +112,6 @@ class Outbox:
         """Entries that no task is performing."""
         self.stopped: set[str] = set()
         """Runs that wait for the resume."""
-
-    @property
-    def performs_here(self) -> bool:
-        """True if the task that committed an entry also performs it."""
-        return True
 
     def begin(self, run_id: str, seqs: Iterable[int]) -> None:
         self._entries.setdefault(run_id, {}).update(dict.fromkeys(seqs, False))

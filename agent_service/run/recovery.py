@@ -11,9 +11,10 @@ not published.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import field
 from datetime import datetime, timedelta
+from functools import partial
 
 from agent_service.background import Background
 from agent_service.core import results
@@ -192,7 +193,7 @@ class Recovery:
             except TryAgain:
                 self.turns.outbox.postpone(run_id, seqs)
                 raise
-            await self.turns.resume(run.state, seqs, _owed(run.state, records), asks=asks)
+            await self.turns.resume(run.state, seqs, partial(_owed, run.state, records), asks=asks)
 
     async def _republish(self, run_id: str, forgotten_at: datetime, now: datetime) -> None:
         run = await self._readable(run_id)
@@ -218,7 +219,7 @@ class Recovery:
             return None
 
 
-def _owed(state: RunState, records: Iterable[JournalRecord]) -> Iterator[OutgoingMessage]:
+def _owed(state: RunState, records: Iterable[JournalRecord]) -> Iterable[OutgoingMessage]:
     """Messages of the current state and of its undispatched entries, each once."""
     owed = {one.key: one for record in records for one in messages.of_entry(state, record, record.entry.seq)}
-    yield from (owed | {one.key: one for one in messages.outstanding(state)}).values()
+    return (owed | {one.key: one for one in messages.outstanding(state)}).values()

@@ -20,6 +20,7 @@ import logging
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import field
+from functools import partial
 from weakref import WeakValueDictionary
 
 from agent_service.core.decide import decide
@@ -29,6 +30,7 @@ from agent_service.core.state import RunState
 from agent_service.core.waiting import Ended, NeedsPerson
 from agent_service.errors import Damaged, VersionMoved
 from agent_service.run import journal, messages
+from agent_service.run.inbound import CURRENT_MESSAGE
 from agent_service.run.journal import Commit, Run
 from agent_service.run.messages import OutgoingMessage
 from agent_service.run.model_calls import CallEvent, ModelCaller
@@ -46,6 +48,7 @@ BREAKS_BEFORE_THE_END = 3
 
 log = logging.getLogger(__name__)
 
+Messages = Callable[[], Iterable[OutgoingMessage]]
 Observer = Callable[[Commit], object]
 
 
@@ -133,7 +136,7 @@ class Turns:
 
     async def _commit(self, run: Run, transition: Transition) -> Transition:
         decided = transition
-        if self.outbox.performs_here and CallAsked in transition.kinds:
+        if CallAsked in transition.kinds and not (self.outbox.queues and CURRENT_MESSAGE.get() is None):
             transition = self.model_caller.reserve(decided)
         commit = journal.commit_of(run, transition)
         try:
@@ -164,22 +167,22 @@ class Turns:
     async def follow(self, transition: Transition | None) -> None:
         if transition and transition.state and transition.ignored:
             await self.again(transition.state.run_id)
-        while transition and transition.state and not transition.ignored and self.outbox.performs_here:
-            state, owed = transition.state, messages.of_entry(transition.state, transition, transition.state.version)
+        while transition and transition.state and not transition.ignored:
+            if self.outbox.queues and CURRENT_MESSAGE.get() is None:
+                return
+            state = transition.state
+            owed = partial(messages.of_entry, state, transition, state.version)
             transition = await self._perform(state, (state.version,), owed, asks=asks_the_model(transition))
 
-    async def resume(
-        self, state: RunState, seqs: Collection[int], owed: Iterable[OutgoingMessage], *, asks: bool
-    ) -> None:
+    async def resume(self, state: RunState, seqs: Collection[int], owed: Messages, *, asks: bool) -> None:
         """Performs the effects of entries `seqs` and continues the turn. `asks`: including the model call."""
         await self.follow(await self._perform(state, seqs, owed, asks=asks))
 
     async def _perform(
-        self, state: RunState, seqs: Collection[int], owed: Iterable[OutgoingMessage], *, asks: bool
+        self, state: RunState, seqs: Collection[int], owed: Messages, *, asks: bool
     ) -> Transition | None:
-        """`owed` may be lazy: an error of making a message is handled like one of publishing it."""
         try:
-            await self._publish(state, owed)
+            await self._publish(state, owed())
             calling = state.active_call  # a postponed call is made by its timer
             answer = await self.model_caller.think(state, calling) if asks and calling else None
         except TryAgain as error:

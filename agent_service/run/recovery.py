@@ -1,11 +1,10 @@
 """Recovery: resumes interrupted entries, starts queued runs and fires due timers.
 
 Messages are rebuilt from the current state (`messages.outstanding`) and the undispatched entries (`messages.of_entry`),
-with the original ids, byte for byte. A single agent does so at its start
-for each run that is not fully dispatched; among several, the redelivered message does. After an outage of the bus, and
-at the start, the messages of live and recently ended runs are published again: a bus may lose what it had not synced,
-and drops duplicates. Attempts that may have been answered meanwhile are sent again. Messages voided by a reopening are
-not published.
+with the original ids, byte for byte. A single agent does so at its start for each run that is not fully dispatched;
+among several, the redelivered message does. After an outage of the bus, and at the start, the messages of live and
+recently ended runs are published again: a bus may lose what it had not synced, and drops duplicates. Attempts that may
+have been answered meanwhile are sent again. Messages voided by a reopening are not published.
 """
 
 import asyncio

@@ -11,10 +11,9 @@ import pytest
 from agent_service.store.sqlite import RunStore
 from agent_service.views.workspace.files import Workspace
 from groundwork.service.errors import Misconfigured
-from groundwork.sqlite.errors import Full
 from groundwork.sqlite.file import SqliteFile, open_file
 from groundwork.sqlite.reserve import CUT_OFF_AT_ONCE, SPARE_PAGES, DiskReserve
-from tests.kit.disks import read_only, reserved, small_disk, until_refused
+from tests.kit.disks import read_only, reserved, small_disk
 
 PAGE, ROW, STEP = 4096, 20_000, 10
 
@@ -39,23 +38,6 @@ async def opened(folder: Path, *, reserve: bool = False) -> AsyncIterator[Sqlite
 
 def one_more(connection: sqlite3.Connection) -> None:
     connection.execute("INSERT INTO t (v) VALUES (randomblob(?))", (ROW,))
-
-
-def some_go(connection: sqlite3.Connection) -> int:
-    return connection.execute("DELETE FROM t WHERE id IN (SELECT id FROM t ORDER BY id LIMIT ?)", (STEP,)).rowcount
-
-
-async def test_where_all_room_is_filled_what_makes_some_is_written(disk: Path) -> None:
-    async with opened(disk, reserve=True) as file:
-        kept = reserved(file.path)
-        assert await until_refused(lambda _: file.write(one_more), Full)
-        with file.making_room():
-            while await file.write(some_go, makes_room=True):
-                pass
-            while await file.shrink():
-                pass
-        await file.write(one_more)
-        assert reserved(file.path) >= kept
 
 
 async def test_what_a_process_that_died_had_given_is_put_back_before_anything_is_written(disk: Path) -> None:

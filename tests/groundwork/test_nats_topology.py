@@ -72,12 +72,8 @@ def with_(spec: Spec, **more: Any) -> Spec:
     return replace(spec, settings={**spec.settings, **more})
 
 
+LOGGED = RePublish(src=">", dest="log.>")
 OWN = with_(WORK, subjects=["work.>"])
-SET = ("description", "republish")
-ADDING = Topology(
-    streams=(with_(OWN, description="Work.", republish=RePublish(src=">", dest="log.>")),),
-    consumers=(with_(WORKERS, description="Workers."),),
-)
 
 
 def kinds(findings: list[Deviation]) -> list[tuple[str, str]]:
@@ -103,29 +99,39 @@ async def test_what_is_missing_is_found_and_made_once_and_the_second_time_nothin
     assert await check_topology(link, WHOLE) == []
 
 
-async def test_what_was_not_set_is_set_and_all_else_is_as_it_was(link: NatsLink) -> None:
-    await set_up(link, Topology(streams=(OWN,), consumers=(WORKERS,)))
-    before = await configs(link)
-    assert told(await set_up(link, ADDING, changes=lambda _: True)) == [
-        ("changed", "stream WORK", "description", "Work.", ""),
-        ("changed", "stream WORK", "republish", "> to log.>", ""),
-        ("changed", OF_WORKERS, "description", "Workers.", ""),
-    ]
-    after = await configs(link)
-    assert [{**new, **dict.fromkeys(SET)} for new in after] == [{**old, **dict.fromkeys(SET)} for old in before]
-    assert await check_topology(link, ADDING) == await set_up(link, ADDING) == []
-
-
-async def test_only_what_differs_is_changed_where_that_is_asked_for(link: NatsLink) -> None:
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        (
+            (
+                with_(OWN, description="Work.", republish=RePublish(src=">", dest="log.>")),
+                with_(WORKERS, description="W."),
+            ),
+            [
+                ("stream WORK", "description", "Work.", ""),
+                ("stream WORK", "republish", "> to log.>", ""),
+                (OF_WORKERS, "description", "W.", ""),
+            ],
+        ),
+        (
+            (with_(OWN, max_bytes=1 << 25), with_(WORKERS, ack_wait=5.0)),
+            [("stream WORK", "max_bytes", str(1 << 25), str(1 << 26)), (OF_WORKERS, "ack_wait", "5 s", "30 s")],
+        ),
+    ],
+    ids=["was not set", "is another"],
+)
+async def test_what_differs_is_changed_where_that_is_asked_for_and_all_else_is_as_it_was(
+    link: NatsLink, wanted: tuple[StreamSpec, ConsumerSpec], found: list[tuple[str, str, str, str]]
+) -> None:
     await set_up(link, Topology(streams=(OWN,), consumers=(WORKERS,)))
     await link.publish("work.a", b"kept", msg_id="a", headers={})
-    wanted = Topology(streams=(with_(OWN, max_bytes=1 << 25),), consumers=(with_(WORKERS, ack_wait=5.0),))
-    left = [("stream WORK", "max_bytes", str(1 << 25), str(1 << 26)), (OF_WORKERS, "ack_wait", "5 s", "30 s")]
-    assert told(await set_up(link, wanted)) == [("differs", *one) for one in left]
-    assert told(await set_up(link, wanted, changes=lambda _: True)) == [("changed", *one) for one in left]
-    assert await check_topology(link, wanted) == []
-    info = await link.jetstream.stream_info("WORK")
-    assert (info.config.max_age, info.state.messages) == (14 * DAY, 1)
+    before, changing = await configs(link), Topology(streams=wanted[:1], consumers=wanted[1:])
+    assert told(await set_up(link, changing)) == [("differs", *one) for one in found]
+    assert told(await set_up(link, changing, changes=lambda _: True)) == [("changed", *one) for one in found]
+    assert await check_topology(link, changing) == await set_up(link, changing) == []
+    changed = dict.fromkeys(field for _, field, _, _ in found)
+    assert [{**new, **changed} for new in await configs(link)] == [{**old, **changed} for old in before]
+    assert (await link.jetstream.stream_info("WORK")).state.messages == 1
 
 
 async def test_a_list_of_subjects_gets_what_it_lacks_and_keeps_what_else_is_in_it(link: NatsLink) -> None:

@@ -7,9 +7,8 @@ import os
 import shutil
 import subprocess
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 from random import Random
 from typing import Any, Literal
@@ -161,16 +160,6 @@ def _done(step: Step, synced: Files, written: dict[str, list[Step]]) -> None:
     if step.what == "sync":  # one that failed takes the pages for clean: no later sync writes them
         for one in later:
             one.done_to(synced[step.file])
-
-
-async def until_refused(write: Callable[[int], Awaitable[object]], error: type[Exception]) -> list[int]:
-    """Writes one number after another until the error; returns those written."""
-    written: list[int] = []
-    with contextlib.suppress(error):
-        for number in count():
-            await write(number)
-            written.append(number)
-    return written
 
 
 @contextlib.contextmanager

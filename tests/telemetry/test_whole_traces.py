@@ -9,15 +9,10 @@ import pytest
 
 from agent_service.trust.identity import trace_id
 from agent_service.workbench.dev import DevStack
-from groundwork.nats import link as nats_link
-from groundwork.nats.settings import NatsSettings
-from schemas import keys, subjects
-from schemas.events import AgenticStart, Envelope
 from tests.kit.otlp import Otlp, Trace, receiving
-from tests.kit.stack import lines, one_step, recording, running, to_the_end, touch, wake
+from tests.kit.stack import lines, recording, running, to_the_end, touch, wake
 from tests.kit.waiting import until
 
-CALLER = ("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331")
 STUMBLING = {"action": {"tool": "probe", "command": "misbehave", "arguments": {"how": "stumble"}}}
 THROUGH_EVERYTHING = """
 invoke_agent agentic-loop !
@@ -95,18 +90,3 @@ async def test_a_run_with_a_crash_a_restart_and_a_retry_is_one_whole_tree(tmp_pa
     assert (root.attributes["agentic.state"], root.attributes["agentic.class"]) == ("escalated", "tool_exhausted")
     assert {span.service for span in trace.spans} == {"agentic-loop", "ductile-gateway"}
     assert {span.attributes["agentic.run_id"] for span in trace.spans} == {trace.roots[0].attributes["agentic.run_id"]}
-
-
-async def test_what_asked_for_a_run_is_linked_from_its_root(tmp_path: Path, otlp: Otlp) -> None:
-    async with tracing(tmp_path / "stack", otlp.url, one_step("echo")) as made:
-        link = await nats_link.connect(NatsSettings(urls=(made.nats.url,)))
-        start = Envelope[AgenticStart](
-            type=subjects.START, payload=AgenticStart(goal="echo"), dedupe_key=keys.start("linked")
-        )
-        header = {"traceparent": f"00-{'-'.join(CALLER)}-01"}
-        await link.publish(subjects.START, start.body(), msg_id="linked", headers=header)
-        await link.close()
-        await until(lambda: any(not span.parent_id for span in otlp.spans), within_s=30)
-    (trace,) = otlp.traces().values()
-    assert trace.one("invoke_agent agentic-loop").links == (CALLER,)
-    assert not trace.orphans

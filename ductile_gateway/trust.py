@@ -67,12 +67,12 @@ class Pins:
         """Replaces all pinned keys. Durable on return. Raises TryAgain also if they have changed meanwhile."""
         seen, at = await self.newest(), utc_now().strftime("%Y-%m-%dT%H:%M:%SZ")
         since = {(pin.id, pin.public): pin.pinned_at for pin in seen}
-        wanted = tuple(Pin(key.id, key.public, since.get((key.id, key.public), at)) for key in keys)
+        wanted = {key.id: Pin(key.id, key.public, since.get((key.id, key.public), at)) for key in keys}
 
         def instead(row: Pinned | None) -> Pinned:
             if (row.pins if row else ()) != seen:
                 raise TryAgain("another gateway has pinned keys of the agent meanwhile")
-            return Pinned(wanted)
+            return Pinned(tuple(wanted.values()))
 
         await self.rows.change(Pinned, instead)
 
@@ -139,7 +139,7 @@ class Trust:
     async def _pin(self, keys: Sequence[AgentKey]) -> Mapping[str, str]:
         """The pinned keys, which follow the keys that the agent tells."""
         known = self.pins.all()
-        now = trusted_of(keys, known) if known else first_of(keys)
+        now = trusted_of(keys, known) if known else keys
         if not now or now[0] != keys[0] or {key.id for key in now} == known.keys():
             return known
         await self.pins.trust(now)
@@ -172,10 +172,6 @@ class Trust:
             remedy = "see them with `agentic dlq ls`, and who may publish what on the bus: docs/BUS.md, Permissions"
             found.append((text, remedy))
         return [Finding(name="agent's word", mark="warning", text=text, remedy=remedy) for text, remedy in found]
-
-
-def first_of(keys: Sequence[AgentKey]) -> Sequence[AgentKey]:
-    return tuple({key.id: key for key in keys}.values())
 
 
 def trusted_of(keys: Sequence[AgentKey], known: Mapping[str, str]) -> Sequence[AgentKey]:

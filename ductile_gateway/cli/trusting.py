@@ -14,7 +14,7 @@ from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import FILE, MIGRATIONS
 from ductile_gateway.store.opening import log_of_gateways, open_alone
 from ductile_gateway.store.rows import FileCarrier, Rows, StreamCarrier
-from ductile_gateway.trust import Pin, Pins, contested_of, first_of
+from ductile_gateway.trust import Pin, Pins, contested_of
 from groundwork.service.commands import flag
 from groundwork.service.errors import Exit, Failure, Misconfigured, TryAgain
 from groundwork.service.startup import connected, stopped_store
@@ -40,7 +40,7 @@ async def trust(settings: GatewaySettings, *, again: bool) -> bool:
         raise TryAgain("the agent tells no key, so that nothing is changed")
     async with _pins(settings, writable=again) as pins:
         if again:
-            await pins.trust(first_of(keys))
+            await pins.trust(keys)
         return _shown(await pins.newest(), given, keys)
 
 

@@ -8,7 +8,7 @@ them, and the file is read again whenever it changes.
 import base64
 import hmac
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -109,19 +109,17 @@ LOOK_EVERY_S = 1.0
 class KeyRing:
     """`file` is read again when it changes; None for fixed keys."""
 
-    def __init__(
-        self, keys: tuple[Key, ...], file: Path | None = None, clock: Callable[[], float] | None = None
-    ) -> None:
-        self._keys, self._file, self._clock = keys, file, clock or this().monotonic
+    def __init__(self, keys: tuple[Key, ...], file: Path | None = None) -> None:
+        self._keys, self._file, self._clock = keys, file, this().monotonic
         self._look_at, self._version = self._clock() + LOOK_EVERY_S, _version(file) if file else None
 
     @classmethod
-    def open(cls, path: Path, clock: Callable[[], float] | None = None) -> "KeyRing":
+    def open(cls, path: Path) -> "KeyRing":
         """Creates the file with a fresh key if there is none. Raises Misconfigured, also later when it changes."""
         with _misconfigured(path):
             if not path.exists():
                 store_folder.create(path, _lines((Key.fresh(),)))
-            return cls(read(path), path, clock)
+            return cls(read(path), path)
 
     @classmethod
     def fresh(cls) -> "KeyRing":

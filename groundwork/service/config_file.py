@@ -134,15 +134,11 @@ def _kinds_at(annotation: Any, keys: Keys) -> Iterator[Any]:
         inner = [argument for argument in get_args(kind) if argument is not Ellipsis]
         if not keys:
             yield kind
-        elif fields := _fields(kind):
+        elif fields := getattr(kind, "model_fields", None):
             name = keys[0] if keys[0] in fields else keys[0].removesuffix("_file")
             yield from _kinds_at(fields[name].annotation, keys[1:]) if name in fields else ()
         elif inner:
             yield from _kinds_at(inner[-1], keys[1:])
-
-
-def _fields(kind: Any) -> Mapping[str, Any]:
-    return kind.model_fields if isinstance(kind, type) and issubclass(kind, BaseModel) else {}
 
 
 def _written(error: ErrorDetails, node: Any) -> Iterator[str]:
@@ -199,12 +195,10 @@ def secrets_in_file(path: Path, environ: Mapping[str, str]) -> dict[str, str]:
 
 def file_section(path: Path | None, *names: str) -> dict[str, Any]:
     """Section of the file, unchecked; empty if it is missing. Raises WrongSettings."""
-    found = _parsed(path) if path else None
-    for place, name in zip(("top level", *names), (*names, ""), strict=True):
-        if not isinstance(found, dict | None):
-            raise WrongSettings([f"{path}: {place}: expected settings as `key: value` lines"])
-        found = (found or {}).get(name) if name else found
-    return found or {}
+    reading, found = _Reading(str(path), {}), _parsed(path) if path else None
+    for depth, name in enumerate(names):
+        found = reading.mapping(found, names[:depth]).get(name)
+    return reading.mapping(found, names)
 
 
 def interpolated(document: Any, environ: Mapping[str, str]) -> Any:
@@ -312,7 +306,7 @@ class _Reading:
     def _text(self, model: type[M], keys: Keys, error: ErrorDetails) -> str:
         kind = error["type"]
         if kind == "extra_forbidden":
-            known = {name for at in _kinds_at(model, keys[:-1]) for name in _fields(at)}
+            known = {name for at in _kinds_at(model, keys[:-1]) for name in getattr(at, "model_fields", ())}
             self.report_unknown((*self.root, *keys), known)
             return ""
         if kind == "missing":

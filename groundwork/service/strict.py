@@ -7,7 +7,6 @@ than UTF-8, and deep nesting; pydantic's reader takes some of these. The total s
 import json
 import math
 import re
-from collections.abc import Iterator
 from itertools import chain
 from typing import Any, NoReturn
 
@@ -82,7 +81,7 @@ _READER = json.JSONDecoder(
 
 
 MOST_VALUES = 200_000
-"""Values that aliases may add to a document, each counted with everything in it."""
+"""Values of a document, those behind each alias counted again."""
 
 
 class NotYaml(Exception):
@@ -93,39 +92,28 @@ def parse(text: str) -> Any:
     try:
         loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
-        nodes = _Nodes()
-        if node and nodes.weigh(node) - len(nodes.weights) > MOST_VALUES:
-            raise NotYaml(f"its *aliases come to more than {MOST_VALUES:,} values: write out what is meant")
-        data = loader.construct_document(node) if node else None
+        _check_nodes([node] if node else [])
+        return loader.construct_document(node) if node else None
     except (yaml.YAMLError, ValueError) as error:
         place = _place(getattr(error, "problem_mark", None))
         raise NotYaml(f"not valid YAML{place}: check the indentation, and quote values with * & ! % @ : or #") from None
     except RecursionError:
-        raise NotYaml("nested too deep, or an *alias stands within what it names") from None
-    if nodes.repeated:
-        raise NotYaml(f"a key is given twice{_place(nodes.repeated.start_mark)}: keep one of them")
-    return data
+        raise NotYaml("nested too deep") from None
 
 
-class _Nodes:
-    def __init__(self) -> None:
-        self.repeated: yaml.Node | None = None
-        self.weights: dict[int, int] = {}
-
-    def weigh(self, node: yaml.Node) -> int:
-        if id(node) not in self.weights:
-            self.weights[id(node)] = 1 + sum(map(self.weigh, self._children(node)))
-        return self.weights[id(node)]
-
-    def _children(self, node: yaml.Node) -> Iterator[yaml.Node]:
+def _check_nodes(nodes: list[yaml.Node]) -> None:
+    for node in nodes:  # which grows; an alias within what it names has no end
+        if len(nodes) > MOST_VALUES:
+            raise NotYaml(f"its *aliases come to more than {MOST_VALUES:,} values: write out what is meant")
         if isinstance(node, yaml.SequenceNode):
-            yield from node.value
+            nodes += node.value
         names = set[str]()
         for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
+            nodes += (key, value)
             if isinstance(key, yaml.ScalarNode):  # another one is refused later
-                self.repeated = self.repeated or (key if key.value in names else None)
+                if key.value in names:
+                    raise NotYaml(f"a key is given twice{_place(key.start_mark)}: keep one of them")
                 names.add(key.value)
-            yield from (key, value)
 
 
 def _place(mark: yaml.Mark | None) -> str:

@@ -145,7 +145,7 @@ def test_a_secret_file_without_a_readable_secret_is_an_error(
         ("agent: {http: {port: 0}}", "agent.http.port: has to be 1 or more"),
         ("agent: {tools: {a: {tier: look}}}", "agent.tools.a.tier: write one of these here: 'read' or 'write'"),
         ("agent: {limit: yes}", "agent.limit: write a whole number here"),
-        ("agent: &a {http: *a}", "nested too deep, or an *alias stands within what it names"),
+        ("agent: &a {http: *a}", "its *aliases come to more than 200,000 values: write out what is meant"),
         ("agent: {tools: {a: {}}}", "agent.tools.a.tier: required; set it here or as AGENT_TOOLS__A__TIER"),
         ("agent: {limit: '${NO}'}", "agent.limit: NO is not set; set it in the environment"),
         ("agent: {limit: '${a-b}'}", "agent.limit: write ${NAME} or ${NAME:-default}"),

@@ -75,7 +75,7 @@ async def service_context(
     """`store`: a folder, created if absent; with `shared`, each process has one of its own in it. `check` raises
     Misconfigured for an unusable bus. `take_over`: end the owner, and wait `hand_over_s` for its lock. Raises Failure;
     and LeaseLost, in an ExceptionGroup."""
-    folder, before = store, None
+    folder = store
     async with contextlib.AsyncExitStack() as stack:
         try:
             link = await connect(nats, name=name)
@@ -89,18 +89,14 @@ async def service_context(
             elif not take_over:
                 stack.enter_context(process_lock(folder))
             owner = Owner.here(folder, ttl_s=lease_s)
-        if shared:
-            lease = await stack.enter_async_context(member_lease(link, role, owner))
-        else:
-            await refuse_members(link, role)
-            lease = Lease(link, role, owner)
-            before = await stack.enter_async_context(hold_lease(lease, link, take_over=take_over))
-            link.exclusive = True
+        leased = role_lease(link, role, owner, shared=shared, take_over=take_over and not shared)
+        lease, before = await stack.enter_async_context(leased)
+        link.exclusive = not shared
         if take_over and not shared:
             with _usable(role, store):
                 await retry_until_free(lambda: stack.enter_context(process_lock(folder)), within_s=hand_over_s)
-        is_another = before is not None and before.owner.holder != owner.holder
-        yield ServiceContext(link=link, lease=lease, predecessor=before if is_another else None, folder=folder)
+        predecessor = before if before and before.owner.holder != owner.holder else None
+        yield ServiceContext(link=link, lease=lease, predecessor=predecessor, folder=folder)
 
 
 @contextlib.contextmanager
@@ -112,29 +108,28 @@ def _usable(role: Role, store: Path) -> Iterator[None]:
         raise Misconfigured(f"{role.key}.store {store} cannot be used: {error}") from error
 
 
-async def refuse_members(link: NatsLink, role: Role) -> None:
-    """Raises Misconfigured while members share the role, and TryAgain."""
-    for record in await read_member_leases(link, role):
-        if not record.free:
-            raise Misconfigured(
-                f"this bus has {role} whose store is shared: {record.owner}. Stop those, or set "
-                f"`{role.key}.store: jetstream` here, too"
-            )
-
-
 @contextlib.asynccontextmanager
-async def member_lease(link: NatsLink, role: Role, owner: Owner) -> AsyncIterator[Lease]:
-    """Publishes nothing by `link` without this lease. Raises TryAgain, Misconfigured where one process has the whole
-    role; and LeaseLost, in an ExceptionGroup."""
-    lease = Lease(link, role.member(owner.holder), owner)
-    async with hold_lease(lease, link):
-        sole = await read_lease(link, role)
-        if sole and not sole.free:
+async def role_lease(
+    link: NatsLink, role: Role, owner: Owner, *, shared: bool, take_over: bool = False
+) -> AsyncIterator[tuple[Lease, LeaseRecord | None]]:
+    """Publishes nothing by `link` without this lease: of the whole role, or with `shared` of a member. Yields the
+    record before, too. Raises TryAgain, and LeaseHeld; and in an ExceptionGroup LeaseLost, and Misconfigured where
+    others have the role in the other way."""
+    lease = Lease(link, role.member(owner.holder) if shared else role, owner)
+    async with hold_lease(lease, link, take_over=take_over) as before:
+        records = [await read_lease(link, role)] if shared else await read_member_leases(link, role)
+        others = [one.owner for one in records if one and not one.free]
+        if others and shared:
             raise Misconfigured(
-                f"this bus has {role} that shares nothing: {sole.owner}. Stop it, and move what it "
+                f"this bus has {role} that shares nothing: {others[0]}. Stop it, and move what it "
                 "keeps: docs/OPERATIONS.md, From one agent to several; or stay with it"
             )
-        yield lease
+        if others:
+            raise Misconfigured(
+                f"this bus has {role} whose store is shared: {others[0]}. Stop those, or set "
+                f"`{role.key}.store: jetstream` here, too"
+            )
+        yield lease, before
 
 
 @contextlib.contextmanager

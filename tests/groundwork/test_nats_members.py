@@ -16,7 +16,7 @@ from groundwork.nats.settings import NatsSettings
 from groundwork.nats.topology import Topology, key_value_bucket, object_bucket, set_up
 from groundwork.service.errors import Misconfigured
 from groundwork.service.machine import this
-from groundwork.service.startup import keep_serving, member_lease, refuse_members
+from groundwork.service.startup import keep_serving, role_lease
 from tests.kit.bus import a_consumer, a_stream
 from tests.kit.consumer import Seen, consuming
 from tests.kit.waiting import until
@@ -171,25 +171,20 @@ async def test_a_bus_that_lost_its_newest_records_does_not_cost_the_owner_its_le
 
 
 async def test_the_whole_role_is_refused_to_one_while_others_share_it_and_the_other_way_round(bus: NatsLink) -> None:
-    async with member_lease(bus, ROLE, owner("a")):
-        assert not bus.exclusive  # what others have in hand is not asked back
-        with pytest.raises(Misconfigured, match="store is shared"):
-            await refuse_members(bus, ROLE)
-    bus.guard = _nothing
-    await refuse_members(bus, ROLE)
-    whole = lease(bus, "one")
-    await whole.acquire()
-    with pytest.raises(BaseExceptionGroup) as refused:
-        async with member_lease(bus, ROLE, owner("b")):
-            pytest.fail("one process has the whole role")
-    assert refused.value.subgroup(Misconfigured)
+    for shared, why in ((True, "whose store is shared"), (False, "that shares nothing")):
+        async with role_lease(bus, ROLE, owner("a"), shared=shared):
+            with pytest.raises(BaseExceptionGroup) as refused:
+                async with role_lease(bus, ROLE, owner("b"), shared=not shared):
+                    pytest.fail("another has the role in the other way")
+            assert (found := refused.value.subgroup(Misconfigured)) is not None
+            assert why in str(found.exceptions[0])
 
 
 async def test_a_member_whose_record_is_taken_from_it_ends_and_joins_anew(bus: NatsLink) -> None:
     joined: list[int] = []
 
     async def stay() -> None:
-        async with member_lease(bus, ROLE, owner("a")) as ours:
+        async with role_lease(bus, ROLE, owner("a"), shared=True) as (ours, _):
             joined.append(ours.epoch)
             await asyncio.Event().wait()
 
@@ -198,6 +193,3 @@ async def test_a_member_whose_record_is_taken_from_it_ends_and_joins_anew(bus: N
     await Lease(bus, ROLE.member("a"), owner("b")).acquire(take_over=True)
     await until(lambda: joined == [1, 3])
     staying.cancel()
-
-
-async def _nothing() -> None: ...

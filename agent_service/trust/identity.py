@@ -5,7 +5,6 @@ A name is such as `token ops, os user ann`, or `bus, says "ann"`: only unverifie
 
 import hashlib
 import re
-from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import lru_cache
 
@@ -21,11 +20,8 @@ BEHIND = 0.5
 class SystemClock:
     """Monotonic clock: while the computer's clock is behind, time runs at half speed. Implements the port Clock."""
 
-    def __init__(
-        self, wall: Callable[[], datetime] | None = None, monotonic: Callable[[], float] | None = None
-    ) -> None:
-        self._wall = wall or this().wall
-        self._monotonic = monotonic or this().monotonic
+    def __init__(self) -> None:
+        self._wall, self._monotonic = this().wall, this().monotonic
         self._told, self._told_at = self._wall(), self._monotonic()
 
     def now(self) -> datetime:

@@ -163,16 +163,10 @@ def http_server(app: ASGIApp, protocol: type[BoundedProtocol] = BoundedProtocol)
     return HttpServer(config)
 
 
-async def serve_http(
-    app: ASGIApp,
-    listener: socket.socket,
-    protocol: type[BoundedProtocol] = BoundedProtocol,
-    *,
-    stopping: Callable[[], object] | None = None,
-) -> None:
+async def serve_http(app: ASGIApp, listener: socket.socket, *, stopping: Callable[[], object] | None = None) -> None:
     """Serves until cancelled; then requests have CLOSE_WITHIN_S to end. `stopping` ends those that would not end by
     themselves, and shortens this to ANSWERED_WITHIN_S."""
-    server = http_server(app, protocol)
+    server = http_server(app)
     serving = asyncio.ensure_future(server.serve(sockets=[listener]))
     try:
         await asyncio.shield(serving)

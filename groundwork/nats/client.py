@@ -56,10 +56,9 @@ class NotEncrypted(nats.errors.Error):
 
 
 class BusClient(Client):
-    def __init__(self, *, encrypted: bool, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(self, *, encrypted: bool) -> None:
         super().__init__()
         self._encrypted = encrypted
-        self._clock = clock
         self._outage = Outage("NATS", log)
         self._last_logged = ""
         self._prefix = ""
@@ -151,7 +150,7 @@ class BusClient(Client):
     def denials(self) -> tuple[tuple[str, str], ...]:
         """Operations and subjects denied in the last DENIED_FOR_S seconds: the server does not tell when a permission
         was granted."""
-        return tuple(denial for denial, at in self._denials.items() if self._clock() - at < DENIED_FOR_S)
+        return tuple(denial for denial, at in self._denials.items() if monotonic() - at < DENIED_FOR_S)
 
     async def _on_answer(self, message: Msg) -> None:
         if message.subject in self._asked:
@@ -182,7 +181,7 @@ class BusClient(Client):
         if not (found := _VIOLATION.search(violation)):
             return
         operation, subject = found.groups()
-        self._denials[operation, subject] = self._clock()
+        self._denials[operation, subject] = monotonic()
         if len(self._denials) > MOST_DENIALS:
             del self._denials[next(iter(self._denials))]
         if operation == "publish":

@@ -89,11 +89,11 @@ class EmbeddedNats:
             await self.stop()
             raise
 
-    async def stop(self, *, within_s: float = STOP_SECONDS) -> None:
+    async def stop(self) -> None:
         if (process := self._process) is not None:
             process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
-                await asyncio.to_thread(process.wait, within_s)
+                await asyncio.to_thread(process.wait, STOP_SECONDS)
         self.kill()
         self._lock.close()
 

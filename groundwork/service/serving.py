@@ -10,7 +10,7 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -88,9 +88,9 @@ async def let_recovery_start() -> None:
     await asyncio.sleep(HEAD_START_S)
 
 
-def notify_ready(environ: Mapping[str, str] = os.environ) -> None:
+def notify_ready() -> None:
     """Notifies the supervisor. If it does not listen, only units that wait for this one are delayed."""
-    address = environ.get("NOTIFY_SOCKET", "")
+    address = os.environ.get("NOTIFY_SOCKET", "")
     if address[:1] not in ("/", "@"):
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line, suppress(OSError):

@@ -1,5 +1,6 @@
 """Work beside the messages of runs: the gateway's rows, results outside streams, clocks that jump."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -12,6 +13,7 @@ from agent_service.trust.identity import SystemClock
 from ductile_gateway.bus.incoming import answer_prune, serve_endpoints
 from groundwork.nats.link import NatsLink
 from groundwork.nats.settling import Delivery
+from groundwork.service import machine
 from schemas import subjects
 from schemas.envelope import MSG_ID
 from schemas.status import GatewayPruned
@@ -96,9 +98,10 @@ async def test_a_flood_under_ids_that_never_come_again_gives_up_the_oldest(bus: 
 # The agent's clock beside one that jumps
 
 
-def test_a_clock_that_is_set_back_by_an_hour_makes_nothing_twice_as_late_and_no_new_run_older() -> None:
+async def test_a_clock_that_is_set_back_by_an_hour_makes_nothing_twice_as_late_and_no_new_run_older() -> None:
     shown, passed = [NOON], [0.0]
-    clock = SystemClock(lambda: shown[0], lambda: passed[0])
+    machine.use(replace(machine.this(), wall=lambda: shown[0], monotonic=lambda: passed[0]))
+    clock = SystemClock()
 
     def passes(seconds: float) -> None:
         shown[0] += timedelta(seconds=seconds)

@@ -9,10 +9,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from groundwork.nats.buckets import ArtifactBucket
-from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.lease import Lease, LeaseHeld, LeaseLost, LeaseRecord, Owner, Role, read_lease
-from groundwork.nats.link import NatsLink, connect
-from groundwork.nats.settings import NatsSettings
+from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import Topology, key_value_bucket, object_bucket, set_up
 from groundwork.service.errors import Misconfigured
 from groundwork.service.machine import this
@@ -100,10 +98,8 @@ class Sleeper:
         await self.lease.acquire()
         self.link.guard = self.lease.ensure_held
 
-    async def remote_commits(self, server: EmbeddedNats) -> None:
-        other = await connect(NatsSettings(urls=(server.url,)))
-        await lease(other, "two").acquire(take_over=True)
-        await other.close()
+    async def is_taken_over(self) -> None:
+        await lease(self.link, "two").acquire(take_over=True)
         self.slept = 60
 
 
@@ -117,12 +113,12 @@ async def _stores(link: NatsLink) -> None:
 
 @pytest.mark.parametrize("act", [_publishes, _stores])
 async def test_an_owner_that_slept_does_nothing_once_another_has_the_lease(
-    bus: NatsLink, some_server: EmbeddedNats, act: Callable[[NatsLink], Awaitable[None]]
+    bus: NatsLink, act: Callable[[NatsLink], Awaitable[None]]
 ) -> None:
     await a_stream(bus)
     sleeper = Sleeper(bus)
     await sleeper.begin()
-    await sleeper.remote_commits(some_server)
+    await sleeper.is_taken_over()
     with pytest.raises(LeaseLost):
         await act(bus)
     assert not await bus.emit("work.b", b"", msg_id="b", headers={})
@@ -139,9 +135,7 @@ async def test_an_owner_that_slept_and_had_no_successor_goes_on_and_keeps_its_ep
     assert (sleeper.lease.epoch, (await record(bus)).owner.epoch) == (1, 1)
 
 
-async def test_a_message_in_the_hands_of_a_fenced_process_is_not_acknowledged_by_it(
-    bus: NatsLink, some_server: EmbeddedNats
-) -> None:
+async def test_a_message_in_the_hands_of_a_fenced_process_is_not_acknowledged_by_it(bus: NatsLink) -> None:
     await a_stream(bus)
     await a_consumer(bus)
     sleeper, seen = Sleeper(bus), Seen()
@@ -150,7 +144,7 @@ async def test_a_message_in_the_hands_of_a_fenced_process_is_not_acknowledged_by
     await _publishes(bus)
     async with consuming(bus, seen, slots=1) as loop:
         await until(lambda: seen.deliveries)
-        await sleeper.remote_commits(some_server)
+        await sleeper.is_taken_over()
         seen.gate.set()
         await until(lambda: loop.in_hand == 0)
     await bus.jetstream.account_info()  # whatever was sent before has arrived by now

@@ -6,12 +6,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 
 from groundwork.nats.following import StreamSight
 from groundwork.nats.link import NatsLink
-from groundwork.nats.publishing import StoredMessage
+from groundwork.nats.publishing import WRONG_SEQUENCE, BusRefused, StoredMessage
 from groundwork.nats.shared_log import AppendConflict, SharedLog
 from groundwork.nats.topology import StreamSpec, Topology, set_up
 from groundwork.sqlite.file import open_file
@@ -69,6 +70,24 @@ async def test_a_copy_of_another_log_begins_anew(bus: NatsLink, log: SharedLog, 
     async with _copied(log, tmp_path) as copy:
         await copy.wait(await log.append("facts.new", b"", after=0))
         assert set(copy.bodies()) == {"facts.new"}
+
+
+class _Unanswered:
+    """A link to a leader that stores a fact and dies of it: the next one has it already."""
+
+    max_payload = 1 << 20
+
+    async def store(self, _subject: str, _body: bytes, headers: dict[str, str]) -> NoReturn:
+        self.headers = headers
+        raise BusRefused("wrong last sequence", code=WRONG_SEQUENCE)
+
+    async def newest(self, _stream: str, subject: str) -> StoredMessage:
+        return StoredMessage(subject, b"1", self.headers, seq=7)
+
+
+async def test_a_fact_that_a_dying_leader_stored_without_an_answer_is_known_again_by_the_next_one() -> None:
+    link: Any = _Unanswered()
+    assert await SharedLog(link, STREAM, root="facts").append("facts.a", b"1", after=0) == 7
 
 
 class _Copy:

@@ -27,9 +27,19 @@ def libc() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
 
 
-def become_subreaper() -> None:
-    """Makes this process, not process 1, the parent of its orphaned descendants."""
-    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+def _prctl(option: int, value: int) -> None:
+    # An older kernel does not know some options: `boundaries` reports those that are not in force.
+    if sys.platform == "linux":
+        libc().prctl(option, ctypes.c_ulong(value), ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0))
+
+
+become_subreaper = functools.partial(_prctl, PR_SET_CHILD_SUBREAPER, 1)
+"""Makes this process, not process 1, the parent of its orphaned descendants."""
+hide_memory = functools.partial(_prctl, PR_SET_DUMPABLE, 0)
+"""Keeps other processes of the user from reading memory and environment, which hold secrets; no core is written."""
+show_memory = functools.partial(_prctl, PR_SET_DUMPABLE, 1)
+"""Undoes `hide_memory`, as exec does: a hidden process may not write its own files in /proc."""
+forbid_new_privileges = functools.partial(_prctl, PR_SET_NO_NEW_PRIVS, 1)
 
 
 def die_with_parent(parent: int) -> None:
@@ -37,20 +47,6 @@ def die_with_parent(parent: int) -> None:
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
-
-
-def hide_memory() -> None:
-    """Keeps other processes of the user from reading memory and environment, which hold secrets; no core is written."""
-    _prctl(PR_SET_DUMPABLE, 0)
-
-
-def show_memory() -> None:
-    """Undoes `hide_memory`, as exec does: a hidden process may not write its own files in /proc."""
-    _prctl(PR_SET_DUMPABLE, 1)
-
-
-def forbid_new_privileges() -> None:
-    _prctl(PR_SET_NO_NEW_PRIVS, 1)
 
 
 def drop_bounding_set() -> None:
@@ -67,12 +63,6 @@ def drop_capabilities() -> None:
     header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
     if libc().capset(header, (ctypes.c_uint32 * 6)()) != 0:
         raise OSError(ctypes.get_errno(), "capabilities cannot be dropped")
-
-
-def _prctl(option: int, value: int) -> None:
-    # An older kernel does not know some options: `boundaries` reports those that are not in force.
-    if sys.platform == "linux":
-        libc().prctl(option, ctypes.c_ulong(value), ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0))
 
 
 # 1 is PR_SET_PDEATHSIG; the parent may have ended before that call.

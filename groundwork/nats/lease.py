@@ -12,7 +12,7 @@ import json
 import logging
 import os
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -268,18 +268,3 @@ class Lease:
 
     def _lose(self, why: str) -> None:
         self._lost, self._until = why, float("-inf")
-
-
-@contextlib.asynccontextmanager
-async def hold_lease(lease: Lease, link: NatsLink, *, take_over: bool = False) -> AsyncIterator[LeaseRecord | None]:
-    """Publishes nothing by `link` without the lease. Yields the record before. Raises LeaseHeld; and LeaseLost, in an
-    ExceptionGroup."""
-    before = await lease.acquire(take_over=take_over)
-    link.guard = lease.ensure_held
-    try:
-        async with asyncio.TaskGroup() as group:
-            renewing = group.create_task(lease.keep_renewed())
-            yield before
-            renewing.cancel()
-    finally:
-        await lease.release()

@@ -11,16 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from groundwork.nats.lease import (
-    Lease,
-    LeaseLost,
-    LeaseRecord,
-    Owner,
-    Role,
-    hold_lease,
-    read_lease,
-    read_member_leases,
-)
+from groundwork.nats.lease import Lease, LeaseLost, LeaseRecord, Owner, Role, read_lease, read_member_leases
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings
 from groundwork.service import store_folder
@@ -116,20 +107,31 @@ async def role_lease(
     record before, too. Raises TryAgain, and LeaseHeld; and in an ExceptionGroup LeaseLost, and Misconfigured where
     others have the role in the other way."""
     lease = Lease(link, role.member(owner.holder) if shared else role, owner)
-    async with hold_lease(lease, link, take_over=take_over) as before:
-        records = [await read_lease(link, role)] if shared else await read_member_leases(link, role)
-        others = [one.owner for one in records if one and not one.free]
-        if others and shared:
-            raise Misconfigured(
-                f"this bus has {role} that shares nothing: {others[0]}. Stop it, and move what it "
-                "keeps: docs/OPERATIONS.md, From one agent to several; or stay with it"
-            )
-        if others:
-            raise Misconfigured(
-                f"this bus has {role} whose store is shared: {others[0]}. Stop those, or set "
-                f"`{role.key}.store: jetstream` here, too"
-            )
-        yield lease, before
+    before = await lease.acquire(take_over=take_over)
+    link.guard = lease.ensure_held
+    try:
+        async with asyncio.TaskGroup() as group:
+            renewing = group.create_task(lease.keep_renewed())
+            await _refuse_others(link, role, shared=shared)
+            yield lease, before
+            renewing.cancel()
+    finally:
+        await lease.release()
+
+
+async def _refuse_others(link: NatsLink, role: Role, *, shared: bool) -> None:
+    records = [await read_lease(link, role)] if shared else await read_member_leases(link, role)
+    others = [one.owner for one in records if one and not one.free]
+    if others and shared:
+        raise Misconfigured(
+            f"this bus has {role} that shares nothing: {others[0]}. Stop it, and move what it "
+            "keeps: docs/OPERATIONS.md, From one agent to several; or stay with it"
+        )
+    if others:
+        raise Misconfigured(
+            f"this bus has {role} whose store is shared: {others[0]}. Stop those, or set "
+            f"`{role.key}.store: jetstream` here, too"
+        )
 
 
 @contextlib.contextmanager

@@ -6,17 +6,18 @@ from pathlib import Path
 import pytest
 
 from agent_service.app import open_store
+from agent_service.bus.topology import ROLE
 from agent_service.settings import load
 from agent_service.store.moving import MoveMarker, require_runs_here, write_marker
 from agent_service.store.opening import log_of_runs
 from agent_service.store.sqlite import RunStore
 from groundwork.archive.series import Series
 from groundwork.nats.embedded import EmbeddedNats
-from groundwork.nats.lease import Lease, Owner, Role, hold_lease
+from groundwork.nats.lease import Lease, Owner
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Misconfigured
 from groundwork.service.keys import KeyRing
-from groundwork.service.startup import ServiceContext
+from groundwork.service.startup import ServiceContext, role_lease
 from schemas import subjects
 from tests.cli.doctor_findings import configured, found
 from tests.cli.invoke import Called, called
@@ -69,8 +70,7 @@ async def test_runs_of_every_state_go_into_the_stream_and_back_as_they_were_and_
     there = await store.restored(store.several)
     assert (there.code, there.document["runs"], there.document["moved"]) == (0, MANY, True), there
     await require_runs_here(log)
-    role = Role(bucket=subjects.LEASE_BUCKET, key="agent", command="")
-    lease = Lease(link, role, Owner.here(loaded.store, ttl_s=10))
+    lease = Lease(link, ROLE, Owner.here(loaded.store, ttl_s=10))
     await lease.acquire()
     with pytest.raises(Misconfigured, match=r"were exported to be moved: set agent\.store"):
         async with open_store(
@@ -108,8 +108,7 @@ async def test_agents_at_work_and_a_bus_for_one_are_refused_and_the_store_is_not
     store: Store, link: NatsLink, tmp_path: Path
 ) -> None:
     (tmp_path / "another").mkdir()
-    role = Role(bucket=subjects.LEASE_BUCKET, key=subjects.lease_key("agent", "store_1"), command="")
-    async with hold_lease(Lease(link, role, Owner.here(tmp_path / "another", ttl_s=10)), link):
+    async with role_lease(link, ROLE, Owner.here(tmp_path / "another", ttl_s=10), shared=True):
         refused = await store.left(store.one)
     assert (refused.code, "agents are at work" in refused.error["message"]) == (78, True)
     store.archive.mkdir()

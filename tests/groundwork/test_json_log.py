@@ -92,25 +92,18 @@ def test_a_secret_never_appears_in_any_form(read: Read, say: Callable[[], None],
     assert "4711" not in text
 
 
-@pytest.mark.parametrize("layout", ["json", "text"])
-def test_control_characters_are_visible_and_forge_no_line(read: Read, layout: Any) -> None:
-    set_up("INFO", layout)
-    log.info("red \x1b[31m\nERROR forged \x9b\u202e\u2028\udc80", extra={"goal": "a\r\nb", "list": ["\x1b"]})
-    text = read()
-    assert text.count("\n") == 1
-    assert text.isprintable() is False
-    assert not set(text[:-1]) & set("\x1b\r\n\x9b\u202e\u2028\udc80")
-    shown = json.loads(text)["msg"] if layout == "json" else text
-    assert r"red \x1b[31m\nERROR forged \x9b\u202e\u2028\udc80" in shown
-
-
 @pytest.mark.attack(94)
 @pytest.mark.parametrize("layout", ["json", "text"])
-def test_hidden_characters_are_visible(read: Read, layout: Any) -> None:
+def test_control_and_hidden_characters_are_visible_and_forge_no_line(read: Read, layout: Any) -> None:
     set_up("INFO", layout)
-    log.info("pay\u200bpal \U000e0049 \ufeff")
-    shown = json.loads(read())["msg"] if layout == "json" else read()
-    assert r"pay\u200bpal \U000e0049 \ufeff" in shown
+    log.info(
+        "red \x1b[31m\nERROR forged \x9b\u202e\u2028\udc80 pay\u200bpal", extra={"goal": "a\r\nb", "list": ["\x1b"]}
+    )
+    line = read()
+    assert line.count("\n") == 1
+    assert not set(line[:-1]) & set("\x1b\r\n\x9b\u202e\u2028\udc80\u200b")
+    shown = json.loads(line)["msg"] if layout == "json" else line
+    assert r"red \x1b[31m\nERROR forged \x9b\u202e\u2028\udc80 pay\u200bpal" in shown
 
 
 @pytest.mark.parametrize("layout", ["json", "text"])

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from agent_service.core.events import CapabilityCheck
 from agent_service.core.state import RunState
-from agent_service.core.waiting import Pending
 from agent_service.run.messages import OutgoingMessage
 from groundwork.service.keys import Key, KeyRing, public_of, signature, verifies
 from schemas import keys, subjects
@@ -38,8 +37,7 @@ class Capabilities:
         return self.ring.mac(OF_CAPABILITIES, *proves)
 
     def proves(self, request: ToolRequest) -> bool:
-        named = request.run_id, request.step, request.attempt, request.tool, request.task, request.round
-        return bool(request.capability) and self._proves(request.capability or "", keys.capability_fields(*named))
+        return bool(request.capability) and self._proves(request.capability or "", request)
 
     def of_result(
         self, result: ToolResult, given: str | None, state: RunState | None
@@ -49,36 +47,21 @@ class Capabilities:
         if not given:
             return bare, "none"
         for pending in state.pendings if state else ():
-            if self._proves(given, _asked(bare.run_id, pending)):
-                named = _completed(bare, pending)
-                return (named, "named") if named else (bare, "another")
+            step, tool, attempt = pending.step, pending.action.tool, pending.attempt
+            its = {"step": step, "tool": tool, "attempt": attempt, "task": pending.task, "round": pending.round}
+            its = {name: value or None for name, value in its.items()}
+            if self._proves(given, named := bare.model_copy(update=its)):
+                fits = all(getattr(bare, name) in (None, value) for name, value in its.items())
+                return (named, "named") if fits else (bare, "another")
         most = state.brief.limits.max_attempts if state else 0
         for attempt in [bare.attempt] if bare.attempt else range(1, most + 1):
-            if self._proves(given, _named(bare, attempt)):
-                return bare.model_copy(update={"attempt": attempt}), "named"
+            if self._proves(given, named := bare.model_copy(update={"attempt": attempt})):
+                return named, "named"
         return bare, "none"
 
-    def _proves(self, given: str, request: tuple[str, ...]) -> bool:
-        return self.ring.checks(given, OF_CAPABILITIES, *request)
-
-
-def _named(result: ToolResult, attempt: int) -> tuple[str, ...]:
-    return keys.capability_fields(result.run_id, result.step, attempt, result.tool, result.task, result.round)
-
-
-def _asked(run_id: str, pending: Pending) -> tuple[str, ...]:
-    task, asked_in = pending.task or None, pending.round or None
-    return keys.capability_fields(run_id, pending.step, pending.attempt, pending.action.tool, task, asked_in)
-
-
-def _completed(result: ToolResult, pending: Pending) -> ToolResult | None:
-    said = {"attempt": result.attempt, "task": result.task, "round": result.round}
-    its = {"attempt": pending.attempt, "task": pending.task or None, "round": pending.round or None}
-    if (result.step, result.tool) != (pending.step, pending.action.tool):
-        return None
-    if any(name is not None and name != its[which] for which, name in said.items()):
-        return None
-    return result.model_copy(update=its)
+    def _proves(self, given: str, of: ToolRequest | ToolResult) -> bool:
+        fields = keys.capability_fields(of.run_id, of.step, of.attempt or 0, of.tool, of.task, of.round)
+        return self.ring.checks(given, OF_CAPABILITIES, *fields)
 
 
 OF_SIGNATURES = "event"

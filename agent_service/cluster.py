@@ -166,10 +166,9 @@ class Cluster(Outbox):
     # commits of other agents
 
     def _on_remote_commit(self, commit: RemoteCommit) -> None:
-        """Invalidates the cached run and its model calls in flight. Missing a commit is harmless: the store's version
-        catches it.
+        """Abandons model calls in flight that the commit has ended. Missing it is harmless: the store's version catches
+        it.
         """
-        self.turns.forget(commit.run_id, commit.row.seq)
         if self.turns.model_caller.calls_of(commit.run_id):
             self.background.start(self._abandon_superseded(commit.run_id))
         for observe in self.agent.remote_observers:

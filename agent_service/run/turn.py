@@ -3,9 +3,9 @@
     event ─▶ load run ─▶ decide ─▶ commit ─▶ perform ─▶ … until the run rests ─▶ the caller acknowledges
 
 A run is locked for load, decide and commit, but not while the model thinks: a cancel must end it meanwhile. The store's
-version guards against other processes; the loser loads and decides again. An event that the cached state ignores is
-decided again on the stored one, because an ignored event is acknowledged. A model call that another process has
-reserved belongs to that process.
+version guards against other processes; the loser loads and decides again. An event that is ignored is acknowledged, so
+only the newest state of any process may ignore it. A model call that another process has reserved belongs to that
+process.
 
 After a crash an event was not committed (it is redelivered), not performed (the run's row says so; its effects follow
 from journal and state), or not acknowledged (it is redelivered and ignored).
@@ -17,8 +17,9 @@ on.
 
 import asyncio
 import logging
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable
+from contextlib import suppress
 from dataclasses import field
 from functools import partial
 from weakref import WeakValueDictionary
@@ -41,7 +42,6 @@ from groundwork.service.errors import Fatal, TryAgain
 from schemas import subjects
 from schemas.values import dataclass
 
-REMEMBERED_RUNS = 4096
 CONFLICTS_BEFORE_GIVING_UP = 10
 BREAKS_BEFORE_THE_END = 3
 """Failures of one entry's effects before its run ends: the cause may pass."""
@@ -71,7 +71,6 @@ class Turns:
     accepted: asyncio.Event = field(init=False, default_factory=asyncio.Event)
     """Set when a run was accepted."""
     _breaks: Counter[str] = field(init=False, default_factory=Counter)
-    _known: OrderedDict[str, Run] = field(init=False, default_factory=OrderedDict)
     _locks: WeakValueDictionary[str, asyncio.Lock] = field(init=False, default_factory=WeakValueDictionary)
 
     def __post_init__(self) -> None:
@@ -92,21 +91,15 @@ class Turns:
 
     async def state(self, run_id: str) -> RunState | None:
         """Raises Damaged."""
-        run = self._known.get(run_id) or await self.store.load(run_id)
+        run = await self.store.load(run_id)
         return run.state if run else None
 
     async def current(self, run_id: str) -> RunState | None:
         """State after the newest commit of any process. Raises Damaged, TryAgain."""
         state = await self.state(run_id)
         if state and not await self.store.is_current(run_id, state.version):
-            self._known.pop(run_id, None)
             state = await self.state(run_id)
         return state
-
-    def forget(self, run_id: str, version: int) -> None:
-        """Drops the cached run if another process has committed entry `version`."""
-        if (known := self._known.get(run_id)) and known.state.version < version:
-            del self._known[run_id]
 
     async def take(self, run_id: str, event: Event, *, made_of: RunState | None = None) -> Transition:
         """One turn, until the run rests. Raises TryAgain if `event` is not committed, and VersionMoved if it must be
@@ -120,18 +113,16 @@ class Turns:
         """First half of a turn; `follow` is the second."""
         async with self._locks.setdefault(run_id, asyncio.Lock()):
             for _ in range(CONFLICTS_BEFORE_GIVING_UP):
-                run = self._known.get(run_id) or await self.store.load(run_id)
+                run = await self.store.load(run_id)
                 if run and made_of and run.state.version != made_of.version:
                     await self._check(event, made_of)
                 transition = decide(run.state if run else None, event)
-                if (transition.ignored or run is None) and not await self._is_outdated(run):
+                if run and not transition.ignored:
+                    with suppress(VersionMoved):
+                        return await self._commit(run, transition)
+                elif run is None or await self.store.is_current(run_id, run.state.version):
                     _log_ignored(run_id, event, transition)
                     return transition
-                if run and not transition.ignored:
-                    try:
-                        return await self._commit(run, transition)
-                    except VersionMoved:
-                        self._known.pop(run_id, None)
         raise TryAgain(f"run {run_id}: others keep moving it on")
 
     async def _commit(self, run: Run, transition: Transition) -> Transition:
@@ -155,14 +146,6 @@ class Turns:
         run_id, made_at = made_of.run_id, made_of.version
         if not isinstance(event, CallEvent) or await self.store.superseded(run_id, event.call, made_at):
             raise VersionMoved(f"run {run_id} stands elsewhere than at version {made_at}, which this was made of")
-
-    async def _is_outdated(self, run: Run | None) -> bool:
-        if run is None or self._known.get(run.state.run_id) is not run:
-            return False
-        if await self.store.is_current(run.state.run_id, run.state.version):
-            return False
-        self._known.pop(run.state.run_id, None)
-        return True
 
     async def follow(self, transition: Transition | None) -> None:
         if transition and transition.state and transition.ignored:
@@ -252,25 +235,16 @@ class Turns:
 
     async def _has_ended(self, then: RunState) -> bool:
         """True if the run has ended since: a cancel does not wait for the effects of earlier entries."""
-        run = self._known.get(then.run_id)
-        now = run.state if run else await self.state(then.run_id)
+        now = await self.state(then.run_id)
         return now is not None and now is not then and now.final
 
     def _committed(self, commit: Commit) -> None:
-        run_id, version = commit.entry.run_id, commit.entry.seq
-        self.outbox.begin(run_id, (version,))
-        known = self._known.get(run_id)
-        if known is None or known.state.version < version:  # an accepted run may have moved on before
-            self._known[run_id] = Run(state=commit.state, head=commit.entry.hash)
-        if commit.state.final:
-            self._known.pop(run_id, None)
-        elif len(self._known) > REMEMBERED_RUNS:
-            self._known.popitem(last=False)
+        self.outbox.begin(commit.run_id, (commit.entry.seq,))
         for observe in self.observers:
             try:
                 observe(commit)
             except Exception:  # an observer's error must not fail the turn
-                log.exception("an observer of a commit failed", extra={"run_id": run_id})
+                log.exception("an observer of a commit failed", extra={"run_id": commit.run_id})
 
 
 def asks_the_model(outcome: EventFacts) -> bool:

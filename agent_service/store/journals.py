@@ -50,8 +50,8 @@ class Journal:
         self._items: defaultdict[str, list[str]] = defaultdict(list)
         self._run: Run | None = None
 
-    def add(self, message: EntryMessage, row: RunRow | None, position: int) -> None:
-        """Raises Tampered for an entry that does not continue the run."""
+    def add(self, message: EntryMessage, row: RunRow | None, position: int, run: Run | None = None) -> None:
+        """`run`: after the entry, if it is known. Raises Tampered for an entry that does not continue the run."""
         entry = message.entry
         if position <= self.position:
             return
@@ -70,7 +70,7 @@ class Journal:
             self._reserved.append((entry.seq, row.reserves, message.by))
         if entry.kind in ANSWERS:
             self._answered = entry.seq
-        self._state, self._brief, self._run = message.state, message.brief or self._brief, None
+        self._state, self._brief, self._run = message.state, message.brief or self._brief, run
         for growth in message.grown:
             self._items[growth.field][: growth.dropped] = []
             self._items[growth.field] += growth.added

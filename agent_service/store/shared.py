@@ -136,11 +136,9 @@ class SharedStore(RunStore):
         return message is not None and (by is None or message.owns(by))
 
     async def is_current(self, run_id: str, version: int) -> bool:
-        journal = self._journals.known.get(run_id) or await self._journals.of(run_id)
-        if journal is None:
-            return version == 0
-        await self._journals.expect_newest(journal)
-        return journal.expected == version
+        if journal := await self._journals.of(run_id):
+            await self._journals.expect_newest(journal)
+        return journal is None or journal.expected == version
 
     async def superseded(self, run_id: str, call: int, since: int) -> bool:
         journal = self._journals.known.get(run_id) or await self._journals.of(run_id)
@@ -247,7 +245,7 @@ class SharedStore(RunStore):
                 await self._journals.expect_newest(journal)
             raise VersionMoved(f"run {entry.run_id}: another agent was faster with entry {entry.seq}") from error
         if journal.version == entry.seq - 1:
-            journal.add(message, row, position)
+            journal.add(message, row, position, Run(state=commit.state, head=entry.hash))
             self._journals.remember(journal)
         with contextlib.suppress(TryAgain):
             await self._index.wait(position)

@@ -39,6 +39,7 @@ from groundwork.sqlite.group_commit import OnCommit, ignore
 LeaseCheck = Callable[[], Awaitable[None]]
 
 NO_LIMIT = -1
+REMEMBERED_RUNS = 4096
 RECENT_POSITIONS = 30_000
 """Positions searched at most for recent model calls."""
 DISPATCH_WRITTEN_WITHIN_S = 1.0
@@ -65,6 +66,8 @@ class RunStore(RunIndex):
         self.inbox = InboxRecords(self)
         self.halts = HaltRecords(self)
         self.retention = RetentionRecords(self)
+        self._runs: dict[str, Run] = {}
+        """Open runs as this process has committed them, the longest known first."""
         self._dispatched: dict[str, int] = {}
         self._dispatched_later: asyncio.TimerHandle | None = None
 
@@ -91,13 +94,16 @@ class RunStore(RunIndex):
         WakeConflict for another digest, VersionMoved for a run id of another wake, and TryAgain."""
         await self._require_lease()
         row = "add_run", (*run_columns((commit,)), *new_run_columns(commit.state, digest))
-        return await self.database.write(partial(self._accept, digest, commit, (row, *statements_of(commit))))
+        run_id = await self.database.write(partial(self._accept, digest, commit, (row, *statements_of(commit))))
+        if run_id == commit.run_id:
+            self._runs.setdefault(run_id, Run(state=commit.state, head=commit.entry.hash))
+        return run_id
 
     async def load(self, run_id: str) -> Run | None:
         """Raises Damaged for a run that cannot be read, which is in quarantine from then on."""
         self._quarantine.check(run_id)
         try:
-            return await self.stored(run_id)
+            return self._runs.get(run_id) or await self.stored(run_id)
         except Damaged:
             raise
         except ValueError as error:
@@ -135,7 +141,14 @@ class RunStore(RunIndex):
         row = "advance_run", run_columns((commit,), self._dispatched.pop(run_id, 0))
         statements = row, *statements_of(commit)
         if not await self.database.write(lambda connection: store_commit(connection, *statements)):
+            self._runs.pop(run_id, None)
             raise version_moved(commit.entry)
+        if commit.state.final:
+            self._runs.pop(run_id, None)
+            return
+        self._runs[run_id] = Run(state=commit.state, head=commit.entry.hash)
+        if len(self._runs) > REMEMBERED_RUNS:
+            del self._runs[next(iter(self._runs))]
 
     def mark_dispatched(self, run_id: str, seq: int) -> None:
         """Notes that entries up to `seq` are dispatched. Written later, in a batch; a crash may lose it."""

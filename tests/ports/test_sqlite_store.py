@@ -68,7 +68,7 @@ async def test_a_store_that_is_closed_is_to_be_tried_later(tmp_path: Path) -> No
     with pytest.raises(TryAgain, match="after the next start"):
         await accept(store, 2)
     with pytest.raises(TryAgain, match="after the next start"):
-        await store.load(run_id(1))
+        await store.load(run_id(2))
     store.mark_dispatched(run_id(1), 1)
 
 

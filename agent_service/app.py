@@ -39,7 +39,6 @@ from groundwork.service.serving import (
 )
 from groundwork.service.startup import ServiceContext, keep_serving, service_context
 from groundwork.service.store_folder import HAND_OVER_S
-from groundwork.sqlite.group_commit import OnCommit
 from schemas import subjects
 
 INFORMED = (subjects.STREAM, subjects.STREAM_REQUESTS)
@@ -86,20 +85,21 @@ async def _serve(settings: AgentSettings, folders: type[Folders], *, take_over: 
             log.info("another agent had the bus", extra={"who": str(ground.predecessor.owner)})
         metrics = AgentMetrics(settings.model.provider)
         keys = KeyRing.open(settings.keys_path())
-        store = await ours.enter_async_context(open_store(settings, ground, metrics.store.committed))
+        store = await ours.enter_async_context(open_store(settings, ground))
+        store.database.observe(metrics.store.committed)
         at, within_s = settings.http, HAND_OVER_S if take_over else 0.0
         listener = await ours.enter_async_context(listening(at.host, at.port, who="agent", within_s=within_s))
         model = await ours.enter_async_context(open_model(settings.model))
         await _run(partial(Agent, settings, ground, store, keys, model, metrics, folders), listener, http=http)
 
 
-def open_store(settings: AgentSettings, ground: ServiceContext, on_commit: OnCommit) -> Opening:
+def open_store(settings: AgentSettings, ground: ServiceContext) -> Opening:
     """Opens or creates the store of the settings. Raises Misconfigured, TryAgain."""
     if settings.shared:
-        shared: Opening = loaded("agent_service.store.opening:open_store")(ground, on_commit)
+        shared: Opening = loaded("agent_service.store.opening:open_store")(ground)
         return shared
     require_not_moved(settings.store)
-    return RunStore.open(settings.store, ground.lease.ensure_held, on_commit, reserve=True)
+    return RunStore.open(settings.store, ground.lease.ensure_held, reserve=True)
 
 
 async def _run(built: Callable[[Background], Agent], listener: socket.socket, *, http: bool) -> None:

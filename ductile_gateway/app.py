@@ -36,7 +36,6 @@ from groundwork.service.program import loaded
 from groundwork.service.serving import SERVICE_SIGNALS, cancelled_by_signals, let_recovery_start, notify_ready
 from groundwork.service.startup import ServiceContext, keep_serving, service_context
 from groundwork.service.store_folder import HAND_OVER_S, store_id
-from groundwork.sqlite.group_commit import OnCommit
 from schemas import subjects
 from schemas.values import dataclass
 
@@ -72,7 +71,8 @@ async def serve(settings: GatewaySettings, *, take_over: bool = False) -> None:
 async def _serve(settings: GatewaySettings, *, take_over: bool) -> None:
     offers, metrics = Offers(executor=settings.name), GatewayMetrics()
     async with contextlib.AsyncExitStack() as opened:
-        ground, rows = await _open_store(opened, settings, take_over=take_over, on_commit=metrics.store.committed)
+        ground, rows = await _open_store(opened, settings, take_over=take_over)
+        rows.carrier.file.observe(metrics.store.committed)
         link, outbox = ground.link, NotificationOutbox(rows)
         permits = None
         if settings.shared:
@@ -109,7 +109,7 @@ async def _serve(settings: GatewaySettings, *, take_over: bool) -> None:
 
 
 async def _open_store(
-    opened: contextlib.AsyncExitStack, settings: GatewaySettings, *, take_over: bool, on_commit: OnCommit
+    opened: contextlib.AsyncExitStack, settings: GatewaySettings, *, take_over: bool
 ) -> tuple[ServiceContext, Rows]:
     if not settings.shared:  # refuse a newer ledger before another gateway ends for it
         await asyncio.to_thread(pending_upgrade, settings.store)
@@ -126,9 +126,9 @@ async def _open_store(
     )
     ground = await opened.enter_async_context(opening)
     if settings.shared:
-        rows = open_shared(ground.folder, ground.link, store_id(ground.folder), on_commit=on_commit)
+        rows = open_shared(ground.folder, ground.link, store_id(ground.folder))
     else:
-        rows = open_alone(settings.store, on_commit=on_commit)
+        rows = open_alone(settings.store)
     return ground, await opened.enter_async_context(rows)
 
 

@@ -13,7 +13,6 @@ from groundwork.service.errors import Misconfigured
 from groundwork.sqlite import file
 from groundwork.sqlite.errors import damage_in, storage_error
 from groundwork.sqlite.file import SqliteFile
-from groundwork.sqlite.group_commit import OnCommit, ignore
 from groundwork.sqlite.reserve import DiskReserve
 
 _NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
@@ -33,16 +32,14 @@ MIGRATIONS = files(__package__) / "migrations"
 
 
 @contextlib.asynccontextmanager
-async def open_database(
-    folder: Path, on_commit: OnCommit = ignore, *, durable: bool = True, reserve: bool = False
-) -> AsyncIterator[SqliteFile]:
+async def open_database(folder: Path, *, durable: bool = True, reserve: bool = False) -> AsyncIterator[SqliteFile]:
     """Opens the database in `folder`, made if absent. Not `durable`: a copy. Raises Misconfigured, TryAgain."""
     path = folder / FILE
     disk_reserve = DiskReserve(path) if reserve else None
     if disk_reserve:
         disk_reserve.open_up()
     await asyncio.to_thread(_check, path)
-    async with file.open_file(path, MIGRATIONS, on_commit, durable=durable, reserve=disk_reserve) as database:
+    async with file.open_file(path, MIGRATIONS, durable=durable, reserve=disk_reserve) as database:
         yield database
 
 

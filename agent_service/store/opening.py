@@ -16,7 +16,6 @@ from groundwork.nats.shared_log import SharedLog
 from groundwork.service.errors import Misconfigured
 from groundwork.service.startup import ServiceContext
 from groundwork.sqlite.file import SqliteFile
-from groundwork.sqlite.group_commit import OnCommit, ignore
 from groundwork.sqlite.replica import Replica
 from schemas import subjects
 
@@ -24,11 +23,11 @@ log = logging.getLogger(__name__)
 
 
 @contextlib.asynccontextmanager
-async def open_store(ground: ServiceContext, on_commit: OnCommit) -> AsyncIterator[SharedStore]:
+async def open_store(ground: ServiceContext) -> AsyncIterator[SharedStore]:
     """Raises Misconfigured, and TryAgain."""
     runs = log_of_runs(ground.link)
     await require_runs_here(runs)
-    async with open_shared(ground.folder, runs, held=ground.lease.ensure_held, on_commit=on_commit) as shared:
+    async with open_shared(ground.folder, runs, held=ground.lease.ensure_held) as shared:
         yield shared
 
 
@@ -37,15 +36,9 @@ def log_of_runs(link: NatsLink) -> SharedLog:
 
 
 @contextlib.asynccontextmanager
-async def open_shared(
-    folder: Path,
-    facts: SharedLog,
-    *,
-    held: LeaseCheck = no_lease,
-    on_commit: OnCommit = ignore,
-) -> AsyncIterator[SharedStore]:
+async def open_shared(folder: Path, facts: SharedLog, *, held: LeaseCheck = no_lease) -> AsyncIterator[SharedStore]:
     """The store of the log `facts`, its index in `folder` up to date. Raises Misconfigured, also later, in a group."""
-    async with _index_in(folder, on_commit) as database, asyncio.TaskGroup() as group:
+    async with _index_in(folder) as database, asyncio.TaskGroup() as group:
         replica = Replica(facts, database, apply_message, forget=clear_index)
         store = SharedStore(database, facts, replica, held=held)
         replica.applied = store.applied
@@ -57,13 +50,13 @@ async def open_shared(
 
 
 @contextlib.asynccontextmanager
-async def _index_in(folder: Path, on_commit: OnCommit) -> AsyncIterator[SqliteFile]:
+async def _index_in(folder: Path) -> AsyncIterator[SqliteFile]:
     async with contextlib.AsyncExitStack() as opened:
         try:
-            database = await opened.enter_async_context(open_database(folder, on_commit, durable=False))
+            database = await opened.enter_async_context(open_database(folder, durable=False))
         except Misconfigured as error:
             log.warning("the index of runs is made again", extra={"why": str(error)})
             for name in (FILE, f"{FILE}-wal", f"{FILE}-shm"):
                 (folder / name).unlink(missing_ok=True)
-            database = await opened.enter_async_context(open_database(folder, on_commit, durable=False))
+            database = await opened.enter_async_context(open_database(folder, durable=False))
         yield database

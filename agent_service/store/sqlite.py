@@ -34,7 +34,6 @@ from agent_service.store.rows import (
 from groundwork.service.errors import Failure, TryAgain
 from groundwork.sqlite.errors import Full
 from groundwork.sqlite.file import SqliteFile, microseconds
-from groundwork.sqlite.group_commit import OnCommit, ignore
 
 LeaseCheck = Callable[[], Awaitable[None]]
 
@@ -77,12 +76,11 @@ class RunStore(RunIndex):
         cls,
         folder: Path,
         held: LeaseCheck = no_lease,
-        on_commit: OnCommit = ignore,
         *,
         reserve: bool = False,
     ) -> AsyncIterator[Self]:
         """Opens the store in `folder`, made if absent, for one process alone. Raises Misconfigured and TryAgain."""
-        async with open_database(folder, on_commit, reserve=reserve) as database:
+        async with open_database(folder, reserve=reserve) as database:
             store = cls(database, held)
             try:
                 yield store

@@ -19,7 +19,6 @@ from groundwork.nats.shared_log import SharedLog
 from groundwork.service.errors import Misconfigured
 from groundwork.service.machine import utc_now
 from groundwork.sqlite.file import open_file
-from groundwork.sqlite.group_commit import OnCommit, ignore
 from groundwork.sqlite.replica import Replica
 from schemas import subjects
 from schemas.values import dataclass
@@ -74,21 +73,21 @@ async def put_mark(rows: Rows, mark: Mark, *, before: Mark) -> None:
 
 
 @asynccontextmanager
-async def open_alone(folder: Path, *, on_commit: OnCommit = ignore) -> AsyncIterator[Rows]:
+async def open_alone(folder: Path) -> AsyncIterator[Rows]:
     """Opens the file in an existing folder. Raises Misconfigured, also if its content was moved."""
-    async with open_file(folder / FILE, MIGRATIONS, on_commit) as file:
+    async with open_file(folder / FILE, MIGRATIONS) as file:
         rows = Rows(FileCarrier(file))
         (await mark_of(rows)).check(str(folder), anew="restore it here")
         yield rows
 
 
 @asynccontextmanager
-async def open_shared(folder: Path, link: NatsLink, me: str, *, on_commit: OnCommit = ignore) -> AsyncIterator[Rows]:
+async def open_shared(folder: Path, link: NatsLink, me: str) -> AsyncIterator[Rows]:
     """Opens the stream, once the copy is complete. The folder is of one process. Raises Misconfigured if there is no
     stream; also later, in an ExceptionGroup."""
     log = log_of_gateways(link)
     await check_shared(log)
-    async with kept_copy(log, folder, on_commit, me=me) as rows:
+    async with kept_copy(log, folder, me=me) as rows:
         yield rows
 
 
@@ -101,13 +100,13 @@ async def check_shared(log: SharedLog) -> None:
 
 
 @asynccontextmanager
-async def kept_copy(log: SharedLog, folder: Path, on_commit: OnCommit = ignore, *, me: str = "") -> AsyncIterator[Rows]:
+async def kept_copy(log: SharedLog, folder: Path, *, me: str = "") -> AsyncIterator[Rows]:
     """Continues the copy in this folder, which is complete on entry. Raises as `open_shared`."""
     files = [folder / f"{COPY}{suffix}" for suffix in ("", "-wal", "-shm")]
     if utc_now().timestamp() - max((file.stat().st_mtime for file in files if file.exists()), default=0.0) > KEPT_S:
         for file in files:
             file.unlink(missing_ok=True)
-    opening = open_file(folder / COPY, MIGRATIONS, on_commit, durable=False)
+    opening = open_file(folder / COPY, MIGRATIONS, durable=False)
     async with opening as copied, asyncio.TaskGroup() as group:
         replica = Replica(log, copied, copy, forget=lambda connection: connection.execute("DELETE FROM rows"))
         copying = group.create_task(replica.run())

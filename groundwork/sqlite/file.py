@@ -26,7 +26,7 @@ import aiosqlite
 from groundwork.service import store_folder
 from groundwork.service.errors import Broken, Misconfigured, TryAgain
 from groundwork.sqlite.errors import is_file_error, read_only, read_only_uri, storage_error
-from groundwork.sqlite.group_commit import GroupCommit, OnCommit, ignore
+from groundwork.sqlite.group_commit import GroupCommit, OnCommit
 from groundwork.sqlite.reserve import SPARE_PAGES, DiskReserve, cut_off, has_room
 
 T = TypeVar("T")
@@ -78,6 +78,9 @@ class SqliteFile:
             yield
         finally:
             writer.making_room = False
+
+    def observe(self, on_commit: OnCommit) -> None:
+        self._require_writer().on_commit = on_commit
 
     def _require_writer(self) -> GroupCommit:
         if self._writer is None:
@@ -133,32 +136,27 @@ class SqliteFile:
         self.trouble = trouble
 
 
-Opener = Callable[[Path, Traversable, OnCommit, bool, DiskReserve | None], AbstractAsyncContextManager[SqliteFile]]
+Opener = Callable[[Path, Traversable, bool, DiskReserve | None], AbstractAsyncContextManager[SqliteFile]]
 """Opens a database for writing. The default has a thread that writes and one that reads."""
 
 
 def open_file(
-    path: Path,
-    migrations: Traversable,
-    on_commit: OnCommit = ignore,
-    *,
-    durable: bool = True,
-    reserve: DiskReserve | None = None,
+    path: Path, migrations: Traversable, *, durable: bool = True, reserve: DiskReserve | None = None
 ) -> AbstractAsyncContextManager[SqliteFile]:
     """Opens the file, made if absent, for this user alone. `migrations`: the folder of its schema. Not `durable`: it
     survives a crash of the process, but not of the machine. `reserve`: for works that make room. Raises Misconfigured
     for an unusable folder or file, and TryAgain for a full disk or a locked file."""
-    return _opener.get()(path, migrations, on_commit, durable, reserve)
+    return _opener.get()(path, migrations, durable, reserve)
 
 
 @contextlib.asynccontextmanager
 async def open_with_threads(
-    path: Path, migrations: Traversable, on_commit: OnCommit, durable: bool, reserve: DiskReserve | None
+    path: Path, migrations: Traversable, durable: bool, reserve: DiskReserve | None
 ) -> AsyncIterator[SqliteFile]:
     def opened() -> GroupCommit:
         make_private(path)
         migrate(path, migrations)
-        return GroupCommit(path, on_commit=on_commit, durable=durable, reserve=reserve)
+        return GroupCommit(path, durable=durable, reserve=reserve)
 
     try:
         writer = await asyncio.to_thread(opened)

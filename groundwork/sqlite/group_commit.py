@@ -14,7 +14,7 @@ import queue
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,12 @@ from groundwork.telemetry.metrics import Instruments
 T = TypeVar("T")
 
 CACHED_STATEMENTS = 512
+BUSY_S = 5.0
+"""Wait for another connection's lock."""
+QUIET_S = 0.05
+"""Wait of housekeeping for a write to join."""
+REST_S = 3.0
+"""Time without a write after which the log is emptied."""
 LONG_LOG = 1 << 18
 """Bytes of a write-ahead log that is worth emptying. SQLite lets it grow to 4 MiB, and keeps it so."""
 
@@ -43,54 +49,29 @@ class _Work(Generic[T]):
     value: T = field(init=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
-    """A committed transaction. `sync_seconds`: the time of COMMIT, which waits for the disk."""
-
-    writes: int
-    seconds: float
-    sync_seconds: float
-
-
-OnCommit = Callable[[Group], None]
-
-
-def ignore(_: Group) -> None: ...
+OnCommit = Callable[[int, float, float], None]
+"""Called in the writer thread with the writes of a committed transaction, its seconds, and those of its COMMIT, which
+waits for the disk."""
 
 
 class GroupCommit:
     """The writer of a SQLite file, used from one event loop. Opening raises TryAgain or Broken.
 
-    `on_commit` is called in the writer thread. Without `durable` nothing waits for the disk. `busy_seconds`: wait for
-    another connection's lock. `quiet_seconds`: wait of housekeeping for a write to join. `rest_seconds`: time without a
-    write after which the log is emptied. `reserve`: space for works that make room; others are refused until it is put
-    back. `making_room`: only these are written.
+    Without `durable` nothing waits for the disk. `reserve`: space for works that make room; others are refused until it
+    is put back. `making_room`: only these are written.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        busy_seconds: float = 5.0,
-        quiet_seconds: float = 0.05,
-        on_commit: OnCommit = ignore,
-        durable: bool = True,
-        rest_seconds: float = 3.0,
-        reserve: DiskReserve | None = None,
-    ) -> None:
+    def __init__(self, path: Path, *, durable: bool = True, reserve: DiskReserve | None = None) -> None:
         self._path = path
         self._reserve = reserve
         self.making_room = False
-        self._on_commit = on_commit
-        self._rest_seconds = rest_seconds
-        self._busy_ms = int(busy_seconds * 1000)
-        self._connection = _open(path, busy_seconds, durable=durable)
+        self.on_commit: OnCommit | None = None
+        self._connection = _open(path, durable=durable)
         if reserve:
             reserve.make()
         self._queue: queue.SimpleQueue[list[_Work[Any]] | None] = queue.SimpleQueue()
         self._works = list[_Work[Any]]()
         """Handed over once per turn of the event loop, because waking a thread costs more than most works."""
-        self._quiet_seconds = quiet_seconds
         self._closing = False
         self._broken_by: Exception | None = None
         self._writer = threading.Thread(target=self._run, name=f"group-commit {path.name}", daemon=True)
@@ -142,7 +123,7 @@ class GroupCommit:
     def _gather(self) -> tuple[list[_Work[Any]], bool]:
         """All that is queued; False with the last group. Housekeeping alone waits for a write to join."""
         group, waited_for, batch = list[_Work[Any]](), False, self._next()
-        quiet_until = time.monotonic() + self._quiet_seconds
+        quiet_until = time.monotonic() + QUIET_S
         with contextlib.suppress(queue.Empty):
             while batch is not None:
                 group += batch
@@ -152,7 +133,7 @@ class GroupCommit:
 
     def _next(self) -> list[_Work[Any]] | None:
         with contextlib.suppress(queue.Empty):
-            return self._queue.get(timeout=self._rest_seconds)
+            return self._queue.get(timeout=REST_S)
         if not self.making_room:
             self._put_back()
             self._empty_log()
@@ -162,9 +143,17 @@ class GroupCommit:
         """Does not wait for readers. A failure is harmless, because commits stay in the log."""
         with contextlib.suppress(sqlite3.Error, OSError):
             if self._path.with_name(f"{self._path.name}-wal").stat().st_size > LONG_LOG:
-                self._connection.execute("PRAGMA busy_timeout=0")
-                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        self._connection.execute(f"PRAGMA busy_timeout={self._busy_ms}")
+                with self._without_waiting():
+                    self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    @contextlib.contextmanager
+    def _without_waiting(self) -> Iterator[None]:
+        """Inside, a lock of another connection is an error at once."""
+        self._connection.execute("PRAGMA busy_timeout=0")
+        try:
+            yield
+        finally:
+            self._connection.execute(f"PRAGMA busy_timeout={int(BUSY_S * 1000)}")
 
     def _commit_group(self, group: list[_Work[Any]]) -> None:
         """A failed commit fails every work, also one that refused by itself, because it may have seen another's row."""
@@ -223,9 +212,8 @@ class GroupCommit:
 
     def _put_back(self) -> None:
         if self._reserve and self._reserve.given:
-            self._connection.execute("PRAGMA busy_timeout=0")
-            self._reserve.put_back(self._connection)
-            self._connection.execute(f"PRAGMA busy_timeout={self._busy_ms}")
+            with self._without_waiting():
+                self._reserve.put_back(self._connection)
 
     def _transaction(self, group: list[_Work[Any]]) -> _Work[Any] | None:
         """Runs the group in one transaction. Returns a work that raised after it wrote; the group is rolled back."""
@@ -246,7 +234,8 @@ class GroupCommit:
         connection.execute("COMMIT")
         ended = time.perf_counter()
         try:
-            self._on_commit(Group(writes=len(group), seconds=ended - began, sync_seconds=ended - synced_from))
+            if self.on_commit:
+                self.on_commit(len(group), ended - began, ended - synced_from)
         except Exception:  # the group is durable, whatever an observer raises
             log.exception("a commit could not be told of")
         return None
@@ -274,11 +263,11 @@ class GroupCommit:
                 waiter.get_loop().call_soon_threadsafe(_wake, group)
 
 
-def _open(path: Path, busy_seconds: float, *, durable: bool) -> sqlite3.Connection:
+def _open(path: Path, *, durable: bool) -> sqlite3.Connection:
     try:
         connection = sqlite3.connect(
             path,
-            timeout=busy_seconds,
+            timeout=BUSY_S,
             isolation_level=None,
             check_same_thread=False,
             cached_statements=CACHED_STATEMENTS,
@@ -323,7 +312,7 @@ class StoreMetrics:
         )
         self._writes = instruments.counter("agentic.store.writes", "Writes that were committed", unit="{write}")
 
-    def committed(self, group: Group) -> None:
-        self._groups.record(group.seconds)
-        self._syncs.record(group.sync_seconds)
-        self._writes.add(by=group.writes)
+    def committed(self, writes: int, seconds: float, sync_seconds: float) -> None:
+        self._groups.record(seconds)
+        self._syncs.record(sync_seconds)
+        self._writes.add(by=writes)

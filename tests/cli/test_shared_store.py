@@ -73,9 +73,7 @@ async def test_runs_of_every_state_go_into_the_stream_and_back_as_they_were_and_
     lease = Lease(link, ROLE, Owner.here(loaded.store, ttl_s=10))
     await lease.acquire()
     with pytest.raises(Misconfigured, match=r"were exported to be moved: set agent\.store"):
-        async with open_store(
-            loaded, ServiceContext(link=link, lease=lease, predecessor=None, folder=loaded.store), lambda _: None
-        ):
+        async with open_store(loaded, ServiceContext(link=link, lease=lease, predecessor=None, folder=loaded.store)):
             pass
     await lease.release()
     assert (await store.left(store.several)).code == 0

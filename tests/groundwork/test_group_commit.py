@@ -11,6 +11,7 @@ from random import Random
 import pytest
 
 from groundwork.service.errors import Broken, TryAgain
+from groundwork.sqlite import group_commit
 from groundwork.sqlite.group_commit import LONG_LOG, GroupCommit
 from tests.kit.disks import Disk, Step, watched_disk
 from tests.kit.waiting import until
@@ -32,7 +33,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def store(path: Path) -> AsyncIterator[GroupCommit]:
-    store = GroupCommit(path, busy_seconds=0.1)
+    store = GroupCommit(path)
     yield store
     await store.close()
 
@@ -214,9 +215,13 @@ async def test_whichever_step_of_the_disk_fails_what_is_acknowledged_outlives_a_
     assert point > 5, "there were steps to fail"
 
 
-async def test_a_long_log_is_emptied_once_nobody_writes_and_waits_for_no_one_who_reads(path: Path) -> None:
+async def test_a_long_log_is_emptied_once_nobody_writes_and_waits_for_no_one_who_reads(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_commit, "BUSY_S", 3600)
+    monkeypatch.setattr(group_commit, "REST_S", 0)
     log = path.with_name(f"{path.name}-wal")
-    store = GroupCommit(path, busy_seconds=3600, rest_seconds=0)
+    store = GroupCommit(path)
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as reader:
         reader.execute("BEGIN")
         reader.execute("SELECT count(*) FROM entry").fetchall()
@@ -230,8 +235,11 @@ async def test_a_long_log_is_emptied_once_nobody_writes_and_waits_for_no_one_who
     await store.close()
 
 
-async def test_closing_finishes_all_that_was_asked_before_and_refuses_what_comes_after(path: Path) -> None:
-    store = GroupCommit(path, quiet_seconds=3600)
+async def test_closing_finishes_all_that_was_asked_before_and_refuses_what_comes_after(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_commit, "QUIET_S", 3600)
+    store = GroupCommit(path)
     writes = [asyncio.ensure_future(store.write(insert(number))) for number in range(50)]
     await asyncio.sleep(0)
     store.later(insert(50))

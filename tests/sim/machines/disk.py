@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from groundwork.service.errors import Broken
 from groundwork.sqlite.errors import full_error, is_file_error, storage_error
 from groundwork.sqlite.file import SqliteFile, Values, migrate
-from groundwork.sqlite.group_commit import Group, OnCommit
+from groundwork.sqlite.group_commit import OnCommit
 from groundwork.sqlite.reserve import DiskReserve
 from tests.sim.machines.kills import Kills
 from tests.sim.machines.seams import Seams
@@ -68,10 +68,10 @@ class Disk:
 
         @contextlib.asynccontextmanager
         async def opened(
-            path: Path, migrations: Traversable, on_commit: OnCommit, durable: bool, reserve: DiskReserve | None
+            path: Path, migrations: Traversable, durable: bool, reserve: DiskReserve | None
         ) -> AsyncIterator[SqliteFile]:
             del durable, reserve
-            file = SimFile(path, self, process, self._database(path.name, migrations), on_commit)
+            file = SimFile(path, self, process, self._database(path.name, migrations))
             try:
                 yield file
             finally:
@@ -88,16 +88,13 @@ class Disk:
 class SimFile(SqliteFile):
     """Connection of one life of a process to a database."""
 
-    def __init__(
-        self, path: Path, disk: Disk, process: Process, connection: sqlite3.Connection, on_commit: OnCommit
-    ) -> None:
+    def __init__(self, path: Path, disk: Disk, process: Process, connection: sqlite3.Connection) -> None:
         self.path = path
         self.trouble = ""
         self.closing = False
         self._disk = disk
         self._process = process
         self._connection = connection
-        self._on_commit = on_commit
         self._later: list[Callable[[sqlite3.Connection], object]] = []
         self._makes_room = False
 
@@ -118,6 +115,9 @@ class SimFile(SqliteFile):
             self._later.append(work)
             if len(self._later) == 1:
                 self._process.call_later(LATER_S, self._write_later)
+
+    def observe(self, on_commit: OnCommit) -> None:
+        del on_commit
 
     @contextlib.contextmanager
     def making_room(self) -> Iterator[None]:
@@ -173,7 +173,6 @@ class SimFile(SqliteFile):
             raise
         connection.execute("COMMIT" if self._disk.seams.keeps(self._process.name) else "ROLLBACK")
         self._disk.seams.committed(self._process.name, connection)
-        self._on_commit(Group(writes=1, seconds=0.0, sync_seconds=0.0))
         return done
 
     def _write_later(self) -> None:

@@ -1,12 +1,12 @@
 """`agentic restore`: an archive's ledger, artifacts and runs into a store without runs.
 
 Runs come last, so no agent starts on the store of a killed restore, and the same command goes on with it. Each run is
-decided again from its entries, in a staging folder. The ledger puts writes that may have been made since the backup in
-doubt, for a person (`ductile_gateway.bus.ownership`).
+decided again from its entries; a database is made in a staging folder. The ledger puts writes that may have been made
+since the backup in doubt, for a person (`ductile_gateway.bus.ownership`).
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
@@ -24,15 +24,16 @@ from agent_service.archive.access import (
     refuse_at_work,
 )
 from agent_service.archive.contents import ARTIFACTS, ArchivedRuns
-from agent_service.archive.transfer import copy_into_log, load_runs
+from agent_service.archive.transfer import Followed, append_runs, commits_of, load_runs
 from agent_service.archive.writing import AGENT, GATEWAY, OPEN, STORE_FILES, run_gateway
 from agent_service.bus.buckets import NatsArtifactStore, content_type_of, key_of
-from agent_service.bus.reading import signed_endings
+from agent_service.bus.reading import SignedEnding, signed_endings
 from agent_service.errors import Damaged
 from agent_service.history.text import one_line
-from agent_service.run.lines import RunFilter
+from agent_service.run.lines import line_of
 from agent_service.settings import AgentSettings
 from agent_service.store.database import FILE, open_database
+from agent_service.store.messages import LEVEL, HaltRecord, SideRecord, TombstoneRecord
 from agent_service.store.moving import MoveMarker, is_moved_away, read_marker, remove_marker, write_marker
 from agent_service.store.opening import log_of_runs
 from agent_service.store.sqlite import RunStore
@@ -45,7 +46,6 @@ from groundwork.service.keys import KeyRing
 from schemas import subjects
 from schemas.status import Halt
 
-MANY = 1_000_000
 IN_DOUBT = "What these write first is in doubt, for it may have been done since: a person is asked then."
 NO_LEDGER = (
     "! the ledger is not in the backup, so it is not known what these have written since, and everything stands still. "
@@ -86,7 +86,9 @@ async def restore(
                 answer = await run_gateway("restore", str(archive.path), "--json", *options, config=config)
                 calls = int(answer["calls"])
             artifacts = await _restore_artifacts(runs, link)
-            found = await _restore_runs(runs, loaded, name, link, stopped=stopped, unknown=calls is None and not moved)
+            unknown = calls is None and not moved  # nobody knows what open runs have written since
+            stopped = stopped or (unknown and any(run.status in OPEN for run in runs.all))
+            found = await _restore_runs(runs, loaded, name, link, stopped=stopped)
     found |= {"file": str(archive.path), "backup": name, "taken": manifest.at.isoformat(), "moved": moved}
     found |= {"store": subjects.STREAM_RUNS if loaded.shared else str(loaded.store)}
     found |= {"calls": calls, "artifacts": artifacts}
@@ -162,31 +164,67 @@ async def _restore_artifacts(runs: ArchivedRuns, link: NatsLink) -> int:
 
 
 async def _restore_runs(
-    runs: ArchivedRuns, loaded: AgentSettings, name: str, link: NatsLink, *, stopped: bool, unknown: bool
+    runs: ArchivedRuns, loaded: AgentSettings, name: str, link: NatsLink, *, stopped: bool
 ) -> dict[str, Any]:
-    """`name`: of the backup. `unknown`: no ledger tells what the runs have written since."""
-    ring = KeyRing.open(loaded.keys_path())
-    with staging(loaded.cache if loaded.shared else loaded.store) as staged:
-        async with open_database(staged, durable=False) as database:
-            flawed = await load_runs(database, ((run, runs.entries(run.run_id)) for run in runs.all))
-            store = RunStore(database)
-            await store.put(*runs.side_records(), after=None)
-            found = {"flawed": flawed, **await _found(store, ring, link)}
-            found["stopped"] = stopped or (unknown and bool(found["under_way"]))
-            if found["stopped"]:
-                await _stop(store, runs.archive.manifest.at)
-            if loaded.shared:
-                async with _marked_as_coming(link, name):
-                    await copy_into_log(log_of_runs(link), store)
-                return found
-        move_aside(loaded.store, FILE)
-        for file in STORE_FILES:
-            if file in runs.archive.manifest.files:
-                write_pieces([runs.archive.read(file)], staged / file)
-                move_into_place(staged / file, loaded.store / file)
-        move_into_place(staged / FILE, loaded.store / FILE)
+    """`name`: of the backup."""
+    flawed, under_way, records = dict[str, str](), dict[str, str](), runs.side_records()
+    followed, files = _followed(runs, flawed, under_way), runs.archive.manifest.files
+    if stopped:
+        records += _halt_after(records, runs.archive.manifest.at)
+    if loaded.shared:
+        async with _marked_as_coming(link, name):
+            await append_runs(log_of_runs(link), followed, records)
+    else:
+        with staging(loaded.store) as staged:
+            async with open_database(staged, durable=False) as database:
+                await load_runs(database, followed)
+                await RunStore(database).put(*records, after=None)
+            move_aside(loaded.store, FILE)
+            for file in STORE_FILES:
+                if file in files:
+                    write_pieces([runs.archive.read(file)], staged / file)
+                    move_into_place(staged / file, loaded.store / file)
+            move_into_place(staged / FILE, loaded.store / FILE)
         remove_marker(loaded.store)
-    return found
+    versions = {run.run_id: run.version for run in runs.all if run.run_id not in flawed}
+    deleted = {record.run_id for record in records if isinstance(record, TombstoneRecord)}
+    since = _since(versions, deleted, await signed_endings(link, KeyRing.open(loaded.keys_path())))
+    return {"flawed": flawed, "runs": len(versions), "under_way": under_way, "stopped": stopped, **since}
+
+
+def _followed(runs: ArchivedRuns, flawed: dict[str, str], under_way: dict[str, str]) -> Iterator[Followed]:
+    """Runs decided again. Adds why one is left out to `flawed`, and where an open one stands to `under_way`."""
+    for run in runs.all:
+        try:
+            commits = commits_of(run, runs.entries(run.run_id))
+        except (ValueError, AssertionError, TypeError) as error:
+            flawed[run.run_id] = f"its journal cannot be followed: {error}"
+            continue
+        if run.status in OPEN:
+            line = line_of(commits[-1].state)
+            under_way[run.run_id] = one_line(f"{line.status}, step {line.steps}: {line.goal}", 120)
+        yield run, commits
+
+
+def _halt_after(records: Iterable[SideRecord], taken: datetime) -> list[SideRecord]:
+    halts = [record.halt for record in records if isinstance(record, HaltRecord)]
+    newest = max(halts, key=lambda halt: halt.number, default=None)
+    if newest and newest.until is None:
+        return []
+    number, reason = newest.number + 1 if newest else 1, f"restored from the backup of {taken.isoformat()}"
+    return [HaltRecord(v=LEVEL, by="", halt=Halt(number=number, since=taken, by="agentic restore", reason=reason))]
+
+
+def _since(versions: Mapping[str, int], deleted: set[str], ends: Iterable[SignedEnding]) -> dict[str, dict[str, str]]:
+    """Endings on the bus that are later than the backup."""
+    ended, begun = dict[str, str](), dict[str, str]()
+    for end in ends:
+        version, told = versions.get(end.run_id, 0), f"{end.subject} was told with entry {end.seq}"
+        if version and version < end.seq:
+            ended[end.run_id] = told
+        elif not version and end.run_id not in deleted:
+            begun[end.run_id] = told
+    return {"ended_since": ended, "begun_since": begun}
 
 
 @asynccontextmanager
@@ -199,33 +237,6 @@ async def _marked_as_coming(link: NatsLink, name: str) -> AsyncIterator[None]:
         await refuse_at_work(link)
     yield
     await write_marker(log, MoveMarker(state="here", archive=name), mark)
-
-
-async def _found(store: RunStore, ring: KeyRing, link: NatsLink) -> dict[str, Any]:
-    runs = sum((await store.counts()).values())
-    lines = await store.runs(RunFilter(statuses=OPEN), limit=MANY)
-    under_way = {line.run_id: one_line(f"{line.status}, step {line.steps}: {line.goal}", 120) for line in lines}
-    return {"runs": runs, "under_way": under_way, **await _endings_since(store, ring, link)}
-
-
-async def _endings_since(store: RunStore, ring: KeyRing, link: NatsLink) -> dict[str, dict[str, str]]:
-    ended, begun = dict[str, str](), dict[str, str]()
-    for end in await signed_endings(link, ring):
-        version, told = store.version(end.run_id), f"{end.subject} was told with entry {end.seq}"
-        if version and version < end.seq:
-            ended[end.run_id] = told
-        elif not version and await store.tombstone(end.run_id) is None:
-            begun[end.run_id] = told
-    return {"ended_since": ended, "begun_since": begun}
-
-
-async def _stop(store: RunStore, taken: datetime) -> None:
-    before = await store.halts.newest()
-    if before and before.until is None:
-        return
-    number = before.number + 1 if before else 1
-    reason = f"restored from the backup of {taken.isoformat()}"
-    await store.halts.keep(Halt(number=number, since=taken, by="agentic restore", reason=reason))
 
 
 async def restore_artifacts(config: Path | None) -> Report:

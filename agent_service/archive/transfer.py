@@ -6,9 +6,10 @@ A log keeps what it has already, so the same command finishes an interrupted res
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
-from itertools import chain
-from typing import Any
+import sqlite3
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice
 
 from agent_service.archive.contents import ArchivedRun
 from agent_service.archive.retention import ArtifactTombstone
@@ -30,15 +31,7 @@ from agent_service.store.messages import (
     message_of,
     row_in,
 )
-from agent_service.store.rows import (
-    Statement,
-    halt_of,
-    new_run_columns,
-    run_columns,
-    statements_of,
-    store_commit,
-    tombstone_of,
-)
+from agent_service.store.rows import halt_of, statements_of, store_commit, tombstone_of
 from agent_service.store.sqlite import RunStore
 from groundwork.nats.shared_log import AppendConflict, SharedLog
 from groundwork.service.errors import Misconfigured
@@ -49,6 +42,8 @@ from schemas.values import replace
 AT_ONCE = 500
 TOGETHER = 32
 """Runs that are written at once, or are on their way to a log."""
+
+Followed = tuple[ArchivedRun, Sequence[Commit]]
 
 
 async def stored_runs(store: RunStore, *, only: str = "") -> AsyncIterator[ArchivedRun]:
@@ -90,7 +85,8 @@ def flaw_of(run: ArchivedRun, entries: Sequence[Entry]) -> str | None:
     if flaw := flaw_in_chain(entries):
         return flaw
     newest = entries[-1] if entries else None
-    is_whole = newest and (newest.run_id, len(entries), newest.hash) == (run.run_id, run.version, run.head)
+    found = newest and (newest.run_id, len(entries), len(run.positions), newest.hash)
+    is_whole = found == (run.run_id, run.version, run.version, run.head)
     return None if is_whole else f"its journal does not end with entry {run.version}"
 
 
@@ -106,50 +102,39 @@ def commits_of(run: ArchivedRun, entries: Sequence[Entry]) -> list[Commit]:
     return commits
 
 
-async def load_runs(database: SqliteFile, runs: Iterable[tuple[ArchivedRun, Sequence[Entry]]]) -> dict[str, str]:
-    """Writes runs into a database that the caller alone has open. Returns why runs were left out, by run."""
-    left_out, batch = dict[str, str](), list[list[Statement]]()
-
-    async def write() -> None:
-        await database.write(lambda connection: [store_commit(connection, *statements) for statements in batch])
-        batch.clear()
-
-    for run, entries in runs:
-        try:
-            batch.append(_statements(run, commits_of(run, entries)))
-        except (ValueError, AssertionError, TypeError) as error:
-            left_out[run.run_id] = f"its journal cannot be followed: {error}"
-        if len(batch) == TOGETHER:
-            await write()
-    await write()
-    return left_out
+async def load_runs(database: SqliteFile, runs: Iterable[Followed]) -> None:
+    """Writes runs into a database that the caller alone has open."""
+    for some in _batches(runs):
+        await database.write(partial(_load, some))
 
 
-def _statements(run: ArchivedRun, commits: Sequence[Commit]) -> list[Statement]:
-    columns = *run_columns(commits, run.dispatched_up_to), *new_run_columns(commits[0].state, run.digest)
-    of_entries = [statements_of(*one) for one in zip(commits, run.positions, strict=True)]
-    return [("add_run", columns), *chain(*of_entries)]
+def _load(some: Sequence[Followed], connection: sqlite3.Connection) -> None:
+    for run, commits in some:
+        for commit, position in zip(commits, run.positions, strict=True):
+            statements = statements_of(
+                commit, digest=run.digest, dispatched_up_to=run.dispatched_up_to, position=position
+            )
+            store_commit(connection, statements)
 
 
-async def copy_into_log(log: SharedLog, store: RunStore) -> None:
-    """Copies a whole store. Raises ValueError as `commits_of` does, Misconfigured if the log has another run, and
-    TryAgain."""
-    some = list[Coroutine[Any, Any, None]]()
-    async for run in stored_runs(store):
-        some.append(_append_run(log, run, await store.entries(run.run_id)))
-        if len(some) == TOGETHER:
-            await asyncio.gather(*some)
-            some.clear()
-    await asyncio.gather(*some)
-    for record in await side_records(store):
+async def append_runs(log: SharedLog, runs: Iterable[Followed], records: Iterable[SideRecord]) -> None:
+    """Raises Misconfigured if the log has another run, and TryAgain."""
+    for some in _batches(runs):
+        await asyncio.gather(*(_append_run(log, *one) for one in some))
+    for record in records:
         newest = await log.newest(record.subject)
         if newest is None or newest.headers.get(ROW) != record.text:
             await _append(log, record.subject, b"", None, record.header)
 
 
-async def _append_run(log: SharedLog, run: ArchivedRun, entries: Sequence[Entry]) -> None:
+def _batches(runs: Iterable[Followed]) -> Iterator[list[Followed]]:
+    rest = iter(runs)
+    return iter(lambda: list(islice(rest, TOGETHER)), [])
+
+
+async def _append_run(log: SharedLog, run: ArchivedRun, commits: Sequence[Commit]) -> None:
     """Entries that are not dispatched belong to one turn, which an agent queues."""
-    commits, subject = commits_of(run, entries), subjects.stored_run(run.wake_id, run.run_id)
+    subject = subjects.stored_run(run.wake_id, run.run_id)
     newest = await log.newest(subjects.stored_wake(run.wake_id))
     row, place = (row_in(newest), newest.seq) if newest else (None, 0)
     if newest and (row is None or row.seq > len(commits) or row.head != commits[row.seq - 1].entry.hash):

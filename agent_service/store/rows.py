@@ -15,7 +15,6 @@ from typing import Any
 from pydantic_core import to_json
 
 from agent_service.archive.retention import Tombstone
-from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged
 from agent_service.run.inbound import turn_id
@@ -104,38 +103,33 @@ def tombstone_of(row: Sequence[Any]) -> Tombstone:
     return Tombstone(status=Status(status), ended_at=instant(ended_at), gone_at=instant(at), rule=rule, **about)
 
 
-def run_columns(commits: Sequence[Commit], dispatched_up_to: int = 0) -> Values:
-    """Columns of a run that each entry rewrites, after all of these commits."""
-    entry, state, due_at = commits[-1].entry, commits[-1].state, commits[-1].state.due_at
-    size = sum([2 * len(one.entry.event) + len(one.entry.facts) + BYTES_PER_ENTRY for one in commits])
-    return (
+def statements_of(
+    commit: Commit, *, digest: str = "", dispatched_up_to: int = 0, position: int | None = None
+) -> list[Statement]:
+    """Statements that store a commit, that of its run's row first. `digest`: of the wake, if the run may be new.
+    `position`: in the journal of all runs; None: the next."""
+    entry, state, run_id, due_at = commit.entry, commit.state, commit.run_id, commit.state.due_at
+    row: Values = (
         state.status.value,
         entry.seq,
         bytes.fromhex(entry.hash),
         str(state.summary),
-        microseconds(max([commit.entry.at for commit in commits])),
+        microseconds(entry.at),
         microseconds(due_at) if due_at else None,
         dispatched_up_to,
         to_json(list_columns(state)).decode(),
         encode_state(state),
-        size,
-        entry.run_id,
+        2 * len(entry.event) + len(entry.facts) + BYTES_PER_ENTRY,
+        run_id,
     )
-
-
-def new_run_columns(state: RunState, digest: str) -> Values:
-    """Columns of a run that stay as they were at its acceptance."""
-    brief = state.brief
-    parent = brief.parent.run_id if brief.parent else None
-    return state.wake_id, digest, microseconds(state.accepted_at), brief.goal, brief.caller, parent
-
-
-def statements_of(commit: Commit, position: int | None = None) -> list[Statement]:
-    """Statements that store a commit, but for its run's row. `position`: in the journal of all runs; None: the next."""
-    entry, run_id, statements = commit.entry, commit.entry.run_id, list[Statement]()
+    statements: list[Statement] = [("advance_run", row)]
+    if digest and commit.before is None:
+        brief, parent = state.brief, state.brief.parent
+        asked = state.wake_id, digest, microseconds(state.accepted_at), brief.goal, brief.caller
+        statements = [("add_run", (*row, *asked, parent.run_id if parent else None))]
     if commit.brief:
-        brief, reference = _without_shared_text(encode_brief(commit.brief), statements)
-        statements.append(("put_brief", (run_id, brief, *reference)))
+        text, reference = _without_shared_text(encode_brief(commit.brief), statements)
+        statements.append(("put_brief", (run_id, text, *reference)))
     rest, common = _without_shared_text(entry.event, statements)
     hashes = bytes.fromhex(entry.previous), bytes.fromhex(entry.hash)
     columns = run_id, entry.seq, microseconds(entry.at), entry.kind, rest, entry.facts, *hashes, position, *common
@@ -167,7 +161,7 @@ def _without_shared_text(text: str, statements: list[Statement]) -> tuple[str, t
     return text, _NOT_SHARED
 
 
-def store_commit(connection: sqlite3.Connection, *statements: Statement) -> bool:
+def store_commit(connection: sqlite3.Connection, statements: Sequence[Statement]) -> bool:
     """Executes all of them unless the first changes no row, because the run's row is not as it expects."""
     sql = load_queries()
     for number, (name, values) in enumerate(statements):

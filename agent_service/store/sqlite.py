@@ -25,8 +25,6 @@ from agent_service.store.rows import (
     Statement,
     apply_record,
     entry_of,
-    new_run_columns,
-    run_columns,
     run_of,
     statements_of,
     store_commit,
@@ -91,8 +89,8 @@ class RunStore(RunIndex):
         """Stores a new run and returns its id; for a known wake id with the same digest, that run's. Raises
         WakeConflict for another digest, VersionMoved for a run id of another wake, and TryAgain."""
         await self._require_lease()
-        row = "add_run", (*run_columns((commit,)), *new_run_columns(commit.state, digest))
-        run_id = await self.database.write(partial(self._accept, digest, commit, (row, *statements_of(commit))))
+        statements = statements_of(commit, digest=digest)
+        run_id = await self.database.write(partial(self._accept, digest, commit, statements))
         if run_id == commit.run_id:
             self._runs.setdefault(run_id, Run(state=commit.state, head=commit.entry.hash))
         return run_id
@@ -136,9 +134,8 @@ class RunStore(RunIndex):
             pass  # it was held before, and nothing leaves until it is held again
         except Failure as error:
             raise TryAgain(str(error)) from error
-        row = "advance_run", run_columns((commit,), self._dispatched.pop(run_id, 0))
-        statements = row, *statements_of(commit)
-        if not await self.database.write(lambda connection: store_commit(connection, *statements)):
+        statements = statements_of(commit, dispatched_up_to=self._dispatched.pop(run_id, 0))
+        if not await self.database.write(lambda connection: store_commit(connection, statements)):
             self._runs.pop(run_id, None)
             raise version_moved(commit.entry)
         if commit.state.final:
@@ -238,9 +235,9 @@ class RunStore(RunIndex):
         wake_id = commit.state.wake_id
         for run_id, known in connection.execute(self._sql["wake"], (wake_id,)).fetchall():
             return same_wake(wake_id, run_id, same=known == digest)
-        if not store_commit(connection, *statements):
+        if not store_commit(connection, statements):
             raise version_moved(commit.entry)
-        return commit.entry.run_id
+        return commit.run_id
 
     def _write_dispatched(self) -> None:
         self._dispatched_later, dispatched = None, tuple(self._dispatched.items())

@@ -10,8 +10,8 @@ import pytest
 
 from agent_service.archive.contents import ArchivedRun
 from agent_service.archive.retention import EndedRun
-from agent_service.archive.transfer import commits_of as followed
-from agent_service.archive.transfer import copy_into_log, load_runs, side_records, stored_runs
+from agent_service.archive.transfer import Followed, append_runs, load_runs, side_records, stored_runs
+from agent_service.archive.transfer import commits_of as decided_again
 from agent_service.core.waiting import Status
 from agent_service.run.journal import Entry
 from agent_service.run.ports import Dismissal
@@ -89,10 +89,18 @@ async def entries(database: SqliteFile, run: ArchivedRun) -> list[Entry]:
     return list(await RunStore(database).entries(run.run_id))
 
 
+async def followed(database: SqliteFile) -> list[Followed]:
+    runs = [(run, await entries(database, run)) async for run in stored_runs(RunStore(database))]
+    return [(run, decided_again(run, journal)) for run, journal in runs]
+
+
+async def copied(database: SqliteFile, log: MemoryLog) -> None:
+    await append_runs(log, await followed(database), await side_records(RunStore(database)))
+
+
 async def test_a_database_that_is_written_from_the_entries_of_another_holds_the_same_rows(tmp_path: Path) -> None:
     async with source(tmp_path / "old") as old, open_database(tmp_path / "new") as new:
-        runs = [(run, await entries(old, run)) async for run in stored_runs(RunStore(old))]
-        assert await load_runs(new, runs) == {}
+        await load_runs(new, await followed(old))
         await RunStore(new).put(*await side_records(RunStore(old)), after=None)
         assert RunStore(new).newest() == RunStore(old).newest(), "positions are never given twice"
     assert rows(tmp_path / "new") == rows(tmp_path / "old")
@@ -101,7 +109,7 @@ async def test_a_database_that_is_written_from_the_entries_of_another_holds_the_
 async def test_a_log_holds_every_run_and_tombstone_and_an_agent_goes_on_with_it(tmp_path: Path) -> None:
     log = MemoryLog()
     async with source(tmp_path / "old") as old:
-        await copy_into_log(log, RunStore(old))
+        await copied(old, log)
         stone = await RunStore(old).tombstone(run_id(LAST))
     async with joined(log, tmp_path) as member:
         assert stone is not None
@@ -117,26 +125,26 @@ async def test_a_log_holds_every_run_and_tombstone_and_an_agent_goes_on_with_it(
 async def test_an_interrupted_copy_is_finished_by_the_next_and_nothing_is_there_twice(tmp_path: Path) -> None:
     async with source(tmp_path / "old") as old:
         whole = MemoryLog()
-        await copy_into_log(whole, RunStore(old))
+        await copied(old, whole)
         in_journals = len(await old.read("SELECT 1 FROM journal"))
         for after in (1, 7, 64, in_journals):
             log = MemoryLog()
             for fact in whole.facts[:after]:
                 log.store(fact.subject, fact.body, after=None, headers=fact.headers)
-            await copy_into_log(log, RunStore(old))
+            await copied(old, log)
             assert sorted(fact.body for fact in log.facts) == sorted(fact.body for fact in whole.facts)
 
 
 async def test_a_log_that_holds_another_entry_in_a_place_is_refused(tmp_path: Path) -> None:
     log = MemoryLog()
     async with source(tmp_path / "old") as old:
-        await copy_into_log(log, RunStore(old))
+        await copied(old, log)
     async with RunStore.open(tmp_path / "other") as store:
         other = accepted(5, wake_id="wake-1-2", goal="another")
         await store.accept(other, DIGEST)
     async with open_database(tmp_path / "other") as database:
         with pytest.raises(Misconfigured, match="another entry"):
-            await copy_into_log(log, RunStore(database))
+            await copied(database, log)
 
 
 async def test_entries_that_are_not_those_of_their_run_or_cannot_be_followed_are_no_facts(tmp_path: Path) -> None:
@@ -150,4 +158,4 @@ async def test_entries_that_are_not_those_of_their_run_or_cannot_be_followed_are
             (await entries(old, other), "does not end with"),
         ):
             with pytest.raises(ValueError, match=why):
-                followed(run, wrong)
+                decided_again(run, wrong)

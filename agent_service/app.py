@@ -20,7 +20,7 @@ from agent_service.core.waiting import Status
 from agent_service.metrics.runs import AgentMetrics
 from agent_service.models.settings import open_model
 from agent_service.settings import AgentSettings
-from agent_service.store.database import pending_upgrade
+from agent_service.store.database import FILE, MIGRATIONS
 from agent_service.store.moving import require_not_moved
 from agent_service.store.sqlite import RunStore
 from agent_service.views.workspace.rendering import Folders
@@ -39,6 +39,7 @@ from groundwork.service.serving import (
 )
 from groundwork.service.startup import ServiceContext, keep_serving, service_context
 from groundwork.service.store_folder import HAND_OVER_S
+from groundwork.sqlite.file import pending_upgrade
 from schemas import subjects
 
 INFORMED = (subjects.STREAM, subjects.STREAM_REQUESTS)
@@ -67,7 +68,8 @@ async def serve(
 async def _serve(settings: AgentSettings, folders: type[Folders], *, take_over: bool, http: bool) -> None:
     """Raises LeaseLost, in an ExceptionGroup, when another agent took over."""
     if not settings.shared:
-        await asyncio.to_thread(pending_upgrade, settings.store)  # refused before another agent is ended for it
+        # refused before another agent is ended for it
+        await asyncio.to_thread(pending_upgrade, settings.store / FILE, MIGRATIONS)
     async with AsyncExitStack() as ours:
         shared = settings.shared
         starting = service_context(

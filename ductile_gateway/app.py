@@ -19,7 +19,7 @@ from ductile_gateway.calls.relay import Relay
 from ductile_gateway.retention import Retention
 from ductile_gateway.settings import GatewaySettings, load
 from ductile_gateway.status import Observability
-from ductile_gateway.store import pending_upgrade
+from ductile_gateway.store import FILE, MIGRATIONS
 from ductile_gateway.store.opening import mark_of, open_alone, open_shared
 from ductile_gateway.store.rows import Rows
 from ductile_gateway.telemetry import GatewayMetrics
@@ -36,6 +36,7 @@ from groundwork.service.program import loaded
 from groundwork.service.serving import SERVICE_SIGNALS, cancelled_by_signals, let_recovery_start, notify_ready
 from groundwork.service.startup import ServiceContext, keep_serving, service_context
 from groundwork.service.store_folder import HAND_OVER_S, store_id
+from groundwork.sqlite.file import pending_upgrade
 from schemas import subjects
 from schemas.values import dataclass
 
@@ -112,7 +113,7 @@ async def _open_store(
     opened: contextlib.AsyncExitStack, settings: GatewaySettings, *, take_over: bool
 ) -> tuple[ServiceContext, Rows]:
     if not settings.shared:  # refuse a newer ledger before another gateway ends for it
-        await asyncio.to_thread(pending_upgrade, settings.store)
+        await asyncio.to_thread(pending_upgrade, settings.store / FILE, MIGRATIONS)
     opening = service_context(
         ROLE,
         settings.nats,

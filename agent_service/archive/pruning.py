@@ -15,8 +15,6 @@ from typing import Any, NoReturn, Protocol, TypeVar
 
 from agent_service.archive.retention import (
     EndedRun,
-    ExpiredBatch,
-    ExpiryCursor,
     ExpiryFilter,
     KeepRunsSettings,
     Kind,
@@ -28,13 +26,11 @@ from agent_service.run.ports import Clock
 from agent_service.store.sqlite import RunStore
 from agent_service.views.workspace.files import Workspace
 from groundwork.service.errors import TryAgain
-from schemas.values import replace
 
 LOOK_S = 3600.0
 FIRST_LOOK_S = 60.0
 AT_ONCE = 20
 """Runs per step, which takes the writer some 5 ms."""
-LOOKED_UP = 500
 REST_S, MOST_REST_S = 9.0, 2.0
 """Pause after a step as a multiple of its duration, and its limit in seconds."""
 
@@ -102,47 +98,40 @@ class Pruner:
 
     async def prune(self, within_s: float | None = None, *, rest: float = REST_S) -> PruneReport:
         """Runs one pass, and pauses `rest` times the duration of each step. `within_s`: limit in seconds."""
-        pruned = PruneReport()
+        pruned, loop = PruneReport(), asyncio.get_running_loop()
         async with self._turn:
             with self._store.database.making_room():
-                await self._pass(pruned, within_s, rest=rest)
+                began = stepped = loop.time()
+                async for _ in self._steps(pruned):
+                    if within_s is not None and loop.time() - began > within_s:
+                        pruned.more = True
+                        break
+                    await asyncio.sleep(min(MOST_REST_S, rest * (loop.time() - stepped)))
+                    stepped = loop.time()
         for rule, runs in (*pruned.runs.items(), *pruned.artifacts.items()):
             log.info("expired runs were deleted", extra={"runs": runs, "rule": rule})
         return pruned
 
-    async def _pass(self, pruned: PruneReport, within_s: float | None, *, rest: float) -> None:
-        loop = asyncio.get_running_loop()
-        began = stepped = loop.time()
-        async for batch in self._steps(pruned):
-            if batch.runs:
-                pruned.add(batch)
-            if within_s is not None and loop.time() - began > within_s:
-                pruned.more = True
-                break
-            await asyncio.sleep(min(MOST_REST_S, rest * (loop.time() - stepped)))
-            stepped = loop.time()
-
     async def preview(self) -> PruneReport:
         report, known = PruneReport(), set[str]()
-        async for batch in self._due():
-            new = tuple(run for run in batch.runs if run.run_id not in known)
-            known.update(run.run_id for run in new if not batch.artifacts)
-            report.add(replace(batch, runs=new))
+        async for rule, runs, artifacts_only in self._due():
+            new = [run for run in runs if run.run_id not in known]
+            known.update(run.run_id for run in new if not artifacts_only)
+            report.add(rule, new, artifacts_only=artifacts_only)
         return report
 
-    async def _steps(self, pruned: PruneReport) -> AsyncIterator[ExpiredBatch]:
-        nothing = ExpiredBatch(rule="", runs=())
-        while not pruned.trouble and (leftovers := await self._records.leftovers(LOOKED_UP)):
+    async def _steps(self, pruned: PruneReport) -> AsyncIterator[None]:
+        while not pruned.trouble and (leftovers := await self._records.leftovers(AT_ONCE)):
             await self._clear(leftovers, pruned)
-            yield nothing
-        async for batch in self._due():
-            now, artifacts_only = self._clock.now(), batch.artifacts
-            leftovers = await self._records.delete(batch.runs, batch.rule, now, artifacts_only=artifacts_only)
+            yield
+        async for rule, runs, artifacts_only in self._due():
+            leftovers = await self._records.delete(runs, rule, self._clock.now(), artifacts_only=artifacts_only)
             await self._clear(leftovers, pruned)
             deleted = {one.run_id for one in leftovers}
-            yield replace(batch, runs=tuple(run for run in batch.runs if run.run_id in deleted))
+            pruned.add(rule, [run for run in runs if run.run_id in deleted], artifacts_only=artifacts_only)
+            yield
         while await self._store.database.shrink():
-            yield nothing
+            yield
 
     async def _clear(self, leftovers: Sequence[Leftovers], pruned: PruneReport) -> None:
         if not leftovers or pruned.trouble:
@@ -155,8 +144,8 @@ class Pruner:
         else:
             await self._records.mark_cleared(leftovers)
 
-    async def _due(self) -> AsyncIterator[ExpiredBatch]:
-        """Expired runs in small batches: by days, then by bytes."""
+    async def _due(self) -> AsyncIterator[tuple[str, Sequence[EndedRun], bool]]:
+        """Rule, expired runs, and True if only their artifacts go: by days, then by bytes."""
         now = self._clock.now()
         for what, (kept, rule) in self._rules.by_days.items():
             before, artifacts = now - kept, what == "artifacts"
@@ -166,12 +155,12 @@ class Pruner:
                 statuses=statuses, before=before, escalated_before=escalated, with_artifacts=artifacts
             )
             async for some in self._expired(wanted):
-                yield ExpiredBatch(rule=rule, runs=some, artifacts=artifacts)
+                yield rule, some, artifacts
         for kind, (most, rule) in self._rules.by_bytes.items():
             async for some in self._beyond(kind, most, now):
-                yield ExpiredBatch(rule=rule, runs=some)
+                yield rule, some, False
 
-    async def _beyond(self, kind: Kind, most: int, now: datetime) -> AsyncIterator[tuple[EndedRun, ...]]:
+    async def _beyond(self, kind: Kind, most: int, now: datetime) -> AsyncIterator[Sequence[EndedRun]]:
         """The oldest runs that have to go so that no more than `most` bytes are left."""
         sizes = await self._files.sizes(kind) if kind != "journal" else None
         excess = (await self._store.total_bytes() if sizes is None else sum(sizes.values())) - most
@@ -185,13 +174,12 @@ class Pruner:
                 if excess > 0 and taken.get(run.run_id):
                     expired.append(run)
                     excess -= taken[run.run_id]
-            yield tuple(expired)
+            yield expired
             if excess <= 0:
                 return
 
-    async def _expired(self, wanted: ExpiryFilter) -> AsyncIterator[tuple[EndedRun, ...]]:
-        cursor: ExpiryCursor = None
-        while found := await self._records.expired(wanted, cursor, LOOKED_UP):
-            for at in range(0, len(found), AT_ONCE):
-                yield tuple(found[at : at + AT_ONCE])
-            cursor = found[-1].at, found[-1].run_id
+    async def _expired(self, wanted: ExpiryFilter) -> AsyncIterator[Sequence[EndedRun]]:
+        last: EndedRun | None = None
+        while found := await self._records.expired(wanted, last, AT_ONCE):
+            yield found
+            last = found[-1]

@@ -1,5 +1,6 @@
 """Retention of ended runs: settings, rules and tombstones. Pure."""
 
+from collections.abc import Sequence
 from dataclasses import field
 from datetime import datetime, timedelta
 from typing import Annotated, Literal, get_args
@@ -15,8 +16,6 @@ LISTED = 1000
 NonNegative = Annotated[int, Field(ge=0, lt=2**63)]
 Kind = Literal["journal", "workspaces", "artifacts"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-ExpiryCursor = tuple[datetime, str] | None
-"""Instant of the newest entry and id of the run after which a search goes on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,13 +46,6 @@ class ExpiryFilter:
     with_artifacts: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExpiredBatch:
-    rule: str
-    runs: tuple[EndedRun, ...]
-    artifacts: bool = False
-
-
 @dataclass(slots=True, kw_only=True)
 class PruneReport:
     """Runs, and runs that lost only artifacts, by rule. `listed`: the first LISTED of them. `more`: the pass ran out
@@ -65,10 +57,11 @@ class PruneReport:
     more: bool = False
     trouble: str = ""
 
-    def add(self, batch: ExpiredBatch) -> None:
-        counts = self.artifacts if batch.artifacts else self.runs
-        counts[batch.rule] = counts.get(batch.rule, 0) + len(batch.runs)
-        self.listed += [(run, batch.rule) for run in batch.runs[: LISTED - len(self.listed)]]
+    def add(self, rule: str, runs: Sequence[EndedRun], *, artifacts_only: bool) -> None:
+        if runs:
+            counts = self.artifacts if artifacts_only else self.runs
+            counts[rule] = counts.get(rule, 0) + len(runs)
+            self.listed += [(run, rule) for run in runs[: LISTED - len(self.listed)]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

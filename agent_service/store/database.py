@@ -53,10 +53,6 @@ async def open_for_reading(folder: Path) -> AsyncIterator[SqliteFile]:
         yield database
 
 
-def pending_upgrade(folder: Path) -> str:
-    return file.pending_upgrade(folder / FILE, MIGRATIONS)
-
-
 def _check(path: Path) -> None:
     file.make_private(path)
     try:

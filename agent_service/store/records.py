@@ -11,7 +11,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Protocol
 
-from agent_service.archive.retention import ArtifactTombstone, EndedRun, ExpiryCursor, ExpiryFilter, Leftovers
+from agent_service.archive.retention import ArtifactTombstone, EndedRun, ExpiryFilter, Leftovers
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged
 from agent_service.run.journal import Run
@@ -98,9 +98,10 @@ class InboxRecords(_Records):
 class RetentionRecords(_Records):
     """Tombstones. One of several processes that delete a run at the same time succeeds."""
 
-    async def expired(self, wanted: ExpiryFilter, after: ExpiryCursor, limit: int) -> Sequence[EndedRun]:
+    async def expired(self, wanted: ExpiryFilter, after: EndedRun | None, limit: int) -> Sequence[EndedRun]:
+        """Oldest first, from behind `after` on."""
         statuses = json.dumps([status.value for status in wanted.statuses])
-        since, run_id = (microseconds(after[0]), after[1]) if after else (0, "")
+        since, run_id = (microseconds(after.at), after.run_id) if after else (0, "")
         before, escalated_before = microseconds(wanted.before), microseconds(wanted.escalated_before)
         values = statuses, before, since, run_id, int(wanted.with_artifacts), limit, escalated_before
         rows = await self._database.read(self._sql["expired"], values)

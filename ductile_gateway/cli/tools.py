@@ -25,12 +25,13 @@ from ductile_gateway.plugins.folders import MANIFEST, InstalledPlugin
 from ductile_gateway.plugins.manifest import PluginCommand, PluginManifest
 from ductile_gateway.plugins.runner import box_findings
 from ductile_gateway.settings import GatewaySettings
-from ductile_gateway.store import pending_upgrade
+from ductile_gateway.store import FILE, MIGRATIONS
 from ductile_gateway.tools.catalog import HOUSEKEEPING
 from ductile_gateway.tools.toolbox import FoundTools, find_tools
 from groundwork.service.commands import argument, examples, flag, option
 from groundwork.service.errors import Exit, TryAgain, Unreachable
 from groundwork.service.program import invocation
+from groundwork.sqlite.file import pending_upgrade
 from schemas import subjects
 from schemas.catalog import ToolCommand
 from schemas.status import Finding
@@ -131,7 +132,7 @@ def check_command(
     """Exit code 78 if something is wrong or left out."""
     if settings_only:
         settings = settings_of(config)
-        if upgrade := "" if settings.shared else pending_upgrade(settings.store):
+        if upgrade := "" if settings.shared else pending_upgrade(settings.store / FILE, MIGRATIONS):
             typer.echo(upgrade)
         if settings.runner == "plugins":
             box_of(settings.plugins)

@@ -17,12 +17,13 @@ from agent_service.history.text import ok, warning, wrong
 from agent_service.models.scripted_model import read_script
 from agent_service.models.settings import ModelSettings, open_model
 from agent_service.settings import AgentSettings
-from agent_service.store.database import FILE, open_for_reading, pending_upgrade
+from agent_service.store.database import FILE, MIGRATIONS, open_for_reading
 from agent_service.store.sqlite import RunStore
 from groundwork.service.config_file import secrets_in_file
 from groundwork.service.errors import Fatal, Misconfigured, TryAgain
 from groundwork.service.secret import equal_secrets, url_host
 from groundwork.service.store_folder import known_id
+from groundwork.sqlite.file import pending_upgrade
 from groundwork.sqlite.reserve import FOR_OPENING
 from schemas.status import Finding
 
@@ -59,7 +60,7 @@ async def database(settings: AgentSettings) -> Finding:
     if not path.exists():
         return ok("database", "none yet: the agent makes it when it starts")
     try:
-        if coming := pending_upgrade(settings.store):
+        if coming := pending_upgrade(settings.store / FILE, MIGRATIONS):
             return warning("database", coming, remedy=BACKUP_FIRST)
         async with open_for_reading(settings.store) as opened:
             runs = sum((await RunStore(opened).counts()).values())

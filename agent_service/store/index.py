@@ -1,18 +1,23 @@
-"""Reads the index of runs, whose rows both carriers have: lists, timers, limits and tombstones."""
+"""The index of runs, which both carriers have in a database: lists, timers, limits and side records."""
 
 import asyncio
 import contextlib
 import json
+import sqlite3
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, time
+from functools import partial
 from typing import Any
 
 from agent_service.archive.retention import ArtifactTombstone, Tombstone
 from agent_service.core.waiting import Status
+from agent_service.run.journal import Run
 from agent_service.run.lines import EVERY_RUN, RunFilter, RunLine, Sum, parse_line
 from agent_service.run.ports import ReservedFunds
 from agent_service.store.database import load_queries
-from agent_service.store.rows import Quarantine, tombstone_of
+from agent_service.store.messages import SideRecord
+from agent_service.store.rows import Quarantine, apply_record, tombstone_of
+from groundwork.sqlite.errors import Full
 from groundwork.sqlite.file import SqliteFile, instant, microseconds
 from schemas.values import replace
 
@@ -26,7 +31,10 @@ UNREADABLE = "its row"
 
 
 class RunIndex:
-    """Lists of runs leave out those in quarantine, except for `runs`, which marks them as damaged."""
+    """Lists of runs leave out those in quarantine, except for `runs`, which marks them as damaged. Without a log, side
+    records are stored here. `me`: this process among several."""
+
+    me = ""
 
     def __init__(self, database: SqliteFile) -> None:
         self.database = database
@@ -34,6 +42,31 @@ class RunIndex:
         self._quarantine = Quarantine()
         self._searching = asyncio.Lock()
         """Searches queue here rather than before readers of a run."""
+
+    async def load(self, run_id: str) -> Run | None:
+        raise NotImplementedError
+
+    async def put(self, *records: SideRecord, after: int | None) -> Sequence[SideRecord]:
+        """Returns those that are stored and in the database. `after`: position in the log that must be the newest of
+        the subject; None for any. On a full disk one at a time, because a reserve may do for each alone. Raises
+        TryAgain."""
+        try:
+            await self.database.write(partial(_apply_all, records), makes_room=True)
+        except Full:
+            if len(records) == 1:
+                raise
+            for record in records:
+                await self.put(record, after=after)
+        return records
+
+    async def newest_position(self, subject: str) -> int:
+        """Position of the newest record of a subject, which is then in the database, too; 0 without a log. Raises
+        TryAgain."""
+        del subject
+        return 0
+
+    async def purge(self, wake_id: str, run_id: str) -> None:
+        """Removes a run's messages from the log. Raises TryAgain."""
 
     def version(self, run_id: str) -> int:
         return sum(version for (version,) in self.database.look_up(self._sql["version"], (run_id,)))
@@ -149,6 +182,11 @@ class RunIndex:
     async def _run_ids(self, statement: str, *values: object) -> list[str]:
         rows = await self.database.read(self._sql[statement], values)
         return [run_id for (run_id,) in rows if run_id not in self._quarantine]
+
+
+def _apply_all(records: Sequence[SideRecord], connection: sqlite3.Connection) -> None:
+    for record in records:
+        apply_record(connection, record)
 
 
 def _pattern(text: str) -> str:

@@ -9,14 +9,13 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Protocol
 
 from agent_service.archive.retention import ArtifactTombstone, EndedRun, ExpiryFilter, Leftovers
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged
-from agent_service.run.journal import Run
 from agent_service.run.ports import Dismissal
 from agent_service.store.database import load_queries
+from agent_service.store.index import RunIndex
 from agent_service.store.messages import (
     LEVEL,
     ArtifactTombstoneRecord,
@@ -27,37 +26,17 @@ from agent_service.store.messages import (
 )
 from agent_service.store.rows import halt_of, tombstone_of
 from groundwork.service.errors import TryAgain
-from groundwork.sqlite.file import SqliteFile, instant, microseconds
+from groundwork.sqlite.file import instant, microseconds
 from schemas import subjects
 from schemas.status import Halt
 
 FASTER = "another agent has just stopped everything, or let it go on: look again"
 
 
-class Carrier(Protocol):
-    """The store that keeps the records. All methods raise TryAgain."""
-
-    database: SqliteFile
-    me: str
-
-    async def newest_position(self, subject: str) -> int:
-        """Position of the newest record of a subject, which is then in the database, too; 0 without a log."""
-
-    async def put(self, *records: SideRecord, after: int | None) -> Sequence[SideRecord]:
-        """Returns those that are stored, and in the database. `after`: position that must be the newest of the
-        subject; None for any."""
-
-    async def load(self, run_id: str) -> Run | None: ...
-    def version(self, run_id: str) -> int: ...
-
-    async def purge(self, wake_id: str, run_id: str) -> None:
-        """Removes a run's messages from the log."""
-
-
 class _Records:
-    def __init__(self, carrier: Carrier) -> None:
-        self._carrier = carrier
-        self._database = carrier.database
+    def __init__(self, store: RunIndex) -> None:
+        self._store = store
+        self._database = store.database
         self._sql = load_queries()
 
 
@@ -68,9 +47,9 @@ class HaltRecords(_Records):
 
     async def keep(self, halt: Halt) -> None:
         """Replaces the record of its number. Raises TryAgain, also for a halt that does not follow the newest one."""
-        position = await self._carrier.newest_position(subjects.STORED_HALT)
-        record = HaltRecord(v=LEVEL, by=self._carrier.me, halt=halt)
-        if not _follows(halt, await self.newest()) or not await self._carrier.put(record, after=position):
+        position = await self._store.newest_position(subjects.STORED_HALT)
+        record = HaltRecord(v=LEVEL, by=self._store.me, halt=halt)
+        if not _follows(halt, await self.newest()) or not await self._store.put(record, after=position):
             raise TryAgain(FASTER)
 
 
@@ -86,7 +65,7 @@ class InboxRecords(_Records):
 
     async def dismiss(self, dismissal: Dismissal) -> Dismissal:
         """Returns the dismissal in force: the earliest of the run's version."""
-        await self._carrier.put(DismissalRecord(v=LEVEL, dismissal=dismissal), after=None)
+        await self._store.put(DismissalRecord(v=LEVEL, dismissal=dismissal), after=None)
         return await self.dismissal(dismissal.run_id) or dismissal
 
     async def dismissal(self, run_id: str) -> Dismissal | None:
@@ -126,9 +105,9 @@ class RetentionRecords(_Records):
                     records.append(TombstoneRecord(v=LEVEL, stone=stone, version=run.version, artifacts=artifacts))
         return [
             Leftovers(run_id=record.run_id, artifacts=record.artifacts, folder=not artifacts_only)
-            for record in await self._carrier.put(*records, after=0)
+            for record in await self._store.put(*records, after=0)
             if isinstance(record, ArtifactTombstoneRecord)
-            or (isinstance(record, TombstoneRecord) and not self._carrier.version(record.run_id))
+            or (isinstance(record, TombstoneRecord) and not self._store.version(record.run_id))
         ]
 
     async def leftovers(self, limit: int) -> Sequence[Leftovers]:
@@ -141,7 +120,7 @@ class RetentionRecords(_Records):
     async def mark_cleared(self, removed: Sequence[Leftovers]) -> None:
         for one in removed:
             for _, wake_id, *_ in self._database.look_up(self._sql["tombstone"], (one.run_id,)) if one.folder else ():
-                await self._carrier.purge(wake_id, one.run_id)
+                await self._store.purge(wake_id, one.run_id)
         done = [(self._sql["cleared" if one.folder else "artifacts_cleared"], (one.run_id,)) for one in removed]
         await self._database.write(lambda connection: [connection.execute(*one) for one in done], makes_room=True)
 
@@ -152,7 +131,7 @@ class RetentionRecords(_Records):
     async def _artifacts(self, run: EndedRun) -> tuple[str, ...] | None:
         """None for a run that has a newer entry, or cannot be read."""
         with suppress(Damaged):
-            loaded = await self._carrier.load(run.run_id)
+            loaded = await self._store.load(run.run_id)
             return loaded.state.artifacts if loaded and loaded.state.version == run.version else None
         return None
 

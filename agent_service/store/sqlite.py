@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import json
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -19,18 +19,15 @@ from agent_service.run.journal import Commit, Entry, Run
 from agent_service.run.ports import JournalPosition, RecordedCall, call_charge
 from agent_service.store.database import open_database
 from agent_service.store.index import RunIndex
-from agent_service.store.messages import SideRecord
 from agent_service.store.records import HaltRecords, InboxRecords, RetentionRecords
 from agent_service.store.rows import (
     Statement,
-    apply_record,
     entry_of,
     run_of,
     statements_of,
     store_commit,
 )
 from groundwork.service.errors import Failure, TryAgain
-from groundwork.sqlite.errors import Full
 from groundwork.sqlite.file import SqliteFile, microseconds
 
 LeaseCheck = Callable[[], Awaitable[None]]
@@ -54,8 +51,6 @@ class RunStore(RunIndex):
     agent has it. New runs need the lease. Entries of runs that are here are stored also while the bus is away, because
     nothing of them leaves before the lease is held again. Nothing is stored once another agent has the bus.
     """
-
-    me = ""
 
     def __init__(self, database: SqliteFile, held: LeaseCheck = no_lease) -> None:
         super().__init__(database)
@@ -203,23 +198,6 @@ class RunStore(RunIndex):
         del run_id, call, since
         return False
 
-    async def newest_position(self, subject: str) -> int:
-        del subject
-        return 0
-
-    async def put(self, *records: SideRecord, after: int | None) -> Sequence[SideRecord]:
-        """On a full disk one at a time, because a reserve may do for each alone."""
-        try:
-            await self.database.write(partial(_apply_all, records), makes_room=True)
-        except Full:
-            if len(records) == 1:
-                raise
-            for record in records:
-                await self.put(record, after=after)
-        return records
-
-    async def purge(self, wake_id: str, run_id: str) -> None: ...
-
     async def total_bytes(self) -> int:
         return await self.database.used()
 
@@ -244,11 +222,6 @@ class RunStore(RunIndex):
         self._dispatched.clear()
         if dispatched:
             self.database.later(lambda connection: connection.executemany(self._sql["tell"], dispatched))
-
-
-def _apply_all(records: Iterable[SideRecord], connection: sqlite3.Connection) -> None:
-    for record in records:
-        apply_record(connection, record)
 
 
 def same_wake(wake_id: str, run_id: str, *, same: bool) -> str:

@@ -1,6 +1,5 @@
 """Opens a shared store: its log on the bus, and an index of this process."""
 
-import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator
@@ -38,15 +37,13 @@ def log_of_runs(link: NatsLink) -> SharedLog:
 @contextlib.asynccontextmanager
 async def open_shared(folder: Path, facts: SharedLog, *, held: LeaseCheck = no_lease) -> AsyncIterator[SharedStore]:
     """The store of the log `facts`, its index in `folder` up to date. Raises Misconfigured, also later, in a group."""
-    async with _index_in(folder) as database, asyncio.TaskGroup() as group:
+    async with _index_in(folder) as database:
         replica = Replica(facts, database, apply_message, forget=clear_index)
         store = SharedStore(database, facts, replica, held=held)
         replica.applied = store.applied
-        following = group.create_task(replica.run())
-        await replica.caught_up()
-        await store.begin()
-        yield store
-        following.cancel()
+        async with replica.following():
+            await store.begin()
+            yield store
 
 
 @contextlib.asynccontextmanager

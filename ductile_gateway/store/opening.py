@@ -6,7 +6,6 @@ says whether gateways may start on them.
 A copy that is a day old is made anew, because the stream no longer has the deletions.
 """
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -106,10 +105,7 @@ async def kept_copy(log: SharedLog, folder: Path, *, me: str = "") -> AsyncItera
     if utc_now().timestamp() - max((file.stat().st_mtime for file in files if file.exists()), default=0.0) > KEPT_S:
         for file in files:
             file.unlink(missing_ok=True)
-    opening = open_file(folder / COPY, MIGRATIONS, durable=False)
-    async with opening as copied, asyncio.TaskGroup() as group:
+    async with open_file(folder / COPY, MIGRATIONS, durable=False) as copied:
         replica = Replica(log, copied, copy, forget=lambda connection: connection.execute("DELETE FROM rows"))
-        copying = group.create_task(replica.run())
-        await replica.caught_up()
-        yield Rows(StreamCarrier(log, copied, replica.wait), by=me)
-        copying.cancel()
+        async with replica.following():
+            yield Rows(StreamCarrier(log, copied, replica.wait), by=me)

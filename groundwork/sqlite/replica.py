@@ -5,11 +5,10 @@ It can be rebuilt from the log, so it is not synced to the disk. It starts again
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
 from datetime import datetime, timedelta
 from functools import partial
-from typing import NoReturn
 
 from groundwork.nats.following import Batch
 from groundwork.nats.publishing import StoredMessage
@@ -24,53 +23,41 @@ SAME_INSTANT = timedelta(milliseconds=1)
 
 Apply = Callable[[sqlite3.Connection, StoredMessage], None]
 Forget = Callable[[sqlite3.Connection], object]
-Applied = Callable[[Sequence[StoredMessage]], object]
-
-
-def _nobody(_: Sequence[StoredMessage]) -> None: ...
 
 
 class Replica:
     """The schema has a table `replica (created, reached, at)`. `apply` writes a message in the writer thread, `forget`
     empties the tables, and `applied` is called on the loop, before waiters. None of the three raises."""
 
-    def __init__(
-        self, log: SharedLog, file: SqliteFile, apply: Apply, *, forget: Forget, applied: Applied = _nobody
-    ) -> None:
+    def __init__(self, log: SharedLog, file: SqliteFile, apply: Apply, *, forget: Forget) -> None:
         self._log = log
         self._file = file
         self._apply = apply
         self._forget = forget
-        self.applied = applied
+        self.applied: Callable[[Sequence[StoredMessage]], object] | None = None
         self.reached = 0
-        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
-        self._opened = asyncio.Event()
+        self._moved = asyncio.Event()
 
-    async def run(self) -> NoReturn:
-        """Follows the log for ever. Raises Misconfigured, Broken."""
+    @asynccontextmanager
+    async def following(self) -> AsyncIterator[None]:
+        """Follows the log; on entry everything is here that is in it now. Raises TryAgain as `wait` does, Misconfigured
+        and Broken; also later, in an ExceptionGroup."""
         await self._open()
-        async with aclosing(self._log.follow(self.reached)) as followed:
-            async for batch in followed:
-                await self._take(batch)
-        raise AssertionError("a log has no end")
+        async with asyncio.TaskGroup() as group:
+            following = group.create_task(self._follow())
+            await self.wait(await self._log.end())
+            yield
+            following.cancel()
 
     async def wait(self, seq: int) -> None:
         """Returns when the message at `seq` is here. Raises TryAgain when nothing has come for PATIENCE_S."""
         while self.reached < seq:
-            before, here = self.reached, asyncio.get_running_loop().create_future()
-            self._waiting.append((seq, here))
             try:
                 async with asyncio.timeout(PATIENCE_S):
-                    await here
+                    await self._moved.wait()
             except TimeoutError as error:
-                if self.reached == before:
-                    behind = f"this process has copied the facts up to {before}, and not those up to {seq}"
-                    raise TryAgain(f"{behind}: it is cut off from NATS, or out of room") from error
-
-    async def caught_up(self) -> None:
-        """Returns when everything is here that is in the log now. Raises TryAgain as `wait` does."""
-        await self._opened.wait()
-        await self.wait(await self._log.end())
+                behind = f"this process has copied the facts up to {self.reached}, and not those up to {seq}"
+                raise TryAgain(f"{behind}: it is cut off from NATS, or out of room") from error
 
     async def _open(self) -> None:
         known = await self._file.read("SELECT created, reached, at FROM replica")
@@ -78,7 +65,6 @@ class Replica:
             extent = await patiently(self._log.extent)
             await self._file.write(partial(self._begin_anew, extent))
         ((self.reached,),) = await self._file.read("SELECT reached FROM replica")
-        self._opened.set()
 
     async def _is_same_log(self, created: str, reached: int, at: str) -> bool:
         """True if the copy is of this log. A log restored from a backup has the same name and age, so the newest copied
@@ -88,14 +74,16 @@ class Replica:
             return False
         return extent.stored_at is None or abs(extent.stored_at - datetime.fromisoformat(at)) < SAME_INSTANT
 
-    async def _take(self, batch: Batch) -> None:
-        await patiently(lambda: self._file.write(partial(self._write, batch)))  # on a full disk, until there is room
-        self.applied(batch.messages)
-        self.reached = batch.last_seq
-        for seq, here in self._waiting:
-            if seq <= self.reached and not here.done():
-                here.set_result(None)
-        self._waiting = [(seq, here) for seq, here in self._waiting if not here.done()]
+    async def _follow(self) -> None:
+        async with aclosing(self._log.follow(self.reached)) as followed:
+            async for batch in followed:
+                # on a full disk, until there is room
+                await patiently(partial(self._file.write, partial(self._write, batch)))
+                if self.applied:
+                    self.applied(batch.messages)
+                self.reached = batch.last_seq
+                self._moved.set()
+                self._moved = asyncio.Event()
 
     def _begin_anew(self, extent: Extent, connection: sqlite3.Connection) -> None:
         self._forget(connection)

@@ -1,6 +1,5 @@
 """A shared log and its replicas, on one server and on three."""
 
-import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -58,7 +57,6 @@ async def test_a_large_fact_is_gone_with_its_parts_and_one_that_lost_is_none(log
     with pytest.raises(AppendConflict):
         await log.append("facts.large", LARGE, after=0)
     async with _copied(log, tmp_path) as copy:
-        await copy.replica.caught_up()
         assert [fact.seq for fact in copy.told] == [seq]
 
 
@@ -110,12 +108,12 @@ async def _copied(log: SharedLog, folder: Path) -> AsyncIterator[_Copy]:
     (migrations := folder / "sql").mkdir(exist_ok=True)
     script = "CREATE TABLE replica (created, reached, at); CREATE TABLE bodies (subject PRIMARY KEY, body);"
     (migrations / "0001_all.sql").write_text(script)
-    async with open_file(folder / "copy.db", migrations, durable=False) as file, asyncio.TaskGroup() as group:
+    async with open_file(folder / "copy.db", migrations, durable=False) as file:
         copy = _Copy(sqlite3.connect(file.path))
-        copy.replica = Replica(log, file, _apply, forget=_forget, applied=copy.told.extend)
-        running = group.create_task(copy.replica.run())
-        yield copy
-        running.cancel()
+        copy.replica = Replica(log, file, _apply, forget=_forget)
+        copy.replica.applied = copy.told.extend
+        async with copy.replica.following():
+            yield copy
 
 
 def _apply(connection: sqlite3.Connection, fact: StoredMessage) -> None:

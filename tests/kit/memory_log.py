@@ -2,29 +2,24 @@
 
 async with joined(log, folder, "b") as b:
     b.wire.next.append("lost")             # the next fact is stored, but its acknowledgement is lost
-    b.copy.open.clear()                    # stored facts do not reach the index until it is set
+    b.wire.open.clear()                    # stored facts do not reach the index until it is set
 """
 
 import asyncio
-import sqlite3
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Literal, NoReturn
+from typing import Literal
 
-from agent_service.store.database import open_database
-from agent_service.store.rows import apply_message
+from agent_service.store.opening import open_shared
 from agent_service.store.shared import SharedStore
 from groundwork.nats.following import Batch
 from groundwork.nats.publishing import StoredMessage, subject_matches
 from groundwork.nats.shared_log import ALL, AppendConflict, Extent, SharedLog
 from groundwork.service.errors import NoRoom, TryAgain
-from groundwork.sqlite.file import SqliteFile
-from groundwork.sqlite.replica import Apply, Replica
 from schemas.status import Halt
 from tests.kit.runs import NOON
 
@@ -81,55 +76,21 @@ class MemoryLog(SharedLog):
                 await self._news.wait()
             some = [fact for fact in self.facts if fact.seq > after]
             after = self._last
-            yield Batch(some, after)
-
-
-class MemoryCopy(Replica):
-    """Applies the facts of a log to a database, all available ones in one transaction."""
-
-    def __init__(self, log: MemoryLog, database: SqliteFile, apply: Apply) -> None:
-        self._log = log
-        self._database = database
-        self._apply = apply
-        self._moved = asyncio.Condition()
-        self.store: SharedStore | None = None
-        self.reached = 0
-        self.open = asyncio.Event()
-        self.open.set()
-
-    async def run(self) -> NoReturn:
-        async for batch in self._log.follow(self.reached):
-            facts = batch.messages
-            await self.open.wait()
-            await self._database.write(partial(self._apply_all, facts))
-            if self.store:
-                self.store.applied(facts)
-            async with self._moved:
-                self.reached = batch.last_seq
-                self._moved.notify_all()
-        raise AssertionError("a log has no end")
-
-    async def wait(self, seq: int) -> None:
-        async with self._moved:
-            await self._moved.wait_for(lambda: self.reached >= seq)
-
-    async def caught_up(self) -> None:
-        await self.wait(await self._log.end())
-
-    def _apply_all(self, facts: Sequence[StoredMessage], connection: sqlite3.Connection) -> None:
-        for fact in facts:
-            self._apply(connection, fact)
+            yield Batch(some, after, at=NOON)
 
 
 class Wire(MemoryLog):
     """One member's connection to the log. `next` says what happens to its next append: stored without an answer, or
-    refused."""
+    refused. What is stored comes to its followers while it is `open`."""
 
-    __slots__ = ("next",)
+    __slots__ = ("headers_only", "next", "open")
 
-    def __init__(self, log: MemoryLog) -> None:
+    def __init__(self, log: MemoryLog, *, headers_only: bool = False) -> None:
         self.__dict__ = log.__dict__
+        self.headers_only = headers_only
         self.next: deque[Literal["lost", "full"]] = deque()
+        self.open = asyncio.Event()
+        self.open.set()
 
     async def append(
         self, subject: str, body: bytes, *, after: int | None, headers: Mapping[str, str] = {}, among: str = ""
@@ -142,6 +103,12 @@ class Wire(MemoryLog):
             raise TryAgain("no answer")
         return seq
 
+    async def follow(self, after: int) -> AsyncGenerator[Batch, None]:
+        async for batch in super().follow(after):
+            await self.open.wait()
+            facts = [replace(fact, body=b"") if self.headers_only else fact for fact in batch.messages]
+            yield Batch(facts, batch.last_seq, at=batch.at)
+
 
 async def held() -> None:
     """Check of a lease that is never lost."""
@@ -153,24 +120,15 @@ class Member:
 
     store: SharedStore
     wire: Wire
-    copy: MemoryCopy
     halts: list[Halt]
 
 
 @asynccontextmanager
 async def joined(log: MemoryLog, folder: Path) -> AsyncIterator[Member]:
     """A process with its own copy in `folder`, which starts empty each time."""
-    wire = Wire(log)
+    wire = Wire(log, headers_only=True)
     with TemporaryDirectory(dir=folder) as place:
-        async with open_database(Path(place)) as database, asyncio.TaskGroup() as group:
-            copy = MemoryCopy(
-                log, database, lambda connection, fact: apply_message(connection, replace(fact, body=b""))
-            )
-            store = copy.store = SharedStore(database, wire, copy, held=held)
-            copying = group.create_task(copy.run())
-            await copy.caught_up()
-            await store.begin()
-            member = Member(store=store, wire=wire, copy=copy, halts=[])
+        async with open_shared(Path(place), wire, held=held) as store:
+            member = Member(store=store, wire=wire, halts=[])
             store.on_halt = member.halts.append
             yield member
-            copying.cancel()

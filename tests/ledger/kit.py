@@ -1,30 +1,25 @@
 """Stores under test: of one gateway, of several over a log in memory, and of several on a bus."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import cast
 
 from agent_service.bus.topology import topology
 from ductile_gateway.calls.call import Call, NameCandidates, ToolCall, ToolOutcome
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.calls.results import answer_to
-from ductile_gateway.store import FILE, MIGRATIONS
-from ductile_gateway.store.opening import open_alone, open_shared
-from ductile_gateway.store.rows import Rows, StreamCarrier, copy
+from ductile_gateway.store.opening import kept_copy, open_alone, open_shared
+from ductile_gateway.store.rows import Rows
 from ductile_gateway.trust import Pins
 from ductile_gateway.webhooks.notifications import Notification
 from ductile_gateway.webhooks.outbound import NotificationOutbox
 from groundwork.nats.link import NatsLink
-from groundwork.nats.shared_log import SharedLog
 from groundwork.nats.topology import set_up
-from groundwork.sqlite.file import open_file
 from schemas.signing import AgentKey
 from schemas.values import replace
 from tests.gateway.parts import NOON, RUN, a_request, asked_for
-from tests.kit.memory_log import MemoryCopy, MemoryLog
+from tests.kit.memory_log import MemoryLog, Wire
 
 SECOND = timedelta(seconds=1)
 RUN_BYTES = 100
@@ -45,21 +40,15 @@ class Crowd:
 
     def __init__(self, folder: Path) -> None:
         self.log = MemoryLog()
-        self.copies: dict[str, MemoryCopy] = {}
+        self.wires: dict[str, Wire] = {}
         self._folder = folder
 
     @asynccontextmanager
     async def gateway(self, name: str) -> AsyncIterator[Stores]:
         (folder := self._folder / name).mkdir(exist_ok=True)
-        async with open_file(folder / FILE, MIGRATIONS) as file, asyncio.TaskGroup() as group:
-            own = self.copies[name] = MemoryCopy(self.log, file, copy)
-            copying = group.create_task(own.run())
-            yield Stores(Rows(StreamCarrier(cast("SharedLog", self.log), file, own.wait), by=name))
-            copying.cancel()
-
-    async def caught_up(self) -> None:
-        for own in self.copies.values():
-            await own.caught_up()
+        wire = self.wires[name] = Wire(self.log)
+        async with kept_copy(wire, folder, me=name) as rows:
+            yield Stores(rows)
 
 
 Opener = Callable[[], AbstractAsyncContextManager[Stores]]

@@ -9,6 +9,7 @@ from ductile_gateway.store.rows import subject_of
 from ductile_gateway.webhooks.outbound import OVERDUE
 from groundwork.service.errors import TryAgain
 from tests.gateway.parts import NOON, RUN
+from tests.kit.waiting import until
 from tests.ledger.kit import NAMES, SECOND, Crowd, a_delivery, an_answer, an_open_call, begun, named, owed
 
 KEY = an_open_call().key
@@ -35,7 +36,7 @@ async def test_of_two_that_adopt_a_call_one_does_and_its_first_gateway_has_it_no
 
 async def test_what_is_asked_by_key_is_known_though_the_own_copy_is_behind(crowd: Crowd) -> None:
     async with crowd.gateway("a") as a, crowd.gateway("b") as b:
-        crowd.copies["b"].open.clear()
+        crowd.wires["b"].open.clear()
         await a.ledger.intend(an_open_call(), Receipt(NOON))
         assert await named(a.ledger, RUN, "call-1", NAMES) == ("a.md",)
         assert await begun(b.ledger, KEY) == an_open_call()
@@ -63,9 +64,8 @@ async def test_a_fact_that_nobody_can_read_or_a_newer_gateway_wrote_stays_and_ho
                 await refused
         assert [kept.body for kept in crowd.log.facts] == [fact]
         await b.ledger.intend(an_open_call(2))
-        await crowd.caught_up()
         assert await begun(a.ledger, an_open_call(2).key) == an_open_call(2)
-        assert a.ledger.number_open() == 1
+        await until(lambda: a.ledger.number_open() == 1)
 
 
 async def test_what_a_gateway_owes_and_does_not_send_another_sends_and_then_it_is_no_longer_its_own(
@@ -74,7 +74,11 @@ async def test_what_a_gateway_owes_and_does_not_send_another_sends_and_then_it_i
     later = NOON + OVERDUE
     async with crowd.gateway("a") as a, crowd.gateway("b") as b:
         await b.outbox.add([a_delivery(), a_delivery(run_id="run_another")])
-        await crowd.caught_up()
+
+        async def both_are_known() -> bool:
+            return len(await a.outbox.due("subscription:a", later, 10)) == 2
+
+        await until(both_are_known)
         assert await a.outbox.lanes_due(later - SECOND) == []
         assert not await a.outbox.claim(a_delivery(), later - SECOND)
         assert await a.outbox.lanes_due(later) == ["subscription:a"]

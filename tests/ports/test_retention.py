@@ -206,7 +206,7 @@ async def test_a_run_that_ended_long_ago_is_gone_for_all_members_and_for_one_tha
     await done(a.store, 1)
     going_on = await stored(a.store, whole_run(2)[:4])
     assert await pruned(a, A_DAY_EACH) == 1
-    await b.copy.caught_up()
+    await b.store.caught_up()
     assert about(log) == []
     assert [one.run_id for one in await b.store.retention.leftovers(9)] == [RUN]
     await pruned(b, KeepRunsSettings())
@@ -241,7 +241,7 @@ async def test_what_is_left_of_runs_that_are_gone_is_removed_by_the_next_keeper(
     a.wire.next.append("lost")
     with pytest.raises(TryAgain):
         await pruned(a, A_DAY_EACH)
-    await b.copy.caught_up()
+    await b.store.caught_up()
     assert len(about(log)) == last.entry.seq
     await pruned(b, A_DAY_EACH)
     assert about(log) == []

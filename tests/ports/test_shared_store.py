@@ -63,7 +63,7 @@ async def test_a_long_run_is_read_from_the_newest_message_that_says_all_of_it(
     while len(commits) < SNAPSHOT_EVERY + 5:
         commits.append(noted(commits[-1], str(len(commits))))
     last = await stored(a.store, commits)
-    await b.copy.caught_up()
+    await b.store.caught_up()
     assert list(await b.store.entries(RUN, 2, 3)) == [commit.entry for commit in commits[2:5]]
     log.facts = log.facts[SNAPSHOT_EVERY:]
     async with joined(log, tmp_path) as c:
@@ -74,14 +74,14 @@ async def test_a_long_run_is_read_from_the_newest_message_that_says_all_of_it(
 async def test_the_current_state_is_the_newest_of_the_log_however_far_the_index_is_behind(a: Member, b: Member) -> None:
     *begun, newest = whole_run(1)[:3]
     await stored(a.store, begun)
-    await b.copy.caught_up()
+    await b.store.caught_up()
     parts: Any = (b.store, None, None, None, [])
     turns = Turns(*parts)
     assert await turns.state(RUN) == begun[-1].state
-    b.copy.open.clear()
+    b.wire.open.clear()
     await a.store.commit(newest)
     assert await turns.current(RUN) == newest.state
-    b.copy.open.set()
+    b.wire.open.set()
 
 
 NO_FACTS = (b"", b"{}", b"\xff", b'{"v":0,"by":"x"}', b"[" * 100_000)
@@ -97,7 +97,7 @@ async def test_a_fact_that_no_agent_wrote_sets_its_run_aside_and_no_other(
     for run, body in zip(damaged, NO_FACTS, strict=True):
         log.store(subject_of(run[0]), body, after=None)
     await a.store.commit(sound[2])
-    await a.copy.caught_up()
+    await a.store.caught_up()
     async with joined(log, tmp_path) as b:
         assert await b.store.load(sound[0].state.run_id) == as_loaded(sound[2])
         for run in damaged:
@@ -113,7 +113,7 @@ async def test_an_entry_that_does_not_continue_its_run_sets_it_aside(a: Member, 
     await stored(a.store, commits[:2])
     body = encoded(message_of(commits[3], "a", whole=False))
     log.store(subject_of(commits[0]), body, after=None, headers=row(commits[3]))
-    await a.copy.caught_up()
+    await a.store.caught_up()
     with pytest.raises(Damaged, match="does not continue entry 2"):
         await a.store.load(RUN)
 
@@ -128,7 +128,7 @@ async def test_a_run_that_a_newer_version_moved_on_is_left_to_its_like(
         body = json.loads(encoded(message_of(commits[2], "newer", whole=False)))
         body |= changed if "v" in changed else {"entry": body["entry"] | changed}
         log.store(subject_of(commits[0]), json.dumps(body).encode(), after=None, headers={ROW: '{"v":9999}'})
-        await a.copy.caught_up()
+        await a.store.caught_up()
         with pytest.raises(NewerVersion, match="Upgrade this one"):
             await a.store.load(run_id(number))
         with pytest.raises(NewerVersion):
@@ -158,7 +158,7 @@ async def test_a_wake_that_a_newer_version_took_is_not_taken_again(a: Member, lo
 async def test_a_stop_is_everybodys_and_who_comes_late_with_another_word_looks_again(a: Member, b: Member) -> None:
     stop = Halt(number=1, since=NOON, by="ops", reason="drill")
     await a.store.halts.keep(stop)
-    await b.copy.caught_up()
+    await b.store.caught_up()
     assert await b.store.halts.newest() == stop
     assert (a.halts, b.halts) == ([], [stop])
     with pytest.raises(TryAgain, match="look again"):
@@ -167,7 +167,7 @@ async def test_a_stop_is_everybodys_and_who_comes_late_with_another_word_looks_a
     await b.store.halts.keep(over)
     with pytest.raises(TryAgain, match="look again"):
         await a.store.halts.keep(stop)
-    await a.copy.caught_up()
+    await a.store.caught_up()
     assert await a.store.halts.newest() == over
 
 
@@ -192,7 +192,7 @@ async def test_what_a_message_began_is_found_by_its_name_whichever_delivery_it_w
     await a.store.commit(later[0])
     in_hand("loop/77")
     await a.store.commit(later[1])
-    await b.copy.caught_up()
+    await b.store.caught_up()
     assert await b.store.entries_under(RUN, again) == {2, 3}
     assert await b.store.entries_under(RUN, queued_turn(1)) == {1}
 
@@ -222,7 +222,7 @@ async def test_an_entry_that_no_message_led_to_is_named_by_any_agent_until_its_t
     await stored(a.store, [accepted(2)])
     CURRENT_MESSAGE.set(queued_turn(1))
     await a.store.commit(started(accepted(1)))
-    await b.copy.caught_up()
+    await b.store.caught_up()
     assert (a.store.overdue_turns(), b.store.overdue_turns()) == ([(run_id(2), 1)], [(run_id(2), 1)])
     b.store.turn_seen(turn_id(run_id(2), 1))
     assert b.store.overdue_turns() == []

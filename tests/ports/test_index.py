@@ -98,23 +98,11 @@ async def test_a_page_goes_on_where_the_last_one_ended_while_runs_are_added(stor
     assert told == [run_id(number) for number in range(7, 0, -1)]
 
 
-async def test_runs_are_counted_by_status(store: RunStore) -> None:
-    assert await store.counts() == dict.fromkeys(Status, 0)
-    for number in (1, 2):
-        await stored(store, [accepted(number)])
-    await stored(store, whole_run(3))
-    assert await store.counts() == dict.fromkeys(Status, 0) | {Status.QUEUED: 2, Status.DONE: 1}
-
-
-async def test_runs_that_ended_are_unsettled_for_a_while(store: RunStore) -> None:
+async def test_runs_that_ended_are_unsettled_for_a_while_also_with_a_clock_set_back(store: RunStore) -> None:
     ended = await stored(store, whole_run(1))
     await stored(store, whole_run(100))
     assert set(await store.open_or_changed(ended.entry.at)) == {run_id(1), run_id(100)}
     assert list(await store.open_or_changed(ended.entry.at + timedelta(microseconds=1))) == [run_id(100)]
-
-
-async def test_a_clock_set_back_hides_no_run_that_has_just_ended(store: RunStore) -> None:
-    first = accepted(5)
-    set_back = after(first, CancelRequested(at=NOON - HOUR, reason="the clock was set back"))
-    await stored(store, [first, set_back])
-    assert list(await store.open_or_changed(first.entry.at)) == [run_id(5)]
+    first = accepted(50)
+    await stored(store, [first, after(first, CancelRequested(at=NOON - HOUR, reason="the clock was set back"))])
+    assert run_id(50) in await store.open_or_changed(first.entry.at)

@@ -18,27 +18,20 @@ from tests.ports.stores import Opener, as_loaded, stored
 HOUR = timedelta(hours=1)
 
 
-async def test_an_accepted_run_is_loaded_as_it_was_committed(store: RunStore) -> None:
-    first = accepted(goal="Schreib “naïve” auf Ελληνικά; '); DROP TABLE runs; --\n\t🙂")
-    assert await store.accept(first, DIGEST) == run_id(1)
-    assert await store.load(run_id(1)) == as_loaded(first)
-
-
-async def test_a_repeated_wake_gets_the_first_run_and_stores_nothing(store: RunStore) -> None:
-    first, second = accepted(1, wake_id="w"), accepted(2, wake_id="w")
-    await store.accept(first, DIGEST)
-    assert await store.accept(second, DIGEST) == run_id(1)
-    assert await store.load(run_id(2)) is None
-    assert (await store.counts())[Status.QUEUED] == 1
-
-
-async def test_a_wake_id_for_another_request_is_a_conflict_that_names_the_run(store: RunStore) -> None:
-    first, second = accepted(1, wake_id="w"), accepted(2, wake_id="w")
-    await store.accept(first, DIGEST)
+async def test_a_repeated_wake_gets_the_first_run_and_another_request_under_its_id_is_a_conflict(
+    store: RunStore,
+) -> None:
+    first, second = (
+        accepted(number, wake_id="w", goal="Schreib “naïve” auf Ελληνικά; '); DROP TABLE runs; --\n\t🙂")
+        for number in (1, 2)
+    )
+    for commit in (first, second):
+        assert await store.accept(commit, DIGEST) == run_id(1)
     with pytest.raises(WakeConflict, match="use a new wake_id") as conflict:
         await store.accept(second, "another")
     assert conflict.value.run_id == run_id(1)
-    assert await store.load(run_id(2)) is None
+    assert (await store.load(run_id(1)), await store.load(run_id(2))) == (as_loaded(first), None)
+    assert await store.counts() == dict.fromkeys(Status, 0) | {Status.QUEUED: 1}
 
 
 async def test_a_run_id_that_another_wake_has_taken_is_refused(store: RunStore) -> None:

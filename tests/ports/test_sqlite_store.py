@@ -5,13 +5,14 @@ import contextlib
 import re
 import shutil
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from agent_service.core.events import RunStarted
 from agent_service.run.journal import flaw_in_chain
 from agent_service.run.lines import RunFilter
 from agent_service.store.database import FILE, load_queries, open_database
@@ -20,10 +21,10 @@ from agent_service.store.sqlite import RunStore
 from groundwork.nats.lease import LeaseLost
 from groundwork.service.errors import Failure, Misconfigured, TryAgain
 from groundwork.sqlite.file import SqliteFile
+from schemas.catalog import ToolOffer
 from tests.kit.disks import watched_disk
-from tests.kit.runs import DIGEST, accepted, run_id, started, whole_run
-from tests.kit.waiting import until
-from tests.ports.stores import stored, undispatched
+from tests.kit.runs import DIGEST, SEARCH, SECOND, accepted, after, run_id, started, whole_run
+from tests.ports.stores import as_loaded, stored, undispatched
 
 PAGE = 4096
 
@@ -235,31 +236,39 @@ async def test_an_agent_that_may_have_lost_its_bus_takes_nothing_new_and_goes_on
         assert len(await store.entries(run_id(1))) == 3
 
 
-async def test_runs_of_which_not_all_is_known_to_be_done_are_named_oldest_first(store: RunStore) -> None:
-    for commit in (accepted(2), accepted(1)):
-        await store.accept(commit, DIGEST)
-    await store.commit(started(accepted(1)))
-    assert await undispatched(store) == [(run_id(1), 0, 2), (run_id(2), 0, 1)]
-    assert [named for named, _ in await store.undispatched(1)] == [run_id(1)]
-
-
-async def test_how_far_a_run_is_told_is_stored_after_a_moment_without_a_further_commit(store: RunStore) -> None:
-    await stored(store, whole_run(1)[:2])
-
-    async def nothing_is_owed() -> bool:
-        return await undispatched(store) == []
-
-    store.mark_dispatched(run_id(1), 1)
-    store.mark_dispatched(run_id(1), 2)
-    await until(nothing_is_owed)
-
-
 async def test_a_run_is_never_told_less_than_before_nor_more_than_there_is(tmp_path: Path) -> None:
     async with RunStore.open(tmp_path) as store:
+        await accept(store, 2)
         await stored(store, whole_run(1)[:3])
+        assert await undispatched(store) == [(run_id(1), 0, 3), (run_id(2), 0, 1)]
+        assert [named for named, _ in await store.undispatched(1)] == [run_id(1)]
         store.mark_dispatched(run_id(1), 2)
     for run, seq in ((1, 1), (1, 0), (1, 9), (7, 1)):
         async with RunStore.open(tmp_path) as again:
             again.mark_dispatched(run_id(run), seq)
         async with RunStore.open(tmp_path) as once_more:
-            assert await undispatched(once_more) == [(run_id(1), 2, 3)], (run, seq)
+            assert (await undispatched(once_more))[0] == (run_id(1), 2, 3), (run, seq)
+
+
+TOOLS: Sequence[ToolOffer] = tuple(
+    SEARCH.model_copy(update={"name": f"search-{number}", "description": f'Söker på nätet 🎉 "{number}". ' * 20})
+    for number in range(9)
+)
+
+
+async def test_common_texts_are_stored_once_and_entries_and_states_are_read_to_the_letter(tmp_path: Path) -> None:
+    runs = [[first := accepted(4), started(first)]]
+    for number, tools in ((1, TOOLS), (2, TOOLS), (3, TOOLS[:4])):
+        first = accepted(number)
+        runs.append([first, after(first, RunStarted(at=first.entry.at + SECOND, skills=tuple(tools)))])
+    async with RunStore.open(tmp_path) as store:
+        for commits in runs:
+            await stored(store, commits)
+    with contextlib.closing(sqlite3.connect(tmp_path / FILE)) as connection:
+        ((texts, length),) = connection.execute("SELECT count(*), max(length(text)) FROM common_texts")
+        ((longest,),) = connection.execute("SELECT max(length(event)) FROM journal WHERE run_id <> ?", (run_id(4),))
+    assert (texts, longest < length / 3) == (2, True)
+    async with RunStore.open(tmp_path) as store:
+        for commits in runs:
+            assert await store.entries(commits[0].run_id) == [commit.entry for commit in commits]
+            assert await store.load(commits[0].run_id) == as_loaded(commits[-1])

@@ -107,8 +107,8 @@ class Cluster(Outbox):
         """Queues due turns, and those of entries whose agent may have died before queuing them."""
         if self.recovery.intake.kill_switch.blocked_by:
             return
-        for run_id, version in await self.store.due_turns(self.turns.clock.now(), DUE_AT_ONCE):
-            await self._put_once(run_id, due_turn(run_id, version))
+        for run_id in await self.store.due(self.turns.clock.now(), DUE_AT_ONCE):
+            await self._put_once(run_id, due_turn(run_id, self.store.version(run_id)))
         for run_id, seq in self.store.overdue_turns():
             await self._put_once(run_id, turn_id(run_id, seq))
             self.store.turn_seen(turn_id(run_id, seq))

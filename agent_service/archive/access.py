@@ -38,16 +38,13 @@ async def exclusive_bus(loaded: AgentSettings) -> AsyncIterator[NatsLink]:
     with startup.stopped_store(loaded.cache if loaded.shared else loaded.store):
         async with bus_at_hand(loaded) as link:
             await check(link, shared=loaded.shared)
-            await refuse_at_work(link)
+            await startup.refuse_running(link, ROLE, stop=STOP)
             yield link
-
-
-async def refuse_at_work(link: NatsLink) -> None:
-    await startup.refuse_running(link, ROLE, stop="agentic drain")
 
 
 LOOKING = "looking"
 """Folder of readers' indexes, next to those of agents."""
+STOP = "agentic drain"
 NOWHERE = "neither the run's folder nor the bucket has it as its tool made it"
 
 

@@ -15,19 +15,20 @@ from typing import Any
 from agent_service import settings
 from agent_service.archive.access import (
     NOWHERE,
+    STOP,
     Report,
     artifact_hashes,
     artifacts_of,
     bus_at_hand,
     exclusive_bus,
     open_reader,
-    refuse_at_work,
 )
 from agent_service.archive.contents import ARTIFACTS, ArchivedRuns
 from agent_service.archive.transfer import Followed, append_runs, commits_of, load_runs
 from agent_service.archive.writing import AGENT, GATEWAY, OPEN, STORE_FILES, run_gateway
 from agent_service.bus.buckets import NatsArtifactStore, content_type_of, key_of
 from agent_service.bus.reading import SignedEnding, signed_endings
+from agent_service.bus.topology import ROLE
 from agent_service.errors import Damaged
 from agent_service.history.text import one_line
 from agent_service.run.lines import line_of
@@ -38,9 +39,10 @@ from agent_service.store.moving import MoveMarker, is_moved_away, read_marker, r
 from agent_service.store.opening import log_of_runs
 from agent_service.store.sqlite import RunStore
 from groundwork.archive.format import Archive
-from groundwork.archive.series import Series, move_aside, move_into_place, staging, write_pieces
+from groundwork.archive.series import Series, move_aside, move_into_place, staging
 from groundwork.nats.buckets import ArtifactBucket
 from groundwork.nats.link import NatsLink
+from groundwork.service import startup, store_folder
 from groundwork.service.errors import Misconfigured
 from groundwork.service.keys import KeyRing
 from schemas import subjects
@@ -182,8 +184,7 @@ async def _restore_runs(
             move_aside(loaded.store, FILE)
             for file in STORE_FILES:
                 if file in files:
-                    write_pieces([runs.archive.read(file)], staged / file)
-                    move_into_place(staged / file, loaded.store / file)
+                    store_folder.write(loaded.store / file, runs.archive.read(file).decode())
             move_into_place(staged / FILE, loaded.store / FILE)
         remove_marker(loaded.store)
     versions = {run.run_id: run.version for run in runs.all if run.run_id not in flawed}
@@ -234,7 +235,7 @@ async def _marked_as_coming(link: NatsLink, name: str) -> AsyncIterator[None]:
     mark = await read_marker(log)
     if mark.state != "coming":
         mark = await write_marker(log, MoveMarker(state="coming", archive=name), mark)
-        await refuse_at_work(link)
+        await startup.refuse_running(link, ROLE, stop=STOP)
     yield
     await write_marker(log, MoveMarker(state="here", archive=name), mark)
 

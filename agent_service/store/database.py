@@ -35,11 +35,9 @@ MIGRATIONS = files(__package__) / "migrations"
 async def open_database(folder: Path, *, durable: bool = True, reserve: bool = False) -> AsyncIterator[SqliteFile]:
     """Opens the database in `folder`, made if absent. Not `durable`: a copy. Raises Misconfigured, TryAgain."""
     path = folder / FILE
-    disk_reserve = DiskReserve(path) if reserve else None
-    if disk_reserve:
-        disk_reserve.open_up()
+    kept = DiskReserve(path) if reserve else None
     await asyncio.to_thread(_check, path)
-    async with file.open_file(path, MIGRATIONS, durable=durable, reserve=disk_reserve) as database:
+    async with file.open_file(path, MIGRATIONS, durable=durable, reserve=kept) as database:
         yield database
 
 

@@ -111,10 +111,6 @@ class SharedStore(RunStore):
         del limit  # what is not dispatched is under a message
         return []
 
-    async def due_turns(self, now: datetime, limit: int) -> list[tuple[str, int]]:
-        """Runs that are due, with their newest entries."""
-        return [(run_id, self.version(run_id)) for run_id in await self.due(now, limit)]
-
     def overdue_turns(self) -> list[tuple[str, int]]:
         """Entries without a message, whose turns were not seen in time."""
         return [(run_id, seq) for until, run_id, seq in self._expected.values() if until <= monotonic()]

@@ -25,7 +25,7 @@ from ductile_gateway.store import FILE, MIGRATIONS, opening
 from ductile_gateway.store.rows import NOTHING, FileCarrier, RowChanged, Rows, StreamCarrier, columns_of, head_of
 from ductile_gateway.webhooks.notifications import WAITING
 from groundwork.archive.format import Archive
-from groundwork.archive.series import KEYS, Series, backup_owner, move_aside, snapshot, staging, write_pieces
+from groundwork.archive.series import KEYS, Series, backup_owner, move_aside, snapshot, staging
 from groundwork.nats.link import NatsLink
 from groundwork.service import store_folder
 from groundwork.service.commands import argument, flag, option
@@ -183,7 +183,8 @@ async def _restore_rows(settings: GatewaySettings, archive: Archive, rows: Rows,
     if mark.backup == name and mark.state == "here":
         return
     with staging(settings.private_folder()) as folder:
-        write_pieces(archive.pieces(FILE), folder / FILE)
+        with (folder / FILE).open("wb") as file:
+            file.writelines(archive.pieces(FILE))
         async with open_file(folder / FILE, MIGRATIONS) as copy:
             if mark.state != "coming":
                 before, taken = await opening.mark_of(Rows(FileCarrier(copy))), archive.manifest.at

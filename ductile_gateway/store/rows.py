@@ -30,7 +30,7 @@ from schemas.values import dataclass
 
 VERSION = 1
 COME_BACK_S = 0.2
-AT_ONCE = 64
+AT_ONCE, FORGOTTEN_AT_ONCE = 64, 500
 TRIES = 100
 
 _ADAPTERS: dict[type[Any], TypeAdapter[Any]] = {}
@@ -136,8 +136,9 @@ class FileCarrier:
             raise RowChanged
 
     async def forget(self, kind: str, before: datetime) -> None:
-        old = kind, microseconds(before)
-        await self.file.forget(lambda connection, most: connection.execute(_FORGET, (*old, most)).rowcount)
+        some = kind, microseconds(before), FORGOTTEN_AT_ONCE
+        while await self.file.write(lambda connection: connection.execute(_FORGET, some).rowcount) == FORGOTTEN_AT_ONCE:
+            pass
 
 
 def _stored(values: tuple[Any, ...], after: int, connection: sqlite3.Connection) -> bool:

@@ -6,7 +6,7 @@ import fcntl
 import os
 import shutil
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import UTC, datetime
 from itertools import chain, count
@@ -166,15 +166,6 @@ def snapshot(database: Path, beside: Path) -> Iterator[Path]:
         yield copy
     finally:
         _remove(copy)
-
-
-def write_pieces(pieces: Iterable[bytes], target: Path) -> None:
-    with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as opened:
-        store_folder.give_to_owner(target)
-        for piece in pieces:
-            opened.write(piece)
-        opened.flush()
-        os.fsync(opened.fileno())
 
 
 def move_into_place(file: Path, place: Path) -> None:

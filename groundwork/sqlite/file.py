@@ -32,8 +32,6 @@ from groundwork.sqlite.reserve import SPARE_PAGES, DiskReserve, cut_off, has_roo
 T = TypeVar("T")
 Values = tuple[object, ...]
 
-FORGOTTEN_AT_ONCE = 500
-
 _USED = (
     "SELECT (page_count - freelist_count) * page_size FROM pragma_page_count, pragma_freelist_count, pragma_page_size"
 )
@@ -102,10 +100,6 @@ class SqliteFile:
         with self._file_errors():
             rows: Iterable[Any] = await self._reader.execute_fetchall(statement, values)
             return list(rows)
-
-    async def forget(self, some: Callable[[sqlite3.Connection, int], int]) -> None:
-        while await self.write(lambda connection: some(connection, FORGOTTEN_AT_ONCE)) == FORGOTTEN_AT_ONCE:
-            pass
 
     async def used(self) -> int:
         """Bytes of the file without its free pages."""

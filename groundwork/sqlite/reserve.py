@@ -35,14 +35,12 @@ def cut_off(connection: sqlite3.Connection, spare: int) -> bool:
 
 
 class DiskReserve:
-    """A file next to the database. `given`: bytes that were freed and are to be put back."""
+    """A file next to the database, which is freed at once on a disk that is too full to open that. `given`: bytes that
+    were freed and are to be put back."""
 
     def __init__(self, database: Path) -> None:
-        self._file = _file_of(database)
+        self._file = database.with_name(f"{database.name}-reserve")
         self.given = 0
-
-    def open_up(self) -> None:
-        """Frees it on a disk that is too full to open the database."""
         if (size := _size(self._file)) and _free(self._file) < FOR_OPENING:
             self._empty(size)
 
@@ -98,10 +96,6 @@ def checkpoint(connection: sqlite3.Connection, how: str = "PASSIVE") -> bool:
 def has_room(database: Path) -> bool:
     """True if other writes find space on the disk beside a reserve."""
     return _free(database) > 2 * MOST
-
-
-def _file_of(database: Path) -> Path:
-    return database.with_name(f"{database.name}-reserve")
 
 
 def _size(path: Path) -> int:

@@ -29,10 +29,7 @@ async def opened(folder: Path, *, reserve: bool = False) -> AsyncIterator[Sqlite
     migrations, path = folder.parent / "migrations", folder / "some.db"
     migrations.mkdir(exist_ok=True)
     (migrations / "0001_initial.sql").write_text("CREATE TABLE t (id INTEGER PRIMARY KEY, v BLOB)")
-    kept = DiskReserve(path) if reserve else None
-    if kept:
-        kept.open_up()
-    async with open_file(path, migrations, reserve=kept) as file:
+    async with open_file(path, migrations, reserve=DiskReserve(path) if reserve else None) as file:
         yield file
 
 

@@ -26,7 +26,7 @@ class House:
 
     state: RunState | None
     led_to: set[int] = field(default_factory=set)
-    due: list[tuple[str, int]] = field(default_factory=list)
+    fallen_due: dict[str, int] = field(default_factory=dict)
     late: list[tuple[str, int]] = field(default_factory=list)
     full: bool = False
     said: list[str] = field(default_factory=list)
@@ -59,8 +59,11 @@ class House:
     async def entries_under(self, *_: Any) -> set[int]:
         return self.led_to
 
-    async def due_turns(self, *_: Any) -> list[tuple[str, int]]:
-        return self.due
+    async def due(self, *_: Any) -> list[str]:
+        return list(self.fallen_due)
+
+    def version(self, run_id: str) -> int:
+        return self.fallen_due[run_id]
 
     def overdue_turns(self) -> list[tuple[str, int]]:
         return self.late
@@ -104,7 +107,7 @@ async def test_a_turn_that_one_agents_clock_calls_due_is_kept_until_it_is() -> N
 
 
 async def test_what_is_due_or_missed_is_queued_once_and_not_forgotten_while_it_cannot_be() -> None:
-    house = House(None, due=[(RUN, 4)], late=[(run_id(2), 1)], full=True)
+    house = House(None, fallen_due={RUN: 4}, late=[(run_id(2), 1)], full=True)
     cluster = house.cluster
     with pytest.raises(TryAgain):
         await cluster.look()

@@ -1,6 +1,5 @@
 """Retention in the gateway's database, and errors of a database that cannot be used."""
 
-import asyncio
 import contextlib
 import os
 import sqlite3
@@ -12,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from ductile_gateway.calls.call import Receipt
 from ductile_gateway.plugins.call_record import CallRecords
 from ductile_gateway.retention import Retention
 from ductile_gateway.settings import GatewaySettings
@@ -20,7 +18,7 @@ from ductile_gateway.status import store_findings
 from ductile_gateway.store import FILE
 from groundwork.service.errors import TryAgain
 from tests.kit.fakes import still
-from tests.ledger.kit import an_answer, an_open_call, begun, embedded, told
+from tests.ledger.kit import an_answer, an_open_call, embedded
 
 STEP = "json_extract(head, '$.step')"
 
@@ -53,21 +51,6 @@ async def test_a_full_disk_is_logged_as_an_error_once_and_seen_until_there_is_ro
         assert not any(found.mark == "wrong" for found in store_findings(file.trouble, tmp_path))
     ours = [record.levelname for record in caplog.records if record.name == "groundwork.sqlite.file"]
     assert ours == ["ERROR", "WARNING"]
-
-
-async def test_what_a_full_disk_did_not_take_is_not_taken_for_done(tmp_path: Path) -> None:
-    async with embedded(tmp_path)() as stores:
-        file = stores.rows.carrier.file
-        await stores.ledger.intend(an_open_call(), Receipt(an_answer().at))
-        await file.write(lambda connection: connection.execute("PRAGMA max_page_count=1").fetchone())
-        large = replace(an_answer(), body=b"x" * 400_000)
-        lost = await asyncio.gather(stores.ledger.answer(large), stores.ledger.answer(large), return_exceptions=True)
-        assert all(isinstance(one, TryAgain) for one in lost)
-        await file.write(lambda connection: connection.execute("PRAGMA max_page_count=1000000").fetchone())
-        assert await begun(stores.ledger, large.key) == an_open_call()
-        assert (
-            (await stores.ledger.answer(an_answer())).body == an_answer().body == await told(stores.ledger, large.key)
-        )
 
 
 async def test_old_answers_and_folders_that_nobody_asks_for_go_and_what_is_open_or_held_stays(tmp_path: Path) -> None:

@@ -129,7 +129,9 @@ async def test_no_table_has_a_row_of_a_run_that_is_gone_and_no_place_in_the_jour
     assert [place.position for place in await alone.places(0, 10)] == [last.entry.seq + 1]
 
 
-async def test_a_run_goes_only_when_it_has_ended_and_all_that_it_asked_for_is_done(alone: RunStore) -> None:
+async def test_a_run_goes_only_when_it_has_ended_and_all_that_it_asked_for_is_done_and_it_can_be_read(
+    alone: RunStore, tmp_path: Path
+) -> None:
     await stored(alone, whole_run(1)[:5])
     await stored(alone, whole_run(2))
     assert await may_go(alone) == []
@@ -137,37 +139,28 @@ async def test_a_run_goes_only_when_it_has_ended_and_all_that_it_asked_for_is_do
     assert await may_go(alone) == [ANOTHER]
     assert await may_go(alone, replace(EVERYTHING, before=NOON)) == []
     assert await may_go(alone, replace(EVERYTHING, statuses=frozenset({Status.FAILED}))) == []
-
-
-async def test_a_run_that_cannot_be_read_stays(alone: RunStore, tmp_path: Path) -> None:
-    await done(alone, 1, 2)
     with contextlib.closing(sqlite3.connect(tmp_path / FILE, isolation_level=None)) as hand:
-        hand.execute("UPDATE runs SET state = '{' WHERE run_id = ?", (RUN,))
-    assert await forget(alone) == [ANOTHER]
+        hand.execute("UPDATE runs SET state = '{' WHERE run_id = ?", (ANOTHER,))
+    assert await forget(alone) == []
 
 
-async def test_a_child_stays_while_its_parent_may_need_what_it_brought(store: Store) -> None:
-    begun = started(accepted(2, parent=Parent(run_id=RUN, step=1)))
-    ended = after(begun, CancelRequested(at=begun.entry.at, reason="enough", by="ann"))
-    await stored(store, [accepted(2, parent=Parent(run_id=RUN, step=1)), begun, ended])
-    await settled(store, 2, ended.entry.seq)
-    await stored(store, whole_run(1)[:-1])
-    await settled(store, 1, len(whole_run(1)) - 1)
-    assert await may_go(store) == []
-    await store.commit(whole_run(1)[-1])
-    await settled(store, 1, len(whole_run(1)))
-    assert sorted(await may_go(store)) == [RUN, ANOTHER]
-
-
-async def test_a_parent_stays_while_a_child_of_it_is_open(store: Store) -> None:
-    await done(store, 1)
+async def test_a_child_and_its_parent_stay_while_one_of_them_is_open(store: Store) -> None:
     child = accepted(2, parent=Parent(run_id=RUN, step=1))
     begun = await stored(store, [child, started(child)])
-    assert await may_go(store) == []
-    ended = after(begun, CancelRequested(at=begun.entry.at, reason="enough", by="ann"))
-    await store.commit(ended)
-    await settled(store, 2, ended.entry.seq)
-    assert sorted(await may_go(store)) == [RUN, ANOTHER]
+    *parent, last = whole_run(1)
+    await stored(store, parent)
+    await settled(store, 1, len(parent))
+    enough = CancelRequested(at=begun.entry.at, reason="enough", by="ann")
+    for commit, number, may in (
+        (after(begun, enough), 2, []),
+        (last, 1, [RUN, ANOTHER]),
+    ):
+        await store.commit(commit)
+        await settled(store, number, commit.entry.seq)
+        assert sorted(await may_go(store)) == may
+    other = accepted(4, parent=Parent(run_id=RUN, step=1))
+    await stored(store, [other, started(other)])
+    assert await may_go(store) == [ANOTHER]
 
 
 @pytest.mark.parametrize("artifacts_alone", [True, False])

@@ -141,16 +141,13 @@ async def test_a_run_that_a_newer_version_moved_on_is_left_to_its_like(
     assert await a.store.due(NOON + 100 * HOUR, 9) == []
 
 
-async def test_a_run_that_a_newer_version_alone_wrote_is_not_taken_for_unknown(a: Member, log: MemoryLog) -> None:
+async def test_a_run_that_a_newer_version_alone_wrote_is_not_taken_for_unknown_nor_its_wake_again(
+    a: Member, log: MemoryLog
+) -> None:
     wake = accepted(1)
     log.store(subject_of(wake), json.dumps({"v": VERSION + 1}).encode(), after=0, headers={ROW: '{"v":9999}'})
     with pytest.raises(NewerVersion):
         await a.store.load(RUN)
-
-
-async def test_a_wake_that_a_newer_version_took_is_not_taken_again(a: Member, log: MemoryLog) -> None:
-    wake = accepted(1)
-    log.store(subject_of(wake), b"{}", after=0, headers={ROW: '{"v":9999}'})
     with pytest.raises(TryAgain, match="newer version"):
         await a.store.accept(wake, DIGEST)
 

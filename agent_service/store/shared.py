@@ -44,7 +44,6 @@ TURN_EXPECTED_WITHIN_S = 5.0
 """After it, the agent that stored an entry without a message may have died before it queued the turn."""
 RECENT_MESSAGES = 2000
 """Messages searched at most for recent model calls."""
-ACKNOWLEDGED = -1
 
 T = TypeVar("T")
 
@@ -63,8 +62,8 @@ class SharedStore(RunStore):
         self._expected: dict[str, tuple[float, str, int]] = {}
         """Deadline, run and entry of each turn that is not seen yet."""
         self._journals = JournalCache(database, log, self._quarantine, self.caught_up)
-        self._own: dict[str, int] = {}
-        """Entries of this process, by hash: 0, then the position in the index, or ACKNOWLEDGED."""
+        self._own: dict[str, asyncio.Future[int]] = {}
+        """Entries of this process that are not in the index yet, by hash; their positions there."""
         self._began_at = float("inf")
         """Messages up to this position are no news."""
         self.on_remote_commit: Callable[[RemoteCommit], object] = _unheard
@@ -247,28 +246,25 @@ class SharedStore(RunStore):
             await self._index.wait(position)
 
     async def _append_own(self, journal: Journal, body: bytes, row: RunRow, among: str) -> int:
-        self._own[row.head] = 0
+        seen: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._own[row.head] = seen
         try:
-            position = await self._log.append(
+            return await self._log.append(
                 journal.subject, body, after=journal.position, headers=row.header, among=among
             )
         except (Exception, asyncio.CancelledError) as error:
-            position = self._own.pop(row.head, 0)
-            if not position or isinstance(error, asyncio.CancelledError):
+            self._own.pop(row.head, None)
+            if isinstance(error, asyncio.CancelledError) or not seen.done():
                 raise
-            return position  # the index has it, whatever was answered
-        if not self._own.pop(row.head):
-            self._own[row.head] = ACKNOWLEDGED
-        return position
+            return seen.result()  # the index has it, whatever was answered
 
     def _applied_row(self, run_id: str, row: RunRow, position: int) -> None:
         if row.by == turn_id(run_id, row.seq) and position > self._began_at:
             self._expect_turn(run_id, row.seq)
         elif self._expected:
             self.turn_seen(row.by.partition("/")[0])
-        if row.head in self._own:
-            if self._own.pop(row.head) != ACKNOWLEDGED:
-                self._own[row.head] = position
+        if seen := self._own.pop(row.head, None):
+            seen.set_result(position)
             return
         if journal := self._journals.known.get(run_id):
             journal.expected = max(journal.expected, row.seq)

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time
 from functools import partial
 from typing import Any
@@ -126,30 +126,30 @@ class RunIndex:
 
     async def runs(self, wanted: RunFilter = EVERY_RUN, *, limit: int, before: str | None = None) -> Sequence[RunLine]:
         """Newest first, from after run `before` on."""
-        async with self._searching if wanted.text or wanted.tool else contextlib.nullcontext():
-            rows = await self._found(wanted, limit, before or AFTER_EVERY_ID)
-        return [self._line(row) for row in rows]
-
-    async def _found(self, wanted: RunFilter, limit: int, below: str) -> list[tuple[Any, ...]]:
-        if wanted.wake_id:
-            rows = await self.database.read(self._sql["wake"], (wanted.wake_id,))
-            ranges = [(run_id + AFTER_EVERY_ID, run_id) for run_id, _ in rows if run_id < below]
-            return [row for one in ranges for row in await self._between(wanted, limit, *one)]
         found = list[tuple[Any, ...]]()
-        while below and len(found) < limit:
-            lowest, next_below = await self._stretch(wanted, below)
-            found += await self._between(wanted, limit - len(found), below, lowest)
-            below = next_below
-        return found
+        async with self._searching if wanted.text or wanted.tool else contextlib.nullcontext():
+            async for below, lowest in self._stretches(wanted, before or AFTER_EVERY_ID):
+                found += await self._between(wanted, limit - len(found), below, lowest)
+                if len(found) >= limit:
+                    break
+        return [self._line(row) for row in found]
 
-    async def _stretch(self, wanted: RunFilter, below: str) -> tuple[str, str]:
-        """The lowest id to search now, and below which to go on; empty for no bound, and at the end."""
-        if not (wanted.text or wanted.run or wanted.tool or wanted.since or wanted.until or wanted.caller):
-            return "", ""
-        for lowest, accepted_at in await self.database.read(self._sql["stretch"], (below, SEARCHED_AT_ONCE)):
-            past = wanted.since is not None and instant(accepted_at) < wanted.since
-            return lowest, "" if past else lowest
-        return "", ""
+    async def _stretches(self, wanted: RunFilter, below: str) -> AsyncIterator[tuple[str, str]]:
+        """Bounds of ids to look into, newest first, each few enough for one statement: below the first, from the second
+        on."""
+        if wanted.wake_id:
+            for run_id, _ in await self.database.read(self._sql["wake"], (wanted.wake_id,)):
+                if run_id < below:
+                    yield run_id + AFTER_EVERY_ID, run_id
+            return
+        if wanted.text or wanted.run or wanted.tool or wanted.since or wanted.until or wanted.caller:
+            while rows := await self.database.read(self._sql["stretch"], (below, SEARCHED_AT_ONCE)):
+                ((lowest, accepted_at),) = rows
+                yield below, lowest
+                if wanted.since is not None and instant(accepted_at) < wanted.since:
+                    return
+                below = lowest
+        yield below, ""
 
     async def _between(self, wanted: RunFilter, limit: int, below: str, lowest: str) -> list[Any]:
         statuses = json.dumps([status.value for status in wanted.statuses or Status])

@@ -7,19 +7,17 @@ from collections.abc import Awaitable, Callable
 from dataclasses import field
 
 from agent_service.core.events import ModelReplied, ModelUnavailable
-from agent_service.core.waiting import FINAL
 from agent_service.errors import Tampered
-from agent_service.run.inbound import CURRENT_MESSAGE, turn_id
-from agent_service.run.journal import GENESIS, Commit, Run, decode_state, growth_of
+from agent_service.run.journal import GENESIS, Run, decode_state
 from agent_service.store.database import load_queries
-from agent_service.store.messages import SNAPSHOT_EVERY, EntryMessage, RunRow, entry_in, message_of, row_in
+from agent_service.store.messages import EntryMessage, RunRow, entry_in, row_in
 from agent_service.store.rows import Quarantine
 from groundwork.nats.publishing import StoredMessage
 from groundwork.nats.shared_log import SharedLog
 from groundwork.service.errors import TryAgain
 from groundwork.sqlite.file import SqliteFile
 from schemas import subjects
-from schemas.values import dataclass, replace
+from schemas.values import dataclass
 
 REMEMBERED_JOURNALS = 512
 ANSWERS = frozenset(kind.__name__ for kind in (ModelReplied, ModelUnavailable))
@@ -103,11 +101,9 @@ class JournalCache:
     async def of(self, run_id: str, *, newest: bool = False) -> Journal | None:
         """The journal as the index knows it; `newest`: as the log has it. Raises NewerVersion, Damaged, TryAgain."""
         self.quarantine.check(run_id)
-        if (journal := self.known.get(run_id)) is None:
-            if not (found := await self._indexed(run_id)):
-                return None
-            version, wake_id, whole_at = found
-            journal = Journal(run_id, subjects.stored_run(wake_id, run_id), expected=version, whole_at=whole_at)
+        journal = self.known.get(run_id) or await self._indexed(run_id)
+        if journal is None:
+            return None
         if newest or journal.version < max(journal.expected, 1):
             await self._read_on(journal)
         self.remember(journal)
@@ -120,13 +116,15 @@ class JournalCache:
             row = row_in(newest)
             journal.expected = max(journal.expected, row.seq if row else entry_in(newest, journal.run_id).entry.seq)
 
-    async def _indexed(self, run_id: str) -> tuple[int, str, int] | None:
-        """A run's version, wake, and position of its newest snapshot."""
-        if not (found := self.database.look_up(load_queries()["indexed"], (run_id,))):
+    async def _indexed(self, run_id: str) -> Journal | None:
+        """The journal of a run in the index, not read yet."""
+        sql = load_queries()["indexed"]
+        if not (found := self.database.look_up(sql, (run_id,))):
             await self.caught_up()
-            found = self.database.look_up(load_queries()["indexed"], (run_id,))
+            found = self.database.look_up(sql, (run_id,))
         for version, wake_id, line in found:
-            return version, wake_id, json.loads(line).get("whole_at", 0)
+            whole_at = json.loads(line).get("whole_at", 0)
+            return Journal(run_id, subjects.stored_run(wake_id, run_id), expected=version, whole_at=whole_at)
         newest = await self.log.newest(subjects.stored_under_any_wake(run_id))
         if newest and row_in(newest) is None:  # raises NewerVersion if one wrote it
             entry_in(newest, run_id)
@@ -164,15 +162,3 @@ class JournalCache:
         self.known.move_to_end(journal.run_id)
         if len(self.known) > REMEMBERED_JOURNALS:
             self.known.popitem(last=False)
-
-
-def entry_message(commit: Commit, journal: Journal, *, is_new: bool) -> tuple[EntryMessage, RunRow]:
-    """The message of a commit, and the run's row after it. A new run begins by a turn of its own."""
-    entry, own = commit.entry, turn_id(commit.entry.run_id, commit.entry.seq)
-    by = own if is_new else str(CURRENT_MESSAGE.get() or own)
-    if whole := entry.seq - journal.whole_seq >= SNAPSHOT_EVERY:
-        commit = replace(commit, brief=commit.state.brief, growth=growth_of(None, commit.state))
-    message = message_of(commit, by, whole=whole)
-    told, size = entry.seq if commit.state.status in FINAL else 0, len(message.state) + len(entry.event)
-    row = RunRow.of(commit, journal.row, by=by, told=told, digest=journal.digest, whole_at=journal.whole_at, size=size)
-    return message, row

@@ -15,11 +15,12 @@ from typing import Any, TypeVar
 
 from agent_service.errors import VersionMoved
 from agent_service.run.inbound import CURRENT_MESSAGE, InboundMessage, turn_id
-from agent_service.run.journal import Commit, Entry, Run
+from agent_service.run.journal import Commit, Entry, Run, growth_of
 from agent_service.run.ports import JournalPosition, RecordedCall
-from agent_service.store.journals import Journal, JournalCache, entry_message
+from agent_service.store.journals import Journal, JournalCache
 from agent_service.store.messages import (
     ROW,
+    SNAPSHOT_EVERY,
     HaltRecord,
     RemoteCommit,
     RunRow,
@@ -27,6 +28,7 @@ from agent_service.store.messages import (
     TombstoneRecord,
     encoded,
     entry_in,
+    message_of,
     record_in,
     row_in,
 )
@@ -39,6 +41,7 @@ from groundwork.sqlite.file import SqliteFile
 from groundwork.sqlite.replica import Replica
 from schemas import subjects
 from schemas.status import Halt
+from schemas.values import replace
 
 TURN_EXPECTED_WITHIN_S = 5.0
 """After it, the agent that stored an entry without a message may have died before it queued the turn."""
@@ -230,9 +233,16 @@ class SharedStore(RunStore):
         return same_wake(wake_id, _run_id(newest), same=row.digest == digest)
 
     async def _append(self, commit: Commit, journal: Journal, *, among: str = "") -> None:
-        """Returns once it is stored, and in the index unless that fell behind. Raises VersionMoved, TryAgain."""
-        entry = commit.entry
-        message, row = entry_message(commit, journal, is_new=bool(among))
+        """Returns once it is stored, and in the index unless that fell behind. A new run begins by a turn of its own.
+        Raises VersionMoved, TryAgain."""
+        entry, state, own = commit.entry, commit.state, turn_id(commit.run_id, commit.entry.seq)
+        by = own if among else str(CURRENT_MESSAGE.get() or own)
+        if whole := entry.seq - journal.whole_seq >= SNAPSHOT_EVERY:
+            commit = replace(commit, brief=state.brief, growth=growth_of(None, state))
+        message = message_of(commit, by, whole=whole)
+        told, size = entry.seq if state.final else 0, len(message.state) + len(entry.event)
+        whole_at, digest = journal.whole_at, journal.digest
+        row = RunRow.of(commit, journal.row, by=by, told=told, digest=digest, whole_at=whole_at, size=size)
         try:
             position = await self._append_own(journal, encoded(message), row, among)
         except AppendConflict as error:
@@ -240,7 +250,7 @@ class SharedStore(RunStore):
                 await self._journals.expect_newest(journal)
             raise VersionMoved(f"run {entry.run_id}: another agent was faster with entry {entry.seq}") from error
         if journal.version == entry.seq - 1:
-            journal.add(message, row, position, Run(state=commit.state, head=entry.hash))
+            journal.add(message, row, position, Run(state=state, head=entry.hash))
             self._journals.remember(journal)
         with contextlib.suppress(TryAgain):
             await self._index.wait(position)

@@ -20,8 +20,8 @@ from agent_service.core.state import RunState
 from agent_service.core.waiting import FINAL, Status
 from agent_service.history.text import View
 from agent_service.run.journal import Commit, JournalRecord
-from agent_service.run.lines import RunLine, line_of
 from agent_service.run.ports import JournalPosition
+from agent_service.store.lines import RunLine, line_of
 from agent_service.store.messages import RemoteCommit
 from agent_service.store.sqlite import RunStore
 from agent_service.views.journal import EntryView, entry_view

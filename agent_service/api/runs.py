@@ -20,8 +20,8 @@ from agent_service.errors import Damaged, WakeConflict
 from agent_service.history.words import executor_of
 from agent_service.metrics.wakes import Waking
 from agent_service.run.intake import Intake, why_ignored
-from agent_service.run.lines import RunFilter, RunLine
 from agent_service.run.ports import Skills
+from agent_service.store.lines import RunFilter, RunLine
 from agent_service.store.sqlite import RunStore
 from agent_service.views.journal import JournalReader
 from agent_service.views.run import RunView, run_view

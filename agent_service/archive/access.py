@@ -13,9 +13,9 @@ from agent_service.bus.topology import ROLE, check
 from agent_service.history import run_names
 from agent_service.history.results import RecordedArtifact, kept_artifacts
 from agent_service.run.journal import Entry
-from agent_service.run.lines import RunFilter
 from agent_service.settings import AgentSettings
 from agent_service.store.database import open_for_reading
+from agent_service.store.lines import RunFilter
 from agent_service.store.opening import log_of_runs, open_shared
 from agent_service.store.sqlite import RunStore
 from agent_service.views.workspace.files import IllegalName, TooLarge, Unsafe, Workspace, checked

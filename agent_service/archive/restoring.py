@@ -31,9 +31,9 @@ from agent_service.bus.reading import SignedEnding, signed_endings
 from agent_service.bus.topology import ROLE
 from agent_service.errors import Damaged
 from agent_service.history.text import one_line
-from agent_service.run.lines import line_of
 from agent_service.settings import AgentSettings
 from agent_service.store.database import FILE, open_database
+from agent_service.store.lines import line_of
 from agent_service.store.messages import LEVEL, HaltRecord, SideRecord, TombstoneRecord
 from agent_service.store.moving import MoveMarker, is_moved_away, read_marker, remove_marker, write_marker
 from agent_service.store.opening import log_of_runs

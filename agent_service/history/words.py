@@ -27,7 +27,7 @@ from agent_service.history.items import Thought
 from agent_service.history.results import execution_of, result_of, summary_of_answer
 from agent_service.history.text import instant, one_line
 from agent_service.run.journal import JournalRecord
-from agent_service.run.lines import WaitsFor, waits_for
+from agent_service.store.lines import WaitsFor, waits_for
 from schemas.events import SignalKind, ToolResult
 from schemas.values import dataclass
 

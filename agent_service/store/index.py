@@ -12,9 +12,9 @@ from typing import Any
 from agent_service.archive.retention import ArtifactTombstone, Tombstone
 from agent_service.core.waiting import Status
 from agent_service.run.journal import Run
-from agent_service.run.lines import EVERY_RUN, RunFilter, RunLine, Sum, parse_line
 from agent_service.run.ports import ReservedFunds
 from agent_service.store.database import load_queries
+from agent_service.store.lines import EVERY_RUN, RunFilter, RunLine, Sum, parse_line
 from agent_service.store.messages import SideRecord
 from agent_service.store.rows import Quarantine, apply_record, tombstone_of
 from groundwork.sqlite.errors import Full

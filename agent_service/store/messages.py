@@ -16,8 +16,8 @@ from agent_service.archive.retention import ArtifactTombstone, NonNegative, Tomb
 from agent_service.core.waiting import Status
 from agent_service.errors import NewerVersion, Tampered
 from agent_service.run.journal import RULES, Commit, Entry, Growth, encode_brief, encode_state
-from agent_service.run.lines import list_columns
 from agent_service.run.ports import CallCharge, Dismissal, call_charge
+from agent_service.store.lines import list_columns
 from groundwork.nats.publishing import StoredMessage
 from groundwork.sqlite.file import microseconds
 from schemas import subjects

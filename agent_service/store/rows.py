@@ -19,8 +19,8 @@ from agent_service.core.waiting import Status
 from agent_service.errors import Damaged
 from agent_service.run.inbound import turn_id
 from agent_service.run.journal import Commit, Entry, Run, decode_state, encode_brief, encode_state
-from agent_service.run.lines import list_columns
 from agent_service.store.database import load_queries
+from agent_service.store.lines import list_columns
 from agent_service.store.messages import (
     ROW,
     ArtifactTombstoneRecord,

@@ -12,7 +12,7 @@ from agent_service.core.state import RunState
 from agent_service.errors import Damaged
 from agent_service.history.text import View, clipped, rfc3339
 from agent_service.run.human_tasks import OpenTask, Remedy, open_task, remedy, stop_kind
-from agent_service.run.lines import waits_for
+from agent_service.store.lines import waits_for
 from agent_service.views.run import reopens_until
 from schemas import subjects
 from schemas.envelope import RUN_ID

@@ -5,7 +5,7 @@ from typing import Any
 
 from agent_service.core.events import CancelRequested
 from agent_service.core.waiting import Status
-from agent_service.run.lines import RunFilter, line_of
+from agent_service.store.lines import RunFilter, line_of
 from agent_service.store.sqlite import RunStore
 from tests.core.cues import RUN_ID, a_run_that_may_read, errs, plans_several, signal
 from tests.kit.runs import NOON, accepted, after, run_id, whole_run

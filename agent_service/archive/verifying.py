@@ -7,14 +7,14 @@ as no flaw. The bus is needed only for artifacts that have no folder, or no hash
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from agent_service.archive.access import Report, StoreReader, artifacts_of, bus_at_hand, open_reader
-from agent_service.archive.contents import ArchivedRuns, changed, check_archive
+from agent_service.archive.contents import ArchivedRun, ArchivedRuns, changed, check_archive
 from agent_service.bus.buckets import key_of
 from agent_service.bus.reading import SignedEnding, signed_endings
 from agent_service.errors import Damaged
@@ -24,7 +24,7 @@ from agent_service.run.journal import Entry
 from agent_service.run.replay import replayed_state
 from agent_service.views.workspace.verification import JOURNAL, Flaw, flaw_in_journal
 from agent_service.views.workspace.verification import verify as flaws_of
-from groundwork.archive.format import Archive, ArchiveManifest
+from groundwork.archive.format import Archive
 from groundwork.service.errors import Misconfigured, TryAgain
 from groundwork.service.program import installed_version
 from groundwork.sqlite.file import microseconds
@@ -187,31 +187,29 @@ def verify_file(path: Path, key: str | None = None) -> Report:
     facts: dict[str, Any] = {"file": str(path), "at": f"{manifest.at:%Y-%m-%dT%H:%M:%SZ}", "program": manifest.program}
     facts |= {"key": by.key if by else "", "public": by.public if by else ""}
     facts |= {"runs": [run.model_dump(mode="json", exclude={"positions"}) for run in runs]}
-    if flaws:
-        text = [f"✗ {one_line(str(flaw), 500)}" for flaw in flaws]
-    else:
-        artifacts = Counter(name.partition("/artifacts/")[0] for name in manifest.files if "/artifacts/" in name)
-        text = [
-            f"  {run.run_id}  {run.status}, {run.version} entries, {artifacts[run.run_id]} artifacts" for run in runs
-        ]
-        text = [*text[:SHOWN], *([f"  and {len(runs) - SHOWN} more runs"] if len(runs) > SHOWN else [])]
-        left = {f"{run.run_id}/{name}": why for run in runs for name, why in run.left_out.items()}
-        text = [*_manifest_lines(path, manifest), *text]
-        text += [f"! without {name}: {why}" for name, why in (manifest.left_out | left).items()]
-        if not by:
-            text.append("! it is not signed: anyone who had it may have changed it")
-        elif key:
-            text.append(f"signed with the key {by.key}, as you asked")
-        else:
-            text.append(
-                f"signed with the key {by.key}, public {by.public}: compare that with what `agentic keys list` says "
-                "where it was made; or give it as --key"
-            )
-    return Report(facts | {"flaws": [asdict(flaw) for flaw in flaws]}, "\n".join(text), ok=not flaws)
+    told = (f"✗ {one_line(str(flaw), 500)}" for flaw in flaws) if flaws else _archive_lines(path, archive, runs, key)
+    return Report(facts | {"flaws": [asdict(flaw) for flaw in flaws]}, "\n".join(told), ok=not flaws)
 
 
-def _manifest_lines(path: Path, manifest: ArchiveManifest) -> Iterator[str]:
+def _archive_lines(path: Path, archive: Archive, runs: Sequence[ArchivedRun], key: str | None) -> Iterator[str]:
+    by, manifest = archive.signature, archive.manifest
     made = f"made {manifest.at:%Y-%m-%d %H:%M:%S} UTC by version {manifest.program}"
     yield f"✓ {path} is as it was written; {made}"
     if manifest.program != installed_version():
         yield "! its pages were not held against the journals: another version has written them"
+    artifacts = Counter(name.partition("/artifacts/")[0] for name in manifest.files if "/artifacts/" in name)
+    for run in runs[:SHOWN]:
+        yield f"  {run.run_id}  {run.status}, {run.version} entries, {artifacts[run.run_id]} artifacts"
+    if len(runs) > SHOWN:
+        yield f"  and {len(runs) - SHOWN} more runs"
+    left = {f"{run.run_id}/{name}": why for run in runs for name, why in run.left_out.items()}
+    yield from (f"! without {name}: {why}" for name, why in (manifest.left_out | left).items())
+    if not by:
+        yield "! it is not signed: anyone who had it may have changed it"
+    elif key:
+        yield f"signed with the key {by.key}, as you asked"
+    else:
+        yield (
+            f"signed with the key {by.key}, public {by.public}: compare that with what `agentic keys list` says "
+            "where it was made; or give it as --key"
+        )

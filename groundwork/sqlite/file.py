@@ -174,7 +174,7 @@ async def open_for_reading(path: Path, migrations: Traversable) -> AsyncIterator
     try:
         async with _reading(path, None) as file:
             ((version,),) = await file.read("PRAGMA user_version")
-            if version != (known := newest(migrations)):
+            if version != (known := len(_sorted_scripts(migrations))):
                 raise Misconfigured(
                     f"{path} has schema version {version}, and this program reads version {known}: use the version "
                     "that wrote it, or start this version's agent once, which brings an older database up to date"
@@ -243,17 +243,13 @@ def migrate(path: Path, scripts: Traversable) -> int:
 def pending_upgrade(path: Path, scripts: Traversable) -> str:
     """Describes what `migrate` will do to an older file; "" for a current or unreadable one. Raises Misconfigured for a
     newer one."""
-    known, found = newest(scripts), 0
+    known, found = len(_sorted_scripts(scripts)), 0
     if os.access(path, os.R_OK):
         with contextlib.suppress(sqlite3.Error), contextlib.closing(read_only(path)) as connection:
             found = _version(path, connection, known=known)
     if found in (0, known):
         return ""
     return f"{path} has schema version {found}: the next start makes {known} of it, which older programs refuse"
-
-
-def newest(scripts: Traversable) -> int:
-    return len(_sorted_scripts(scripts))
 
 
 def _version(path: Path, connection: sqlite3.Connection, *, known: int) -> int:

@@ -162,7 +162,8 @@ class GroupCommit:
             return
         allowed = self._allowed(group)
         self._commit_or_fail(allowed)
-        if self.making_room and (makers := self._given_reserve(allowed)):
+        makers = [item for item in allowed if item.makes_room and isinstance(item.error, Full)]
+        if self.making_room and makers and self._reserve and self._reserve.give():
             self._commit_or_fail(makers)
 
     def _commit_or_fail(self, group: list[_Work[Any]]) -> None:
@@ -172,12 +173,6 @@ class GroupCommit:
                 todo.remove(spoiler)
         except Exception as error:  # noqa: BLE001 - whatever it is, no caller may be left waiting
             self._fail(group, error)
-
-    def _given_reserve(self, group: list[_Work[Any]]) -> list[_Work[Any]]:
-        """Works that failed on a full disk and make room, if there was a reserve to give."""
-        makers = [item for item in group if item.makes_room and isinstance(item.error, Full)]
-        given = makers and self._reserve and self._reserve.give()
-        return makers if given else []
 
     def _allowed(self, group: list[_Work[Any]]) -> list[_Work[Any]]:
         """Works that may be written now: only those that make room while the reserve is given, or while the file has
@@ -201,14 +196,11 @@ class GroupCommit:
             checkpoint(self._connection)
         except sqlite3.Error:
             if self.making_room:
-                self._cut_off()
+                self._commit_or_fail([_Work(partial(cut_off, spare=0), None)])
+                with contextlib.suppress(sqlite3.Error):
+                    checkpoint(self._connection)
             return False
         return True
-
-    def _cut_off(self) -> None:
-        self._commit_or_fail([_Work(partial(cut_off, spare=0), None)])
-        with contextlib.suppress(sqlite3.Error):
-            checkpoint(self._connection)
 
     def _put_back(self) -> None:
         if self._reserve and self._reserve.given:

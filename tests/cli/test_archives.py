@@ -91,19 +91,17 @@ async def flawed_places(config: Path) -> set[str]:
     return {flaw["place"] for flaw in (await verify(RUN_ID, config)).facts["flaws"]}
 
 
-async def test_pages_that_are_behind_their_journal_are_told_of_and_are_no_flaw(config: Path, folder: Path) -> None:
-    earlier = pages_of(entries_of(worked_example())[:6])["plan.md"]
-    (folder / "plan.md").write_text(earlier)
-    verdict = await verify(RUN_ID, config)
-    assert (verdict.ok, [flaw["place"] for flaw in verdict.facts["behind"]]) == (True, ["plan.md"])
-    assert "! plan.md: is as of entry 6 of 8" in verdict.text
-
-
-async def test_an_untouched_run_is_as_it_was_written_and_looking_changes_nothing(config: Path) -> None:
+async def test_an_untouched_run_is_as_it_was_written_and_looking_changes_nothing_also_where_a_page_is_behind(
+    config: Path, folder: Path
+) -> None:
     before = contents(config.parent / "agent")["runs.db"]
     verdict = await verify(RUN_ID, config)
     assert (verdict.ok, *(verdict.facts[name] for name in ("entries", "pages", "artifacts"))) == (True, 8, 6, 2)
     assert contents(config.parent / "agent")["runs.db"] == before
+    (folder / "plan.md").write_text(pages_of(entries_of(worked_example())[:6])["plan.md"])
+    verdict = await verify(RUN_ID, config)
+    assert (verdict.ok, [flaw["place"] for flaw in verdict.facts["behind"]]) == (True, ["plan.md"])
+    assert "! plan.md: is as of entry 6 of 8" in verdict.text
     for name in (run_id(9), "run_1", "../x"):
         with pytest.raises(NotDone) as raised:
             await verify(name, config)

@@ -5,7 +5,7 @@ import contextlib
 import re
 import shutil
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -181,24 +181,17 @@ async def test_the_files_are_for_this_user_alone_also_where_others_could_read_th
         assert modes(tmp_path) == {tmp_path.name: 0o700, FILE: 0o600, f"{FILE}-wal": 0o600, f"{FILE}-shm": 0o600}
 
 
-async def test_a_file_that_is_no_database_is_not_overwritten(tmp_path: Path) -> None:
-    (tmp_path / FILE).write_bytes(b"no database" * 1000)
+async def test_a_file_that_is_no_database_or_damaged_is_refused_and_not_overwritten(tmp_path: Path) -> None:
+    (path := tmp_path / FILE).write_bytes(b"no database" * 1000)
     assert re.search(r"is damaged .*restore it from a backup", await refusal(tmp_path))
-    assert (tmp_path / FILE).read_bytes() == b"no database" * 1000
-
-
-def spoil(path: Path, place: Callable[[int], int]) -> None:
-    """Overwrite a part of one page."""
-    content = bytearray(path.read_bytes())
-    at = place(len(content))
-    content[at : at + 200] = b"\xff" * 200
-    path.write_bytes(content)
-
-
-async def test_a_damaged_page_of_a_small_database_is_found_at_the_start(tmp_path: Path) -> None:
+    assert path.read_bytes() == b"no database" * 1000
+    path.unlink()
     async with RunStore.open(tmp_path) as store:
         await accept(store, *range(1, 50))
-    spoil(tmp_path / FILE, lambda size: size // 2 // PAGE * PAGE)
+    content = bytearray(path.read_bytes())
+    at = len(content) // 2 // PAGE * PAGE
+    content[at : at + 200] = b"\xff" * 200
+    path.write_bytes(content)
     assert re.search(r"is damaged .*move it away", await refusal(tmp_path))
 
 

@@ -239,7 +239,7 @@ class Turns:
         return now is not None and now is not then and now.final
 
     def _committed(self, commit: Commit) -> None:
-        self.outbox.begin(commit.run_id, (commit.entry.seq,))
+        self.outbox.begin(commit.entry.run_id, (commit.entry.seq,))
         for observe in self.observers:
             try:
                 observe(commit)

@@ -108,7 +108,7 @@ def statements_of(
 ) -> list[Statement]:
     """Statements that store a commit, that of its run's row first. `digest`: of the wake, if the run may be new.
     `position`: in the journal of all runs; None: the next."""
-    entry, state, run_id, due_at = commit.entry, commit.state, commit.run_id, commit.state.due_at
+    entry, state, run_id, due_at = commit.entry, commit.state, commit.entry.run_id, commit.state.due_at
     row: Values = (
         state.status.value,
         entry.seq,

@@ -92,9 +92,11 @@ class RunStore(RunIndex):
 
     async def load(self, run_id: str) -> Run | None:
         """Raises Damaged for a run that cannot be read, which is in quarantine from then on."""
+        if run := self._runs.get(run_id):
+            return run
         self._quarantine.check(run_id)
         try:
-            return self._runs.get(run_id) or await self.stored(run_id)
+            return await self.stored(run_id)
         except Damaged:
             raise
         except ValueError as error:
@@ -114,6 +116,7 @@ class RunStore(RunIndex):
     def quarantine(self, found: Damaged) -> None:
         """Leaves the run alone until the next start: not due, not queued, no commits."""
         self._quarantine.add(found)
+        self._runs.pop(found.run_id, None)
 
     async def artifacts(self) -> dict[str, Sequence[str]]:
         """Paths of the artifacts that are kept, by run."""

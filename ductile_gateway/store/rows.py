@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import fields
 from datetime import datetime
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar, cast
 
 from pydantic import TypeAdapter
@@ -132,18 +132,15 @@ class FileCarrier:
 
     async def store(self, subject: str, columns: dict[str, Any], body: bytes, after: StoredRow) -> None:
         """Durable on return. Raises RowChanged if `after` is no longer the newest."""
-        if not await self.file.write(partial(_stored, _values(subject, after.seq + 1, columns, body), after.seq)):
+        values = _values(subject, after.seq + 1, columns, body)
+        change = (_CHANGE, (*values, subject, after.seq)) if after.seq else (_ADD, values)
+        if not await self.file.write(lambda connection: connection.execute(*change).rowcount):
             raise RowChanged
 
     async def forget(self, kind: str, before: datetime) -> None:
         some = kind, microseconds(before), FORGOTTEN_AT_ONCE
         while await self.file.write(lambda connection: connection.execute(_FORGET, some).rowcount) == FORGOTTEN_AT_ONCE:
             pass
-
-
-def _stored(values: tuple[Any, ...], after: int, connection: sqlite3.Connection) -> bool:
-    change = (_CHANGE, (*values, values[0], after)) if after else (_ADD, values)
-    return connection.execute(*change).rowcount == 1
 
 
 @dataclass(eq=False)

@@ -35,22 +35,14 @@ class MemoryLog(SharedLog):
     async def append(
         self, subject: str, body: bytes, *, after: int | None, headers: Mapping[str, str] = {}, among: str = ""
     ) -> int:
-        await asyncio.sleep(0)
-        return self.store(subject, body, after=after, headers=headers, among=among)
-
-    def store(
-        self, subject: str, body: bytes, *, after: int | None, headers: Mapping[str, str] = {}, among: str = ""
-    ) -> int:
-        if after is not None and after != self.position_of(among or subject):
+        newest = await self.newest(among or subject)
+        if after is not None and after != (newest.seq if newest else 0):
             raise AppendConflict(f"{subject} has moved on")
         self._last += 1
         self.facts.append(StoredMessage(seq=self._last, subject=subject, body=body, headers=headers, at=NOON))
         self._news.set()
         self._news = asyncio.Event()
         return self._last
-
-    def position_of(self, subject: str) -> int:
-        return next((fact.seq for fact in reversed(self.facts) if subject_matches(subject, fact.subject)), 0)
 
     async def newest(self, subject: str) -> StoredMessage | None:
         await asyncio.sleep(0)

@@ -222,7 +222,7 @@ async def test_a_run_that_has_moved_on_before_it_goes_or_is_told_gone_stays(a: M
     at: dict[str, Any] = {"last": 0, "ended_at": NOON, "gone_at": NOON, "rule": RULE}
     stone = Tombstone(run_id=RUN, wake_id="wake-1", wake_digest="digest", status=Status.DONE, **at)
     gone = TombstoneRecord(v=LEVEL, version=last.entry.seq - 1, stone=stone)
-    log.store(gone.subject, b"", after=0, headers=gone.header)
+    await log.append(gone.subject, b"", after=0, headers=gone.header)
     await pruned(a, KeepRunsSettings())
     assert await a.store.load(RUN) == as_loaded(last)
 

@@ -95,7 +95,7 @@ async def test_a_fact_that_no_agent_wrote_sets_its_run_aside_and_no_other(
         await stored(a.store, run[:2])
     *damaged, sound = runs
     for run, body in zip(damaged, NO_FACTS, strict=True):
-        log.store(subject_of(run[0]), body, after=None)
+        await log.append(subject_of(run[0]), body, after=None)
     await a.store.commit(sound[2])
     await a.store.caught_up()
     async with joined(log, tmp_path) as b:
@@ -112,7 +112,7 @@ async def test_an_entry_that_does_not_continue_its_run_sets_it_aside(a: Member, 
     commits = whole_run(1)
     await stored(a.store, commits[:2])
     body = encoded(message_of(commits[3], "a", whole=False))
-    log.store(subject_of(commits[0]), body, after=None, headers=row(commits[3]))
+    await log.append(subject_of(commits[0]), body, after=None, headers=row(commits[3]))
     await a.store.caught_up()
     with pytest.raises(Damaged, match="does not continue entry 2"):
         await a.store.load(RUN)
@@ -127,7 +127,7 @@ async def test_a_run_that_a_newer_version_moved_on_is_left_to_its_like(
         await stored(a.store, commits[:2])
         body = json.loads(encoded(message_of(commits[2], "newer", whole=False)))
         body |= changed if "v" in changed else {"entry": body["entry"] | changed}
-        log.store(subject_of(commits[0]), json.dumps(body).encode(), after=None, headers={ROW: '{"v":9999}'})
+        await log.append(subject_of(commits[0]), json.dumps(body).encode(), after=None, headers={ROW: '{"v":9999}'})
         await a.store.caught_up()
         with pytest.raises(NewerVersion, match="Upgrade this one"):
             await a.store.load(run_id(number))
@@ -145,7 +145,7 @@ async def test_a_run_that_a_newer_version_alone_wrote_is_not_taken_for_unknown_n
     a: Member, log: MemoryLog
 ) -> None:
     wake = accepted(1)
-    log.store(subject_of(wake), json.dumps({"v": VERSION + 1}).encode(), after=0, headers={ROW: '{"v":9999}'})
+    await log.append(subject_of(wake), json.dumps({"v": VERSION + 1}).encode(), after=0, headers={ROW: '{"v":9999}'})
     with pytest.raises(NewerVersion):
         await a.store.load(RUN)
     with pytest.raises(TryAgain, match="newer version"):

@@ -130,7 +130,7 @@ async def test_an_interrupted_copy_is_finished_by_the_next_and_nothing_is_there_
         for after in (1, 7, 64, in_journals):
             log = MemoryLog()
             for fact in whole.facts[:after]:
-                log.store(fact.subject, fact.body, after=None, headers=fact.headers)
+                await log.append(fact.subject, fact.body, after=None, headers=fact.headers)
             await copied(old, log)
             assert sorted(fact.body for fact in log.facts) == sorted(fact.body for fact in whole.facts)
 

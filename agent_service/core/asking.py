@@ -206,7 +206,8 @@ def pause(state: RunState, ending_class: str, reason: Text, *, question: OpenCal
     if not isinstance(held, Thinking | Acting | Planned):
         question = question or OpenCall(call=calls + 1, phase=Phase.PLAN)
         held, calls = Thinking(asking=question), question.call
-    return ask_person(replace(state, calls=calls), _stop(state, ending_class, reason), reason, held=held)
+    stop = Stop(ending_class=ending_class, reason=reason, entry=state.version, spent=limits.spent_with_grants(state))
+    return ask_person(replace(state, calls=calls), stop, reason, held=held)
 
 
 def ask_person(
@@ -243,7 +244,8 @@ def end(
     state: RunState, status: Status, ending_class: str, reason: Text, *, doubted: RequestName | None = None
 ) -> RunState:
     state = with_lost_call(state)
-    stop, held = _stop(state, ending_class, reason), _kept(state)
+    stop = Stop(ending_class=ending_class, reason=reason, entry=state.version, spent=limits.spent_with_grants(state))
+    held = _kept(state)
     if status is Status.ESCALATED:  # a reopened run has the time that was left when it began to wait for a person
         since = state.waiting.since if isinstance(state.waiting, NeedsPerson) else None
         state = limits.extend_deadline(state, since)
@@ -261,8 +263,3 @@ def _kept(state: RunState) -> Acting | Planned | None:
         case NeedsPerson(ask=Approval(proposal=Plan() as plan)):
             return Planned(plan=plan)
     return None
-
-
-def _stop(state: RunState, ending_class: str, reason: Text) -> Stop:
-    spent = limits.spent_with_grants(state)
-    return Stop(ending_class=ending_class, reason=reason, entry=state.version, spent=spent)

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from math import ceil
 from typing import Any
 
-from pydantic import JsonValue, ValidationError
+from pydantic import ValidationError
 from ulid import ULID
 
 from agent_service.core.brief import Brief, Grant, Limits, Spent
@@ -323,7 +323,9 @@ def withdrawn_children(state: RunState) -> tuple[Pending, ...]:
 
 
 def charge_child(state: RunState, pending: Pending, result: ToolResult) -> RunState:
-    """Charges a child's spending, and takes over its writes in doubt and the time in which it waited for people."""
+    """Charges a child's spending, or its whole grant if that is unknown. Takes over its writes in doubt, and the time
+    in which it waited for people.
+    """
     grant = pending.grant
     if grant is None:
         return state
@@ -335,13 +337,10 @@ def charge_child(state: RunState, pending: Pending, result: ToolResult) -> RunSt
     limits, until = state.brief.limits, fields.get("deadline_at")
     if isinstance(until, str) and not limits.deadline_named:
         state = with_limits(state, deadline_at=max(limits.deadline_at, datetime.fromisoformat(until)))
-    return replace(state, spent=_with_child(state.spent, fields, grant), doubts=(*state.doubts, *new))
-
-
-def _with_child(spent: Spent, fields: dict[str, JsonValue], grant: Grant) -> Spent:
     try:
         used = ChildUsage.model_validate(fields["usage"]).model_dump()
     except (KeyError, ValidationError):
         used = {"steps": grant.steps, "lost_calls": 1}
         used |= {"lost_tokens": grant.tokens or 0, "lost_cost_usd": grant.cost_usd or 0.0}
-    return spent.plus(child_steps=used.pop("steps"), **used)
+    spent = state.spent.plus(child_steps=used.pop("steps"), **used)
+    return replace(state, spent=spent, doubts=(*state.doubts, *new))

@@ -38,7 +38,9 @@ def take_next(state: RunState, chosen: Next | Unusable, open_call: OpenCall) -> 
             return ask_again(state, open_call, flaws or (reason,), reply=chosen)
         case AskPerson():
             if not (wrong := question_flaws(state, chosen)):
-                return _put_question(state, chosen)
+                counted, patience_s = replace(state, questions=state.questions + 1), state.brief.limits.answer_s
+                ask, summary = Question(ask=chosen, phase=restart_phase(state)), say("asks", question=chosen.question)
+                return ask_person(counted, ask, summary, patience_s=patience_s)
         case Wait():
             if not (wrong := wait_flaws(state, chosen, state.updated_at)):
                 return wait_for(state, chosen)
@@ -223,9 +225,3 @@ def question_flaws(state: RunState, question: AskPerson) -> tuple[Text, ...]:
     if len(question.choices) > MOST_CHOICES or any(not choice.strip() for choice in question.choices):
         flaws.append(say("choices", most=MOST_CHOICES))
     return tuple(flaws)
-
-
-def _put_question(state: RunState, question: AskPerson) -> RunState:
-    ask, summary = Question(ask=question, phase=restart_phase(state)), say("asks", question=question.question)
-    counted = replace(state, questions=state.questions + 1)
-    return ask_person(counted, ask, summary, patience_s=state.brief.limits.answer_s)

@@ -17,7 +17,7 @@ from schemas.values import dataclass, replace
 
 MOST_LATE = 20
 """Late results that a journal keeps; log and metrics show all."""
-HANDED_TO_A_PERSON = frozenset({"in_doubt", "configuration", "not_allowed", "storage_full"})
+HANDED_TO_A_PERSON = frozenset({"configuration", "not_allowed", "storage_full"})
 """Error classes that neither another attempt nor another plan can fix."""
 
 
@@ -173,22 +173,18 @@ def _on_error(state: RunState, pending: Pending, result: ToolResult, *, brought:
     state = acting.with_taint(answered, pending, result) if brought else answered
     details = {"error_class": error.error_class, "job": error.job_id, "message": error.message}
     what = say("failed", **acting.sentence_fields(pending), **details)
-    if error.error_class == "in_doubt" or (error.error_class in HANDED_TO_A_PERSON and not pending.id):
-        return _handed_over(state, pending, result, error.error_class, what)
-    alone = graph is None and (state.plan is None or not state.plan.also)
-    if alone and acting.is_retryable(state, pending, error):
+    if error.error_class == "in_doubt":
+        return asking.escalate(state, "in_doubt", what, doubted=pending.name)
+    ending_class = error.error_class if error.error_class in HANDED_TO_A_PERSON and not pending.id else ""
+    alone = graph is None and not (state.plan and state.plan.also)
+    if not ending_class and alone and acting.is_retryable(state, pending, error):
         of_run = state.attempts >= state.brief.limits.max_attempts_of_run
+        ending_class = "budget_attempts" if of_run else "tool_exhausted"
         what = say("failed_for_good", what=what, attempt=pending.attempt)
-        return _handed_over(state, pending, result, "budget_attempts" if of_run else "tool_exhausted", what)
-    return continuing.take_answer(state, pending, result)
-
-
-def _handed_over(state: RunState, pending: Pending, result: ToolResult, ending_class: str, why: Text) -> RunState:
-    """Escalates, and keeps the answer for a run that is reopened."""
-    if ending_class == "in_doubt":
-        return asking.escalate(state, ending_class, why, doubted=pending.name)
-    kept = with_requests(state.waiting, replace(pending, answer=result))
-    return asking.escalate(replace(state, waiting=kept), ending_class, why)
+    if not ending_class:
+        return continuing.take_answer(state, pending, result)
+    kept = with_requests(state.waiting, replace(pending, answer=result))  # for a run that is reopened
+    return asking.escalate(replace(state, waiting=kept), ending_class, what)
 
 
 # Late results

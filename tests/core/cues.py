@@ -242,7 +242,7 @@ def cancel(reason: str = "no longer needed", *, by: str = "") -> Cue:
     return lambda script: CancelRequested(at=script.now, reason=reason, by=by)
 
 
-def signal(kind: SignalKind, *, by: str = "os user ann", **details: Any) -> Cue:
+def signal(kind: SignalKind, *, by: str = "os user ann", said_at: datetime | None = None, **details: Any) -> Cue:
     """`details`: fields of the signal, and constraints."""
     more = {name: details[name] for name in Constraints.model_fields if name in details}
     told = {name: value for name, value in details.items() if name not in more}
@@ -250,7 +250,7 @@ def signal(kind: SignalKind, *, by: str = "os user ann", **details: Any) -> Cue:
 
     def cue(script: Script) -> Event:
         said = Signal.model_validate({"signal_id": f"signal-{len(script.story)}"} | told)
-        return SignalReceived(at=script.now, signal=said, by=by)
+        return SignalReceived(at=script.now, signal=said, by=by, said_at=said_at)
 
     return cue
 

@@ -21,7 +21,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from agent_service.core.brief import Continuations
-from agent_service.core.events import SignalReceived, ToolReturned
+from agent_service.core.events import ToolReturned
 from agent_service.core.phases import AskPerson, ItemClaim, ItemRetraction, Next, Proof, Unusable, Wait
 from agent_service.core.state import Note, RunState
 from agent_service.run import messages
@@ -268,15 +268,6 @@ def _task(text: str | list[Any]) -> dict[str, Any]:
     return cues.a_task(name, plugin.strip("-"), tuple(filter(None, after.split(","))), **arguments)
 
 
-def _approve_in_time(said_at: datetime) -> Cue:
-    def cue(script: Script) -> Any:
-        event = cues.made(cues.approves(), script)
-        assert isinstance(event, SignalReceived)
-        return replace(event, said_at=said_at)
-
-    return cue
-
-
 def _nameless(**payload: Any) -> Cue:
     """A result with only these fields."""
 
@@ -322,7 +313,6 @@ WORDS: dict[str, Callable[..., Cue]] = {
     "message": lambda text, **more: cues.signal("message", message=text, **more),
     "answer": lambda text="the new one", **more: cues.answer(text, **more),
     "approve": cues.approves,
-    "approve-in-time": _approve_in_time,
     "reject": lambda text=None, **more: cues.rejects(message=text, **more),
     "raise": lambda **more: cues.signal("raise_budget", **more),
     "resume": cues.resume,

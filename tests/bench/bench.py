@@ -11,27 +11,99 @@ differ by half from one hour to the next. Beside them: runs whose one step gathe
 import asyncio
 import resource
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from agent_service.workbench.dev import DevStack, stack
 from agent_service.workbench.dev_settings import DevOptions
-from groundwork.nats import link as nats_link
-from groundwork.nats.settings import NatsSettings
 from tests.bench.floor import Floor, floor
-from tests.bench.load import GOAL, Load, spread
+from tests.bench.load import TimedLoad, spread
 from tests.bench.usage import cpu_s, peak_mb
+from tests.kit.stack import linked
 
 SCRIPT = Path(__file__).parent / "bench.yaml"
+IN_PROCESS = {"runner": "in_process", "slots": 256, "concurrency": 256}
 STEPS = 5
-GRAPH, TASKS = "graph", 8
-"""Goal of a run whose tool first requests that many tasks, as the script has them."""
+PLAIN, GRAPH, TASKS = "bench", "graph", 8
+"""Beginning of the goal of a run, and of one whose tool first requests that many tasks, as the script has them."""
 WARM_UP_RUNS = 40
 IDLE_S = 5.0
 REST_LOOK_S = 0.5
 AT_REST = 0.06
 """Share of one core that all processes may use together when idle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A running installation with its load and its floor. `cpu` returns the CPU seconds so far by kind of process."""
+
+    load: TimedLoad
+    ground: Floor
+    folder: Path
+    cpu: Callable[[], dict[str, float]]
+
+    async def paced(self, concurrency: int, seconds: float) -> dict[str, Any]:
+        """Times in milliseconds, disk in bytes. `share` is our steps per second relative to the floor, `times_p50` our
+        latency relative to the floor's."""
+        number, took, spent, grown = await self._runs(PLAIN, concurrency, seconds)
+        steps, step_ms = number * STEPS, spread(self.load.steps)
+        floor_took, each = await self.ground.steps(steps, concurrency)
+        floor_ms = spread(each)
+        return {
+            "concurrency": concurrency,
+            "runs": number,
+            "seconds": round(took, 2),
+            "runs_per_s": round(number / took, 1),
+            "steps_per_s": round(steps / took, 1),
+            "step_ms": step_ms,
+            "run_ms": spread(self.load.runs_s),
+            "wake_ms": spread(self.load.wakes),
+            "cpu_s_per_1000_steps": _per_1000(spent, steps),
+            "disk_bytes_per_run": max(0, grown) // number,
+            "floor": {
+                "steps_per_s": round(steps / floor_took, 1),
+                "step_ms": floor_ms,
+                "share": round(floor_took / took, 2),
+                "times_p50": round(step_ms["p50"] / floor_ms["p50"], 1),
+            },
+        }
+
+    async def gathered(self, concurrency: int, seconds: float) -> dict[str, Any]:
+        """Runs of one step whose tool requests a graph of tasks before it answers: one request per task, and two to
+        that tool. `run_ms` is from the start to the completion."""
+        number, took, spent, _ = await self._runs(GRAPH, concurrency, seconds)
+        requests = number * (TASKS + 2)
+        return {
+            "concurrency": concurrency,
+            "tasks": TASKS,
+            "requests_per_s": round(requests / took, 1),
+            "run_ms": spread(self.load.runs_s),
+            "cpu_s_per_1000_requests": _per_1000(spent, requests),
+        }
+
+    async def _runs(self, goal: str, concurrency: int, seconds: float) -> tuple[int, float, dict[str, float], int]:
+        """Makes as many runs as take about so many seconds, after a warm-up whose times are discarded; returns their
+        number, the seconds, the CPU seconds until nothing is left to do, and the bytes on the disk."""
+        prefix, load = f"{concurrency}-{time.time_ns()}", self.load
+        warm = await load.runs(f"{prefix}-warm", max(WARM_UP_RUNS, concurrency), concurrency, goal=goal)
+        load.clear()
+        number = max(WARM_UP_RUNS, concurrency * 2, int(WARM_UP_RUNS / warm * seconds))
+        cpu, disk = self.cpu(), _disk(self.folder)
+        took = await load.runs(prefix, number, concurrency, goal=goal)
+        spent = {name: after - cpu.get(name, 0.0) for name, after in (await self._at_rest()).items()}
+        return number, took, spent, _disk(self.folder) - disk
+
+    async def _at_rest(self) -> dict[str, float]:
+        """CPU seconds so far, once all processes are idle: files are rendered after the ends of runs."""
+        before = self.cpu()
+        while True:
+            await asyncio.sleep(REST_LOOK_S)
+            after = self.cpu()
+            if sum(after.values()) - sum(before.values()) < REST_LOOK_S * AT_REST:
+                return after
+            before = after
 
 
 async def measure(
@@ -52,19 +124,16 @@ async def measure(
         sync_interval=sync_interval,
         script=SCRIPT,
         agent=both,
-        gateway={"runner": "in_process", "slots": 256, "concurrency": 256, **both},
+        gateway={**IN_PROCESS, **both},
     )
-    async with stack(options) as made:
-        link = await nats_link.connect(NatsSettings(urls=(made.nats.url,)), name="agentic-bench")
-        try:
-            idle = await _idle(made)
-            load = Load(link)
-            await load.listen()
-            async with floor(made.nats.url) as ground:
-                figures = [await _at(made, load, ground, concurrency, seconds) for concurrency in concurrencies]
-            gathered = await _gathered(made, load, concurrencies[len(concurrencies) // 2], seconds)
-        finally:
-            await link.close()
+    async with stack(options) as made, linked(made.nats.url) as link:
+        idle = await _idle(made)
+        load = TimedLoad(link)
+        await load.listen()
+        async with floor(made.nats.url) as ground:
+            target = Target(load, ground, folder, lambda: _cpu(made))
+            figures = [await target.paced(concurrency, seconds) for concurrency in concurrencies]
+            gathered = await target.gathered(concurrencies[len(concurrencies) // 2], seconds)
         return {
             "workload": f"start, {STEPS} tool steps (decision 0 ms, echo 0 ms), completion; everything on this machine",
             "telemetry": otlp or "off",
@@ -76,78 +145,8 @@ async def measure(
         }
 
 
-async def _number(load: Load, prefix: str, concurrency: int, seconds: float, goal: str = GOAL) -> int:
-    """Number of runs that take about so many seconds, measured after a warm-up whose times are discarded."""
-    pace = WARM_UP_RUNS / await load.runs(f"{prefix}-warm", max(WARM_UP_RUNS, concurrency), concurrency, goal=goal)
-    load.clear()
-    return max(WARM_UP_RUNS, concurrency * 2, int(pace * seconds))
-
-
-async def _at(made: DevStack, load: Load, ground: Floor, concurrency: int, seconds: float) -> dict[str, Any]:
-    """Times in milliseconds, disk in bytes. `share` is our steps per second relative to the floor, `times_p50` our
-    latency relative to the floor's."""
-    prefix = f"c{concurrency}-{time.time_ns()}"
-    number = await _number(load, prefix, concurrency, seconds)
-    cpu, disk = _cpu(made), _disk(made)
-    took = await load.runs(prefix, number, concurrency)
-    steps, step_ms = number * STEPS, spread(load.steps)
-    spent, grown = await _spent_since(made, cpu), _disk(made) - disk
-    floor_took, each = await ground.steps(steps, concurrency)
-    floor_ms = spread(each)
-    return {
-        "concurrency": concurrency,
-        "runs": number,
-        "seconds": round(took, 2),
-        "runs_per_s": round(number / took, 1),
-        "steps_per_s": round(steps / took, 1),
-        "step_ms": step_ms,
-        "wake_ms": spread(load.wakes),
-        "cpu_s_per_1000_steps": _per_1000(spent, steps),
-        "disk_bytes_per_run": max(0, grown) // number,
-        "floor": {
-            "steps_per_s": round(steps / floor_took, 1),
-            "step_ms": floor_ms,
-            "share": round(floor_took / took, 2),
-            "times_p50": round(step_ms["p50"] / floor_ms["p50"], 1),
-        },
-    }
-
-
-async def _gathered(made: DevStack, load: Load, concurrency: int, seconds: float) -> dict[str, Any]:
-    """Runs of one step whose tool requests a graph of tasks before it answers: one request per task, and two to that
-    tool. `run_ms` is from the start to the completion."""
-    prefix = f"g{concurrency}-{time.time_ns()}"
-    number = await _number(load, prefix, concurrency, seconds, GRAPH)
-    cpu = _cpu(made)
-    took = await load.runs(prefix, number, concurrency, goal=GRAPH)
-    requests = number * (TASKS + 2)
-    return {
-        "concurrency": concurrency,
-        "tasks": TASKS,
-        "requests_per_s": round(requests / took, 1),
-        "run_ms": spread(load.runs_s),
-        "cpu_s_per_1000_requests": _per_1000(await _spent_since(made, cpu), requests),
-    }
-
-
 def _per_1000(spent: dict[str, float], number: int) -> dict[str, float]:
     return {name: round(s / number * 1000, 2) for name, s in (spent | {"all": sum(spent.values())}).items()}
-
-
-async def _spent_since(made: DevStack, before: dict[str, float]) -> dict[str, float]:
-    """CPU seconds until all processes are idle."""
-    return {name: after - before.get(name, 0.0) for name, after in (await _at_rest(made)).items()}
-
-
-async def _at_rest(made: DevStack) -> dict[str, float]:
-    """CPU seconds so far, once all processes are idle: files are rendered after the ends of runs."""
-    before = _cpu(made)
-    while True:
-        await asyncio.sleep(REST_LOOK_S)
-        after = _cpu(made)
-        if sum(after.values()) - sum(before.values()) < REST_LOOK_S * AT_REST:
-            return after
-        before = after
 
 
 async def _idle(made: DevStack) -> dict[str, float]:
@@ -169,5 +168,5 @@ def _cpu(made: DevStack) -> dict[str, float]:
     return used | {"load": own.ru_utime + own.ru_stime}
 
 
-def _disk(made: DevStack) -> int:
-    return sum(p.stat().st_size for p in made.options.folder.rglob("*") if p.is_file())
+def _disk(folder: Path) -> int:
+    return sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())

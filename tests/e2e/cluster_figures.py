@@ -1,12 +1,11 @@
 """`make bench-cluster`: throughput of a fleet on a cluster and cost of a step, as JSON.
 
-The load is that of `make bench`, on one NATS server (R1) and on three (R3), with one, two and three agents; everything
-on this machine. The floor is measured beside each, on streams with as many replicas. With decisions of 200 ms, an agent
-makes AT_ONCE at a time, and as many runs are open per agent.
+The load and the figures are those of `make bench`, on one NATS server (R1) and on three (R3), with one, two and three
+agents; everything on this machine. The floor is measured beside each, on streams with as many replicas. With decisions
+of 200 ms, an agent makes AT_ONCE at a time, and as many runs are open per agent.
 """
 
 import argparse
-import asyncio
 import json
 import sys
 import tempfile
@@ -16,17 +15,15 @@ from typing import Any
 import uvloop
 import yaml
 
-from tests.bench.bench import SCRIPT, STEPS
+from tests.bench.bench import IN_PROCESS, SCRIPT, Target
 from tests.bench.floor import floor
-from tests.bench.load import Load, spread
+from tests.bench.load import TimedLoad
 from tests.bench.usage import children, cpu_s
 from tests.kit.cluster import Cluster
 from tests.kit.fleet import Fleet, FleetOptions, fleet
 
-WARM_UP_RUNS = 60
 OPEN_RUNS = 64
 WAIT_S, AT_ONCE = 0.2, 4
-BETWEEN_S = 0.5
 
 
 async def measured(
@@ -42,32 +39,19 @@ async def measured(
             replicas=replicas,
             script=script | {"rules": [rule | {"wait_s": wait_s} for rule in script["rules"]]},
             agent=settings,
-            gateway={"runner": "in_process", "slots": 256, "concurrency": 256},
+            gateway=IN_PROCESS,
         )
         cluster = Cluster(Path(folder) / "nodes", nodes=replicas)
-        async with cluster, fleet(cluster, options) as ships, cluster.linked() as link:
-            load = Load(link)
+        async with (
+            cluster,
+            fleet(cluster, options) as ships,
+            cluster.linked() as link,
+            floor(*cluster.settings.urls, replicas=replicas) as ground,
+        ):
+            load = TimedLoad(link)
             await load.listen()
-            warm = await load.runs("warm", WARM_UP_RUNS, open_runs)
-            number = max(open_runs, int(WARM_UP_RUNS / warm * seconds))
-            load.clear()
-            before = _used(ships)
-            took = await load.runs("measured", number, open_runs)
-            await asyncio.sleep(BETWEEN_S)
-            spent = {kind: used - before[kind] for kind, used in _used(ships).items()}
-            async with floor(*cluster.settings.urls, replicas=replicas) as ground:
-                floor_took, _ = await ground.steps(number * STEPS, open_runs)
-    return {
-        "agents": agents,
-        "replicas": replicas,
-        "open_runs": open_runs,
-        "decision_s": wait_s,
-        "steps_per_s": round(number * STEPS / took, 1),
-        "step_ms": spread(load.steps),
-        "run_ms": spread(load.runs_s),
-        "cpu_s_per_1000_steps": {kind: round(s / (number * STEPS) * 1000, 2) for kind, s in spent.items()},
-        "share_of_floor": round(floor_took / took, 2),
-    }
+            found = await Target(load, ground, Path(folder), lambda: _used(ships)).paced(open_runs, seconds)
+    return {"agents": agents, "replicas": replicas, "decision_s": wait_s, **found}
 
 
 def _used(ships: Fleet) -> dict[str, float]:

@@ -31,8 +31,8 @@ from nats.js.api import StreamConfig
 from groundwork.nats.link import NatsLink
 from groundwork.nats.settling import DeadLetters, Delivery
 from groundwork.nats.topology import ConsumerSpec, Topology, set_up
-from groundwork.service.errors import TryAgain
-from schemas import envelope, keys, subjects
+from schemas import envelope, subjects
+from tests.bench.load import Load
 from tests.kit.cluster import Cluster, Node, wired
 from tests.kit.consumer import consume
 from tests.kit.fleet import Fleet, FleetOptions, Member, fleet
@@ -98,27 +98,19 @@ def times_run(calls: Path) -> Counter[str]:
     return Counter(str((asked.get("payload") or asked["event"]["payload"])["call"]) for asked in requests)
 
 
-class Load:
+class OpenRuns(Load):
     """Keeps a number of runs open until told to stop. `started` counts them."""
 
-    def __init__(self, link: NatsLink) -> None:
-        self._link = link
-        self.open: dict[str, asyncio.Event] = {}
-        self.started = 0
-        self.closing = False
+    started = 0
+    closing = False
 
     async def keep_one_open(self) -> None:
         while not self.closing:
             self.started += 1
-            name = f"run {self.started}"
-            ended = self.open[name] = asyncio.Event()
-            await self._start(name)
-            await ended.wait()
+            await self.run(f"run {self.started}")
 
     async def take(self, delivery: Delivery) -> None:
-        """Counts an ending once."""
-        if ended := self.open.pop(json.loads(delivery.body)["payload"]["goal"], None):
-            ended.set()
+        self.ended(delivery.subject, delivery.body)
 
     async def begun(self, runs: int) -> None:
         """Waits for that many starts. Reports open runs as lost if nothing ends any more."""
@@ -128,21 +120,13 @@ class Load:
             if self.started > started:
                 started, since = self.started, time.monotonic()
 
-    async def _start(self, name: str) -> None:
-        key = keys.start(name.replace(" ", "-"))
-        body = json.dumps({"type": subjects.START, "payload": {"goal": name}, "dedupe_key": key}).encode()
-        while True:
-            with contextlib.suppress(TryAgain):
-                await self._link.publish(subjects.START, body, msg_id=key, headers={})
-                return
-
 
 @contextlib.asynccontextmanager
-async def loaded(link: NatsLink, open_runs: int) -> AsyncIterator[Load]:
+async def loaded(link: NatsLink, open_runs: int) -> AsyncIterator[OpenRuns]:
     """Keeps that many runs open; on exit waits for their ends, within a limit."""
     settings = {"filter_subjects": list(subjects.ENDINGS), "ack_policy": "explicit"}
     await set_up(link, Topology(consumers=(ConsumerSpec(subjects.STREAM, "chaos", settings),)))
-    load, dead = Load(link), DeadLetters(subjects.DEAD_LETTERS_LOOP)
+    load, dead = OpenRuns(link), DeadLetters(subjects.DEAD_LETTERS_LOOP)
     watching = consume(link, subjects.STREAM, "chaos", load.take, dead, slots=64)
     tasks = [asyncio.create_task(work) for work in (watching, *(load.keep_one_open() for _ in range(open_runs)))]
     try:

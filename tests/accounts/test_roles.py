@@ -18,7 +18,8 @@ from schemas import subjects
 from tests.accounts.house import EXECUTOR, House, served
 from tests.cli.invoke import agentic
 from tests.executors.shipped import PYTHON, asking
-from tests.kit.stack import Other, another_agent, another_gateway, written
+from tests.kit.processes import Service
+from tests.kit.stack import another, ready, written
 from tests.kit.waiting import until
 
 ASKS_BOTH = asking({"": [(PYTHON.tool, "handle", PYTHON.arguments), ("echo", "handle", {"message": "hello"})]})
@@ -26,12 +27,14 @@ ASKS_BOTH = asking({"": [(PYTHON.tool, "handle", PYTHON.arguments), ("echo", "ha
 
 
 @asynccontextmanager
-async def at_work(bus: House, folder: Path, script: dict[str, Any]) -> AsyncIterator[tuple[httpx2.AsyncClient, Other]]:
+async def at_work(
+    bus: House, folder: Path, script: dict[str, Any]
+) -> AsyncIterator[tuple[httpx2.AsyncClient, Service]]:
     """Both services on a server with accounts: the agent's API, and the agent, which is ready."""
     config = configured(bus, folder, script)
-    async with another_gateway(config) as gateway, another_agent(config) as agent:
-        await gateway.ready()
-        async with httpx2.AsyncClient(base_url=await agent.ready(), trust_env=False) as api:
+    async with another("ductile_gateway", config) as gateway, another("agent_service", config) as agent:
+        await ready(gateway)
+        async with httpx2.AsyncClient(base_url=await ready(agent), trust_env=False) as api:
             await until(lambda: is_told(api, "/readyz", "", 200))
             yield api, agent
 

@@ -6,7 +6,6 @@ Every legitimate client has a name and a secret, which an attack uses only where
 
 import asyncio
 import json
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import connect
 from groundwork.nats.settings import NatsSettings
 from groundwork.nats.topology import set_up
-from tests.kit.processes import Process
+from tests.kit.processes import Service
 from tests.kit.waiting import wait_until
 
 HERE = Path(__file__).parent
@@ -43,7 +42,7 @@ class Services:
     probes: str
     """Address of the gateway's probes."""
     bus: str
-    processes: tuple[Process, ...]
+    processes: tuple[Service, ...]
 
     def living(self) -> bool:
         """True if both services run and are ready."""
@@ -65,7 +64,9 @@ def running_services(folder: Path, **agent: Any) -> Iterator[Services]:
             folder=folder,
             **{name: f"http://127.0.0.1:{port}" for name, port in ports.items()},
             bus=bus,
-            processes=tuple(_service(package, config) for package in ("ductile_gateway", "agent_service")),
+            processes=tuple(
+                Service(package, config, folder / f"{package}.log") for package in ("ductile_gateway", "agent_service")
+            ),
         )
         for one in services.processes:
             held.callback(one.kill)
@@ -89,11 +90,6 @@ def _bus(folder: Path) -> Iterator[str]:
             yield server.url
         finally:
             runner.run(server.stop())
-
-
-def _service(package: str, config: Path) -> Process:
-    command = (sys.executable, "-m", package, "serve", "--config", str(config))
-    return Process(command, config.with_name(f"{package}.log"))
 
 
 def _settings(folder: Path, bus: str, ports: dict[str, int], agent: dict[str, Any]) -> dict[str, Any]:

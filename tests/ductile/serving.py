@@ -21,7 +21,7 @@ from tests.ductile.under_test import DuctileUnderTest
 from tests.gateway.on_nats import a_bus, all_acknowledged, results, send
 from tests.gateway.parts import a_request
 from tests.gateway.served import Gateway, ending
-from tests.kit.cut_wire import Rules, wire
+from tests.kit.cut_wire import Rule, wire
 from tests.kit.waiting import until
 
 AT_ONCE = 32
@@ -103,11 +103,11 @@ async def served(
     ductile: DuctileUnderTest,
     *,
     beside: Mapping[str, DuctileUnderTest] | None = None,
-    to_ductile: Rules | None = None,
+    to_ductile: Rule | None = None,
     telemetry: str | None = None,
     **settings: Any,
 ) -> AsyncIterator[Served]:
-    """A bus, and a gateway that is not started yet. to_ductile: rules of its wire. beside: further Ductiles, by name.
+    """A bus, and a gateway that is not started yet. to_ductile: rule of its wire. beside: further Ductiles, by name.
     telemetry: address of a receiver. settings: of the section `ductile`."""
     beside = beside or {}
     async with AsyncExitStack() as held:

@@ -12,7 +12,7 @@ import pytest
 from agent_service.workbench.dev import DevStack
 from schemas import subjects
 from tests.kit.stack import (
-    another_agent,
+    another,
     api,
     entries,
     get,
@@ -20,12 +20,14 @@ from tests.kit.stack import (
     lines,
     on_the_bus,
     post,
+    ready,
     shown,
     to_the_end,
     touch,
     until,
     view,
     wake,
+    with_store,
 )
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -152,12 +154,12 @@ async def test_an_agent_of_the_same_store_takes_over_in_the_middle_of_a_run_whic
 ) -> None:
     run_id = await wake(made, "taken-over")
     await until(lambda: lines(marks / "taken-over") == 1)
-    async with another_agent(made.config, "--take-over") as green:
-        await green.ready()
+    async with another("agent_service", made.config, "--take-over") as green:
+        await ready(green)
         for step in (1, 2):
             touch(marks / "taken-over.go", step)
         ended = await to_the_end(made, run_id)
-        await until(lambda: f"process {green.process.pid}" in last_word(made.agent.log_file))
+        await until(lambda: f"process {green.pid}" in last_word(made.agent.log_file))
     assert (ended["state"], lines(marks / "taken-over")) == ("done", 2)
 
 
@@ -171,8 +173,8 @@ async def test_an_agent_that_was_stopped_for_longer_than_its_lease_finds_itself_
     assert stopped
     assert await works(made)
     os.kill(stopped, signal.SIGSTOP)
-    async with another_agent(made.config, store=tmp_path / "second") as second:
-        there = replace(made, url=await second.ready())
+    async with another("agent_service", with_store(made.config, tmp_path / "second")) as second:
+        there = replace(made, url=await ready(second))
         assert await works(there)
         os.kill(stopped, signal.SIGCONT)
         await until(lambda: made.agent.pid != stopped)

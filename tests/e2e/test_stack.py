@@ -18,19 +18,20 @@ from agent_service.workbench.dev import DevStack
 from schemas import keys, subjects
 from tests.cli.invoke import agentic
 from tests.kit.stack import (
-    another_agent,
-    another_gateway,
+    another,
     api,
     entries,
     lines,
     linked,
     on_the_bus,
     post,
+    refused,
     shown,
     to_the_end,
     touch,
     until,
     wake,
+    with_store,
 )
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -169,18 +170,18 @@ async def test_the_gateway_begins_no_call_that_waits_for_it(made: DevStack, mark
 
 
 async def test_a_second_agent_on_the_same_store_refuses_to_start(made: DevStack) -> None:
-    async with another_agent(made.config) as second:
-        code, told = await second.ended()
+    async with another("agent_service", made.config) as second:
+        code, told = await refused(second)
     assert (code, f"process {made.agent.pid}" in told) == (78, True), told
 
 
 async def test_a_second_agent_with_another_store_is_told_who_owns_the_bus_and_takes_no_run_from_it(
     made: DevStack, marks: Path, tmp_path: Path
 ) -> None:
-    async with another_agent(made.config, store=tmp_path / "second") as second:
+    async with another("agent_service", with_store(made.config, tmp_path / "second")) as second:
         runs = [await let(made, marks, f"owned-{n}") for n in range(3)]
         ended = [await to_the_end(made, run_id) for run_id in runs]
-        code, told = await second.ended()
+        code, told = await refused(second)
     facts = (f"process {made.agent.pid} on {socket.gethostname()}", str(made.options.folder / "agent"), "--take-over")
     assert (code, [fact for fact in facts if fact not in told]) == (78, []), told
     assert ([run["state"] for run in ended], lines(marks / "owned-0")) == (["done"] * 3, 2)
@@ -190,13 +191,13 @@ async def test_an_older_program_refuses_the_store_of_a_newer_one_before_it_takes
     made: DevStack, marks: Path
 ) -> None:
     pids = made.agent.pid, made.gateway.pid
-    for database, start in (("agent/runs.db", another_agent), ("gateway/ledger.db", another_gateway)):
+    for database, package in (("agent/runs.db", "agent_service"), ("gateway/ledger.db", "ductile_gateway")):
         with contextlib.closing(sqlite3.connect(made.options.folder / database)) as connection:
             (known,) = connection.execute("PRAGMA user_version").fetchone()
             connection.execute(f"PRAGMA user_version = {NEWER}")
             try:
-                async with start(made.config, "--take-over") as older:
-                    code, told = await older.ended()
+                async with another(package, made.config, "--take-over") as older:
+                    code, told = await refused(older)
             finally:
                 connection.execute(f"PRAGMA user_version = {known}")
         assert (code, "start the newer program that wrote it" in told) == (78, True), told

@@ -16,7 +16,6 @@ import json
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -43,15 +42,13 @@ LARGE = 1 << 40
 """Bytes that a node may store; streams reserve theirs whatever the disk has."""
 
 
-@dataclass(slots=True)
 class Way:
     """Passes everything or, while cut, holds it back as a network that drops packets does. It delivers the rest once
     restored, as TCP would by sending it again."""
 
-    _open: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def __post_init__(self) -> None:
-        self._open.set()
+    def __init__(self) -> None:
+        self._open = asyncio.Event()
+        self.mend()
 
     def cut(self) -> None:
         self._open.clear()
@@ -59,10 +56,7 @@ class Way:
     def mend(self) -> None:
         self._open.set()
 
-    def rule(self) -> cut_wire.Rule:
-        return self._pass
-
-    async def _pass(self, _: cut_wire.Way, chunk: bytes) -> bytes:
+    async def rule(self, _: cut_wire.Way, chunk: bytes) -> bytes:
         await self._open.wait()
         return chunk
 

@@ -15,8 +15,6 @@ Way = Literal["there", "back"]
 """From the client to the listener, and back."""
 Rule = Callable[[Way, bytes], Awaitable[bytes]]
 """Returns the bytes to forward, once it is time. Raises Cut to end the connection."""
-Rules = Callable[[], Rule]
-"""Makes the rule of a new connection."""
 
 MOST_AT_ONCE = 1 << 20
 
@@ -55,10 +53,7 @@ class Knife:
             spot.go_on.set()
         self._spots.clear()
 
-    def rule(self) -> Rule:
-        return self._pass
-
-    async def _pass(self, way: Way, chunk: bytes) -> bytes:
+    async def rule(self, way: Way, chunk: bytes) -> bytes:
         for spot in [spot for spot in self._spots if spot.way == way]:
             found = len(spot.words.findall(chunk))
             spot.seen += found
@@ -70,7 +65,7 @@ class Knife:
 
 
 @asynccontextmanager
-async def wire(port: int, rules: Rules) -> AsyncIterator[int]:
+async def wire(port: int, rule: Rule) -> AsyncIterator[int]:
     """Returns the port of a wire to the listener on this loopback port."""
     connections: set[asyncio.Task[None]] = set()
 
@@ -80,7 +75,7 @@ async def wire(port: int, rules: Rules) -> AsyncIterator[int]:
             connections.add(task)
             task.add_done_callback(connections.discard)
         with contextlib.closing(writer), contextlib.suppress(OSError, Cut, asyncio.CancelledError):
-            await _join(reader, writer, port, rules())
+            await _join(reader, writer, port, rule)
 
     server = await asyncio.start_server(connected, "127.0.0.1", 0)
     try:

@@ -8,7 +8,6 @@ Killed processes are not restarted. With `cut`, each agent and gateway reaches t
 
 import contextlib
 import json
-import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ from groundwork.nats.topology import set_up
 from groundwork.service.errors import Failure
 from tests.kit import cut_wire
 from tests.kit.cluster import Cluster, Way
-from tests.kit.processes import Process
+from tests.kit.processes import Service
 from tests.kit.stack import is_ready, recorded, written
 from tests.kit.waiting import until
 
@@ -55,19 +54,17 @@ class FleetOptions:
     """Checkout of an earlier version that all run at first."""
 
 
-class Member(Process):
+class Member(Service):
     """An agent or a gateway, with its own address."""
 
     def __init__(self, kind: Kind, number: int, folder: Path) -> None:
         self.kind = kind
         self.name = f"{kind}-{number}"
         self.port = free_port()
-        self.config = folder / f"{self.name}.yaml"
         self.way = Way()
         self.gave_up: list[str] = []
         """Its last words at each end of its own before a restart."""
-        command = (sys.executable, "-m", PACKAGES[kind], "serve", "--config", str(self.config))
-        super().__init__(command, folder / "logs" / f"{self.name}.log")
+        super().__init__(PACKAGES[kind], folder / f"{self.name}.yaml", folder / "logs" / f"{self.name}.log")
 
     @property
     def url(self) -> str:

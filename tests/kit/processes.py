@@ -1,8 +1,9 @@
-"""A process that only the test starts, kills, stops and restarts."""
+"""Processes that only the test starts, kills, stops and restarts."""
 
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 from groundwork.service.process import ending_with_us
@@ -52,7 +53,12 @@ class Process:
         """SIGTERM; waits for its end."""
         self.go_on()
         self._signal(signal.SIGTERM)
+        await self.ended()
+
+    async def ended(self) -> int:
+        """Waits until it ends by itself and returns its exit code."""
         await until(lambda: self.pid is None, within_s=ENDS_WITHIN_S, otherwise=lambda: f"{self.log} has not ended")
+        return self._process.returncode if self._process is not None else 0
 
     def stop(self) -> None:
         """SIGSTOP: it keeps its connections silently until `go_on`."""
@@ -66,3 +72,11 @@ class Process:
     def _signal(self, number: signal.Signals) -> None:
         if self.pid is not None:
             os.kill(self.pid, number)
+
+
+class Service(Process):
+    """An agent (of the package `agent_service`) or a gateway (`ductile_gateway`)."""
+
+    def __init__(self, package: str, config: Path, log: Path, *options: str) -> None:
+        self.config = config
+        super().__init__((sys.executable, "-m", package, "serve", "--config", str(config), *options), log)

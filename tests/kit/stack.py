@@ -3,13 +3,10 @@
 Functions that ask a service take anything with a `url`: a stack, an agent by hand, a member of a fleet.
 """
 
-import asyncio
 import contextlib
 import json
-import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,6 +21,7 @@ from groundwork.nats import link as nats_link
 from groundwork.nats.link import NatsLink
 from groundwork.nats.settings import NatsSettings
 from tests.kit import waiting
+from tests.kit.processes import Service
 
 PROBES = Path(__file__).resolve().parent.parent / "plugins"
 ENDED = {"done", "escalated", "failed", "cancelled"}
@@ -128,51 +126,32 @@ async def running(
         yield made
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Other:
-    """A process of its own beside a stack on the same bus. It is not restarted."""
-
-    process: asyncio.subprocess.Process
-    log: Path
-
-    async def ready(self, *, within_s: float = WITHIN_S) -> str:
-        """Waits until it is ready and returns the URL of its API; empty for a gateway."""
-        await until(lambda: _said(self.log, "msg", "ready"), within_s=within_s)
-        return str(_said(self.log, "msg", "ready")[-1].get("http", ""))
-
-    async def ended(self, *, within_s: float = WITHIN_S) -> tuple[int, str]:
-        """Waits for its end and returns its exit code and its last log line."""
-        code = await asyncio.wait_for(self.process.wait(), within_s)
-        assert "Traceback" not in self.log.read_text()
-        return code, last_word(self.log)
-
-
-def another_agent(
-    config: Path, *options: str, store: Path | None = None
-) -> contextlib.AbstractAsyncContextManager[Other]:
-    """Starts another agent; one with its own `store` also gets its own address."""
-    return _another("agent_service", config if store is None else _with_store(config, store), options)
-
-
-def another_gateway(config: Path, *options: str) -> contextlib.AbstractAsyncContextManager[Other]:
-    return _another("ductile_gateway", config, options)
-
-
 @asynccontextmanager
-async def _another(package: str, config: Path, options: tuple[str, ...]) -> AsyncIterator[Other]:
-    log = config.with_suffix(f".{package}.log")
-    command = (sys.executable, "-m", package, "serve", "--config", str(config), *options)
-    with log.open("ab") as output:
-        process = await asyncio.create_subprocess_exec(*command, stderr=output)
+async def another(package: str, config: Path, *options: str) -> AsyncIterator[Service]:
+    """Starts another service beside a stack on the same bus. It is not restarted."""
+    other = Service(package, config, config.with_suffix(f".{package}.log"), *options)
+    other.start()
     try:
-        yield Other(process=process, log=log)
+        yield other
     finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+        other.kill()
 
 
-def _with_store(config: Path, store: Path) -> Path:
+async def ready(service: Service) -> str:
+    """Waits until it is ready and returns the URL of its API; empty for a gateway."""
+    await until(lambda: _said(service.log, "msg", "ready"))
+    return str(_said(service.log, "msg", "ready")[-1].get("http", ""))
+
+
+async def refused(service: Service) -> tuple[int, str]:
+    """Waits for its end and returns its exit code and its last log line."""
+    code = await service.ended()
+    assert "Traceback" not in service.log.read_text()
+    return code, last_word(service.log)
+
+
+def with_store(config: Path, store: Path) -> Path:
+    """Configures another agent with its own store and address."""
     settings = json.loads(config.read_text())
     settings["agent"] |= {"store": str(store), "workspaces": str(store / "runs"), "http": {"port": 0}}
     store.mkdir(parents=True, exist_ok=True)

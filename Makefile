@@ -102,7 +102,7 @@ check: $(READY)
 	$(RUN) -m schemas.generate --check
 	$(RUN) -m tests.states --check
 
-# How large the program is, room by room, beside the budgets; and how many files and Python calls a step passes.
+# How large the program is, room by room; and how many files and Python calls a step passes.
 size: $(READY)
 	@$(RUN) -m tests.bench.size
 

@@ -16,11 +16,12 @@ from typer.exceptions import TyperException
 from agent_service.cli.main import app
 from agent_service.models.scripted_model import ANSWERS, Condition, Fault, Rule
 from agent_service.workbench.dev import free_port, stack
-from agent_service.workbench.dev_settings import DevOptions
+from agent_service.workbench.dev_settings import PLUGINS, DevOptions
 from ductile_gateway.cli.main import app as gateway_app
 from tests.cli.invoke import clean
 from tests.kit import nats_cli
 from tests.kit.pages import PAGES, ROOT, Block, blocks, play, written
+from tests.kit.stack import DONE, FRAME, of_goal, planning, running, script
 
 API, BUS, README, EVALUATION = (
     ROOT / "docs" / "API.md",
@@ -134,8 +135,9 @@ async def test_the_page_on_the_bus_holds_line_by_line(checkout: Path) -> None:
 
 @pytest.mark.skipif(not shutil.which("curl"), reason="no curl: your package manager has it")
 async def test_the_page_on_the_api_holds_call_by_call(checkout: Path) -> None:
-    options = DevOptions(folder=checkout / ".agentic", script=the_waiting_script(checkout), sync_interval="1s")
-    async with stack(options) as made:
+    echo = planning("echo", message="$goal")
+    rules = script(*of_goal("^wait", FRAME | {"wait_s": 60}), echo, DONE)
+    async with running(checkout / ".agentic", rules, plugins=(PLUGINS,)) as made:
         said = await asyncio.to_thread(play, played(API), checkout, a_shell(checkout, AGENTIC_URL=made.url))
     for fact in (
         '"status":"done"',
@@ -148,22 +150,6 @@ async def test_the_page_on_the_api_holds_call_by_call(checkout: Path) -> None:
         assert fact in said
     for fact in ('"signal_id":', '"status":"cancelled"', '"field":"constraints.max_step"', '"code":"invalid"'):
         assert fact in said
-
-
-def the_waiting_script(cwd: Path) -> Path:
-    """The demo's script, except that a goal that begins with `wait` waits."""
-    frame = "frame: {goal_statement: $goal, definition_of_done: [It is said., It is heard., It is looked at.]}"
-    done = "[{item: d1, evidence: step:1}, {item: d2, evidence: step:1}, {item: d3, evidence: step:1}]"
-    (cwd / "waiting.yaml").write_text(
-        f"""name: waiting
-rules:
-  - {{phase: frame, when: {{goal: "^wait"}}, wait_s: 60, {frame}}}
-  - {{phase: frame, {frame}}}
-  - {{phase: plan, plan: {{action: {{tool: echo, command: handle, arguments: {{message: $goal}}}}}}}}
-  - {{phase: reflect, reflect: {{verdict: done, summary: It is done., met: {done}}}}}
-"""
-    )
-    return cwd / "waiting.yaml"
 
 
 IN_THE_STORY = {

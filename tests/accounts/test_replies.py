@@ -3,34 +3,39 @@
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
-from nats.js.api import AckPolicy
+import pytest_asyncio
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 from schemas import subjects
 from tests.kit.stack import one_step
 from tests.kit.tool_bench import Bench, bench
 from tests.kit.waiting import until
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 STATUS = f"{subjects.SERVICE_AGENT}.status"
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def made(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bench]:
+    async with bench(tmp_path_factory.mktemp("bench"), one_step("look")) as agent:
+        yield agent
+
+
 @asynccontextmanager
-async def a_run(folder: Path) -> AsyncIterator[tuple[Bench, str]]:
+async def a_run(made: Bench, wake_id: str) -> AsyncIterator[str]:
     """One that waits for its first result; whatever is done meanwhile, it is reached."""
-    async with bench(folder, one_step("look")) as made:
-        run_id = str((await made.wake("w")).json()["run_id"])
-        first = await made.request(1)
-        yield made, run_id
-        await made.answer(first)
-        assert (await made.ended(run_id))["state"] == "done"
+    run_id, first = await made.begun(wake_id)
+    yield run_id
+    await made.answer(first)
+    assert (await made.ended(run_id))["state"] == "done"
 
 
 @pytest.mark.attack(97, 98)
-async def test_a_question_whose_answer_would_cancel_a_run_cancels_none(tmp_path: Path) -> None:
+async def test_a_question_whose_answer_would_cancel_a_run_cancels_none(made: Bench) -> None:
     """The answer to `status` is JSON with a `run_id`: all that a cancel needs."""
-    async with a_run(tmp_path) as (made, run_id):
+    async with a_run(made, "status") as run_id:
         question = json.dumps({"run_id": run_id}).encode()
         await made.client.publish(STATUS, question, reply=subjects.CANCEL)
         answer = await made.client.request(STATUS, question)
@@ -39,11 +44,12 @@ async def test_a_question_whose_answer_would_cancel_a_run_cancels_none(tmp_path:
 
 @pytest.mark.attack(97, 98)
 @pytest.mark.parametrize("subject", [subjects.CANCEL, subjects.SIGNAL, subjects.TOOL_RESULT, subjects.COMPLETED])
-async def test_an_executor_that_has_its_requests_sent_elsewhere_moves_no_run(subject: str, tmp_path: Path) -> None:
+async def test_an_executor_that_has_its_requests_sent_elsewhere_moves_no_run(subject: str, made: Bench) -> None:
     """JetStream sends what is asked of a consumer wherever the asker says, also where he may not publish."""
-    async with a_run(tmp_path) as (made, _):
-        stream, name = subjects.STREAM_REQUESTS, "executor"
-        await made.client.jetstream().add_consumer(stream, durable_name=name, ack_policy=AckPolicy.EXPLICIT)
+    stream, name = subjects.STREAM_REQUESTS, f"executor-{subject.replace('.', '-')}"
+    async with a_run(made, name):
+        newest = ConsumerConfig(durable_name=name, ack_policy=AckPolicy.EXPLICIT, deliver_policy=DeliverPolicy.LAST)
+        await made.client.jetstream().add_consumer(stream, newest)
         await made.client.publish(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}", b"", reply=subject)
 
         async def was_delivered() -> bool:
@@ -54,8 +60,8 @@ async def test_an_executor_that_has_its_requests_sent_elsewhere_moves_no_run(sub
 
 @pytest.mark.attack(97, 98)
 @pytest.mark.parametrize("subject", [subjects.CANCEL, subjects.SIGNAL, f"$KV.{subjects.LEASE_BUCKET}.halt"])
-async def test_a_receipt_that_is_sent_elsewhere_moves_no_run(subject: str, tmp_path: Path) -> None:
-    async with a_run(tmp_path) as (made, _):
+async def test_a_receipt_that_is_sent_elsewhere_moves_no_run(subject: str, made: Bench) -> None:
+    async with a_run(made, f"receipt-{subject.strip('$')}"):
         receipts = await made.client.subscribe(subject)
         await made.client.publish(subjects.TOOL_RESULT, b"{}", reply=subject)
         assert json.loads((await receipts.next_msg(timeout=10)).data)["stream"] == subjects.STREAM_RESULTS

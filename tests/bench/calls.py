@@ -17,24 +17,12 @@ from types import FrameType
 
 from schemas import subjects
 from tests.bench.size import PACKAGES, ROOT
-from tests.kit.stack import DONE, planning, script
+from tests.kit.stack import one_after_another, planning
 from tests.kit.tool_bench import READ, WRITE, Bench, bench
 from tests.kit.waiting import until
 
 TIMES = 7
-SCRIPT = script(
-    planning("look"),
-    *(
-        {
-            "phase": "reflect",
-            "when": {"steps": n},
-            "reflect": {"verdict": "continue", "summary": "on"},
-            "plan": on["plan"],
-        }
-        for n, on in enumerate((planning("look", again=True), planning("put")), start=1)
-    ),
-    DONE,
-)
+SCRIPT = one_after_another(planning("look"), planning("look", again=True), planning("put"))
 
 
 class Counted:

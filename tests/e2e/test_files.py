@@ -123,11 +123,6 @@ def open_to_others(folder: Path) -> list[str]:
     return [path.name for path in kept if path.stat().st_mode & 0o077]
 
 
-async def test_a_context_beyond_the_limit_is_refused_at_once(made: Bench) -> None:
-    answer = await made.wake("w", context={"text": "x" * 70_000})
-    assert (answer.status_code, answer.json()["error"]["field"]) == (422, "context")
-
-
 async def test_a_tool_of_one_that_answers_no_catalog_is_called_once_the_settings_declare_it(tmp_path: Path) -> None:
     tool = READ | {"name": "jina-reader", "route": "jina-reader"}
     async with bench(tmp_path, one_step("jina-reader"), offers=(), tools={"declared": [tool]}) as made:

@@ -64,22 +64,21 @@ def one_step(tool: str) -> dict[str, Any]:
     return script(planning(tool), DONE)
 
 
+def one_after_another(first: dict[str, Any], *others: dict[str, Any]) -> dict[str, Any]:
+    """A script that follows these plans and is done."""
+    on = {"phase": "reflect", "reflect": {"verdict": "continue", "summary": "on"}}
+    return script(
+        first, *({**on, "when": {"steps": n}, "plan": other["plan"]} for n, other in enumerate(others, start=1)), DONE
+    )
+
+
 def recording(file: Path, *, go: Path | None = None, steps: int = 2) -> dict[str, Any]:
     """A script that records `steps` lines in `file` with a write-tier tool, which waits for `go<n>` before each."""
 
     def plan(step: int) -> dict[str, Any]:
         return planning("probe", "record", file=str(file), **({"wait_for": f"{go}{step}"} if go else {}))
 
-    on = [
-        {
-            "phase": "reflect",
-            "when": {"steps": n},
-            "reflect": {"verdict": "continue", "summary": "on"},
-            "plan": plan(n + 1)["plan"],
-        }
-        for n in range(1, steps)
-    ]
-    return script(plan(1), *on, DONE)
+    return one_after_another(*map(plan, range(1, steps + 1)))
 
 
 def written(rules: Mapping[str, Any], folder: Path) -> Path:

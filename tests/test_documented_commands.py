@@ -21,7 +21,7 @@ from ductile_gateway.cli.main import app as gateway_app
 from tests.cli.invoke import clean
 from tests.kit import nats_cli
 from tests.kit.pages import PAGES, ROOT, Block, blocks, play, written
-from tests.kit.stack import DONE, FRAME, of_goal, planning, running, script
+from tests.kit.stack import DONE, FRAME, of_goal, planning, running
 
 API, BUS, README, EVALUATION = (
     ROOT / "docs" / "API.md",
@@ -135,8 +135,8 @@ async def test_the_page_on_the_bus_holds_line_by_line(checkout: Path) -> None:
 
 @pytest.mark.skipif(not shutil.which("curl"), reason="no curl: your package manager has it")
 async def test_the_page_on_the_api_holds_call_by_call(checkout: Path) -> None:
-    echo = planning("echo", message="$goal")
-    rules = script(*of_goal("^wait", FRAME | {"wait_s": 60}), echo, DONE)
+    waits, echo = of_goal("^wait", FRAME | {"wait_s": 60}), planning("echo", message="$goal")
+    rules = {"name": "waiting", "rules": [*waits, FRAME, echo, DONE]}
     async with running(checkout / ".agentic", rules, plugins=(PLUGINS,)) as made:
         said = await asyncio.to_thread(play, played(API), checkout, a_shell(checkout, AGENTIC_URL=made.url))
     for fact in (

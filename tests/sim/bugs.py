@@ -56,79 +56,88 @@ def found(bug: Bug) -> tuple[int, str]:
         return len(played), next((one.rule for one in played if one.rule), "")
 
 
-# Ways to change what passes
+# Ways to change what passes. A change returns the messages that pass in place of one.
+
+Change = Callable[[World, Frame], list[Frame]]
+Sow = Callable[[World], None]
 
 
-def says(change: Callable[[Frame], list[Frame]], *kinds: str, by: str = "agent") -> Callable[[World], None]:
-    """Changes messages whose subjects begin with `by`."""
+def says(change: Change, *kinds: str, by: str = "agent") -> Sow:
+    """Changes what processes whose names begin with `by` publish on subjects that begin with `kinds`."""
 
     def sow(world: World) -> None:
         def said(process: str, message: Frame) -> list[Frame]:
-            return change(message) if process.startswith(by) and message.subject.startswith(kinds) else [message]
+            ours = process.startswith(by) and message.subject.startswith(kinds)
+            return change(world, message) if ours else [message]
 
         world.seams.said = said
 
     return sow
 
 
-def hears(change: Callable[[Frame], list[Frame]], *kinds: str, by: str = "agent") -> Callable[[World], None]:
+def hears(change: Change, *kinds: str, by: str = "agent") -> Sow:
+    """Changes messages of streams on their way to such processes."""
+
     def sow(world: World) -> None:
         def heard(process: str, message: Frame) -> list[Frame]:
             ours = process.startswith(by) and message.subject.startswith(kinds) and message.reply.startswith("$JS.ACK")
-            return change(message) if ours else [message]
+            return change(world, message) if ours else [message]
 
         world.seams.heard = heard
 
     return sow
 
 
-def payload(**fields: Any) -> Callable[[Frame], list[Frame]]:
-    def change(message: Frame) -> list[Frame]:
+def payload(**fields: Any) -> Change:
+    def change(_: World, message: Frame) -> list[Frame]:
         told = json.loads(message.body)
         told["payload"] |= {
             name: value(told["payload"]) if callable(value) else value for name, value in fields.items()
         }
-        return [Frame(message.subject, json.dumps(told).encode(), message.reply, message.head)]
+        return [replace(message, body=json.dumps(told).encode())]
 
     return change
 
 
-def other_id() -> Callable[[Frame], list[Frame]]:
+def other_id() -> Change:
     """Gives every repetition another id."""
     numbers = count()
 
-    def change(message: Frame) -> list[Frame]:
-        headers = headers_of(message.head)
-        headers["Nats-Msg-Id"] = f"{headers.get('Nats-Msg-Id')}-{next(numbers)}"
-        return [Frame(message.subject, message.body, message.reply, head_of(headers))]
+    def change(_: World, message: Frame) -> list[Frame]:
+        name = f"{headers_of(message.head).get('Nats-Msg-Id')}-{next(numbers)}"
+        return [replace(message, head=with_id(message, name))]
 
     return change
 
 
-def unsaid(_: Frame) -> list[Frame]:
+def with_id(message: Frame, name: str) -> bytes:
+    return head_of(headers_of(message.head) | {"Nats-Msg-Id": name})
+
+
+def dropped(_: World, __: Frame) -> list[Frame]:
     return []
 
 
-def said_and_once_more(then: Callable[[Frame], list[Frame]]) -> Callable[[Frame], list[Frame]]:
-    return lambda message: [message, *(again for one in then(message) for again in other_id()(one))]
+def and_once_more(then: Change) -> Change:
+    """Adds a changed message under another id."""
+    renamed = other_id()
+    return lambda world, message: [
+        message,
+        *(again for one in then(world, message) for again in renamed(world, replace(one, reply=""))),
+    ]
 
 
-def settled_unseen(*kinds: str, by: str = "agent", seen: bool = True) -> Callable[[World], None]:
+def settled(world: World, message: Frame) -> list[Frame]:
     """Acknowledges a message on arrival, before it is handled."""
-
-    def sow(world: World) -> None:
-        def heard(process: str, message: Frame) -> list[Frame]:
-            if process.startswith(by) and message.subject.startswith(kinds) and message.reply.startswith("$JS.ACK"):
-                world.bus.publish(Frame(message.reply, b"+ACK"))
-                return [message] if seen else []
-            return [message]
-
-        world.seams.heard = heard
-
-    return sow
+    world.bus.publish(Frame(message.reply, b"+ACK"))
+    return [message]
 
 
-def after_commits(statement: str, *, by: str) -> Callable[[World], None]:
+def settled_unseen(world: World, message: Frame) -> list[Frame]:
+    return settled(world, message)[1:]
+
+
+def after_commits(statement: str, *, by: str) -> Sow:
     def sow(world: World) -> None:
         def committed(process: str, connection: sqlite3.Connection) -> None:
             if process.startswith(by):
@@ -139,14 +148,14 @@ def after_commits(statement: str, *, by: str) -> Callable[[World], None]:
     return sow
 
 
-def commits_lost(by: str, which: int) -> Callable[[World], None]:
-    """Acknowledges one commit without storing it."""
+def commits_lost(which: int) -> Sow:
+    """Acknowledges one commit of the agent without storing it."""
 
     def sow(world: World) -> None:
         done = Counter[str]()
 
         def keeps(process: str) -> bool:
-            done[process] += process.startswith(by)
+            done[process] += process.startswith("agent")
             return done[process] != which
 
         world.seams.keeps = keeps
@@ -154,7 +163,7 @@ def commits_lost(by: str, which: int) -> Callable[[World], None]:
     return sow
 
 
-def sends(change: Callable[[bytes], list[bytes]], *, by: str) -> Callable[[World], None]:
+def sends(change: Callable[[bytes], list[bytes]], *, by: str = "gateway") -> Sow:
     def sow(world: World) -> None:
         world.seams.sends = lambda process, data: change(data) if process.startswith(by) else [data]
 
@@ -184,81 +193,58 @@ def with_other_words(before: bytes, after: bytes) -> Callable[[bytes], list[byte
 
 def replies_thrown_away(world: World) -> None:
     """Drops a paid reply of the model and asks again."""
-    dropped = count()
+    replies = count()
 
     def receives(process: str, data: bytes) -> bytes | None:
         is_reply = process.startswith("agent") and b"chat.completion" in data
-        return None if is_reply and next(dropped) == 1 else data
+        return None if is_reply and next(replies) == 1 else data
 
     world.seams.receives = receives
 
 
-def forged_results(world: World) -> None:
-    """Gives a stranger's result the executor's capability, as if it were not checked."""
-
-    def said(process: str, message: Frame) -> list[Frame]:
-        if process.startswith("gateway") and message.subject == subjects.TOOL_RESULT:
-            return payload(result={"summary": FORGED})(message)
-        return [message]
-
-    world.seams.said = said
-
-
-def answers_unsaid(world: World) -> None:
+def answers_unsaid(world: World, message: Frame) -> list[Frame]:
     """Accepts webhooks as if the bus had stored them."""
-
-    def said(process: str, message: Frame) -> list[Frame]:
-        if not process.startswith("gateway") or message.subject != subjects.START:
-            return [message]
-        world.bus.hand_out(message.reply, json.dumps({"stream": subjects.STREAM_STARTS, "seq": 1}).encode())
-        return []
-
-    world.seams.said = said
+    world.bus.hand_out(message.reply, json.dumps({"stream": subjects.STREAM_STARTS, "seq": 1}).encode())
+    return []
 
 
-def made_up_results(world: World) -> None:
+def made_up_results(world: World, message: Frame) -> list[Frame]:
     """Answers a request without executing it."""
-
-    def heard(process: str, message: Frame) -> list[Frame]:
-        if not process.startswith("gateway") or not message.subject.startswith(subjects.TOOL_REQUEST):
-            return [message]
-        asked = json.loads(message.body)
-        told = {name: asked["payload"][name] for name in ("run_id", "step", "tool", "attempt")}
-        told |= {"status": "ok", "result": {"summary": "line 1"}, "completed_at": "2026-06-01T12:00:01Z"}
-        key = keys.result(told["run_id"], told["step"], told["attempt"])
-        body = {**asked, "type": subjects.TOOL_RESULT, "payload": told, "dedupe_key": key}
-        head = head_of({**headers_of(message.head), "Nats-Msg-Id": key})
-        world.bus.publish(Frame(message.reply, b"+ACK"))
-        world.bus.publish(Frame(subjects.TOOL_RESULT, json.dumps(body).encode(), "", head))
-        return []
-
-    world.seams.heard = heard
+    asked = json.loads(message.body)
+    told = {name: asked["payload"][name] for name in ("run_id", "step", "tool", "attempt")}
+    told |= {"status": "ok", "result": {"summary": "line 1"}, "completed_at": "2026-06-01T12:00:01Z"}
+    key = keys.result(told["run_id"], told["step"], told["attempt"])
+    body = {**asked, "type": subjects.TOOL_RESULT, "payload": told, "dedupe_key": key}
+    world.bus.publish(Frame(subjects.TOOL_RESULT, json.dumps(body).encode(), "", with_id(message, key)))
+    return settled_unseen(world, message)
 
 
-def asks_while_halted(world: World) -> None:
-    def heard(process: str, message: Frame) -> list[Frame]:
-        halted = world.invariants.halted_at is not None
-        if halted and process.startswith("agent") and message.subject == subjects.TOOL_RESULT:
-            newest = world.record.requests[-1]
-            told = {"type": subjects.TOOL_REQUEST, "payload": newest.payload | {"step": newest.payload["step"] + 1}}
-            world.bus.publish(Frame(newest.subject, json.dumps(told).encode(), "", head_of({"Nats-Msg-Id": "early"})))
-        return [message]
-
-    world.seams.heard = heard
+def asks_while_halted(world: World, message: Frame) -> list[Frame]:
+    if world.invariants.halted_at is not None:
+        newest = world.record.requests[-1]
+        told = {"type": subjects.TOOL_REQUEST, "payload": newest.payload | {"step": newest.payload["step"] + 1}}
+        world.bus.publish(Frame(newest.subject, json.dumps(told).encode(), "", head_of({"Nats-Msg-Id": "early"})))
+    return [message]
 
 
 def taint_unheard(world: World) -> None:
     def heard(process: str, message: Frame) -> list[Frame]:
-        if not process.startswith("agent"):
-            return [message]
-        return [replace(message, body=message.body.replace(b'"untrusted"', b'"trusted"'))]
+        trusted = message.body.replace(b'"untrusted"', b'"trusted"') if process.startswith("agent") else message.body
+        return [replace(message, body=trusted)]
 
     world.seams.heard = heard
 
 
-def one_more_step(message: Frame) -> list[Frame]:
-    return payload(step=lambda told: told["step"] + 1)(message)
+def one_more_step(told: Json) -> int:
+    return int(told["step"]) + 1
 
+
+def on(subject: str, **fields: Any) -> Change:
+    """Publishes it elsewhere."""
+    return lambda world, message: [replace(one, subject=subject) for one in payload(**fields)(world, message)]
+
+
+LOST = (STRANDED, PAID, ENDING, ONE_WAY, NAMED, ONE_ID, AGAIN)
 
 BUGS = (
     # ids and repetitions
@@ -271,49 +257,32 @@ BUGS = (
     Bug(
         "a request of another step has an id that was used",
         (ONE_ID, NAMED, STRANDED),
-        says(
-            lambda m: [Frame(m.subject, m.body, m.reply, head_of({**headers_of(m.head), "Nats-Msg-Id": "same"}))],
-            subjects.TOOL_REQUEST,
-        ),
+        says(lambda _, m: [replace(m, head=with_id(m, "same"))], subjects.TOOL_REQUEST),
     ),
-    Bug("an ending is said twice", (ENDING, NAMED), says(said_and_once_more(lambda m: [m]), *subjects.ENDINGS)),
+    Bug("an ending is said twice", (ENDING, NAMED), says(and_once_more(lambda _, m: [m]), *subjects.ENDINGS)),
     Bug(
         "a run is accepted under two names",
         (WAKE,),
-        says(said_and_once_more(payload(run_id="run_other")), subjects.WAKE_ACCEPTED),
+        says(and_once_more(payload(run_id="run_other")), subjects.WAKE_ACCEPTED),
     ),
     # what is over
     Bug(
         "a step is asked for after the end",
         (OVER, ONE_AT_A_TIME),
         says(
-            said_and_once_more(
-                lambda m: [
-                    Frame(
-                        f"{subjects.TOOL_REQUEST}.append",
-                        payload(step=9, tool="append", attempt=1)(m)[0].body,
-                        "",
-                        m.head,
-                    )
-                ]
-            ),
-            subjects.COMPLETED,
+            and_once_more(on(f"{subjects.TOOL_REQUEST}.append", step=9, tool="append", attempt=1)), subjects.COMPLETED
         ),
     ),
     Bug(
         "two steps are asked for at once",
         (ONE_AT_A_TIME,),
-        says(said_and_once_more(one_more_step), subjects.TOOL_REQUEST),
+        says(and_once_more(payload(step=one_more_step)), subjects.TOOL_REQUEST),
     ),
-    Bug(
-        "the run ends in two ways",
-        (ENDING,),
-        says(said_and_once_more(lambda m: [Frame(subjects.FAILED, m.body, "", m.head)]), subjects.COMPLETED),
-    ),
+    Bug("the run ends in two ways", (ENDING,), says(and_once_more(on(subjects.FAILED)), subjects.COMPLETED)),
     Bug(
         "progress of the same moment is told in two ways",
         (ONE_WAY, NAMED),
-        says(said_and_once_more(payload(summary="otherwise")), subjects.PROGRESS),
+        says(and_once_more(payload(summary="otherwise")), subjects.PROGRESS),
     ),
     # budgets
     Bug("the most steps of a run are not heard", (BUDGET,), hears(payload(constraints={}), subjects.START), "budget"),
@@ -324,42 +293,26 @@ BUGS = (
         says(payload(step=11), subjects.TOOL_REQUEST),
     ),
     # acknowledged too early, or lost
-    Bug("a start is acknowledged before it is stored", (STRANDED,), settled_unseen(subjects.START)),
-    Bug("a start is acknowledged and not looked at", (STRANDED,), settled_unseen(subjects.START, seen=False)),
+    Bug("a start is acknowledged before it is stored", (STRANDED,), hears(settled, subjects.START)),
+    Bug("a start is acknowledged and not looked at", (STRANDED,), hears(settled_unseen, subjects.START)),
     Bug(
         "a signal is acknowledged and not looked at",
         (WORD, STRANDED),
-        settled_unseen(subjects.SIGNAL, seen=False),
+        hears(settled_unseen, subjects.SIGNAL),
         "question",
     ),
-    Bug(
-        "a cancel is acknowledged and not looked at", (STRANDED,), settled_unseen(subjects.CANCEL, seen=False), "cancel"
-    ),
-    Bug("queued turns are never taken up", (STRANDED,), hears(unsaid, subjects.TURN), "two agents"),
-    Bug("results are never heard", (STRANDED,), hears(unsaid, subjects.TOOL_RESULT)),
-    Bug("requests are never heard", (STRANDED,), hears(unsaid, subjects.TOOL_REQUEST, by="gateway")),
-    Bug("requests for another agent are never heard", (STRANDED,), hears(unsaid, subjects.TOOL_REQUEST), "child"),
-    Bug("a child's end is never told to its parent", (STRANDED,), says(unsaid, subjects.TOOL_RESULT), "child"),
-    Bug("an ending is never said", (STRANDED,), says(unsaid, *subjects.ENDINGS)),
-    Bug("an acceptance is never said", (ACCEPTED, STRANDED), says(unsaid, subjects.WAKE_ACCEPTED)),
-    Bug("results are never said", (STRANDED, ANSWERED), says(unsaid, subjects.TOOL_RESULT, by="gateway")),
-    Bug("what waits for a person is never said", (STRANDED,), says(unsaid, subjects.WAITING), "approval"),
+    Bug("a cancel is acknowledged and not looked at", (STRANDED,), hears(settled_unseen, subjects.CANCEL), "cancel"),
+    Bug("queued turns are never taken up", (STRANDED,), hears(dropped, subjects.TURN), "two agents"),
+    Bug("results are never heard", (STRANDED,), hears(dropped, subjects.TOOL_RESULT)),
+    Bug("requests are never heard", (STRANDED,), hears(dropped, subjects.TOOL_REQUEST, by="gateway")),
+    Bug("requests for another agent are never heard", (STRANDED,), hears(dropped, subjects.TOOL_REQUEST), "child"),
+    Bug("a child's end is never told to its parent", (STRANDED,), says(dropped, subjects.TOOL_RESULT), "child"),
+    Bug("an ending is never said", (STRANDED,), says(dropped, *subjects.ENDINGS)),
+    Bug("an acceptance is never said", (ACCEPTED, STRANDED), says(dropped, subjects.WAKE_ACCEPTED)),
+    Bug("results are never said", (STRANDED, ANSWERED), says(dropped, subjects.TOOL_RESULT, by="gateway")),
+    Bug("what waits for a person is never said", (STRANDED,), says(dropped, subjects.WAITING), "approval"),
     # the store
-    Bug(
-        "the agent's fifth commit is lost",
-        (STRANDED, PAID, ENDING, ONE_WAY, NAMED, ONE_ID, AGAIN),
-        commits_lost("agent", 5),
-    ),
-    Bug(
-        "the agent's fourth commit is lost",
-        (STRANDED, PAID, ENDING, ONE_WAY, NAMED, ONE_ID, AGAIN),
-        commits_lost("agent", 4),
-    ),
-    Bug(
-        "the agent's first commit is lost",
-        (STRANDED, PAID, ENDING, ONE_WAY, NAMED, ONE_ID, AGAIN),
-        commits_lost("agent", 1),
-    ),
+    *(Bug(f"the agent's commit {number} is lost", LOST, commits_lost(number)) for number in (1, 4, 5)),
     Bug("timers are not kept", (STRANDED,), after_commits("UPDATE runs SET due_at = NULL", by="agent"), "wait"),
     Bug(
         "all is marked as done before it is",
@@ -373,28 +326,33 @@ BUGS = (
     ),
     Bug("the gateway forgets its calls", (TWICE,), after_commits("DELETE FROM rows WHERE kind = 'call'", by="gateway")),
     # writes
-    Bug("each job is started twice", (TWICE,), sends(starts_twice(), by="gateway")),
-    Bug(
-        "a job is started under another call",
-        (ASKED,),
-        sends(with_other_words(b":append:1", b":append:7"), by="gateway"),
-    ),
-    Bug(
-        "a job is started under no call",
-        (ASKED,),
-        sends(with_other_words(b"agentic_call_id", b"agentic_call_no"), by="gateway"),
-    ),
+    Bug("each job is started twice", (TWICE,), sends(starts_twice())),
+    Bug("a job is started under another call", (ASKED,), sends(with_other_words(b":append:1", b":append:7"))),
+    Bug("a job is started under no call", (ASKED,), sends(with_other_words(b"agentic_call_id", b"agentic_call_no"))),
     Bug(
         "a tool is called that is not allowed",
         (ALLOWED,),
-        sends(with_other_words(b"/plugin/append/", b"/plugin/danger/"), by="gateway"),
-        "a tool beside it",
+        sends(with_other_words(b"/plugin/append/", b"/plugin/danger/")),
     ),
-    Bug("a result tells of what was not done", (DONE, STRANDED), made_up_results),
+    Bug(
+        "a result tells of what was not done",
+        (DONE, STRANDED),
+        hears(made_up_results, subjects.TOOL_REQUEST, by="gateway"),
+    ),
     # callers
-    Bug("a wake is answered that is not stored", (PROMISED, STRANDED), commits_lost("agent", 1), "wake"),
-    Bug("an event is answered that the bus has not", (PROMISED, STRANDED), answers_unsaid, "webhook"),
-    Bug("a result is followed by a step while all stands still", (STILL, NAMED), asks_while_halted, "halt"),
+    Bug("a wake is answered that is not stored", (PROMISED, STRANDED), commits_lost(1), "wake"),
+    Bug(
+        "an event is answered that the bus has not",
+        (PROMISED, STRANDED),
+        says(answers_unsaid, subjects.START, by="gateway"),
+        "webhook",
+    ),
+    Bug(
+        "a result is followed by a step while all stands still",
+        (STILL, NAMED),
+        hears(asks_while_halted, subjects.TOOL_RESULT),
+        "halt",
+    ),
     Bug(
         "what is to be told to others is forgotten",
         (STRANDED,),
@@ -409,7 +367,11 @@ BUGS = (
     # people
     Bug("untrusted content is taken for the operator's own", (APPROVED,), taint_unheard, "approval"),
     # strangers, secrets, models
-    Bug("a stranger's result is believed", (BELIEVED,), forged_results),
+    Bug(
+        "a stranger's result is believed",
+        (BELIEVED,),
+        says(payload(result={"summary": FORGED}), subjects.TOOL_RESULT, by="gateway"),
+    ),
     Bug("a secret is told", (SECRETS,), says(payload(summary=SECRET), subjects.PROGRESS)),
     Bug(
         "a secret is sent to the model",

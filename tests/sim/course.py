@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from schemas import subjects
-from tests.sim.invariants import Allowed
 from tests.sim.model_policy import DONE, ESCALATE, LINE, REFRAME, Chooses, View, act, ask, together, wait
 from tests.sim.record import Message
 from tests.sim.servers.callers import Post
@@ -18,48 +17,6 @@ Reaction = Callable[[Message], Json | None]
 
 def no_reaction(_: Message) -> None:
     return None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Course:
-    chooses: Chooses
-    plugins: Mapping[str, Plugin]
-    allowed: Allowed
-    name: str
-    """Part of the goals of its runs."""
-    runs: int = 1
-    constraints: Json = field(default_factory=dict)
-    callback: str = ""
-    beside: tuple["Course", ...] = ()
-    """Courses whose runs it includes."""
-    reacts: Reaction = no_reaction
-    agent: Json = field(default_factory=dict)
-    gateway: Json = field(default_factory=dict)
-    """Settings beyond those of the world."""
-    posts: tuple[Post, ...] = ()
-    """HTTP requests of callers."""
-    tells: int = 0
-    """Number of endings that receivers must get."""
-    meanwhile: tuple[tuple[float, str], ...] = ()
-    """Virtual second and name of a method of the world to call then."""
-    ends: tuple[str, ...] = (subjects.COMPLETED,)
-    """Endings of the runs without faults, in any order."""
-    lasts_s: float = 60.0
-    """Virtual seconds until its end, deaths included."""
-    gateways: int = 1
-    agents: int = 1
-
-    @property
-    def goals(self) -> list[str]:
-        return [f"the course {self.name}, run {number}" for number in range(1, self.runs + 1)]
-
-    @property
-    def starts(self) -> list[Json]:
-        """Payloads of `agentic.start`, one per run."""
-        more: Json = {"constraints": self.constraints} if self.constraints else {}
-        more |= {"callback": self.callback} if self.callback else {}
-        ours = [{"goal": goal, **more} for goal in self.goals] if not self.beside else []
-        return [*ours, *(start for course in self.beside for start in course.starts)]
 
 
 # Tools
@@ -85,16 +42,62 @@ def asks_for(*tasks: Json) -> Callable[[Job], Json]:
     return plays
 
 
-WRITER = Plugin({"handle": "write"}, line)
-READER = Plugin({"handle": "read"}, line)
-BROWSER = Plugin({"handle": "read"}, line, output="untrusted")
-DEAF = Plugin({"handle": "write"}, line, echoes=False)
+WRITER = {"append": Plugin("write", line)}
+READER = {"read": Plugin("read", line)}
 
 
-def allowed(*names: str, **more: Any) -> Allowed:
-    """`append` writes, all others read."""
-    calls = frozenset(f"{name}/handle" for name in names)
-    return Allowed(calls=calls, writes=calls & {"append/handle", "deaf/handle"}, **more)
+@dataclass(frozen=True, kw_only=True)
+class Course:
+    name: str
+    """Part of the goals of its runs."""
+    chooses: Chooses
+    plugins: Mapping[str, Plugin] = field(default_factory=WRITER.copy)
+    forbidden: frozenset[str] = frozenset()
+    """Plugins that must not run."""
+    approved: frozenset[str] = frozenset()
+    """Plugins that run only after a person approved their arguments."""
+    runs: int = 1
+    constraints: Json = field(default_factory=dict)
+    at_once: int = 1
+    """Maximum of a run's requests in progress."""
+    max_steps: int = 10
+    endings: int = 1
+    """Maximum per run: more than one if people reopen it."""
+    damaged: int = 0
+    """Runs whose rows the disk damages: they stop."""
+    own_requests: bool = True
+    """False if its runs start others."""
+    callback: str = ""
+    beside: tuple["Course", ...] = ()
+    """Courses whose runs it includes."""
+    reacts: Reaction = no_reaction
+    agent: Json = field(default_factory=dict)
+    gateway: Json = field(default_factory=dict)
+    """Settings beyond those of the world."""
+    posts: tuple[Post, ...] = ()
+    """HTTP requests of callers."""
+    tells: int = 0
+    """Number of endings that receivers must get."""
+    meanwhile: tuple[tuple[float, Callable[[Any], object]], ...] = ()
+    """Virtual second, and what then happens to the world."""
+    ends: tuple[str, ...] = (subjects.COMPLETED,)
+    """Endings of the runs without faults, in any order."""
+    lasts_s: float = 60.0
+    """Virtual seconds until its end, deaths included."""
+    gateways: int = 1
+    agents: int = 1
+
+    @property
+    def goals(self) -> list[str]:
+        return [f"the course {self.name}, run {number}" for number in range(1, self.runs + 1)]
+
+    @property
+    def starts(self) -> list[Json]:
+        """Payloads of `agentic.start`, one per run."""
+        more: Json = {"constraints": self.constraints} if self.constraints else {}
+        more |= {"callback": self.callback} if self.callback else {}
+        ours = [{"goal": goal, **more} for goal in self.goals] if not self.beside else []
+        return [*ours, *(start for course in self.beside for start in course.starts)]
 
 
 # What models choose

@@ -2,16 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from schemas import subjects
 from tests.sim.course import (
-    BROWSER,
-    DEAF,
     READER,
     WRITER,
     Course,
-    allowed,
     answers,
     appends,
     appends_waits_and_appends,
@@ -33,7 +31,7 @@ from tests.sim.course import (
     settles,
     until_it_is_known,
 )
-from tests.sim.invariants import GO_ON, STOP, Allowed
+from tests.sim.invariants import GO_ON, STOP
 from tests.sim.model_policy import DONE, act
 from tests.sim.servers.callers import (
     HOOK_SECRET,
@@ -47,6 +45,7 @@ from tests.sim.servers.callers import (
     by_standard,
 )
 from tests.sim.servers.ductile import Plugin
+from tests.sim.world import World
 
 Json = dict[str, Any]
 
@@ -56,6 +55,7 @@ TASKS: tuple[Json, ...] = (
     {"id": "c", "action": "plugin", "plugin": "append", "input": {"n": 3}, "depends_on": ["a", "b"]},
 )
 QUICK = {"retry_base_s": 0.5}
+BROWSING = WRITER | {"browse": Plugin("read", line, output="untrusted")}
 POSTED = "what a caller wants"
 HOOK: Json = {
     "scheme": "standard",
@@ -73,123 +73,73 @@ CALLBACKS: Json = {
 }
 
 TWO_RUNS = Course(
-    name="two runs",
-    chooses=reads(1),
-    plugins={"read": READER},
-    allowed=allowed("read"),
-    runs=2,
-    ends=(subjects.COMPLETED, subjects.COMPLETED),
+    name="two runs", chooses=reads(1), plugins=READER, runs=2, ends=(subjects.COMPLETED, subjects.COMPLETED)
 )
 _ALL = (
-    Course(name="plain run", chooses=appends(2), plugins={"append": WRITER}, allowed=allowed("append")),
+    Course(
+        name="plain run",
+        chooses=appends(2),
+        plugins=WRITER | {"danger": Plugin("write", line)},
+        forbidden=frozenset({"danger"}),
+    ),
     Course(
         name="retries",
         chooses=lambda view: DONE if view.good else act("read.handle", n=1),
-        plugins={"read": Plugin({"handle": "read"}, fails_at_first)},
-        allowed=allowed("read"),
+        plugins={"read": Plugin("read", fails_at_first)},
         agent={"limits": QUICK},
     ),
     Course(
         name="several reads",
         chooses=reads_together,
-        plugins={"read": READER},
-        allowed=allowed("read", at_once=3),
+        plugins=READER,
+        at_once=3,
         agent={"limits": {"parallel_reads": 3}},
     ),
     Course(
-        name="approval",
-        chooses=browses_and_appends,
-        plugins={"append": WRITER, "browse": BROWSER},
-        allowed=Allowed(
-            calls=frozenset({"append/handle", "browse/handle"}),
-            writes=frozenset({"append/handle"}),
-            approved=frozenset({"append/handle"}),
-        ),
-        reacts=approves,
+        name="approval", chooses=browses_and_appends, plugins=BROWSING, approved=frozenset({"append"}), reacts=approves
     ),
     Course(
-        name="rejection",
-        chooses=browses_and_appends,
-        plugins={"append": WRITER, "browse": BROWSER},
-        allowed=Allowed(calls=frozenset({"browse/handle"})),
-        reacts=rejects,
+        name="rejection", chooses=browses_and_appends, plugins=BROWSING, forbidden=frozenset({"append"}), reacts=rejects
     ),
-    Course(
-        name="question", chooses=asks_and_appends, plugins={"append": WRITER}, allowed=allowed("append"), reacts=answers
-    ),
-    Course(name="wait", chooses=appends_waits_and_appends, plugins={"append": WRITER}, allowed=allowed("append")),
+    Course(name="question", chooses=asks_and_appends, reacts=answers),
+    Course(name="wait", chooses=appends_waits_and_appends),
     Course(
         name="reopening",
         chooses=escalates_and_appends,
-        plugins={"append": WRITER},
-        allowed=allowed("append", endings=2),
+        endings=2,
         reacts=reopens,
         ends=(subjects.ESCALATED, subjects.COMPLETED),
     ),
     Course(
         name="continuation",
         chooses=seeks,
-        plugins={"seek": Plugin({"handle": "read"}, asks_for(*TASKS)), "read": READER, "append": WRITER},
-        allowed=allowed("seek", "read", "append", at_once=3),
+        plugins=WRITER | READER | {"seek": Plugin("read", asks_for(*TASKS))},
+        at_once=3,
     ),
     Course(
         name="child",
         chooses=delegates,
-        plugins={"append": WRITER},
-        allowed=allowed("append", own_requests=False),
+        own_requests=False,
         agent={"limits": {"max_depth": 1}},
         ends=(subjects.COMPLETED, subjects.COMPLETED),
     ),
-    Course(
-        name="budget",
-        chooses=appends(5),
-        plugins={"append": WRITER},
-        allowed=allowed("append", max_steps=2),
-        constraints={"max_steps": 2},
-        ends=(subjects.ESCALATED,),
-    ),
-    Course(
-        name="tokens",
-        chooses=appends(9),
-        plugins={"append": WRITER},
-        allowed=allowed("append", max_tokens=9000),
-        constraints={"max_tokens": 9000},
-        ends=(subjects.ESCALATED,),
-    ),
-    Course(
-        name="a tool beside it",
-        chooses=appends(1),
-        plugins={"append": WRITER, "danger": WRITER},
-        allowed=allowed("append"),
-    ),
-    Course(
-        name="cancel",
-        chooses=appends(5),
-        plugins={"append": WRITER},
-        allowed=allowed("append"),
-        meanwhile=((0.9, "cancel_all"),),
-        ends=(subjects.CANCELLED,),
-    ),
+    Course(name="budget", chooses=appends(5), max_steps=2, constraints={"max_steps": 2}, ends=(subjects.ESCALATED,)),
+    Course(name="tokens", chooses=appends(9), constraints={"max_tokens": 9000}, ends=(subjects.ESCALATED,)),
+    Course(name="cancel", chooses=appends(5), meanwhile=((0.9, World.cancel_all),), ends=(subjects.CANCELLED,)),
     Course(
         name="in doubt",
         chooses=until_it_is_known,
-        plugins={"deaf": DEAF},
-        allowed=allowed("deaf", endings=2),
-        meanwhile=((0.5, "lose_next_answer"),),
+        plugins={"deaf": Plugin("write", line, echoes=False)},
+        endings=2,
+        meanwhile=((0.5, World.lose_next_answer),),
         reacts=settles,
         lasts_s=150.0,
     ),
-    Course(
-        name="reframe",
-        chooses=reframes_once,
-        plugins={"append": WRITER},
-        allowed=allowed("append"),
-    ),
+    Course(name="reframe", chooses=reframes_once),
     Course(
         name="pause",
         chooses=appends(2),
-        plugins={"append": WRITER},
-        allowed=allowed("append", endings=2),
+        endings=2,
         constraints={"max_steps": 1},
         agent={"limits": {"on_budget": "pause"}},
         reacts=raises,
@@ -198,49 +148,38 @@ _ALL = (
     Course(
         name="cancelled child",
         chooses=delegates,
-        plugins={"append": Plugin({"handle": "write"}, line, takes_s=3.0)},
-        allowed=allowed("append", own_requests=False),
+        plugins={"append": Plugin("write", line, takes_s=3.0)},
+        own_requests=False,
         agent={"limits": {"max_depth": 1}},
-        meanwhile=((2.0, "cancel_first"),),
+        meanwhile=((2.0, World.cancel_first),),
         ends=(subjects.CANCELLED, subjects.CANCELLED),
     ),
     Course(
         name="late result",
         chooses=reads(1),
-        plugins={"read": Plugin({"handle": "read"}, line, first_takes_s=1.5)},
-        allowed=allowed("read"),
+        plugins={"read": Plugin("read", line, first_takes_s=1.5)},
         gateway={"timeout_s": 1.0},
         agent={"limits": {"retry_base_s": 2.0}},
     ),
     Course(
-        name="all said again",
-        chooses=appends(2),
-        plugins={"append": WRITER},
-        allowed=allowed("append"),
-        meanwhile=((1.2, "say_all_again"), (3.0, "say_all_again")),
+        name="all said again", chooses=appends(2), meanwhile=((1.2, World.say_all_again), (3.0, World.say_all_again))
     ),
     Course(
         name="wake",
         runs=0,
         chooses=appends(1),
-        plugins={"append": WRITER},
-        allowed=allowed("append"),
         posts=(Post(at_s=0.1, path="/v1/wake", body={"goal": POSTED, "wake_id": "w1"}),),
     ),
     Course(
         name="halt",
         chooses=appends(2),
-        plugins={"append": WRITER},
-        allowed=allowed("append"),
         posts=(Post(at_s=0.8, path=STOP, body={}), Post(at_s=2.5, path=GO_ON, body={})),
     ),
     Course(
         name="retention",
         chooses=appends(1),
-        plugins={"append": WRITER},
-        allowed=allowed("append"),
         agent={"keep_runs": {"done_days": 3}},
-        meanwhile=((22.0, "days_pass"),),
+        meanwhile=((22.0, World.days_pass),),
         posts=(
             Post(at_s=23.0, path="/v1/prune", body={}),
             Post(at_s=24.0, path="/v1/runs", wanted=lambda status, told: status == 200 and not told["runs"]),
@@ -249,25 +188,23 @@ _ALL = (
     Course(
         name="a damaged run",
         chooses=reads(1),
-        plugins={"read": READER},
-        allowed=allowed("read", damaged=1),
+        plugins=READER,
+        damaged=1,
         runs=2,
-        meanwhile=((0.9, "damage_first"),),
+        meanwhile=((0.9, partial(World.damage, which=0)),),
     ),
     Course(
         name="restore",
         chooses=appends(2),
-        plugins={"append": WRITER},
-        allowed=allowed("append", endings=4),
-        meanwhile=((0.8, "back_up"), (1.2, "lose_all")),
+        endings=4,
+        meanwhile=((0.8, World.back_up), (1.2, World.lose_all)),
         reacts=settles,
     ),
     Course(
         name="webhook",
         runs=0,
         chooses=appends(1),
-        plugins={"append": WRITER},
-        allowed=allowed("append", approved=frozenset({"append/handle"})),
+        approved=frozenset({"append"}),
         reacts=approves,
         gateway={"ingress": INGRESS | {"webhooks": {"hook": HOOK}}},
         posts=(Post(at_s=0.1, path="/webhooks/hook", body={"goal": POSTED}, door=INGRESS_DOOR, signs=by_standard),),
@@ -276,8 +213,6 @@ _ALL = (
         name="relay",
         runs=0,
         chooses=appends(1),
-        plugins={"append": WRITER},
-        allowed=allowed("append"),
         gateway={
             "ingress": INGRESS | {"peers": PEERS},
             "outbound": {"relay": {"url": "http://ductile", "secret": PEER_SECRET}},
@@ -288,8 +223,6 @@ _ALL = (
     Course(
         name="callback",
         chooses=appends(1),
-        plugins={"append": WRITER},
-        allowed=allowed("append"),
         callback=f"http://{RECEIVER}:8000/hook",
         gateway={"outbound": CALLBACKS},
         tells=1,
@@ -310,13 +243,10 @@ def mixed(names: Sequence[str]) -> Course:
         beside=chosen,
         chooses=lambda view: by_goal.get(view.goal, delegates)(view),
         plugins={name: plugin for course in chosen for name, plugin in course.plugins.items()},
-        allowed=Allowed(
-            calls=frozenset().union(*(course.allowed.calls for course in chosen)),
-            writes=frozenset().union(*(course.allowed.writes for course in chosen)),
-            at_once=max(course.allowed.at_once for course in chosen),
-            endings=3,
-            own_requests=all(course.allowed.own_requests for course in chosen),
-        ),
+        forbidden=frozenset().union(*(course.forbidden for course in chosen)),
+        at_once=max(course.at_once for course in chosen),
+        endings=3,
+        own_requests=all(course.own_requests for course in chosen),
         reacts=lambda message: next((signal for course in chosen if (signal := course.reacts(message))), None),
         agent={"limits": {"parallel_reads": 3, "max_depth": 1, "retry_base_s": 0.5}},
         gateway={name: value for course in chosen for name, value in course.gateway.items()},

@@ -5,10 +5,11 @@ docs/RELIABILITY.md.
 """
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from schemas import keys, subjects
+from tests.sim.course import Course
 from tests.sim.record import Message, Record
 from tests.sim.servers.ductile import Job
 from tests.sim.servers.model import Prompt
@@ -35,37 +36,17 @@ class Violation(AssertionError):
 
 
 @dataclass
-class Allowed:
-    """Limits that a course sets."""
-
-    calls: frozenset[str] = frozenset()
-    """`plugin/command` of everything that may run."""
-    writes: frozenset[str] = frozenset()
-    """Commands that must never run twice for the same step."""
-    approved: frozenset[str] = frozenset()
-    """Commands that run only after a person approved their arguments."""
-    at_once: int = 1
-    """Maximum of a run's requests in progress."""
-    max_steps: int = 10
-    max_tokens: int | None = None
-    endings: int = 1
-    """Per run: more than one if people reopen it."""
-    damaged: int = 0
-    """Runs whose rows the disk damages: they stop."""
-    own_requests: bool = True
-
-
-@dataclass
 class Invariants:
     record: Record
-    allowed: Allowed
-    goals: Collection[str]
-    """Goals of the runs started from outside."""
+    course: Course
     halted_at: float | None = None
     """Time since which the kill switch is on."""
     _answered: set[str] = field(default_factory=set)
     _promised: set[str] = field(default_factory=set)
     _ids: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._goals = [str(start["goal"]) for start in self.course.starts]
 
     # at every step
 
@@ -86,8 +67,8 @@ class Invariants:
             handlers[message.subject](message)
 
     def ran(self, job: Job) -> None:
-        name = f"{job.plugin}/{job.command}"
-        if name not in self.allowed.calls:
+        name = job.plugin
+        if name in self.course.forbidden:
             raise Violation("only what is allowed runs", f"{name} ran")
         if SECRET in str(job.payload):
             raise Violation("secrets stay inside", f"a job of {name} shows one")
@@ -96,9 +77,9 @@ class Invariants:
             raise Violation("what runs was asked for", f"{job.call or name} ran, and no request of it was stored")
         if not asked.payload["tool_payload"].items() <= job.payload.items():
             raise Violation("what runs was asked for", f"{job.call} ran with {job.payload}")
-        if name in self.allowed.writes:
-            self._wrote(job, name)
-        if name in self.allowed.approved and not self._approvals(job):
+        if self.course.plugins[name].tier == "write":
+            self._wrote(job)
+        if name in self.course.approved and not self._approvals(job):
             raise Violation("a write that needs a person waits for one", f"{job.call} ran without an approval")
 
     def paid(self, prompt: Prompt) -> None:
@@ -113,7 +94,7 @@ class Invariants:
             excused = f"{runs} runs of its goal, {deaths} deaths of agents and {self.record.interrupted} lost replies"
             raise Violation("no model call is paid twice", f"one was paid {times} times, with {excused}")
         self._affordable(prompt)
-        told = [goal for goal in self.goals if goal in prompt.user]
+        told = [goal for goal in self._goals if goal in prompt.user]
         if len(told) > 1:
             raise Violation("runs are apart", f"one prompt shows the goals {told}")
 
@@ -142,10 +123,10 @@ class Invariants:
         ended = {message.run_id for message in self.record.endings}
         told = ended | {message.run_id for message in self.record.of(subjects.PROGRESS)}
         open_still = (accepted | told | self._promised) - ended
-        if len(open_still) > self.allowed.damaged:
+        if len(open_still) > self.course.damaged:
             yield "nothing accepted is stranded", f"{sorted(open_still)} never ended"
         starts = {message.id.partition("#")[0] for message in self.record.of(subjects.START)}
-        if self.allowed.own_requests and len(starts) > len(accepted | told):
+        if self.course.own_requests and len(starts) > len(accepted | told):
             yield "nothing accepted is stranded", f"{len(starts)} starts became {len(accepted | told)} runs"
         for run_id in told - accepted if self.record.lossless else ():
             yield "every run was accepted", f"{run_id} was never told to be"
@@ -182,14 +163,14 @@ class Invariants:
                 yield "what is said to be done was done", f"{call} has a result and never ran"
 
     def _says_ok(self, message: Message) -> bool:
-        of_ductile = any(name.startswith(f"{message.payload['tool']}/") for name in self.allowed.calls)
+        of_ductile = message.payload["tool"] in self.course.plugins
         return message.payload["status"] == "ok" and of_ductile and FORGED not in str(message.payload)
 
     # single rules
 
     def _affordable(self, prompt: Prompt) -> None:
-        most = self.allowed.max_tokens
-        goal = next((goal for goal in self.goals if goal in prompt.user), "")
+        most = self.course.constraints.get("max_tokens")
+        goal = next((goal for goal in self._goals if goal in prompt.user), "")
         spent = TOKENS_PER_CALL * sum(goal in paid.user for paid in self.record.paid)
         if most and spent > most:
             raise Violation("budgets are never passed", f"{spent} tokens of {most}")
@@ -200,11 +181,11 @@ class Invariants:
         if known != message.id:
             raise Violation("what is said again keeps its id", f"{message.subject} {what}: {known}, {message.id}")
 
-    def _wrote(self, job: Job, name: str) -> None:
-        of_call = [one for one in self.record.ran if one.call == job.call and (one.plugin, one.command) == _of(job)]
+    def _wrote(self, job: Job) -> None:
+        of_call = [one for one in self.record.ran if (one.call, one.plugin) == (job.call, job.plugin)]
         if len(of_call) > 1:
             raise Violation("no write runs twice", f"{job.call} ran {len(of_call)} times")
-        of_step = [one for one in self.record.ran if _step(one) == _step(job) and f"{one.plugin}/{one.command}" == name]
+        of_step = [one for one in self.record.ran if (_step(one), one.plugin) == (_step(job), job.plugin)]
         done = [one for one in of_step if one is not job and json.loads(one.result or b"{}")["status"] == "ok"]
         if done:
             raise Violation("no finished step runs again", f"{job.call} ran after {done[0].call}, which went well")
@@ -222,13 +203,13 @@ class Invariants:
         payload = message.payload
         if message.run_id in self._answered:
             raise Violation("an end is the end", f"step {payload['step']} is asked for after {message.run_id} ended")
-        if payload["step"] > self.allowed.max_steps:
-            raise Violation("budgets are never passed", f"step {payload['step']} of {self.allowed.max_steps}")
+        if payload["step"] > self.course.max_steps:
+            raise Violation("budgets are never passed", f"step {payload['step']} of {self.course.max_steps}")
         if self.halted_at is not None and message.at > self.halted_at + UNDER_WAY_S:
             raise Violation("while all stands still nothing begins", f"step {payload['step']} is asked for")
         results = {_answers(one) for one in self.record.of(subjects.TOOL_RESULT)}
         requests = {_answers(one) for one in self.record.requests if one.run_id == message.run_id}
-        if len(requests - results) > self.allowed.at_once:
+        if len(requests - results) > self.course.at_once:
             raise Violation("one action at a time", f"{len(requests - results)} of {message.run_id} are out")
 
     def _accepted(self, message: Message) -> None:
@@ -242,7 +223,7 @@ class Invariants:
         if not message.payload.get("resumable"):
             self._answered.add(message.run_id)
         ended = {one.id for one in distinct(self.record.endings) if one.run_id == message.run_id}
-        if len(ended) > self.allowed.endings:
+        if len(ended) > self.course.endings:
             raise Violation("exactly one ending", f"{message.run_id} has {sorted(ended)}")
 
     def _waits(self, message: Message) -> None:
@@ -287,10 +268,6 @@ def _call(message: Message) -> str:
     payload = message.payload
     which = f":{payload['task']}:{payload['round']}" if payload.get("task") else ""
     return f"{payload['run_id']}:{payload['step']}{which}:{payload['tool']}:{payload.get('attempt') or 1}"
-
-
-def _of(job: Job) -> tuple[str, str]:
-    return job.plugin, job.command
 
 
 def _step(job: Job) -> str:

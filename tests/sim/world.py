@@ -55,7 +55,7 @@ class World:
         self.network = Network(self.scheduler, self.kills, self.seams)
         self.kills.on_kill = self._died
         self.record = Record()
-        self.invariants = Invariants(self.record, course.allowed, {str(start["goal"]) for start in course.starts})
+        self.invariants = Invariants(self.record, course)
         self.violation: Violation | None = None
         self.bus = NatsServer(self.scheduler, self.seams)
         self.ductile = Ductile(self.scheduler, course.plugins, SECRET)
@@ -152,21 +152,18 @@ class World:
 
     def cancel_all(self) -> None:
         for message in self.record.of(subjects.WAKE_ACCEPTED):
-            self.say(subjects.CANCEL, {"run_id": message.run_id}, keys.dedupe_key(subjects.CANCEL, message.run_id))
+            self._cancel(message.run_id)
 
     def cancel_first(self) -> None:
-        self.say(subjects.CANCEL, {"run_id": self.first}, keys.dedupe_key(subjects.CANCEL, self.first))
+        self._cancel(self.first)
+
+    def _cancel(self, run_id: str) -> None:
+        self.say(subjects.CANCEL, {"run_id": run_id}, keys.dedupe_key(subjects.CANCEL, run_id))
 
     def days_pass(self) -> None:
         self.scheduler.skew += 5 * 86400
 
-    def damage_first(self) -> None:
-        self._damage(0)
-
-    def damage_second(self) -> None:
-        self._damage(1)
-
-    def _damage(self, which: int) -> None:
+    def damage(self, which: int) -> None:
         """Damages the row of a run on the disk and restarts the agent."""
         run_id = self.record.of(subjects.WAKE_ACCEPTED)[which].run_id
         runs = self.services.disks["agent"].databases["runs.db"]
@@ -275,10 +272,10 @@ class World:
         is_told = len(self.record.told) >= self.course.tells
         return is_told and not (self.callers.waiting or self._deeds_left) and over()
 
-    def _do(self, deed: str) -> None:
+    def _do(self, deed: Callable[[Any], object]) -> None:
         self._news = True
         self._deeds_left -= 1
-        getattr(self, deed)()
+        deed(self)
 
     def _all_have_ended(self) -> bool:
         newest: dict[str, Message] = {}

@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from tests.ductile.fake.server import Request, says
+from tests.kit.http_server import Response
 from tests.sim.machines.network import Network
 from tests.sim.machines.time import Process, Scheduler
-from tests.sim.servers.http_server import CRLF, Answer, Exchange, HttpServer, Request
+from tests.sim.servers.http_server import CRLF, Exchange, HttpServer, taken
 
 Json = dict[str, Any]
 AGENT_DOOR, INGRESS_DOOR, PROBES_DOOR = "127.0.0.1", "127.0.0.2", "127.0.0.3"
@@ -66,13 +68,9 @@ class Attempt:
 
     def received(self, data: bytes) -> None:
         self._buffer += data
-        head, found, body = bytes(self._buffer).partition(b"\r\n\r\n")
-        if not found or self._over:
-            return
-        first, *lines = head.decode().split(CRLF)
-        length = next((int(line.split(":")[1]) for line in lines if line.lower().startswith("content-length:")), 0)
-        if len(body) >= length:
+        if not self._over and (message := taken(self._buffer)):
             self._over = True
+            first, _, body = message
             self.answered(int(first.split()[1]), json.loads(body) if body else None)
 
     def closed(self) -> None:
@@ -141,13 +139,13 @@ class Receiver:
         self.server = HttpServer(self._answer)
         self._tries = 0
 
-    def _answer(self, request: Request, _: Exchange) -> Answer:
+    def _answer(self, request: Request, _: Exchange) -> Response:
         self._tries += 1
         if self._tries == 1:
-            return Answer.json(503, {"error": "not now"})
+            return says(503, {"error": "not now"})
         about = [request.headers.get(f"webhook-{name}", "") for name in ("id", "timestamp", "signature")]
         mac = hmac.new(HOOK_KEY, f"{about[0]}.{about[1]}.".encode() + request.body, hashlib.sha256).digest()
         if f"v1,{base64.b64encode(mac).decode()}" not in about[2].split():
-            return Answer.json(401, {"error": "not signed"})
+            return says(401, {"error": "not signed"})
         self._on_told(request.json())
-        return Answer.json(200, {})
+        return says(200, {})

@@ -10,11 +10,12 @@ from tests.ductile.fake.api import Api
 from tests.ductile.fake.ingress import PATH, accept
 from tests.ductile.fake.jobs import Job as Job
 from tests.ductile.fake.jobs import Queue
-from tests.ductile.fake.server import STREAM, Refused, Request
+from tests.ductile.fake.server import STREAM, Refused, Request, says
 from tests.ductile.under_test import TOKENS, Peer
+from tests.kit.http_server import Response
 from tests.sim.machines.time import Scheduler
 from tests.sim.servers.callers import PEER_SECRET
-from tests.sim.servers.http_server import Answer, Exchange, HttpServer
+from tests.sim.servers.http_server import Exchange, HttpServer
 
 Json = dict[str, Any]
 Play = Callable[[Job], Json]
@@ -33,16 +34,14 @@ class Faults:
     """Any request gets 503."""
     forgets: float = 0.0
     """A finished job becomes unknown, except in lists."""
-    wrong_job: float = 0.0
-    """A start is answered with the id of an older job of another command."""
 
 
 @dataclass(frozen=True)
 class Plugin:
-    """`commands` maps names to `read` or `write`. `plays` returns the answer of a run. `echoes`: its result names
-    the call, so that a call whose answer was lost can be found."""
+    """Plugin with one command `handle`. `tier` is `read` or `write`. `plays` returns the answer of a run. `echoes`: its
+    result names the call, so that a call whose answer was lost can be found."""
 
-    commands: Mapping[str, str]
+    tier: str
     plays: Play
     takes_s: float = 0.05
     first_takes_s: float | None = None
@@ -69,10 +68,9 @@ class Jobs(Queue):
 
     def enqueue(self, job: Job) -> str:
         job.job_id, job.created_at = f"job-{len(self._queue) + 1}", self._now()
-        older = [one for one in self._queue.values() if (one.plugin, one.command) != (job.plugin, job.command)]
         self._queue[job.job_id] = job
         self._scheduler.after(0.01, lambda: self._run(job))
-        return older[-1].job_id if older and self._scheduler.chance(self.faults.wrong_job) else job.job_id
+        return job.job_id
 
     def get(self, job_id: str) -> Job | None:
         job = super().get(job_id)
@@ -128,13 +126,13 @@ class Ductile:
     def _comes_back(self) -> None:
         self.server.up = True
 
-    def _answer(self, request: Request, exchange: Exchange) -> Answer | None:
+    def _answer(self, request: Request, exchange: Exchange) -> Response | None:
         chance = self._scheduler.chance
         if chance(self.faults.refused):
-            return Answer.json(503, {"error": "busy"})
+            return says(503, {"error": "busy"})
         if request.path == "/events":
             self._streams.append(exchange)
-            return Answer(200, b"", STREAM)
+            return Response(200, b"", STREAM)
         if request.method != "POST" or not request.path.startswith("/plugin/"):
             return self._told(request)
         if chance(self.faults.request_lost):
@@ -147,16 +145,15 @@ class Ductile:
             return None
         return started
 
-    def _told(self, request: Request) -> Answer:
+    def _told(self, request: Request) -> Response:
         try:
-            if PATH.fullmatch(request.path):
-                answer = accept(request, self._peer, {}, self.jobs)
-                self.on_relayed(request.json())
-            else:
-                answer = self._api.answer(request)
+            if not PATH.fullmatch(request.path):
+                return self._api.answer(request)
+            answer = accept(request, self._peer, {}, self.jobs)
         except Refused as refused:
-            answer = refused.answer
-        return Answer(answer.status, answer.body, answer.content_type)
+            return refused.answer
+        self.on_relayed(request.json())
+        return answer
 
     def _tell_end(self, job: Job) -> None:
         for exchange in self._streams:
@@ -164,8 +161,6 @@ class Ductile:
 
 
 def _manifest(name: str, plugin: Plugin) -> Json:
-    commands = [
-        {"name": command, "type": tier, "output_schema": {"type": "object", "x-output": plugin.output}}
-        for command, tier in plugin.commands.items()
-    ]
+    output = {"type": "object", "x-output": plugin.output}
+    commands = [{"name": "handle", "type": plugin.tier, "output_schema": output}]
     return {"name": name, "version": "1.0.0", "protocol": 2, "description": name, "commands": commands}

@@ -5,8 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.ductile.fake.server import Request, says
+from tests.kit.http_server import Response
 from tests.sim.machines.time import Scheduler
-from tests.sim.servers.http_server import Answer, Exchange, HttpServer, Request
+from tests.sim.servers.http_server import Exchange, HttpServer
 
 Json = dict[str, Any]
 
@@ -51,11 +53,11 @@ class ModelServer:
     def __post_init__(self) -> None:
         self.server = HttpServer(self._answer)
 
-    def _answer(self, request: Request, exchange: Exchange) -> Answer | None:
+    def _answer(self, request: Request, exchange: Exchange) -> Response | None:
         if not request.path.endswith("/chat/completions"):
-            return Answer.json(404, {"error": {"message": "not here"}})
+            return says(404, {"error": {"message": "not here"}})
         if self.scheduler.chance(self.faults.unavailable):
-            return Answer.json(503, {"error": {"message": "overloaded", "type": "server_error"}})
+            return says(503, {"error": {"message": "overloaded", "type": "server_error"}})
         self.scheduler.after(self.takes_s, lambda: self._reply(request.json(), exchange))
         return None
 
@@ -79,7 +81,7 @@ class ModelServer:
             "choices": [{"index": 0, "delta": {"role": "assistant", "content": text}, "finish_reason": "stop"}],
             "usage": {"prompt_tokens": 2000, "completion_tokens": 100},
         }
-        exchange.answer(Answer(200, f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n".encode(), EVENTS))
+        exchange.answer(Response(200, f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n".encode(), EVENTS))
 
 
 def _prompt(asked: Json) -> Prompt:

@@ -2,13 +2,14 @@
 
 import json
 from contextlib import closing
+from functools import partial
 from itertools import count
 from typing import Any
 
 import pytest
 
 from schemas import subjects
-from tests.sim.course import OF_CHILD, READER, WRITER, Course, allowed, asks_for, line
+from tests.sim.course import OF_CHILD, WRITER, Course, asks_for, line
 from tests.sim.courses import COURSES
 from tests.sim.invariants import FORGED
 from tests.sim.machines.seams import Frame
@@ -37,25 +38,26 @@ def seeks_or_appends(view: View) -> dict[str, Any]:
 FAMILY = Course(
     name="a family",
     chooses=family,
-    plugins={"append": WRITER},
-    allowed=allowed("append", own_requests=False, at_once=2),
+    own_requests=False,
+    at_once=2,
     agent={"limits": {"max_depth": 2, "parallel_reads": 2}},
     ends=(subjects.COMPLETED,) * 5,
 )
 TASKS = Course(
     name="tasks that are runs",
     chooses=seeks_or_appends,
-    plugins={
-        "append": WRITER,
+    plugins=WRITER
+    | {
         "seek": Plugin(
-            {"handle": "read"},
+            "read",
             asks_for(
                 *({"id": name, "action": "plugin", "plugin": "agent", "input": f"append line {name}"} for name in "ab"),
                 {"id": "c", "action": "plugin", "plugin": "agent", "input": "append line c", "depends_on": ["a", "b"]},
             ),
         ),
     },
-    allowed=allowed("seek", "append", own_requests=False, at_once=3),
+    own_requests=False,
+    at_once=3,
     agent={"limits": {"max_depth": 1}},
     ends=(subjects.COMPLETED,) * 4,
 )
@@ -107,16 +109,17 @@ def test_nobody_else_can_say_what_came_of_a_child() -> None:
 
 @pytest.mark.parametrize("dies_at", [None, 12, 20])
 def test_a_child_whose_row_is_damaged_is_lost_to_its_parent_which_asks_for_another(dies_at: int | None) -> None:
-    slow = Plugin({"handle": "read"}, line, takes_s=2.0)
+    slow = Plugin("read", line, takes_s=2.0)
     course = Course(
         name="a damaged child",
         chooses=lambda view: (
             DONE if view.good else act("read.handle" if view.goal == OF_CHILD else "agent.run", **CALL)
         ),
         plugins={"read": slow},
-        allowed=allowed("read", own_requests=False, damaged=1),
+        own_requests=False,
+        damaged=1,
         agent={"limits": {"max_depth": 1}},
-        meanwhile=((1.5, "damage_second"),),
+        meanwhile=((1.5, partial(World.damage, which=1)),),
         ends=(subjects.COMPLETED,) * 2,
     )
     with closing(World(course, dies_at=dies_at)) as world:
@@ -139,8 +142,8 @@ def test_a_result_that_names_neither_its_task_nor_its_attempt_is_placed_by_its_d
     course = Course(
         name="three rounds",
         chooses=seeks_or_appends,
-        plugins={"seek": Plugin({"handle": "read"}, asks_thrice), "knowledge": READER},
-        allowed=allowed("seek", "knowledge", at_once=3),
+        plugins={"seek": Plugin("read", asks_thrice), "knowledge": Plugin("read", line)},
+        at_once=3,
     )
 
     def heard(process: str, message: Frame) -> list[Frame]:

@@ -36,7 +36,6 @@ class Received:
     started: int
     ended: int
     attributes: Mapping[str, Any]
-    events: tuple[tuple[str, Mapping[str, Any]], ...]
     links: tuple[tuple[str, str], ...]
     error: str | None
 
@@ -47,11 +46,8 @@ class Trace:
 
     spans: tuple[Received, ...]
 
-    def named(self, name: str) -> list[Received]:
-        return [span for span in self.spans if span.name == name]
-
     def one(self, name: str) -> Received:
-        (span,) = self.named(name)
+        (span,) = (span for span in self.spans if span.name == name)
         return span
 
     def children(self, span: Received) -> list[Received]:
@@ -131,7 +127,6 @@ def _span(span: WireSpan, service: str) -> Received:
         started=span.start_time_unix_nano,
         ended=span.end_time_unix_nano,
         attributes=_attributes(span.attributes),
-        events=tuple((event.name, _attributes(event.attributes)) for event in span.events),
         links=tuple((link.trace_id.hex(), link.span_id.hex()) for link in span.links),
         error=span.status.message if span.status.code == Status.STATUS_CODE_ERROR else None,
     )

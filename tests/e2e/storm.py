@@ -159,8 +159,12 @@ class Storm:
             began = time.time()
             of_member, _, what = fault.partition(" ")
             if of_member in ("agent", "gateway"):
-                members = self.fleet.agents if of_member == "agent" else self.fleet.gateways
-                await OF_MEMBERS[what](self.chance.choice(members))
+                member = self.chance.choice(self.fleet.agents if of_member == "agent" else self.fleet.gateways)
+                strikes, away_s, mends = OF_MEMBERS[what]
+                strikes(member)
+                await asyncio.sleep(away_s)
+                mends(member)
+                await member.ready()
             else:
                 await OF_FLEETS[fault](self)
             self.struck.append((fault, began, time.time()))
@@ -206,43 +210,13 @@ async def _change(link: NatsLink, config: StreamConfig, max_bytes: int) -> None:
     assert "error" not in json.loads(answer), answer
 
 
-async def _killed(member: Member) -> None:
-    """Keeps it down until others have taken over its work."""
-    member.kill()
-    await asyncio.sleep(AWAY_S)
-    member.start()
-    await member.ready()
-
-
-async def _at_once_again(member: Member) -> None:
-    """Restarts it at once, as a supervisor does."""
-    member.kill()
-    member.start()
-    await member.ready()
-
-
-async def _stopped(member: Member) -> None:
-    """Suspends it until others have taken over its work, then resumes it."""
-    member.stop()
-    await asyncio.sleep(AWAY_S)
-    member.go_on()
-    await member.ready()
-
-
-async def _parted(member: Member) -> None:
-    """Cuts it off from the bus while it runs."""
-    member.way.cut()
-    await asyncio.sleep(AWAY_S)
-    member.way.mend()
-    await member.ready()
-
-
-OF_MEMBERS: Mapping[str, Callable[[Member], Awaitable[None]]] = {
-    "killed": _killed,
-    "killed, started at once": _at_once_again,
-    "stopped": _stopped,
-    "parted from the bus": _parted,
+OF_MEMBERS: Mapping[str, tuple[Callable[[Member], object], float, Callable[[Member], object]]] = {
+    "killed": (Member.kill, AWAY_S, Member.start),
+    "killed, started at once": (Member.kill, 0.0, Member.start),
+    "stopped": (Member.stop, AWAY_S, Member.go_on),
+    "parted from the bus": (lambda member: member.way.cut(), AWAY_S, lambda member: member.way.mend()),
 }
+"""What befalls a member, the seconds in which others take over its work, and what ends it."""
 OF_FLEETS: Mapping[str, Callable[[Storm], Awaitable[None]]] = {
     "agents rolled": lambda storm: storm.rolled(storm.fleet.agents),
     "gateways rolled": lambda storm: storm.rolled(storm.fleet.gateways),

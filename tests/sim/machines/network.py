@@ -66,7 +66,7 @@ class Connection(asyncio.Transport):
         protocol: asyncio.Protocol,
         host: str,
     ) -> None:
-        super().__init__()
+        super().__init__({"socket": NoSocket(), "peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)})
         self.process = process
         self.host = host
         self.peer: Peer | None = None
@@ -89,9 +89,6 @@ class Connection(asyncio.Transport):
         for each in sent:
             self._scheduler.at(when, partial(self._there, each))
 
-    def writelines(self, list_of_data: Any) -> None:
-        self.write(b"".join(list_of_data))
-
     def is_closing(self) -> bool:
         return not self.is_open
 
@@ -106,10 +103,6 @@ class Connection(asyncio.Transport):
 
     def can_write_eof(self) -> bool:
         return False
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        known = {"socket": NoSocket(), "peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)}
-        return known.get(name, default)
 
     def get_write_buffer_size(self) -> int:
         return 0

@@ -13,7 +13,7 @@ import itertools
 import random
 import sys
 import warnings
-from asyncio import events
+from asyncio import base_events, events
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Executor
 from datetime import UTC, datetime, timedelta
@@ -63,26 +63,6 @@ class Stuck(AssertionError):
 
 class Wires(Protocol):
     def connect(self, process: "Process", host: str, port: int, protocol: asyncio.Protocol) -> asyncio.Transport: ...
-
-
-class Listening(asyncio.AbstractServer):
-    """Listening server of a process."""
-
-    sockets: tuple[Any, ...] = ()
-
-    def close(self) -> None: ...
-
-    async def wait_closed(self) -> None: ...
-
-    def get_loop(self) -> asyncio.AbstractEventLoop:
-        return asyncio.get_running_loop()
-
-    def is_serving(self) -> bool:
-        return True
-
-    async def start_serving(self) -> None: ...
-
-    async def serve_forever(self) -> None: ...
 
 
 class Scheduler:
@@ -268,7 +248,7 @@ class Process(asyncio.BaseEventLoop):
 
     async def create_server(self, protocol_factory: Any, *_: Any, sock: Any = None, **__: Any) -> Any:
         self.doors[sock.getsockname()[0]] = protocol_factory
-        return Listening()
+        return base_events.Server(self, [], protocol_factory, None, 0, None)
 
     def add_signal_handler(self, *_: Any) -> None:  # type: ignore[override]
         """Processes here are killed, never asked to stop."""

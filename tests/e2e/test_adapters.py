@@ -4,12 +4,11 @@ import asyncio
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from agent_service.admission.limits import Capacity
-from agent_service.bus.capacity import is_leaderless, stream_trouble
+from agent_service.bus.capacity import stream_trouble
 from agent_service.bus.reading import locate
 from agent_service.bus.topology import topology
 from agent_service.core.waiting import Status
@@ -133,15 +132,3 @@ async def test_a_wake_that_waits_is_refused_as_soon_as_nothing_can_be_stored() -
 
 async def _none() -> dict[Status, int]:
     return {}
-
-
-@pytest.mark.parametrize(
-    ("info", "told"),
-    [
-        ({"config": {}, "cluster": {"leader": "", "replicas": [{"name": "n1", "current": True}]}}, True),
-        ({"config": {}, "cluster": {"leader": "n1"}}, False),
-        ({"config": {}}, False),
-    ],
-)
-def test_a_stream_is_without_a_leader_by_what_jetstream_says_of_it(info: dict[str, Any], told: bool) -> None:
-    assert is_leaderless(info) == told

@@ -29,6 +29,7 @@ from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings
 from groundwork.service.errors import Failure
 from tests.kit import cut_wire
+from tests.kit.bus import LARGE
 from tests.kit.processes import Process
 from tests.kit.waiting import until
 
@@ -38,8 +39,6 @@ LEADER_WITHIN_S = 20.0
 """An election takes 4 to 9 s."""
 PROBE = "PROBE"
 NOWHERE = "127.0.0.1:9"
-LARGE = 1 << 40
-"""Bytes that a node may store; streams reserve theirs whatever the disk has."""
 
 
 class Way:

@@ -12,14 +12,11 @@ from pathlib import Path
 import pytest
 
 from agent_service.archive.verifying import verify_all
-from agent_service.core.brief import Brief, Limits
-from agent_service.core.decide import decide
-from agent_service.core.events import WakeAccepted
 from agent_service.core.phases import Digest, Phase, Reflection, Verdict
-from agent_service.run.journal import Commit, commit_of
+from agent_service.run.journal import Commit
 from agent_service.store.sqlite import RunStore
 from schemas import subjects
-from tests.kit.runs import DIGEST, FRAMING, plan, replied, returned, started
+from tests.kit.runs import DIGEST, FRAMING, accepted, plan, replied, returned, started
 from tests.kit.stack import get, messages, one_step, until
 from tests.kit.tool_bench import READ, Bench, bench
 
@@ -154,9 +151,8 @@ async def test_a_journal_of_five_thousand_steps_is_loaded_shown_and_verified_and
 async def long_run(folder: Path) -> None:
     """A store whose one long run waits for the result of its next step."""
     now, most = datetime.now(UTC), 2 * STEPS
-    limits = Limits(deadline_at=now + timedelta(days=2), max_steps=most, max_attempts_of_run=most)
-    wake = WakeAccepted(at=now, run_id=FAR, wake_id="w", brief=Brief(goal="go far", limits=limits, announced=True))
-    commit = commit_of(None, decide(None, wake))
+    deadline_at = now + timedelta(days=2)
+    commit = accepted(goal="go far", at=now, deadline_at=deadline_at, max_steps=most, max_attempts_of_run=most)
     async with RunStore.open(folder) as store:
         await store.accept(commit, DIGEST)
 

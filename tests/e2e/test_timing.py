@@ -1,16 +1,12 @@
 """Time until an agent answers after its start, and until a folder is written after its run, on an idle machine."""
 
-import hashlib
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
-from agent_service.core.brief import Brief, Limits
-from agent_service.core.decide import decide
-from agent_service.core.events import WakeAccepted
-from agent_service.run import journal
 from agent_service.store.sqlite import RunStore
 from agent_service.workbench.dev import DevStack
+from tests.kit.runs import DIGEST, accepted
 from tests.kit.stack import get, one_step, recording, running, to_the_end, until, view, wake
 
 
@@ -53,13 +49,6 @@ async def _restarted(made: DevStack, start: int) -> float:
 
 async def _queue(folder: Path, number: int) -> None:
     """Accepts runs that are never begun."""
-    at = datetime.now(UTC)
-    limits = Limits(deadline_at=at + timedelta(hours=1))
     async with RunStore.open(folder) as store:
         for n in range(number):
-            run_id = f"run_{n:026d}"
-            event = WakeAccepted(
-                at=at, run_id=run_id, wake_id=f"w{n}", brief=Brief(goal="record", limits=limits, announced=True)
-            )
-            commit = journal.commit_of(None, decide(None, event))
-            await store.accept(commit, hashlib.sha256(b"").hexdigest())
+            await store.accept(accepted(n, goal="record", at=datetime.now(UTC)), DIGEST)

@@ -45,10 +45,13 @@ def accepted(
     goal: str = "Find the answer.",
     caller: str = "",
     parent: Parent | None = None,
+    at: datetime | None = None,
+    **limited: Any,
 ) -> Commit:
-    """The first commit of run `number`, accepted that many seconds after noon."""
-    at = NOON + number * SECOND
-    limits = Limits(deadline_at=at + timedelta(hours=1))
+    """The first commit of run `number`, by default accepted that many seconds after noon; `limited` adds to its
+    limits."""
+    at = at or NOON + number * SECOND
+    limits = Limits(**{"deadline_at": at + timedelta(hours=1)} | limited)
     context: dict[str, Any] = {"background": "asked by a test"}
     brief = Brief(goal=goal, limits=limits, announced=True, context=context, caller=caller, parent=parent)
     event = WakeAccepted(at=at, run_id=run_id(number), wake_id=wake_id or f"wake-{number}", brief=brief)

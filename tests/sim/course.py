@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from schemas import subjects
-from tests.sim.model_policy import DONE, ESCALATE, LINE, REFRAME, Chooses, View, act, ask, together, wait
+from tests.sim.model_policy import DONE, ESCALATE, LINE, REFRAME, Chooses, View, act
 from tests.sim.record import Message
 from tests.sim.servers.callers import Post
 from tests.sim.servers.ductile import Job, Plugin
@@ -103,6 +103,16 @@ class Course:
 # What models choose
 
 
+def in_turn(*decisions: Json) -> Chooses:
+    """One after another: the next follows a good step, a person's message, or a wait."""
+
+    def chooses(view: View) -> Json:
+        passed = len(view.good) + len(view.said) + ("it is too early" in view.text)
+        return decisions[min(passed, len(decisions) - 1)]
+
+    return chooses
+
+
 def appends(times: int) -> Chooses:
     return lambda view: act("append.handle", n=len(view.steps) + 1) if len(view.good) < times else DONE
 
@@ -112,10 +122,6 @@ def reads(times: int) -> Chooses:
     return lambda view: act("read.handle", n=len(view.steps) + 1) if len(view.good) < times else DONE
 
 
-def reads_together(view: View) -> Json:
-    return DONE if view.good else together(*(act("read.handle", n=n) for n in (1, 2, 3)))
-
-
 def browses_and_appends(view: View) -> Json:
     if not view.steps:
         return act("browse.handle")
@@ -123,28 +129,10 @@ def browses_and_appends(view: View) -> Json:
     return DONE if written or "rejected" in view.text else act("append.handle", n=2)
 
 
-def asks_and_appends(view: View) -> Json:
-    if not view.said:
-        return ask("Which?", "a", "b")
-    return DONE if view.good else act("append.handle", n=1)
-
-
-def appends_waits_and_appends(view: View) -> Json:
-    if len(view.good) == 2:
-        return DONE
-    if view.good and "it is too early" not in view.text:
-        return wait(2)
-    return act("append.handle", n=len(view.good) + 1)
-
-
 def escalates_and_appends(view: View) -> Json:
     if not view.good:
         return act("append.handle", n=1)
     return DONE if view.said else ESCALATE
-
-
-def seeks(view: View) -> Json:
-    return DONE if view.good else act("seek.handle")
 
 
 OF_CHILD = "append a line for another run"
@@ -161,10 +149,6 @@ def reframes_once(view: View) -> Json:
     if not view.good or len(view.good) == 2:
         return DONE if view.good else act("append.handle", n=1)
     return act("append.handle", n=2) if view.frames or "d4" in view.items else REFRAME
-
-
-def until_it_is_known(view: View) -> Json:
-    return DONE if view.good else act("deaf.handle", n=1)
 
 
 # What people say

@@ -12,27 +12,23 @@ from tests.sim.course import (
     Course,
     answers,
     appends,
-    appends_waits_and_appends,
     approves,
-    asks_and_appends,
     asks_for,
     browses_and_appends,
     delegates,
     escalates_and_appends,
     fails_at_first,
+    in_turn,
     line,
     raises,
     reads,
-    reads_together,
     reframes_once,
     rejects,
     reopens,
-    seeks,
     settles,
-    until_it_is_known,
 )
 from tests.sim.invariants import GO_ON, STOP
-from tests.sim.model_policy import DONE, act
+from tests.sim.model_policy import DONE, act, ask, together, wait
 from tests.sim.servers.callers import (
     HOOK_SECRET,
     INGEST,
@@ -54,6 +50,7 @@ TASKS: tuple[Json, ...] = (
     {"id": "b", "action": "plugin", "plugin": "read", "input": {"n": 2}},
     {"id": "c", "action": "plugin", "plugin": "append", "input": {"n": 3}, "depends_on": ["a", "b"]},
 )
+APPEND = act("append.handle", n=1)
 QUICK = {"retry_base_s": 0.5}
 BROWSING = WRITER | {"browse": Plugin("read", line, output="untrusted")}
 POSTED = "what a caller wants"
@@ -84,13 +81,13 @@ _ALL = (
     ),
     Course(
         name="retries",
-        chooses=lambda view: DONE if view.good else act("read.handle", n=1),
+        chooses=in_turn(act("read.handle", n=1), DONE),
         plugins={"read": Plugin("read", fails_at_first)},
         agent={"limits": QUICK},
     ),
     Course(
         name="several reads",
-        chooses=reads_together,
+        chooses=in_turn(together(*(act("read.handle", n=n) for n in (1, 2, 3))), DONE),
         plugins=READER,
         at_once=3,
         agent={"limits": {"parallel_reads": 3}},
@@ -101,8 +98,8 @@ _ALL = (
     Course(
         name="rejection", chooses=browses_and_appends, plugins=BROWSING, forbidden=frozenset({"append"}), reacts=rejects
     ),
-    Course(name="question", chooses=asks_and_appends, reacts=answers),
-    Course(name="wait", chooses=appends_waits_and_appends),
+    Course(name="question", chooses=in_turn(ask("Which?", "a", "b"), APPEND, DONE), reacts=answers),
+    Course(name="wait", chooses=in_turn(APPEND, wait(2), act("append.handle", n=2), DONE)),
     Course(
         name="reopening",
         chooses=escalates_and_appends,
@@ -112,7 +109,7 @@ _ALL = (
     ),
     Course(
         name="continuation",
-        chooses=seeks,
+        chooses=in_turn(act("seek.handle"), DONE),
         plugins=WRITER | READER | {"seek": Plugin("read", asks_for(*TASKS))},
         at_once=3,
     ),
@@ -128,7 +125,7 @@ _ALL = (
     Course(name="cancel", chooses=appends(5), meanwhile=((0.9, World.cancel_all),), ends=(subjects.CANCELLED,)),
     Course(
         name="in doubt",
-        chooses=until_it_is_known,
+        chooses=in_turn(act("deaf.handle", n=1), DONE),
         plugins={"deaf": Plugin("write", line, echoes=False)},
         endings=2,
         meanwhile=((0.5, World.lose_next_answer),),

@@ -102,10 +102,6 @@ class Wire(MemoryLog):
             yield Batch(facts, batch.last_seq, at=batch.at)
 
 
-async def held() -> None:
-    """Check of a lease that is never lost."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Member:
     """One process that shares the store."""
@@ -120,7 +116,7 @@ async def joined(log: MemoryLog, folder: Path) -> AsyncIterator[Member]:
     """A process with its own copy in `folder`, which starts empty each time."""
     wire = Wire(log, headers_only=True)
     with TemporaryDirectory(dir=folder) as place:
-        async with open_shared(Path(place), wire, held=held) as store:
+        async with open_shared(Path(place), wire) as store:
             member = Member(store=store, wire=wire, halts=[])
             store.on_halt = member.halts.append
             yield member

@@ -15,7 +15,6 @@ from groundwork.nats.shared_log import SharedLog
 from groundwork.nats.topology import Topology, set_up
 from schemas import subjects
 from tests.kit.cluster import delete
-from tests.kit.memory_log import held
 from tests.kit.runs import DIGEST
 
 Opener = Callable[[], AbstractAsyncContextManager[RunStore]]
@@ -44,7 +43,7 @@ def on_jetstream(folder: Path, settings: NatsSettings, replicas: int) -> Opener:
                 await anew(link, replicas)
                 made.append(subjects.STREAM_RUNS)
             facts = SharedLog(link, subjects.STREAM_RUNS, root=subjects.STORE)
-            shared = open_shared(folder, facts, held=held)
+            shared = open_shared(folder, facts)
             store = await stack.enter_async_context(shared)
             yield store
 

@@ -59,6 +59,10 @@ class Constraints(Wire):
     max_cost_usd: Annotated[float, Field(strict=True, gt=0)] | None = None
     max_reframes: Annotated[int, Field(strict=True, ge=0)] | None = None
 
+    @property
+    def steps(self) -> int | None:
+        return self.max_loops or self.max_steps
+
 
 class AgenticStart(Wire):
     """Anyone asks the agent to pursue a goal. `run_id` and `wake_id` come from the wake API only."""

@@ -42,7 +42,7 @@ def grant(policy: LimitPolicy, constraints: Constraints, *, context: dict[str, J
     size = len(json.dumps(context, ensure_ascii=False, separators=(",", ":")).encode())
     if size > policy.cap_context_bytes:
         raise LimitRefused("context", f"is {size} bytes as JSON; at most {policy.cap_context_bytes} are taken")
-    steps, deadline = constraints.max_loops or constraints.max_steps, constraints.deadline_at
+    steps, deadline = constraints.steps, constraints.deadline_at
     asked: dict[str, Any] = {
         "max_steps": steps or _steps_in(context, policy.caps),
         "max_reframes": constraints.max_reframes,

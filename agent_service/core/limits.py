@@ -9,6 +9,7 @@ aside while the request is out; its result charges the spending, or the whole gr
 
 import hashlib
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from math import ceil
 from typing import Any
@@ -126,7 +127,7 @@ def plus_reply(spent: Spent, usage: ModelUsage) -> Spent:
 
 def raised(state: RunState, more: Constraints) -> RunState:
     limits = state.brief.limits
-    asked = {name: getattr(more, name) for name in RAISED.values()} | {"max_steps": more.max_loops or more.max_steps}
+    asked = {name: getattr(more, name) for name in RAISED.values()} | {"max_steps": more.steps}
     both = {name: (getattr(limits, name), number) for name, number in asked.items()}
     larger: dict[str, Any] = {name: max(pair) for name, pair in both.items() if None not in pair}
     changed = with_limits(state, **larger)
@@ -263,7 +264,7 @@ def with_grant(state: RunState, pending: Pending) -> Pending:
         tokens = min(pool.tokens // among, pool.tokens if tokens is None else tokens)
     if pool.cost_usd is not None:
         cost = min(pool.cost_usd / among, pool.cost_usd if cost is None else cost)
-    steps = min(ceil(pool.steps / among), asked.max_steps or pool.steps)
+    steps = min(ceil(pool.steps / among), asked.steps or pool.steps)
     until, silent = min(asked.deadline_at or end, end), pending.requested_at + NEVER_SILENT
     grant = Grant(steps=steps, tokens=tokens, cost_usd=cost)
     return replace(pending, grant=grant, until=until, deadline_at=silent)
@@ -334,9 +335,11 @@ def charge_child(state: RunState, pending: Pending, result: ToolResult) -> RunSt
     listed = [each for each in named if isinstance(each, dict)] if isinstance(named, list) else []
     doubts = [Doubt(step=pending.step, tool=str(each.get("tool")), call=str(each.get("call"))) for each in listed]
     new = [doubt for doubt in doubts if (doubt.tool, doubt.call) not in known]
-    limits, until = state.brief.limits, fields.get("deadline_at")
-    if isinstance(until, str) and not limits.deadline_named:
-        state = with_limits(state, deadline_at=max(limits.deadline_at, datetime.fromisoformat(until)))
+    limits = state.brief.limits
+    with suppress(ValidationError):  # another program may have answered for the child
+        until = Constraints.model_validate({"deadline_at": fields.get("deadline_at")}).deadline_at
+        if until and not limits.deadline_named:
+            state = with_limits(state, deadline_at=max(limits.deadline_at, until))
     try:
         used = ChildUsage.model_validate(fields["usage"]).model_dump()
     except (KeyError, ValidationError):

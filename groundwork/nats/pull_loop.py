@@ -1,9 +1,9 @@
 """The pull loop: gives the messages of one durable consumer to a handler, `slots` of them at once.
 
 One pull is out at a time, for all free slots. It is given up after a reconnect, when its end does not arrive, and when
-the consumer has a new leader, which does not know it; from then on only its messages count. The acknowledgement comes
-last: delivery is at least once, and handlers must bear repetitions. What a dead process had in hand is delivered again
-after the consumer's ack_wait; a process that has the consumer to itself asks for it at once.
+the consumer has a new leader, which does not know it: its messages are still taken, its end is not. The acknowledgement
+comes last: delivery is at least once, and handlers must bear repetitions. What a dead process had in hand is delivered
+again after the consumer's ack_wait; a process that has the consumer to itself asks for it at once.
 """
 
 import asyncio
@@ -22,8 +22,9 @@ from groundwork.nats.settling import IN_PROGRESS, NAK, Delivery, Settler, is_del
 from groundwork.service.errors import Failure, Fatal, Misconfigured, TryAgain
 from groundwork.service.machine import this
 
-EXPIRES_S = 5.0
-"""Duration of a pull: half of a lease's. When a process was stopped and another begins, it is given nothing more."""
+EXPIRES_S, EXPIRES_ALONE_S = 30.0, 5.0
+"""Duration of a pull. A process that has the consumer to itself takes half of its lease's: when it was stopped and
+another begins, it is given nothing more. Long pulls of several processes save traffic."""
 AHEAD = 8
 """Messages beyond those in hand that one of several processes asks for at most: the server gives them also to one that
 is cut off, and only after ack_wait to another."""
@@ -65,6 +66,7 @@ class PullLoop:
         self.grace_s = grace_s
         self._on_stop = on_stop
         self._slots, self._most = slots, slots if self._link.exclusive else min(slots, AHEAD)
+        self._expires_s = EXPIRES_ALONE_S if self._link.exclusive else EXPIRES_S
         self._pull = f"{self._inbox}.0"
         """Reply subject of the newest pull."""
         self._to_come = 0
@@ -117,10 +119,10 @@ class PullLoop:
                 await self._reclaim()
             self._over.clear()
             self._pull, self._to_come = f"{self._inbox}.{number}", min(free, self._most)
-            request = json.dumps({"batch": self._to_come, "expires": int(EXPIRES_S * 1e9)}).encode()
+            request = json.dumps({"batch": self._to_come, "expires": int(self._expires_s * 1e9)}).encode()
             if await self._link.send(f"$JS.API.CONSUMER.MSG.NEXT.{self._consumer}", request, reply=self._pull):
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(EXPIRES_S + LATE_S):
+                    async with asyncio.timeout(self._expires_s + LATE_S):
                         await self._over.wait()
             if self._trouble or not self._over.is_set():
                 await self._link.until_back(within_s=PAUSE_S)

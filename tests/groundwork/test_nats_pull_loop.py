@@ -165,7 +165,7 @@ async def test_a_consumer_deleted_and_made_again_is_served_again(link: NatsLink,
 async def test_a_pull_whose_end_does_not_come_is_sent_again(
     link: NatsLink, seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("EXPIRES_S", "LATE_S"):
+    for name in ("EXPIRES_S", "EXPIRES_ALONE_S", "LATE_S"):
         monkeypatch.setattr(pull_loop, name, 0.1)
     send, lost = link.send, list[str]()
 

@@ -18,7 +18,7 @@ from agent_service.core.brief import Brief
 from agent_service.core.facts import AnswerStatus, AttemptAnswered, RequestFinished, RequestSent, RetrySet
 from agent_service.core.phases import Action, Plan
 from agent_service.core.state import Child, Doubt, RunState, StepRecord, with_facts
-from agent_service.core.waiting import Acting, Pending, RequestRef, acting_of, with_requests, without_requests
+from agent_service.core.waiting import Acting, Pending, Question, RequestRef, acting_of, with_requests, without_requests
 from agent_service.sentences import Text, say
 from schemas import subjects
 from schemas.events import ARTIFACT_PATH, Outcome, Signal, ToolError, ToolOutput, ToolResult
@@ -300,6 +300,16 @@ def stated_outcome(signal: Signal) -> Outcome:
         return signal.outcome or "look"
     words = (signal.message or "").strip().casefold().replace("\u2019", "'")
     return "did_not_run" if _DID_NOT.fullmatch(words) else "ran" if _RAN.fullmatch(words) else "look"
+
+
+def doubts_asked_about(state: RunState) -> tuple[Doubt, ...]:
+    """Doubts that the open question is about, and a stated outcome settles: the only one, or those of the tools that it
+    names.
+    """
+    if not isinstance(state.ask, Question):
+        return ()
+    named = re.findall(r"[\w-]+", state.ask.ask.question)
+    return tuple([doubt for doubt in state.doubts if len(state.doubts) == 1 or doubt.tool in named])
 
 
 def new_doubt(pending: Pending) -> Doubt:

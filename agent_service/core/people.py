@@ -8,7 +8,6 @@ write in doubt was carried out, or the model looks first; other requests in flig
 their deadline.
 """
 
-import re
 from datetime import datetime, timedelta
 
 from agent_service.core import acting, asking, continuing, limits, notes, planning
@@ -16,7 +15,7 @@ from agent_service.core.events import SignalReceived
 from agent_service.core.facts import Ruled, RulingVerdict, RunReopened
 from agent_service.core.framing import adopt
 from agent_service.core.phases import Framing, Phase, Plan
-from agent_service.core.state import Doubt, RunState, with_facts
+from agent_service.core.state import RunState, with_facts
 from agent_service.core.waiting import (
     Acting,
     Approval,
@@ -160,22 +159,15 @@ def resume(state: RunState) -> RunState:
 def with_signal(state: RunState, event: SignalReceived) -> RunState:
     signal = event.signal
     signals = (*state.signals, signal.signal_id)[-MAX_SIGNALS:]
-    after = replace(state, signals=signals, doubts=_doubts_left(state, signal))
+    after = replace(state, signals=signals)
+    if signal.kind == "answer" and acting.stated_outcome(signal) != "look":
+        settled = acting.doubts_asked_about(state)
+        after = replace(after, doubts=tuple([doubt for doubt in state.doubts if doubt not in settled]))
     if signal.message:
         after = replace(_noted(after, signal, signal.message), words=after.words + 1, claim=None, proposed=None)
     if signal.constraints and signal.kind in ("raise_budget", "answer"):
         after = limits.raised(after, signal.constraints)
     return after
-
-
-def _doubts_left(state: RunState, signal: Signal) -> tuple[Doubt, ...]:
-    """A stated outcome settles the only doubt, or those of the tools that the question names."""
-    if not isinstance(state.ask, Question) or signal.kind != "answer" or acting.stated_outcome(signal) == "look":
-        return state.doubts
-    if len(state.doubts) == 1:
-        return ()
-    named = re.findall(r"[\w-]+", state.ask.ask.question)
-    return tuple([doubt for doubt in state.doubts if doubt.tool not in named])
 
 
 def _noted(state: RunState, signal: Signal, message: str) -> RunState:

@@ -5,6 +5,7 @@ import shlex
 
 from pydantic import JsonValue
 
+from agent_service.core import acting
 from agent_service.core.phases import Action, Framing, Plan
 from agent_service.core.state import RunState
 from agent_service.core.waiting import BUDGET_PREFIX, Acting, Approval, Ended, NeedsPerson, Question, Status, Stop
@@ -194,4 +195,4 @@ def stop_kind(state: RunState) -> str:
 
 
 def _doubted(state: RunState) -> str:
-    return ", ".join(f"step {doubt.step} ({doubt.tool})" for doubt in state.doubts)
+    return ", ".join(f"step {doubt.step} ({doubt.tool})" for doubt in acting.doubts_asked_about(state))

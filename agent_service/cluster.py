@@ -40,8 +40,8 @@ DUE_AT_ONCE = 200
 QUEUED_AGAIN_S = 10.0
 """A due turn is queued again after this time: its message may be lost."""
 TOGETHER_S = 2
-"""Outages that several agents notice within this time are one, so no second one may fall into it: an agent notices its
-own start, too."""
+"""Outages are named by this part of the clock, so that agents which notice the same one mostly queue one message. Two
+outages within it count as one, and an agent's start counts as one: so it is short."""
 AGAIN_S = 1.0
 
 log = logging.getLogger(__name__)

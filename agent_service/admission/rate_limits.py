@@ -90,7 +90,7 @@ class RateLimiter:
         """Tokens of each call that waits for its turn."""
 
     @property
-    def is_open(self) -> bool:
+    def is_unlimited(self) -> bool:
         """True if a call of any size may be made now."""
         return not self.limited and self._held_until <= self._now()
 

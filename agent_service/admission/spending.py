@@ -59,7 +59,7 @@ class Spending:
         whose = f"({SETTING})" if caller is None else f"by {caller}"
         return "" if most is None or spent < most else f"{spent:.4f} of {most:.4f} USD of today are spent {whose}"
 
-    def is_open(self, caller: str) -> bool:
+    def is_unlimited(self, caller: str) -> bool:
         """True if runs of the caller have no spending limit."""
         return self.usd_per_day is None and self.quota_of(caller).usd_per_day is None
 
@@ -67,7 +67,7 @@ class Spending:
         """Reserves the cost of a call. Raises ModelError (hold) if the budget does not cover it."""
         caller = state.brief.caller
         lost = (state.reserve.cost_usd or 0.0) if state.reserve else 0.0
-        if self.is_open(caller):
+        if self.is_unlimited(caller):
             return
         if usd is None:
             raise self._hold(f"the price of the model is not known, so {SETTING} cannot be kept: set agent.model.price")

@@ -120,7 +120,7 @@ def sentence_fields(pending: Pending) -> dict[str, Any]:
 # Trying again
 
 
-def retry(state: RunState, pending: Pending, error: ToolError) -> RunState | None:
+def plan_retry(state: RunState, pending: Pending, error: ToolError) -> RunState | None:
     limits = state.brief.limits
     if not is_retryable(state, pending, error) or pending.attempt >= limits.max_attempts or attempts_left(state) <= 0:
         return None

@@ -168,7 +168,7 @@ def _on_error(state: RunState, pending: Pending, result: ToolResult, *, brought:
     error, graph = result.error, state.acting.graph(pending.step)
     assert error is not None, "an error result carries its error"
     answered = with_facts(state, acting.attempt_answered(pending, "error", error))
-    if not (graph and graph.stopped) and (again := acting.retry(answered, pending, error)):
+    if not (graph and graph.stopped) and (again := acting.plan_retry(answered, pending, error)):
         return again
     state = acting.with_taint(answered, pending, result) if brought else answered
     details = {"error_class": error.error_class, "job": error.job_id, "message": error.message}

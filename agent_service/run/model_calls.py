@@ -106,7 +106,7 @@ class ModelCaller:
     def _is_free(self, state: RunState, call: int) -> bool:
         if self.slots.locked() or self.kill_switch.blocked_by or (state.run_id, call) in self._in_flight:
             return False
-        return self.limits.rate_limiter.is_open and self.limits.spending.is_open(state.brief.caller)
+        return self.limits.rate_limiter.is_unlimited and self.limits.spending.is_unlimited(state.brief.caller)
 
     @property
     def under_way(self) -> int:

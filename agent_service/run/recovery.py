@@ -163,14 +163,13 @@ class Recovery:
                 self.background.start(self._first_turn(run_id))
 
     async def _first_turn(self, run_id: str) -> None:
-        was_last = len(self._starting) >= self.slots
         try:
             await self.intake.begin(run_id)
         except TryAgain as error:
             self._outage.continues(str(error))
         else:
             self._outage.over()
-            if was_last:
+            if len(self._starting) >= self.slots:
                 self.turns.accepted.set()  # other runs may wait for the slot
         finally:
             self._starting.discard(run_id)

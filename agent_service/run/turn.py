@@ -1,4 +1,4 @@
-"""The algorithm: load, decide, commit, perform, until the run rests. The only caller of `decide`.
+"""The algorithm: load, decide, commit, perform, until the run rests. It alone decides new events.
 
     event ─▶ load run ─▶ decide ─▶ commit ─▶ perform ─▶ … until the run rests ─▶ the caller acknowledges
 
@@ -44,7 +44,7 @@ from schemas.values import dataclass
 
 CONFLICTS_BEFORE_GIVING_UP = 10
 BREAKS_BEFORE_THE_END = 3
-"""Failures of one entry's effects before its run ends: the cause may pass."""
+"""Failures in a row of a run's effects before the run ends: the cause may pass."""
 
 log = logging.getLogger(__name__)
 

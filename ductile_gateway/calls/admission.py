@@ -24,7 +24,7 @@ from groundwork.service.machine import utc_now
 from schemas.status import Finding, Halt, WaitingCall
 from schemas.values import dataclass, replace
 
-FULL = "as many calls of {tool} are running as may"
+FULL = "the limit of simultaneous calls of {tool} is reached"
 LANE_COME_BACK_S = 0.25
 
 

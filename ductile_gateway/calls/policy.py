@@ -99,15 +99,18 @@ class Offers:
         return None if validator.is_valid(payload) else "; ".join(argument_flaws(validator, payload, most=MOST_FLAWS))
 
 
-def admit(asked: CallRequest, offer: ToolOffer | None, *, flaw: str | None, now: datetime) -> ToolCall | ToolOutcome:
-    """The call of a new request, or the refusal. `flaw`: of its arguments by the command's schema."""
+def admit(
+    asked: CallRequest, offer: ToolOffer | None, *, flaw: str | None, now: datetime, again: bool = False
+) -> ToolCall | ToolOutcome:
+    """The call of a request, or the refusal. `flaw`: of its arguments by the command's schema. `again`: it may have run
+    before."""
     command = offer.command(asked.request.tool_command) if offer else None
     if offer is None or command is None or offer.route != asked.route or asked.route in subjects.OUR_OWN_ROUTES:
         return failed("not_allowed", _why_not_allowed(asked, offer), retryable=False)
     if flaw := flaw or _flaw(asked, command):
         return failed("invalid_arguments", f"arguments of {offer.name} {command.name}: {flaw}", retryable=False)
     if (deadline := asked.request.deadline_at) and now >= deadline:
-        expired = f"its deadline {deadline:%Y-%m-%dT%H:%M:%SZ} had passed: it was not run"
+        expired = f"its deadline {deadline:%Y-%m-%dT%H:%M:%SZ} had passed: it was not run{' again' if again else ''}"
         return failed("expired", expired, retryable=True)
     ends_at = now + timedelta(seconds=offer.timeout_s)
     may_repeat = command.tier == "read" or command.idempotent

@@ -111,7 +111,7 @@ class Relay:
         if check:
             await check()
         if (known := await self.ledger.find(asked.key)) is None:
-            return await self.record(asked, await self._first(asked))
+            return await self.record(asked, await self._admitted(asked))
         if known.digest != asked.digest:
             raise Unacceptable(f"protocol violation: another request was made before under the key {asked.key}")
         if known.is_open:  # it is not admitted again: it was when it was new
@@ -119,7 +119,8 @@ class Relay:
         self.observer.known(asked)
         return results.with_capability(known, asked.request.capability)
 
-    async def _first(self, asked: CallRequest) -> ToolOutcome:
+    async def _admitted(self, asked: CallRequest, *, again: bool = False) -> ToolOutcome:
+        """Admits the call and runs it. `again`: an earlier run was cut short, and may be repeated."""
         if why := self.gate.why:
             with self.waiting.waiting(asked, why):
                 await self.gate.wait_open()
@@ -130,7 +131,7 @@ class Relay:
                 await place.enter_async_context(self.slots.enter(request.run_id, request.tool))
             self.gate.check()
             offer, flaw = self.offers.find(request.tool), self.offers.flaw(asked)
-            admitted = policy.admit(asked, offer, flaw=flaw, now=utc_now())
+            admitted = policy.admit(asked, offer, flaw=flaw, now=utc_now(), again=again)
             if isinstance(admitted, ToolCall):
                 return await self._run(admitted)
             refusal = {"error_class": admitted.error_class, "why": admitted.message}
@@ -187,7 +188,7 @@ class Relay:
         log.info("resuming", extra=call.asked.facts())
         payload = await self._arguments(call.asked)
         call = replace(call, complete=False) if isinstance(payload, ToolOutcome) else replace(call, payload=payload)
-        return await self._resumed(call) or await self._first(call.asked)
+        return await self._resumed(call) or await self._admitted(call.asked, again=True)
 
     async def _resumed(self, call: ToolCall) -> ToolOutcome | None:
         """Outcome of a call that may have been started; None if it may be started again."""
@@ -243,7 +244,7 @@ class Relay:
         except (ports.CannotKeep, ValueError, RecursionError) as error:  # such as infinite numbers and deep nesting
             why = error if isinstance(error, ports.CannotKeep) else type(error).__name__
             message = f"the tool has run, but what it brought cannot be kept: {why}"
-            outcome = failed("bad_output", message, retryable=False)
+            outcome = replace(failed("bad_output", message, retryable=False), job=outcome.job)
         answer = answer or results.answer_to(asked, outcome, at=utc_now())
         with contextlib.suppress(TryAgain):
             await self.ownership.held()

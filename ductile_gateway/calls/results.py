@@ -94,7 +94,7 @@ def fit_for_event(outcome: ToolOutcome) -> ToolOutcome:
         return unreadable(outcome, f"it has more than {MAX_CONTINUATION_BYTES} bytes")
     if len(outcome.artifacts) > MAX_ARTIFACTS:
         message = f"the tool has run and made {len(outcome.artifacts)} artifacts, and at most {MAX_ARTIFACTS} are taken"
-        return failed("bad_output", message, retryable=False)
+        return replace(failed("bad_output", message, retryable=False), job=outcome.job)
     text, output, artifacts = storable(outcome.text), _storable(dict(outcome.output)), outcome.artifacts
     if _is_large(text):
         artifacts = (*artifacts, ProducedArtifact("output.txt", "text/plain", text.encode()))

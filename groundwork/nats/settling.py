@@ -112,11 +112,13 @@ class Settler:
             reason = told = _one_line(error)
         except Fatal:
             raise
-        except Exception as error:  # noqa: BLE001 - an error of a handler must not end the loop
+        except Exception as error:  # an error of a handler must not end the loop
             kind = type(error).__name__
             reason = f"{kind}: {_one_line(error)}"
-            log.error("%s: %s", self._name(delivery), reason)  # noqa: TRY400 - one line is enough
-            if delivery.delivered < self.dead_letters.max_deliveries:
+            is_last = delivery.delivered >= self.dead_letters.max_deliveries
+            trace = error if is_last else None
+            log.error("%s: %s", self._name(delivery), reason, exc_info=trace)  # noqa: TRY400 - a trace at last is enough
+            if not is_last:
                 return nak(min(LONGEST_DELAY, FIRST_DELAY * 2 ** (delivery.delivered - 1)))
             # The text of an unforeseen error may quote the message: only the operator may read it.
             told = f"{kind} at each of {delivery.delivered} deliveries: the log and the dead letter say more"

@@ -3,6 +3,7 @@
 Landlock needs Linux 5.13 with landlock enabled; ABI 3 adds truncation, ABI 6 signals and abstract sockets.
 https://docs.kernel.org/userspace-api/landlock.html
 A view needs Linux 5.12, and root or a user namespace. A process without capabilities cannot undo it.
+Neither confines the network: a plugin has that of its user (docs/SECURITY.md).
 """
 
 import ctypes

@@ -145,8 +145,9 @@ def with_more_attempts(state: RunState) -> RunState:
 
 
 def extend_deadline(state: RunState, since: datetime | None) -> RunState:
+    """A clock that was set back in between takes nothing from the run."""
     limits = state.brief.limits
-    if since is None or limits.deadline_named:
+    if since is None or limits.deadline_named or state.updated_at <= since:
         return state
     return with_limits(state, deadline_at=limits.deadline_at + (state.updated_at - since))
 

@@ -212,7 +212,7 @@ def returns(
             known |= {"task": pending.task, "round": pending.round} if pending.task else {}
         elif state.completed:
             newest = state.completed[-1]
-            known = {"step": newest.step, "tool": newest.tool, "attempt": newest.attempt}
+            known = {"step": newest.step, "tool": newest.tool, "attempt": max(newest.attempt, 1)}
         brought = {"summary": f"result of step {known['step']}"} if output is None else output
         result = ToolResult(
             run_id=state.run_id,

@@ -38,7 +38,7 @@ def test_what_is_played_again_is_compared_with_what_an_earlier_call_printed(tmp_
     before = tmp_path / "before.json"
     before.write_text(agentic_here("eval", *these, "--repeat", "2", "--json").out)
     written(tmp_path)
-    called = agentic_here("eval", *these, "--against", before)
+    called = agentic_here("eval", *these, "--against", before, COLUMNS="200")
     assert called.code == 0
     assert called.out.splitlines()[:2] == [
         "scripts (before): each scenario's own script, which does not think",

@@ -88,7 +88,7 @@ async def restore(
                 answer = await run_gateway("restore", str(archive.path), "--json", *options, config=config)
                 calls = int(answer["calls"])
             artifacts = await _restore_artifacts(runs, link)
-            unknown = calls is None and not moved  # nobody knows what open runs have written since
+            unknown = calls is None and not moved  # open runs may have written since
             stopped = stopped or (unknown and any(run.status in OPEN for run in runs.all))
             found = await _restore_runs(runs, loaded, name, link, stopped=stopped)
     found |= {"file": str(archive.path), "backup": name, "taken": manifest.at.isoformat(), "moved": moved}

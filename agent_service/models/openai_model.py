@@ -149,7 +149,7 @@ def _is_marked(model: str) -> bool:
 
 def _messages(prompt: Prompt, *, marked: bool) -> list[dict[str, Any]]:
     """One text for each role, because Ollama would turn every part into a message; or parts with at most four marks:
-    rules, case, and the two newest notes, of which the call before has written the older one.
+    rules, case, and the two newest notes; the call before has written the older one.
     """
     newest = len(prompt.message) - 2
     system: Any = _parts(prompt.system, {len(prompt.system) - 1}) if marked else "\n\n".join(prompt.system)

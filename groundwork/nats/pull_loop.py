@@ -170,7 +170,7 @@ class PullLoop:
 
     async def _on_message(self, message: Msg) -> None:
         self._heard_at = self._now()
-        if is_delivery(message):  # of whichever pull: it tells only its subject in the stream
+        if is_delivery(message):  # of any pull: a delivery tells only its subject in the stream
             self._to_come, self._trouble = self._to_come - 1, ""
             await self._take(read_delivery(message), message.reply)
         elif message.subject == self._pull:

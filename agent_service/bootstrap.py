@@ -167,10 +167,8 @@ def _traces(settings: AgentSettings, store: RunStore, mark: Path) -> "Traces | N
     if receiver is None:
         return None
     sender = cache(lambda: loaded("groundwork.telemetry.sending:SpanSender")(receiver, subjects.SERVICE_AGENT))
-    content, made = (
-        prompt_of if settings.telemetry.content else None,
-        loaded("agent_service.views.spans.sending:Traces"),
-    )
+    content = prompt_of if settings.telemetry.content else None
+    made = loaded("agent_service.views.spans.sending:Traces")
     traces: Traces = made(store, lambda spans: sender().send(spans), mark, keeps=sampler(), content=content)
     return traces
 

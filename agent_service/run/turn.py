@@ -125,9 +125,14 @@ class Turns:
                     return transition
         raise TryAgain(f"run {run_id}: others keep moving it on")
 
+    @property
+    def _is_queued(self) -> bool:
+        """True if what this task commits is performed as a queued turn, by any agent."""
+        return self.outbox.queues and CURRENT_MESSAGE.get() is None
+
     async def _commit(self, run: Run, transition: Transition) -> Transition:
         decided = transition
-        if CallAsked in transition.kinds and not (self.outbox.queues and CURRENT_MESSAGE.get() is None):
+        if CallAsked in transition.kinds and not self._is_queued:
             transition = self.model_caller.reserve(decided)
         commit = journal.commit_of(run, transition)
         try:
@@ -151,7 +156,7 @@ class Turns:
         if transition and transition.state and transition.ignored:
             await self.again(transition.state.run_id)
         while transition and transition.state and not transition.ignored:
-            if self.outbox.queues and CURRENT_MESSAGE.get() is None:
+            if self._is_queued:
                 return
             state = transition.state
             owed = partial(messages.of_entry, state, transition, state.version)

@@ -95,27 +95,30 @@ class Channel:
         await asyncio.sleep(0)  # a reader that catches up yields to the others
         return chunk
 
-    async def news(self) -> None:
-        if not self.ended:
-            await self._news.wait()
+    @property
+    def news(self) -> asyncio.Event:
+        """Set at the next wake-up, or once the agent stops."""
+        return self._ending if self.ended else self._news
 
     def wake_soon(self) -> None:
         if self._waking is None:
             loop = asyncio.get_running_loop()
             pause = PAUSE_PER_FOLLOWER_S * self.followers
-            self._waking = loop.call_at(max(loop.time(), self._woken_at + pause), self.poll)
+            self._waking = loop.call_at(max(loop.time(), self._woken_at + pause), self.wake)
 
     def poll(self) -> None:
         """Wakes followers if there are new events, or if the journal cannot be read, which they then report."""
-        self._waking, before = None, self.newest
         with suppress(TryAgain):
-            self.newest = self._newest()
-            if self.newest == before:
+            if self._newest() == self.newest:
                 return
         self.wake()
 
     def wake(self) -> None:
-        self._woken_at = asyncio.get_running_loop().time()
+        """Wakes followers also if no event is newer: an entry can be seen in the journal before its commit returns and
+        `load` shows it."""
+        self._waking, self._woken_at = None, asyncio.get_running_loop().time()
+        with suppress(TryAgain):
+            self.newest = self._newest()
         self._news.set()
         self._news = asyncio.Event()
 
@@ -161,12 +164,11 @@ class Feed:
                 await resting
 
     async def _rest(self, run_id: str, channel: Channel) -> None:
-        while True:
-            seen = channel.newest
-            if channel.ended or rests((await present(self._journal, run_id)).state.status):
+        while not channel.ended:
+            news = channel.news
+            if rests((await present(self._journal, run_id)).state.status):
                 return
-            while channel.newest == seen and not channel.ended:
-                await channel.news()
+            await news.wait()
 
     @contextmanager
     def follow(self, run_id: str = "") -> Iterator[Channel]:

@@ -108,7 +108,7 @@ async def _frames(following: AbstractContextManager[Channel], after: int, *, end
                 if chunk.number in (after, channel.newest):
                     if channel.ended:
                         return
-                    await channel.news()
+                    await channel.news.wait()
                     if channel.newest == chunk.number:
                         yield KEEPALIVE
                 after = chunk.number

@@ -48,7 +48,7 @@ from agent_service.metrics.wakes import IncomingMetrics
 from agent_service.models.prompts.prompt import as_text
 from agent_service.run.citations import CitationChecker
 from agent_service.run.intake import Intake, NewRuns
-from agent_service.run.journal import Commit
+from agent_service.run.journal import Commit, Run
 from agent_service.run.model_calls import ModelCaller
 from agent_service.run.outbox import Publisher
 from agent_service.run.ports import ModelCall, ModelQuestion
@@ -116,11 +116,17 @@ class Outside:
 
 
 class MoodyArchive:
-    """A store that can be unavailable."""
+    """A store that can be unavailable, or show a run as it was until its commit returns."""
 
     def __init__(self, archive: RunStore) -> None:
         self.away = False
+        self.before: Run | None = None
+        self.loads = 0
         self._archive = archive
+
+    async def load(self, run_id: str) -> Run | None:
+        self.loads += 1
+        return self.before or await self.__getattr__("load")(run_id)
 
     def __getattr__(self, name: str) -> Any:
         if self.away:

@@ -158,6 +158,22 @@ async def test_who_waits_is_answered_when_the_run_rests_in_peoples_hands(
     assert house.feed.followers == 0
 
 
+async def test_who_waits_is_answered_though_the_last_entry_was_seen_before_its_commit_returned(
+    over_http: httpx2.AsyncClient, house: House
+) -> None:
+    *begun, before, last = whole_run()
+    run = await house.play([*begun, before])
+    house.archive.before = await house.store.load(run)
+    answer = asyncio.create_task(waiting(over_http, run))
+    await until(lambda: house.archive.loads == 1)
+    await house.elsewhere([last])
+    house.feed.announce(before)
+    await until(lambda: house.archive.loads == 2)
+    house.archive.before = None
+    house.feed.announce(last)
+    assert (await answer).json()["state"] == "done"
+
+
 async def test_who_waits_is_answered_when_the_agent_stops(over_http: httpx2.AsyncClient, house: House) -> None:
     woken = asyncio.create_task(over_http.post("/v1/wake", json={"goal": "x"}, params={"wait": 30}))
     await until(lambda: house.feed.followers == 1)

@@ -198,10 +198,12 @@ class _Gateway:
             )
             await answer_catalog(service, lambda: offers.catalog, executor=settings.name)
             group.create_task(requests.run())
-            informed = watch_streams(
-                link, (subjects.STREAM_RESULTS,), lambda _: relay.republish(), every_s=RESULTS_LOOKED_AT_S
+            group.create_task(relay.go_on())
+            group.create_task(
+                watch_streams(
+                    link, (subjects.STREAM_RESULTS,), lambda _: relay.republish(), every_s=RESULTS_LOOKED_AT_S
+                )
             )
-            group.create_task(informed)
             group.create_task(follow_halt(link, gate))
             observed.observe_calls(requests, ledger, relay.waiting, gate)
             if settings.runner == "ductile":

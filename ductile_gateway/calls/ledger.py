@@ -17,6 +17,7 @@ from schemas.values import dataclass, replace
 _CALLS = "SELECT subject, head, body FROM rows WHERE kind = 'call' AND"
 _NUMBER_OPEN = "SELECT count(*) FROM rows WHERE kind = 'call' AND state = 'open'"
 _ANSWERED = f"{_CALLS} state = 'answered' AND at >= ? AND coalesce(by, '') IN ('', ?) ORDER BY position"
+_BEGUN = f"{_CALLS} state = 'open' AND by = ? ORDER BY position"
 _LATE = f"{_CALLS} is_late"
 
 
@@ -126,6 +127,10 @@ class Ledger:
 
     async def answers_to_publish(self, since: datetime) -> Sequence[Call]:
         return self.rows.listed(Call, _ANSWERED, (microseconds(since), self.rows.by))
+
+    def begun_here(self) -> Sequence[Call]:
+        """Open calls that this gateway has begun or adopted."""
+        return self.rows.listed(Call, _BEGUN, (self.rows.by,))
 
     async def receipt(self, key: str) -> Receipt | None:
         call = await self.find(key)

@@ -95,6 +95,15 @@ class Relay:
         for first in range(0, len(answers), PUBLISHED_AT_ONCE):
             await asyncio.gather(*map(self._publish, answers[first : first + PUBLISHED_AT_ONCE]))
 
+    async def go_on(self) -> None:
+        """Goes on with the calls that this gateway had begun. Their requests come again later, and of several gateways
+        to any, and another one only waits for this one."""
+        await asyncio.gather(*map(self._go_on, self.ledger.begun_here()))
+
+    async def _go_on(self, begun: Call) -> None:
+        with contextlib.suppress(TryAgain, Unacceptable):  # its request comes again
+            await self.take(begun.begun_call().asked)
+
     async def report_late(self, key: str, verdict: Verdict) -> bool:
         """Publishes the end of a call that was answered at its deadline. Returns False if it is not answered yet."""
         answer = await self.ledger.find(key)

@@ -245,6 +245,20 @@ async def test_a_tool_gets_the_content_of_an_artifact_in_place_of_its_path_also_
     assert [world.runner.executed[0].payload, *world.runner.resumed_with] == [given, given]
 
 
+@pytest.mark.parametrize(("back", "told"), [("here", ["ok"]), ("there", [])])
+async def test_a_gateway_that_is_back_goes_on_with_its_own_calls_before_their_requests_come_again(
+    back: str, told: list[str]
+) -> None:
+    world = World()
+    world.ledger.rows.by = "here"
+    world.runner.gate.clear()
+    async with beside(world.relay().take(SAVE)):
+        await until(lambda: executed(world) == 1)
+    world.ledger.rows.by = back
+    await world.relay().go_on()
+    assert (outcomes(world), executed(world)) == (told, 1)
+
+
 async def test_an_artifact_that_was_replaced_is_not_given_to_a_tool() -> None:
     world, told, forged = World(), hashlib.sha256(b"told").hexdigest(), []
     await world.ledger.name_artifacts(RUN, "call-1", [NameCandidates(("a.md",), told, 4)], at=NOON)

@@ -139,8 +139,9 @@ class BusClient(Client):
             raise BusRefused(f"not a message for {subject}: {error}") from error
 
     async def close_within(self, seconds: float) -> None:
-        # uvloop raises RuntimeError where the connection has just been closed from the other side.
-        with suppress(nats.errors.Error, OSError, RuntimeError, TimeoutError):
+        # uvloop raises RuntimeError where the connection has just been closed from the other side; nats-py asserts that
+        # there was one.
+        with suppress(nats.errors.Error, OSError, RuntimeError, AssertionError, TimeoutError):
             await asyncio.wait_for(self.close(), seconds)
 
     def closed_for_good(self) -> Unreachable:

@@ -127,6 +127,12 @@ async def test_a_wrong_password_is_told_at_once(tmp_path: Path, unused_port: int
                 await connect(NatsSettings(urls=(address,), user="agent", password=WRONG))
 
 
+async def test_a_key_that_is_none_is_told_and_not_shown(tmp_path: Path) -> None:
+    (tmp_path / "agent.nk").write_text(WRONG)
+    with pytest.raises(Misconfigured, match=r"login .* cannot be used \(ErrInvalidSeed\)"):
+        await connect(NatsSettings(nkey_seed_file=tmp_path / "agent.nk"))
+
+
 @needs_openssl
 async def test_a_server_is_trusted_by_its_certificate_alone(tmp_path: Path, unused_port: int) -> None:
     key, certificate = make_certificate(tmp_path)

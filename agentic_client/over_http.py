@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 
 from agentic_client.calls import ANSWER_TIMEOUT_S, Json, Path, Query, filled
-from agentic_client.errors import Broken, Invalid, NotAllowed, Unreachable, refused
+from agentic_client.errors import Broken, Invalid, NotAllowed, TryAgain, Unreachable, refused
 from schemas.bounded import LARGEST_FILE, LARGEST_JSON, Bounded, TooLong, json_object
 from schemas.operations import Operation
 
@@ -79,7 +79,11 @@ class HttpTransport:
                     raise self._no_agent(answer)
                 if not answer.is_success:
                     problem = json_object(await _content(answer, LARGEST_JSON))
-                    raise refused(answer.status_code, problem, retry_after=answer.headers.get("retry-after"))
+                    error = refused(answer.status_code, problem, retry_after=answer.headers.get("retry-after"))
+                    # A proxy before an agent has no codes either, where it knows no login or reaches no agent.
+                    if error.code or isinstance(error, TryAgain | NotAllowed | Broken):
+                        raise error
+                    raise self._no_agent(answer)
                 yield answer
             finally:
                 await answer.aclose()

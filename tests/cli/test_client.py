@@ -72,6 +72,10 @@ STRANGE: list[tuple[str, tuple[int, dict[str, str], str, bool], int, str]] = [
     ("show run_1", (200, JSON, TOO_LONG, False), 69, "sends more than 16 MiB at once, which no agent does"),
     ("show run_1", (404, JSON, TOO_LONG, False), 69, "sends more than 16 MiB at once, which no agent does"),
     ("show run_1", (200, JSON, TOO_DEEP, False), 69, "is not an agent"),
+    ("show run_1", (404, HTML, "<html>hello</html>", False), 69, "is not an agent"),
+    ("wake x", (405, JSON, '{"detail": "Method Not Allowed"}', False), 69, "is not an agent"),
+    ("runs", (301, HTML, "", False), 69, "is not an agent"),
+    ("runs", (401, HTML, "", False), 6, "give it with --token"),
 ]
 
 

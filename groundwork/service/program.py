@@ -43,6 +43,7 @@ def uncollected() -> Iterator[None]:
 def run(main: str, serve: str) -> None:
     """Calls `main`, or `serve` for the commands `serve` and `serve --config FILE` (both are `module:name`). Ctrl-C ends
     the process without a traceback, also during imports. Raises SystemExit."""
+    _open_standard_streams()
     interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if interruptible:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -54,6 +55,13 @@ def run(main: str, serve: str) -> None:
         command()
     except KeyboardInterrupt:
         sys.exit(Exit.INTERRUPTED)
+
+
+def _open_standard_streams() -> None:
+    """Opens the closed ones on nothing: else the next file or connection gets their numbers."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115 # open until the process ends
 
 
 def command_of(main: str, serve: str, arguments: Sequence[str]) -> Callable[[], None]:

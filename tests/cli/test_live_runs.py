@@ -86,6 +86,13 @@ def test_a_reader_that_goes_away_is_no_error(dev: Dev, done: dict[str, Any]) -> 
     assert (called.returncode, called.stderr) == (141, "")
 
 
+def test_closed_outputs_are_no_error(dev: Dev, done: dict[str, Any]) -> None:
+    for run, code in ((done["run_id"], 0), (SOME_RUN, 5)):
+        closed = ["sh", "-c", '"$@" >&- 2>&-', "sh", *COMMAND, "show", run]
+        called = subprocess.run(closed, env=clean({"AGENTIC_URL": dev.url}), cwd=ROOT, check=False)
+        assert called.returncode == code
+
+
 def test_tail_without_a_run_tells_what_all_runs_do_from_now_on(dev: Dev, done: dict[str, Any]) -> None:
     with started("tail", AGENTIC_URL=dev.url) as process:
         assert process.stderr

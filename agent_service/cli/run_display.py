@@ -261,12 +261,15 @@ def tail_run(agent: AgentContext, run_id: str, after: int) -> None:
     def write(line: Text) -> None:
         output.draw(hanging_row(line) if is_terminal else line, wrap=is_terminal)
 
-    printer = RowPrinter(lambda: agent.client.ask("show_timeline", path), write, after)
+    printer, told = RowPrinter(lambda: agent.client.ask("show_timeline", path), write, after), list[Text]()
     for entry in agent.client.follow("follow_run", path, after):
         printer.on_entry(entry)
         if entry["status"] in EXIT_CODES:
-            for line in closing_lines(safe(agent.client.ask("show_run", path))):
-                write(line)
+            view = safe(agent.client.ask("show_run", path))
+            # A run that is followed later has paused before it stood as it does now.
+            if view["status"] in EXIT_CODES and (lines := closing_lines(view)) != told:
+                for line in (told := lines):
+                    write(line)
 
 
 @contextmanager

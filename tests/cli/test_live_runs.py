@@ -58,6 +58,7 @@ def test_an_answer_sets_an_escalated_run_going_again_which_is_followed_to_its_ne
     for follow in ("tail", "entries"):
         statuses = [entry["status"] for entry in dev(follow, "--json", run_id).documents]
         assert (statuses.count("escalated"), statuses[-1]) == (2, "escalated"), follow
+    assert dev("tail", run_id).out.count("  spent  ") == 1
 
 
 def test_why_says_where_a_run_stands_and_what_it_waits_for(dev: Dev, staying: str) -> None:

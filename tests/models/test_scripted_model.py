@@ -84,7 +84,8 @@ ACTION = {"tool": "echo", "command": "handle", "arguments": {"message": "$goal"}
 PLANS = {"phase": "plan", "plan": {"action": ACTION}}
 MET = {"item": "d1", "evidence": "step:1"}
 DONE: dict[str, Any] = {"phase": "reflect", "reflect": {"verdict": "done", "summary": "It is."}}
-SCRIPTS = sorted([*ROOT.glob("examples/*/script.yaml"), *ROOT.glob("tests/*/script.yaml")])
+FOLDERS = ("examples/*", "tests/*", "agent_service/scripts/*")
+SCRIPTS = sorted(file for folder in FOLDERS for file in ROOT.glob(f"{folder}/script.yaml"))
 
 
 def written(folder: Path, *rules: dict[str, Any]) -> Path:

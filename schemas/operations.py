@@ -50,6 +50,11 @@ class Operation:
         return f"{subjects.SERVICE_AGENT}.{self.endpoint}"
 
     @property
+    def is_answered_by_each(self) -> bool:
+        """True if it can also be asked of every agent. Only gateways ask so, and only for reading."""
+        return self.roles == ("gateway",)
+
+    @property
     def shows_runs(self) -> bool:
         """True if its answer must be as new as the shared log."""
         return (self.method == "GET" and self.path.startswith(SHOWS_RUNS)) or self.subject == subjects.RUN_STANDING
@@ -129,4 +134,6 @@ BY_NAME = {operation.name: operation for operation in OPERATIONS}
 
 def endpoint_subjects(role: Asker, operations: Iterable[Operation] = OPERATIONS) -> tuple[str, ...]:
     """Subjects of the endpoints that a role may ask."""
-    return tuple(operation.subject for operation in operations if role in operation.roles)
+    asked = [operation for operation in operations if role in operation.roles]
+    each = (f"{one.subject}{subjects.EACH}" for one in asked if one.is_answered_by_each)
+    return (*(one.subject for one in asked), *each)

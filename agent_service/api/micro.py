@@ -20,6 +20,7 @@ from agent_service.api.errors import REFUSED, ApiError, broken, refusal_of
 from agent_service.api.requests import EVERY_SCOPE, Caller, Query, read
 from groundwork.nats.link import NatsLink
 from groundwork.nats.micro_service import caller_name, micro_service
+from groundwork.service.machine import token_hex
 from schemas import subjects
 from schemas.envelope import TRACEPARENT
 from schemas.fields import Id
@@ -92,12 +93,11 @@ async def _add(service: AgentService, operation: Operation, served: Served, fres
 
     metadata = {"format": "application/json"}
     service.hints = *service.hints, (metadata, {"request": model, "answer": signature(served).return_annotation})
-    await service.add_endpoint(
-        name=operation.endpoint,
-        subject=operation.subject,
-        handler=_answering(ask),
-        metadata=metadata,
-    )
+    add = partial(service.add_endpoint, handler=_answering(ask), metadata=metadata)
+    await add(name=operation.endpoint, subject=operation.subject)
+    if operation.is_answered_by_each:
+        of_each = {"name": operation.endpoint + subjects.EACH, "subject": operation.subject + subjects.EACH}
+        await add(**of_each, queue_group=token_hex(8))
 
 
 @cache

@@ -24,8 +24,7 @@ from schemas.values import dataclass
 
 ASK_AGAIN_S = 2.0
 STOPPED_S = 0.25
-AGENTS_ANSWER_IN_S = (0.5, 0.5, 1.0)
-"""Timeouts of attempts: the one of several agents that is asked may be cut off from the bus."""
+AN_AGENT_ANSWERS_IN_S, ALL_ANSWER_IN_S = 0.5, 1.0
 ENDED = frozenset({"done", "escalated", "failed", "cancelled"})
 
 log = logging.getLogger(__name__)
@@ -61,10 +60,18 @@ class NatsArtifacts:
         return await self.bucket.get(f"{run_id}/{name}")
 
 
+async def _ask_agents(link: NatsLink, subject: str, question: bytes) -> bytes:
+    """Asks one agent, and all of them if it does not answer: it may be cut off from the bus. Raises as `request`."""
+    try:
+        return await link.request(subject, question, timeouts_s=(AN_AGENT_ANSWERS_IN_S,))
+    except TryAgain:
+        return await link.request(subject + subjects.EACH, question, timeouts_s=(ALL_ANSWER_IN_S,))
+
+
 async def has_ended(link: NatsLink, run_id: str) -> bool | None:
     question = json.dumps({"run_id": run_id}).encode()
     try:
-        answer = json.loads(await link.request(subjects.RUN_STANDING, question, timeouts_s=AGENTS_ANSWER_IN_S))
+        answer = json.loads(await _ask_agents(link, subjects.RUN_STANDING, question))
     except Failure:  # no agent, or none that may be asked
         return None
     except ValueError:  # an agent that does not know the run
@@ -80,7 +87,7 @@ async def callback_of_run(link: NatsLink, run_id: str) -> str | None:
     """The callback URL of the run, or None. Raises TryAgain if no agent answers."""
     question = json.dumps({"run_id": run_id}).encode()
     try:
-        answer = await link.request(subjects.RUN_CALLBACK, question, timeouts_s=AGENTS_ANSWER_IN_S)
+        answer = await _ask_agents(link, subjects.RUN_CALLBACK, question)
         callback = json.loads(answer)["callback"]
     except (Failure, ValueError, KeyError, TypeError) as error:
         raise TryAgain(f"no agent tells the callback of run {run_id}", ASK_AGAIN_S) from error
@@ -110,7 +117,7 @@ async def agent_keys(link: NatsLink, *, progress: bool = False) -> Sequence[Agen
     """The agent's signing keys. `progress`: asks it to sign progress, too. Raises TryAgain if none answers."""
     question = KeysQuery(progress=progress).model_dump_json().encode()
     try:
-        answer = await link.request(subjects.AGENT_KEYS, question, timeouts_s=AGENTS_ANSWER_IN_S)
+        answer = await _ask_agents(link, subjects.AGENT_KEYS, question)
         return AgentKeys.model_validate_json(answer).keys
     except Failure as error:
         raise TryAgain(f"no agent answers on {subjects.AGENT_KEYS}: {error}", ASK_AGAIN_S) from error

@@ -219,12 +219,13 @@ ASK_AGAIN_S = 0.5
 
 async def check_wanted(call: ToolCall, has_ended: HasEnded) -> None:
     """Raises Withdrawn if the run has ended, and TryAgain if no agent says whether it has."""
-    if call.may_repeat and waited(call.asked) <= WAITED_FOR_LONG:
+    waits = waited(call.asked)
+    if call.may_repeat and waits <= WAITED_FOR_LONG:
         return
     ended = await has_ended(call.asked.request.run_id)
     if ended:
         raise Withdrawn
-    if ended is None and not call.may_repeat and call.asked.request.executor and waited(call.asked) > A_MOMENT:
+    if ended is None and not call.may_repeat and call.asked.request.executor and waits > A_MOMENT:
         raise TryAgain("no agent says whether the run of this write goes on", ASK_AGAIN_S)
 
 

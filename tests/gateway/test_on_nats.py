@@ -3,10 +3,11 @@
 from typing import Any
 
 import pytest
+from nats.aio.msg import Msg
 
 from agent_service.bus.gateway import callback_flaw
 from ductile_gateway.bus.incoming import answer_callbacks, serve_endpoints
-from ductile_gateway.bus.outgoing import NatsArtifacts, NatsBus
+from ductile_gateway.bus.outgoing import NatsArtifacts, NatsBus, has_ended
 from ductile_gateway.bus.ownership import require_topology
 from ductile_gateway.calls.call import Call, ProducedArtifact, ToolOutcome
 from ductile_gateway.calls.ledger import Ledger
@@ -87,6 +88,18 @@ async def test_trouble_of_its_own_ends_the_gateway_and_buries_no_request(
         await requests_of(link, a_world(link, ledger=Failing(memory_rows())).relay()).run()
     assert failure.group_contains(error, match="the disk failed")
     assert (await dead_letters(link), await all_acknowledged(link)) == ([], False)
+
+
+async def test_every_agent_is_asked_about_a_run_where_the_first_is_silent(link: NatsLink) -> None:
+    async def silent(_: Msg) -> None: ...
+
+    async def says_it_ended(message: Msg) -> None:
+        await message.respond(b'{"status": "cancelled"}')
+
+    await link.subscribe(subjects.RUN_STANDING, silent)
+    assert await has_ended(link, RUN) is None
+    await link.subscribe(subjects.RUN_STANDING + subjects.EACH, says_it_ended)
+    assert await has_ended(link, RUN) is True
 
 
 async def test_the_agent_hears_why_a_callback_would_never_be_called_and_nothing_where_nobody_answers(

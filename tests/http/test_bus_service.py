@@ -65,7 +65,8 @@ async def test_a_status_in_brief_says_what_the_whole_one_says_of_it(caller: Clie
             await ask(caller, change, {"run_id": run} if change == CANCEL else {"reason": "a test"})
         whole = json.loads((await ask(caller, STATUS, {"run_id": run})).data)
         brief = json.loads((await ask(caller, STANDING, {"run_id": run})).data)
-        assert brief == {name: whole[name] for name in ("run_id", "status", "stopped")}
+        of_each = json.loads((await ask(caller, STANDING + subjects.EACH, {"run_id": run})).data)
+        assert brief == of_each == {name: whole[name] for name in ("run_id", "status", "stopped")}
         assert bool(brief["stopped"]) is (change == STOP_ALL)
 
 
@@ -116,7 +117,10 @@ async def test_a_wake_id_for_something_else_names_that_run_to_its_caller_alone(c
 
 async def test_the_service_can_be_found_and_says_what_it_takes(caller: Client) -> None:
     told = json.loads((await ask(caller, f"$SRV.INFO.{subjects.SERVICE_AGENT}", b"")).data)
-    assert {endpoint["name"]: endpoint["subject"] for endpoint in told["endpoints"]} == ENDPOINTS
+    of_each = {
+        one.endpoint + subjects.EACH: one.subject + subjects.EACH for one in OPERATIONS if one.is_answered_by_each
+    }
+    assert {endpoint["name"]: endpoint["subject"] for endpoint in told["endpoints"]} == ENDPOINTS | of_each
     for endpoint in told["endpoints"]:
         for part in ("request", "answer"):
             assert json.loads(endpoint["metadata"][part])["type"] == "object"

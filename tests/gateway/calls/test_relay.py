@@ -169,6 +169,17 @@ async def test_a_write_waits_for_an_agent_that_is_away_until_its_deadline_and_a_
     assert outcomes(world) == ["ok", "expired"]
 
 
+async def test_a_write_that_was_requested_a_moment_ago_is_made_though_the_agent_that_is_asked_is_silent() -> None:
+    async def no_answer(_: str) -> None:
+        world.clock.advance(3)
+
+    world, asked = World(), asked_for(a_request("save", deadline_at=NOON + timedelta(minutes=5), executor="us"))
+    world.clock.advance(1)
+    world.has_ended = no_answer  # type: ignore[method-assign, assignment]
+    await world.relay().take(asked)
+    assert outcomes(world) == ["ok"]
+
+
 async def test_a_call_that_waits_is_told_until_it_is_made_or_given_up_with_what_it_has_waited_for() -> None:
     world, due = World(runner=BrokenRunner()), NOON + timedelta(minutes=5)
     first, second = (asked_for(a_request("save", step=step, deadline_at=due)) for step in (1, 2))

@@ -45,7 +45,8 @@ async def journal(world: World) -> Sequence[Entry]:
 
 
 UNREADABLE = {
-    b"not json": "not a valid agentic.start",
+    b"not json": "not a valid agentic.start: body: is not JSON (line 1 column 2)",
+    b'{"payload":': "body: is not JSON (line 1 column 11)",
     b'{"type":"agentic.start","payload":{"goal":"  "}}': "must not be blank",
     b'{"type":"agentic.cancel","payload":{"goal":"x"}}': "came on subject agentic.start",
     b'{"type":"agentic.start","payload":{"goal":"x","constraints":{"max_steps":21}}}': "at most 20",

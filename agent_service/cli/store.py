@@ -78,7 +78,7 @@ def verify(
 
 @local_command(commands, "agentic backup /backups/it.zip", "agentic backup /backups/ --keep 30")
 def backup(
-    place: str = argument("The backup file, or a folder for it.", "FILE|FOLDER"),
+    place: str = argument("A folder, which is made if need be; or a file that ends in .zip.", "FOLDER|FILE"),
     with_keys: bool = WITH_KEYS,
     keep: int | None = option("Keep so many of the newest backups in the folder; without it all.", min=1),
     config: Path | None = CONFIG_NEARBY,

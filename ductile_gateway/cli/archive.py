@@ -39,7 +39,7 @@ from schemas.values import replace
 
 commands = typer.Typer()
 
-PLACE = argument("The backup file, or a folder for it.", "FILE|FOLDER")
+PLACE = argument("A folder, or a file that ends in .zip.", "FOLDER|FILE")
 GATEWAY = "gateway"
 COMMAND = f"{subjects.SERVICE_GATEWAY} command"
 COPIES = "looking"

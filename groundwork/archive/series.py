@@ -35,11 +35,11 @@ def backup_of_owner(store: str) -> str:
 
 
 class Series:
-    """The backups of one service. `place`: a folder, or the file of a single backup."""
+    """The backups of one service. `place`: a folder, or the file of a single backup, which ends in .zip."""
 
     def __init__(self, place: str, service: str) -> None:
         path = Path(place)
-        self._is_folder = path.is_dir() or place.endswith("/")
+        self._is_folder = path.is_dir() or place.endswith("/") or not (path.suffix == SUFFIX or path.exists())
         self._path = path
         self._service = service
 
@@ -70,7 +70,8 @@ class Series:
                     yield name, archive
                     return
         known = ", ".join(map(self.name_of, self._all())) if self._is_folder else "another"
-        raise Misconfigured(f"{self._path} has no backup {backup or ''} of {self._service}: it has {known or 'none'}")
+        named = f" {backup}" if backup else ""
+        raise Misconfigured(f"{self._path} has no backup{named} of {self._service}: it has {known or 'none'}")
 
     def name_of(self, path: Path, at: datetime | None = None) -> str:
         """The instant of the backup: from the file's name in a folder, else from `at`."""

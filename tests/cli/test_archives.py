@@ -67,7 +67,7 @@ async def bucket(config: Path, nats_server: EmbeddedNats, link: NatsLink) -> Art
 
 @pytest.fixture
 def place(tmp_path: Path) -> str:
-    return f"{tmp_path}/backups/"
+    return f"{tmp_path}/backups"
 
 
 @pytest.fixture

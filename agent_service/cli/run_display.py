@@ -18,8 +18,8 @@ from agent_service.cli.output import Output, safe
 from agent_service.history.text import ask_lines, duration, one_line
 from groundwork.service.errors import Exit, NotDone
 
-WIDEST, MOST_ROWS, INDENT = 110, 40, 33
-"""Columns of the panel; rows of the timeline in it; columns of a row before its text."""
+WIDEST, MOST_ROWS, INDENT, NARROWEST = 110, 40, 33, 60
+"""Columns of the panel; rows of the timeline in it; columns of a row before its text, and of a terminal for both."""
 WAITING_TEXT = {"queued": "waits for its turn", "paused": "waits for a person"}
 SINGLE_ROW_KINDS = frozenset({"accepted", "person", "wait", "ending"})
 """Kinds of items that have a row only when they begin."""
@@ -90,16 +90,17 @@ def _waiting(view: Json) -> Text | None:
 def _activity(view: Json, timeline: Json) -> Table:
     """The newest timeline items, each followed by its parts."""
     items, now = [item for item in timeline["items"] if not item["repeats"]], datetime.now(UTC)
-    made = _hanging_table()
+    lines = list[Text]()
     if len(items) > MOST_ROWS:
-        made.add_row("", Text(f"{len(items) - MOST_ROWS} earlier ones: agentic tail {view['run_id']}", style="dim"))
+        earlier = Text(f"{len(items) - MOST_ROWS} earlier ones: agentic tail {view['run_id']}", style="dim")
+        lines.append(Text(" " * INDENT) + earlier)
     for item in items[-MOST_ROWS:]:
         line = timeline_row(item, now)
         stderr = (item["execution"] or {}).get("stderr")
         if item["kind"] == "step" and item["error"] and stderr:
             line.append(f"\nstderr: {one_line(stderr, render.LONGEST_TEXT)}", style="dim")
-        made.add_row(*line.divide([INDENT]))
-    return made
+        lines.append(line)
+    return hanging_rows(*lines)
 
 
 def _spending(view: Json) -> Text:
@@ -163,17 +164,14 @@ def _text(item: Json) -> str:
     return f"{error['class']}: {text}" if error and error["class"] not in text else str(text)
 
 
-def hanging_row(line: Text) -> RenderableType:
-    """Wraps the text of a row beneath its own column."""
-    made = _hanging_table()
-    made.add_row(*line.divide([INDENT]))
-    return made
-
-
-def _hanging_table() -> Table:
-    made = Table.grid()
-    made.add_column(width=INDENT, no_wrap=True)
+def hanging_rows(*lines: Text) -> Table:
+    """Wraps the text of each row beneath its own column, where there is room for two."""
+    made, is_narrow = Table.grid(), output.console().width < NARROWEST
+    if not is_narrow:
+        made.add_column(width=INDENT, no_wrap=True)
     made.add_column(overflow="fold")
+    for line in lines:
+        made.add_row(*([line] if is_narrow else line.divide([INDENT])))
     return made
 
 
@@ -246,7 +244,7 @@ def _watching(agent: AgentContext, console: Console, *, silent: bool) -> Iterato
         yield RowPrinter(load, partial(console.print, soft_wrap=True)).on_entry
     else:
         with console.status("") as line:
-            printer = RowPrinter(load, lambda row: console.print(hanging_row(row)))
+            printer = RowPrinter(load, lambda row: console.print(hanging_rows(row)))
 
             def show(entry: Json) -> None:
                 printer.on_entry(entry)
@@ -259,7 +257,7 @@ def tail_run(agent: AgentContext, run_id: str, after: int) -> None:
     path, is_terminal = {"run_id": run_id}, output.console().is_terminal
 
     def write(line: Text) -> None:
-        output.draw(hanging_row(line) if is_terminal else line, wrap=is_terminal)
+        output.draw(hanging_rows(line) if is_terminal else line, wrap=is_terminal)
 
     printer, told = RowPrinter(lambda: agent.client.ask("show_timeline", path), write, after), list[Text]()
     for entry in agent.client.follow("follow_run", path, after):

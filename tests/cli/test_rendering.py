@@ -148,6 +148,11 @@ def without_now(text: str) -> str:
     return "\n".join([*lines, ""])
 
 
+def test_in_a_narrow_terminal_a_timeline_wraps_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    assert {"framed:", "reflected:"} <= set(drawn(pictures()["run"], 40).split())
+
+
 @pytest.mark.parametrize("width", [40, 60, 80, 110, 200])
 def test_nothing_hostile_steers_the_terminal_and_nothing_is_wider_than_it(width: int) -> None:
     made = pictures() | {f"hostile {name}": picture for name, picture in pictures(poisoned).items()}

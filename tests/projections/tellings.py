@@ -137,7 +137,7 @@ def terminal(changes: Sequence[Commit]) -> str:
     with console.capture() as captured:
         for item in timeline(changes)["items"]:
             if not item["repeats"]:
-                console.print(run_display.hanging_row(run_display.timeline_row(item, changes[-1].entry.at)))
+                console.print(run_display.hanging_rows(run_display.timeline_row(item, changes[-1].entry.at)))
     return lines(line.rstrip() for line in captured.get().splitlines())
 
 

@@ -53,6 +53,8 @@ _EXITS = {404: Exit.NOT_FOUND, 410: Exit.NOT_FOUND, **dict.fromkeys((429, 502, 5
 def not_done(error: AgenticError) -> NotDone:
     facts = {name: value for name in ("code", "run_id", "field") if (value := getattr(error, name))}
     message = f"{error} (give it with --token or AGENTIC_TOKEN)" if error.status in (401, 403) else str(error)
+    if error.run_id and error.run_id not in message:
+        message = f"{error.run_id}: {message}"
     is_no_agent = (isinstance(error, Unreachable) and not error.status) or (
         isinstance(error, Broken) and not error.code
     )

@@ -124,7 +124,8 @@ def as_json(body: Json) -> Json:
         try:
             json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
         except (TypeError, ValueError, RecursionError) as error:
-            text = f"{name} cannot be sent as JSON ({type(error).__name__})"
+            why = "it is not UTF-8 text" if isinstance(error, UnicodeError) else type(error).__name__
+            text = f"{name} cannot be sent as JSON ({why})"
             raise Invalid(text, code="invalid", field=name) from error
     return body
 

@@ -69,7 +69,7 @@ class NatsTransport:
             because = f" ({self._denied})" if self._denied else ""
             text = f"no NATS server answers{because}: is it running, is it there?"
             raise Unreachable(text, silent_s=CONNECT_TIMEOUT_S) from error
-        except (errors.Error, OSError, ValueError, AttributeError) as error:  # what the client makes of odd addresses
+        except Exception as error:  # what the client makes of odd addresses and keys
             raise NotAllowed(
                 f"the address or login of the NATS server cannot be used ({type(error).__name__})"
             ) from error

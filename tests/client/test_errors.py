@@ -52,6 +52,11 @@ def test_a_program_that_is_interrupted_while_it_waits_for_events_hears_of_that_a
         next(client.events(RUN))
 
 
+def test_a_goal_that_is_no_text_is_told(unused_port: int) -> None:
+    with Client(f"http://127.0.0.1:{unused_port}") as client, pytest.raises(Invalid, match=r"goal .* not UTF-8 text"):
+        client.wake("caf\udce9")
+
+
 def test_no_file_of_a_run_leads_to_another_call(unused_port: int) -> None:
     paths = ("../plan.md", "artifacts/../../../../health", "/etc/passwd", "")
     with Client(f"http://127.0.0.1:{unused_port}", patience_s=0) as client:
@@ -83,6 +88,14 @@ def test_a_token_that_can_be_none_is_refused_at_once_and_never_told() -> None:
         with pytest.raises(NotAllowed, match="is there a line end in it") as refusal:
             Client(token=token)
         assert token.strip() not in str(refusal.value)
+
+
+async def test_a_key_that_is_none_is_told(tmp_path: Path, unused_port: int) -> None:
+    (tmp_path / "agent.nk").write_text("no seed")
+    login = str(tmp_path / "agent.nk")
+    async with AsyncClient(f"nats://127.0.0.1:{unused_port}", nkey_seed_file=login, patience_s=600) as client:
+        with pytest.raises(NotAllowed, match=r"login .* cannot be used"):
+            await client.wake("x")
 
 
 async def test_a_login_that_the_bus_does_not_know_is_told_and_not_waited_for(tmp_path: Path, unused_port: int) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from nats.micro.service import Service
 
 from ductile_gateway.bus.incoming import answer_callbacks, answer_catalog, answer_prune, request_loop, serve_endpoints
-from ductile_gateway.bus.outgoing import NatsArtifacts, NatsBus, agent_keys, follow_halt, has_ended, read_halt
+from ductile_gateway.bus.outgoing import NatsBus, agent_keys, follow_halt, has_ended, read_halt
 from ductile_gateway.bus.ownership import ROLE, BusOwnership, require_topology
 from ductile_gateway.bus.permits import NatsPermits, open_permits
 from ductile_gateway.calls.admission import CallSlots, PauseGate
@@ -147,7 +147,7 @@ class _Gateway:
     def __post_init__(self) -> None:
         self.link = self.ground.link
         self.bus = NatsBus(self.link)
-        self.artifacts = NatsArtifacts(ArtifactBucket(self.link, subjects.ARTIFACT_BUCKET))
+        self.artifacts = ArtifactBucket(self.link, subjects.ARTIFACT_BUCKET)
 
     async def serve_ingress(self) -> None:
         """Serves webhooks. Loading them takes a tenth of a second, for which interrupted calls must not wait."""

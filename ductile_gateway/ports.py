@@ -44,14 +44,12 @@ class ToolRunner(Protocol):
 
 
 class ToolArtifactStore(Protocol):
-    async def put(self, run_id: str, name: str, content: bytes, content_type: str) -> None:
-        """Durable on return. Raises NoRoom and CannotKeep."""
+    """Keys are `run_id/name`."""
 
-    async def get(self, run_id: str, name: str) -> bytes | None: ...
+    async def put(self, key: str, data: bytes, content_type: str) -> None:
+        """Durable on return. Raises NoRoom, and GiveUp for a key that it will never take."""
 
-
-class CannotKeep(Exception):
-    """The store will never accept this run id and name."""
+    async def get(self, key: str) -> bytes | None: ...
 
 
 HasEnded = Callable[[str], Awaitable[bool | None]]

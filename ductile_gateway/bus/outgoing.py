@@ -9,9 +9,8 @@ from functools import partial
 from pydantic import ValidationError
 
 from ductile_gateway.calls.admission import PauseGate
-from ductile_gateway.ports import CannotKeep
 from ductile_gateway.webhooks.notifications import Notification
-from groundwork.nats.buckets import ArtifactBucket, read_value, watch_value
+from groundwork.nats.buckets import read_value, watch_value
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import BusRefused
 from groundwork.service.errors import Failure, GiveUp, Misconfigured, TryAgain, patiently
@@ -20,7 +19,6 @@ from schemas import subjects
 from schemas.fields import validation_flaws
 from schemas.signing import AgentKey, AgentKeys, KeysQuery
 from schemas.status import Halt
-from schemas.values import dataclass
 
 ASK_AGAIN_S = 2.0
 STOPPED_S = 0.25
@@ -44,20 +42,6 @@ class NatsBus:
         except GiveUp as error:  # the bus will never accept this result: stop before others are lost
             raise Misconfigured(str(error)) from error
         self._outage.over()
-
-
-@dataclass(eq=False)
-class NatsArtifacts:
-    bucket: ArtifactBucket
-
-    async def put(self, run_id: str, name: str, content: bytes, content_type: str) -> None:
-        try:
-            await self.bucket.put(f"{run_id}/{name}", content, content_type)
-        except BusRefused as error:
-            raise CannotKeep(str(error)) from error
-
-    async def get(self, run_id: str, name: str) -> bytes | None:
-        return await self.bucket.get(f"{run_id}/{name}")
 
 
 async def _ask_agents(link: NatsLink, subject: str, question: bytes) -> bytes:

@@ -36,7 +36,7 @@ from ductile_gateway.calls.call import (
 )
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.calls.policy import Offers
-from groundwork.service.errors import Broken, Misconfigured, NoRoom, TryAgain
+from groundwork.service.errors import Broken, GiveUp, Misconfigured, NoRoom, TryAgain
 from groundwork.service.machine import utc_now
 from schemas import subjects
 from schemas.values import dataclass, replace
@@ -227,7 +227,7 @@ class Relay:
         payload = dict(request.tool_payload)
         for argument, path in artifacts.artifact_arguments(command, payload).items():
             name = artifacts.artifact_name(path) or ""
-            content = await self.artifacts.get(request.run_id, name)
+            content = await self.artifacts.get(f"{request.run_id}/{name}")
             if content is None:
                 return failed("not_found", f"{argument}: this run has no artifact {path}", retryable=False)
             recorded = await self.ledger.digest_of(request.run_id, name) or artifacts.digest_in_name(name)
@@ -250,8 +250,8 @@ class Relay:
             answer = results.answer_to(asked, outcome, at=utc_now())
         except NoRoom as error:
             outcome = results.not_stored(outcome, str(error))
-        except (ports.CannotKeep, ValueError, RecursionError) as error:  # such as infinite numbers and deep nesting
-            why = error if isinstance(error, ports.CannotKeep) else type(error).__name__
+        except (GiveUp, ValueError, RecursionError) as error:  # such as infinite numbers and deep nesting
+            why = error if isinstance(error, GiveUp) else type(error).__name__
             message = f"the tool has run, but what it brought cannot be kept: {why}"
             outcome = replace(failed("bad_output", message, retryable=False), job=outcome.job)
         answer = answer or results.answer_to(asked, outcome, at=utc_now())
@@ -272,7 +272,7 @@ class Relay:
         names = await self.ledger.name_artifacts(run_id, asked.key, wanted, at=utc_now())
         kept = tuple(replace(one, name=name) for name, one in zip(names, outcome.artifacts, strict=True))
         for one in kept:
-            await self.artifacts.put(run_id, one.name, one.content, one.content_type)
+            await self.artifacts.put(f"{run_id}/{one.name}", one.content, one.content_type)
         return replace(outcome, artifacts=kept)
 
     async def _publish(self, answer: Call) -> None:

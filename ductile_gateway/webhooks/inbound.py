@@ -28,7 +28,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ductile_gateway.ductile.api import FORBIDDEN
-from ductile_gateway.ports import CannotKeep, ResultBus, ToolArtifactStore
+from ductile_gateway.ports import ResultBus, ToolArtifactStore
 from ductile_gateway.webhooks import mapping
 from ductile_gateway.webhooks.mapping import Outgoing, RequestRefused
 from ductile_gateway.webhooks.settings import IngressSettings
@@ -36,7 +36,7 @@ from ductile_gateway.webhooks.signatures import KEY_ID, PEER, Claim, read_claim,
 from groundwork.http.requests import BodyReader, BodyRefused, has_printable_path, host
 from groundwork.http.server import serve_http
 from groundwork.service import strict
-from groundwork.service.errors import Failure, TryAgain
+from groundwork.service.errors import Failure, GiveUp, TryAgain
 from groundwork.service.machine import utc_now
 from groundwork.service.serving import address, listening
 from groundwork.telemetry.span import context_of
@@ -172,9 +172,9 @@ class Inbound:
         try:
             async with asyncio.timeout(self.within_s):
                 for one in event.artifacts:
-                    await self.artifacts.put(event.about, one.name, one.content, one.content_type)
+                    await self.artifacts.put(f"{event.about}/{one.name}", one.content, one.content_type)
                 await self.bus.publish(event.subject, event.body, key=event.key, headers=_headers(event))
-        except CannotKeep as error:
+        except GiveUp as error:
             text = "the result is too large for an event, and for a run of this name no artifact can be stored"
             raise RequestRefused(422, text) from error
         except TimeoutError as error:

@@ -23,10 +23,10 @@ from ductile_gateway.calls.call import (
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.calls.policy import Offers
 from ductile_gateway.calls.relay import Relay
-from ductile_gateway.ports import Begin, CallObserver, CannotKeep, ResultBus, ToolArtifactStore, ToolRunner, unrecorded
+from ductile_gateway.ports import Begin, CallObserver, ResultBus, ToolArtifactStore, ToolRunner, unrecorded
 from ductile_gateway.store.rows import FileCarrier, Rows
 from ductile_gateway.telemetry import CallTelemetry, GatewayMetrics, Spans
-from groundwork.service.errors import TryAgain
+from groundwork.service.errors import GiveUp, TryAgain
 from groundwork.sqlite.file import SqliteFile
 from schemas import envelope as headers
 from schemas import keys, subjects
@@ -168,15 +168,15 @@ class FakeRunner:
 
 class MemoryArtifacts:
     def __init__(self) -> None:
-        self.kept: dict[tuple[str, str], tuple[bytes, str]] = {}
+        self.kept: dict[str, tuple[bytes, str]] = {}
 
-    async def put(self, run_id: str, name: str, content: bytes, content_type: str) -> None:
-        if ":" in run_id:
-            raise CannotKeep(f"not a key: {run_id}/{name}")
-        self.kept[run_id, name] = content, content_type
+    async def put(self, key: str, data: bytes, content_type: str) -> None:
+        if ":" in key:
+            raise GiveUp(f"not a key: {key}")
+        self.kept[key] = data, content_type
 
-    async def get(self, run_id: str, name: str) -> bytes | None:
-        return self.kept.get((run_id, name), (None, ""))[0]
+    async def get(self, key: str) -> bytes | None:
+        return self.kept.get(key, (None, ""))[0]
 
 
 class MemoryBus:

@@ -7,7 +7,7 @@ from nats.aio.msg import Msg
 
 from agent_service.bus.gateway import callback_flaw
 from ductile_gateway.bus.incoming import answer_callbacks, serve_endpoints
-from ductile_gateway.bus.outgoing import NatsArtifacts, NatsBus, has_ended
+from ductile_gateway.bus.outgoing import NatsBus, has_ended
 from ductile_gateway.bus.ownership import require_topology
 from ductile_gateway.calls.call import Call, ProducedArtifact, ToolOutcome
 from ductile_gateway.calls.ledger import Ledger
@@ -24,7 +24,7 @@ from tests.kit.waiting import until
 
 
 def a_world(link: NatsLink, **parts: Any) -> World:
-    return World(bus=NatsBus(link), artifacts=NatsArtifacts(ArtifactBucket(link, subjects.ARTIFACT_BUCKET)), **parts)
+    return World(bus=NatsBus(link), artifacts=ArtifactBucket(link, subjects.ARTIFACT_BUCKET), **parts)
 
 
 async def test_a_request_that_was_published_twice_has_one_result_and_one_that_is_refused_tells_who_asked(

@@ -123,9 +123,9 @@ async def test_another_request_under_the_same_key_never_runs_and_leaves_the_answ
 )
 async def test_what_is_refused_does_not_run_and_stays_refused(request_: Any, class_: str) -> None:
     world = World()
-    world.artifacts.kept["run_other", "of_another_run.md"] = b"secret", "text/markdown"
+    world.artifacts.kept["run_other/of_another_run.md"] = b"secret", "text/markdown"
     await world.relay().take(asked_for(request_))
-    world.artifacts.kept[RUN, "missing.md"] = b"by now it is there", "text/markdown"
+    world.artifacts.kept[f"{RUN}/missing.md"] = b"by now it is there", "text/markdown"
     await world.relay().take(asked_for(request_))
     assert (executed(world), outcomes(world)) == (0, [class_, class_])
 
@@ -246,7 +246,7 @@ async def test_a_text_that_strangers_may_have_written_is_never_read_as_the_form(
 
 async def test_a_tool_gets_the_content_of_an_artifact_in_place_of_its_path_also_when_it_is_resumed() -> None:
     world, asked = World(), asked_for(a_request("read", {"document": "artifacts/page.md", "n": 1}))
-    world.artifacts.kept[RUN, "page.md"] = "# é".encode(), "text/markdown"
+    world.artifacts.kept[f"{RUN}/page.md"] = "# é".encode(), "text/markdown"
     world.runner.gate.clear()
     async with beside(world.relay().take(asked)):
         await until(lambda: bool(world.runner.executed))
@@ -275,7 +275,7 @@ async def test_an_artifact_that_was_replaced_is_not_given_to_a_tool() -> None:
     await world.ledger.name_artifacts(RUN, "call-1", [NameCandidates(("a.md",), told, 4)], at=NOON)
     for step, name in enumerate(("a.md", f"fetch-02-relayed-{told[:16]}.txt"), start=1):
         for attempt, content in enumerate((b"told", b"forged"), start=1):
-            world.artifacts.kept[RUN, name] = content, "text/plain"
+            world.artifacts.kept[f"{RUN}/{name}"] = content, "text/plain"
             request = a_request("read", {"document": f"artifacts/{name}"}, step=step, attempt=attempt)
             await world.relay().take(asked_for(request))
         forged.append(world.bus.results[-1].error)

@@ -213,7 +213,8 @@ LINKS = [f"https://example.org/{number:04d}" for number in range(1000)]
 async def test_a_large_result_is_an_artifact_that_the_event_names() -> None:
     ingress = Ingress()
     assert (await ingress.relay(relayed(result={"summary": "Fetched it", "links": LINKS}))).status_code == 202
-    [((run_id, name), (content, content_type))] = ingress.artifacts.kept.items()
+    [(key, (content, content_type))] = ingress.artifacts.kept.items()
+    run_id, _, name = key.partition("/")
     assert (run_id, json.loads(content), content_type) == (RUN, {"links": LINKS}, "application/json")
     result = ingress.payload()["result"]
     assert (result["summary"], result["artifact_path"]) == ("Fetched it", f"artifacts/{name}")
@@ -251,7 +252,7 @@ async def test_another_delivery_for_the_same_step_replaces_nothing_that_the_jour
         await ingress.relay(relayed(result=f"{PAGE}{number}") | origin)
     for event in ingress.events():
         (about,) = event["payload"]["result"]["artifacts"]
-        content, _ = ingress.artifacts.kept[RUN, about["path"].removeprefix("artifacts/")]
+        content, _ = ingress.artifacts.kept[about["path"].replace("artifacts", RUN, 1)]
         assert hashlib.sha256(content).hexdigest() == about["sha256"]
 
 

@@ -3,7 +3,6 @@ and the same may work later), Broken or Misconfigured.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import datetime
 from typing import Protocol
 
 from ductile_gateway.calls.call import CallRequest, Receipt, ToolCall, ToolOutcome, Verdict
@@ -54,21 +53,6 @@ class ToolArtifactStore(Protocol):
 
 HasEnded = Callable[[str], Awaitable[bool | None]]
 """True if the run of this id has ended, None if no agent answers. Raises TryAgain while everything is stopped."""
-
-
-class Ownership(Protocol):
-    async def held(self) -> None:
-        """Raises TryAgain while the owner of the bus is unknown, and Misconfigured once it is another gateway."""
-
-    def note_delivery(self, key: str, delivered: int, at: datetime) -> None:
-        """The request, stored `at`, was delivered for the `delivered`-th time."""
-
-    def doubt(self, asked: CallRequest) -> str:
-        """The reason why another gateway may have begun the call, or this one before a restore; empty if none."""
-
-    async def lost(self, call: ToolCall, *, anywhere: bool) -> str:
-        """The reason why the gateway that began the call is gone; empty if this one began it. Raises TryAgain while the
-        other lives, and unless the call can be resumed `anywhere`, while the other may come back."""
 
 
 class ResultBus(Protocol):

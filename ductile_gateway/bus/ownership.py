@@ -59,9 +59,9 @@ _IN_DOUBT = '"in_doubt"'
 
 @dataclass(eq=False)
 class BusOwnership:
-    """Implements Ownership. `mark`: of rows that were restored from a backup: new writes of older runs are in doubt,
-    once for each. `predecessor`: lease of an owner with another store, by the server's clock. `link`: of one of several
-    gateways."""
+    """Says which calls this gateway may make. `mark`: of rows that were restored from a backup: new writes of older
+    runs are in doubt, once for each. `predecessor`: lease of an owner with another store, by the server's clock.
+    `link`: of one of several gateways."""
 
     lease: Lease
     rows: Rows
@@ -78,9 +78,11 @@ class BusOwnership:
         self._restored = f"the backup of {self.mark.taken:%Y-%m-%d %H:%M} UTC" if self.mark.backup else ""
 
     async def held(self) -> None:
+        """Raises TryAgain while the owner of the bus is unknown, and Misconfigured once it is another gateway."""
         await self.lease.ensure_held()
 
     def note_delivery(self, key: str, delivered: int, at: datetime) -> None:
+        """The request, stored `at`, was delivered for the `delivered`-th time."""
         if self._until is None or at > self._until:
             return
         if delivered == 1:
@@ -89,6 +91,7 @@ class BusOwnership:
             self._inherited.add(key)
 
     def doubt(self, asked: CallRequest) -> str:
+        """The reason why another gateway may have begun the call, or this one before a restore; empty if none."""
         if self._restored and self._may_be_forgotten(asked):
             return f"its run was restored from {self._restored}, and may have done this after that, before it was lost"
         if asked.key not in self._inherited:
@@ -96,6 +99,8 @@ class BusOwnership:
         return f"the gateway that had this bus before may have begun it ({self.predecessor and self.predecessor.owner})"
 
     async def lost(self, call: ToolCall, *, anywhere: bool) -> str:
+        """The reason why the gateway that began the call is gone; empty if this one began it. Raises TryAgain while the
+        other lives, and unless the call can be resumed `anywhere`, while the other may come back."""
         by, why = call.by, ""
         if self.link and by not in (self.rows.by, ALONE):
             if not await has_left(self.link, by, self.lease):

@@ -11,11 +11,10 @@ import contextlib
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from itertools import count
-from typing import Protocol
 
+from ductile_gateway.bus.permits import NatsPermits
 from ductile_gateway.calls.artifacts import printable
 from ductile_gateway.calls.call import CallRequest, ToolCall, Withdrawn
 from ductile_gateway.ports import HasEnded
@@ -26,14 +25,6 @@ from schemas.values import dataclass, replace
 
 FULL = "the limit of simultaneous calls of {tool} is reached"
 LANE_COME_BACK_S = 0.25
-
-
-class SharedPermits(Protocol):
-    """Limits the calls per tool of all gateways of a bus together."""
-
-    def taken(self, name: str, most: int) -> AbstractAsyncContextManager[None]: ...
-
-    def close(self) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -53,7 +44,7 @@ class CallSlots:
     most: int
     width: int = sys.maxsize
     room: int | None = None
-    permits: SharedPermits | None = None
+    permits: NatsPermits | None = None
 
     def __post_init__(self) -> None:
         self._in_use: Counter[tuple[str, str]] = Counter()

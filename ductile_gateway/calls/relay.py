@@ -19,6 +19,7 @@ from weakref import WeakValueDictionary
 from pydantic import JsonValue
 
 from ductile_gateway import ports
+from ductile_gateway.bus.ownership import BusOwnership
 from ductile_gateway.calls import artifacts, policy, results
 from ductile_gateway.calls.admission import A_MOMENT, FULL, CallSlots, PauseGate, WaitingCalls, check_wanted, waited
 from ductile_gateway.calls.call import (
@@ -64,7 +65,7 @@ class Relay:
     artifacts: ports.ToolArtifactStore
     bus: ports.ResultBus
     has_ended: ports.HasEnded
-    ownership: ports.Ownership
+    ownership: BusOwnership
     gate: PauseGate
     observer: ports.CallObserver
 

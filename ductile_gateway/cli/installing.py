@@ -9,7 +9,7 @@ from typing import Literal
 
 import typer
 
-from ductile_gateway.installation.configuration import DuctileProgram, read_config
+from ductile_gateway.installation.configuration import read_config
 from ductile_gateway.installation.plan import ChangePlan, plan_install, plan_removal
 from ductile_gateway.installation.rendering import Options
 from groundwork.service.commands import argument, flag, option
@@ -67,10 +67,9 @@ def remove(
 
 
 def _apply(plan: ChangePlan, binary: Path | None, *, yes: bool, dry_run: bool, checked: bool) -> None:
-    path = str(binary.absolute()) if binary else shutil.which("ductile")
+    program = str(binary.absolute()) if binary else shutil.which("ductile")
     if binary and not os.access(binary, os.X_OK):
         raise Misconfigured(f"--ductile {binary} is not a program that can be run")
-    program = DuctileProgram(path) if path else None
     for kept in plan.kept:
         typer.echo(f"kept: {kept}, which was changed since it was put there, or is named by what was")
     typer.echo(plan.text().rstrip() or "There is nothing to change.")

@@ -1,5 +1,6 @@
 """Configuration of a Ductile, with all files it includes, and its program."""
 
+import contextlib
 import os
 import subprocess
 from collections.abc import Iterator
@@ -7,8 +8,8 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal
 
-from ductile_gateway.plugins.folders import MANIFEST, MAX_MANIFEST_BYTES
-from ductile_gateway.plugins.manifest import ManifestInvalid, PluginManifest, read_manifest
+from ductile_gateway.plugins.folders import MANIFEST, PluginRefused, manifest_in
+from ductile_gateway.plugins.manifest import PluginManifest
 from groundwork.service.errors import Misconfigured
 from groundwork.service.strict import NotYaml, parse
 from schemas.values import dataclass
@@ -71,25 +72,24 @@ class DuctileConfig:
     def manifests(self) -> dict[str, PluginManifest]:
         """Manifests by name or alias of the plugin; unreadable ones are left out."""
         roots = [self.main.parent / str(root).strip() for root in self.value("plugin_roots") or ()]
-        files = [file for root in roots for file in sorted(root.glob(f"*/{MANIFEST}"))]
-        found = {each.name: each for file in files if (each := _manifest(file))}
+        manifests = list[PluginManifest]()
+        for file in (file for root in roots for file in sorted(root.glob(f"*/{MANIFEST}"))):
+            with contextlib.suppress(PluginRefused):
+                manifests.append(manifest_in(file))
+        found = {each.name: each for each in manifests}
         plugins = self.value("plugins") or {}
         return found | {name: found[uses] for name, one in plugins.items() if (uses := value_at(one, "uses")) in found}
 
 
-@dataclass(frozen=True, slots=True)
-class DuctileProgram:
-    path: str
-
-    def error_of(self, command: str, main: Path) -> str:
-        """Output of a failed `ductile config COMMAND`; empty if it succeeds. Raises Misconfigured."""
-        words = [self.path, "config", command, "--config", str(main)]
-        try:
-            done = subprocess.run(words, capture_output=True, text=True, errors="replace", timeout=60)  # noqa: S603, PLW1510
-        except (OSError, subprocess.SubprocessError) as error:
-            raise Misconfigured(f"{self.path} cannot be run ({type(error).__name__}): give it with --ductile") from None
-        output = (done.stdout + done.stderr).strip()
-        return output[:2000] or f"`config {command}` ended with {done.returncode}" if done.returncode else ""
+def error_of(program: str, command: str, main: Path) -> str:
+    """Output of a failed `ductile config COMMAND`; empty if it succeeds. Raises Misconfigured."""
+    words = [program, "config", command, "--config", str(main)]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, errors="replace", timeout=60)  # noqa: S603, PLW1510
+    except (OSError, subprocess.SubprocessError) as error:
+        raise Misconfigured(f"{program} cannot be run ({type(error).__name__}): give it with --ductile") from None
+    output = (done.stdout + done.stderr).strip()
+    return output[:2000] or f"`config {command}` ended with {done.returncode}" if done.returncode else ""
 
 
 def read_config(place: Path) -> DuctileConfig:
@@ -144,11 +144,3 @@ def value_at(content: Any, *keys: str) -> Any:
     for key in keys:
         content = content.get(key) if isinstance(content, dict) else None
     return content
-
-
-def _manifest(file: Path) -> PluginManifest | None:
-    try:
-        small = file.stat().st_size <= MAX_MANIFEST_BYTES
-        return read_manifest(parse(file.read_text(encoding="utf-8"))) if small else None
-    except (OSError, ValueError, NotYaml, ManifestInvalid):
-        return None

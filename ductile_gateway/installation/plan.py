@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from ductile_gateway.calls.artifacts import masked
-from ductile_gateway.installation.configuration import OUR_PLUGINS, DuctileConfig, DuctileProgram, read_yaml, value_at
+from ductile_gateway.installation.configuration import OUR_PLUGINS, DuctileConfig, error_of, read_yaml, value_at
 from ductile_gateway.installation.rendering import Change, Options, ductile_files, render, template_values
 from groundwork.service import store_folder
 from groundwork.service.errors import Misconfigured
@@ -59,7 +59,7 @@ class ChangePlan:
     def text(self) -> str:
         return masked("".join(map(_shown, self.changes)), self.values.get("secrets", {}).values())
 
-    def next_steps(self, program: DuctileProgram | None) -> str:
+    def next_steps(self, program: str | None) -> str:
         silent = [
             name
             for name, manifest in sorted(self.ductile.manifests().items())
@@ -68,10 +68,10 @@ class ChangePlan:
         more = {"ductile": self.ductile, "program": program, "silent": silent}
         return render("next-steps.txt", {"places": None, **self.values, **more})
 
-    def apply(self, program: DuctileProgram | None, *, checked: bool = True) -> None:
+    def apply(self, program: str | None, *, checked: bool = True) -> None:
         """Writes, locks and checks. Rolls back and raises Misconfigured if Ductile would not start."""
         main = self.ductile.main
-        if program and checked and (flaw := program.error_of("check", main)):
+        if program and checked and (flaw := error_of(program, "check", main)):
             raise Misconfigured(
                 f"Ductile itself finds an error in its configuration before anything is changed: {flaw}\n"
                 "Mend that first; where it is only that this terminal lacks variables, `--unchecked` goes on"
@@ -82,8 +82,8 @@ class ChangePlan:
         try:
             for file in self.changes:
                 _write(file)
-            flaw = program.error_of("lock", main) if program and self.lock else ""
-            flaw = flaw or (program.error_of("check", main) if program and checked else "")
+            flaw = error_of(program, "lock", main) if program and self.lock else ""
+            flaw = flaw or (error_of(program, "check", main) if program and checked else "")
         finally:
             for file in before if flaw else ():
                 _write(file)

@@ -101,7 +101,7 @@ def _folders(roots: Iterable[Path]) -> Iterator[Path]:
 def _installed(folder: Path, config_by_plugin: Mapping[str, Config], search: str | None) -> InstalledPlugin:
     require_trust(folder)
     require_trust(folder / MANIFEST)
-    manifest = _manifest(folder / MANIFEST)
+    manifest = manifest_in(folder / MANIFEST)
     entrypoint = folder
     if not os.path.exists(folder / manifest.entrypoint):  # noqa: PTH110 - pathlib raises where it may not look
         raise PluginRefused(f"{folder / manifest.entrypoint}: No such file: `entrypoint` has to name the program")
@@ -157,7 +157,8 @@ def _refuse(error: OSError) -> NoReturn:
     raise PluginRefused(f"{error.filename}: {error.strerror}") from None
 
 
-def _manifest(path: Path) -> PluginManifest:
+def manifest_in(path: Path) -> PluginManifest:
+    """Raises PluginRefused."""
     try:
         if path.stat().st_size > MAX_MANIFEST_BYTES:
             raise PluginRefused(f"{path}: larger than {MAX_MANIFEST_BYTES} bytes")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ductile_gateway.installation.configuration import DuctileProgram, read_config
+from ductile_gateway.installation.configuration import read_config
 from ductile_gateway.installation.plan import plan_install, plan_removal
 from ductile_gateway.installation.rendering import Options
 from groundwork.service.errors import Misconfigured
@@ -36,12 +36,12 @@ def options(ductile: Path, **more: Any) -> Options:
     return Options(settings=ductile.parent / "agent" / "agentic.yaml", **more)
 
 
-def program(ductile: Path, check: str) -> DuctileProgram:
+def program(ductile: Path, check: str) -> str:
     """A stand-in for `ductile`, which locks, and runs this for `config check`."""
     stand_in = ductile.parent / "program"
     stand_in.write_text(f'#!/bin/sh\nif [ "$2" = lock ]; then date > {ductile}/.checksums; else {check}; fi\n')
     stand_in.chmod(0o755)
-    return DuctileProgram(str(stand_in))
+    return str(stand_in)
 
 
 def files(folder: Path) -> dict[Path, bytes]:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from ductile_gateway.calls.artifacts import clipped
 from ductile_gateway.webhooks.destinations import server_of
-from ductile_gateway.webhooks.settings import OutboundSettings, RelaySettings
+from ductile_gateway.webhooks.settings import OutboundSettings, RelaySettings, SubscriptionSettings
 from ductile_gateway.webhooks.signatures import relay_event
 from schemas.values import dataclass
 
@@ -120,27 +120,23 @@ class Try:
 
 
 def notifications_of(event: LifecycleEvent, settings: OutboundSettings, *, at: datetime) -> Sequence[Notification]:
-    found = []
-    for target, one in settings.told().items():
-        if event.type not in one.types:
-            continue
-        if isinstance(one, RelaySettings):
-            body = relay_event(event.type, event.key, event.payload, {"run_id": event.run_id}, peer=one.peer)
-            found.append(_notification(event, target, target, body, at))
-        else:
-            found.append(_notification(event, target, target, callback_body(event), at, url=one.url))
-    return found
+    return [_notification(event, target, one, at) for target, one in settings.told().items() if event.type in one.types]
 
 
 def callback_of(event: LifecycleEvent, url: str, *, at: datetime) -> Notification:
-    lane = f"{CALLBACK}:{server_of(url)}"
-    return _notification(event, CALLBACK, lane, callback_body(event), at, url=url)
+    lane, body = f"{CALLBACK}:{server_of(url)}", callback_body(event)
+    return Notification(CALLBACK, lane, event.key, event.run_id, event.type, url, body, at, at)
 
 
 def _notification(
-    event: LifecycleEvent, target: str, lane: str, body: bytes, at: datetime, *, url: str = ""
+    event: LifecycleEvent, target: str, receiver: RelaySettings | SubscriptionSettings, at: datetime
 ) -> Notification:
-    return Notification(target, lane, event.key, event.run_id, event.type, url, body, at, at)
+    if isinstance(receiver, RelaySettings):
+        baggage = {"run_id": event.run_id}
+        url, body = "", relay_event(event.type, event.key, event.payload, baggage, peer=receiver.peer)
+    else:
+        url, body = receiver.url, callback_body(event)
+    return Notification(target, target, event.key, event.run_id, event.type, url, body, at, at)
 
 
 def next_try(notification: Notification, *, now: datetime, retry_after_s: float = 0.0) -> datetime | None:

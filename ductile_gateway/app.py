@@ -167,7 +167,7 @@ class _Gateway:
         offers.replace(tools.catalog, tools.problems, awaited=tools.awaited)
         choices, ledger = settings.choices() or {}, Ledger(self.rows, run_bytes=settings.run_mb << 20)
         opening = open_runner(
-            settings, tools, ledger, ground.folder, queues=observed.queues, on_start=observed.calls.sent
+            settings, tools, ledger, ground.folder, healths=observed.healths, on_start=observed.calls.sent
         )
         async with opening as runner, asyncio.TaskGroup() as group:
             relay = Relay(

@@ -14,7 +14,7 @@ from ductile_gateway.calls.admission import PauseGate, WaitingCalls, pause_findi
 from ductile_gateway.calls.artifacts import printable
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.calls.policy import Offers
-from ductile_gateway.ductile.jobs import QueueDepth
+from ductile_gateway.ductile.jobs import DuctileHealth
 from ductile_gateway.ports import StatusCheck
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store.rows import Rows
@@ -92,12 +92,7 @@ class Observability:
         """Returns the trouble with each dependency, for people; empty if there is none."""
         self.spans = Spans(settings.telemetry.receiver())
         self.calls = CallTelemetry(self.metrics, self.spans, urls={name: each.url for name, each in ductiles.items()})
-        self._healths = {
-            name: loaded("ductile_gateway.ductile.discovery:DuctileHealth")(each) for name, each in ductiles.items()
-        }
-        self.queues: Mapping[str, QueueDepth] = {
-            name: partial(getattr, one, "queue") for name, one in self._healths.items()
-        }
+        self._ductiles, self.healths = ductiles, {name: DuctileHealth() for name in ductiles}
 
     async def tell(self) -> GatewayStatus:
         findings, waiting, number = await findings_of(self.looks), self.waiting(), 1
@@ -121,12 +116,12 @@ class Observability:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._answer_probes(within_s=HAND_OVER_S if take_over else 0.0))
             group.create_task(self.spans.keep_sending())
-            if self._healths:
+            if self.healths:
                 self.readiness["ductile"] = self._trouble
-                troubles = {name: partial(getattr, one, "trouble") for name, one in self._healths.items()}
-                self.metrics.observe_ductiles(troubles, self.queues)
-            for health in self._healths.values():
-                group.create_task(health.follow())
+                self.metrics.observe_ductiles(self.healths)
+            for name, health in self.healths.items():
+                follow_health = loaded("ductile_gateway.ductile.discovery:follow_health")
+                group.create_task(follow_health(self._ductiles[name], health))
 
     def observe_calls(self, requests: PullLoop, ledger: Ledger, waiting: WaitingCalls, gate: PauseGate) -> None:
         store = self.rows.carrier.file
@@ -137,7 +132,7 @@ class Observability:
         self.metrics.observe_calls(lambda: requests.in_hand, waiting.reported, ledger.number_open)
 
     def _trouble(self) -> str:
-        troubles = [health.trouble for health in self._healths.values()]
+        troubles = [health.trouble for health in self.healths.values()]
         return "; ".join(troubles) if all(troubles) else ""
 
     async def _answer_probes(self, *, within_s: float) -> None:

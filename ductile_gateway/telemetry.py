@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ductile_gateway.calls.call import CallRequest, ToolCall, ToolOutcome
-from ductile_gateway.ductile.jobs import QueueDepth, StartAttempt
+from ductile_gateway.ductile.jobs import DuctileHealth, StartAttempt
 from ductile_gateway.ductile.settings import owner
 from groundwork.nats.link import NatsLink
 from groundwork.service.machine import in_daemon_thread, utc_now
@@ -115,15 +115,15 @@ class GatewayMetrics:
         )
         self.instruments.level("agentic.outbound.waiting", "Deliveries to others that wait", outbox, unit="{event}")
 
-    def observe_ductiles(self, troubles: Mapping[str, Callable[[], str]], queues: Mapping[str, QueueDepth]) -> None:
-        which = ("agentic.ductile.name",) if any(queues) else ()
-        series = {name: (name,) if which else () for name in queues}
+    def observe_ductiles(self, healths: Mapping[str, DuctileHealth]) -> None:
+        which = ("agentic.ductile.name",) if any(healths) else ()
+        series = {(name,) if which else (): health for name, health in healths.items()}
 
         def up() -> Mapping[Attributes, float]:
-            return {series[name]: not trouble() for name, trouble in troubles.items()}
+            return {name: not health.trouble for name, health in series.items()}
 
         def queue() -> Mapping[Attributes, float]:
-            return {series[name]: jobs for name, read in queues.items() if (jobs := read()) is not None}
+            return {name: health.queue for name, health in series.items() if health.queue is not None}
 
         self.instruments.level("agentic.ductile.up", "1 while Ductile answers, else 0", up, attributes=which)
         text = "Jobs waiting or running in Ductile, of any client"

@@ -26,6 +26,7 @@ from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.calls.policy import Offers
 from ductile_gateway.calls.results import fit_for_event, output_of
 from ductile_gateway.cli.main import AS_JSON, CONFIG_NEARBY, EXAMPLE, NAME, TOOLS_FOLDER, settings_for_tools
+from ductile_gateway.ductile.jobs import DuctileHealth
 from ductile_gateway.plugins.runner import LocalPlugins
 from ductile_gateway.ports import ToolRunner
 from ductile_gateway.settings import GatewaySettings
@@ -54,11 +55,11 @@ async def make_call(
     tools = await find_tools(settings)
     call, offer = _admit(tools, tool, command, arguments)
     with cancelled_by_signals(lambda: None), TemporaryDirectory(prefix="agentic-call-") as place:
-        folder, queues = Path(place), dict.fromkeys(settings.every_ductile(), lambda: None)
+        folder, healths = Path(place), {name: DuctileHealth() for name in settings.every_ductile()}
         async with (
             open_alone(folder) as rows,
             open_runner(
-                settings, tools, ledger := Ledger(rows), folder, queues=queues, on_start=lambda *_: None
+                settings, tools, ledger := Ledger(rows), folder, healths=healths, on_start=lambda *_: None
             ) as runner,
         ):
             return await _called(call, offer, runner, ledger)

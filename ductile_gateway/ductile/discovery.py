@@ -15,13 +15,13 @@ from ductile_gateway.calls.policy import Offers
 from ductile_gateway.ductile import api
 from ductile_gateway.ductile.api import Document, DuctileApi, Endpoint
 from ductile_gateway.ductile.catalog import DuctileTools, pipeline_names, read_tools, wanted
+from ductile_gateway.ductile.jobs import DuctileHealth
 from ductile_gateway.ductile.settings import DuctileSettings, full_name, owner
 from ductile_gateway.tools.catalog import ToolChoice
 from groundwork.service.errors import Misconfigured, TryAgain
 from groundwork.service.json_log import Outage
 from groundwork.service.serving import let_recovery_start
 from schemas.status import Finding
-from schemas.values import dataclass
 
 LOOK_S = 2.0
 ANSWER_WITHIN_S = 5.0
@@ -29,29 +29,21 @@ ANSWER_WITHIN_S = 5.0
 log = logging.getLogger(__name__)
 
 
-@dataclass(eq=False)
-class DuctileHealth:
-    """`queue`: number of jobs waiting or running; None while it is unknown."""
-
-    settings: DuctileSettings
-    trouble: str = "it was not asked yet"
-    queue: int | None = None
-
-    async def follow(self) -> NoReturn:
-        outage = Outage(self.settings.label.capitalize(), log)
-        await let_recovery_start()
-        async with api.open_api(self.settings) as ductile:
-            while True:
-                self.queue = None
-                try:
-                    async with asyncio.timeout(ANSWER_WITHIN_S):
-                        self.queue = (await ductile.health())["queue_depth"]
-                    outage.over()
-                except (api.Unavailable, TimeoutError) as error:
-                    late = f"the Ductile at {self.settings.url} did not answer within {ANSWER_WITHIN_S:g} s"
-                    outage.continues(str(error) or late)
-                self.trouble = outage.why
-                await asyncio.sleep(LOOK_S)
+async def follow_health(settings: DuctileSettings, health: DuctileHealth) -> NoReturn:
+    outage = Outage(settings.label.capitalize(), log)
+    await let_recovery_start()
+    async with api.open_api(settings) as ductile:
+        while True:
+            health.queue = None
+            try:
+                async with asyncio.timeout(ANSWER_WITHIN_S):
+                    health.queue = (await ductile.health())["queue_depth"]
+                outage.over()
+            except (api.Unavailable, TimeoutError) as error:
+                late = f"the Ductile at {settings.url} did not answer within {ANSWER_WITHIN_S:g} s"
+                outage.continues(str(error) or late)
+            health.trouble = outage.why
+            await asyncio.sleep(LOOK_S)
 
 
 OLDEST_VERSION = "of May 2026 or later"

@@ -46,8 +46,14 @@ class StartAttempt:
 
 OnStart = Callable[[ToolCall, StartAttempt], None]
 """Returns at once and raises nothing."""
-QueueDepth = Callable[[], int | None]
-"""Returns the number of jobs waiting or running in a Ductile, or None if it is unknown."""
+
+
+@dataclass(eq=False)
+class DuctileHealth:
+    """`queue`: number of jobs waiting or running; None while it is unknown."""
+
+    trouble: str = "it was not asked yet"
+    queue: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

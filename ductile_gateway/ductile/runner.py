@@ -20,7 +20,7 @@ from ductile_gateway.calls.call import EPOCH, Job, NeverStarted, Receipt, ToolCa
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.ductile.api import AnswerLost, Unavailable, open_api
 from ductile_gateway.ductile.catalog import DuctileTools
-from ductile_gateway.ductile.jobs import OnStart, QueueDepth, Unfinished
+from ductile_gateway.ductile.jobs import DuctileHealth, OnStart, Unfinished
 from ductile_gateway.ductile.relay import open_relay_ingress
 from ductile_gateway.ductile.settings import DuctileSettings, full_name, own_name, owner
 from ductile_gateway.ductile.starts import COME_BACK_S, Starts
@@ -47,14 +47,14 @@ class DuctileRunner:
     ledger: Ledger
     watch: JobWatch
     starts: Starts
-    queue: QueueDepth
+    health: DuctileHealth
     on_start: OnStart
 
     async def run(self, call: ToolCall, begin: Begin = unrecorded) -> Verdict:
         """Raises TryAgain if nothing was sent, and what `begin` raises."""
         if call.deadline_at <= utc_now():
             return failed("expired", "the deadline had passed before the call was sent to Ductile", retryable=True)
-        depth, most = self.queue(), self.settings.queue_most
+        depth, most = self.health.queue, self.settings.queue_most
         if depth is not None and most is not None and depth > most:
             raise TryAgain(f"Ductile has {depth} jobs waiting or running, more than {most}", QUEUE_COME_BACK_S)
         await begin(receipt := await self.starts.receipt(call))
@@ -176,7 +176,7 @@ async def open_ductiles(
     tools: Mapping[str, DuctileTools],
     ledger: Ledger,
     *,
-    queues: Mapping[str, QueueDepth],
+    healths: Mapping[str, DuctileHealth],
     on_start: OnStart,
     timing: Timing | None = None,
     transport: httpx2.AsyncBaseTransport | None = None,
@@ -198,7 +198,7 @@ async def open_ductiles(
                 ledger=ledger,
                 watch=JobWatch(api, events, ledger, kept, its.secrets()),
                 starts=Starts(api, ingress, kinds, tools.get(name, DuctileTools()), its, kept),
-                queue=queues[name],
+                health=healths[name],
                 on_start=on_start,
             )
         yield Ductiles(runners, ledger, min(its.poll_most_s for its in every.values()))

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.calls.policy import AwaitedTool, Offers
 from ductile_gateway.ductile.catalog import DuctileTools, without_call_id
-from ductile_gateway.ductile.jobs import OnStart, QueueDepth
+from ductile_gateway.ductile.jobs import DuctileHealth, OnStart
 from ductile_gateway.ductile.settings import DuctileSettings, full_name
 from ductile_gateway.plugins.boxes import box_of, plugin_environment
 from ductile_gateway.plugins.folders import InstalledPlugin, PluginLacks, discover_plugins
@@ -176,14 +176,14 @@ async def open_runner(
     ledger: Ledger,
     folder: Path,
     *,
-    queues: Mapping[str, QueueDepth],
+    healths: Mapping[str, DuctileHealth],
     on_start: OnStart,
 ) -> AsyncIterator[Any]:
-    """Opens the ToolRunner of the settings. `queues`: number of jobs by Ductile."""
+    """Opens the ToolRunner of the settings."""
     if settings.runner == "ductile":
         every = settings.every_ductile()
         open_ductiles = loaded("ductile_gateway.ductile.runner:open_ductiles")  # with all that speaks HTTP
-        async with open_ductiles(every, tools.ductiles, ledger, queues=queues, on_start=on_start) as runner:
+        async with open_ductiles(every, tools.ductiles, ledger, healths=healths, on_start=on_start) as runner:
             yield runner
     elif settings.runner == "in_process":
         yield InProcessTools()

@@ -12,7 +12,7 @@ import httpx2
 from ductile_gateway.calls.call import CALL_ID, ToolCall, ToolOutcome, Verdict
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.ductile.catalog import DuctileTools
-from ductile_gateway.ductile.jobs import QueueDepth
+from ductile_gateway.ductile.jobs import DuctileHealth
 from ductile_gateway.ductile.runner import DuctileRunner, Ductiles, open_ductiles
 from ductile_gateway.ductile.settings import DuctileSettings
 from ductile_gateway.ductile.watch import Timing
@@ -59,7 +59,6 @@ async def gateway(
     tools: DuctileTools = NO_TOOLS,
     timing: Timing = QUICK,
     transport: httpx2.AsyncBaseTransport | None = None,
-    queue: QueueDepth = lambda: None,
     **changed: Any,
 ) -> AsyncIterator[Recorded]:
     """A runner with changed settings."""
@@ -70,7 +69,7 @@ async def gateway(
             {"": settings},
             {"": tools},
             stores.ledger,
-            queues={"": queue},
+            healths={"": DuctileHealth()},
             on_start=lambda *_: None,
             timing=timing,
             transport=transport,

@@ -218,12 +218,13 @@ async def test_a_token_that_may_not_hear_events_is_no_hindrance(fake: FakeDuctil
 
 
 async def test_a_call_is_not_begun_while_the_queue_is_too_long(fake: FakeDuctile, tmp_path: Path) -> None:
-    call, depths = a_call(), [3, None, 2]
-    async with gateway(fake, tmp_path, queue=lambda: depths.pop(0), queue_most=2) as runner:
+    async with gateway(fake, tmp_path, queue_most=2) as runner:
+        runner.health.queue = 3
         with pytest.raises(TryAgain, match="3 jobs waiting or running, more than 2"):
-            await runner.run(call)
+            await runner.run(call := a_call())
         assert await runner.resume(call) == NeverStarted()
-        for _ in depths.copy():
+        for depth in (None, 2):
+            runner.health.queue = depth
             assert outcome(await runner.run(a_call())).status == "ok"
 
 

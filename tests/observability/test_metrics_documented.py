@@ -15,6 +15,7 @@ import yaml
 
 from agent_service.metrics.runs import AgentMetrics
 from agent_service.serving import observe_agent
+from ductile_gateway.ductile.jobs import DuctileHealth
 from ductile_gateway.telemetry import GatewayMetrics
 from groundwork.http.requests import request_durations
 from groundwork.telemetry.metrics import Counter, Instrument, Instruments
@@ -44,7 +45,7 @@ def documented(text: str) -> set[Row]:
 def of_the_gateway() -> Instruments:
     metrics = GatewayMetrics()
     metrics.observe_gateway(dict, lambda: 0)
-    metrics.observe_ductiles({"": str}, {"": lambda: None})
+    metrics.observe_ductiles({"": DuctileHealth()})
     metrics.observe_calls(lambda: 0, tuple, lambda: 0)
     return metrics.instruments
 

@@ -105,7 +105,7 @@ def admit(
     """The call of a request, or the refusal. `flaw`: of its arguments by the command's schema. `again`: it may have run
     before."""
     command = offer.command(asked.request.tool_command) if offer else None
-    if offer is None or command is None or offer.route != asked.route or asked.route in subjects.OUR_OWN_ROUTES:
+    if offer is None or command is None or offer.route != asked.route:
         return failed("not_allowed", _why_not_allowed(asked, offer), retryable=False)
     if flaw := flaw or _flaw(asked, command):
         return failed("invalid_arguments", f"arguments of {offer.name} {command.name}: {flaw}", retryable=False)
@@ -181,8 +181,6 @@ def _named(jobs: Sequence[str]) -> str:
 
 def _why_not_allowed(asked: CallRequest, offer: ToolOffer | None) -> str:
     request = asked.request
-    if asked.route in subjects.OUR_OWN_ROUTES:
-        return f"route {asked.route} would start an agent from an agent"
     if offer is None:
         return f"tool {request.tool} is not on offer"
     if offer.route != asked.route:

@@ -165,6 +165,8 @@ class Relay:
                 await check_wanted(call, self.has_ended)
             if doubt and not call.may_repeat:
                 verdict: Verdict = Unknown(doubt)
+            elif call.deadline_at <= utc_now():
+                return failed("expired", "the deadline had passed before the tool was started", retryable=True)
             else:
                 verdict = await self._verdict(call, self.runner.run(call, partial(self._begin, call)))
         except Withdrawn:

@@ -52,8 +52,6 @@ class DuctileRunner:
 
     async def run(self, call: ToolCall, begin: Begin = unrecorded) -> Verdict:
         """Raises TryAgain if nothing was sent, and what `begin` raises."""
-        if call.deadline_at <= utc_now():
-            return failed("expired", "the deadline had passed before the call was sent to Ductile", retryable=True)
         depth, most = self.health.queue, self.settings.queue_most
         if depth is not None and most is not None and depth > most:
             raise TryAgain(f"Ductile has {depth} jobs waiting or running, more than {most}", QUEUE_COME_BACK_S)

@@ -56,14 +56,12 @@ class LocalPlugins:
 
     async def run(self, call: ToolCall, begin: Begin = unrecorded) -> Verdict:
         """Raises AlreadyStarted if its key was started before and not forgotten. Cancelling leaves the process running.
-        A missing command, a passed deadline and a failed start are errors, with nothing started."""
+        A missing command and a failed start are errors, with nothing started."""
         plugin = self._plugins.get(call.plugin)
         if plugin is None or plugin.manifest.command(call.command) is None:
             return failed(
                 "configuration", f"no plugin {call.plugin} with a command {call.command} is here", retryable=False
             )
-        if call.deadline_at <= datetime.now(UTC):
-            return failed("expired", "the deadline had passed before the plugin was started", retryable=True)
         try:
             for path in (plugin.folder, plugin.entrypoint):
                 require_trust(path)

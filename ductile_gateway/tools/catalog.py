@@ -86,8 +86,6 @@ def _offers_of(
     plugin = choice.plugin or name
     if not subjects.OUR_OWN_ROUTES.isdisjoint((name, plugin)):
         yield f"{name}: an agent must not start an agent through {plugin}, so it is left out"
-    elif not subjects.NAME.fullmatch(name):
-        yield f"{name!r}: not a legal name ({subjects.NAME.pattern}), so it is left out"
     elif manifest is None:
         yield f"{name}: there is no plugin {plugin}: install it or take the tool out"
     else:

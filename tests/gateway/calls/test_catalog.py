@@ -85,7 +85,6 @@ def test_effect_and_output_are_as_the_plugin_declares_them_unless_the_configurat
         ("jina-reader", ToolChoice(commands=frozenset({"read"})), "no command read"),
         ("ask", ToolChoice(plugin="agentic-wake"), "start an agent"),
         ("agentic-loop", ToolChoice(plugin="jina-reader"), "start an agent"),
-        ("Fetch", ToolChoice(plugin="jina-reader"), "not a legal name"),
     ],
 )
 def test_a_choice_that_cannot_be_had_is_left_out_with_the_reason(name: str, choice: ToolChoice, problem: str) -> None:

@@ -40,10 +40,6 @@ def refusal(*asked: Any, **facts: Any) -> ToolOutcome:
         (a_request(), "other-route", FETCH),
         (a_request("poll"), "jina-reader", FETCH),
         (a_request("handle2"), "jina-reader", FETCH),
-        *(
-            (a_request(), ours, FETCH.model_copy(update={"route": ours}))
-            for ours in ("agentic-wake", "agentic-loop", "ductile-gateway")
-        ),
     ],
 )
 def test_what_is_not_on_offer_is_not_allowed_and_not_to_be_tried_again(

@@ -20,18 +20,18 @@ from tests.gateway.plugins.kit import guards, local_plugins, records
 from tests.kit.waiting import until
 
 MANIFEST = """
-{manifest_spec: ductile.plugin, manifest_version: 1, protocol: 2, name: tool, version: 1, entrypoint: %s,
+{manifest_spec: ductile.plugin, manifest_version: 1, protocol: 2, name: tool, version: 1, entrypoint: run.py,
  commands: [{name: handle, type: read}]}
 """
 
 
-def tool(folder: Path, program: str, *, name: str = "run.py", **others: str) -> Path:
+def tool(folder: Path, program: str, **others: str) -> Path:
     made = folder / "plugins" / "tool"
     made.mkdir(parents=True, exist_ok=True)
-    (made / "manifest.yaml").write_text(MANIFEST % name)
-    for file, text in {name: program, **{f"{other}.py": text for other, text in others.items()}}.items():
-        (made / file).write_text(text)
-        (made / file).chmod(0o755)
+    (made / "manifest.yaml").write_text(MANIFEST)
+    for module, text in {"run": program, **others}.items():
+        (made / f"{module}.py").write_text(text)
+        (made / f"{module}.py").chmod(0o755)
     return made.parent
 
 
@@ -58,16 +58,21 @@ PROGRAMS = {
     "what is done at the end": "import atexit\natexit.register(print, 'last')\nprint('first')\n",
     "a thread that goes on": "import threading\nthreading.Timer(0.1, print, ['late']).start()\n",
     "where it is": "import sys, __main__\nprint(__name__, __file__, sys.argv, sys.path, __main__.__file__, __spec__)\n",
-    "what it is given": "import sys\nprint(sys.stdin.read(), sys.stdin.encoding, sys.stdout.encoding, sys.flags)\n",
+    "what it is given": "from sys import *\nprint(stdin.read()[-9:], stdin.encoding, stdout.encoding, flags)\n",
     "signals": "import signal\nprint([(n, signal.getsignal(n)) for n in (13, 15, 17, 25)])\n",
     "no Python": "this is none\n",
+    "a module of its own before one of Python": "import token\nprint(token.OWN)\n",
+    "an option in its first line": "#!/usr/bin/env -S python3 -O\nimport sys\nprint(sys.flags.optimize)\n",
+    "a script that opens its input again": "#!/bin/sh\ncat /dev/stdin | wc -c\n",
 }
+LARGE = "x" * 300_000
 
 
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
 async def test_a_program_ends_and_says_what_it_would_if_it_were_started_anew(tmp_path: Path, program: str) -> None:
-    folder = tool(tmp_path, PYTHON + program, other="def f(x):\n    return 1 / x\n")
-    await verdict_of(local_plugins(tmp_path, folder=folder))
+    text = program if program.startswith("#!") else PYTHON + program
+    folder = tool(tmp_path, text, other="def f(x):\n    return 1 / x\n", token="OWN = True\n")  # noqa: S106 - a module of Python
+    await verdict_of(local_plugins(tmp_path, folder=folder), large=LARGE)
     found = records(tmp_path)[0].read()
     run = folder / "tool" / "run.py"
     seen = plugin_environment()
@@ -156,24 +161,3 @@ async def test_calls_at_once_have_guards_of_their_own(tmp_path: Path) -> None:
     verdicts = await asyncio.gather(*(verdict_of(plugins, number) for number in range(5)))
     assert len({verdict.text for verdict in verdicts if isinstance(verdict, ToolOutcome)}) == 5
     assert len(set(guards(tmp_path))) == 5
-
-
-async def test_a_shell_script_opens_its_input_again(tmp_path: Path) -> None:
-    script = '#!/bin/sh\nn=$(cat /dev/stdin | wc -c)\necho "{\\"status\\": \\"ok\\", \\"result\\": \\"$n\\"}"\n'
-    plugins = local_plugins(tmp_path, folder=tool(tmp_path, script, name="run.sh"))
-    verdict = await verdict_of(plugins, large="x" * 300_000)
-    assert isinstance(verdict, ToolOutcome)
-    assert int(verdict.text) > 300_000, verdict.message
-
-
-async def test_a_module_of_ones_own_comes_before_one_of_python(tmp_path: Path) -> None:
-    code = "import token, json\nprint(json.dumps({'status': 'ok', 'result': 'x', 'output': {'own': token.OWN}}))\n"
-    plugins = local_plugins(tmp_path, folder=tool(tmp_path, PYTHON + code, token="OWN = True\n"))  # noqa: S106 - a module of Python
-    assert await output_of(plugins) == {"own": True}
-
-
-def test_an_option_in_its_first_line_is_kept(tmp_path: Path) -> None:
-    code = "#!/usr/bin/env -S python3 -O\nimport json, sys\n"
-    code += "print(json.dumps({'status': 'ok', 'result': 'x', 'output': {'optimized': sys.flags.optimize}}))\n"
-    plugins = local_plugins(tmp_path, folder=tool(tmp_path, code))
-    assert asyncio.run(output_of(plugins)) == {"optimized": 1}

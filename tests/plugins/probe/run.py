@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,73 +29,29 @@ def record(payload: dict[str, Any], call: str) -> dict[str, Any]:
     return {"status": "ok", "result": "recorded"}
 
 
-def misbehave(payload: dict[str, Any]) -> None:
-    MISBEHAVIOURS[payload["how"]]()
-    if "file" in payload:
-        Path(payload["file"]).touch()
-    if payload["how"] in ("hang", "deaf", "family"):
-        time.sleep(PATIENCE_SECONDS)
+def misbehave(payload: dict[str, Any]) -> dict[str, Any]:
+    """All but a stumble and a crash go on until they are stopped."""
+    match payload["how"]:
+        case "stumble":
+            return {"status": "error", "error": "as you wish", "retry": True, "error_class": "transient"}
+        case "crash":
+            sys.stderr.write("a line before\nValueError: the key is hunter2-secret\n")
+            raise SystemExit(1)
+        case "deaf":
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        case "family":  # a child in the same process group, which ignores SIGTERM and has to go too
+            subprocess.Popen(["/bin/sh", "-c", f"trap '' TERM; sleep {PATIENCE_SECONDS}"])
+    Path(payload["file"]).touch()
+    time.sleep(PATIENCE_SECONDS)
+    return {}
 
 
-def _write(text: str) -> None:
-    sys.stdout.write(text)
-
-
-def _error(**fields: Any) -> None:
-    _write(json.dumps({"status": "error", "error": "as you wish"} | fields))
-
-
-def _crash() -> None:
-    sys.stderr.write("a line before\nValueError: the key is hunter2-secret\n")
-    raise SystemExit(1)
-
-
-def _flood() -> None:
-    while True:
-        _write("x" * 65536)
-
-
-def _give_up() -> None:
-    _error(retry=True)
-    raise SystemExit(78)
-
-
-def _deaf() -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-
-
-def _family() -> None:
-    """A child in the same process group, which ignores SIGTERM and has to go too."""
-    subprocess.Popen(["/bin/sh", "-c", f"trap '' TERM; sleep {PATIENCE_SECONDS}"])
-
-
-MISBEHAVIOURS: dict[str, Callable[[], object]] = {
-    "garbage": lambda: _write("this is no JSON"),
-    "half": lambda: _write('{"status": "ok", "result": "cut sho'),
-    "silence": lambda: None,
-    "wordless": lambda: _write('{"status": "ok", "result": " "}'),
-    "refuse": lambda: _error(retry=False, error_class="invalid_arguments"),
-    "stumble": lambda: _error(retry=True, error_class="transient"),
-    "crash": _crash,
-    "give_up": _give_up,
-    "configuration": lambda: sys.exit(78),
-    "flood": _flood,
-    "hang": lambda: None,
-    "deaf": _deaf,
-    "family": _family,
-}
-
-
-def answer(request: dict[str, Any]) -> dict[str, Any] | None:
-    """The response, or None where there is to be none."""
+def answer(request: dict[str, Any]) -> dict[str, Any]:
     payload = (request.get("event") or request).get("payload") or {}
     if request["command"] == "misbehave":
-        misbehave(payload)
-        return None
+        return misbehave(payload)
     return record(payload, request["job_id"]) if request["command"] == "record" else show(request)
 
 
 if __name__ == "__main__":
-    response = answer(json.JSONDecoder().raw_decode(sys.stdin.readline())[0])
-    if response is not None:
-        json.dump(response, sys.stdout)
+    json.dump(answer(json.JSONDecoder().raw_decode(sys.stdin.readline())[0]), sys.stdout)

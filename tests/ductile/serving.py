@@ -2,7 +2,6 @@
 
 import contextlib
 import sqlite3
-import subprocess
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from tests.gateway.on_nats import a_bus, all_acknowledged, results, send
 from tests.gateway.parts import a_request
 from tests.gateway.served import Gateway, ending
 from tests.kit.cut_wire import Rule, wire
+from tests.kit.processes import Service
 from tests.kit.waiting import until
 
 AT_ONCE = 32
@@ -42,12 +42,12 @@ class Served:
     asked: dict[str, ToolRequest] = field(default_factory=dict)
 
     @asynccontextmanager
-    async def living(self) -> AsyncIterator["subprocess.Popen[bytes]"]:
+    async def living(self) -> AsyncIterator[Service]:
         """A running gateway, killed at the end."""
         starts = self.gateway.starts()
         with self.gateway.serving() as process:
-            await until(lambda: self.gateway.starts() > starts or process.poll() is not None, within_s=30)
-            assert process.poll() is None, self.gateway.log.read_text()[-2000:]
+            await until(lambda: self.gateway.starts() > starts or not process.pid, within_s=30)
+            assert process.pid, self.gateway.log.read_text()[-2000:]
             yield process
 
     async def ask(self, command: str, payload: dict[str, Any], *, step: int, tool: str = "probe", **more: Any) -> str:
@@ -90,11 +90,6 @@ class Served:
         answers = await self.answers()
         ran = {(one.payload.get(CALL_ID), one.job_id) for one in self.ductile.executions}
         return {key: (ending(result), [call for call, _ in ran].count(key)) for key, result in answers.items()}
-
-
-def kill(process: "subprocess.Popen[bytes]") -> None:
-    process.kill()
-    process.wait()
 
 
 @asynccontextmanager

@@ -7,7 +7,7 @@ write.
 from pathlib import Path
 from typing import Any
 
-from tests.ductile.serving import kill, served
+from tests.ductile.serving import served
 from tests.ductile.under_test import DuctileUnderTest
 from tests.kit.cut_wire import Knife
 from tests.kit.waiting import until
@@ -32,7 +32,7 @@ async def test_after_a_kill_no_write_starts_twice_and_each_doubt_is_told(
             for step, (kind, (command, payload, _)) in enumerate(CALLS.items(), start=1):
                 keys[kind] = await home.ask(command, payload, step=step)
             await until(lambda: accepted.seen == len(home.known()) == len(CALLS))
-            kill(process)
+            process.kill()
             wire.away()
         async with home.living():
             endings = await home.endings()

@@ -14,6 +14,7 @@ from groundwork.nats.topology import set_up
 from schemas import keys, subjects
 from schemas.events import ToolRequest, ToolResult
 from tests.gateway.parts import message_of, result_in
+from tests.kit.stack import messages
 
 ACK_WAIT = 5.0
 
@@ -53,15 +54,9 @@ async def all_acknowledged(link: NatsLink) -> bool:
 
 
 async def results(link: NatsLink) -> list[ToolResult]:
-    return [result_in(body) for body in await _bodies(link, subjects.STREAM_RESULTS, subjects.TOOL_RESULT)]
+    return [result_in(message.data) async for message in messages(link, subjects.TOOL_RESULT)]
 
 
 async def dead_letters(link: NatsLink) -> list[bytes]:
     """The bodies of all requests that could not be taken up."""
-    return await _bodies(link, subjects.STREAM_DEAD_LETTERS, subjects.DEAD_LETTERS_TOOLS)
-
-
-async def _bodies(link: NatsLink, stream: str, subject: str) -> list[bytes]:
-    last = (await link.jetstream.stream_info(stream)).state.last_seq
-    stored = [await link.jetstream.get_msg(stream, seq) for seq in range(1, last + 1)]
-    return [message.data or b"" for message in stored if message.subject == subject]
+    return [message.data async for message in messages(link, subjects.DEAD_LETTERS_TOOLS)]

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,10 +13,10 @@ from groundwork.nats.link import NatsLink
 from schemas.events import ToolResult
 from tests.gateway.on_nats import send
 from tests.gateway.parts import a_request
+from tests.kit.processes import Service
 
 ROOT = Path(__file__).parents[2]
 PLUGINS = ROOT / "tests" / "plugins"
-ENVIRONMENT = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
 
 
 class Gateway:
@@ -35,22 +34,18 @@ class Gateway:
         self.log = folder / "log"
 
     @contextlib.contextmanager
-    def serving(self, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+    def serving(self, *options: str) -> Iterator[Service]:
         """The process; killed in the end if it still lives."""
-        command = [sys.executable, "-m", "ductile_gateway", "serve", "--config", str(self.config), *options]
-        with self.log.open("ab") as log:
-            process = subprocess.Popen(command, cwd=ROOT, stderr=log, env=ENVIRONMENT)
+        service = Service("ductile_gateway", self.config, self.log, *options)
+        service.start()
         try:
-            yield process
+            yield service
         finally:
-            process.kill()
-            process.wait()
+            service.kill()
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "ductile_gateway", *arguments, "--config", str(self.config)]
-        return subprocess.run(
-            command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=30, check=False
-        )
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
 
     def starts(self) -> int:
         """Number of times that the log says ready."""
@@ -66,8 +61,3 @@ async def record(bus: NatsLink, folder: Path, *, step: int = 1) -> None:
 def ending(result: ToolResult) -> str:
     """The status, or the class of the error."""
     return result.error.error_class if result.error else result.status
-
-
-def lines(file: Path) -> int:
-    """Number of runs that the probe has recorded in the file."""
-    return len(file.read_text(encoding="utf-8").splitlines()) if file.exists() else 0

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +14,8 @@ from groundwork.nats.link import NatsLink
 from schemas import subjects
 from tests.gateway.on_nats import a_bus, all_acknowledged, results, send
 from tests.gateway.parts import RUN, a_request
-from tests.gateway.served import ROOT, Gateway, ending, lines, record
+from tests.gateway.served import ROOT, Gateway, ending, record
+from tests.kit.stack import lines
 from tests.kit.waiting import until
 
 
@@ -38,18 +38,17 @@ async def test_a_call_outlives_a_stop_a_kill_and_a_take_over_of_its_gateway_and_
     await record(bus, tmp_path)
     with gateway.serving() as stopped:
         await until(lambda: lines(tmp_path / "marks" / "ran"), within_s=30)
-        stopped.send_signal(signal.SIGTERM)
-        assert await asyncio.to_thread(stopped.wait, 10) == 0
+        await stopped.end()
+        assert await stopped.ended() == 0
     with gateway.serving() as killed:
         await until(lambda: gateway.starts() == 2, within_s=30)
         second = await asyncio.to_thread(gateway.run, "serve")
         assert (second.returncode, f"process {killed.pid}" in second.stderr) == (78, True)
         killed.kill()
-        killed.wait()
     with gateway.serving() as blue:
         await until(lambda: gateway.starts() == 3, within_s=30)
         with gateway.serving("--take-over"):
-            assert await asyncio.to_thread(blue.wait, 20) == 78
+            assert await blue.ended() == 78
             (tmp_path / "marks" / "go").touch()
             assert await endings(bus) == ["ok"]
     assert lines(tmp_path / "marks" / "ran") == 1

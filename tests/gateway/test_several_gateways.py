@@ -48,7 +48,6 @@ async def test_all_take_their_part_each_call_is_run_once_and_those_of_a_machine_
         said = await statuses(link, within_s=10)
         parts = [len(list(gateway.config.parent.glob("copy/*/calls/*/*"))) for gateway in gateways]
         first.kill()
-        first.wait()
         (tmp_path / "marks" / "go").touch()
         await until(all_told, within_s=40)
         told = [ending(result) for result in await results(link)]

@@ -23,6 +23,7 @@ from schemas.signing import AgentKeys
 from tests.gateway.outbound.kit import SECRET, an_event
 from tests.kit.agent_keys import AGENT, STRANGER, Signer
 from tests.kit.http_server import WireServer
+from tests.kit.stack import messages
 from tests.kit.waiting import beside, until
 from tests.ledger.kit import embedded
 
@@ -75,9 +76,7 @@ async def say(link: NatsLink, event: Any, by: Signer | None = AGENT) -> None:
 
 async def dead_letters(link: NatsLink) -> dict[str, dict[str, str]]:
     """Headers of dead letters, by target."""
-    last = (await link.jetstream.stream_info(subjects.STREAM_DEAD_LETTERS)).state.last_seq
-    stored = [await link.jetstream.get_msg(subjects.STREAM_DEAD_LETTERS, seq) for seq in range(1, last + 1)]
-    letters = [message.headers or {} for message in stored if message.subject == subjects.DEAD_LETTERS_OUTBOUND]
+    letters = [message.headers or {} async for message in messages(link, subjects.DEAD_LETTERS_OUTBOUND)]
     return {letter.get("Dead-Letter-Target", ""): letter for letter in letters}
 
 

@@ -19,7 +19,8 @@ from ductile_gateway.plugins.boxes import box_of
 from ductile_gateway.settings import load
 from groundwork.service.errors import Misconfigured
 from tests.gateway.plugins.kit import KEY, PLUGINS, alive, guards, local_plugins, probe, records
-from tests.gateway.served import ROOT, lines
+from tests.gateway.served import ROOT
+from tests.kit.stack import lines
 from tests.kit.waiting import until
 
 SHIPPED = ROOT / "deploy" / "ductile" / "plugins"

@@ -48,19 +48,10 @@ def files(folder: Path) -> dict[Path, bytes]:
     return {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
-def test_what_was_added_is_taken_out_to_the_byte(ductile: Path) -> None:
-    locks = program(ductile, "true")
-    before = files(ductile.parent)
-    plan_install(read_config(ductile), options(ductile, webhook=True)).apply(locks)
-    assert (ductile / "agentic" / "plugins" / "agentic-wake" / "agent.py").is_file()
-    assert (ductile / ".checksums").is_file()
-    plan_removal(read_config(ductile)).apply(locks)
-    assert files(ductile.parent) == before
-    assert not (ductile / "agentic").exists()
-
-
-def test_one_entry_is_put_first_into_any_list_of_includes_and_taken_out_of_it_again(ductile: Path) -> None:
-    own = CONFIG.replace("include:\n  - plugins.yaml   # plugins\n", "")
+def test_what_was_added_is_taken_out_to_the_byte_and_its_entry_is_the_first_in_any_list_of_includes(
+    ductile: Path,
+) -> None:
+    own, locks = CONFIG.replace("include:\n  - plugins.yaml   # plugins\n", ""), program(ductile, "true")
     (ductile / "more.yaml").write_text("")
     for text in (
         "",
@@ -71,10 +62,13 @@ def test_one_entry_is_put_first_into_any_list_of_includes_and_taken_out_of_it_ag
     ):
         config, before = ductile / "config.yaml", yaml.safe_load(text or "{}").get("include", [])
         config.write_text(text + own)
-        plan_install(read_config(ductile), options(ductile)).apply(None)
+        all_before = files(ductile.parent)
+        plan_install(read_config(ductile), options(ductile, webhook=True)).apply(locks)
         assert yaml.safe_load(config.read_text())["include"] == ["agentic/agentic.yaml", *before]
-        plan_removal(read_config(ductile)).apply(None)
-        assert config.read_text() == text + own
+        assert (ductile / "agentic" / "plugins" / "agentic-wake" / "agent.py").is_file()
+        assert (ductile / ".checksums").is_file()
+        plan_removal(read_config(ductile)).apply(locks)
+        assert (files(ductile.parent), (ductile / "agentic").exists()) == (all_before, False)
 
 
 def test_secrets_are_for_their_owner_alone_in_nothing_that_is_shown_and_not_in_the_environment_of_plugins(

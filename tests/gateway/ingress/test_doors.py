@@ -1,15 +1,12 @@
-"""The ingress as an HTTP server on a bus: its limits, malformed requests, and failures of the bus."""
+"""The ingress as an HTTP server: its limits, malformed requests, and failures of the bus."""
 
 import asyncio
 import json
 
 import pytest
 
-from ductile_gateway.bus.outgoing import NatsBus
-from groundwork.nats.link import NatsLink
 from tests.gateway.ingress.kit import INGEST, Ingress, an_event, error_of, on_the_wire, signed
-from tests.gateway.on_nats import a_bus, results
-from tests.gateway.parts import RUN, MemoryBus
+from tests.gateway.parts import MemoryBus
 
 BODY = json.dumps(an_event()).encode()
 
@@ -79,11 +76,3 @@ async def test_a_path_is_taken_as_it_is_written_and_a_head_has_one_meaning_or_no
     ingress = Ingress()
     assert await status_of(ingress, delivery(target, line)) == status
     assert len(ingress.bus.messages) == (status == 202)
-
-
-async def test_many_copies_of_a_delivery_are_one_message(link: NatsLink) -> None:
-    await a_bus(link)
-    ingress = Ingress(bus=NatsBus(link))
-    answers = await asyncio.gather(*(ingress.relay(an_event()) for _ in range(50)))
-    assert {answer.status_code for answer in answers} == {202}
-    assert [result.run_id for result in await results(link)] == [RUN]

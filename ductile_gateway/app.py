@@ -152,7 +152,7 @@ class _Gateway:
     async def serve_ingress(self) -> None:
         """Serves webhooks. Loading them takes a tenth of a second, for which interrupted calls must not wait."""
         settings = self.settings.ingress
-        if settings.listens():
+        if settings.peers or settings.webhooks:
             await let_recovery_start()
             inbound = loaded("ductile_gateway.webhooks.inbound:Inbound")
             await inbound(settings, self.bus, self.artifacts, self.offers.find, self.metrics.received.add).serve()

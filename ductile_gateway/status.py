@@ -98,7 +98,7 @@ class Observability:
         findings, waiting, number = await findings_of(self.looks), self.waiting(), 1
         if self.settings.shared:
             with contextlib.suppress(Failure):
-                number = max(1, await _living(self.link))
+                number = max(1, sum(not one.free for one in await read_member_leases(self.link, ROLE)))
         return GatewayStatus(
             version=self._version,
             findings=(*findings, *waiting_findings(waiting)),
@@ -156,10 +156,6 @@ def _trouble_of_nats(link: NatsLink) -> str:
     if link.unanswered_s > UNANSWERED_S:
         return f"it has stored nothing for {link.unanswered_s:.0f} s; if its disk was full it has to be restarted"
     return link.denied
-
-
-async def _living(link: NatsLink) -> int:
-    return sum(not record.free for record in await read_member_leases(link, ROLE))
 
 
 def store_findings(trouble: str, folder: Path) -> Sequence[Finding]:

@@ -272,10 +272,6 @@ class Call:
         step, run_id = asked.request.step, asked.request.run_id
         return cls(key=asked.key, digest=asked.digest, trace=asked.trace, run_id=run_id, step=step, **more)
 
-    @classmethod
-    def answered(cls, asked: CallRequest, **more: Any) -> "Call":
-        return cls.of(asked, state=ANSWERED, **more)
-
     @property
     def is_open(self) -> bool:
         return self.state == OPEN

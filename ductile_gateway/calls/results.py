@@ -13,7 +13,16 @@ from pydantic import JsonValue
 from pydantic_core import to_json
 
 from ductile_gateway.calls.artifacts import STDERR_BYTES, artifact_path, artifact_text, clipped, storable
-from ductile_gateway.calls.call import Call, CallRequest, JobFacts, ProducedArtifact, ToolOutcome, Verdict, failed
+from ductile_gateway.calls.call import (
+    ANSWERED,
+    Call,
+    CallRequest,
+    JobFacts,
+    ProducedArtifact,
+    ToolOutcome,
+    Verdict,
+    failed,
+)
 from schemas import envelope, keys, subjects
 from schemas.catalog import ToolOffer
 from schemas.continuation import Continuation, PluginResult, read_plugin_result
@@ -121,7 +130,7 @@ def answer_to(asked: CallRequest, outcome: ToolOutcome, *, at: datetime) -> Call
     )
     key = keys.result(request.run_id, request.step, request.attempt, request.task, request.round)
     message = _Message(type=subjects.TOOL_RESULT, payload=result, dedupe_key=key)
-    return Call.answered(asked, dedupe_key=key, body=message.body(), at=at)
+    return Call.of(asked, state=ANSWERED, dedupe_key=key, body=message.body(), at=at)
 
 
 def _ending(outcome: ToolOutcome, at: datetime) -> dict[str, Any]:

@@ -44,10 +44,6 @@ class Boundary:
     user: User | None = None
     user_name: str = ""
 
-    @property
-    def is_closed(self) -> bool:
-        return self.files != "none" or self.user is not None
-
     def describe(self) -> str:
         user = self.user_name if self.user else "root" if os.getuid() == 0 else "the gateway's own user"
         since = {"signals": SIGNALS_SINCE, "cutting files short": TRUNCATION_SINCE}

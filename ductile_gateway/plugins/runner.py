@@ -198,7 +198,7 @@ async def box_findings(box: Box, plugins: Iterable[InstalledPlugin], folder: Pat
         if why := await _refusal(box, plugin, folder):
             text = f"{boundary}: {plugin.manifest.name} cannot begin there: {why}"
             return [Finding(name="plugins", mark="wrong", text=text, remedy=UNBEGUN)]
-    if box.boundary.is_closed:
+    if box.boundary.files != "none" or box.boundary.user:
         return [Finding(name="plugins", mark="ok", text=boundary)]
     text = f"{boundary}: the stores and settings of the services are in their reach"
     return [Finding(name="plugins", mark="warning", text=text, remedy=OPEN)]

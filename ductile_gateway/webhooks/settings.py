@@ -134,9 +134,6 @@ class IngressSettings(Section):
             raise ValueError(f"a peer and a webhook share the name {min(both)}: give one of them another")
         return self
 
-    def listens(self) -> bool:
-        return bool(self.peers or self.webhooks)
-
 
 Milestone = Literal[
     "agent.completed", "agent.escalated", "agent.failed", "agent.cancelled", "agent.waiting", "agent.reopened"

@@ -9,17 +9,16 @@ from agent_service.bus.gateway import callback_flaw
 from ductile_gateway.bus.incoming import answer_callbacks, serve_endpoints
 from ductile_gateway.bus.outgoing import NatsBus, has_ended
 from ductile_gateway.bus.ownership import require_topology
-from ductile_gateway.calls.call import Call, ProducedArtifact, ToolOutcome
+from ductile_gateway.calls.call import Call
 from ductile_gateway.calls.ledger import Ledger
 from groundwork.nats.buckets import ArtifactBucket
 from groundwork.nats.link import NatsLink
-from groundwork.nats.topology import Topology, object_bucket, set_up
 from groundwork.service.errors import Broken, Misconfigured
 from schemas import subjects
 from schemas.events import Envelope, Rejected
 from schemas.status import Finding, GatewayStatus
 from tests.gateway.on_nats import a_bus, all_acknowledged, consuming, dead_letters, requests_of, results, send
-from tests.gateway.parts import RUN, FakeRunner, World, a_request, memory_rows, message_of
+from tests.gateway.parts import RUN, World, a_request, memory_rows, message_of
 from tests.kit.waiting import until
 
 
@@ -43,24 +42,6 @@ async def test_a_request_that_was_published_twice_has_one_result_and_one_that_is
     told = Envelope[Rejected].model_validate_json(message.data or b"").payload
     assert (told.subject, told.run_id, told.step) == (subject, RUN, 1)
     assert (told.msg_id, told.repeat_as, "payload.tool" in told.reason) == ("theirs", "theirs#2", True)
-
-
-async def test_what_finds_no_room_in_the_bucket_ends_the_step_at_once_with_the_remedy(link: NatsLink) -> None:
-    await set_up(link, Topology(streams=(object_bucket(subjects.ARTIFACT_BUCKET, {"max_bytes": 1 << 16}),)))
-    await a_bus(link)
-    large = ProducedArtifact("page.html", "text/html", b"well " * 40_000)
-    await send(link, a_request())
-    async with consuming(link, a_world(link, runner=FakeRunner(ToolOutcome("ok", artifacts=(large,)))).relay()):
-        await until(lambda: all_acknowledged(link))
-    (result,) = await results(link)
-    assert result.error is not None
-    assert (result.error.error_class, result.error.retryable) == ("storage_full", False)
-    for part in (
-        "the tool has run",
-        f"stream OBJ_{subjects.ARTIFACT_BUCKET}",
-        "`nats stream edit STREAM --max-bytes=SIZE`",
-    ):
-        assert part in result.error.message
 
 
 async def fine() -> GatewayStatus:

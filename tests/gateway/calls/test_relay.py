@@ -14,6 +14,7 @@ from ductile_gateway.calls.call import (
     CallRequest,
     JobFacts,
     NameCandidates,
+    ProducedArtifact,
     ToolCall,
     ToolOutcome,
     Unacceptable,
@@ -21,7 +22,7 @@ from ductile_gateway.calls.call import (
     failed,
 )
 from ductile_gateway.ports import Begin, unrecorded
-from groundwork.service.errors import TryAgain
+from groundwork.service.errors import NoRoom, TryAgain
 from schemas import keys, subjects
 from schemas.catalog import Catalog
 from schemas.continuation import Retrieve, read_continuation
@@ -207,6 +208,18 @@ async def test_a_call_that_waits_is_told_until_it_is_made_or_given_up_with_what_
 async def test_what_no_event_can_carry_is_bad_output_of_a_call_that_has_run(output: dict[str, Any]) -> None:
     world, _ = await result_of(ToolOutcome("ok", text="done", output=output))
     assert (error_of(world).error_class, "the tool has run" in error_of(world).message) == ("bad_output", True)
+
+
+async def test_what_finds_no_room_ends_the_step_at_once_with_the_remedy_and_the_start_of_its_text() -> None:
+    async def full(*_: object) -> None:
+        raise NoRoom("the stream is full. Make room")
+
+    world = World(runner=FakeRunner(ToolOutcome("ok", artifacts=(ProducedArtifact("a.txt", "text/plain", b"well"),))))
+    world.artifacts.put = full
+    await world.relay().take(asked_for())
+    assert (error_of(world).error_class, error_of(world).retryable) == ("storage_full", False)
+    assert error_of(world).message.startswith("the tool has run")
+    assert error_of(world).message.endswith("Make room. It brought: well")
 
 
 @pytest.mark.parametrize("outcome", [ToolOutcome("ok"), failed("tool_error", "no", retryable=False)])

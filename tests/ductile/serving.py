@@ -12,8 +12,7 @@ from urllib.parse import urlsplit
 from ductile_gateway.calls.call import CALL_ID
 from ductile_gateway.store import FILE
 from groundwork.nats.embedded import EmbeddedNats
-from groundwork.nats.link import NatsLink, connect
-from groundwork.nats.settings import NatsSettings
+from groundwork.nats.link import NatsLink
 from schemas import keys
 from schemas.events import ToolRequest, ToolResult
 from tests.ductile.under_test import DuctileUnderTest
@@ -22,6 +21,7 @@ from tests.gateway.parts import a_request
 from tests.gateway.served import Gateway, ending
 from tests.kit.cut_wire import Rule, wire
 from tests.kit.processes import Service
+from tests.kit.stack import linked
 from tests.kit.waiting import until
 
 AT_ONCE = 32
@@ -107,8 +107,7 @@ async def served(
     beside = beside or {}
     async with AsyncExitStack() as held:
         nats = await held.enter_async_context(EmbeddedNats(folder / "nats", sync_interval="1s"))
-        link = await connect(NatsSettings(urls=(nats.url,)))
-        held.push_async_callback(link.close)
+        link = await held.enter_async_context(linked(nats.url))
         await a_bus(link, ack_wait=ACK_WAIT_S)
         port = urlsplit(ductile.url).port or 0
         port = await held.enter_async_context(wire(port, to_ductile)) if to_ductile else port

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,9 @@ import pytest
 
 from agent_service.bus.topology import Executor, topology
 from agent_service.workbench.dev import DevStack
-from groundwork.nats import link as nats_link
-from groundwork.nats.link import NatsLink
-from groundwork.nats.settings import NatsSettings
 from groundwork.nats.topology import set_up
 from tests.kit import nats_cli
-from tests.kit.stack import FRAME
+from tests.kit.stack import linked, of_goal, one_after_another, planning, script
 from tests.kit.waiting import until
 
 EXECUTORS = Path(__file__).resolve().parent.parent.parent / "deploy" / "executors"
@@ -79,29 +76,11 @@ Step = tuple[str, str, dict[str, Any]]
 
 def asking(calls: Mapping[str, Sequence[Step]]) -> dict[str, Any]:
     """A script that makes the calls written for the goal's first words."""
-    rules = [rule for goal, steps in calls.items() for rule in _rules(f"^{goal}", steps)]
-    failed = {"phase": "reflect", "reflect": {"verdict": "escalate", "summary": "a tool failed"}}
-    return {"name": "asking", "rules": [FRAME, *rules, failed]}
-
-
-def _rules(goal: str, steps: Sequence[Step]) -> Iterator[dict[str, Any]]:
-    first, *more = [{"action": {"tool": tool, "command": command, "arguments": args}} for tool, command, args in steps]
-    yield {"phase": "plan", "when": {"goal": goal}, "plan": first}
-    for number, plan in enumerate(more, start=1):
-        when = {"goal": goal, "steps": number, "status": "ok"}
-        yield {"phase": "reflect", "when": when, "reflect": {"verdict": "continue", "summary": "on"}, "plan": plan}
-    met = [{"item": f"d{n}", "evidence": "step:1"} for n in (1, 2, 3)]
-    done = {"verdict": "done", "summary": "all", "met": met}
-    yield {"phase": "reflect", "when": {"goal": goal, "status": "ok"}, "reflect": done}
-
-
-@contextlib.asynccontextmanager
-async def linked(made: DevStack) -> AsyncIterator[NatsLink]:
-    link = await nats_link.connect(NatsSettings(urls=(made.nats.url,)))
-    try:
-        yield link
-    finally:
-        await link.close()
+    rules = list[dict[str, Any]]()
+    for goal, steps in calls.items():
+        plans = [planning(tool, command, **arguments) for tool, command, arguments in steps]
+        rules += of_goal(f"^{goal}", *one_after_another(*plans)["rules"][1:])
+    return script(*rules)
 
 
 async def heard(made: DevStack, shipped: Shipped) -> None:
@@ -112,7 +91,7 @@ async def heard(made: DevStack, shipped: Shipped) -> None:
         if message.data.startswith(b'{"executor"'):
             told.add(json.loads(message.data)["executor"])
 
-    async with linked(made) as link, httpx2.AsyncClient(base_url=made.url, trust_env=False) as client:
+    async with linked(made.nats.url) as link, httpx2.AsyncClient(base_url=made.url, trust_env=False) as client:
         await set_up(link, topology(executors=[Executor.read(f"{shipped.executor}={shipped.tool}")]))
         await link.subscribe("_INBOX.>", overhear)
         await link.client.flush()

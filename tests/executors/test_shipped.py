@@ -11,9 +11,9 @@ import pytest_asyncio
 from agent_service.workbench.dev import DevStack, until_ready
 from groundwork.nats.link import NatsLink
 from schemas import keys, subjects
-from tests.executors.shipped import BASH, EACH, PYTHON, Shipped, asking, heard, linked
+from tests.executors.shipped import BASH, EACH, PYTHON, Shipped, asking, heard
 from tests.kit import nats_cli
-from tests.kit.stack import on_the_bus, running, to_the_end, view, wake
+from tests.kit.stack import linked, on_the_bus, running, to_the_end, view, wake
 from tests.kit.waiting import until
 
 HERE = (PYTHON, BASH) if nats_cli.FOUND else (PYTHON,)
@@ -59,7 +59,7 @@ async def test_a_request_waits_while_it_is_away_and_no_foreign_message_holds_it_
 
     await until(waits, within_s=30)
     key = keys.result(run_id, 1, 1)
-    async with linked(made) as link:
+    async with linked(made.nats.url) as link:
         await link.publish(subjects.TOOL_RESULT, b"not even JSON", msg_id=key, headers={})
         with shipped.at_work(tmp_path, made.nats.url):
             assert (await to_the_end(made, run_id))["state"] == "done"

@@ -56,6 +56,12 @@ def responded(plugin: Path, request: bytes) -> dict[str, Any]:
     return response
 
 
+def refused(response: dict[str, Any], error_class: str = "invalid_arguments", *, retry: bool = False) -> str:
+    """The text of an error, which must be of this class."""
+    assert (response["status"], response["error_class"], response["retry"]) == ("error", error_class, retry), response
+    return str(response["error"])
+
+
 def run(
     plugin: Path, request: bytes, *before: str, cwd: Path | None = None, env: Mapping[str, str] | None = None
 ) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.kit.http_server import DRIP, HANG_UP, NO_HTTP, SILENT, Answer, Call, WireServer
-from tests.plugins.asking import SHIPPED, ask, responded
+from tests.plugins.asking import SHIPPED, ask, refused, responded
 
 WAKE = SHIPPED / "agentic-wake"
 TOKEN = "a-token-of-the-agent-0123456789"  # noqa: S105 - of a fake that lives for one test run
@@ -163,9 +163,7 @@ ORDERS: list[tuple[Any, str]] = [
 @pytest.mark.parametrize("command", ["wake", "handle"])
 def test_an_order_that_cannot_be_used_is_not_sent_nor_tried_again(api: WireServer, command: str) -> None:
     for payload, told in ORDERS:
-        response = wake(api.url, payload, command=command)
-        assert (response["status"], response["retry"], response["error_class"]) == ("error", False, "invalid_arguments")
-        assert told in response["error"]
+        assert told in refused(wake(api.url, payload, command=command))
     assert api.calls == []
 
 
@@ -209,8 +207,7 @@ ADDRESSES: list[tuple[Any, str]] = [
 def test_an_address_that_must_not_be_asked_is_a_fault_of_the_settings(command: str) -> None:
     for url, told in ADDRESSES:
         response = wake(url, {"goal": "look"} if command == "wake" else {}, command=command)
-        assert (response["status"], response["retry"], response["error_class"]) == ("error", False, "misconfigured")
-        assert told in response["error"]
+        assert told in refused(response, "misconfigured")
 
 
 def test_a_refusal_is_explained_and_not_tried_again_and_what_may_pass_is(api: WireServer) -> None:
@@ -229,7 +226,7 @@ def test_the_response_comes_before_the_deadline_wherever_the_agent_is(api: WireS
         began = time.monotonic()
         response = wake(f"{api.url}/{behaviour}", seconds=1)
         assert time.monotonic() - began < 1
-        assert (response["status"], response["retry"], response["error_class"]) == ("error", True, "timeout")
+        assert refused(response, "timeout", retry=True)
     away = wake(f"http://127.0.0.1:{unused_tcp_port}")
     assert (away["retry"], "could not be reached: Connection refused" in away["error"]) == (True, True)
 
@@ -250,9 +247,7 @@ def test_the_token_may_come_from_the_vault_or_from_a_file(api: WireServer, tmp_p
 
 def test_a_token_that_is_none_is_not_sent_nor_told(api: WireServer) -> None:
     for token in ("two words", "line\r\nX-Evil: 1", "schlüssel", "x" * 513, 7, ["x"], {"a": 1}):
-        response = wake(api.url, token=token)
-        assert (response["retry"], response["error_class"], api.calls) == (False, "misconfigured", [])
-        assert "X-Evil" not in response["error"]
+        assert ("X-Evil" in refused(wake(api.url, token=token), "misconfigured"), api.calls) == (False, [])
 
 
 @pytest.mark.parametrize("behaviour", ["tells-token", "runs-as-token", "401", "silent", "hang-up", "moved"])

@@ -19,6 +19,12 @@ ROOT = Path(__file__).parents[2]
 PLUGINS = ROOT / "tests" / "plugins"
 
 
+def gateway(cwd: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """One call of the command in this folder."""
+    command = [sys.executable, "-m", "ductile_gateway", *arguments]
+    return subprocess.run(command, cwd=cwd, input="", capture_output=True, text=True, timeout=60, check=False)
+
+
 class Gateway:
     """`python -m ductile_gateway` in a folder of its own. Its plugins may write to `marks`."""
 
@@ -28,9 +34,9 @@ class Gateway:
         self.marks.mkdir(exist_ok=True)
         plugins = {"folders": [str(PLUGINS)], "write": [str(self.marks)]}
         ours = {"store": str(folder / "store"), "plugins": plugins, "http": {"port": free_port()}}
-        gateway = ours | settings
-        self.url = f"http://127.0.0.1:{gateway['http']['port']}"
-        self.config.write_text(json.dumps({"nats": {"urls": nats_urls}, "gateway": gateway, "agent": {"turns": 1}}))
+        chosen = ours | settings
+        self.url = f"http://127.0.0.1:{chosen['http']['port']}"
+        self.config.write_text(json.dumps({"nats": {"urls": nats_urls}, "gateway": chosen, "agent": {"turns": 1}}))
         self.log = folder / "log"
 
     @contextlib.contextmanager
@@ -44,8 +50,7 @@ class Gateway:
             service.kill()
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "ductile_gateway", *arguments, "--config", str(self.config)]
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
+        return gateway(ROOT, *arguments, "--config", str(self.config))
 
     def starts(self) -> int:
         """Number of times that the log says ready."""

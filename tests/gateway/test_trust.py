@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,6 +19,7 @@ from schemas import subjects
 from schemas.signing import AgentKey, AgentKeys
 from schemas.values import replace
 from tests.gateway.parts import memory_rows
+from tests.gateway.served import gateway
 from tests.kit.agent_keys import AGENT, STRANGER, Signer
 
 SUBJECT, BODY = "agent.completed", b'{"type": "agent.completed"}'
@@ -138,8 +137,7 @@ async def test_the_command_believes_an_agent_that_began_anew_only_when_it_is_tol
         await question.respond(told.model_dump_json().encode())
 
     async def trust(*options: str) -> tuple[int, str]:
-        command = [sys.executable, "-m", "ductile_gateway", "trust", "--config", "agentic.yaml", *options]
-        ended = await asyncio.to_thread(subprocess.run, command, cwd=tmp_path, capture_output=True, text=True)
+        ended = await asyncio.to_thread(gateway, tmp_path, "trust", *options)
         return ended.returncode, ended.stdout
 
     settings = {"nats": {"urls": [some_server.url]}, "store": str(tmp_path / "store")}

@@ -3,8 +3,6 @@
 import asyncio
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,15 +12,10 @@ from ductile_gateway.cli.main import EXAMPLE
 from ductile_gateway.cli.tools import make
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.tools.toolbox import follow_folders
-from tests.gateway.served import ROOT
+from tests.gateway.served import ROOT, gateway
 from tests.kit.waiting import until
 
 NODE = pytest.param("node", marks=pytest.mark.skipif(not shutil.which("node"), reason="no node: install Node.js"))
-
-
-def gateway(cwd: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "ductile_gateway", *arguments]
-    return subprocess.run(command, cwd=cwd, input="", capture_output=True, text=True, timeout=60, check=False)
 
 
 def words(cwd: Path, lang: str = "bash") -> Path:

@@ -5,9 +5,8 @@ import pwd
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import field
-from itertools import chain
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -19,7 +18,7 @@ from ductile_gateway.plugins.box.reach import DEVICES, PROC, Reach, configured_p
 from ductile_gateway.plugins.folders import runs_on_our_python
 from ductile_gateway.settings import PluginSettings
 from groundwork.service.errors import Misconfigured
-from schemas.values import dataclass
+from schemas.values import dataclass, replace
 
 Wanted = Literal["auto", "view", "landlock", "none"]
 Files = Literal["view", "landlock", "none"]
@@ -192,19 +191,16 @@ def box_of(settings: PluginSettings) -> Box:
     """Paths in variables that are passed on are in reach. Raises Misconfigured."""
     environment = plugin_environment(settings.environment)
     passed_on = reach.configured_paths(environment.get(name) for name in settings.environment)
-    return Box(
-        environment,
-        ProcessLimits(**settings.limits.model_dump()),
-        choose_boundary(settings.boundary, settings.run_as),
-        reach.make_reach(
-            read=chain(reach.program_paths(environment), _expanded(settings.read)),
-            write=chain(passed_on, _expanded(settings.write)),
-            closed=chain(_expanded(settings.closed), reach.closed_paths()),
-            frozen=_expanded(settings.folders),
-            apart=_expanded(settings.apart),
-        ),
+    limits = ProcessLimits(**settings.limits.model_dump())
+    bare = Reach(closed=_real((*settings.closed, *reach.closed_paths())), apart=_real(settings.apart))
+    ours = replace(
+        bare,
+        read=bare.allowed((*reach.program_paths(environment), *_real(settings.read))),
+        write=bare.allowed((*passed_on, *_real(settings.write))),
+        frozen=bare.allowed(_real(settings.folders)),
     )
+    return Box(environment, limits, choose_boundary(settings.boundary, settings.run_as), ours)
 
 
-def _expanded(paths: Sequence[Path]) -> Sequence[Path]:
-    return [path.expanduser() for path in paths]
+def _real(paths: Iterable[Path]) -> tuple[Path, ...]:
+    return tuple(Path(os.path.realpath(path.expanduser())) for path in paths)

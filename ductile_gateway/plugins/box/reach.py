@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 SYSTEM = (
@@ -55,19 +55,6 @@ class Reach:
             apart = (folder for folder in self.apart if folder != place and folder.is_relative_to(place))
             found += _open_parts((*self.closed, *apart), [place])
         return outermost(found)
-
-
-def make_reach(
-    *,
-    read: Iterable[Path],
-    write: Iterable[Path],
-    closed: Iterable[Path],
-    frozen: Iterable[Path] = (),
-    apart: Iterable[Path] = (),
-) -> Reach:
-    closed_path, own = (tuple(Path(os.path.realpath(path)) for path in paths) for paths in (closed, apart))
-    empty = Reach(closed=closed_path, apart=own)
-    return replace(empty, read=empty.allowed(read), write=empty.allowed(write), frozen=empty.allowed(frozen))
 
 
 def closed_paths() -> Iterator[Path]:

@@ -34,7 +34,8 @@ def local_plugins(
 ) -> LocalPlugins:
     """A gateway's plugins, as after a start of the gateway; they may write beside its calls, where tests look."""
     environment = plugin_environment()
-    open_places = reach.make_reach(read=reach.program_paths(environment), write=[state_dir], closed=[])
+    allowed = reach.Reach().allowed
+    open_places = reach.Reach(allowed(reach.program_paths(environment)), allowed([state_dir]))
     return LocalPlugins(
         discover_plugins([folder], {"probe": config or {}}).plugins,
         state_dir=state_dir,

@@ -26,7 +26,7 @@ from groundwork.service.serving import let_recovery_start
 from groundwork.sqlite.group_commit import StoreMetrics
 from groundwork.telemetry.metrics import Attributes, Instruments
 from groundwork.telemetry.settings import TraceReceiver
-from groundwork.telemetry.span import Kind, Span, Value, span_id
+from groundwork.telemetry.span import Span, Value, span_id
 from schemas import keys, subjects
 from schemas.values import dataclass
 
@@ -236,8 +236,9 @@ def sent_span(asked: CallRequest, sent: StartAttempt, *, url: str) -> Span:
         "agentic.job_id": sent.job_id,
         "error.type": None if sent.outcome == "accepted" else sent.outcome,
     }
-    named = f"POST {sent.path}", f"sent {sent.began_at.isoformat()}"
-    return _span(asked, *named, attributes, sent.began_at, sent.ended_at, kind="client")
+    times = {"started_at": sent.began_at, "ended_at": sent.ended_at}
+    id_of, name = f"sent {sent.began_at.isoformat()}", f"POST {sent.path}"
+    return _span(asked, id_of, attributes, name=name, kind="client", **times)
 
 
 def job_span(asked: CallRequest, outcome: ToolOutcome, began_at: datetime, ended_at: datetime) -> Span:
@@ -248,20 +249,12 @@ def job_span(asked: CallRequest, outcome: ToolOutcome, began_at: datetime, ended
         "process.exit.code": job.exit_code,
         "error.type": (outcome.error_class or "tool_error")[:LONGEST_ERROR] if outcome.status == "error" else None,
     }
-    named = f"job {asked.route} {asked.request.tool_command}", "job"
-    return _span(asked, *named, attributes, began_at, ended_at, kind="internal")
+    name = f"job {asked.route} {asked.request.tool_command}"
+    return _span(asked, "job", attributes, name=name, kind="internal", started_at=began_at, ended_at=ended_at)
 
 
-def _span(
-    asked: CallRequest,
-    name: str,
-    id_of: str,
-    attributes: Mapping[str, Value | None],
-    began_at: datetime,
-    ended_at: datetime,
-    *,
-    kind: Kind,
-) -> Span:
+def _span(asked: CallRequest, id_of: str, attributes: Mapping[str, Value | None], **facts: Any) -> Span:
+    """`id_of`: the part of the call that the id follows from. `facts`: name, kind and times."""
     request = asked.request
     known: dict[str, Value | None] = {
         "agentic.run_id": request.run_id,
@@ -279,10 +272,7 @@ def _span(
         trace_id=asked.trace.trace_id,
         span_id=span_id(f"{of} {id_of}"),
         parent_id=asked.trace.span_id or None,
-        name=name,
-        kind=kind,
-        started_at=began_at,
-        ended_at=ended_at,
         attributes={name: value for name, value in known.items() if value is not None},
         error=None if error is None else str(error),
+        **facts,
     )

@@ -155,7 +155,7 @@ async def _start(
     notify_ready()
     link, lease = agent.ground.link, agent.ground.lease
     log.info("ready", extra={"http": address(listener), "resumed": left, "nats": link.servers, "epoch": lease.epoch})
-    await agent.limits.recall_calls(agent.store, agent.clock)
+    await agent.limits.recall_calls(agent.store)
     if not agent.limits.spending.reached():
         agent.recovery.fire_all(await agent.store.waiting_for_budget(), agent.clock.now())
     if agent.traces:

@@ -7,8 +7,8 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent_service.admission.claims import LocalClaims, SharedClaims
-from agent_service.admission.limits import Capacity, Quotas, SharedLimits
+from agent_service.admission.claims import LOCAL, Claims
+from agent_service.admission.limits import Capacity, SharedLimits
 from agent_service.admission.rate_limits import RateLimiter
 from agent_service.admission.spending import Spending
 from agent_service.archive.pruning import Pruner, RunFiles
@@ -69,7 +69,7 @@ class Agent:
         self.settings, self.ground, self.store, self.metrics = settings, ground, store, metrics
         self.clock, self.kill_switch = SystemClock(), KillSwitch()
         self.signing, capabilities = Signing(keys, ground.folder, progress=shared), Capabilities(keys)
-        self.limits = _limits(settings, self.clock, SharedClaims(NatsClaimStore(link)) if shared else LocalClaims())
+        self.limits = _limits(settings, self.clock, Claims(NatsClaimStore(link)) if shared else LOCAL)
         self.capacity = Capacity(store.counts, max_queued=settings.http.max_queued)
         artifacts = NatsArtifactStore(link)
         proven = ProvenArtifacts(artifacts, store)
@@ -147,13 +147,12 @@ def _skills(settings: AgentSettings, link: NatsLink) -> NatsSkills:
     )
 
 
-def _limits(settings: AgentSettings, clock: SystemClock, claims: LocalClaims) -> SharedLimits:
-    rates, limits = settings.model, settings.limits
+def _limits(settings: AgentSettings, clock: SystemClock, claims: Claims) -> SharedLimits:
+    rates = settings.model
     rate_limiter = RateLimiter(
         requests_per_minute=rates.requests_per_minute, tokens_per_minute=rates.tokens_per_minute, claims=claims
     )
-    spending = Spending(clock, limits.usd_per_day, settings.quota_of, claims=claims)
-    return SharedLimits(rate_limiter, spending, Quotas(clock, spending, settings.quota_of, claims=claims))
+    return SharedLimits(Spending(clock, settings.limits.usd_per_day, settings.quota_of, claims), rate_limiter)
 
 
 def prompt_of(question: ModelQuestion) -> PromptText:

@@ -27,23 +27,11 @@ class ClaimStore(Protocol):
         """The new sequence; None if another process has changed the value since. Raises TryAgain."""
 
 
-class LocalClaims:
-    """Claims of a single process: all succeed."""
+@dataclass(slots=True, eq=False)
+class Claims:
+    """`values`: None for a single process, whose claims all succeed."""
 
-    async def claim(self, limit: str, amount: float, *, left: float) -> bool:
-        del limit, amount, left
-        return True
-
-    async def wait(self) -> None:
-        """Nothing to wait for."""
-
-
-LOCAL = LocalClaims()
-
-
-@dataclass(slots=True)
-class SharedClaims(LocalClaims):
-    values: ClaimStore
+    values: ClaimStore | None = None
     now: Callable[[], float] = monotonic
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     _me: str = field(init=False, default_factory=lambda: token_hex(6))
@@ -52,10 +40,17 @@ class SharedClaims(LocalClaims):
     _seen: dict[str, float] = field(init=False, default_factory=dict)
     """First sight of each claim, by name."""
 
-    async def claim(self, limit: str, amount: float, *, left: float) -> bool:
+    async def claim(self, limit: str, amount: float, left: Callable[[], float]) -> None:
+        """Returns once `amount` is claimed. `left`: as for `try_claim`, asked before each try; it may raise."""
+        while not await self.try_claim(limit, amount, left=left()):
+            await self.sleep(PAUSE_S)
+
+    async def try_claim(self, limit: str, amount: float, *, left: float) -> bool:
         """Claims `amount`; false if too little is left. `left`: rest of the limit by all known entries and the own
         claims.
         """
+        if self.values is None:
+            return True
         cached = self._known.pop(limit, None)
         known, seq = cached or await self.values.look(limit)
         while True:
@@ -72,9 +67,6 @@ class SharedClaims(LocalClaims):
             cached = None
             known, seq = await self.values.look(limit)
 
-    async def wait(self) -> None:
-        await self.sleep(PAUSE_S)
-
     def _late(self, known: Amounts) -> Amounts:
         """Claims that entries may not show yet."""
         now = self.now()
@@ -82,3 +74,6 @@ class SharedClaims(LocalClaims):
         return {
             name: taken for name, taken in known.items() if now - self._seen.setdefault(name, now) < JOURNALED_WITHIN_S
         }
+
+
+LOCAL = Claims()

@@ -9,17 +9,15 @@ from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import field
-from datetime import date, datetime, timedelta
-from typing import Self
+from datetime import timedelta
+from functools import partial
 
-from agent_service.admission.callers import UNBOUNDED, QuotaSettings
-from agent_service.admission.claims import LOCAL, LocalClaims
+from agent_service.admission.callers import QuotaSettings
 from agent_service.admission.rate_limits import MINUTE_S, Bucket, RateLimiter
-from agent_service.admission.spending import Spending
+from agent_service.admission.spending import DaySums, Spending
 from agent_service.core.waiting import Status
 from agent_service.errors import OverQuota
 from agent_service.run.journal import Commit
-from agent_service.run.ports import Clock
 from agent_service.store.messages import RemoteCommit, RunRow
 from agent_service.store.sqlite import RunStore
 from groundwork.service.errors import TryAgain
@@ -30,10 +28,9 @@ OPEN_RETRY_S = 30.0
 
 @dataclass(slots=True)
 class Quotas:
-    clock: Clock
     spending: Spending
-    of: Callable[[str], QuotaSettings]
-    claims: LocalClaims = LOCAL
+    sent: DaySums = field(init=False)
+    """Bytes."""
     _locks: defaultdict[str, asyncio.Lock] = field(init=False, default_factory=lambda: defaultdict(asyncio.Lock))
     """By caller, like the fields below."""
     _minutes: dict[str, Bucket] = field(init=False, default_factory=dict)
@@ -41,24 +38,26 @@ class Quotas:
     _entering: Counter[str] = field(init=False, default_factory=Counter)
     _arrived: Counter[str] = field(init=False, default_factory=Counter)
     """Entering runs that are already counted as open."""
-    _day: date | None = field(init=False, default=None)
-    _bytes: Counter[str] = field(init=False, default_factory=Counter)
 
-    def recall(self, open_runs: Mapping[str, int], bytes_today: Mapping[str, int]) -> None:
-        self._open, self._day, self._bytes = Counter(open_runs), self.clock.now().date(), Counter(bytes_today)
+    def __post_init__(self) -> None:
+        self.sent = DaySums(self.spending.clock)
+
+    def recall(self, open_runs: Mapping[str, int]) -> None:
+        self._open = Counter(open_runs)
 
     @asynccontextmanager
     async def wake(self, caller: str, *, known: bool = False) -> AsyncIterator[None]:
         """Context in which a wake is accepted; a `known` one counts only against the rate. Raises OverQuota."""
-        quota = self.of(caller)
+        quota, claims = self.spending.quota_of(caller), self.spending.claims
         async with self._locks[caller]:
-            if quota.wakes_per_minute is not None:
-                while not await self._of_minute(caller, quota.wakes_per_minute):
-                    await self.claims.wait()
-                self._minute(caller, quota.wakes_per_minute).take(1, self._seconds())
+            if (most := quota.wakes_per_minute) is not None:
+                await claims.claim(f"wakes of {caller}", 1, partial(self._wakes_left, caller, most))
+                self._minute(caller, most).take(1, self._seconds())
             if not known:
-                while not await self._take_place(caller, quota):
-                    await self.claims.wait()
+                self._check(caller, quota)
+            if not known and quota.open_runs is not None:
+                left = partial(self._places_left, caller, quota.open_runs)
+                await claims.claim(f"open runs of {caller}", 1, left)
             self._entering[caller] += 1
         try:
             yield
@@ -70,7 +69,7 @@ class Quotas:
         caller = change.state.brief.caller
         self._open[caller] += change.opened
         if change.before is None:
-            self._of_today()[caller] += len(change.entry.event)
+            self.sent.by_caller[caller] += len(change.entry.event)
             self._arrived[caller] += 1
 
     def remote_commit(self, row: RunRow) -> None:
@@ -79,47 +78,35 @@ class Quotas:
         self._open[row.caller] += row.opened
         if row.seq > 1:
             return
-        self._of_today()[row.caller] += row.size
-        if (most := self.of(row.caller).wakes_per_minute) is not None:
+        self.sent.by_caller[row.caller] += row.size
+        if (most := self.spending.quota_of(row.caller).wakes_per_minute) is not None:
             self._minute(row.caller, most).take(1, self._seconds())
 
-    async def _of_minute(self, caller: str, most: int) -> bool:
+    def _wakes_left(self, caller: str, most: int) -> float:
         minute, now = self._minute(caller, most), self._seconds()
         if (wait_s := minute.wait_s(1, now, behind=0)) > 0:
             raise OverQuota(f"{caller} has asked for {most} wakes within a minute", "wakes_per_minute", wait_s)
-        return await self.claims.claim(f"wakes of {caller}", 1, left=minute.left(now))
+        return minute.left(now)
 
-    async def _take_place(self, caller: str, quota: QuotaSettings) -> bool:
+    def _places_left(self, caller: str, most: int) -> float:
         runs = self._open[caller] + self._entering[caller] - self._arrived[caller]
-        taken = self._of_today()[caller]
-        if quota.open_runs is not None and runs >= quota.open_runs:
+        if runs >= most:
             raise OverQuota(f"{caller} has {runs} runs that have not ended", "open_runs", OPEN_RETRY_S)
-        if quota.bytes_per_day is not None and taken >= quota.bytes_per_day:
-            raise OverQuota(f"{caller} has sent {taken} bytes today (UTC)", "bytes_per_day", self._left_of_today())
+        return most - runs
+
+    def _check(self, caller: str, quota: QuotaSettings) -> None:
+        if (most := quota.bytes_per_day) is not None and (sent := int(self.sent.by_caller[caller])) >= most:
+            raise OverQuota(f"{caller} has sent {sent} bytes today (UTC)", "bytes_per_day", self.sent.left_s)
         if quota.usd_per_day is not None and (why := self.spending.reached(caller)):
-            raise OverQuota(why, "usd_per_day", self._left_of_today())
-        if quota.open_runs is None:
-            return True
-        return await self.claims.claim(f"open runs of {caller}", 1, left=quota.open_runs - runs)
+            raise OverQuota(why, "usd_per_day", self.sent.left_s)
 
     def _minute(self, caller: str, most: int) -> Bucket:
-        minute = self._minutes.get(caller)
-        if minute is None or minute.per_minute != most:
-            minute = self._minutes[caller] = Bucket(most, self._seconds())
-        return minute
+        if caller not in self._minutes or self._minutes[caller].per_minute != most:
+            self._minutes[caller] = Bucket(most, self._seconds())
+        return self._minutes[caller]
 
     def _seconds(self) -> float:
-        return self.clock.now().timestamp()
-
-    def _of_today(self) -> Counter[str]:
-        if self._day != (today := self.clock.now().date()):
-            self._day, self._bytes = today, Counter()
-        return self._bytes
-
-    def _left_of_today(self) -> float:
-        now = self.clock.now()
-        tomorrow = datetime.combine(now.date() + timedelta(days=1), datetime.min.time(), now.tzinfo)
-        return (tomorrow - now).total_seconds()
+        return self.spending.clock.now().timestamp()
 
 
 BUS_SHARE = 0.5
@@ -173,18 +160,12 @@ class Capacity:
             raise TryAgain(f"{most} runs wait to begin already", delay_s=QUEUED_S)
 
 
-@dataclass(slots=True)
 class SharedLimits:
-    rate_limiter: RateLimiter
-    spending: Spending
-    quotas: Quotas
-    _recalled: int = field(default=0, init=False)
-    """Entries up to this position are included in the recalled sums."""
-
-    @classmethod
-    def none(cls, clock: Clock, rate_limiter: RateLimiter) -> Self:
-        spending = Spending(clock)
-        return cls(rate_limiter, spending, Quotas(clock, spending, lambda _: UNBOUNDED))
+    def __init__(self, spending: Spending, rate_limiter: RateLimiter | None = None) -> None:
+        self.spending, self.rate_limiter = spending, rate_limiter or RateLimiter()
+        self.quotas = Quotas(spending)
+        self._recalled = 0
+        """Entries up to this position are included in the recalled sums."""
 
     def committed(self, change: Commit) -> None:
         if self.rate_limiter.limited or self.rate_limiter.others:
@@ -204,15 +185,16 @@ class SharedLimits:
         """Loads today's usage. `aside`: including reserves of other agents' calls. Raises TryAgain."""
         before = None
         while before != (newest := store.newest()):  # so that all sums are of one entry
-            before, today = newest, self.spending.today
+            before, today = newest, self.spending.clock.now().date()
             spent = store.spent(today)
-            set_aside = store.reserved() if aside else {}
-            self.spending.recall(today, {caller: usd for caller, (usd, _) in spent.items()}, set_aside)
-            self.quotas.recall(store.open_runs(), {caller: size for caller, (_, size) in spent.items()})
+            self.spending.paid.recall(today, {caller: usd for caller, (usd, _) in spent.items()})
+            self.spending.aside |= store.reserved() if aside else {}
+            self.quotas.sent.recall(today, {caller: size for caller, (_, size) in spent.items()})
+            self.quotas.recall(store.open_runs())
         self._recalled = newest
 
-    async def recall_calls(self, store: RunStore, clock: Clock) -> None:
+    async def recall_calls(self, store: RunStore) -> None:
         """Loads the calls of the last minute. Raises TryAgain."""
         if self.rate_limiter.limited:
-            now = clock.now()
+            now = self.spending.clock.now()
             self.rate_limiter.recall(await store.calls(now - timedelta(seconds=MINUTE_S)), now)

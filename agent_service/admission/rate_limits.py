@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import field
 from datetime import datetime
 
-from agent_service.admission.claims import LOCAL, LocalClaims
+from agent_service.admission.claims import LOCAL, PAUSE_S, Claims
 from agent_service.core.waiting import FINAL
 from agent_service.errors import ModelError
 from agent_service.run.journal import Commit
@@ -72,7 +72,7 @@ class RateLimiter:
         tokens_per_minute: int | None = None,
         now: Callable[[], float] = monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        claims: LocalClaims = LOCAL,
+        claims: Claims = LOCAL,
     ) -> None:
         self._now = now
         self._sleep = sleep
@@ -141,12 +141,12 @@ class RateLimiter:
             elif await self._is_ours(tokens):
                 return
             else:
-                await self._claims.wait()
+                await self._sleep(PAUSE_S)
 
     async def _is_ours(self, tokens: int) -> bool:
         for name, bucket in self._buckets.items():
             amount = min({"requests": 1, "tokens": tokens}[name], bucket.per_minute)
-            if not await self._claims.claim(name, amount, left=bucket.left(self._now())):
+            if not await self._claims.try_claim(name, amount, left=bucket.left(self._now())):
                 return False
         return True
 

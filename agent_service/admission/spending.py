@@ -8,10 +8,11 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from datetime import date, timedelta
+from datetime import date, datetime, time, timedelta
+from functools import partial
 
 from agent_service.admission.callers import UNBOUNDED, QuotaSettings
-from agent_service.admission.claims import LOCAL, LocalClaims
+from agent_service.admission.claims import LOCAL, Claims
 from agent_service.core.state import RunState
 from agent_service.core.waiting import FINAL
 from agent_service.errors import ModelError
@@ -25,37 +26,53 @@ SETTING = "agent.limits.usd_per_day"
 
 
 @dataclass(slots=True)
+class DaySums:
+    """Sums of the current day (UTC), by caller."""
+
+    clock: Clock
+    _day: date | None = field(init=False, default=None)
+    _sums: defaultdict[str, float] = field(init=False, default_factory=lambda: defaultdict(float))
+
+    def recall(self, day: date, sums: Mapping[str, float]) -> None:
+        self._day, self._sums = day, defaultdict(float, sums)
+
+    @property
+    def by_caller(self) -> defaultdict[str, float]:
+        if self._day != (today := self.clock.now().date()):
+            self.recall(today, {})
+        return self._sums
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until the day is over."""
+        now = self.clock.now()
+        return (datetime.combine(now.date() + timedelta(days=1), time.min, now.tzinfo) - now).total_seconds()
+
+
+@dataclass(slots=True)
 class Spending:
     """`usd_per_day`: of all runs; None is no limit."""
 
     clock: Clock
     usd_per_day: float | None = None
     quota_of: Callable[[str], QuotaSettings] = lambda _: UNBOUNDED
-    claims: LocalClaims = LOCAL
+    claims: Claims = LOCAL
     aside: dict[str, ReservedFunds] = field(init=False, default_factory=dict)
     """Reserves of calls in flight, by run, where there is a limit."""
+    paid: DaySums = field(init=False)
     _turn: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
-    _day: date | None = field(init=False, default=None)
-    _spent: defaultdict[str, float] = field(init=False, default_factory=lambda: defaultdict(float))
 
-    @property
-    def today(self) -> date:
-        return self.clock.now().date()
+    def __post_init__(self) -> None:
+        self.paid = DaySums(self.clock)
 
     @property
     def spent_usd(self) -> float:
-        return sum(self._of_today().values())
-
-    def recall(
-        self, day: date, by_caller: Mapping[str, float], aside: Mapping[str, ReservedFunds] | None = None
-    ) -> None:
-        self._day, self._spent = day, defaultdict(float, by_caller)
-        self.aside |= aside or {}
+        return sum(self.paid.by_caller.values())
 
     def reached(self, caller: str | None = None) -> str:
         """Reason why a run of the caller (None: any run) would wait for money now; empty if it would not."""
         most = self.usd_per_day if caller is None else self.quota_of(caller).usd_per_day
-        spent = self.spent_usd if caller is None else self._of_today().get(caller, 0.0)
+        spent = self.spent_usd if caller is None else self.paid.by_caller.get(caller, 0.0)
         whose = f"({SETTING})" if caller is None else f"by {caller}"
         return "" if most is None or spent < most else f"{spent:.4f} of {most:.4f} USD of today are spent {whose}"
 
@@ -72,56 +89,41 @@ class Spending:
         if usd is None:
             raise self._hold(f"the price of the model is not known, so {SETTING} cannot be kept: set agent.model.price")
         async with self._turn:
-            while not await self._take(caller, state.run_id, usd + lost):
-                await self.claims.wait()
+            for most, of, whose in (
+                (self.quota_of(caller).usd_per_day, caller, f"by {caller} (usd_per_day of its quota)"),
+                (self.usd_per_day, None, f"({SETTING})"),
+            ):
+                if most is not None:
+                    left = partial(self._left, state.run_id, usd + lost, most, of, whose)
+                    await self.claims.claim("usd" if of is None else f"usd of {of}", usd + lost, left)
             self.aside[state.run_id] = ReservedFunds(caller, usd)
 
     def committed(self, change: Commit) -> None:
         after = change.state
         if change.paid_usd:
-            self._of_today()[after.brief.caller] += change.paid_usd
+            self.paid.by_caller[after.brief.caller] += change.paid_usd
         if after.reserve is None and after.run_id in self.aside and not _will_be_made(change):
             del self.aside[after.run_id]
 
     def remote_commit(self, run_id: str, row: RunRow) -> None:
         if row.paid_usd:
-            self._of_today()[row.caller] += row.paid_usd
+            self.paid.by_caller[row.caller] += row.paid_usd
         if row.call and row.call.reserved:
             self.aside[run_id] = ReservedFunds(row.caller, row.call.usd)
         elif row.call or row.status in FINAL:
             self.aside.pop(run_id, None)
 
-    def _of_today(self) -> defaultdict[str, float]:
-        if self._day != (today := self.today):
-            self._day, self._spent = today, defaultdict(float)
-        return self._spent
-
-    async def _take(self, caller: str, run_id: str, wanted: float) -> bool:
-        bounds = (
-            (self.quota_of(caller).usd_per_day, caller, f"by {caller} (usd_per_day of its quota)"),
-            (self.usd_per_day, None, f"({SETTING})"),
-        )
-        for most, of, whose in bounds:
-            if most is not None and not await self._take_one(run_id, wanted, most, of, whose):
-                return False
-        return True
-
-    async def _take_one(self, run_id: str, wanted: float, most: float, of: str | None, whose: str) -> bool:
-        if (taken := self._taken(of, run_id)) + wanted > most:
+    def _left(self, run_id: str, wanted: float, most: float, of: str | None, whose: str) -> float:
+        """USD that a caller (None: all) may still spend today, beside other runs' reserves. Raises ModelError."""
+        spent = self.spent_usd if of is None else self.paid.by_caller[of]
+        taken = spent + sum(one.usd for run, one in self.aside.items() if run != run_id and of in (None, one.caller))
+        if taken + wanted > most:
             held = f"{taken:.4f} of {most:.4f} USD of today are spent or set aside {whose}"
             raise self._hold(f"{held}, and the next model call may cost {wanted:.4f}")
-        return await self.claims.claim("usd" if of is None else f"usd of {of}", wanted, left=most - taken)
-
-    def _taken(self, caller: str | None, run_id: str) -> float:
-        """USD spent or reserved today by a caller (None: by all), without the reserve of `run_id`."""
-        spent = self._of_today()
-        aside = (one.usd for of, one in self.aside.items() if of != run_id and caller in (None, one.caller))
-        return (sum(spent.values()) if caller is None else spent[caller]) + sum(aside)
+        return most - taken
 
     def _hold(self, why: str) -> ModelError:
-        now = self.clock.now()
-        tomorrow = now.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
-        return ModelError("hold", OF_THE_DAY, why, retry_after_s=(tomorrow - now).total_seconds())
+        return ModelError("hold", OF_THE_DAY, why, retry_after_s=self.paid.left_s)
 
 
 def _will_be_made(change: Commit) -> bool:

@@ -22,8 +22,7 @@ from starlette.types import ASGIApp
 
 from agent_service.admission.callers import ApiSettings, TokenSettings
 from agent_service.admission.granting import LimitPolicy
-from agent_service.admission.limits import Capacity, Quotas, SharedLimits
-from agent_service.admission.rate_limits import RateLimiter
+from agent_service.admission.limits import Capacity, SharedLimits
 from agent_service.admission.spending import Spending
 from agent_service.api.feed import Feed
 from agent_service.api.http import create_app
@@ -225,17 +224,14 @@ async def open_house(
         feed, ring = Feed(archive, poll_s=0.05), KeyRing.fresh()
         known = tuple(map(known_token, TOKENS)) if tokens is None else tokens
         settings = AgentSettings(http=ApiSettings(tokens=known), trace_url="http://traces/{trace_id}")
-        spending = Spending(clock)
-        quotas = Quotas(clock, spending, settings.quota_of)
-        limits = SharedLimits(RateLimiter(), spending, quotas)
+        limits = SharedLimits(Spending(clock, quota_of=settings.quota_of))
         evidence, slots = CitationChecker(archive, MemoryArtifacts()), asyncio.Semaphore(4)
         model_caller = ModelCaller(outside, evidence, clock, kill_switch, limits, slots)
 
-        spent = store.spent(clock.now().date())
-        quotas.recall(store.open_runs(), {caller: size for caller, (_, size) in spent.items()})
+        limits.recall(store)
         capabilities, signing = Capabilities(ring), Signing(ring, folder / "store")
         publisher = Publisher(outside, lambda _: True, capabilities, signing, lambda _: "", kill_switch)
-        turns = Turns(store, publisher, model_caller, clock, [log_line.write, feed.announce, quotas.committed])
+        turns = Turns(store, publisher, model_caller, clock, [log_line.write, feed.announce, limits.quotas.committed])
         halt_control = HaltControl(kill_switch, store, MemoryBoard(), turns.take, clock, lambda: None)
         policy = LimitPolicy(defaults=Limits(deadline_at=NOON), cap_context_bytes=MAX_BODY_BYTES)
         instruments = Instruments()
@@ -248,7 +244,7 @@ async def open_house(
             NewRuns(policy=policy, fused=True, verify=False, trace_url=settings.trace_url),
             kill_switch,
             capacity,
-            quotas,
+            limits.quotas,
             incoming,
         )
         workspace, shelf = Workspace(folder / "workspaces"), Shelf({})

@@ -8,6 +8,7 @@ import pytest
 
 from agent_service.admission.limits import SharedLimits
 from agent_service.admission.rate_limits import RateLimiter
+from agent_service.admission.spending import Spending
 from agent_service.core.events import Event, ModelReplied, ModelUsage
 from agent_service.core.facts import CallReserved
 from agent_service.core.phases import Plan, Unusable
@@ -42,7 +43,7 @@ class Mind:
 
 def model_caller(mind: Mind, *, rate_limiter: RateLimiter | None = None, clock: FakeClock | None = None) -> ModelCaller:
     clock = clock or FakeClock(NOON)
-    limits = SharedLimits.none(clock, rate_limiter or RateLimiter())
+    limits = SharedLimits(Spending(clock), rate_limiter)
     return ModelCaller(mind, cast("Any", None), clock, KillSwitch(), limits, asyncio.Semaphore(4))
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from agent_service.admission.callers import QuotaSettings
-from agent_service.admission.claims import Amounts, LocalClaims, SharedClaims
-from agent_service.admission.limits import Quotas, SharedLimits
+from agent_service.admission.claims import Amounts, Claims
+from agent_service.admission.limits import SharedLimits
 from agent_service.admission.rate_limits import RateLimiter
 from agent_service.admission.spending import Spending
 from agent_service.bus.buckets import NatsClaimStore
@@ -72,12 +72,10 @@ class Fleet(VirtualTime):
         self.live: list[SharedLimits] = []
         values = MemoryValues(self)
         for _ in range(size):
-            several = SharedClaims(values, now=lambda: self.now, sleep=self.sleep)
-            claims = several if size > 1 else LocalClaims()
+            claims = Claims(values if size > 1 else None, now=lambda: self.now, sleep=self.sleep)
             rate_limiter = RateLimiter(**rates, now=lambda: self.now, sleep=self.sleep, claims=claims)
-            spending = Spending(FakeClock(), usd, claims=claims)
-            quotas = Quotas(FakeClock(), spending, lambda _: quota or QuotaSettings(), claims=claims)
-            self.live.append(SharedLimits(rate_limiter, spending, quotas))
+            spending = Spending(FakeClock(), usd, lambda _: quota or QuotaSettings(), claims)
+            self.live.append(SharedLimits(spending, rate_limiter))
 
     async def busy(
         self, many: int, work: Callable[[SharedLimits], Coroutine[Any, Any, None]], *, seconds: float
@@ -192,12 +190,12 @@ async def test_what_the_store_knows_to_be_taken_is_recalled(
 
 async def test_what_processes_take_of_a_limit_at_the_same_time_stands_in_one_value_of_the_bus(link: NatsLink) -> None:
     await set_up(link, topology(max_gib=1, shared=True))
-    one, other = SharedClaims(NatsClaimStore(link)), SharedClaims(NatsClaimStore(link))
-    assert await one.claim("usd", 1.0, left=3.0)
-    assert await other.claim("usd", 1.5, left=3.0)
-    assert not await one.claim("usd", 1.0, left=2.0), "the other's may not be told of yet"
-    assert await one.claim("usd", 0.5, left=2.0)
-    assert not await other.claim("usd", 0.5, left=1.5)
-    assert await other.claim("usd of ann", 0.5, left=1.5), "of another limit"
-    taken = await asyncio.gather(*(each.claim("requests", 1, left=10) for each in (one, other) * 5))
+    one, other = Claims(NatsClaimStore(link)), Claims(NatsClaimStore(link))
+    assert await one.try_claim("usd", 1.0, left=3.0)
+    assert await other.try_claim("usd", 1.5, left=3.0)
+    assert not await one.try_claim("usd", 1.0, left=2.0), "the other's may not be told of yet"
+    assert await one.try_claim("usd", 0.5, left=2.0)
+    assert not await other.try_claim("usd", 0.5, left=1.5)
+    assert await other.try_claim("usd of ann", 0.5, left=1.5), "of another limit"
+    taken = await asyncio.gather(*(each.try_claim("requests", 1, left=10) for each in (one, other) * 5))
     assert all(taken)

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from agent_service.admission.granting import LimitRefused
 from agent_service.admission.limits import Capacity, SharedLimits
-from agent_service.admission.rate_limits import RateLimiter
+from agent_service.admission.spending import Spending
 from agent_service.bootstrap import new_runs
 from agent_service.core.events import ModelReplied, TimerFired
 from agent_service.core.state import RunState
@@ -170,7 +170,7 @@ class World:
         self._left, self._ids = [*trial.scenario.signals], count(1)
         self._runs: dict[str, RunState] = {}
         kill_switch, ring = KillSwitch(), KeyRing.fresh()
-        limits, capabilities = SharedLimits.none(bus, RateLimiter()), Capabilities(ring)
+        limits, capabilities = SharedLimits(Spending(bus)), Capabilities(ring)
         evidence = CitationChecker(store, self.gateway)
         caller = ModelCaller(self, evidence, bus, kill_switch, limits, asyncio.Semaphore(1))
         publisher = Publisher(bus, lambda _: True, capabilities, Signing(ring, folder), lambda _: "", kill_switch)

@@ -78,20 +78,15 @@ class HaltControl:
     clock: Clock
     going_on: Callable[[], object]
     _deciding: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
-    _by_another: bool = field(init=False, default=False)
 
     async def recall(self) -> None:
         """Restores the stop that was in force at the last end, or was written on the bus since. Call it before any run
         is resumed. Raises TryAgain if the store cannot be read.
         """
-        self.kill_switch.halt = await self.store.halts.newest()
+        if newest := await self.store.halts.newest():
+            self.adopt(newest)
         with suppress(TryAgain):
-            if (shown := await self.board.shown()) and self._is_news(shown):
-                await self._take_from_the_bus(shown)
-        if self.kill_switch.stopped_by:
-            log.warning(
-                "stopped", extra={"why": self.kill_switch.stopped_by, "now": "`agentic go-on` lets everything go on"}
-            )
+            await self.look()
         await self._settle()
 
     async def stop(self, *, by: str, reason: str) -> Halt:
@@ -100,9 +95,7 @@ class HaltControl:
             known = self.kill_switch.halt
             if known and self.kill_switch.stopped_by and known.until is None:
                 return known
-            halt = self._next(since=self.clock.now(), by=by, reason=reason)
-            await self._take(halt)
-            log.warning("stopped", extra={"by": by, "why": reason})
+            halt = await self._stop(since=self.clock.now(), by=by, reason=reason)
         await self._show(halt)
         return halt
 
@@ -115,18 +108,17 @@ class HaltControl:
             if known.until is None:
                 await self._take(known.model_copy(update={"until": self.clock.now(), "until_by": by}))
             await self._settle()
-            log.warning("everything goes on", extra={"by": by})
         return self.kill_switch.halt
 
     def adopt(self, halt: Halt) -> None:
-        """Another process of the store has stopped or resumed everything."""
+        """A process of the store has stopped or resumed everything."""
         known, was_stopped = self.kill_switch.halt, self.kill_switch.stopped_by
         if known and _come(known) >= _come(halt):
             return
-        self.kill_switch.halt, self._by_another = halt, True
-        if self.kill_switch.stopped_by and not was_stopped:
-            log.warning("stopped", extra={"why": self.kill_switch.stopped_by})
-        elif was_stopped and not self.kill_switch.stopped_by:
+        self.kill_switch.halt = halt
+        if (why := self.kill_switch.stopped_by) and not was_stopped:
+            log.warning("stopped", extra={"why": why, "now": "`agentic go-on` lets everything go on"})
+        elif was_stopped and not why:
             log.warning("everything goes on", extra={"by": halt.until_by})
             self.going_on()
 
@@ -137,34 +129,31 @@ class HaltControl:
                 await self.look()
 
     async def look(self) -> None:
-        """Adopts a stop that the bus shows, and corrects what else it shows. Raises TryAgain."""
+        """Adopts a stop that the bus shows, corrects what else it shows, and ends a resume that its process left.
+        Raises TryAgain.
+        """
         async with self._deciding:
-            await self._compare()
+            shown = await self.board.shown()
+            if shown and self._is_news(shown):
+                since = min(shown.since, self.clock.now())
+                await self._stop(since=since, by=f"{shown.by} ({ON_THE_BUS})", reason=shown.reason)
             halt = self.kill_switch.halt
-            if self._by_another and halt and halt.until and self.clock.now() > halt.until + SETTLED_WITHIN:
+            if halt and shown != halt:
+                await self.board.show(halt)
+            if halt and halt.until and self.clock.now() > halt.until + SETTLED_WITHIN:
                 await self._settle()
-
-    async def _compare(self) -> None:
-        shown = await self.board.shown()
-        if shown and self._is_news(shown):
-            await self._take_from_the_bus(shown)
-        if self.kill_switch.halt and shown != self.kill_switch.halt:
-            await self.board.show(self.kill_switch.halt)
 
     def _is_news(self, shown: Halt) -> bool:
         """True for an unknown stop. Only our own store ends one."""
         known = self.kill_switch.halt.number if self.kill_switch.halt else 0
         return shown.number > known and not shown.over and not self.kill_switch.stopped_by
 
-    async def _take_from_the_bus(self, shown: Halt) -> None:
-        since = min(shown.since, self.clock.now())
-        await self._take(self._next(since=since, by=f"{shown.by} ({ON_THE_BUS})", reason=shown.reason))
-        log.warning("stopped", extra={"why": self.kill_switch.stopped_by})
-
-    def _next(self, *, since: datetime, by: str, reason: str) -> Halt:
+    async def _stop(self, *, since: datetime, by: str, reason: str) -> Halt:
         known = self.kill_switch.halt
         since = known.since if known and not known.over else since
-        return Halt(number=known.number + 1 if known else 1, since=since, by=by, reason=reason)
+        halt = Halt(number=known.number + 1 if known else 1, since=since, by=by, reason=reason)
+        await self._take(halt)
+        return halt
 
     async def _settle(self) -> None:
         halt = self.kill_switch.halt
@@ -174,9 +163,9 @@ class HaltControl:
         run_ids = await self.store.open_or_changed(halt.until)
         for some in (run_ids[i : i + TOLD_AT_ONCE] for i in range(0, len(run_ids), TOLD_AT_ONCE)):
             await asyncio.gather(*(self._tell(run_id, told) for run_id in some))
-        await self._take(halt.model_copy(update={"over": True}))
-        self.going_on()
-        await self._show(self.kill_switch.halt or halt)
+        over = halt.model_copy(update={"over": True})
+        await self._take(over)
+        await self._show(over)
 
     async def _tell(self, run_id: str, told: StoodStill) -> None:
         with suppress(Damaged):  # that run is left alone
@@ -184,7 +173,7 @@ class HaltControl:
 
     async def _take(self, halt: Halt) -> None:
         await self.store.halts.keep(halt)
-        self.kill_switch.halt, self._by_another = halt, False
+        self.adopt(halt)
 
     async def _show(self, halt: Halt) -> None:
         with suppress(TryAgain):  # `keep_shown` does it

@@ -14,7 +14,7 @@ import html
 import json
 import re
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from itertools import islice
 
 from pydantic import JsonValue
@@ -22,7 +22,7 @@ from pydantic import JsonValue
 from agent_service.core.acting import CALL_FIELDS
 from agent_service.core.events import QuoteCheck, ToolReturned
 from agent_service.core.framing import PERSON, places_to_check, step_at
-from agent_service.core.phases import Decision, Reflection
+from agent_service.core.phases import ItemClaim
 from agent_service.core.state import RunState, StepRecord
 from agent_service.core.waiting import AGAIN
 from agent_service.errors import ArtifactReplaced
@@ -205,8 +205,7 @@ class CitationChecker:
     store: RunStore
     artifacts: ArtifactReader
 
-    async def check(self, state: RunState, decision: Decision) -> tuple[QuoteCheck, ...]:
-        claims = decision.met if isinstance(decision, Reflection) else ()
+    async def check(self, state: RunState, claims: Iterable[ItemClaim]) -> tuple[QuoteCheck, ...]:
         quoted = dict.fromkeys((place, claim.quote) for claim in claims for place in places_to_check(state, claim))
         by_place = defaultdict[str, list[str]](list)
         for place, quote in islice(quoted, MOST_QUOTES):

@@ -7,7 +7,6 @@ from pydantic import BaseModel
 from pydantic_core import to_json
 
 from agent_service.core import continuing
-from agent_service.core.brief import Limits
 from agent_service.core.events import EventFacts, SignalReceived, StoodStill, WakeAccepted
 from agent_service.core.facts import (
     AttemptAnswered,
@@ -44,8 +43,8 @@ class OutgoingMessage:
     subject: str
     key: str
     body: bytes
+    run_id: str = field(repr=False)
     rebuildable: bool = False
-    about: str = field(default="", repr=False)
     proves: tuple[str, ...] = field(default=(), repr=False)
     """Request whose capability it carries (`keys.proven`)."""
     changes: bool = field(default=False, repr=False)
@@ -53,12 +52,13 @@ class OutgoingMessage:
 
 
 def outgoing(subject: str, payload: BaseModel | dict[str, Any], key: str, **how: Any) -> OutgoingMessage:
-    """`payload`: a model, or its fields in their order, unchecked, since the run's values were."""
+    """`payload`: a model, or its fields in their order, unchecked, since the run's values were. It names its run."""
     if isinstance(payload, BaseModel):
         envelope: Envelope[Any] = Envelope(type=subject, payload=payload, dedupe_key=key)
-        return OutgoingMessage(subject=subject, key=key, body=envelope.body(), **how)
-    body = to_json({"type": subject, "payload": payload, "dedupe_key": key})
-    return OutgoingMessage(subject=subject, key=key, body=body, **how)
+        run_id, body = envelope.payload.run_id, envelope.body()
+    else:
+        run_id, body = payload["run_id"], to_json({"type": subject, "payload": payload, "dedupe_key": key})
+    return OutgoingMessage(subject=subject, key=key, body=body, run_id=run_id, **how)
 
 
 def of_entry(state: RunState, outcome: EventFacts, entry: int) -> list[OutgoingMessage]:
@@ -68,7 +68,11 @@ def of_entry(state: RunState, outcome: EventFacts, entry: int) -> list[OutgoingM
     is_newest = entry == state.version
     if is_newest and state.final and RunEnded not in outcome.kinds:
         return []
-    owed = _of_event(state, outcome, entry) if isinstance(outcome.event, WakeAccepted | SignalReceived) else []
+    event, owed = outcome.event, list[OutgoingMessage]()
+    if isinstance(event, WakeAccepted):
+        owed += [accepted(event), *([announcement(state)] if event.brief.announced else ())]
+    elif isinstance(event, SignalReceived):
+        owed += [reopened(state, event, one.ending_class, entry=entry) for one in outcome.all(RunReopened)]
     if phase := _phase(outcome) if is_newest else None:
         owed.append(progress(state, phase))
     for fact in outcome.facts if is_newest else ():
@@ -77,16 +81,6 @@ def of_entry(state: RunState, outcome: EventFacts, entry: int) -> list[OutgoingM
         elif isinstance(fact, PersonAsked | RunEnded):
             owed += _stopped(state)
     return owed
-
-
-def _of_event(state: RunState, outcome: EventFacts, entry: int) -> list[OutgoingMessage]:
-    match outcome.event:
-        case WakeAccepted() as event:
-            return [accepted(event), *([announcement(state)] if event.brief.announced else ())]
-        case SignalReceived() as event:
-            reopenings = outcome.all(RunReopened)
-            return [reopened(state, event, one.ending_class, entry=entry) for one in reopenings]
-    return []
 
 
 def outstanding(state: RunState) -> list[OutgoingMessage]:
@@ -116,26 +110,18 @@ def accepted(event: WakeAccepted) -> OutgoingMessage:
 
 def announcement(state: RunState) -> OutgoingMessage:
     """The `agentic.start` of a run from the wake API, without context and callback, which may be large or secret."""
-    goal = state.brief.goal
+    goal, granted = state.brief.goal, state.brief.limits
+    unless_none = {name: getattr(granted, name) or None for name in ("max_steps", "max_tokens", "max_cost_usd")}
     start = wire.AgenticStart(
         goal=goal if len(goal) <= LONGEST_GOAL else f"{goal.strip()[: LONGEST_GOAL - 1]}…",
-        constraints=_constraints(state.brief.limits),
+        # a child may have 0 left, which is not a valid constraint
+        constraints=wire.Constraints(**unless_none, max_reframes=granted.max_reframes, deadline_at=granted.deadline_at),
         run_id=state.run_id,
         wake_id=state.wake_id,
         parent_run_id=state.brief.parent.run_id if state.brief.parent else None,
         depth=state.brief.depth,
     )
     return outgoing(subjects.START, start, keys.start(state.wake_id))
-
-
-def _constraints(granted: Limits) -> wire.Constraints:
-    return wire.Constraints(
-        max_steps=granted.max_steps or None,  # a child may have 0 left, which is not a valid constraint
-        max_reframes=granted.max_reframes,
-        max_tokens=granted.max_tokens or None,
-        max_cost_usd=granted.max_cost_usd or None,
-        deadline_at=granted.deadline_at,
-    )
 
 
 def progress(state: RunState, phase: ProgressPhase) -> OutgoingMessage:
@@ -232,7 +218,20 @@ def ending(state: RunState) -> OutgoingMessage:
     payload: BaseModel
     match state.status:
         case Status.DONE:
-            subject, payload = subjects.COMPLETED, _completed(state, fields)
+            subject, payload = (
+                subjects.COMPLETED,
+                Completed(
+                    **fields,
+                    outcome=str(state.outcome),
+                    steps_taken=state.step,
+                    artifacts=state.artifacts,
+                    definition_of_done=tuple(
+                        DoneItem.model_validate(i, from_attributes=True) for i in state.done_items
+                    ),
+                    started_at=state.started_at,
+                    completed_at=state.ended_at,
+                ),
+            )
         case Status.FAILED:
             subject, payload = subjects.FAILED, Failed(**fields, **stopped)
         case Status.CANCELLED:
@@ -241,18 +240,6 @@ def ending(state: RunState) -> OutgoingMessage:
             resumable = state.status is Status.PAUSED
             subject, payload = subjects.ESCALATED, Escalated(**fields, **stopped, resumable=resumable)
     return outgoing(subject, payload, keys.dedupe_key(subject, state.run_id, stop.entry if stop else 0))
-
-
-def _completed(state: RunState, fields: dict[str, Any]) -> Completed:
-    return Completed(
-        **fields,
-        outcome=str(state.outcome),
-        steps_taken=state.step,
-        artifacts=state.artifacts,
-        definition_of_done=tuple(DoneItem.model_validate(item, from_attributes=True) for item in state.done_items),
-        started_at=state.started_at,
-        completed_at=state.ended_at,
-    )
 
 
 def _reason(state: RunState) -> str:

@@ -10,7 +10,7 @@ import json
 from contextlib import suppress
 from dataclasses import field
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pydantic import ConfigDict, TypeAdapter
 from pydantic_core import PydanticSerializationError
@@ -23,7 +23,7 @@ from agent_service.core.facts import CallReserved
 from agent_service.core.phases import Action, Decision, Next, Plan, Reflection, Unusable
 from agent_service.core.state import RunState
 from agent_service.core.waiting import OpenCall
-from agent_service.errors import ModelError, Stopped
+from agent_service.errors import ModelError
 from agent_service.kill_switch import KillSwitch
 from agent_service.run.citations import CitationChecker
 from agent_service.run.ports import RATE_ERRORS, Clock, Estimate, Model, ModelCall, ModelQuestion
@@ -61,8 +61,8 @@ class ModelCaller:
     kill_switch: KillSwitch
     limits: SharedLimits
     slots: asyncio.Semaphore
-    _in_flight: dict[tuple[str, int], tuple[int, asyncio.Task[Any] | None]] = field(init=False, default_factory=dict)
-    """By run and call: the version of the run that requested it, and its task."""
+    _in_flight: dict[tuple[str, int], tuple[int, asyncio.Timeout]] = field(init=False, default_factory=dict)
+    """By run and call: the version of the run that requested it, and what ends it."""
     _admitted: dict[tuple[str, int], _Admitted] = field(init=False, default_factory=dict)
     _trouble: tuple[datetime, str] | None = field(init=False, default=None)
 
@@ -74,20 +74,20 @@ class ModelCaller:
 
     async def think(self, state: RunState, open_call: OpenCall) -> CallEvent | None:
         """None if the call is already in flight here, or was abandoned. Raises Stopped while all is stopped."""
-        key, task = (state.run_id, open_call.call), asyncio.current_task()
+        key = state.run_id, open_call.call
         if key in self._in_flight:
             return None
-        self._in_flight[key] = state.version, task
         try:
-            async with self.slots:
-                return await self._next_half(key, self._question(state, open_call))
+            async with asyncio.timeout(None) as ending:
+                self._in_flight[key] = state.version, ending
+                async with self.slots:
+                    return await self._next_half(key, self._question(state, open_call))
         except ModelError as error:
             return self._unavailable(error, open_call.call)
-        except asyncio.CancelledError:
-            # Abandoned: only the call ends, not the turn that made it. A shutdown cancels the turn.
-            if key in self._in_flight or (task and task.uncancel()):
+        except TimeoutError:
+            if not ending.expired():
                 raise
-            return None
+            return None  # abandoned: only the call ends, not the turn that made it
         finally:
             self._in_flight.pop(key, None)
 
@@ -123,9 +123,8 @@ class ModelCaller:
     def abandon(self, run_id: str, call: int) -> None:
         if admitted := self._admitted.pop((run_id, call), None):
             self.limits.rate_limiter.settle(admitted.tokens, 0)
-        _, task = self._in_flight.pop((run_id, call), (0, None))
-        if task:
-            task.cancel()
+        if in_flight := self._in_flight.pop((run_id, call), None):
+            in_flight[1].reschedule(0)
 
     async def _next_half(self, key: tuple[str, int], question: ModelQuestion) -> CallEvent | None:
         admitted = self._admitted.get(key)
@@ -138,14 +137,9 @@ class ModelCaller:
         call = self.model.prepare(question)
         if call.estimate is None:
             return await self._checked_reply(await call.make(), question.state)
-        tokens = call.estimate.reserve.tokens
         await self.limits.spending.admit(question.state, call.estimate.reserve.cost_usd)
-        await self.limits.rate_limiter.admit(tokens)
-        try:
-            self.kill_switch.check()
-        except Stopped:
-            self.limits.rate_limiter.settle(tokens, 0)
-            raise
+        await self.limits.rate_limiter.admit(call.estimate.reserve.tokens)
+        self.kill_switch.check()  # again, before the reserve is stored: the limits may have taken a while
         self._admit(call, call.estimate, key, question.state.version + 1)
         return self._reserved(call.estimate, question.call)
 
@@ -197,8 +191,8 @@ class ModelCaller:
         if flaw := _unstorable(reply):
             return replace(reply, at=self.clock.now(), decision=Unusable(reason=flaw), plan=None)
         decision, brief = reply.decision, state.brief
-        claims = isinstance(decision, Reflection) and bool(decision.met)
-        seen = await self.citations.check(state, decision) if claims else ()
+        claims = decision.met if isinstance(decision, Reflection) else ()
+        seen = await self.citations.check(state, claims) if claims else ()
         checked, plan = _checked(brief, decision), _checked(brief, reply.plan)
         return replace(reply, at=self.clock.now(), decision=checked, plan=plan, seen=seen)
 

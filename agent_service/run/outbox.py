@@ -49,12 +49,12 @@ class Publisher:
     kill_switch: KillSwitch
     shared: bool = False
 
-    async def publish(self, run_id: str, effect: OutgoingMessage, *, at: datetime) -> None:
+    async def publish(self, effect: OutgoingMessage, *, at: datetime) -> None:
         """`at`: instant of the cause. Requests get the span of their attempt, other messages the trace's root. A
         rebuildable message is sent without an acknowledgement. Raises TryAgain after the retry budget, and Stopped for
         a tool request while all is stopped.
         """
-        subject, key, run_id = effect.subject, effect.key, effect.about or run_id
+        subject, key, run_id = effect.subject, effect.key, effect.run_id
         asks = subject.startswith(subjects.TOOL_REQUEST)
         if asks:
             self.kill_switch.check()

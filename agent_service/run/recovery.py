@@ -204,7 +204,7 @@ class Recovery:
         try:
             if not has_moved and run_id not in self.resumed:
                 for message in messages.outstanding(run.state):
-                    await self.turns.publisher.publish(run_id, message, at=run.state.updated_at)
+                    await self.turns.publisher.publish(message, at=run.state.updated_at)
             await self.children.settle_all(run.state)
         except Stopped as error:
             self.turns.outbox.begin(run_id, (run.state.version,))

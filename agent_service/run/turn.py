@@ -121,7 +121,8 @@ class Turns:
                     with suppress(VersionMoved):
                         return await self._commit(run, transition)
                 elif run is None or await self.store.is_current(run_id, run.state.version):
-                    _log_ignored(run_id, event, transition)
+                    facts = {"run_id": run_id, "event": type(event).__name__, "why": str(transition.ignored)}
+                    log.log(logging.INFO if run else logging.WARNING, "ignored", extra=facts)
                     return transition
         raise TryAgain(f"run {run_id}: others keep moving it on")
 
@@ -234,7 +235,7 @@ class Turns:
             self.model_caller.abandon_all(state.run_id, state.calls)
         for message in owed:
             if not (message.subject.startswith(subjects.TOOL_REQUEST) and await self._has_ended(state)):
-                await self.publisher.publish(state.run_id, message, at=state.updated_at)
+                await self.publisher.publish(message, at=state.updated_at)
         if state.final or state.brief.may_have_children:
             await self.settle_children(state)
 
@@ -255,8 +256,3 @@ class Turns:
 def asks_the_model(outcome: EventFacts) -> bool:
     """True if the entry reserves or requests a model call."""
     return CallAsked in outcome.kinds or isinstance(outcome.event, CallReserved)
-
-
-def _log_ignored(run_id: str, event: Event, transition: Transition) -> None:
-    level = logging.WARNING if transition.state is None else logging.INFO
-    log.log(level, "ignored", extra={"run_id": run_id, "event": type(event).__name__, "why": str(transition.ignored)})

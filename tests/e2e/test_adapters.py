@@ -91,9 +91,9 @@ def publisher(bus: NatsLink, folder: Path) -> Publisher:
 
 
 async def test_a_request_with_a_newer_capability_is_the_same_request(bus: NatsLink, tmp_path: Path) -> None:
-    request = OutgoingMessage(subject=REQUEST, key=KEY, body=BODY, proves=("r", "1"))
+    request = OutgoingMessage(subject=REQUEST, key=KEY, body=BODY, run_id="r", proves=("r", "1"))
     for _ in range(2):
-        await publisher(bus, tmp_path).publish("r", request, at=datetime.now(UTC))
+        await publisher(bus, tmp_path).publish(request, at=datetime.now(UTC))
     assert (await bus.jetstream.stream_info(subjects.STREAM_REQUESTS)).state.messages == 1
 
 
@@ -102,8 +102,8 @@ async def test_an_ending_that_somebody_said_before_without_a_signature_is_said_w
     bus: NatsLink, tmp_path: Path
 ) -> None:
     await bus.publish(subjects.COMPLETED, BODY, msg_id=KEY, headers={SIGNATURE: f"k1.{'A' * 86}"})
-    ours, ending = publisher(bus, tmp_path), OutgoingMessage(subject=subjects.COMPLETED, key=KEY, body=BODY)
-    await ours.publish("r", ending, at=datetime.now(UTC))
+    ours, ending = publisher(bus, tmp_path), OutgoingMessage(subject=subjects.COMPLETED, key=KEY, body=BODY, run_id="r")
+    await ours.publish(ending, at=datetime.now(UTC))
     stored = await bus.stored(subjects.STREAM, 2)
     assert stored is not None
     assert ours.signing.verifies(stored.subject, stored.body, stored.headers.get(SIGNATURE))

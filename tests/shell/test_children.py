@@ -96,7 +96,7 @@ class Agent:
         self.children = ChildRuns(self.turns, self.capabilities, self.artifacts, KillSwitch())
         self.turns.settle_children = self.children.settle
 
-    async def publish(self, _: str, effect: OutgoingMessage, **__: object) -> None:
+    async def publish(self, effect: OutgoingMessage, **__: object) -> None:
         self.said.append(effect)
 
     @property

@@ -72,9 +72,8 @@ class Bucket(MemoryArtifacts):
 async def look(run: Script, *claims: tuple[str, str], artifacts: Bucket | None = None) -> list[QuoteCheck]:
     """Checks of quotes, each with the place that it is claimed to be in."""
     met = tuple(ItemClaim(item="d1", evidence=evidence, quote=quote) for evidence, quote in claims)
-    claimed = Reflection(verdict=Verdict.CONTINUE, summary="", met=met)
     async with stored(run) as store:
-        return list(await CitationChecker(store, artifacts or Bucket()).check(run.state, claimed))
+        return list(await CitationChecker(store, artifacts or Bucket()).check(run.state, met))
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,7 @@ class ChildRuns:
         await self._publish(result_of(child, [one for one in copied if one]) or result)
 
     async def _publish(self, result: ToolResult) -> None:
-        await self.turns.publisher.publish(result.run_id, result_message(result), at=result.completed_at)
+        await self.turns.publisher.publish(result_message(result), at=result.completed_at)
 
     async def _copy_artifact(self, parent_run_id: str, run_id: str, path: str) -> dict[str, JsonValue] | None:
         """Copies an artifact to the parent. None if it is missing or was replaced."""
@@ -172,7 +172,6 @@ def result_message(result: ToolResult) -> OutgoingMessage:
         subjects.TOOL_RESULT,
         result,
         keys.result(*asked, result.task, result.round),
-        about=result.run_id,
         proves=keys.capability_fields(*asked, result.tool, result.task, result.round),
     )
 

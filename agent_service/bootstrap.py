@@ -68,7 +68,7 @@ class Agent:
         workspaces = ground.folder / "workspaces" if shared else settings.workspaces
         self.settings, self.ground, self.store, self.metrics = settings, ground, store, metrics
         self.clock, self.kill_switch = SystemClock(), KillSwitch()
-        self.signing, capabilities = Signing(keys, ground.folder, progress=shared), Capabilities(keys)
+        self.signing = Signing(keys, ground.folder, progress=shared)
         self.limits = _limits(settings, self.clock, Claims(NatsClaimStore(link)) if shared else LOCAL)
         self.capacity = Capacity(store.counts, max_queued=settings.http.max_queued)
         artifacts = NatsArtifactStore(link)
@@ -82,15 +82,14 @@ class Agent:
         self.remote_observers: list[Callable[[RemoteCommit], object]] = [self.limits.remote_commit]
         """Called with every commit of other agents that share the store."""
         head = partial(sealed_head, keys, store.head)
-        publisher = Publisher(link, sampler(), capabilities, self.signing, head, self.kill_switch, shared=shared)
+        publisher = Publisher(link, sampler(), Capabilities(keys), self.signing, head, self.kill_switch, shared=shared)
         checker, calls = CitationChecker(store, proven), asyncio.Semaphore(slots)
         self.model_caller = ModelCaller(model, checker, self.clock, self.kill_switch, self.limits, calls)
         self.turns = Turns(store, publisher, self.model_caller, self.clock, observers)
-        children = ChildRuns(self.turns, capabilities, proven, self.kill_switch)
-        self.turns.settle_children = children.settle
+        children = ChildRuns(self.turns, proven)
         self.skills = _skills(settings, link)
-        admission = self.kill_switch, self.capacity, self.limits.quotas, metrics.incoming
-        self.intake = Intake(self.turns, self.skills, capabilities, new_runs(settings, model), *admission)
+        admission = self.capacity, self.limits.quotas, metrics.incoming
+        self.intake = Intake(self.turns, self.skills, new_runs(settings, model), *admission)
         self.recovery = Recovery(self.intake, children, background, slots)
         self._open_bus(link, background, RunFiles(workspaces, artifacts, self.folders.at_rest))
 

@@ -105,7 +105,7 @@ class Cluster(Outbox):
 
     async def look(self) -> None:
         """Queues due turns, and those of entries whose agent may have died before queuing them."""
-        if self.recovery.intake.kill_switch.blocked_by:
+        if self.turns.kill_switch.blocked_by:
             return
         for run_id in await self.store.due(self.turns.clock.now(), DUE_AT_ONCE):
             await self._put_once(run_id, due_turn(run_id, self.store.version(run_id)))
@@ -131,7 +131,7 @@ class Cluster(Outbox):
 
     async def receive(self, arrival: InboundMessage) -> None:
         """Performs one queued turn. Raises TryAgain."""
-        self.recovery.intake.kill_switch.check()
+        self.turns.kill_switch.check()
         body = json.loads(arrival.body)
         if forgotten_at := body.get(FORGOTTEN_AT):
             await self.agent.receiving.inform_bus(datetime.fromisoformat(forgotten_at), self.turns.clock.now())

@@ -158,14 +158,14 @@ class RunCalls:
         trouble = await self._trouble(state, present_now or frozenset())
         history = await self.reader.history(run_id, state.version)
         shown = run_view(state, history, trace_url=self.intake.new_runs.trace_url, present=present_now, trouble=trouble)
-        stopped = "" if state.final else self.intake.kill_switch.stopped_by
+        stopped = "" if state.final else self.intake.turns.kill_switch.stopped_by
         return shown.model_copy(update={"stopped": stopped})
 
     async def standing(self, run_id: str) -> requests.StandingAnswer:
         state = await self.intake.turns.current(run_id)
         if state is None:
             raise await absent(self.store, run_id)
-        stopped = "" if state.final else self.intake.kill_switch.stopped_by
+        stopped = "" if state.final else self.intake.turns.kill_switch.stopped_by
         return requests.StandingAnswer(run_id=run_id, status=state.status, stopped=stopped)
 
     async def callback(self, run_id: str) -> requests.CallbackAnswer:
@@ -189,7 +189,7 @@ class RunCalls:
             by_status=by_status,
             needs_person=await self.store.inbox.count(),
             oldest_queued_at=oldest[0].accepted_at if oldest else None,
-            stopped=self.intake.kill_switch.stopped_by,
+            stopped=self.intake.turns.kill_switch.stopped_by,
         )
 
     async def cancel_run(self, caller: Caller, run_id: str, request: requests.CancelRequest) -> requests.StandingAnswer:

@@ -30,7 +30,6 @@ from agent_service.core.events import (
 from agent_service.core.facts import RunEnded
 from agent_service.core.state import RunState
 from agent_service.errors import VersionMoved, WakeConflict
-from agent_service.kill_switch import KillSwitch
 from agent_service.metrics.wakes import IncomingMetrics
 from agent_service.run.children.waking import WAKE_PREFIX, depth_of, tools_of
 from agent_service.run.human_tasks import remedy
@@ -39,7 +38,6 @@ from agent_service.run.ports import Skills
 from agent_service.run.turn import Turns
 from agent_service.trust import identity
 from agent_service.trust.identity import trace_url
-from agent_service.trust.proofs import Capabilities
 from groundwork.telemetry.span import context_of
 from schemas import keys, subjects
 from schemas.envelope import CAPABILITY, MSG_ID, RETRIED_BY, TRACEPARENT
@@ -70,9 +68,7 @@ class NewRuns:
 class Intake:
     turns: Turns
     skills: Skills
-    capabilities: Capabilities
     new_runs: NewRuns
-    kill_switch: KillSwitch
     capacity: Capacity
     quotas: Quotas
     incoming: IncomingMetrics
@@ -115,7 +111,7 @@ class Intake:
         depth, limits = 0, policy.defaults
         at, run_id = self.turns.clock.now(), self.turns.clock.new_run_id()
         if not known:
-            self.kill_switch.check()
+            self.turns.kill_switch.check()
             parent = await self.turns.state(start.parent_run_id) if start.parent_run_id else None
             depth = depth_of(start, parent, deepest=policy.defaults.max_depth)
             limits = grant(policy, start.constraints, context=start.context, at=at)
@@ -185,7 +181,7 @@ class Intake:
         if named and named[0] and result.round is None and result.task in (None, named[0]):
             result = result.model_copy(update={"task": named[0], "round": named[1]})
         given = result.capability or arrival.headers.get(CAPABILITY)
-        result, proof = self.capabilities.of_result(result, given, state)
+        result, proof = self.turns.publisher.capabilities.of_result(result, given, state)
         is_named = malformed or named is not None or result.round is not None
         place = "" if result.attempt and is_named else arrival.place
         return ToolReturned(at=self.turns.clock.now(), result=result, malformed=malformed, place=place, proof=proof)
@@ -217,7 +213,7 @@ class Intake:
             if await self.turns.state(start.run_id) is None:
                 raise UnknownRun(start.run_id)
             return
-        self.kill_switch.check()
+        self.turns.kill_switch.check()
         await self.capacity.check(by_bus=True)
         try:
             with self.incoming.wake("stream") as waking:

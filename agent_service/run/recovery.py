@@ -82,7 +82,7 @@ class Recovery:
 
     def try_again(self) -> None:
         outbox = self.turns.outbox
-        for run_id in set(outbox.pending) - (outbox.stopped if self.intake.kill_switch.blocked_by else set()):
+        for run_id in set(outbox.pending) - (outbox.stopped if self.turns.kill_switch.blocked_by else set()):
             self.background.start(self.resume(run_id, outbox.take(run_id)))
 
     async def republish(self, forgotten_at: datetime, now: datetime) -> int:
@@ -131,7 +131,7 @@ class Recovery:
 
     async def keep_time(self) -> None:
         while True:
-            if not self.intake.kill_switch.blocked_by:
+            if not self.turns.kill_switch.blocked_by:
                 now = self.turns.clock.now()
                 self.fire_all(await self.store.due(now, DUE_AT_ONCE), now)
             await asyncio.sleep(DUE_EVERY_S)
@@ -155,7 +155,7 @@ class Recovery:
             await set_within(news, QUEUED_EVERY_S)
 
     async def _start_queued(self) -> None:
-        if self.intake.kill_switch.blocked_by or len(self._starting) >= self.slots:
+        if self.turns.kill_switch.blocked_by or len(self._starting) >= self.slots:
             return
         for run_id in await self.store.queued(self.slots + len(self._starting)):
             if run_id not in self._starting and len(self._starting) < self.slots:

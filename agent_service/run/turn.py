@@ -30,6 +30,7 @@ from agent_service.core.facts import CallAsked, CallReserved
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Ended, NeedsPerson
 from agent_service.errors import Damaged, VersionMoved
+from agent_service.kill_switch import KillSwitch
 from agent_service.run import journal, messages
 from agent_service.run.inbound import CURRENT_MESSAGE
 from agent_service.run.journal import Commit, Run
@@ -125,6 +126,10 @@ class Turns:
                     log.log(logging.INFO if run else logging.WARNING, "ignored", extra=facts)
                     return transition
         raise TryAgain(f"run {run_id}: others keep moving it on")
+
+    @property
+    def kill_switch(self) -> KillSwitch:
+        return self.publisher.kill_switch
 
     @property
     def _is_queued(self) -> bool:

@@ -229,24 +229,16 @@ async def open_house(
         model_caller = ModelCaller(outside, evidence, clock, kill_switch, limits, slots)
 
         limits.recall(store)
-        capabilities, signing = Capabilities(ring), Signing(ring, folder / "store")
-        publisher = Publisher(outside, lambda _: True, capabilities, signing, lambda _: "", kill_switch)
+        signing = Signing(ring, folder / "store")
+        publisher = Publisher(outside, lambda _: True, Capabilities(ring), signing, lambda _: "", kill_switch)
         turns = Turns(store, publisher, model_caller, clock, [log_line.write, feed.announce, limits.quotas.committed])
         halt_control = HaltControl(kill_switch, store, MemoryBoard(), turns.take, clock, lambda: None)
         policy = LimitPolicy(defaults=Limits(deadline_at=NOON), cap_context_bytes=MAX_BODY_BYTES)
         instruments = Instruments()
         incoming = IncomingMetrics(instruments)
         capacity = Capacity(store.counts, max_queued=max_queued)
-        intake = Intake(
-            turns,
-            outside,
-            capabilities,
-            NewRuns(policy=policy, fused=True, verify=False, trace_url=settings.trace_url),
-            kill_switch,
-            capacity,
-            limits.quotas,
-            incoming,
-        )
+        new_runs = NewRuns(policy=policy, fused=True, verify=False, trace_url=settings.trace_url)
+        intake = Intake(turns, outside, new_runs, capacity, limits.quotas, incoming)
         workspace, shelf = Workspace(folder / "workspaces"), Shelf({})
         folders = Folders(archive, workspace, shelf, keep=25)
         wrong: dict[str, str] = {}

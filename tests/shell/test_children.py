@@ -90,11 +90,10 @@ class Agent:
 
     def __init__(self, store: Any) -> None:
         self.store, self.artifacts, self.said = store, MemoryArtifacts(), list[OutgoingMessage]()
-        self.capabilities = Capabilities(KeyRing.fresh())
+        self.capabilities, self.kill_switch = Capabilities(KeyRing.fresh()), KillSwitch()
         parts: Any = (store, self, Thinks(breaks=False), FakeClock(), [])
         self.turns = Turns(*parts)
-        self.children = ChildRuns(self.turns, self.capabilities, self.artifacts, KillSwitch())
-        self.turns.settle_children = self.children.settle
+        self.children = ChildRuns(self.turns, self.artifacts)
 
     async def publish(self, effect: OutgoingMessage, **__: object) -> None:
         self.said.append(effect)

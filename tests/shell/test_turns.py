@@ -18,6 +18,8 @@ from tests.shell.stored import stored
 
 
 class Quiet:
+    kill_switch = KillSwitch()
+
     async def publish(self, *_: object, **__: object) -> None:
         return
 
@@ -48,7 +50,7 @@ async def test_effects_that_break_are_tried_again_and_not_for_ever() -> None:
         await turns.take(RUN_ID, RunStarted(at=NOON, skills=()))
         for _ in range(2):
             async with asyncio.TaskGroup() as group:
-                intake: Any = SimpleNamespace(turns=turns, kill_switch=KillSwitch())
+                intake: Any = SimpleNamespace(turns=turns)
                 Recovery(intake, cast("Any", None), Background(group), 1).try_again()
         run = await store.load(RUN_ID)
     assert run

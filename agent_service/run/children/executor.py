@@ -23,13 +23,11 @@ from agent_service.core.events import CancelRequested
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Ended, Pending, Status
 from agent_service.errors import ArtifactReplaced, Damaged, WakeConflict
-from agent_service.kill_switch import KillSwitch
 from agent_service.run.children.waking import BadCall, asked_by, wake
 from agent_service.run.inbound import InboundMessage, InvalidMessage, UnknownRun
 from agent_service.run.messages import OutgoingMessage, outgoing
 from agent_service.run.ports import RunArtifacts
 from agent_service.run.turn import Turns
-from agent_service.trust.proofs import Capabilities
 from schemas import catalog, keys, subjects
 from schemas.catalog import ChildUsage
 from schemas.events import Envelope, ToolError, ToolOutput, ToolRequest, ToolResult
@@ -45,9 +43,10 @@ log = logging.getLogger(__name__)
 @dataclass(slots=True)
 class ChildRuns:
     turns: Turns
-    capabilities: Capabilities
     artifacts: RunArtifacts
-    kill_switch: KillSwitch
+
+    def __post_init__(self) -> None:
+        self.turns.settle_children = self.settle
 
     async def receive(self, arrival: InboundMessage) -> None:
         """Stores the requested child before it returns, unless the request was withdrawn.
@@ -102,7 +101,7 @@ class ChildRuns:
             await self._cancel(now, pending, run_id)
 
     async def _wake(self, parent: RunState, pending: Pending) -> None:
-        self.kill_switch.check()
+        self.turns.kill_switch.check()
         try:
             event = wake(parent, pending, at=self.turns.clock.now())
         except BadCall as error:
@@ -148,7 +147,7 @@ class ChildRuns:
             request = Envelope[ToolRequest].model_validate_json(arrival.body).payload
         except ValidationError as error:
             raise InvalidMessage(f"not a valid {arrival.subject}: {validation_flaws(error)}") from error
-        if not self.capabilities.proves(request):
+        if not self.turns.publisher.capabilities.proves(request):
             raise InvalidMessage(f"it brings no capability of a request of run {request.run_id}: it counts for nothing")
         return request
 

@@ -170,16 +170,14 @@ class World:
         self._left, self._ids = [*trial.scenario.signals], count(1)
         self._runs: dict[str, RunState] = {}
         kill_switch, ring = KillSwitch(), KeyRing.fresh()
-        limits, capabilities = SharedLimits(Spending(bus)), Capabilities(ring)
-        evidence = CitationChecker(store, self.gateway)
+        limits, evidence = SharedLimits(Spending(bus)), CitationChecker(store, self.gateway)
         caller = ModelCaller(self, evidence, bus, kill_switch, limits, asyncio.Semaphore(1))
-        publisher = Publisher(bus, lambda _: True, capabilities, Signing(ring, folder), lambda _: "", kill_switch)
+        trusted = Capabilities(ring), Signing(ring, folder), lambda _: ""
+        publisher = Publisher(bus, lambda _: True, *trusted, kill_switch)
         self._turns = Turns(store, publisher, caller, bus, [self._committed])
-        self._children = ChildRuns(self._turns, capabilities, self.gateway, kill_switch)
-        self._turns.settle_children = self._children.settle
-        capacity = Capacity(store.counts, max_queued=MOST_ENTRIES)
-        admission = kill_switch, capacity, limits.quotas, IncomingMetrics(Instruments())
-        self._intake = Intake(self._turns, self.gateway, capabilities, trial.new_runs, *admission)
+        self._children = ChildRuns(self._turns, self.gateway)
+        admission = Capacity(store.counts, max_queued=MOST_ENTRIES), limits.quotas, IncomingMetrics(Instruments())
+        self._intake = Intake(self._turns, self.gateway, trial.new_runs, *admission)
 
     def prepare(self, question: ModelQuestion) -> ModelCall:
         """Implements the port Model."""

@@ -1,6 +1,6 @@
 """Ports of the agent and their values. Instants are UTC. Errors are defined in `errors`."""
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -12,7 +12,6 @@ from agent_service.core.facts import CallReserved
 from agent_service.core.phases import Decision, Phase
 from agent_service.core.state import RunState
 from agent_service.core.waiting import CallReserve
-from agent_service.run.journal import Entry
 from groundwork.nats.publishing import StoredMessage
 from schemas.catalog import Catalog
 from schemas.status import Halt
@@ -153,11 +152,6 @@ class Clock(Protocol):
 
     def new_run_id(self) -> str:
         """`run_` and a ULID, whose 128 bits are the run's trace id."""
-
-
-class Journals(Protocol):
-    async def entries(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[Entry]:
-        """Entries of the run with `seq` > `after`, in order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

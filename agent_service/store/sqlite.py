@@ -156,6 +156,7 @@ class RunStore(RunIndex):
         return [(run_id, range(told + 1, version + 1)) for run_id, told, version in rows]
 
     async def entries(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[Entry]:
+        """Entries of the run with `seq` > `after`, in order."""
         rows = await self.database.read(self._sql["entries"], (run_id, after, NO_LIMIT if limit is None else limit))
         return [entry_of(run_id, row) for row in rows]
 

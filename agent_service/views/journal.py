@@ -13,7 +13,8 @@ from agent_service.history.items import Item
 from agent_service.history.text import View
 from agent_service.history.words import entry_summary
 from agent_service.run.journal import Commit, JournalRecord
-from agent_service.run.ports import Journals, ModelQuestion, PromptText
+from agent_service.run.ports import ModelQuestion, PromptText
+from agent_service.store.sqlite import RunStore
 
 HIDDEN = "(hidden)"
 REMEMBERED_RUNS = 64
@@ -67,7 +68,7 @@ def entry_view(record: JournalRecord) -> EntryView:
 class JournalReader:
     """Caches histories of the runs read last, and extends them by new entries."""
 
-    def __init__(self, journals: Journals) -> None:
+    def __init__(self, journals: RunStore) -> None:
         self._journals = journals
         self._history_of = lru_cache(REMEMBERED_RUNS)(lambda _: History())
 

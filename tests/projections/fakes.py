@@ -7,6 +7,7 @@ from pathlib import Path
 from agent_service.errors import Damaged
 from agent_service.run.journal import Entry, Run
 from agent_service.run.replay import replay
+from agent_service.store.sqlite import RunStore
 
 RUN = "run_01JD7Z0000000000000000000A"
 OTHER = "run_01JD7Z0000000000000000000B"
@@ -18,8 +19,8 @@ def names(path: Path) -> list[str]:
     return sorted(str(file.relative_to(path)) for file in path.rglob("*") if file.is_file())
 
 
-class Journals:
-    """Fills RunSource and TraceSource."""
+class Journals(RunStore):
+    """Journals without a database."""
 
     def __init__(self, *journals: Sequence[Entry]) -> None:
         self.journals = {journal[0].run_id: list(journal) for journal in journals}

@@ -14,12 +14,11 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Protocol
 
 from agent_service.errors import Damaged
 from agent_service.history.history import rests
 from agent_service.run.journal import Commit, Entry
-from agent_service.run.ports import Journals
+from agent_service.store.sqlite import RunStore
 from agent_service.trust.identity import trace_id
 from agent_service.views.spans.trace import Content, spans_since_rest
 from groundwork.service import store_folder
@@ -44,11 +43,6 @@ Send = Callable[[Sequence[Span]], bool]
 """Blocks; returns True if the receiver took the spans."""
 
 
-class TraceSource(Journals, Protocol):
-    async def changed_since(self, since: datetime) -> Sequence[str]:
-        """Owned runs with an entry at or after `since`."""
-
-
 MARGIN = timedelta(seconds=60)
 """Largest delay from the instant of an entry to its commit."""
 
@@ -58,7 +52,7 @@ class Traces:
     written, only new spans are sent.
     """
 
-    def __init__(self, store: TraceSource, send: Send, mark: Path, *, keeps: Sampler, content: Content | None) -> None:
+    def __init__(self, store: RunStore, send: Send, mark: Path, *, keeps: Sampler, content: Content | None) -> None:
         self._store = store
         self._send = send
         self._mark = mark

@@ -13,14 +13,13 @@ import logging
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
-from datetime import datetime
-from typing import Protocol
 
 from agent_service.core.state import RunState
 from agent_service.errors import Damaged, Tampered
 from agent_service.history.results import RecordedArtifact, kept_artifacts
-from agent_service.run.journal import Commit, Entry, Run, flaw_in_chain
-from agent_service.run.ports import ArtifactReader, Journals
+from agent_service.run.journal import Commit, Entry, flaw_in_chain
+from agent_service.run.ports import ArtifactReader
+from agent_service.store.sqlite import RunStore
 from agent_service.views.workspace.files import MAX_BYTES, Listing, TooLarge, Unsafe, Workspace
 from groundwork.service.errors import TryAgain
 from groundwork.service.json_log import Outage
@@ -44,16 +43,6 @@ MAX_ARTIFACTS, MAX_TOTAL = 100, 4 * MAX_BYTES
 log = logging.getLogger(__name__)
 
 
-class RunSource(Journals, Protocol):
-    async def load(self, run_id: str) -> Run | None:
-        """Raises Damaged and TryAgain."""
-
-    async def open_or_changed(self, since: datetime) -> Sequence[str]:
-        """Runs that have not ended, or have an entry at or after `since`."""
-
-    def quarantine(self, found: Damaged) -> None: ...
-
-
 class ArtifactChanged(Exception):
     """The stored artifact is not the one that the journal recorded."""
 
@@ -67,7 +56,7 @@ class Rendered:
     version: int
 
 
-async def write(run_id: str, store: RunSource, workspace: Workspace, artifacts: ArtifactReader) -> Rendered | None:
+async def write(run_id: str, store: RunStore, workspace: Workspace, artifacts: ArtifactReader) -> Rendered | None:
     """Writes the files that differ, in a thread; None for a run without entries. Raises Tampered for a broken chain,
     Damaged, and what `Workspace.write` and the ports raise.
     """
@@ -121,7 +110,7 @@ class Folders:
     unless it has artifacts to copy.
     """
 
-    def __init__(self, store: RunSource, workspace: Workspace, artifacts: ArtifactReader, *, keep: int) -> None:
+    def __init__(self, store: RunStore, workspace: Workspace, artifacts: ArtifactReader, *, keep: int) -> None:
         self._store = store
         self._workspace = workspace
         self._artifacts = artifacts

@@ -128,7 +128,15 @@ class NatsIntake:
         """Raises TryAgain and GiveUp."""
         if delivery.subject == subjects.TOOL_RESULT:
             self._dropped.delivered(delivery)
-        arrival = arrival_of(durable, delivery)
+        arrival = InboundMessage(
+            subject=delivery.subject,
+            body=delivery.body,
+            place=f"{delivery.seq}-{delivery.at:%Y%m%dT%H%M%S%f}",  # a server that lost messages reuses their sequences
+            headers=delivery.headers,
+            at=delivery.at,
+            consumer=durable,
+            delivered=delivery.delivered,
+        )
         CURRENT_MESSAGE.set(arrival)  # each message has its own task
         with self._intake.incoming.handling(delivery.subject):
             try:
@@ -172,15 +180,3 @@ class NatsIntake:
         run_id = event.payload.run_id
         about, facts = ({RUN_ID: run_id}, {"run_id": run_id}) if run_id else ({}, {})
         return Notice(event.type, event.body(), event.dedupe_key or "", headers, about, facts)
-
-
-def arrival_of(durable: str, delivery: Delivery) -> InboundMessage:
-    return InboundMessage(
-        subject=delivery.subject,
-        body=delivery.body,
-        place=f"{delivery.seq}-{delivery.at:%Y%m%dT%H%M%S%f}",  # a server that lost messages reuses their sequences
-        headers=delivery.headers,
-        at=delivery.at,
-        consumer=durable,
-        delivered=delivery.delivered,
-    )

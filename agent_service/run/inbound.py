@@ -81,15 +81,16 @@ def parse(arrival: InboundMessage) -> Envelope[Any]:
     try:
         body = to_envelope(arrival.subject, arrival.body, arrival.headers)
         envelope = envelope_of(arrival.subject).model_validate_json(body)
-    except ValidationError as error:
-        raise InvalidMessage(_explained(arrival.subject, validation_flaws(error))) from error
-    except Misshapen as error:
-        raise InvalidMessage(_explained(arrival.subject, str(error))) from error
+    except (ValidationError, Misshapen) as error:
+        flaws = validation_flaws(error) if isinstance(error, ValidationError) else str(error)
+        raise _invalid(arrival, flaws) from error
     if envelope.type != arrival.subject:
-        raise InvalidMessage(
-            _explained(arrival.subject, f"a message of another type came on subject {arrival.subject}")
-        )
+        raise _invalid(arrival, f"a message of another type came on subject {arrival.subject}")
     return envelope
+
+
+def _invalid(arrival: InboundMessage, flaws: str) -> InvalidMessage:
+    return InvalidMessage(f"not a valid {arrival.subject}: {flaws}; {expected_form(arrival.subject)}")
 
 
 def correlation_of(arrival: InboundMessage) -> Correlation | None:
@@ -106,10 +107,6 @@ def correlation_of(arrival: InboundMessage) -> Correlation | None:
         task, number = keys.task_of_result(key, request.run_id, request.step) or (None, None)
         return Correlation.model_validate(request.model_dump() | {"task": task, "round": number}) if task else whole
     return None
-
-
-def _explained(subject: str, flaws: str) -> str:
-    return f"not a valid {subject}: {flaws}; {expected_form(subject)}"
 
 
 def turn_id(run_id: str, seq: int) -> str:

@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import cache, cached_property
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from pydantic import TypeAdapter
 
@@ -23,8 +23,6 @@ from schemas.values import dataclass
 RULES = 1
 """Version of the rules; raised when an event leads to other facts. Entries record it."""
 GENESIS = "0" * 64
-
-F = TypeVar("F")
 
 GROWING = (
     "notes", "completed", "artifacts", "facts", "messages", "signals", "late", "evidence", "children",
@@ -148,7 +146,8 @@ class Commit(JournalRecord):
     @property
     def state_transition(self) -> str:
         """Such as `acting->thinking`; an ended run appears with its status."""
-        return f"{_state_name(self.before)}->{_state_name(self.state)}"
+        runs = (self.before, self.state)
+        return "->".join((run.status.value if run.final else run.waiting.kind) if run else "none" for run in runs)
 
     @cached_property
     def paid_usd(self) -> float:
@@ -173,12 +172,6 @@ class Commit(JournalRecord):
     @cached_property
     def paused(self) -> bool:
         return PersonAsked in self.kinds
-
-
-def _state_name(run: RunState | None) -> str:
-    if run is None:
-        return "none"
-    return run.status.value if run.final else run.waiting.kind
 
 
 def commit_of(before: Run | None, transition: Transition) -> Commit:
@@ -214,18 +207,14 @@ def growth_of(before: RunState | None, after: RunState) -> tuple[Growth, ...]:
     old, new = vars(before) if before else {}, vars(after)
     grown = []
     for name in GROWING:
-        was, now = old.get(name, ()), new[name]
-        if was is not now and was != now:
-            grown.append(_growth(name, was, now))
+        was, now, dropped = old.get(name, ()), new[name], 0
+        if was is now or was == now:
+            continue
+        while was[dropped:] != now[: len(was) - dropped]:
+            dropped += 1
+        added = [_item(name).dump_json(one).decode() for one in now[len(was) - dropped :]]
+        grown.append(Growth(field=name, dropped=dropped, added=tuple(added)))
     return tuple(grown)
-
-
-def _growth(field: str, before: tuple[Any, ...], after: tuple[Any, ...]) -> Growth:
-    dropped = 0
-    while before[dropped:] != after[: len(before) - dropped]:
-        dropped += 1
-    added = after[len(before) - dropped :]
-    return Growth(field=field, dropped=dropped, added=tuple([_item(field).dump_json(one).decode() for one in added]))
 
 
 def encode_state(state: RunState) -> str:

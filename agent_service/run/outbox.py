@@ -30,10 +30,6 @@ ANNOUNCED_WITHIN_S = 2.0
 log = logging.getLogger(__name__)
 
 
-OnDispatched = Callable[[str, int], None]
-"""Receives a run and the entry up to which all effects are performed."""
-
-
 @dataclass(slots=True)
 class Publisher:
     """Publishes messages under their keys; repeating is harmless. `keeps`: trace sampling. Requests carry their
@@ -104,7 +100,8 @@ class Outbox:
     queues = False
     """True if a task that handles no message queues the effects of its commits."""
 
-    def __init__(self, on_dispatched: OnDispatched) -> None:
+    def __init__(self, on_dispatched: Callable[[str, int], None]) -> None:
+        """`on_dispatched` receives a run and the entry up to which all effects are performed."""
         self._on_dispatched = on_dispatched
         self._entries: dict[str, dict[int, bool]] = {}
         self._postponed: set[str] = set()

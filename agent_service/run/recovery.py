@@ -112,11 +112,8 @@ class Recovery:
                     state = led_to.state or state
 
     async def expires(self, now: datetime) -> bool:
-        for run_id in await self.store.due(now, MOST_LEFT):
-            run = await self._readable(run_id)
-            if run and run.state.status is Status.PAUSED:
-                return True
-        return False
+        runs = [await self._readable(run_id) for run_id in await self.store.due(now, MOST_LEFT)]
+        return any(run and run.state.status is Status.PAUSED for run in runs)
 
     def fire_all(self, run_ids: Sequence[str], now: datetime) -> None:
         for run_id in run_ids:
@@ -205,7 +202,7 @@ class Recovery:
             if not has_moved and run_id not in self.resumed:
                 for message in messages.outstanding(run.state):
                     await self.turns.publisher.publish(message, at=run.state.updated_at)
-            await self.children.settle_all(run.state)
+            await self.children.settle(run.state, whole=True)
         except Stopped as error:
             self.turns.outbox.begin(run_id, (run.state.version,))
             self.turns.outbox.postpone(run_id, (run.state.version,), error)

@@ -169,7 +169,7 @@ async def test_a_child_that_cannot_be_read_is_an_error_of_its_step_and_has_spent
     child, grant = child_of(parent), parent.pending.grant
     async with agent(parent, child) as made:
         made.store.quarantine(Damaged(child.state.run_id, "its state"))
-        await made.children.settle_all(parent.state)
+        await made.children.settle(parent.state, whole=True)
         (told,) = made.results
     parent = parent >> takes(told)
     assert grant

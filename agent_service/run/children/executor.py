@@ -62,23 +62,17 @@ class ChildRuns:
             if pending.name == name:
                 await self._settle_child(parent, pending)
 
-    async def settle(self, state: RunState) -> None:
+    async def settle(self, state: RunState, *, whole: bool = False) -> None:
         """Performs what the entry that led to `state` owes: the result of a child, and the cancel of withdrawn
-        children. A request that was withdrawn, and is wanted again after a reopening, may be acknowledged already.
-        Raises TryAgain.
+        children. `whole`: all that the state owes, whatever bus and store have lost. A request that was withdrawn, and
+        is wanted again after a reopening, may be acknowledged already. Raises TryAgain.
         """
         if state.final:
             await self._answer(state)
         if state.brief.may_have_children:
-            awaited = limits.awaited_children(state) if state.reopened else ()
+            awaited = limits.awaited_children(state) if state.reopened or whole else ()
             for pending in (*limits.withdrawn_children(state), *awaited):
                 await self._settle_child(state, pending)
-
-    async def settle_all(self, state: RunState) -> None:
-        """Performs all that the state owes, whatever bus and store have lost. Raises TryAgain."""
-        await self.settle(state)
-        for pending in limits.awaited_children(state):
-            await self._settle_child(state, pending)
 
     async def _settle_child(self, parent: RunState, pending: Pending) -> None:
         """Wakes the child, publishes its result, or cancels it if it is no longer wanted."""
@@ -87,7 +81,10 @@ class ChildRuns:
             child = await self.turns.current(run_id)
         except Damaged as error:
             log.warning("a child is left alone", extra={"run_id": parent.run_id, "why": str(error)})
-            await self._publish(lost(asked_by(parent, pending), run_id, str(error), at=pending.requested_at))
+            message = (
+                f"what became of the run {run_id}, and whether it wrote anything, cannot be read any more: {error}"
+            )
+            await self._publish(_unmade(parent, pending, "child_lost", message))  # its whole grant counts as spent
             return
         if child is None and pending in limits.awaited_children(parent):
             await self._wake(parent, pending)
@@ -105,7 +102,7 @@ class ChildRuns:
         try:
             event = wake(parent, pending, at=self.turns.clock.now())
         except BadCall as error:
-            await self._publish(refused(asked_by(parent, pending), str(error), at=pending.requested_at))
+            await self._publish(_unmade(parent, pending, "invalid_arguments", str(error), spent=ChildUsage()))
             return
         anew = self.turns.clock.new_run_id()  # a digest that no other acceptance has
         with suppress(WakeConflict):  # accepted meanwhile
@@ -198,16 +195,13 @@ def result_of(state: RunState, artifacts: Sequence[JsonValue] | None = None) -> 
     return _result(parent, waiting.at, output, error, untrusted=bool(state.tainted_by))
 
 
-def refused(parent: Parent, why: str, *, at: datetime) -> ToolResult:
-    """No run was woken and nothing is spent."""
-    error = ToolError(error_class="invalid_arguments", message=why[:LONGEST_MESSAGE], retryable=False)
-    return _result(parent, at, {"usage": ChildUsage().model_dump()}, error)
-
-
-def lost(parent: Parent, run_id: str, why: str, *, at: datetime) -> ToolResult:
-    """The child cannot be read. Without a usage, all of its grant counts as spent."""
-    message = f"what became of the run {run_id}, and whether it wrote anything, cannot be read any more: {why}"
-    return _result(parent, at, None, ToolError(error_class="child_lost", message=message, retryable=False))
+def _unmade(
+    parent: RunState, pending: Pending, error_class: str, message: str, spent: ChildUsage | None = None
+) -> ToolResult:
+    """Result of a call without a readable child."""
+    error = ToolError(error_class=error_class, message=message[:LONGEST_MESSAGE], retryable=False)
+    output: dict[str, JsonValue] | None = {"usage": spent.model_dump()} if spent else None
+    return _result(asked_by(parent, pending), pending.requested_at, output, error)
 
 
 def _result(

@@ -87,7 +87,7 @@ class Agent:
         self.model_caller = ModelCaller(model, checker, self.clock, self.kill_switch, self.limits, calls)
         self.turns = Turns(store, publisher, self.model_caller, self.clock, observers)
         children = ChildRuns(self.turns, proven)
-        self.skills = _skills(settings, link)
+        self.skills = NatsSkills(link, settings)
         admission = self.capacity, self.limits.quotas, metrics.incoming
         self.intake = Intake(self.turns, self.skills, new_runs(settings, model), *admission)
         self.recovery = Recovery(self.intake, children, background, slots)
@@ -132,18 +132,6 @@ async def _wrong_with(question: Awaitable[object]) -> str:
     except (TryAgain, Fatal) as error:
         return str(error)
     return ""
-
-
-def _skills(settings: AgentSettings, link: NatsLink) -> NatsSkills:
-    rules = settings.tool_rules
-    return NatsSkills(
-        link,
-        allow=rules.only,
-        oversight=settings.oversight(),
-        own=settings.own_tools(),
-        proven_only=rules.require_capability,
-        declared=rules.declared,
-    )
 
 
 def _limits(settings: AgentSettings, clock: SystemClock, claims: Claims) -> SharedLimits:

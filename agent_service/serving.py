@@ -20,7 +20,7 @@ from agent_service.api.sse import EventStreams, StreamSlots
 from agent_service.background import Background
 from agent_service.bootstrap import Agent, prompt_of
 from agent_service.bus import health
-from agent_service.bus.dead_letters import MOST_LETTERS, NatsDeadLetters
+from agent_service.bus.dead_letters import NatsDeadLetters
 from agent_service.bus.gateway import GatewayMonitor, callback_flaw, prune_rows
 from agent_service.bus.health import observe_bus
 from agent_service.bus.reading import locate
@@ -41,8 +41,6 @@ from groundwork.telemetry.metrics import Attributes, Instruments, Reading
 from schemas import subjects
 from schemas.status import Finding
 
-FRESH_S = 2.0
-"""Seconds for which the gateway's status is reused."""
 UNDER_WAY = (Status.QUEUED, Status.RUNNING, Status.PAUSED)
 WITHIN_S = 2.0
 
@@ -74,13 +72,16 @@ async def open_api(
     feed, reader = Feed(store), JournalReader(store)
     agent.turns.observers.append(feed.announce)
     agent.remote_observers.append(feed.announce)
-    outside = agent.skills, GatewayMonitor(link).step_trouble, partial(callback_flaw, link)
+    gateway = GatewayMonitor(link)
+    outside = agent.skills, gateway.step_trouble, partial(callback_flaw, link)
     runs = RunCalls(store, agent.intake, *outside, background, feed, reader)
-    services = runs, SwitchCalls(agent.halt_control, agent.signing)
+    services: tuple[object, ...] = runs, SwitchCalls(agent.halt_control, agent.signing)
     fresh = Freshness(store.caught_up).wait if agent.settings.shared else None
     await serve_on_bus(link, services, fresh=fresh)
     if http:
-        group.create_task(_serve_http(agent, (*services, *_http_services(agent, feed, reader)), feed, fresh, listener))
+        group.create_task(
+            _serve_http(agent, (*services, *_http_services(agent, feed, reader, gateway)), feed, fresh, listener)
+        )
 
 
 async def _serve_http(
@@ -90,12 +91,11 @@ async def _serve_http(
     await serve(measured(app, request_durations(agent.metrics.instruments)), listener, stopping=feed.end)
 
 
-def _http_services(agent: Agent, feed: Feed, reader: JournalReader) -> Iterator[object]:
+def _http_services(agent: Agent, feed: Feed, reader: JournalReader, gateway: GatewayMonitor) -> Iterator[object]:
     """Operations that only HTTP serves."""
     link, store, skills = agent.ground.link, agent.store, agent.skills
     me = store_id(agent.ground.folder) if agent.settings.shared else None
-    letters, gateway = NatsDeadLetters(link, most=MOST_LETTERS), GatewayMonitor(link, fresh_s=FRESH_S)
-    now = GatewayMonitor(link, fresh_s=0)
+    letters = NatsDeadLetters(link)
 
     async def this_agent() -> Sequence[Finding]:
         of_agent = _of_the_agent(agent.settings, await store.counts())
@@ -106,7 +106,7 @@ def _http_services(agent: Agent, feed: Feed, reader: JournalReader) -> Iterator[
 
     probes: dict[Part, Probe] = {"agent": this_agent, "gateway": gateway.findings, "nats": nats}
     yield Inspection(store, reader, agent.folders, prompt_of)
-    yield WhyCalls(store, partial(locate, link), letters, skills, now.status, agent.ready)
+    yield WhyCalls(store, partial(locate, link), letters, skills, partial(gateway.status, 0.0), agent.ready)
     yield PeopleCalls(store, letters)
     yield HealthCalls(agent.ready, probes)
     yield OperatorCalls(store, agent.draining, agent.pruning, partial(prune_rows, link))

@@ -41,19 +41,19 @@ Deed = Literal["retried", "dropped"]
 
 STREAM = subjects.STREAM_DEAD_LETTERS
 MOST_LETTERS = 10_000
+"""Newest messages of the stream that are read."""
 _STREAM = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """Legal names of the stream that a letter names: any publisher can write a letter."""
 
 
 class NatsDeadLetters:
-    """Methods raise as the link does. `most`: how many of the stream's newest messages are read."""
+    """Methods raise as the link does."""
 
-    def __init__(self, link: NatsLink, *, most: int = MAX_COUNT) -> None:
+    def __init__(self, link: NatsLink) -> None:
         self._link = link
-        self._most = most
 
     async def all(self) -> list[DeadLetter]:
-        reading = headers_of(self._link, STREAM, subjects.ALL_DEAD_LETTERS, most=self._most)
+        reading = headers_of(self._link, STREAM, subjects.ALL_DEAD_LETTERS, most=MOST_LETTERS)
         return fold([message async for message in reading])
 
     async def find(self, number: int) -> DeadLetter | None:

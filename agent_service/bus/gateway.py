@@ -14,7 +14,7 @@ from groundwork.service.machine import monotonic
 from schemas import subjects
 from schemas.status import Finding, GatewayPruned, GatewayPruneRequest, GatewayStatus
 
-FRESH_S = 10.0
+FRESH_S, FINDINGS_FRESH_S = 10.0, 2.0
 FLAW_WITHIN_S = 3.0
 STATUS_WITHIN_S = 3.5
 PRUNED_WITHIN_S = 10.0
@@ -48,9 +48,8 @@ async def prune_rows(link: NatsLink, *, dry_run: bool) -> GatewayPruned:
 class GatewayMonitor:
     """Caches the status for a few seconds, because the gateway asks its Ductile for it."""
 
-    def __init__(self, link: NatsLink, *, fresh_s: float = FRESH_S) -> None:
+    def __init__(self, link: NatsLink) -> None:
         self._link = link
-        self._fresh_s = fresh_s
         self._status: GatewayStatus | None = None
         self._asked_at = float("-inf")
         self._asking = asyncio.Lock()
@@ -65,10 +64,10 @@ class GatewayMonitor:
             f"{found.name}: {found.text}" for found in status.findings if found.mark == "wrong"
         )
 
-    async def status(self) -> GatewayStatus | None:
-        """None while no gateway answers."""
+    async def status(self, fresh_s: float = FRESH_S) -> GatewayStatus | None:
+        """Status of at most that age; None while no gateway answers."""
         async with self._asking:
-            if monotonic() - self._asked_at > self._fresh_s:
+            if monotonic() - self._asked_at > fresh_s:
                 try:
                     self._status = merged(await statuses(self._link, within_s=STATUS_WITHIN_S))
                 except (Failure, ValidationError):
@@ -77,7 +76,7 @@ class GatewayMonitor:
             return self._status
 
     async def findings(self) -> tuple[Finding, ...]:
-        status = await self.status()
+        status = await self.status(FINDINGS_FRESH_S)
         if status is None:
             return (wrong("gateway", "no gateway reports its status", remedy="start the gateway"),)
         return status.findings

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
-from agent_service.bus.dead_letters import MOST_LETTERS, NatsDeadLetters
+from agent_service.bus.dead_letters import NatsDeadLetters
 from agent_service.bus.topology import topology
 from agent_service.history.text import ok, warning, wrong
 from groundwork.nats.link import NatsLink
@@ -70,7 +70,7 @@ CONSUMERS: Levels = {
 
 
 def observe_bus(instruments: Instruments, link: NatsLink, *, shared: bool = False) -> None:
-    expected, letters = topology(shared=shared), NatsDeadLetters(link, most=MOST_LETTERS)
+    expected, letters = topology(shared=shared), NatsDeadLetters(link)
     streams = [stream.name for stream in expected.streams]
     _observe(instruments, link, "stream", streams, STREAMS)
     _observe(instruments, link, "consumer", [f"{one.stream}.{one.name}" for one in expected.consumers], CONSUMERS)

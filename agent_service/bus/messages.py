@@ -91,15 +91,15 @@ class NatsIntake:
         """Publishes again what the bus may have lost at `forgotten_at`. Stored results are read again, so that dropped
         ones with their ids are recognised. Raises TryAgain.
         """
-        said = await self._recovery.republish(forgotten_at, now)
-        log.info("the bus is informed", extra={"runs": said})
-        for place in self._recovery.unnamed_places:
+        told = await self._recovery.republish(forgotten_at, now)
+        log.info("the bus is informed", extra={"runs": told.runs})
+        for place in told.places:
             seq = place.partition("-")[0]
             if seq.isdecimal() and (stored := await self._link.stored(subjects.STREAM_RESULTS, int(seq))):
                 self._dropped.recall(stored)
-        if self._recovery.may_be_unheard:
+        if told.unheard:
             await self.drain(subjects.DURABLE_LOOP)
-            await self._recovery.retry_unheard(now)
+            await self._recovery.retry_unheard(told.unheard, now)
 
     async def drain(self, durable: str) -> None:
         """Waits up to DRAINED_WITHIN_S until all pending messages of the consumer are in hand."""

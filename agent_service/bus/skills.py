@@ -17,6 +17,7 @@ from difflib import get_close_matches
 from nats.aio.msg import Msg
 from pydantic import Field, JsonValue, ValidationError
 
+from agent_service.settings import AgentSettings
 from agent_service.trust.oversight import Oversight
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import TryAgain
@@ -125,30 +126,17 @@ UNPROVEN = (
     "is left out: its results would not bring back what each request is proved with (agent.tools.require_capability)"
 )
 ALIKE = 0.75
-NO_OVERSIGHT = Oversight()
 log = logging.getLogger(__name__)
 
 
 class NatsSkills:
-    def __init__(
-        self,
-        link: NatsLink,
-        *,
-        allow: tuple[str, ...] | None,
-        oversight: Oversight = NO_OVERSIGHT,
-        fresh_s: float = FRESH_S,
-        own: tuple[ToolOffer, ...] = (),
-        proven_only: bool = False,
-        declared: Iterable[JsonValue] = (),
-    ) -> None:
-        """`own` are the agent's offers, which hide others of that name. `proven_only`: tools must echo capabilities."""
+    def __init__(self, link: NatsLink, settings: AgentSettings, *, fresh_s: float = FRESH_S) -> None:
+        """The agent's own offers hide others of that name."""
         self._link = link
-        self._allow = allow
-        self._oversight = oversight
+        self._rules, self._oversight = settings.tool_rules, settings.oversight()
         self._fresh_s = fresh_s
-        self._proven_only = proven_only
-        self._own = {offer.name: offer for offer in own}
-        self._declared = offers_of(UNNAMED, declared)
+        self._own = {offer.name: offer for offer in settings.own_tools()}
+        self._declared = offers_of(UNNAMED, self._rules.declared)
         self._answers: dict[str, ExecutorOffers] = {}
         self._answered_in: dict[str, int] = {}
         self._offers: dict[str, ToolOffer] = {}
@@ -178,7 +166,7 @@ class NatsSkills:
     @property
     def all_problems(self) -> tuple[str, ...]:
         every = (offer.name for answer in self._answers.values() for offer in answer.offers)
-        named = unoffered(self._catalog.tools, self._allow, self._oversight, [*every]) if self._answers else ()
+        named = unoffered(self._catalog.tools, self._rules.only, self._oversight, [*every]) if self._answers else ()
         return (*self.problems, *(f"{setting}, which no executor offers" for setting in named))
 
     def _is_stale(self) -> bool:
@@ -225,14 +213,14 @@ class NatsSkills:
 
     def _usable(self, answer: ExecutorOffers) -> ExecutorOffers:
         allowed = tuple(filter(self._allows, answer.offers))
-        unproven = tuple(offer for offer in allowed if self._proven_only and not offer.echoes_capability)
+        unproven = tuple(offer for offer in allowed if self._rules.require_capability and not offer.echoes_capability)
         flaws = (*answer.flaws, *(f"{offer.name} of {answer.executor} {UNPROVEN}" for offer in unproven))
         return ExecutorOffers(answer.executor, tuple(offer for offer in allowed if offer not in unproven), flaws)
 
     def _allows(self, tool: ToolOffer) -> bool:
         calls_agents = tool.route in subjects.OUR_OWN_ROUTES
         may = not calls_agents or (tool.route == subjects.WAKE_ROUTE and bool(self._own))
-        return may and (self._allow is None or tool.name in self._allow)
+        return may and (self._rules.only is None or tool.name in self._rules.only)
 
     def _merge(self) -> None:
         every = tuple(map(self._usable, (self._declared, *self._answers.values())))

@@ -45,6 +45,17 @@ FORGETTABLE = timedelta(seconds=60)
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Republished:
+    """`runs`: their number. `places`: of results that answered earlier attempts without naming them. `unheard`: runs
+    whose answers the bus may have lost.
+    """
+
+    runs: int
+    places: set[str] = field(default_factory=set)
+    unheard: list[RunState] = field(default_factory=list)
+
+
 @dataclass(slots=True)
 class Recovery:
     """`slots`: runs that begin at the same time, and runs that are resumed at the same time."""
@@ -60,9 +71,6 @@ class Recovery:
     _outage: Outage = field(init=False, default_factory=lambda: Outage("what runs begin with", log))
     resumed: set[str] = field(init=False, default_factory=set)
     """Runs whose messages the start publishes: the first `republish` leaves them out."""
-    _unheard: dict[str, RunState] = field(init=False, default_factory=dict)
-    unnamed_places: set[str] = field(init=False, default_factory=set)
-    """Places of results that answered earlier attempts without naming them, as of the last `republish`."""
 
     def __post_init__(self) -> None:
         self.turns, self.store = self.intake.turns, self.intake.turns.store
@@ -85,31 +93,26 @@ class Recovery:
         for run_id in set(outbox.pending) - (outbox.stopped if self.turns.kill_switch.blocked_by else set()):
             self.background.start(self.resume(run_id, outbox.take(run_id)))
 
-    async def republish(self, forgotten_at: datetime, now: datetime) -> int:
-        """Publishes again what the bus may have lost at `forgotten_at`; returns the number of runs. Later decisions,
-        and runs resumed at the start, publish by themselves: an executor without a consumer would receive them twice.
-        Raises TryAgain while the bus is away.
+    async def republish(self, forgotten_at: datetime, now: datetime) -> Republished:
+        """Publishes again what the bus may have lost at `forgotten_at`. Later decisions, and runs resumed at the start,
+        publish by themselves: an executor without a consumer would receive them twice. Raises TryAgain while the bus is
+        away.
         """
         run_ids = await self.store.open_or_changed(forgotten_at - FORGETTABLE)
-        self._unheard.clear()
-        self.unnamed_places.clear()
+        told = Republished(runs=len(set(run_ids) - self.resumed))
         for some in (run_ids[i : i + REPUBLISHED_AT_ONCE] for i in range(0, len(run_ids), REPUBLISHED_AT_ONCE)):
-            await asyncio.gather(*(self._republish(run_id, forgotten_at, now) for run_id in some))
-        republished, self.resumed = len(set(run_ids) - self.resumed), set()
-        return republished
+            await asyncio.gather(*(self._republish(run_id, told, forgotten_at, now) for run_id in some))
+        self.resumed = set()
+        return told
 
-    @property
-    def may_be_unheard(self) -> bool:
-        return bool(self._unheard)
-
-    async def retry_unheard(self, now: datetime) -> None:
-        """Starts the next attempt of requests whose answers `republish` may have missed. Raises TryAgain."""
-        while self._unheard:
-            run_id, state = self._unheard.popitem()
+    async def retry_unheard(self, unheard: Iterable[RunState], now: datetime) -> None:
+        """Starts the next attempt of requests whose answers the bus may have lost. Raises TryAgain."""
+        for state in unheard:
+            newest = state
             with contextlib.suppress(VersionMoved, Damaged):  # its answer has come, or the run is left alone
                 for result in results.dropped_answers(replace(state, updated_at=now)):
-                    led_to = await self.turns.take(run_id, ToolReturned(at=now, result=result), made_of=state)
-                    state = led_to.state or state
+                    led_to = await self.turns.take(state.run_id, ToolReturned(at=now, result=result), made_of=newest)
+                    newest = led_to.state or newest
 
     async def expires(self, now: datetime) -> bool:
         runs = [await self._readable(run_id) for run_id in await self.store.due(now, MOST_LEFT)]
@@ -190,14 +193,14 @@ class Recovery:
                 raise
             await self.turns.resume(run.state, seqs, partial(_owed, run.state, records), asks=asks)
 
-    async def _republish(self, run_id: str, forgotten_at: datetime, now: datetime) -> None:
+    async def _republish(self, run_id: str, told: Republished, forgotten_at: datetime, now: datetime) -> None:
         run = await self._readable(run_id)
         if run is None:
             return
-        self.unnamed_places.update(run.state.places)
+        told.places.update(run.state.places)
         has_moved = forgotten_at < run.state.updated_at <= now  # after `now`: the clock was set back meanwhile
         if not has_moved and results.dropped_answers(run.state):
-            self._unheard[run_id] = run.state
+            told.unheard.append(run.state)
         try:
             if not has_moved and run_id not in self.resumed:
                 for message in messages.outstanding(run.state):

@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from agent_service.bus.skills import NatsSkills
-from agent_service.settings import load
+from agent_service.settings import AgentSettings, LimitSettings, ToolsSettings, load
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Misconfigured
-from schemas import catalog, subjects
-from schemas.catalog import ToolOffer
+from schemas import subjects
 from tests.cli.doctor_findings import configured
 
 
@@ -45,7 +44,8 @@ async def test_a_tool_that_the_settings_declare_is_offered_beside_those_of_execu
 ) -> None:
     walk, flawed = json.loads(catalog_of(None, "walk", "talk"))["tools"]
     flawed["commands"][0]["input_schema"] = {"type": "nonsense"}
-    skills = NatsSkills(link, allow=None, declared=(walk, flawed), fresh_s=0.0)
+    declared = ToolsSettings(declared=(walk, flawed))
+    skills = NatsSkills(link, AgentSettings(tools=declared), fresh_s=0.0)
     assert await names(skills) == ["walk"]
     assert skills.present() == {"unnamed"}
     assert "unnamed offers 'talk', which is left out: the input_schema of command do" in skills.problems[0]
@@ -56,13 +56,13 @@ async def test_a_tool_that_the_settings_declare_is_offered_beside_those_of_execu
 async def test_a_misspelt_name_is_told_with_what_is_meant_and_one_that_is_offered_is_not(link: NatsLink) -> None:
     await Executor(catalog_of("hands", "walk", "talk")).begin(link)
     for allow, said in ((("talk", "wlak"), "wlak (did you mean walk?)"), (("swim",), "swim"), (("walk",), "")):
-        skills = NatsSkills(link, allow=allow)
+        skills = NatsSkills(link, AgentSettings(tools=allow))
         await skills.catalog()
         assert skills.all_problems == ((f"agent.tools names {said}, which no executor offers",) if said else ())
 
 
 async def test_an_executor_that_falls_silent_keeps_its_tools_and_is_known_to_be_away(link: NatsLink) -> None:
-    skills = NatsSkills(link, allow=None, fresh_s=0.0)
+    skills = NatsSkills(link, AgentSettings(), fresh_s=0.0)
     await Executor(catalog_of("stays", "walk")).begin(link)
     leaves = await Executor(catalog_of("leaves", "talk")).begin(link)
     assert await names(skills) == ["talk", "walk"]
@@ -72,14 +72,12 @@ async def test_an_executor_that_falls_silent_keeps_its_tools_and_is_known_to_be_
     assert skills.present() == {"stays"}
 
 
-@pytest.mark.parametrize(
-    ("own", "offered"), [((), ["walk"]), ((catalog.agent_tool(),), ["agent", "agentic-wake", "walk"])]
-)
+@pytest.mark.parametrize(("depth", "offered"), [(0, ["walk"]), (1, ["agent", "agentic-wake", "walk"])])
 async def test_what_wakes_an_agent_is_on_offer_only_where_runs_may_start_runs(
-    link: NatsLink, own: tuple[ToolOffer, ...], offered: list[str]
+    link: NatsLink, depth: int, offered: list[str]
 ) -> None:
     await Executor(catalog_of("hands", "walk", "agentic-wake", "agentic-loop", "ductile-gateway")).begin(link)
-    skills = NatsSkills(link, allow=None, own=own)
+    skills = NatsSkills(link, AgentSettings(limits=LimitSettings(max_depth=depth)))
     assert sorted(await names(skills)) == offered
 
 

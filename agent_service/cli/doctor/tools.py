@@ -43,10 +43,8 @@ async def gateway(link: NatsLink, settings: AgentSettings) -> AsyncIterator[Find
             yield one.model_copy(update={"text": f"{one.text} ({status.gateway})"}) if status.gateway else one
     if silent := max((status.gateways for status in reports), default=0) - len(reports):
         yield warning("gateway", f"{silent} more do not report their status", remedy="see their logs")
-    rules = settings.tool_rules
-    skills = NatsSkills(
-        link, allow=None, own=settings.own_tools(), proven_only=rules.require_capability, declared=rules.declared
-    )
+    every = settings.tool_rules.model_copy(update={"only": None})
+    skills = NatsSkills(link, settings.model_copy(update={"tools": every}))
     try:
         catalog = await skills.catalog()
     except TryAgain as nothing:

@@ -95,14 +95,14 @@ class Agent:
 
     def _open_bus(self, link: NatsLink, background: Background, files: RunFiles) -> None:
         settings, store = self.settings, self.store
+        board, go_on = NatsHaltBoard(link), self.recovery.go_on
+        self.halt_control = HaltControl(self.kill_switch, store, board, self.turns.take, self.clock, go_on)
         self.cluster: Cluster | None = None
         """None for a single agent."""
         if settings.shared:
-            self.cluster = loaded("agent_service.cluster:Cluster")(store, link, background, self.recovery)
+            self.cluster = loaded("agent_service.cluster:Cluster")(self, store, background)
         self.metrics.incoming.listen_to(link)
         self.receiving = NatsIntake(link, self.recovery, slots=settings.turns, turns=self.cluster)
-        board, go_on = NatsHaltBoard(link), self.recovery.go_on
-        self.halt_control = HaltControl(self.kill_switch, store, board, self.turns.take, self.clock, go_on)
         self.draining = Draining(
             kill_switch=self.kill_switch,
             background=background,
@@ -110,8 +110,6 @@ class Agent:
             thinking=lambda: self.model_caller.under_way,
         )
         self.pruning = Pruner(store, files, settings.keep_runs, settings.limits.reopen_days, self.clock)
-        if self.cluster:
-            self.cluster.join(self)
 
     async def ready(self) -> dict[str, str]:
         """Problem of each dependency, by name; empty if it works."""

@@ -24,11 +24,9 @@ from agent_service.errors import Damaged
 from agent_service.run.inbound import CURRENT_MESSAGE, InboundMessage, turn_id
 from agent_service.run.journal import Commit
 from agent_service.run.outbox import Outbox
-from agent_service.run.recovery import Recovery
 from agent_service.run.turn import Turns
 from agent_service.store.messages import RemoteCommit
 from agent_service.store.shared import SharedStore
-from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Failure, TryAgain
 from schemas import subjects
 from schemas.envelope import MSG_ID
@@ -53,25 +51,19 @@ class Cluster(Outbox):
     not done.
     """
 
+    agent: Agent
     store: SharedStore
-    link: NatsLink
     background: Background
-    recovery: Recovery
     turns: Turns = field(init=False)
-    agent: Agent = field(init=False)
     _queued: dict[str, float] = field(init=False, default_factory=dict)
     queues = True
 
     def __post_init__(self) -> None:
         Outbox.__init__(self, self.store.mark_dispatched)
-        self.turns = self.recovery.turns
-
-    def join(self, agent: Agent) -> None:
-        """Call it before `agent` starts."""
-        self.agent = agent
+        self.turns = self.agent.turns
         self.turns.outbox, self.turns.again = self, self.again
         self.turns.observers.insert(0, self.committed)
-        self.store.on_remote_commit, self.store.on_halt = self._on_remote_commit, agent.halt_control.adopt
+        self.store.on_remote_commit, self.store.on_halt = self._on_remote_commit, self.agent.halt_control.adopt
 
     # outbox
 
@@ -123,7 +115,7 @@ class Cluster(Outbox):
     async def _put(self, request: dict[str, str], name: str) -> None:
         """Raises TryAgain."""
         try:
-            await self.link.store(subjects.TURN, json.dumps(request).encode(), {MSG_ID: name})
+            await self.agent.ground.link.store(subjects.TURN, json.dumps(request).encode(), {MSG_ID: name})
         except Failure as error:
             raise TryAgain(f"turn {name} is not queued: {error}") from error
 
@@ -149,17 +141,17 @@ class Cluster(Outbox):
         if seqs := await self.store.entries_under(run_id, message):
             if message.delivered > 1 and self.agent.traces:
                 self.agent.traces.send_again(run_id)
-            await self.recovery.resume(run_id, seqs)
+            await self.agent.recovery.resume(run_id, seqs)
 
     async def _turn(self, run_id: str, arrival: InboundMessage) -> None:
         await self.again(run_id)
         state, now = await self.turns.current(run_id), self.turns.clock.now()
         if state and state.status is Status.QUEUED:
-            await self.recovery.intake.begin(run_id)
+            await self.agent.recovery.intake.begin(run_id)
         elif state and state.due_at:
             due_s = (state.due_at - now).total_seconds()
             if due_s <= 0:
-                await self.recovery.fire(run_id, now)
+                await self.agent.recovery.fire(run_id, now)
             elif arrival.turn == due_turn(run_id, state.version):
                 raise TryAgain(f"run {run_id} is not due by the clock of this machine", due_s)
 

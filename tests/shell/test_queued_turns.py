@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -32,14 +33,19 @@ class House:
     said: list[str] = field(default_factory=list)
     clock: FakeClock = field(default_factory=FakeClock)
     kill_switch: KillSwitch = field(default_factory=KillSwitch)
+    observers: list[Any] = field(default_factory=list)
     turns: Any = None
+    recovery: Any = None
     intake: Any = None
+    ground: Any = None
+    halt_control: Any = field(default_factory=lambda: SimpleNamespace(adopt=None))
 
     @property
     def cluster(self) -> Cluster:
         here = cast("Any", self)
-        self.turns = self.intake = here
-        return Cluster(here, here, here, here)
+        self.turns = self.recovery = self.intake = here
+        self.ground = SimpleNamespace(link=here)
+        return Cluster(here, here, here)
 
     def mark_dispatched(self, *_: Any) -> None:
         raise AssertionError("a queue dispatches nothing")

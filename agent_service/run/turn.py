@@ -19,7 +19,6 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable
-from contextlib import suppress
 from dataclasses import field
 from functools import partial
 from weakref import WeakValueDictionary
@@ -33,7 +32,7 @@ from agent_service.errors import Damaged, VersionMoved
 from agent_service.kill_switch import KillSwitch
 from agent_service.run import journal, messages
 from agent_service.run.inbound import CURRENT_MESSAGE
-from agent_service.run.journal import Commit, Run
+from agent_service.run.journal import Commit
 from agent_service.run.messages import OutgoingMessage
 from agent_service.run.model_calls import CallEvent, ModelCaller
 from agent_service.run.outbox import Outbox, Publisher
@@ -106,26 +105,23 @@ class Turns:
         """One turn, until the run rests. Raises TryAgain if `event` is not committed, and VersionMoved if it must be
         made again from a later state than `made_of`.
         """
-        transition = await self._commit_or_end(run_id, event, made_of)
+        transition = await self.commit(run_id, event, made_of, ends=True)
         await self.follow(transition)
         return transition
 
-    async def commit(self, run_id: str, event: Event, made_of: RunState | None = None) -> Transition:
-        """First half of a turn; `follow` is the second."""
-        async with self._locks.setdefault(run_id, asyncio.Lock()):
-            for _ in range(CONFLICTS_BEFORE_GIVING_UP):
-                run = await self.store.load(run_id)
-                if run and made_of and run.state.version != made_of.version:
-                    await self._check(event, made_of)
-                transition = decide(run.state if run else None, event)
-                if run and not transition.ignored:
-                    with suppress(VersionMoved):
-                        return await self._commit(run, transition)
-                elif run is None or await self.store.is_current(run_id, run.state.version):
-                    facts = {"run_id": run_id, "event": type(event).__name__, "why": str(transition.ignored)}
-                    log.log(logging.INFO if run else logging.WARNING, "ignored", extra=facts)
-                    return transition
-        raise TryAgain(f"run {run_id}: others keep moving it on")
+    async def commit(
+        self, run_id: str, event: Event, made_of: RunState | None = None, *, ends: bool = False
+    ) -> Transition:
+        """First half of a turn; `follow` is the second. `ends`: a bug over the event ends the run."""
+        try:
+            async with self._locks.setdefault(run_id, asyncio.Lock()):
+                return await self._commit(run_id, event, made_of)
+        except (TryAgain, Fatal, Damaged, VersionMoved):
+            raise
+        except Exception as error:
+            if not ends:
+                raise
+            return await self._end(run_id, error, f"an event of kind {type(event).__name__}")
 
     @property
     def kill_switch(self) -> KillSwitch:
@@ -136,19 +132,32 @@ class Turns:
         """True if what this task commits is performed as a queued turn, by any agent."""
         return self.outbox.queues and CURRENT_MESSAGE.get() is None
 
-    async def _commit(self, run: Run, transition: Transition) -> Transition:
-        decided = transition
-        if CallAsked in transition.kinds and not self._is_queued:
-            transition = self.model_caller.reserve(decided)
-        commit = journal.commit_of(run, transition)
-        try:
-            await self.store.commit(commit)
-        except BaseException:
-            if transition is not decided:
-                self.model_caller.abandon_all(commit.run_id, commit.state.calls)
-            raise
-        self._committed(commit)
-        return transition
+    async def _commit(self, run_id: str, event: Event, made_of: RunState | None) -> Transition:
+        for _ in range(CONFLICTS_BEFORE_GIVING_UP):
+            run = await self.store.load(run_id)
+            if run and made_of and run.state.version != made_of.version:
+                await self._check(event, made_of)
+            decided = decide(run.state if run else None, event)
+            if run is None or decided.ignored:
+                if run and not await self.store.is_current(run_id, run.state.version):
+                    continue
+                facts = {"run_id": run_id, "event": type(event).__name__, "why": str(decided.ignored)}
+                log.log(logging.INFO if run else logging.WARNING, "ignored", extra=facts)
+                return decided
+            asks_here = CallAsked in decided.kinds and not self._is_queued
+            transition = self.model_caller.reserve(decided) if asks_here else decided
+            commit = journal.commit_of(run, transition)
+            try:
+                await self.store.commit(commit)
+            except BaseException as error:
+                if transition is not decided:
+                    self.model_caller.abandon_all(run_id, commit.state.calls)
+                if isinstance(error, VersionMoved):
+                    continue
+                raise
+            self._committed(commit)
+            return transition
+        raise TryAgain(f"run {run_id}: others keep moving it on")
 
     async def _check(self, event: Event, made_of: RunState) -> None:
         """Raises VersionMoved for an event of an older state that no longer holds: a result is judged by the pending
@@ -206,15 +215,6 @@ class Turns:
             del self._breaks[run_id]
         return transition
 
-    async def _commit_or_end(self, run_id: str, event: Event, made_of: RunState | None) -> Transition:
-        """Ends the run if this program fails over the event. Raises as `commit` does."""
-        try:
-            return await self.commit(run_id, event, made_of)
-        except (TryAgain, Fatal, Damaged, VersionMoved):
-            raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, the run must not stand still
-            return await self._end(run_id, error, f"an event of kind {type(event).__name__}")
-
     async def _end(self, run_id: str, error: Exception, over: str) -> Transition:
         log.error("broke, the run ends", exc_info=error, extra={"run_id": run_id, "over": over})
         why = f"a fault of the agent ({type(error).__name__}) over {over}: report it with what the agent's log says"
@@ -224,7 +224,7 @@ class Turns:
         run_id, committed = state.run_id, None
         while True:
             try:
-                committed = await self._commit_or_end(run_id, answer, state)
+                committed = await self.commit(run_id, answer, state, ends=True)
             except TryAgain as error:
                 log.warning("a reply waits for the store", extra={"run_id": run_id, "why": str(error)})
                 await asyncio.sleep(error.delay_s)
@@ -246,8 +246,8 @@ class Turns:
 
     async def _has_ended(self, then: RunState) -> bool:
         """True if the run has ended since: a cancel does not wait for the effects of earlier entries."""
-        now = await self.state(then.run_id)
-        return now is not None and now is not then and now.final
+        run = await self.store.load(then.run_id)
+        return run is not None and run.state is not then and run.state.final
 
     def _committed(self, commit: Commit) -> None:
         self.outbox.begin(commit.entry.run_id, (commit.entry.seq,))

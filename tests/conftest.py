@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.kit.bus import bus as bus
 from tests.kit.bus import link as link
 from tests.kit.bus import nats_server as nats_server
 from tests.kit.bus import shared_server as shared_server

@@ -14,8 +14,8 @@ from groundwork.service.errors import Broken, Exit, Misconfigured, NoRoom, NotDo
 from groundwork.service.process import user_name
 from schemas import subjects
 from tests.cli.invoke import Called, called
-from tests.http.house import House, open_house, serving, stopped, with_a_letter, with_a_question
-from tests.kit.runs import run_id, whole_run
+from tests.http.house import House, open_house, serving, with_a_letter, with_a_question
+from tests.kit.runs import run_id, stopped, whole_run
 
 Transcript = Callable[[str], Awaitable[str]]
 AGO = re.compile(r"\b\d{3,}:\d\d:\d\d\b| +\d+ d$")

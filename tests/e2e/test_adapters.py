@@ -10,7 +10,6 @@ import pytest
 from agent_service.admission.limits import Capacity
 from agent_service.bus.capacity import stream_trouble
 from agent_service.bus.reading import locate
-from agent_service.bus.topology import topology
 from agent_service.core.waiting import Status
 from agent_service.kill_switch import KillSwitch
 from agent_service.run.messages import OutgoingMessage
@@ -18,7 +17,6 @@ from agent_service.run.outbox import Publisher
 from agent_service.trust.proofs import Capabilities, Signing
 from agent_service.views.why import ConsumerPosition, MessageLocation
 from groundwork.nats.link import NatsLink
-from groundwork.nats.topology import set_up
 from groundwork.service.errors import TryAgain
 from groundwork.service.keys import KeyRing
 from schemas import keys, subjects
@@ -27,12 +25,6 @@ from schemas.envelope import SIGNATURE
 REQUEST = subjects.tool_request("echo")
 BODY = json.dumps({"type": REQUEST, "payload": {"run_id": "r"}}, separators=(",", ":")).encode()
 KEY = "agentic:run:r:said"
-
-
-@pytest.fixture
-async def bus(link: NatsLink) -> NatsLink:
-    await set_up(link, topology(max_gib=1))
-    return link
 
 
 async def ask(bus: NatsLink, *steps: int) -> None:

@@ -37,7 +37,7 @@ from agent_service.archive.pruning import Pruner, RunFiles
 from agent_service.archive.retention import KeepRunsSettings
 from agent_service.background import Background
 from agent_service.core.brief import Limits
-from agent_service.core.events import ModelUnavailable, RunStarted
+from agent_service.core.events import RunStarted
 from agent_service.core.phases import Action, AskPerson, Decision, Plan
 from agent_service.core.state import RunState
 from agent_service.errors import ModelError
@@ -68,7 +68,7 @@ from schemas.operations import Scope
 from schemas.status import GatewayPruned, GatewayStatus
 from tests.kit.fakes import FakeClock, MemoryArtifacts, MemoryBoard
 from tests.kit.memory_letters import MemoryLetters
-from tests.kit.runs import DIGEST, FRAMING, NOON, SEARCH, SECOND, accepted, after, replied, started
+from tests.kit.runs import DIGEST, FRAMING, NOON, SEARCH, SECOND, accepted, after, replied
 from tests.projections.fakes import Shelf
 
 HOST = "127.0.0.1:8700"
@@ -311,11 +311,3 @@ def with_a_letter(number: int = 1) -> Sequence[Commit]:
 
 def with_a_question(number: int = 1) -> Sequence[Commit]:
     return planned(QUESTION, number)
-
-
-def stopped(number: int = 1, remedy: Any = "escalate", error_class: str = "model_refused") -> Sequence[Commit]:
-    """A run without model replies, escalated or paused."""
-    begun = started(accepted(number))
-    at = NOON + number * SECOND
-    away = ModelUnavailable(at=at, call=1, remedy=remedy, error_class=error_class, message="no answer")
-    return [accepted(number), begun, after(begun, away)]

@@ -9,8 +9,8 @@ from agent_service.core.events import SignalReceived
 from agent_service.core.waiting import Approval
 from groundwork.service.errors import TryAgain
 from schemas import subjects
-from tests.http.house import LETTER, House, stopped, with_a_letter
-from tests.kit.runs import run_id, whole_run
+from tests.http.house import LETTER, House, with_a_letter
+from tests.kit.runs import run_id, stopped, whole_run
 
 BODY = b'{"type": "agentic.start", "payload": {"goal": "look", "callback": "https://example.org/?token=canary"}}'
 

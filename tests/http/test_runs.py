@@ -9,8 +9,8 @@ import pytest
 
 from agent_service.run.journal import GENESIS, Commit
 from schemas.values import replace
-from tests.http.house import House, bearer, stopped, with_a_question
-from tests.kit.runs import accepted, run_id, whole_run
+from tests.http.house import House, bearer, with_a_question
+from tests.kit.runs import accepted, run_id, stopped, whole_run
 from tests.kit.waiting import until
 
 NO_RUNS = (run_id(9), "run_1", "x", "%2e%2e", "run_%0a", "é", "x" * 1000)

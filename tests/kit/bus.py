@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from agent_service.bus.topology import topology
 from agent_service.workbench.dev import free_port
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink, connect
@@ -70,6 +71,13 @@ async def _emptied(server: EmbeddedNats) -> None:
 @pytest.fixture
 def unused_port() -> int:
     return free_port()
+
+
+@pytest.fixture
+async def bus(link: NatsLink) -> NatsLink:
+    """With the streams, consumers and buckets of both services."""
+    await set_up(link, topology(max_gib=1))
+    return link
 
 
 async def a_stream(link: NatsLink, name: str = "WORK", **settings: Any) -> None:

@@ -6,7 +6,15 @@ from typing import Any
 
 from agent_service.core.brief import Brief, Limits, Parent
 from agent_service.core.decide import decide
-from agent_service.core.events import Event, ModelReplied, ModelUsage, RunStarted, ToolReturned, WakeAccepted
+from agent_service.core.events import (
+    Event,
+    ModelReplied,
+    ModelUnavailable,
+    ModelUsage,
+    RunStarted,
+    ToolReturned,
+    WakeAccepted,
+)
 from agent_service.core.phases import Action, Decision, Framing, ItemClaim, Plan, Reflection, Verdict
 from agent_service.run.journal import Commit, Run, commit_of
 from schemas.catalog import ToolCommand, ToolOffer
@@ -112,6 +120,14 @@ def whole_run(number: int = 1, *, steps: int = 1, **told: Any) -> Sequence[Commi
         commits.append(returned(commits[-1], **told))
         commits.append(replied(commits[-1], *_reflection(step, last=step == steps)))
     return commits
+
+
+def stopped(number: int = 1, remedy: Any = "escalate", error_class: str = "model_refused") -> Sequence[Commit]:
+    """A run without model replies, escalated or paused."""
+    begun = started(accepted(number))
+    at = NOON + number * SECOND
+    away = ModelUnavailable(at=at, call=1, remedy=remedy, error_class=error_class, message="no answer")
+    return [accepted(number), begun, after(begun, away)]
 
 
 def _reflection(step: int, *, last: bool) -> tuple[Reflection, Plan | None]:

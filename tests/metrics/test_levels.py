@@ -7,14 +7,12 @@ import pytest
 
 from agent_service.bus.dead_letters import NatsDeadLetters
 from agent_service.bus.health import observe_bus
-from agent_service.bus.topology import topology
 from agent_service.core.waiting import Status
 from agent_service.metrics.runs import AgentMetrics
 from agent_service.run.journal import Run
 from agent_service.serving import observe_agent
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
-from groundwork.nats.topology import set_up
 from groundwork.telemetry.metrics import Instruments
 from schemas import subjects
 from tests.kit.fakes import FakeClock
@@ -32,12 +30,6 @@ async def read(instruments: Instruments) -> dict[str, float]:
 async def put(link: NatsLink, subject: str, *, times: int = 1, body: bytes = b"{}") -> None:
     for number in range(times):
         await link.publish(subject, body, msg_id=f"{subject}-{number}", headers={})
-
-
-@pytest.fixture
-async def bus(link: NatsLink) -> NatsLink:
-    await set_up(link, topology(max_gib=1))
-    return link
 
 
 async def test_what_nobody_has_taken_waits_at_its_consumer_and_fills_its_stream(bus: NatsLink) -> None:

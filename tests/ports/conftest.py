@@ -1,6 +1,7 @@
 """Every test of a run store runs once for each carrier: SQLite, and a shared log on one server and on three."""
 
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.settings import NatsSettings
 from tests.kit.cluster import Cluster
 from tests.kit.memory_log import Member, MemoryLog, joined
-from tests.ports.stores import Opener, on_jetstream, sqlite
+from tests.ports.stores import Opener, on_jetstream
 
 ON_JETSTREAM = {"R1": "shared_server", "R3": "shared_cluster"}
 
@@ -18,7 +19,7 @@ ON_JETSTREAM = {"R1": "shared_server", "R3": "shared_cluster"}
 @pytest.fixture(params=["sqlite", *ON_JETSTREAM])
 def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
     if request.param == "sqlite":
-        return sqlite(tmp_path)
+        return partial(RunStore.open, tmp_path)
     server: EmbeddedNats | Cluster = request.getfixturevalue(ON_JETSTREAM[request.param])
     if isinstance(server, Cluster):
         return on_jetstream(tmp_path, server.settings, 3)

@@ -21,15 +21,6 @@ Opener = Callable[[], AbstractAsyncContextManager[RunStore]]
 """Opens the same store each time it is called; it is closed in between."""
 
 
-def sqlite(folder: Path) -> Opener:
-    @contextlib.asynccontextmanager
-    async def opened() -> AsyncIterator[RunStore]:
-        async with RunStore.open(folder) as store:
-            yield store
-
-    return opened
-
-
 def on_jetstream(folder: Path, settings: NatsSettings, replicas: int) -> Opener:
     """A shared store whose log is a stream, which is empty at first. The copy stays from one time to the next."""
     made: list[str] = []

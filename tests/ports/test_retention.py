@@ -2,7 +2,7 @@
 
 import contextlib
 import sqlite3
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -14,9 +14,9 @@ import pytest
 from agent_service.archive.pruning import Pruner, RunFiles
 from agent_service.archive.retention import EndedRun, ExpiryFilter, KeepRunsSettings, Tombstone
 from agent_service.core.brief import Parent
-from agent_service.core.events import CancelRequested, ModelUnavailable, ToolReturned
+from agent_service.core.events import CancelRequested, ToolReturned
 from agent_service.core.waiting import FINAL, Status
-from agent_service.errors import Remedy, WakeConflict
+from agent_service.errors import WakeConflict
 from agent_service.run.journal import Commit
 from agent_service.run.ports import Dismissal
 from agent_service.store.database import FILE
@@ -29,7 +29,7 @@ from schemas import subjects
 from schemas.events import ToolOutput, ToolResult
 from tests.kit.fakes import FakeClock, MemoryArtifacts
 from tests.kit.memory_log import Member, MemoryLog, joined
-from tests.kit.runs import DIGEST, NOON, SECOND, accepted, after, run_id, started, whole_run
+from tests.kit.runs import DIGEST, NOON, SECOND, accepted, after, run_id, started, stopped, whole_run
 from tests.kit.waiting import until
 from tests.ports.stores import as_loaded, stored, undispatched
 
@@ -255,13 +255,6 @@ async def test_a_copy_made_while_the_log_is_cleared_has_nothing_of_what_is_gone(
             assert await c.store.tombstone(RUN) == await a.store.tombstone(RUN)
 
 
-def stopped(number: int, remedy: Remedy) -> Sequence[Commit]:
-    """A run that escalates (`escalate`) or pauses (`pause`) when it asks its first question, `number` seconds later."""
-    begun = started(accepted(number))
-    away = ModelUnavailable(at=NOON + number * SECOND, call=1, remedy=remedy, error_class="model_refused", message="no")
-    return [accepted(number), begun, after(begun, away)]
-
-
 def dismissal(number: int, version: int = 3, *, by: str = "token ops") -> Dismissal:
     return Dismissal(run_id=run_id(number), version=version, by=by, at=NOON + timedelta(hours=1))
 
@@ -272,7 +265,7 @@ async def waiting(store: Store, limit: int = 10) -> list[str]:
 
 async def test_paused_and_escalated_runs_wait_newest_first_until_they_are_dismissed(store: Store) -> None:
     for number, remedy in ((3, "escalate"), (1, "pause"), (2, "escalate"), (5, "fail")):
-        await stored(store, stopped(number, remedy))  # type: ignore[arg-type]  # a Remedy, each of them
+        await stored(store, stopped(number, remedy))
     await stored(store, whole_run(4))
     assert await waiting(store) == [run_id(3), run_id(2), run_id(1)]
     assert await waiting(store, limit=2) == [run_id(3), run_id(2)]

@@ -5,23 +5,15 @@ import asyncio
 import pytest
 
 from agent_service.bus.dead_letters import NatsDeadLetters, retry_id
-from agent_service.bus.topology import topology
 from agent_service.views.inbox import DeadLetter, NoSuchLetter, NotSentAgain
 from groundwork.nats.link import NatsLink
 from groundwork.nats.settling import DeadLetters, Delivery
-from groundwork.nats.topology import set_up
 from groundwork.service.errors import GiveUp
 from schemas import subjects
 from tests.kit.consumer import consume
 from tests.kit.waiting import until
 
 ANN = "ann"
-
-
-@pytest.fixture
-async def bus(link: NatsLink) -> NatsLink:
-    await set_up(link, topology(max_gib=1))
-    return link
 
 
 async def refused(link: NatsLink, subject: str, body: bytes = b"{}", *, msg_id: str = "1", **headers: str) -> None:

@@ -10,14 +10,12 @@ from typing import Any
 import pytest
 from nats.aio.msg import Msg
 
-from agent_service.bus.topology import topology
 from ductile_gateway.bus.outgoing import agent_keys
 from ductile_gateway.status import findings_of
 from ductile_gateway.trust import Trust
 from ductile_gateway.webhooks.outbound import serve_outbound
 from ductile_gateway.webhooks.settings import OutboundSettings
 from groundwork.nats.link import NatsLink
-from groundwork.nats.topology import set_up
 from schemas import subjects
 from schemas.signing import AgentKeys
 from tests.gateway.outbound.kit import SECRET, an_event
@@ -26,12 +24,6 @@ from tests.kit.http_server import WireServer
 from tests.kit.stack import messages
 from tests.kit.waiting import beside, until
 from tests.ledger.kit import embedded
-
-
-@pytest.fixture
-async def bus(link: NatsLink) -> NatsLink:
-    await set_up(link, topology(max_gib=1))
-    return link
 
 
 class Telling:

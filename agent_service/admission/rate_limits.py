@@ -134,14 +134,9 @@ class RateLimiter:
         return {name: Bucket(rate, now) for name, rate in self._rates.items()}
 
     async def _until_there(self, tokens: int) -> None:
-        while True:
-            if (wait := self._wait_s(tokens)) > 0:
-                self._check(wait)
-                await self._sleep(wait)
-            elif await self._is_ours(tokens):
-                return
-            else:
-                await self._sleep(PAUSE_S)
+        while (wait := self._wait_s(tokens)) > 0 or not await self._is_ours(tokens):
+            self._check(wait)
+            await self._sleep(wait or PAUSE_S)
 
     async def _is_ours(self, tokens: int) -> bool:
         for name, bucket in self._buckets.items():

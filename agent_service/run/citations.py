@@ -15,6 +15,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Iterator
+from functools import lru_cache
 from itertools import islice
 
 from pydantic import JsonValue
@@ -56,8 +57,7 @@ _NO_CHARACTER = re.compile(r"&#[0-9]{8,};?")
 """Number beyond all code points; Python cannot parse one of thousands of digits."""
 
 
-def stands_in(quote: str, text: str, forms: tuple[str, ...] = ()) -> bool:
-    """`forms`: `readings` of the text, if they are known."""
+def stands_in(quote: str, text: str) -> bool:
     bare = _bare(quote)
     if len(bare) > LONGEST or not any(map(str.isalnum, bare)):
         return False
@@ -66,15 +66,16 @@ def stands_in(quote: str, text: str, forms: tuple[str, ...] = ()) -> bool:
         folded = _line(quote)
         return any(_line(line) == folded for line in lines)
     folded = _folded(quote)
-    return any(folded in form for form in forms or readings(text))
+    return any(folded in form for form in readings(text))
 
 
 def is_short(bare: str) -> bool:
     return sum(2 if char >= _UNSPACED else 1 for char in bare if char.isalnum()) < LEAST
 
 
+@lru_cache(maxsize=1)
 def readings(text: str) -> tuple[str, ...]:
-    """The text as it is and, for HTML, as a reader sees it."""
+    """The text as it is and, for HTML, as a reader sees it. The quotes of a piece are searched one after the other."""
     forms = dict.fromkeys(form for each in _forms(text) for form in (with_signs(each), without_hidden(each)))
     return tuple(_with_borders(_normalized(form)) for form in forms)
 
@@ -189,8 +190,7 @@ class QuoteSource:
         for same in alike.values():
             brought = (text for output in self.outputs for text in texts_of(output, same[0]))
             for piece in pieces(_APART.join((*brought, *self.texts))):
-                forms = readings(piece)
-                found |= {quote for quote in same if quote not in found and stands_in(quote, piece, forms)}
+                found |= {quote for quote in same if quote not in found and stands_in(quote, piece)}
                 await asyncio.sleep(0)
         return found
 
@@ -233,10 +233,8 @@ class CitationChecker:
         if state.last_output is not None and state.completed[-1] is record:
             return state.last_output
         async for result in self._results(state):
-            if result.step == record.step and result.task in (
-                None,
-                AGAIN,
-            ):  # results of tasks are for their tool to judge
+            # results of tasks are for their tool to judge
+            if result.step == record.step and result.task in (None, AGAIN):
                 return _output_of(result)
         return {"summary": record.summary}
 

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,7 +31,7 @@ from agent_service.settings import AgentSettings
 from agent_service.store.messages import RemoteCommit
 from agent_service.store.sqlite import RunStore
 from agent_service.trust.identity import SystemClock
-from agent_service.trust.proofs import Capabilities, Signing, sealed_head
+from agent_service.trust.proofs import Signing
 from agent_service.views.workspace.files import Workspace
 from agent_service.views.workspace.rendering import Folders
 from groundwork.nats.link import NatsLink
@@ -81,8 +81,7 @@ class Agent:
         observers = [*told, self.folders.committed, log_line.write, metrics.committed, self.limits.committed]
         self.remote_observers: list[Callable[[RemoteCommit], object]] = [self.limits.remote_commit]
         """Called with every commit of other agents that share the store."""
-        head = partial(sealed_head, keys, store.head)
-        publisher = Publisher(link, sampler(), Capabilities(keys), self.signing, head, self.kill_switch, shared=shared)
+        publisher = Publisher(link, store, self.signing, self.kill_switch, shared=shared)
         checker, calls = CitationChecker(store, proven), asyncio.Semaphore(slots)
         self.model_caller = ModelCaller(model, checker, self.clock, self.kill_switch, self.limits, calls)
         self.turns = Turns(store, publisher, self.model_caller, self.clock, observers)

@@ -6,6 +6,7 @@ from journal and state.
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import field
 from datetime import datetime
 from functools import partial
 
@@ -13,12 +14,13 @@ from agent_service.errors import Stopped
 from agent_service.kill_switch import KillSwitch
 from agent_service.run.messages import OutgoingMessage
 from agent_service.run.ports import EventBus
+from agent_service.store.sqlite import RunStore
 from agent_service.trust.identity import root_span_id, trace_id
-from agent_service.trust.proofs import Capabilities, Signing
+from agent_service.trust.proofs import Capabilities, Signing, sealed_head
 from groundwork.nats.link import BUDGET_SECONDS
 from groundwork.nats.publishing import StoredMessage
 from groundwork.service.errors import Failure, NoRoom, TryAgain
-from groundwork.telemetry.settings import Sampler
+from groundwork.telemetry.settings import Sampler, sampler
 from schemas import envelope, subjects
 from schemas.envelope import SIGNATURE, with_capability, without_capability
 from schemas.values import dataclass
@@ -32,18 +34,21 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Publisher:
-    """Publishes messages under their keys; repeating is harmless. `keeps`: trace sampling. Requests carry their
-    capability, messages to people a signature, an ending the `head` of its run. `shared`: WAKE_ACCEPTED waits for its
-    acknowledgement, because a stream without a leader loses messages.
+    """Publishes messages under their keys; repeating is harmless. Requests carry their capability, messages to people a
+    signature, an ending the head of its run in the store. `shared`: WAKE_ACCEPTED waits for its acknowledgement,
+    because a stream without a leader loses messages.
     """
 
     bus: EventBus
-    keeps: Sampler
-    capabilities: Capabilities
+    store: RunStore
     signing: Signing
-    head: Callable[[str], str]
     kill_switch: KillSwitch
     shared: bool = False
+    capabilities: Capabilities = field(init=False)
+    _keeps: Sampler = field(init=False, default_factory=sampler)
+
+    def __post_init__(self) -> None:
+        self.capabilities = Capabilities(self.signing.ring)
 
     async def publish(self, effect: OutgoingMessage, *, at: datetime) -> None:
         """`at`: instant of the cause. Requests get the span of their attempt, other messages the trace's root. A
@@ -63,7 +68,7 @@ class Publisher:
             run_id=run_id,
             trace_id=trace,
             span_id="" if asks else root_span_id(run_id),
-            sampled=self.keeps(trace),
+            sampled=self._keeps(trace),
         )
         body = effect.body
         if effect.proves:
@@ -71,7 +76,7 @@ class Publisher:
         if self.signing.signs(effect):
             headers[SIGNATURE] = self.signing.sign(subject, body)
         if subject in subjects.ENDINGS:
-            headers[envelope.HEAD] = self.head(run_id)
+            headers[envelope.HEAD] = sealed_head(self.signing.ring, run_id, *self.store.head(run_id))
         if effect.rebuildable and not (self.shared and subject == subjects.WAKE_ACCEPTED):
             await self.bus.emit(subject, body, msg_id=key, headers=headers)
         else:

@@ -5,7 +5,6 @@ events and its requests to write (`schemas.signing`); progress only where it is 
 and a step reports four times.
 """
 
-from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
@@ -75,7 +74,7 @@ class Signing:
     """
 
     def __init__(self, ring: KeyRing, store: Path, *, progress: bool = False) -> None:
-        self._ring = ring
+        self.ring = ring
         self._wanted = store / WANTED
         self.signs_progress = progress or self._wanted.exists()
 
@@ -84,13 +83,13 @@ class Signing:
         return tells or effect.changes
 
     def sign(self, subject: str, body: bytes) -> str:
-        key = self._ring.keys[0]
+        key = self.ring.keys[0]
         return header_value(key.id, signature(key.derived(OF_SIGNATURES), signed_content(subject, body)))
 
     def verifies(self, subject: str, body: bytes, value: str | None) -> bool:
         """True if `value` is a valid signature header of the message, by any key of the ring."""
         key_id, found = parse_header(value) or ("", "")
-        key = next((key for key in self._ring.keys if key.id == key_id), None)
+        key = next((key for key in self.ring.keys if key.id == key_id), None)
         return key is not None and verifies(public_of(key.derived(OF_SIGNATURES)), found, signed_content(subject, body))
 
     def want_progress(self) -> None:
@@ -100,7 +99,7 @@ class Signing:
 
     def public_keys(self) -> AgentKeys:
         """Newest first, each endorsed by the key before it."""
-        ring = self._ring.keys
+        ring = self.ring.keys
         return AgentKeys(keys=tuple(map(_public, ring, (*ring[1:], None))))
 
 
@@ -112,8 +111,7 @@ def _public(key: Key, older: Key | None) -> AgentKey:
     return AgentKey(id=key.id, public=public, made_at=made_at, endorsed_by=Endorsement(id=older.id, signature=vouched))
 
 
-def sealed_head(ring: KeyRing, head_of: Callable[[str], tuple[int, str]], run_id: str) -> str:
-    seq, head = head_of(run_id)
+def sealed_head(ring: KeyRing, run_id: str, seq: int, head: str) -> str:
     return f"{seq}.{head}.{ring.mac(OF_HEADS, run_id, str(seq), head)}"
 
 

@@ -5,7 +5,6 @@ import shutil
 import time
 import zipfile
 from collections.abc import Callable
-from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
@@ -189,7 +188,7 @@ async def test_runs_that_began_or_went_on_after_the_backup_are_told_apart(
     for one, seq in ((RUN_ID, 8), (RUN_ID, 9), (run_id(2), 3)):
         said = {
             envelope.RUN_ID: one,
-            envelope.HEAD: sealed_head(ring, partial(lambda seq, _: (seq, "ab" * 32), seq), one),
+            envelope.HEAD: sealed_head(ring, one, seq, "ab" * 32),
         }
         await link.jetstream.publish(subjects.COMPLETED, b"{}", headers=said)
     lost(config)

@@ -4,6 +4,8 @@ import asyncio
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -14,7 +16,7 @@ from agent_service.core.waiting import Status
 from agent_service.kill_switch import KillSwitch
 from agent_service.run.messages import OutgoingMessage
 from agent_service.run.outbox import Publisher
-from agent_service.trust.proofs import Capabilities, Signing
+from agent_service.trust.proofs import Signing
 from agent_service.views.why import ConsumerPosition, MessageLocation
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import TryAgain
@@ -78,8 +80,8 @@ async def test_what_is_not_there_or_was_sent_long_before_is_not_found(bus: NatsL
 
 def publisher(bus: NatsLink, folder: Path) -> Publisher:
     """Publishes with new keys."""
-    ring = KeyRing.fresh()
-    return Publisher(bus, lambda _: True, Capabilities(ring), Signing(ring, folder), lambda _: "", KillSwitch())
+    store: Any = SimpleNamespace(head=lambda _: (1, "head"))
+    return Publisher(bus, store, Signing(KeyRing.fresh(), folder), KillSwitch())
 
 
 async def test_a_request_with_a_newer_capability_is_the_same_request(bus: NatsLink, tmp_path: Path) -> None:

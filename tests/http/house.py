@@ -54,7 +54,7 @@ from agent_service.run.ports import ModelCall, ModelQuestion
 from agent_service.run.turn import Turns
 from agent_service.settings import AgentSettings
 from agent_service.store.sqlite import RunStore
-from agent_service.trust.proofs import Capabilities, Signing
+from agent_service.trust.proofs import Signing
 from agent_service.views.journal import JournalReader
 from agent_service.views.why import MessageLocation
 from agent_service.views.workspace.files import Workspace
@@ -221,7 +221,7 @@ async def open_house(
     async with RunStore.open(folder / "store") as store, asyncio.TaskGroup() as group:
         clock, kill_switch, outside = FakeClock(), KillSwitch(), Outside()
         archive: Any = MoodyArchive(store)
-        feed, ring = Feed(archive, poll_s=0.05), KeyRing.fresh()
+        feed = Feed(archive, poll_s=0.05)
         known = tuple(map(known_token, TOKENS)) if tokens is None else tokens
         settings = AgentSettings(http=ApiSettings(tokens=known), trace_url="http://traces/{trace_id}")
         limits = SharedLimits(Spending(clock, quota_of=settings.quota_of))
@@ -229,8 +229,8 @@ async def open_house(
         model_caller = ModelCaller(outside, evidence, clock, kill_switch, limits, slots)
 
         limits.recall(store)
-        signing = Signing(ring, folder / "store")
-        publisher = Publisher(outside, lambda _: True, Capabilities(ring), signing, lambda _: "", kill_switch)
+        signing = Signing(KeyRing.fresh(), folder / "store")
+        publisher = Publisher(outside, store, signing, kill_switch)
         turns = Turns(store, publisher, model_caller, clock, [log_line.write, feed.announce, limits.quotas.committed])
         halt_control = HaltControl(kill_switch, store, MemoryBoard(), turns.take, clock, lambda: None)
         policy = LimitPolicy(defaults=Limits(deadline_at=NOON), cap_context_bytes=MAX_BODY_BYTES)

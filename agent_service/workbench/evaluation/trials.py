@@ -36,7 +36,7 @@ from agent_service.run.ports import Model, ModelCall, ModelQuestion
 from agent_service.run.turn import Turns
 from agent_service.settings import AgentSettings
 from agent_service.store.sqlite import RunStore
-from agent_service.trust.proofs import Capabilities, Signing
+from agent_service.trust.proofs import Signing
 from agent_service.views.workspace.files import Workspace
 from agent_service.views.workspace.rendering import write
 from agent_service.workbench.evaluation.expected import REQUESTS, Expected, ObservedRun, ending_text, unmet
@@ -169,11 +169,10 @@ class World:
         self.gateway = SimulatedGateway(trial.scenario, bus, folder)
         self._left, self._ids = [*trial.scenario.signals], count(1)
         self._runs: dict[str, RunState] = {}
-        kill_switch, ring = KillSwitch(), KeyRing.fresh()
-        limits, evidence = SharedLimits(Spending(bus)), CitationChecker(store, self.gateway)
+        kill_switch, limits = KillSwitch(), SharedLimits(Spending(bus))
+        evidence = CitationChecker(store, self.gateway)
         caller = ModelCaller(self, evidence, bus, kill_switch, limits, asyncio.Semaphore(1))
-        trusted = Capabilities(ring), Signing(ring, folder), lambda _: ""
-        publisher = Publisher(bus, lambda _: True, *trusted, kill_switch)
+        publisher = Publisher(bus, store, Signing(KeyRing.fresh(), folder), kill_switch)
         self._turns = Turns(store, publisher, caller, bus, [self._committed])
         self._children = ChildRuns(self._turns, self.gateway)
         admission = Capacity(store.counts, max_queued=MOST_ENTRIES), limits.quotas, IncomingMetrics(Instruments())

@@ -133,8 +133,9 @@ class HaltControl:
         Raises TryAgain.
         """
         async with self._deciding:
-            shown = await self.board.shown()
-            if shown and self._is_news(shown):
+            shown, known = await self.board.shown(), self.kill_switch.halt
+            is_news = shown and not shown.over and shown.number > (known.number if known else 0)
+            if shown and is_news and not self.kill_switch.stopped_by:  # only our own store ends a stop
                 since = min(shown.since, self.clock.now())
                 await self._stop(since=since, by=f"{shown.by} ({ON_THE_BUS})", reason=shown.reason)
             halt = self.kill_switch.halt
@@ -142,11 +143,6 @@ class HaltControl:
                 await self.board.show(halt)
             if halt and halt.until and self.clock.now() > halt.until + SETTLED_WITHIN:
                 await self._settle()
-
-    def _is_news(self, shown: Halt) -> bool:
-        """True for an unknown stop. Only our own store ends one."""
-        known = self.kill_switch.halt.number if self.kill_switch.halt else 0
-        return shown.number > known and not shown.over and not self.kill_switch.stopped_by
 
     async def _stop(self, *, since: datetime, by: str, reason: str) -> Halt:
         known = self.kill_switch.halt

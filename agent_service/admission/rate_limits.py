@@ -100,7 +100,9 @@ class RateLimiter:
         self._waiting.append(tokens)
         try:
             async with self._turn:
-                await self._until_there(tokens)
+                while (wait := self._wait_s(tokens)) > 0 or not await self._is_ours(tokens):
+                    self._check(wait)
+                    await self._sleep(wait or PAUSE_S)
                 self._take(1, tokens)
         finally:
             self._waiting.remove(tokens)
@@ -132,11 +134,6 @@ class RateLimiter:
 
     def _full(self, now: float) -> dict[str, Bucket]:
         return {name: Bucket(rate, now) for name, rate in self._rates.items()}
-
-    async def _until_there(self, tokens: int) -> None:
-        while (wait := self._wait_s(tokens)) > 0 or not await self._is_ours(tokens):
-            self._check(wait)
-            await self._sleep(wait or PAUSE_S)
 
     async def _is_ours(self, tokens: int) -> bool:
         for name, bucket in self._buckets.items():

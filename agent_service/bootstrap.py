@@ -21,7 +21,7 @@ from agent_service.kill_switch import Draining, HaltControl, KillSwitch
 from agent_service.metrics.runs import AgentMetrics
 from agent_service.run.children.executor import ChildRuns
 from agent_service.run.citations import CitationChecker
-from agent_service.run.intake import Intake, NewRuns
+from agent_service.run.intake import Intake
 from agent_service.run.model_calls import ModelCaller
 from agent_service.run.outbox import Publisher
 from agent_service.run.ports import ModelProvider, ModelQuestion, PromptText
@@ -88,7 +88,7 @@ class Agent:
         children = ChildRuns(self.turns, proven)
         self.skills = NatsSkills(link, settings)
         admission = self.capacity, self.limits.quotas, metrics.incoming
-        self.intake = Intake(self.turns, self.skills, new_runs(settings, model), *admission)
+        self.intake = Intake(self.turns, self.skills, settings.for_model(verifies=model.verifies), *admission)
         self.recovery = Recovery(self.intake, children, background, slots)
         self._open_bus(link, background, RunFiles(workspaces, artifacts, self.folders.at_rest))
 
@@ -154,11 +154,3 @@ def _traces(settings: AgentSettings, store: RunStore, mark: Path) -> "Traces | N
     made = loaded("agent_service.views.spans.sending:Traces")
     traces: Traces = made(store, lambda spans: sender().send(spans), mark, keeps=sampler(), content=content)
     return traces
-
-
-def new_runs(settings: AgentSettings, model: ModelProvider) -> NewRuns:
-    verify = settings.verify and model.verifies
-    fused, short_rules = settings.phases == "fused", settings.model.prompt == "short"
-    return NewRuns(
-        policy=settings.policy(), fused=fused, verify=verify, trace_url=settings.trace_url, short_rules=short_rules
-    )

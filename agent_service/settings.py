@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, JsonValue, SecretStr, ValidationError, field_validator
 
@@ -151,6 +151,10 @@ class AgentSettings(ServiceSettings):
     def tool_rules(self) -> ToolsSettings:
         """`tools`, in either form."""
         return self.tools if isinstance(self.tools, ToolsSettings) else ToolsSettings(only=self.tools)
+
+    def for_model(self, *, verifies: bool) -> Self:
+        """Runs are verified only if the model can do so."""
+        return self.model_copy(update={"verify": self.verify and verifies})
 
     def policy(self) -> LimitPolicy:
         granted = self.limits.policy()

@@ -157,7 +157,7 @@ class RunCalls:
         present_now = await answering(self.skills) if state.pending else None
         trouble = await self._trouble(state, present_now or frozenset())
         history = await self.reader.history(run_id, state.version)
-        shown = run_view(state, history, trace_url=self.intake.new_runs.trace_url, present=present_now, trouble=trouble)
+        shown = run_view(state, history, trace_url=self.intake.settings.trace_url, present=present_now, trouble=trouble)
         stopped = "" if state.final else self.intake.turns.kill_switch.stopped_by
         return shown.model_copy(update={"stopped": stopped})
 

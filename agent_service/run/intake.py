@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Awaitable
 from contextlib import suppress
+from dataclasses import field
 from datetime import datetime
 from typing import Any, NoReturn
 
@@ -36,6 +37,7 @@ from agent_service.run.human_tasks import remedy
 from agent_service.run.inbound import InboundMessage, InvalidMessage, UnknownRun, correlation_of, parse
 from agent_service.run.ports import Skills
 from agent_service.run.turn import Turns
+from agent_service.settings import AgentSettings
 from agent_service.trust import identity
 from agent_service.trust.identity import trace_url
 from groundwork.telemetry.span import context_of
@@ -51,27 +53,18 @@ RULING = frozenset({"approve", "reject", "answer"})
 """Signals that answer a request; if nothing is open, the sender must be told."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewRuns:
-    """Settings of new runs. `fused`: one call frames and plans. `verify`: a model reviews the end. `short_rules`:
-    prompt for small models.
-    """
-
-    policy: LimitPolicy
-    fused: bool
-    verify: bool
-    trace_url: str | None
-    short_rules: bool = False
-
-
 @dataclass(slots=True)
 class Intake:
     turns: Turns
     skills: Skills
-    new_runs: NewRuns
+    settings: AgentSettings
     capacity: Capacity
     quotas: Quotas
     incoming: IncomingMetrics
+    policy: LimitPolicy = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.policy = self.settings.policy()
 
     def receive(self, arrival: InboundMessage) -> Awaitable[None]:
         """Handles one message with its whole turn; a start only until its run is durable. Raises TryAgain, or
@@ -105,7 +98,7 @@ class Intake:
         granted before. `by`: caller, for the record. `payer`: owner of the quota. Raises LimitRefused, WakeConflict and
         TryAgain (Stopped too); then nothing is stored.
         """
-        new, policy = self.new_runs, self.new_runs.policy
+        settings, policy = self.settings, self.policy
         if wake_id.startswith(WAKE_PREFIX):
             raise LimitRefused("wake_id", f"may not begin with {WAKE_PREFIX}, which names runs that a run started")
         depth, limits = 0, policy.defaults
@@ -119,14 +112,14 @@ class Intake:
             goal=start.goal,
             limits=limits,
             context=start.context,
-            fused=new.fused,
-            short_rules=new.short_rules,
-            verify=new.verify,
+            fused=settings.phases == "fused",
+            short_rules=settings.model.prompt == "short",
+            verify=settings.verify,
             depth=depth,
             parent=Parent(run_id=start.parent_run_id) if start.parent_run_id else None,
             callback=start.callback,
             announced=announce,
-            trace_url=trace_url(new.trace_url, run_id),
+            trace_url=trace_url(settings.trace_url, run_id),
             caller=payer,
             untrusted=start.untrusted,
         )
@@ -143,7 +136,7 @@ class Intake:
     async def signal(self, signal: Signal, *, by: str, said_at: datetime | None = None) -> Transition:
         """Commits the signal; the caller performs it. Raises LimitRefused."""
         if signal.constraints:
-            check_caps(self.new_runs.policy, signal.constraints, at=self.turns.clock.now())
+            check_caps(self.policy, signal.constraints, at=self.turns.clock.now())
         who = identity.by(by, says=signal.by)
         event = SignalReceived(at=self.turns.clock.now(), signal=signal, by=who, said_at=said_at)
         return await self.turns.commit(signal.run_id, event)

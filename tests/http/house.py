@@ -46,7 +46,7 @@ from agent_service.kill_switch import Draining, HaltControl, KillSwitch
 from agent_service.metrics.wakes import IncomingMetrics
 from agent_service.models.prompts.prompt import as_text
 from agent_service.run.citations import CitationChecker
-from agent_service.run.intake import Intake, NewRuns
+from agent_service.run.intake import Intake
 from agent_service.run.journal import Commit, Run
 from agent_service.run.model_calls import ModelCaller
 from agent_service.run.outbox import Publisher
@@ -233,12 +233,11 @@ async def open_house(
         publisher = Publisher(outside, store, signing, kill_switch)
         turns = Turns(store, publisher, model_caller, clock, [log_line.write, feed.announce, limits.quotas.committed])
         halt_control = HaltControl(kill_switch, store, MemoryBoard(), turns.take, clock, lambda: None)
-        policy = LimitPolicy(defaults=Limits(deadline_at=NOON), cap_context_bytes=MAX_BODY_BYTES)
         instruments = Instruments()
         incoming = IncomingMetrics(instruments)
         capacity = Capacity(store.counts, max_queued=max_queued)
-        new_runs = NewRuns(policy=policy, fused=True, verify=False, trace_url=settings.trace_url)
-        intake = Intake(turns, outside, new_runs, capacity, limits.quotas, incoming)
+        intake = Intake(turns, outside, settings.for_model(verifies=False), capacity, limits.quotas, incoming)
+        intake.policy = LimitPolicy(defaults=Limits(deadline_at=NOON), cap_context_bytes=MAX_BODY_BYTES)
         workspace, shelf = Workspace(folder / "workspaces"), Shelf({})
         folders = Folders(archive, workspace, shelf, keep=25)
         wrong: dict[str, str] = {}

@@ -18,7 +18,6 @@ from typing import Any, Literal
 from agent_service.admission.granting import LimitRefused
 from agent_service.admission.limits import Capacity, SharedLimits
 from agent_service.admission.spending import Spending
-from agent_service.bootstrap import new_runs
 from agent_service.core.events import ModelReplied, TimerFired
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Approval, Status
@@ -28,7 +27,7 @@ from agent_service.models.settings import open_model
 from agent_service.run.children.executor import ChildRuns
 from agent_service.run.citations import CitationChecker
 from agent_service.run.inbound import InboundMessage, InvalidMessage
-from agent_service.run.intake import Intake, NewRuns
+from agent_service.run.intake import Intake
 from agent_service.run.journal import Commit
 from agent_service.run.model_calls import ModelCaller
 from agent_service.run.outbox import Publisher
@@ -70,7 +69,7 @@ class Trial:
     name: str
     expected: tuple[Expected, ...]
     model: Model
-    new_runs: NewRuns
+    settings: AgentSettings
     nth: int = 1
 
 
@@ -83,7 +82,7 @@ async def trials_of(
         yield _repeated([trial for scenario in scenarios for trial in scripted(scenario)], repeat)
         return
     async with open_model(settings.model) as model:
-        made, retrying = new_runs(settings, model), RetryingModel(model)
+        made, retrying = settings.for_model(verifies=model.verifies), RetryingModel(model)
         yield _repeated([_trial(one, one.name, retrying, made, one.expect) for one in scenarios], repeat)
 
 
@@ -100,13 +99,16 @@ def scripted(scenario: Scenario) -> list[Trial]:
     ):
         if script:
             model = follower_of(name, script)
-            trials.append(_trial(scenario, name, model, new_runs(scenario.settings, model), *expected))
+            trials.append(
+                _trial(scenario, name, model, scenario.settings.for_model(verifies=model.verifies), *expected)
+            )
     return trials
 
 
-def _trial(scenario: Scenario, name: str, model: Model, made: NewRuns, *expected: Expected | None) -> Trial:
-    made, wanted = replace(made, policy=scenario.settings.policy(), trace_url=None), tuple(filter(None, expected))
-    return Trial(scenario=scenario, name=name, expected=wanted, model=model, new_runs=made)
+def _trial(scenario: Scenario, name: str, model: Model, made: AgentSettings, *expected: Expected | None) -> Trial:
+    of_scenario = {"limits": scenario.settings.limits, "continuations": scenario.settings.continuations}
+    made, wanted = made.model_copy(update=of_scenario | {"trace_url": None}), tuple(filter(None, expected))
+    return Trial(scenario=scenario, name=name, expected=wanted, model=model, settings=made)
 
 
 async def evaluate(
@@ -176,7 +178,7 @@ class World:
         self._turns = Turns(store, publisher, caller, bus, [self._committed])
         self._children = ChildRuns(self._turns, self.gateway)
         admission = Capacity(store.counts, max_queued=MOST_ENTRIES), limits.quotas, IncomingMetrics(Instruments())
-        self._intake = Intake(self._turns, self.gateway, trial.new_runs, *admission)
+        self._intake = Intake(self._turns, self.gateway, trial.settings, *admission)
 
     def prepare(self, question: ModelQuestion) -> ModelCall:
         """Implements the port Model."""

@@ -142,7 +142,7 @@ async def _start(
         _keep_time(agent),
         agent.halt_control.keep_shown(halts),
         agent.ground.link.wait_closed(),
-        watch_capacity(agent.capacity, agent.ground.link, agent.ground.folder, shared=agent.settings.shared),
+        watch_capacity(agent.intake.capacity, agent.ground.link, agent.ground.folder, shared=agent.settings.shared),
         *(() if agent.cluster else (agent.recovery.keep_starting(), agent.recovery.keep_trying())),
         *((agent.pruning.keep(),) if agent.settings.shared or agent.settings.keep_runs.delete_runs else ()),
     ):

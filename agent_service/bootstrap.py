@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent_service.admission.claims import LOCAL, Claims
-from agent_service.admission.limits import Capacity, SharedLimits
+from agent_service.admission.limits import SharedLimits
 from agent_service.admission.rate_limits import RateLimiter
 from agent_service.admission.spending import Spending
 from agent_service.archive.pruning import Pruner, RunFiles
@@ -70,7 +70,6 @@ class Agent:
         self.clock, self.kill_switch = SystemClock(), KillSwitch()
         self.signing = Signing(keys, ground.folder, progress=shared)
         self.limits = _limits(settings, self.clock, Claims(NatsClaimStore(link)) if shared else LOCAL)
-        self.capacity = Capacity(store.counts, max_queued=settings.http.max_queued)
         artifacts = NatsArtifactStore(link)
         proven = ProvenArtifacts(artifacts, store)
         self.folders = folders_of(store, Workspace(workspaces), artifacts, keep=settings.keep_pages)
@@ -87,8 +86,8 @@ class Agent:
         self.turns = Turns(store, publisher, self.model_caller, self.clock, observers)
         children = ChildRuns(self.turns, proven)
         self.skills = NatsSkills(link, settings)
-        admission = self.capacity, self.limits.quotas, metrics.incoming
-        self.intake = Intake(self.turns, self.skills, settings.for_model(verifies=model.verifies), *admission)
+        granted = settings.for_model(verifies=model.verifies)
+        self.intake = Intake(self.turns, self.skills, granted, metrics.incoming)
         self.recovery = Recovery(self.intake, children, background, slots)
         self._open_bus(link, background, RunFiles(workspaces, artifacts, self.folders.at_rest))
 
@@ -119,7 +118,7 @@ class Agent:
             "skills": await _wrong_with(self.skills.catalog()),
             "model": self.model_caller.trouble,
             "halt": self.kill_switch.blocked_by,
-            "room": self.capacity.trouble,
+            "room": self.intake.capacity.trouble,
         }
 
 

@@ -58,13 +58,14 @@ class Intake:
     turns: Turns
     skills: Skills
     settings: AgentSettings
-    capacity: Capacity
-    quotas: Quotas
     incoming: IncomingMetrics
     policy: LimitPolicy = field(init=False)
+    capacity: Capacity = field(init=False)
+    quotas: Quotas = field(init=False)
 
     def __post_init__(self) -> None:
-        self.policy = self.settings.policy()
+        self.policy, self.quotas = self.settings.policy(), self.turns.model_caller.limits.quotas
+        self.capacity = Capacity(self.turns.store.counts, max_queued=self.settings.http.max_queued)
 
     def receive(self, arrival: InboundMessage) -> Awaitable[None]:
         """Handles one message with its whole turn; a start only until its run is durable. Raises TryAgain, or

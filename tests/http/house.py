@@ -22,7 +22,7 @@ from starlette.types import ASGIApp
 
 from agent_service.admission.callers import ApiSettings, TokenSettings
 from agent_service.admission.granting import LimitPolicy
-from agent_service.admission.limits import Capacity, SharedLimits
+from agent_service.admission.limits import SharedLimits
 from agent_service.admission.spending import Spending
 from agent_service.api.feed import Feed
 from agent_service.api.http import create_app
@@ -223,7 +223,9 @@ async def open_house(
         archive: Any = MoodyArchive(store)
         feed = Feed(archive, poll_s=0.05)
         known = tuple(map(known_token, TOKENS)) if tokens is None else tokens
-        settings = AgentSettings(http=ApiSettings(tokens=known), trace_url="http://traces/{trace_id}")
+        settings = AgentSettings(
+            http=ApiSettings(tokens=known, max_queued=max_queued), trace_url="http://traces/{trace_id}"
+        )
         limits = SharedLimits(Spending(clock, quota_of=settings.quota_of))
         evidence, slots = CitationChecker(archive, MemoryArtifacts()), asyncio.Semaphore(4)
         model_caller = ModelCaller(outside, evidence, clock, kill_switch, limits, slots)
@@ -234,9 +236,7 @@ async def open_house(
         turns = Turns(store, publisher, model_caller, clock, [log_line.write, feed.announce, limits.quotas.committed])
         halt_control = HaltControl(kill_switch, store, MemoryBoard(), turns.take, clock, lambda: None)
         instruments = Instruments()
-        incoming = IncomingMetrics(instruments)
-        capacity = Capacity(store.counts, max_queued=max_queued)
-        intake = Intake(turns, outside, settings.for_model(verifies=False), capacity, limits.quotas, incoming)
+        intake = Intake(turns, outside, settings.for_model(verifies=False), IncomingMetrics(instruments))
         intake.policy = LimitPolicy(defaults=Limits(deadline_at=NOON), cap_context_bytes=MAX_BODY_BYTES)
         workspace, shelf = Workspace(folder / "workspaces"), Shelf({})
         folders = Folders(archive, workspace, shelf, keep=25)

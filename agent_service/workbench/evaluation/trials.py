@@ -16,7 +16,7 @@ from time import monotonic
 from typing import Any, Literal
 
 from agent_service.admission.granting import LimitRefused
-from agent_service.admission.limits import Capacity, SharedLimits
+from agent_service.admission.limits import SharedLimits
 from agent_service.admission.spending import Spending
 from agent_service.core.events import ModelReplied, TimerFired
 from agent_service.core.state import RunState
@@ -177,8 +177,7 @@ class World:
         publisher = Publisher(bus, store, Signing(KeyRing.fresh(), folder), kill_switch)
         self._turns = Turns(store, publisher, caller, bus, [self._committed])
         self._children = ChildRuns(self._turns, self.gateway)
-        admission = Capacity(store.counts, max_queued=MOST_ENTRIES), limits.quotas, IncomingMetrics(Instruments())
-        self._intake = Intake(self._turns, self.gateway, trial.settings, *admission)
+        self._intake = Intake(self._turns, self.gateway, trial.settings, IncomingMetrics(Instruments()))
 
     def prepare(self, question: ModelQuestion) -> ModelCall:
         """Implements the port Model."""

@@ -11,7 +11,6 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from difflib import get_close_matches
 
 from nats.aio.msg import Msg
@@ -21,12 +20,12 @@ from agent_service.settings import AgentSettings
 from agent_service.trust.oversight import Oversight
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import TryAgain
-from groundwork.service.machine import monotonic
+from groundwork.service.machine import monotonic, set_within
 from schemas import subjects
 from schemas.argument_schemas import schema_flaw
 from schemas.catalog import UNNAMED, Catalog, ToolOffer
 from schemas.fields import ToolName, Wire, validation_flaws
-from schemas.values import dataclass
+from schemas.values import dataclass, replace
 
 LONGEST_FLAW = 200
 UNREADABLE = ""
@@ -35,11 +34,12 @@ UNREADABLE = ""
 
 @dataclass(frozen=True, slots=True)
 class ExecutorOffers:
-    """Usable offers of one executor, and a flaw for each of the others."""
+    """Usable offers of one executor, and a flaw for each of the others. `answered_in`: number of the question."""
 
     executor: str
     offers: tuple[ToolOffer, ...]
     flaws: tuple[str, ...] = ()
+    answered_in: int = 0
 
 
 class _CatalogAnswer(Wire):
@@ -138,7 +138,6 @@ class NatsSkills:
         self._own = {offer.name: offer for offer in settings.own_tools()}
         self._declared = offers_of(UNNAMED, self._rules.declared)
         self._answers: dict[str, ExecutorOffers] = {}
-        self._answered_in: dict[str, int] = {}
         self._offers: dict[str, ToolOffer] = {}
         self._catalog = Catalog(tools=())
         self._asked_at = float("-inf")
@@ -159,7 +158,7 @@ class NatsSkills:
         return self._catalog
 
     def present(self) -> frozenset[str]:
-        answered = (name for name, answered_in in self._answered_in.items() if answered_in >= self._closed_round)
+        answered = (name for name, answer in self._answers.items() if answer.answered_in >= self._closed_round)
         others = (*self._own.values(), *self._declared.offers)
         return frozenset((*answered, *(offer.executor for offer in others if offer.executor)))
 
@@ -180,33 +179,26 @@ class NatsSkills:
             await self._link.subscribe(inbox, self._on_answer)
             self._inbox = inbox
         known, self._round = set(self._answers), self._round + 1
-        heard_at, left = 0.0, ANSWER_WITHIN_S
+        first_at, left = 0.0, ANSWER_WITHIN_S
         if await self._link.send(subjects.CATALOG, b"", reply=self._inbox):
-            while left > 0 and await self._answers_within(left):
-                heard_at = heard_at or monotonic()
-                is_missing = not known or any(self._answered_in[name] < self._round for name in known)
-                left = heard_at + (KNOWN_WITHIN_S if is_missing else NEW_WITHIN_S) - monotonic()
+            while left > 0 and await set_within(self._answered, left):
+                self._answered.clear()
+                first_at = first_at or monotonic()
+                is_missing = not known or any(self._answers[name].answered_in < self._round for name in known)
+                left = first_at + (KNOWN_WITHIN_S if is_missing else NEW_WITHIN_S) - monotonic()
         self._closed_round = self._round
         self._merge()
         if self._answers or self._declared.offers:
             self._asked_at = monotonic()
 
-    async def _answers_within(self, seconds: float) -> bool:
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._answered.wait(), seconds)
-        happened = self._answered.is_set()
-        self._answered.clear()
-        return happened
-
     async def _on_answer(self, message: Msg) -> None:
         if (message.headers or {}).get("Status") is None:  # not the server's "no responders"
-            answer = read_answer(message.data)
-            name, before = answer.executor, self._answers.get(answer.executor)
-            if before and self._answered_in[name] == self._round:  # one executor may answer in several messages
+            answer = replace(read_answer(message.data), answered_in=self._round)
+            before = self._answers.get(answer.executor)
+            if before and before.answered_in == self._round:  # one executor may answer in several messages
                 offers, flaws = (*before.offers, *answer.offers), (*before.flaws, *answer.flaws)
-                answer = ExecutorOffers(name, offers, flaws)
-            self._answers[name] = answer
-            self._answered_in[name] = self._round
+                answer = replace(before, offers=offers, flaws=flaws)
+            self._answers[answer.executor] = answer
             if self._closed_round == self._round:
                 self._merge()
         self._answered.set()

@@ -139,8 +139,13 @@ class GuardPool:
         return self._houses[0]
 
 
+_left: list["subprocess.Popen[bytes]"] = []
+"""Guardhouses that end by themselves; the next one to start reaps them."""
+
+
 class _GuardhouseProcess:
     def __init__(self, environment: Mapping[str, str]) -> None:
+        _left[:] = [process for process in _left if process.poll() is None]
         self._line, guards_end = socket.socketpair()
         root = Path(ductile_gateway.__file__).parents[1]
         with guards_end:
@@ -159,7 +164,7 @@ class _GuardhouseProcess:
 
     def leave(self) -> None:
         self._line.close()
-        self._process.returncode = self._process.poll() or 0
+        _left.append(self._process)
 
 
 def _leave(houses: list[_GuardhouseProcess], idle: dict[Key, list[Guard]]) -> None:

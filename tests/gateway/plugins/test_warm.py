@@ -130,11 +130,17 @@ async def test_a_program_that_has_changed_is_never_served_as_it_was(tmp_path: Pa
         assert (await output_of(plugins, number))["said"] == [number, number]
 
 
+def stat_of(pid: int) -> list[str]:
+    """Its state, its parent and more; empty once it is reaped."""
+    file = Path(f"/proc/{pid}/stat")
+    return file.read_text().rpartition(")")[2].split() if file.exists() else []
+
+
 async def test_a_guard_or_guardhouse_that_is_killed_between_calls_costs_no_call(tmp_path: Path) -> None:
     plugins = local_plugins(tmp_path, folder=tool(tmp_path, PYTHON + SAYS % 1, other="SAID = 1\n"))
     await output_of(plugins, 1)
     guard = guards(tmp_path)[-1]
-    house = int(Path(f"/proc/{guard}/stat").read_text().rpartition(")")[2].split()[1])  # noqa: ASYNC240
+    house = int(stat_of(guard)[1])
     os.kill(guard, signal.SIGKILL)
     await until(lambda: not Path(f"/proc/{guard}").exists())
     await output_of(plugins, 2)
@@ -150,9 +156,13 @@ async def test_nothing_is_left_of_guards_that_nobody_uses_any_more(tmp_path: Pat
     plugins = local_plugins(tmp_path, folder=tool(tmp_path, PYTHON + SAYS % 1, other="SAID = 1\n"))
     await output_of(plugins)
     assert len(list((tmp_path / "places").iterdir())) == 1
+    house = int(stat_of(guards(tmp_path)[-1])[1])
     del plugins
     gc.collect()
     await until(lambda: not list((tmp_path / "places").iterdir()))
+    await until(lambda: stat_of(house)[:1] in (["Z"], []))
+    await output_of(local_plugins(tmp_path, folder=tmp_path / "plugins"), 2)
+    assert stat_of(house) == []
 
 
 async def test_calls_at_once_have_guards_of_their_own(tmp_path: Path) -> None:

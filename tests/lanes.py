@@ -23,9 +23,7 @@ REAL = (
     "core/test_mutants.py",
     "deploy/test_machine.py",
     "deploy/test_operators_story.py",
-    "ductile/test_call_spans.py",
     "ductile/test_gateway.py",
-    "ductile/test_gateway_kills.py",
     "ductile/test_guide_commands.py",
     "ductile/test_parity.py",
     "ductile/test_wake_agent.py",
@@ -115,11 +113,11 @@ CHOSEN = {
         "ductile/test_parity.py::test_of_the_flaws_of_an_event_the_first_is_named",
     ],
     "kill -9 of a gateway before a Ductile": [
-        "ductile/test_gateway_kills.py::test_after_a_kill_no_write_starts_twice_and_each_doubt_is_told[fake]",
+        "ductile/test_gateway.py::test_after_a_kill_no_write_starts_twice_and_each_doubt_is_told[fake]",
     ],
     "one run is one trace": [
         "telemetry/test_whole_traces.py::test_a_run_with_a_crash_a_restart_and_a_retry_is_one_whole_tree",
-        "ductile/test_call_spans.py::test_a_call_is_told_as_its_request_to_a_ductile_and_its_job[fake]",
+        "ductile/test_gateway.py::test_a_call_is_told_as_its_request_to_a_ductile_and_its_job[fake]",
     ],
     "what the README shows": [
         "test_documented_commands.py::test_every_procedure_of_an_operator_is_typed_on_a_machine",

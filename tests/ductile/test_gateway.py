@@ -1,4 +1,5 @@
-"""Status of a gateway's Ductiles. An unavailable one delays no calls of the others."""
+"""The real gateway beside Ductiles: one that is away, a kill -9 after the jobs of calls were made and before their ids
+arrive, and the spans of a call, all below the one that published the request."""
 
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
@@ -10,13 +11,17 @@ from agent_service.cli.doctor.tools import gateway as doctor
 from agent_service.settings import AgentSettings
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import TryAgain
-from schemas import subjects
+from groundwork.telemetry.span import span_id
+from schemas import keys, subjects
 from schemas.catalog import Catalog
 from schemas.status import Finding
 from tests.ductile.fake import FakeDuctile
 from tests.ductile.serving import Served, served
 from tests.ductile.under_test import DuctileUnderTest
+from tests.gateway.parts import RUN, TRACE
 from tests.gateway.served import ending
+from tests.kit.cut_wire import Knife
+from tests.kit.otlp import receiving
 from tests.kit.waiting import until
 
 
@@ -86,3 +91,49 @@ async def test_one_of_several_that_is_away_holds_up_no_call_of_the_others_and_it
         await until(marked(both.link, "ductile work token", "ok"), within_s=15)
     assert [execution.payload["where"] for execution in both.ductile.executions] == ["here"]
     assert [execution.payload["where"] for execution in ductile.executions] == ["there"]
+
+
+QUIET: dict[str, Any] = {"do": "say", "says": {}}
+CALLS = {
+    "silent": ("handle", QUIET, ("in_doubt", 1)),
+    "shown": ("handle", {}, ("ok", 1)),
+    "read": ("look", QUIET, ("ok", 2)),
+    "idempotent": ("note", QUIET, ("ok", 2)),
+}
+"""Command and payload; ending of the call, and its number of jobs: of a write whose plugin hides its call id, one whose
+plugin shows it, a read, and an idempotent write."""
+
+
+async def test_after_a_kill_no_write_starts_twice_and_each_doubt_is_told(
+    tmp_path: Path, ductile: DuctileUnderTest
+) -> None:
+    wire, asked = Knife(), dict[str, str]()
+    accepted = wire.stop_before(rb"HTTP/1\.1 202", "back")
+    async with served(tmp_path, ductile, to_ductile=wire.rule, idempotent=["probe/note"], events=False) as home:
+        async with home.living() as process:
+            for step, (kind, (command, payload, _)) in enumerate(CALLS.items(), start=1):
+                asked[kind] = await home.ask(command, payload, step=step)
+            await until(lambda: accepted.seen == len(home.known()) == len(CALLS))
+            process.kill()
+            wire.away()
+        async with home.living():
+            endings = await home.endings()
+    assert {kind: endings[key] for kind, key in asked.items()} == {kind: ending for kind, (*_, ending) in CALLS.items()}
+
+
+async def test_a_call_is_told_as_its_request_to_a_ductile_and_its_job(
+    ductile: DuctileUnderTest, tmp_path: Path
+) -> None:
+    with receiving() as otlp:
+        async with served(tmp_path, ductile, telemetry=otlp.url) as home, home.living():
+            await home.ask("look", {"do": "answer"}, step=1)
+            await home.answers()
+            await until(lambda: len(otlp.spans) == 2, within_s=30)
+    spans = {span.name: span for span in otlp.trace(TRACE).spans}
+    assert len(spans) == 2
+    job, request = spans["job probe look"], spans["POST /plugin/probe/look"]
+    (execution,) = ductile.executions
+    assert job.attributes["agentic.job_id"] == request.attributes["agentic.job_id"] == execution.job_id
+    assert (request.kind, request.attributes["http.response.status_code"]) == ("client", 202)
+    assert {span.parent_id for span in spans.values()} == {span_id(keys.request(RUN, 1, 1))}
+    assert all(span.error is None for span in spans.values())

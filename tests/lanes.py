@@ -12,6 +12,8 @@ import pytest
 
 ROOM = Path(__file__).parent
 
+SEVERAL = "test_all_take_their_part_each_call_is_run_once_and_those_of_a_machine_that_died_are_in_doubt"
+
 REAL = (
     "accounts/test_roles.py",
     "attacks",
@@ -32,7 +34,7 @@ REAL = (
     "examples",
     "executors/test_shipped.py",
     "gateway/plugins/test_authoring.py",
-    "gateway/test_several_gateways.py",
+    f"gateway/test_serving.py::{SEVERAL}",
     "lab",
     "peers",
     "sim/test_bugs.py",
@@ -77,7 +79,7 @@ CHOSEN = {
         "e2e/test_cluster.py::test_a_run_whose_agent_is_killed_while_the_model_thinks_goes_on_elsewhere",
     ],
     "several gateways": [
-        "gateway/test_several_gateways.py::test_all_take_their_part_each_call_is_run_once_and_those_of_a_machine_that_died_are_in_doubt",
+        f"gateway/test_serving.py::{SEVERAL}",
     ],
     "each role with an account of its own": [
         "accounts/test_roles.py::test_a_run_is_done_by_all_roles_together_and_nothing_is_denied[]",

@@ -132,7 +132,8 @@ class NatsLink:
                 self.on_duplicate()
                 return published
             self.on_id_conflict()
-            log.warning("%s: message %s of %s has the id %s", subject, published.seq, published.stream, name)
+            place = f"message {published.seq} of {published.stream}"
+            log.warning("%s: another message has the id %s, %s: publishing under the next id", subject, name, place)
         taken = f"{subject}: other messages have the id {msg_id} and all that would follow"
         raise BusRefused(f"{taken}: find who took them")
 

@@ -90,15 +90,6 @@ class StoreReader:
             raise NotDone(f"there is no run {run_id} in {where}", Exit.NOT_FOUND)
         return entries
 
-    @asynccontextmanager
-    async def snapshot(self) -> AsyncIterator[None]:
-        """Inside, all reads see the store as of one instant."""
-        await self.store.database.read("BEGIN")
-        try:
-            yield
-        finally:
-            await self.store.database.read("COMMIT")
-
     def intact_copy(self, run_id: str, named: RecordedArtifact) -> bytes | None:
         """The content in the run's folder, unless it is missing or not what the journal names."""
         try:

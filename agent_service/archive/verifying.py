@@ -136,7 +136,7 @@ async def _check_once(reader: StoreReader, run_id: str) -> RunCheck:
 async def checked_journal(reader: StoreReader, run_id: str) -> tuple[list[Flaw], list[Entry]]:
     """Returns flaws of the entries, or else of the run's row; and the entries."""
     try:
-        async with reader.snapshot():
+        async with reader.store.database.snapshot():
             row, entries = await reader.store.row(run_id), await reader.entries(run_id)
             run = await reader.store.stored(run_id)
     except Damaged as error:

@@ -150,7 +150,7 @@ async def _add_runs(
     """Returns the runs, and the paths of their artifacts by run."""
     base, runs = archive.base, list[ArchivedRun]()
     heads = {run.run_id: run.head for run in ArchivedRuns(base).all} if base else {}
-    async with reader.snapshot():
+    async with reader.store.database.snapshot():
         artifacts = await reader.store.artifacts()
         async for run in stored_runs(reader.store):
             name = journal_name(run.run_id)

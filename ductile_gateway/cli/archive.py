@@ -1,31 +1,40 @@
 """`ductile-gateway backup` and `restore` of the ledger, with the agent keys that it trusts.
 
-A ledger is restored only where there is none. Its rows are written one by one; the same command finishes a restore that
-was killed, and no gateway starts on the ledger before. Open calls of a shared ledger get the backup as their owner,
-which is never alive, so that gateways adopt them. Calls since the backup are in doubt (bus/ownership).
+An archive has the rows as JSON lines, in pages that stay as they are while none of their rows changes. A ledger is
+restored only where there is none. Its rows are written one by one; the same command finishes a restore that was killed,
+and no gateway starts on the ledger before. Open calls of a shared ledger get the backup as their owner, which is never
+alive, so that gateways adopt them. Calls since the backup are in doubt (bus/ownership).
 """
 
 import asyncio
 import json
-import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import typer
+from pydantic_core import from_json, to_json
 
 from ductile_gateway.bus.ownership import ROLE, require_topology
 from ductile_gateway.calls.call import OPEN
 from ductile_gateway.cli.main import AS_JSON, CONFIG, settings_of
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import FILE, MIGRATIONS, opening
-from ductile_gateway.store.rows import NOTHING, FileCarrier, RowChanged, Rows, StreamCarrier, columns_of, head_of
-from ductile_gateway.webhooks.notifications import WAITING
-from groundwork.archive.format import Archive
-from groundwork.archive.series import KEYS, Series, backup_owner, move_aside, snapshot, staging
+from ductile_gateway.store.rows import (
+    NOTHING,
+    FileCarrier,
+    RowChanged,
+    Rows,
+    StreamCarrier,
+    columns_in,
+    head_of,
+    kind_of,
+)
+from ductile_gateway.webhooks.notifications import WAITING, Notification
+from groundwork.archive.format import Archive, ArchiveWriter
+from groundwork.archive.series import KEYS, Series, backup_owner, move_aside
 from groundwork.nats.link import NatsLink
 from groundwork.service import store_folder
 from groundwork.service.commands import argument, flag, option
@@ -33,7 +42,7 @@ from groundwork.service.errors import Misconfigured
 from groundwork.service.keys import KeyRing
 from groundwork.service.startup import connected, refuse_running, stopped_store
 from groundwork.service.store_folder import ID_FILE, claim_folder, known_id
-from groundwork.sqlite.file import open_file
+from groundwork.sqlite.file import SqliteFile, open_file, open_for_reading
 from schemas import subjects
 from schemas.values import replace
 
@@ -44,9 +53,12 @@ GATEWAY = "gateway"
 COMMAND = f"{subjects.SERVICE_GATEWAY} command"
 COPIES = "looking"
 """Folder of the copies that backups make of a shared ledger, beside those of gateways."""
-ROWS_AT_ONCE = 64
-_WITHOUT_OWNERS = "UPDATE rows SET by = NULL, head = json_remove(head, '$.by', '$.position')"
-_ROWS = "SELECT kind, subject, head, body FROM rows WHERE kind <> 'mark' ORDER BY kind = 'notification', position"
+ROWS, MARK = "rows", "mark.json"
+PAGE = 64
+"""Positions of a page of rows, which are restored together."""
+_NEXT = (
+    "SELECT position, subject, head, body FROM rows WHERE kind <> 'mark' AND position >= ? ORDER BY position LIMIT ?"
+)
 _NOT_EMPTY = "{}, and nothing is overwritten: {}"
 _CALLS = "SELECT count(*) FROM rows WHERE kind = 'call'"
 
@@ -56,7 +68,7 @@ async def backup(settings: GatewaySettings, place: str, *, with_keys: bool, leav
     file = settings.store / FILE
     if settings.shared or file.is_file():
         async with _ledger(settings, leave=leave) as ledger:
-            made = _backed_up(settings, ledger, place, with_keys=with_keys, leave=leave)
+            made = await _backed_up(settings, ledger, place, with_keys=with_keys, leave=leave)
     elif as_json:
         made = {"left_out": f"there is no ledger {file} on this machine"}
     else:
@@ -71,26 +83,25 @@ async def backup(settings: GatewaySettings, place: str, *, with_keys: bool, leav
 
 
 @asynccontextmanager
-async def _ledger(settings: GatewaySettings, *, leave: bool) -> AsyncIterator[Path]:
-    """The ledger's file, or a copy of the shared one. `leave`: no gateway starts on it again."""
+async def _ledger(settings: GatewaySettings, *, leave: bool) -> AsyncIterator[SqliteFile]:
+    """The ledger's file, or a copy of the shared one, to be read. `leave`: no gateway starts on the ledger again."""
+    file = settings.store / FILE
     async with AsyncExitStack() as held:
-        if not settings.shared:
+        if settings.shared:
+            folder = held.enter_context(claim_folder(settings.cache / COPIES))
+            link = await held.enter_async_context(connected(settings.nats, COMMAND))
+            log, file = opening.log_of_gateways(link), folder / opening.COPY
+            await opening.check_shared(log)
             if leave:
-                held.enter_context(stopped_store(settings.store))
-                rows = await held.enter_async_context(opening.open_alone(settings.store))
-                await held.enter_async_context(_left(rows))
-            yield settings.store / FILE
-            return
-        folder = held.enter_context(claim_folder(settings.cache / COPIES))
-        link = await held.enter_async_context(connected(settings.nats, COMMAND))
-        log = opening.log_of_gateways(link)
-        await opening.check_shared(log)
-        if leave:
-            await held.enter_async_context(_left(Rows(StreamCarrier(log))))
-            await refuse_running(link, ROLE)
-        async with opening.kept_copy(log, folder):
-            pass
-        yield folder / opening.COPY
+                await held.enter_async_context(_left(Rows(StreamCarrier(log))))
+                await refuse_running(link, ROLE)
+            async with opening.kept_copy(log, folder):
+                pass
+        elif leave:
+            held.enter_context(stopped_store(settings.store))
+            rows = await held.enter_async_context(opening.open_alone(settings.store))
+            await held.enter_async_context(_left(rows))
+        yield await held.enter_async_context(open_for_reading(file, MIGRATIONS))
 
 
 @asynccontextmanager
@@ -106,23 +117,35 @@ async def _left(rows: Rows) -> AsyncIterator[None]:
         raise
 
 
-def _backed_up(settings: GatewaySettings, ledger: Path, place: str, *, with_keys: bool, leave: bool) -> dict[str, Any]:
-    at, folder, series = datetime.now(UTC), ledger.parent, Series(place, GATEWAY)
-    with series.new_archive(KeyRing.open(settings.keys_path()), at) as (file, archive), snapshot(ledger, file) as copy:
-        with closing(sqlite3.connect(copy)) as connection, connection:
-            if settings.shared:
-                connection.execute(_WITHOUT_OWNERS)
-                connection.execute("DELETE FROM replica")
-            ((calls,),) = connection.execute(_CALLS).fetchall()
-        archive.add_file(FILE, copy)
-        if (folder / ID_FILE).exists():
-            archive.add(ID_FILE, (folder / ID_FILE).read_bytes())
+async def _backed_up(
+    settings: GatewaySettings, file: SqliteFile, place: str, *, with_keys: bool, leave: bool
+) -> dict[str, Any]:
+    at, series = datetime.now(UTC), Series(place, GATEWAY)
+    with series.new_archive(KeyRing.open(settings.keys_path()), at) as (path, archive):
+        async with file.snapshot():
+            ((calls,),) = await file.read(_CALLS)
+            archive.add(MARK, to_json(columns_in(await opening.mark_of(Rows(FileCarrier(file))))))
+            await _add_rows(archive, file, without={"position", "by"} if settings.shared else {"position"})
+        if (settings.store / ID_FILE).exists():
+            archive.add(ID_FILE, (settings.store / ID_FILE).read_bytes())
         if with_keys:
             archive.add(KEYS, settings.keys_path().read_bytes())
         about = {"calls": int(calls)}
-        archive.fields |= {"at": at, "store": known_id(folder), "about": about, "moved": leave}
-    made = {"file": str(file), "backup": series.name_of(file, at), "written": archive.size, "about": about}
+        archive.fields |= {"at": at, "store": known_id(settings.store), "about": about, "moved": leave}
+    made = {"file": str(path), "backup": series.name_of(path, at), "written": archive.size, "about": about}
     return made | {"left_out": "", "keys": [] if with_keys else [str(settings.keys_path())]}
+
+
+async def _add_rows(archive: ArchiveWriter, file: SqliteFile, *, without: set[str]) -> None:
+    first = 0
+    while found := await file.read(_NEXT, (first, PAGE)):
+        page = found[0][0] // PAGE
+        first = (page + 1) * PAGE
+        lines = list[bytes]()
+        for _, subject, head, body in (row for row in found if row[0] < first):
+            columns = {name: value for name, value in from_json(head).items() if name not in without}
+            lines.append(to_json((subject, columns, body.decode("latin-1"))))
+        archive.add(f"{ROWS}/{page:09}.jsonl", b"\n".join(lines))
 
 
 async def restore(
@@ -182,32 +205,34 @@ async def _restore_rows(settings: GatewaySettings, archive: Archive, rows: Rows,
     mark = await opening.mark_of(rows)
     if mark.backup == name and mark.state == "here":
         return
-    with staging(settings.private_folder()) as folder:
-        with (folder / FILE).open("wb") as file:
-            file.writelines(archive.pieces(FILE))
-        async with open_file(folder / FILE, MIGRATIONS) as copy:
-            if mark.state != "coming":
-                before, taken = await opening.mark_of(Rows(FileCarrier(copy))), archive.manifest.at
-                at = taken if moved else datetime.now(UTC)
-                moved = moved and (not before.backup or before.moved)  # calls in doubt stay so
-                old, mark = mark, opening.Mark("coming", name, taken, at, moved)
-                await opening.put_mark(rows, mark, before=old)
-            owner = backup_owner(name) if settings.shared else ""
-            for is_notification, some in groupby(await copy.read(_ROWS), key=lambda row: row[0] == "notification"):
-                group, size = list(some), 1 if is_notification else ROWS_AT_ONCE  # notifications have an order
-                for first in range(0, len(group), size):
-                    restoring = (_restore_row(rows, *row[1:], owner=owner) for row in group[first : first + size])
-                    await asyncio.gather(*restoring)
+    if mark.state != "coming":
+        before, taken = archive.decoded(opening.Mark, MARK, archive.read(MARK)), archive.manifest.at
+        at = taken if moved else datetime.now(UTC)
+        moved = moved and (not before.backup or before.moved)  # calls in doubt stay so
+        old, mark = mark, opening.Mark("coming", name, taken, at, moved)
+        await opening.put_mark(rows, mark, before=old)
+    for page in sorted(file for file in archive.manifest.files if file.startswith(f"{ROWS}/")):
+        await _restore_page(rows, archive.read(page), owner=backup_owner(name) if settings.shared else "")
     if ID_FILE in archive.manifest.files and not settings.shared:
         store_folder.write(settings.store / ID_FILE, archive.read(ID_FILE).decode())
     await opening.put_mark(rows, replace(mark, state="here"), before=mark)
 
 
-async def _restore_row(rows: Rows, subject: str, head: str, body: bytes, *, owner: str) -> None:
+async def _restore_page(rows: Rows, page: bytes, *, owner: str) -> None:
+    unordered = list[tuple[str, dict[str, Any], bytes]]()
+    for subject, columns, body in map(from_json, page.splitlines()):
+        if owner and columns.get("state") in (OPEN, WAITING):
+            columns["by"] = owner
+        row = subject, columns, body.encode("latin-1")
+        if columns["kind"] == kind_of(Notification):
+            await _restore_row(rows, *row)
+        else:
+            unordered.append(row)
+    await asyncio.gather(*(_restore_row(rows, *row) for row in unordered))
+
+
+async def _restore_row(rows: Rows, subject: str, columns: dict[str, Any], body: bytes) -> None:
     """Keeps an existing row. Raises Misconfigured if it differs."""
-    columns = columns_of(head)
-    if owner and columns.get("state") in (OPEN, WAITING):
-        columns["by"] = owner
     try:
         await rows.carrier.store(subject, columns, body, NOTHING)
     except RowChanged:

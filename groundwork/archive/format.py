@@ -30,8 +30,6 @@ PURPOSE = "event"
 """Purpose of the derived signing key, whose public half services show."""
 SIGNED_AS = b"archive\n"
 """Stands where signed messages have their subject, so no signature of a message fits an archive."""
-PIECE = 64 << 10
-"""Bytes. Large files such as databases are stored in pieces: two snapshots share most of them."""
 LARGEST = 1 << 30
 """Bytes of a content or the manifest."""
 MOST_NAMES = 4_000_000
@@ -126,9 +124,6 @@ class Archive:
             raise Misconfigured(f"{self.path} is damaged: {name} was changed. Use another copy")
         return content
 
-    def pieces(self, name: str) -> Iterator[bytes]:
-        return (self.read(piece) for piece in self.manifest.files if piece.startswith(f"{name}/"))
-
     def flaws(self) -> Iterator[tuple[str, str]]:
         """Differences from the manifest: name, and text."""
         for name, times in self._names.items():
@@ -195,11 +190,6 @@ class ArchiveWriter:
             self.held.add(digest)
             self.size += self.opened.getinfo(name).compress_size
         self.files[name] = digest
-
-    def add_file(self, name: str, path: Path) -> None:
-        with path.open("rb") as file:
-            for number, piece in enumerate(iter(lambda: file.read(PIECE), b"")):
-                self.add(f"{name}/{number:06}", piece)
 
     def copy(self, name: str, other: Archive) -> None:
         if (digest := other.manifest.files[name]) in self.held:

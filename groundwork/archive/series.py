@@ -5,9 +5,8 @@ A later backup has the newest full one as its base, and holds only new contents.
 import fcntl
 import os
 import shutil
-import sqlite3
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from itertools import chain, count
 from pathlib import Path
@@ -17,7 +16,6 @@ from groundwork.service import store_folder
 from groundwork.service.errors import Misconfigured
 from groundwork.service.keys import KeyRing
 from groundwork.service.store_folder import sync
-from groundwork.sqlite.errors import damage_in, read_only, storage_error
 
 SUFFIX = ".zip"
 KEYS = "keys"
@@ -155,42 +153,11 @@ def _locked(folder: Path) -> Iterator[None]:
         os.close(opened)
 
 
-@contextmanager
-def snapshot(database: Path, beside: Path) -> Iterator[Path]:
-    """A temporary copy of a database, next to the file `beside`. Raises Misconfigured for a damaged or missing one,
-    and TryAgain on a full disk."""
-    copy = beside.with_name(f"{beside.name}.snapshot")
-    try:
-        _remove(copy)
-        copy.touch(mode=0o600, exist_ok=False)  # for its owner alone, where others may write
-        _copy(database, copy)
-        yield copy
-    finally:
-        _remove(copy)
-
-
 def move_into_place(file: Path, place: Path) -> None:
     """Moves a file durably. Raises OSError."""
     sync(file)
     file.replace(place)
     sync(place.parent)
-
-
-def _remove(copy: Path) -> None:
-    for suffix in ("-wal", "-shm", "-journal", ""):
-        copy.with_name(f"{copy.name}{suffix}").unlink(missing_ok=True)
-
-
-def _copy(database: Path, copy: Path) -> None:
-    try:
-        with closing(read_only(database)) as there, closing(sqlite3.connect(copy)) as here:
-            here.execute("PRAGMA synchronous = OFF")
-            there.backup(here)  # in one step: a snapshot, which blocks no writer
-            found = damage_in(here)
-    except sqlite3.Error as error:
-        raise storage_error(error, database) from error
-    if found:
-        raise Misconfigured(f"{database} is damaged ({found}): restore an older backup")
 
 
 def move_aside(folder: Path, file: str) -> None:

@@ -101,6 +101,15 @@ class SqliteFile:
             rows: Iterable[Any] = await self._reader.execute_fetchall(statement, values)
             return list(rows)
 
+    @contextlib.asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[None]:
+        """Inside, `read` sees the file as of one instant."""
+        await self.read("BEGIN")
+        try:
+            yield
+        finally:
+            await self.read("COMMIT")
+
     async def used(self) -> int:
         """Bytes of the file without its free pages."""
         ((used,),) = await self.read(_USED)

@@ -11,7 +11,7 @@ from agent_service import settings
 from agent_service.bus.buckets import NatsArtifactStore
 from agent_service.bus.topology import ROLE, check
 from agent_service.history import run_names
-from agent_service.history.results import RecordedArtifact, kept_artifacts
+from agent_service.history.results import RecordedArtifact
 from agent_service.run.journal import Entry
 from agent_service.settings import AgentSettings
 from agent_service.store.database import open_for_reading
@@ -137,10 +137,6 @@ async def open_reader(config: Path | None) -> AsyncIterator[StoreReader]:
             workspace=Workspace(loaded.workspaces),
             opened=opened,
         )
-
-
-def artifacts_of(entries: list[Entry]) -> dict[str, RecordedArtifact]:
-    return kept_artifacts(entry.record() for entry in entries)
 
 
 async def artifact_hashes(link: NatsLink) -> dict[str, str]:

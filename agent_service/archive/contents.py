@@ -12,21 +12,20 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
 from agent_service.history.results import FILES, is_artifact_path
 from agent_service.history.run_names import is_run_id
-from agent_service.run.journal import Entry
-from agent_service.run.replay import replayed_state
+from agent_service.run.journal import Commit, Entry, growth_of
+from agent_service.run.replay import followed
 from agent_service.store.messages import SideRecord, record_in
 from agent_service.views.workspace.files import Listing
-from agent_service.views.workspace.verification import Flaw, flaw_in_journal, verify
+from agent_service.views.workspace.verification import JOURNAL, Flaw, verify
 from groundwork.archive.format import MANIFEST, SIGNATURE, Archive, ArchiveWriter, Hash
 from groundwork.service.program import installed_version
 from schemas.fields import Instant
 from schemas.values import replace
 
-RUNS, BESIDE, JOURNAL = "runs.jsonl", "beside.jsonl", "journal.jsonl"
+RUNS, BESIDE = "runs.jsonl", "beside.jsonl"
 ARTIFACTS = "artifacts"
 
 _ENTRY = TypeAdapter(Entry)
@@ -51,8 +50,20 @@ class ArchivedRun(BaseModel):
     left_out: dict[str, str] = {}
 
 
+def commits_of(run: ArchivedRun, entries: Sequence[Entry]) -> list[Commit]:
+    """Commits of a journal, decided again; the newest has the brief and every growing item. Raises ValueError for
+    entries that cannot be followed, or end otherwise than `run` says."""
+    *commits, newest = followed(entries, run.run_id)
+    state = newest.state
+    found = newest.entry.seq, newest.entry.hash, len(entries), state.status, state.wake_id, state.accepted_at
+    said = run.version, run.head, len(run.positions), run.status, run.wake_id, run.accepted_at
+    if found != said:
+        raise ValueError(f"{RUNS} says something else of the run than its journal")
+    return [*commits, replace(newest, brief=state.brief, growth=growth_of(None, state))]
+
+
 def journal_name(run_id: str) -> str:
-    return f"{run_id}/{JOURNAL}"
+    return f"{run_id}/{JOURNAL}.jsonl"
 
 
 def journal_of(entries: Iterable[Entry]) -> bytes:
@@ -94,7 +105,8 @@ class ArchivedRuns:
 
     def files(self, run_id: str) -> Listing:
         """All but the journal; with `read` it is a folder of views.workspace.verification."""
-        return Listing(files=(), foreign=tuple(name for name in self._folders.get(run_id, ()) if name != JOURNAL))
+        others = (name for name in self._folders.get(run_id, ()) if f"{run_id}/{name}" != journal_name(run_id))
+        return Listing(files=(), foreign=tuple(others))
 
     def read(self, run_id: str, path: str) -> bytes | None:
         name = f"{run_id}/{path}"
@@ -134,30 +146,18 @@ def _signature_flaws(archive: Archive, key: str | None) -> Iterator[Flaw]:
 
 
 def _run_flaws(runs: ArchivedRuns, run: ArchivedRun, known: Counter[str]) -> Iterator[Flaw]:
-    entries = runs.entries(run.run_id)
-    if flaw := flaw_in_journal(entries, run.run_id):
-        yield changed(JOURNAL, flaw)
+    try:
+        commits, manifest = commits_of(run, runs.entries(run.run_id)), runs.archive.manifest
+    except ValueError as error:
+        yield changed(JOURNAL, str(error))
         return
-    state, manifest = replayed_state(entries), runs.archive.manifest
-    yield from _line_flaws(run, entries, state)
-    yield from () if BESIDE in manifest.files else _child_flaws(run, state, known)
+    for child in () if BESIDE in manifest.files else commits[-1].state.children:  # an export has all its children
+        if child.run_id not in known and child.run_id not in run.left_out:
+            yield Flaw(kind="missing", place=f"../{child.run_id}", text=f"the run that step {child.step} started")
     stay = manifest.moved or bool(run.artifacts_gone) or ARTIFACTS in manifest.left_out
-    for one in verify(entries, runs, run.run_id):
+    for one in verify(commits, runs, run.run_id):
         is_known = stay or one.place in run.left_out
         is_page_of_another_version = one.place in FILES and manifest.program != installed_version()
         is_artifact = one.kind == "extra" and is_artifact_path(one.place)
         if not (is_known if one.kind == "missing" else is_page_of_another_version or is_artifact):
             yield one
-
-
-def _line_flaws(run: ArchivedRun, entries: Sequence[Entry], state: RunState) -> Iterator[Flaw]:
-    journal = (len(entries), entries[-1].hash, state.status, state.wake_id, state.accepted_at)
-    if journal != (run.version, run.head, run.status, run.wake_id, run.accepted_at):
-        yield changed(f"../{RUNS}", "it says something else of the run than the journal")
-
-
-def _child_flaws(run: ArchivedRun, state: RunState, known: Counter[str]) -> Iterator[Flaw]:
-    """An export has a run with all its children."""
-    for child in state.children:
-        if child.run_id not in known and child.run_id not in run.left_out:
-            yield Flaw(kind="missing", place=f"../{child.run_id}", text=f"the run that step {child.step} started")

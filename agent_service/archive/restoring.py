@@ -18,18 +18,18 @@ from agent_service.archive.access import (
     STOP,
     Report,
     artifact_hashes,
-    artifacts_of,
     bus_at_hand,
     exclusive_bus,
     open_reader,
 )
-from agent_service.archive.contents import ARTIFACTS, ArchivedRuns
-from agent_service.archive.transfer import Followed, append_runs, commits_of, load_runs
+from agent_service.archive.contents import ARTIFACTS, ArchivedRuns, commits_of
+from agent_service.archive.transfer import Followed, append_runs, load_runs
 from agent_service.archive.writing import AGENT, GATEWAY, OPEN, STORE_FILES, run_gateway
 from agent_service.bus.buckets import NatsArtifactStore, content_type_of, key_of
 from agent_service.bus.reading import SignedEnding, signed_endings
 from agent_service.bus.topology import ROLE
 from agent_service.errors import Damaged
+from agent_service.history.results import kept_artifacts
 from agent_service.history.text import one_line
 from agent_service.settings import AgentSettings
 from agent_service.store.database import FILE, open_database
@@ -198,7 +198,7 @@ def _followed(runs: ArchivedRuns, flawed: dict[str, str], under_way: dict[str, s
     for run in runs.all:
         try:
             commits = commits_of(run, runs.entries(run.run_id))
-        except (ValueError, AssertionError, TypeError) as error:
+        except ValueError as error:
             flawed[run.run_id] = f"its journal cannot be followed: {error}"
             continue
         if run.status in OPEN:
@@ -248,7 +248,7 @@ async def restore_artifacts(config: Path | None) -> Report:
         stored, run_ids = await artifact_hashes(link), await reader.store.artifacts()
         for run_id in run_ids:
             try:
-                named = artifacts_of(await reader.entries(run_id))
+                named = kept_artifacts(entry.record() for entry in await reader.entries(run_id))
             except Damaged as error:
                 lost[run_id] = str(error)
                 continue

@@ -14,9 +14,8 @@ from itertools import islice
 from agent_service.archive.contents import ArchivedRun
 from agent_service.archive.retention import ArtifactTombstone
 from agent_service.run.inbound import turn_id
-from agent_service.run.journal import Commit, Entry, flaw_in_chain, growth_of
+from agent_service.run.journal import Commit
 from agent_service.run.ports import Dismissal
-from agent_service.run.replay import replay
 from agent_service.store.database import load_queries
 from agent_service.store.messages import (
     LEVEL,
@@ -37,7 +36,6 @@ from groundwork.nats.shared_log import AppendConflict, SharedLog
 from groundwork.service.errors import Misconfigured
 from groundwork.sqlite.file import SqliteFile, instant
 from schemas import subjects
-from schemas.values import replace
 
 AT_ONCE = 500
 TOGETHER = 32
@@ -79,27 +77,6 @@ async def side_records(store: RunStore) -> list[SideRecord]:
         records.append(ArtifactTombstoneRecord(v=LEVEL, gone=gone))
     records += [TombstoneRecord(v=LEVEL, stone=tombstone_of(row), version=0) for row in await read(sql["tombstones"])]
     return records
-
-
-def flaw_of(run: ArchivedRun, entries: Sequence[Entry]) -> str | None:
-    if flaw := flaw_in_chain(entries):
-        return flaw
-    newest = entries[-1] if entries else None
-    found = newest and (newest.run_id, len(entries), len(run.positions), newest.hash)
-    is_whole = found == (run.run_id, run.version, run.version, run.head)
-    return None if is_whole else f"its journal does not end with entry {run.version}"
-
-
-def commits_of(run: ArchivedRun, entries: Sequence[Entry]) -> list[Commit]:
-    """Commits of a journal, decided again; the newest has every growing item. Raises ValueError for entries that cannot
-    be followed, or belong to another run."""
-    if flaw := flaw_of(run, entries):
-        raise ValueError(flaw)
-    first, *commits = replay(entries)
-    commits.insert(0, replace(first, brief=first.state.brief))
-    newest = commits[-1].state
-    commits[-1] = replace(commits[-1], brief=newest.brief, growth=growth_of(None, newest))
-    return commits
 
 
 async def load_runs(database: SqliteFile, runs: Iterable[Followed]) -> None:

@@ -13,16 +13,16 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from agent_service.archive.access import Report, StoreReader, artifacts_of, bus_at_hand, open_reader
+from agent_service.archive.access import Report, StoreReader, bus_at_hand, open_reader
 from agent_service.archive.contents import ArchivedRun, ArchivedRuns, changed, check_archive
 from agent_service.bus.buckets import key_of
 from agent_service.bus.reading import SignedEnding, signed_endings
 from agent_service.errors import Damaged
-from agent_service.history.results import FILES, RecordedArtifact, is_artifact_path
+from agent_service.history.results import FILES, RecordedArtifact, is_artifact_path, kept_artifacts
 from agent_service.history.text import one_line
-from agent_service.run.journal import Entry
-from agent_service.run.replay import replayed_state
-from agent_service.views.workspace.verification import JOURNAL, Flaw, flaw_in_journal
+from agent_service.run.journal import Commit
+from agent_service.run.replay import followed
+from agent_service.views.workspace.verification import JOURNAL, Flaw
 from agent_service.views.workspace.verification import verify as flaws_of
 from groundwork.archive.format import Archive
 from groundwork.service.errors import Misconfigured, TryAgain
@@ -111,12 +111,12 @@ async def _check_run(reader: StoreReader, run_id: str) -> RunCheck:
 
 
 async def _check_once(reader: StoreReader, run_id: str) -> RunCheck:
-    flaws, entries = await checked_journal(reader, run_id)
-    check = RunCheck(run_id=run_id, entries=len(entries), flaws=flaws)
+    flaws, commits = await checked_journal(reader, run_id)
+    check = RunCheck(run_id=run_id, entries=len(commits), flaws=flaws)
     if flaws:
         return check
     are_gone = bool(await reader.store.artifacts_gone(run_id))
-    named = {} if are_gone else artifacts_of(entries)
+    named = {} if are_gone else kept_artifacts(commit.entry.record() for commit in commits)
     folder = await asyncio.to_thread(reader.workspace.files, run_id)
     on_bus = [path for path, one in named.items() if folder is None or one.sha256 is None]
     stored = await _stored(reader, run_id, on_bus) if on_bus else {}
@@ -127,14 +127,14 @@ async def _check_once(reader: StoreReader, run_id: str) -> RunCheck:
         return check
     check.unchecked = [path for path in on_bus if path not in (stored or {})]
     check.pages = len({file.path for file in folder.files} & set(FILES))
-    for flaw in await asyncio.to_thread(lambda: flaws_of(entries, reader.workspace, run_id, stored=stored)):
+    for flaw in await asyncio.to_thread(lambda: flaws_of(commits, reader.workspace, run_id, stored=stored)):
         if not (are_gone and flaw.kind == "missing" and is_artifact_path(flaw.place)):
             (check.behind if flaw.kind == "behind" else check.flaws).append(flaw)
     return check
 
 
-async def checked_journal(reader: StoreReader, run_id: str) -> tuple[list[Flaw], list[Entry]]:
-    """Returns flaws of the entries, or else of the run's row; and the entries."""
+async def checked_journal(reader: StoreReader, run_id: str) -> tuple[list[Flaw], list[Commit]]:
+    """Returns flaws of the entries, or else of the run's row; and the entries, decided again."""
     try:
         async with reader.store.database.snapshot():
             row, entries = await reader.store.row(run_id), await reader.entries(run_id)
@@ -142,25 +142,26 @@ async def checked_journal(reader: StoreReader, run_id: str) -> tuple[list[Flaw],
     except Damaged as error:
         return [changed(JOURNAL, error.what)], []
     except ValueError as error:
-        return [changed(JOURNAL, f"the state of the run cannot be read: {str(error).splitlines()[0]}")], entries
+        return [changed(JOURNAL, f"the state of the run cannot be read: {str(error).splitlines()[0]}")], []
     if run is None:
-        return [changed(JOURNAL, "the run has entries and no state")], entries
+        return [changed(JOURNAL, "the run has entries and no state")], []
     version = run.state.version
-    flaw = flaw_in_journal(entries, run_id)
     if len(entries) < version:
-        flaw = f"entry {len(entries) + 1} is missing: the run had {version} entries"
-    elif entries[version - 1].hash != run.head:
-        flaw = flaw or f"entry {version} is not the one that the run's state was made with"
-    if flaw:
-        return [changed(JOURNAL, flaw)], entries
-    state = replayed_state(entries)
+        return [changed(JOURNAL, f"entry {len(entries) + 1} is missing: the run had {version} entries")], []
+    try:
+        commits = followed(entries, run_id)
+    except ValueError as error:
+        return [changed(JOURNAL, str(error))], []
+    if entries[version - 1].hash != run.head:
+        return [changed(JOURNAL, f"entry {version} is not the one that the run's state was made with")], commits
+    state = commits[-1].state
     due_at = microseconds(state.due_at) if state.due_at else None
     columns = "version", "status", "due_at", "summary", "goal"
     expected = state.version, state.status.value, due_at, str(state.summary), state.brief.goal
     pairs = {part.name: (getattr(run.state, part.name), getattr(state, part.name)) for part in fields(state)}
     pairs |= dict(zip(columns, zip(row, expected, strict=True), strict=True))
     differing = [name for name, (found, given) in pairs.items() if found != given]
-    return [changed(ROW, f"its {name} is not what its journal gives") for name in differing], entries
+    return [changed(ROW, f"its {name} is not what its journal gives") for name in differing], commits
 
 
 async def _stored(reader: StoreReader, run_id: str, paths: Iterable[str]) -> dict[str, str] | None:

@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from agent_service import settings
-from agent_service.archive.access import NOWHERE, Report, StoreReader, artifacts_of, exclusive_bus, open_reader
+from agent_service.archive.access import NOWHERE, Report, StoreReader, exclusive_bus, open_reader
 from agent_service.archive.contents import (
     ARTIFACTS,
     ArchivedRun,
@@ -27,16 +27,16 @@ from agent_service.archive.contents import (
     write_runs,
     write_side_records,
 )
-from agent_service.archive.transfer import flaw_of, side_records, stored_runs
+from agent_service.archive.transfer import side_records, stored_runs
 from agent_service.archive.verifying import checked_journal
 from agent_service.bus.buckets import FOLDER
 from agent_service.core.waiting import Status
-from agent_service.history.results import RecordedArtifact
-from agent_service.run.replay import replayed_state
+from agent_service.history.results import RecordedArtifact, kept_artifacts
+from agent_service.run.journal import Entry, flaw_in_chain
 from agent_service.settings import AgentSettings
 from agent_service.store.moving import leaving
 from agent_service.store.opening import log_of_runs
-from agent_service.views.pages import pages_of
+from agent_service.views.pages import pages
 from agent_service.views.workspace.files import MAX_BYTES
 from groundwork.archive.format import Archive, ArchiveWriter, open_writer
 from groundwork.archive.series import KEYS, SUFFIX, Series
@@ -158,7 +158,7 @@ async def _add_runs(
                 archive.copy(name, base)
             else:
                 entries = await reader.store.entries(run.run_id)
-                if flaw := flaw_of(run, entries):
+                if flaw := _flaw_in(run, entries):
                     report.left_out[run.run_id] = f"it is not as its agent left it: {flaw}"
                     continue
                 archive.add(name, journal_of(entries))
@@ -168,24 +168,30 @@ async def _add_runs(
     return runs, artifacts
 
 
+def _flaw_in(run: ArchivedRun, entries: Sequence[Entry]) -> str:
+    ends = [(entry.seq, entry.hash) for entry in entries[-1:]] == [(run.version, run.head)]
+    return flaw_in_chain(entries) or ("" if ends else f"its journal does not end with entry {run.version}")
+
+
 async def _add_export(reader: StoreReader, run_id: str, archive: ArchiveWriter) -> tuple[ArchivedRun, Sequence[str]]:
     """Returns the run, and those of its children that the store has."""
-    flaws, entries = await checked_journal(reader, run_id)
+    flaws, commits = await checked_journal(reader, run_id)
     if flaws:
         text = f"{run_id} is not as its agent left it ({flaws[0]}), so nothing was exported"
         raise NotDone(f"{text}: see `agentic verify {run_id}`", Exit.FAILED)
     (run,) = [run async for run in stored_runs(reader.store, only=run_id)]
     left_out, gone = dict[str, str](), await reader.store.artifacts_gone(run_id)
-    archive.add(journal_name(run_id), journal_of(entries))
-    for path, page in pages_of(entries).items():
+    state, records = commits[-1].state, [commit.entry.record() for commit in commits]
+    archive.add(journal_name(run_id), journal_of(commit.entry for commit in commits))
+    for path, page in pages(state, records).items():
         archive.add(f"{run_id}/{path}", page.encode())
-    for path, artifact in artifacts_of(entries).items():
+    for path, artifact in kept_artifacts(records).items():
         content = str(gone) if gone else await _content(reader, run_id, artifact)
         if isinstance(content, bytes):
             archive.add(f"{run_id}/{path}", content)
         else:
             left_out[path] = content
-    children = [child.run_id for child in replayed_state(entries).children]
+    children = [child.run_id for child in state.children]
     there = [child for child in children if reader.store.version(child)]
     left_out |= {child: "there is no such run any more" for child in children if child not in there}
     return run.model_copy(update={"left_out": left_out}), there

@@ -1,12 +1,12 @@
 """Replay: the commits of a journal, decided again from its entries."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from agent_service.core.decide import decide, with_reserve
 from agent_service.core.events import Transition
 from agent_service.core.facts import CallAsked, CallReserved
 from agent_service.core.state import RunState
-from agent_service.run.journal import RULES, Commit, Entry, facts_text
+from agent_service.run.journal import RULES, Commit, Entry, facts_text, flaw_in_chain
 
 
 def replay(entries: Iterable[Entry]) -> Iterator[Commit]:
@@ -31,6 +31,23 @@ def _with_its_reserve(decided: Transition, entry: Entry) -> Transition:
     led_to = entry.stored_facts() if CallAsked in decided.kinds else ()
     reserved = next((fact for fact in led_to if isinstance(fact, CallReserved)), None)
     return (with_reserve(decided, reserved) if reserved else None) or decided
+
+
+def followed(entries: Sequence[Entry], run_id: str) -> list[Commit]:
+    """The commits of the run's whole journal, decided again. Raises ValueError with its first flaw."""
+    if not entries:
+        raise ValueError(f"run {run_id} has no entries")
+    if entries[0].run_id != run_id:
+        raise ValueError(f"entry 1 belongs to run {entries[0].run_id}")
+    if flaw := flaw_in_chain(entries):
+        raise ValueError(flaw)
+    commits = list[Commit]()
+    try:
+        for commit in replay(entries):
+            commits.append(commit)
+    except (ValueError, AssertionError, TypeError) as error:
+        raise ValueError(f"entry {len(commits) + 1} cannot be followed: {error}") from error
+    return commits
 
 
 def replayed_state(entries: Iterable[Entry]) -> RunState:

@@ -83,7 +83,7 @@ async def test_an_ended_run_is_rendered_soon_and_its_artifacts_once_their_store_
         assert workspace.read(RUN_ID, "artifacts/critique.md") is None
         shelf.failure = None
         await until(lambda: workspace.read(RUN_ID, "artifacts/critique.md") == CRITIQUE)
-    assert verify(entries, workspace, RUN_ID) == []
+    assert verify(commits_of(worked_example()), workspace, RUN_ID) == []
 
 
 async def test_a_run_that_rests_for_a_person_is_rendered_and_a_live_one_once_it_stands_still(
@@ -123,10 +123,10 @@ async def test_only_the_runs_that_ended_last_are_rendered_and_those_with_artifac
 async def test_a_folder_is_read_as_its_journal_stands_also_one_that_was_put_away_or_that_a_crash_left_behind(
     workspace: Workspace, root: Path
 ) -> None:
-    entries = entries_of(one_step())
+    commits, entries = commits_of(one_step()), entries_of(one_step())
     journals = Journals(entries[:4])
-    for left in (entries[:4], entries):  # each time by an agent that has rendered nothing yet
-        journals.journals[RUN_ID] = list(left)
+    for left in (commits[:4], commits):  # each time by an agent that has rendered nothing yet
+        journals.journals[RUN_ID] = [commit.entry for commit in left]
         files = keeping_in(workspace, journals)
         assert await files.read(RUN_ID, "decisions.md")
         assert verify(left, workspace, RUN_ID) == []
@@ -160,7 +160,7 @@ async def test_what_can_never_be_rendered_is_given_up_and_holds_up_no_other(
     assert [found.run_id for found in journals.damaged] == [RUNS[0]]
     given_up = [record.__dict__["run_id"] for record in caplog.records if "given up" in record.getMessage()]
     assert sorted(given_up) == ["R1", *RUNS[1:3]]
-    assert verify(entries_of(sound), workspace, RUNS[3]) == []
+    assert verify(commits_of(sound), workspace, RUNS[3]) == []
 
 
 async def test_a_disk_that_fails_is_tried_again_and_told_of_once(
@@ -259,10 +259,10 @@ def test_nothing_is_removed_behind_a_link(workspace: Workspace, root: Path, tmp_
 
 
 def test_a_run_is_whole_without_its_pages_and_not_without_some_of_them(workspace: Workspace) -> None:
-    for entries in (entries_of(one_step(RUNS[0])), entries_of(one_step(RUNS[0]))[:4]):
-        assert verify(entries, workspace, RUNS[0]) == []
+    for commits in (commits_of(one_step(RUNS[0])), commits_of(one_step(RUNS[0]))[:4]):
+        assert verify(commits, workspace, RUNS[0]) == []
     workspace.write(RUNS[0], {"plan.md": b"something\n"})
-    assert {flaw.kind for flaw in verify(entries, workspace, RUNS[0])} == {"missing", "changed"}
+    assert {flaw.kind for flaw in verify(commits, workspace, RUNS[0])} == {"missing", "changed"}
 
 
 # Several agents of one store
@@ -292,4 +292,4 @@ async def test_a_folder_is_as_new_as_the_newest_entry_and_not_shown_where_it_is_
             listing = await files.files(RUN_ID)
             assert listing
             assert ARTIFACTS.keys() <= {file.path for file in listing.files}
-            assert verify(entries_of(worked_example()), workspace, RUN_ID) == []
+            assert verify(commits_of(worked_example()), workspace, RUN_ID) == []

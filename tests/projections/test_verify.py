@@ -10,6 +10,7 @@ import pytest
 
 from agent_service.history.results import FILES, is_artifact_path, recorded_artifacts
 from agent_service.run.journal import GENESIS, RULES, Entry
+from agent_service.run.replay import followed
 from agent_service.views.pages import pages_of
 from agent_service.views.workspace.files import Workspace
 from agent_service.views.workspace.verification import Flaw, verify
@@ -25,6 +26,7 @@ def files_of(entries: Sequence[Entry]) -> dict[str, bytes]:
 
 
 ENTRIES = entries_of(worked_example())
+COMMITS = followed(ENTRIES, RUN_ID)
 
 
 @pytest.fixture
@@ -41,12 +43,12 @@ def the_flaw(flaws: list[Flaw]) -> Flaw:
 
 def test_a_folder_deleted_and_written_again_is_the_same_to_the_byte(folder: Path, workspace: Workspace) -> None:
     before = workspace.files(RUN_ID)
-    assert verify(ENTRIES, workspace, RUN_ID) == []
+    assert verify(COMMITS, workspace, RUN_ID) == []
     workspace.remove(RUN_ID)
     assert not folder.exists()
     workspace.write(RUN_ID, files_of(ENTRIES) | ARTIFACTS)
     assert workspace.files(RUN_ID) == before
-    assert verify(ENTRIES, workspace, RUN_ID) == []
+    assert verify(COMMITS, workspace, RUN_ID) == []
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -58,7 +60,7 @@ def test_a_character_changed_anywhere_in_a_page_is_found_in_its_line(
         old = content[place]
         new = 0x58 if old != 0x58 else 0x59
         (folder / name).write_bytes(content[:place] + bytes([new]) + content[place + 1 :])
-        flaw = the_flaw(verify(ENTRIES, workspace, RUN_ID))
+        flaw = the_flaw(verify(COMMITS, workspace, RUN_ID))
         line = len(content[:place].splitlines()) + (place == 0 or content[place - 1] == 0x0A)
         assert (flaw.kind, flaw.place, flaw.line) == ("changed", name, line)
 
@@ -69,7 +71,7 @@ def test_files_of_nobody_and_a_page_emptied_or_replaced_by_a_link_are_named(fold
     (folder / "plan.md").rename(folder.parent / "copy")
     (folder / "plan.md").symlink_to(folder.parent / "copy")
     (folder / "memory.md").write_bytes(b"")
-    assert sorted((flaw.kind, flaw.place, flaw.line or 0) for flaw in verify(ENTRIES, workspace, RUN_ID)) == [
+    assert sorted((flaw.kind, flaw.place, flaw.line or 0) for flaw in verify(COMMITS, workspace, RUN_ID)) == [
         ("changed", "memory.md", 1),
         ("changed", "plan.md", 0),
         ("extra", "artifacts/.hidden", 0),
@@ -81,7 +83,7 @@ def test_files_of_nobody_and_a_page_emptied_or_replaced_by_a_link_are_named(fold
 
 def test_a_page_as_of_an_earlier_entry_is_behind_and_not_forged(folder: Path, workspace: Workspace) -> None:
     (folder / "plan.md").write_bytes(files_of(ENTRIES[:6])["plan.md"])
-    flaw = the_flaw(verify(ENTRIES, workspace, RUN_ID))
+    flaw = the_flaw(verify(COMMITS, workspace, RUN_ID))
     assert (flaw.kind, flaw.place) == ("behind", "plan.md")
     assert "entry 6 of 8" in flaw.text
 
@@ -89,7 +91,7 @@ def test_a_page_as_of_an_earlier_entry_is_behind_and_not_forged(folder: Path, wo
 def test_a_trace_written_anew_with_all_its_hashes_is_found(folder: Path, workspace: Workspace) -> None:
     other = files_of(entries_of(worked_example(model="scripted")))["trace.jsonl"]
     (folder / "trace.jsonl").write_bytes(other)
-    flaw = the_flaw(verify(ENTRIES, workspace, RUN_ID))
+    flaw = the_flaw(verify(COMMITS, workspace, RUN_ID))
     assert (flaw.place, flaw.line) == ("trace.jsonl", 1)
 
 
@@ -99,7 +101,7 @@ def test_a_changed_artifact_is_found_by_its_hash(name: str, folder: Path, worksp
         changed = bytearray(ARTIFACTS[name])
         changed[place] ^= 1
         (folder / name).write_bytes(changed)
-        flaw = the_flaw(verify(ENTRIES, workspace, RUN_ID))
+        flaw = the_flaw(verify(COMMITS, workspace, RUN_ID))
         assert (flaw.kind, flaw.place) == ("changed", name)
 
 
@@ -114,15 +116,17 @@ def test_an_artifact_without_a_hash_is_compared_with_the_store_and_one_with_an_u
 
     entries = brought("artifacts/page.html")
     workspace.write(RUN_ID, files_of(entries) | {"artifacts/page.html": b"forged"})
-    assert verify(entries, workspace, RUN_ID) == []
-    flaws = verify(entries, workspace, RUN_ID, stored={"artifacts/page.html": hashlib.sha256(PAGE).hexdigest()})
+    assert verify(followed(entries, RUN_ID), workspace, RUN_ID) == []
+    flaws = verify(
+        followed(entries, RUN_ID), workspace, RUN_ID, stored={"artifacts/page.html": hashlib.sha256(PAGE).hexdigest()}
+    )
     assert the_flaw(flaws).place == "artifacts/page.html"
     workspace.remove(RUN_ID)
     entries = brought("../../etc/passwd")
     (artifact,) = recorded_artifacts(entry.record() for entry in entries)
     assert not is_artifact_path(artifact.path)
     workspace.write(RUN_ID, files_of(entries))
-    assert verify(entries, workspace, RUN_ID) == []
+    assert verify(followed(entries, RUN_ID), workspace, RUN_ID) == []
     assert "no name for a file" in pages_of(entries)["memory.md"]
 
 
@@ -130,14 +134,15 @@ def test_facts_of_entries_that_other_rules_decided_are_not_held_against_them(wor
     rules, others = f'"rules":{RULES}', f'"rules":{RULES + 1}'
     later = rechained([replace(entry, facts=entry.facts.replace(rules, others)) for entry in ENTRIES])
     workspace.write(RUN_ID, files_of(later) | ARTIFACTS)
-    assert verify(later, workspace, RUN_ID) == []
+    assert verify(followed(later, RUN_ID), workspace, RUN_ID) == []
     forged = rechained([replace(entry, facts=entry.facts.replace("queued", "paused")) for entry in ENTRIES])
-    assert "entry 1 leads to other facts" in the_flaw(verify(forged, workspace, RUN_ID)).text
+    with pytest.raises(ValueError, match="entry 1 leads to other facts"):
+        followed(forged, RUN_ID)
 
 
 @pytest.mark.usefixtures("folder")
 def test_a_journal_that_lost_its_end_is_found_in_all_pages_that_tell_it(workspace: Workspace) -> None:
-    lost_its_end = {flaw.place for flaw in verify(ENTRIES[:-1], workspace, RUN_ID)}
+    lost_its_end = {flaw.place for flaw in verify(COMMITS[:-1], workspace, RUN_ID)}
     assert lost_its_end == {"memory.md", "plan.md", "decisions.md", "trace.jsonl"}
 
 
@@ -163,8 +168,8 @@ def rechained(entries: Sequence[Entry]) -> list[Entry]:
 @pytest.mark.usefixtures("folder")
 def test_a_journal_written_anew_shows_in_the_files(workspace: Workspace) -> None:
     goal = replace(ENTRIES[0], event=ENTRIES[0].event.replace("critique", "eulogy"))
-    flaws = verify(rechained([goal, *ENTRIES[1:]]), workspace, RUN_ID)
+    flaws = verify(followed(rechained([goal, *ENTRIES[1:]]), RUN_ID), workspace, RUN_ID)
     assert [flaw.place for flaw in flaws] == ["context.md", "decisions.md"]
     why = replace(ENTRIES[3], event=ENTRIES[3].event.replace("unseen", "unread"))
-    flaws = verify(rechained([*ENTRIES[:3], why, *ENTRIES[4:]]), workspace, RUN_ID)
+    flaws = verify(followed(rechained([*ENTRIES[:3], why, *ENTRIES[4:]]), RUN_ID), workspace, RUN_ID)
     assert [flaw.place for flaw in flaws] == ["decisions.md", "trace.jsonl"]

@@ -1,4 +1,4 @@
-"""Verifies a run's journal, and its folder against the journal; reports the first change in each file."""
+"""Verifies the folder of a run against its journal; reports the first change in each file."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -7,9 +7,8 @@ from itertools import zip_longest
 from typing import Literal, Protocol
 
 from agent_service.history.results import FILES, kept_artifacts
-from agent_service.run.journal import Entry, flaw_in_chain
-from agent_service.run.replay import replay
-from agent_service.views.pages import pages_of
+from agent_service.run.journal import Commit
+from agent_service.views.pages import pages
 from agent_service.views.workspace.files import Listing, TooLarge, Unsafe
 from schemas.values import dataclass
 
@@ -40,21 +39,20 @@ class Folder(Protocol):
 
 
 def verify(
-    entries: Sequence[Entry], workspace: Folder, run_id: str, *, stored: Mapping[str, str] | None = None
+    commits: Sequence[Commit], workspace: Folder, run_id: str, *, stored: Mapping[str, str] | None = None
 ) -> list[Flaw]:
-    """At most one flaw per place; a flawed journal is the only one. Missing folders and pages are no flaw.
+    """At most one flaw per place. Missing folders and pages are no flaw.
 
-    `stored`: SHA-256 of the artifacts in the object store, by path. Raises IllegalName.
+    `commits`: the whole journal. `stored`: SHA-256 of the artifacts in the object store, by path. Raises IllegalName.
     """
-    if flaw := flaw_in_journal(entries, run_id):
-        return [Flaw(kind="changed", place=JOURNAL, text=flaw)]
     listing = workspace.files(run_id)
     if listing is None:
         return []
     on_disk = {file.path for file in listing.files} | set(listing.foreign)
-    artifacts = kept_artifacts(entry.record() for entry in entries)
+    records = [commit.entry.record() for commit in commits]
+    artifacts = kept_artifacts(records)
     paths = [*([] if on_disk.isdisjoint(FILES) else FILES), *artifacts]
-    rendered, flaws = cache(lambda seen: pages_of(entries[:seen])), list[Flaw]()
+    rendered, flaws = cache(lambda seen: pages(commits[seen - 1].state, records[:seen])), list[Flaw]()
     for path in paths:
         try:
             found = workspace.read(run_id, path)
@@ -69,25 +67,9 @@ def verify(
                 text = f"is not the content {brought}: its hash differs"
                 flaws.append(Flaw(kind="changed", place=path, text=text))
         else:
-            flaws += _flaw_in_page(path, found, rendered, len(entries))
+            flaws += _flaw_in_page(path, found, rendered, len(records))
     strange = sorted(on_disk.difference(paths))
     return flaws + [Flaw(kind="extra", place=path, text="is not a file of this run") for path in strange]
-
-
-def flaw_in_journal(entries: Sequence[Entry], run_id: str) -> str | None:
-    if not entries:
-        return f"run {run_id} has no entries"
-    if entries[0].run_id != run_id:
-        return f"entry 1 belongs to run {entries[0].run_id}"
-    if flaw := flaw_in_chain(entries):
-        return flaw
-    seq = 0
-    try:
-        for change in replay(entries):
-            seq = change.entry.seq
-    except (ValueError, AssertionError, TypeError) as error:
-        return f"entry {seq + 1} cannot be followed: {error}"
-    return None
 
 
 def _flaw_in_page(name: str, found: bytes, rendered: Callable[[int], Mapping[str, str]], newest: int) -> Iterator[Flaw]:

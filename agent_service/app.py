@@ -21,7 +21,6 @@ from agent_service.metrics.runs import AgentMetrics
 from agent_service.models.settings import open_model
 from agent_service.settings import AgentSettings
 from agent_service.store.database import FILE, MIGRATIONS
-from agent_service.store.moving import require_not_moved
 from agent_service.store.sqlite import RunStore
 from agent_service.views.workspace.rendering import Folders
 from groundwork.nats.buckets import watch_value
@@ -100,7 +99,6 @@ def open_store(settings: AgentSettings, ground: ServiceContext) -> Opening:
     if settings.shared:
         shared: Opening = loaded("agent_service.store.opening:open_store")(ground)
         return shared
-    require_not_moved(settings.store)
     return RunStore.open(settings.store, ground.lease.ensure_held, reserve=True)
 
 

@@ -11,7 +11,7 @@ from agent_service.admission.claims import LOCAL, Claims
 from agent_service.admission.limits import SharedLimits
 from agent_service.admission.rate_limits import RateLimiter
 from agent_service.admission.spending import Spending
-from agent_service.archive.pruning import Pruner, RunFiles
+from agent_service.archive.pruning import Pruner
 from agent_service.background import Background
 from agent_service.bus.buckets import NatsArtifactStore, NatsClaimStore, NatsHaltBoard, ProvenArtifacts
 from agent_service.bus.messages import NatsIntake
@@ -89,9 +89,9 @@ class Agent:
         granted = settings.for_model(verifies=model.verifies)
         self.intake = Intake(self.turns, self.skills, granted, metrics.incoming)
         self.recovery = Recovery(self.intake, children, background, slots)
-        self._open_bus(link, background, RunFiles(workspaces, artifacts, self.folders.at_rest))
+        self._open_bus(link, background, workspaces, artifacts)
 
-    def _open_bus(self, link: NatsLink, background: Background, files: RunFiles) -> None:
+    def _open_bus(self, link: NatsLink, background: Background, workspaces: Path, artifacts: NatsArtifactStore) -> None:
         settings, store = self.settings, self.store
         board, go_on = NatsHaltBoard(link), self.recovery.go_on
         self.halt_control = HaltControl(self.kill_switch, store, board, self.turns.take, self.clock, go_on)
@@ -107,7 +107,8 @@ class Agent:
             leave=self.receiving.leave,
             thinking=lambda: self.model_caller.under_way,
         )
-        self.pruning = Pruner(store, files, settings.keep_runs, settings.limits.reopen_days, self.clock)
+        rules = settings.keep_runs, settings.limits.reopen_days
+        self.pruning = Pruner(store, workspaces, artifacts, *rules, self.clock, self.folders.at_rest)
 
     async def ready(self) -> dict[str, str]:
         """Problem of each dependency, by name; empty if it works."""

@@ -49,40 +49,23 @@ T = TypeVar("T")
 AtRest = Callable[[Collection[str]], AbstractAsyncContextManager[Any]]
 
 
-class RunFiles:
-    """Files of runs outside the store: folders, and artifacts on the bus. `at_rest`: a context in which no folder is
-    written, and after which none of these runs is."""
-
-    def __init__(self, workspaces: Path, artifacts: RemovableArtifacts, at_rest: AtRest = nullcontext) -> None:
-        self._workspace, self._artifacts, self._at_rest = Workspace(workspaces), artifacts, at_rest
-
-    async def remove(self, gone: Sequence[Leftovers]) -> None:
-        """Removes files durably, and local folders first. Raises TryAgain."""
-        deleted = [one.run_id for one in gone if one.folder]
-        async with self._at_rest(deleted):
-            await self._on_disk(self._workspace.remove, *deleted)
-            await self._on_disk(self._workspace.remove_artifacts, *(one.run_id for one in gone if not one.folder))
-        for one in gone:
-            for path in one.artifacts:
-                await self._artifacts.remove(one.run_id, path)
-
-    async def sizes(self, kind: Kind) -> Mapping[str, int]:
-        return await (self._artifacts.sizes() if kind == "artifacts" else self._on_disk(self._workspace.sizes))
-
-    async def _on_disk(self, work: Callable[..., T], *arguments: str) -> T:
-        try:
-            return await asyncio.to_thread(work, *arguments)
-        except OSError as error:
-            raise TryAgain(f"the folders of runs cannot be removed or measured: {error}") from error
-
-
 class Pruner:
+    """`workspaces`: the folders of runs. `at_rest`: a context in which none is written, and after which none of these
+    runs is. `reopen_days`: days in which an escalation may be answered."""
+
     def __init__(
-        self, store: RunStore, files: RunFiles, rules: KeepRunsSettings, reopen_days: float, clock: Clock
+        self,
+        store: RunStore,
+        workspaces: Path,
+        artifacts: RemovableArtifacts,
+        rules: KeepRunsSettings,
+        reopen_days: float,
+        clock: Clock,
+        at_rest: AtRest = nullcontext,
     ) -> None:
-        """`reopen_days`: days in which an escalation may be answered."""
         self._store, self._records = store, store.retention
-        self._files, self._rules, self._clock = files, rules, clock
+        self._workspace, self._artifacts, self._at_rest = Workspace(workspaces), artifacts, at_rest
+        self._rules, self._clock = rules, clock
         self._reopens = timedelta(days=reopen_days)
         self._turn = asyncio.Lock()
         self.has_rules = rules.delete_runs
@@ -137,12 +120,22 @@ class Pruner:
         if not leftovers or pruned.trouble:
             return
         try:
-            await self._files.remove(leftovers)
+            await self._remove_files(leftovers)
         except TryAgain as error:
             pruned.trouble = f"files of runs that are gone are still there: {error}"
             log.warning("files of deleted runs could not be deleted", extra={"why": str(error)})
         else:
             await self._records.mark_cleared(leftovers)
+
+    async def _remove_files(self, gone: Sequence[Leftovers]) -> None:
+        """Removes files durably, and local folders first."""
+        deleted = [one.run_id for one in gone if one.folder]
+        async with self._at_rest(deleted):
+            await _on_disk(self._workspace.remove, *deleted)
+            await _on_disk(self._workspace.remove_artifacts, *(one.run_id for one in gone if not one.folder))
+        for one in gone:
+            for path in one.artifacts:
+                await self._artifacts.remove(one.run_id, path)
 
     async def _due(self) -> AsyncIterator[tuple[str, Sequence[EndedRun], bool]]:
         """Rule, expired runs, and True if only their artifacts go: by days, then by bytes."""
@@ -162,7 +155,9 @@ class Pruner:
 
     async def _beyond(self, kind: Kind, most: int, now: datetime) -> AsyncIterator[Sequence[EndedRun]]:
         """The oldest runs that have to go so that no more than `most` bytes are left."""
-        sizes = await self._files.sizes(kind) if kind != "journal" else None
+        sizes: Mapping[str, int] | None = None
+        if kind != "journal":
+            sizes = await (self._artifacts.sizes() if kind == "artifacts" else _on_disk(self._workspace.sizes))
         excess = (await self._store.total_bytes() if sizes is None else sum(sizes.values())) - most
         if excess <= 0:
             return
@@ -183,3 +178,10 @@ class Pruner:
         while found := await self._records.expired(wanted, last, AT_ONCE):
             yield found
             last = found[-1]
+
+
+async def _on_disk(work: Callable[..., T], *arguments: str) -> T:
+    try:
+        return await asyncio.to_thread(work, *arguments)
+    except OSError as error:
+        raise TryAgain(f"the folders of runs cannot be removed or measured: {error}") from error

@@ -35,7 +35,7 @@ from agent_service.settings import AgentSettings
 from agent_service.store.database import FILE, open_database
 from agent_service.store.lines import line_of
 from agent_service.store.messages import LEVEL, HaltRecord, SideRecord, TombstoneRecord
-from agent_service.store.moving import MoveMarker, is_moved_away, read_marker, remove_marker, write_marker
+from agent_service.store.moving import MoveMarker, read_marker, write_marker
 from agent_service.store.opening import log_of_runs
 from agent_service.store.sqlite import RunStore
 from groundwork.archive.format import Archive
@@ -129,9 +129,16 @@ def _text(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 async def _refuse_to_overwrite(loaded: AgentSettings, link: NatsLink, name: str) -> None:
-    if loaded.shared:
-        await _refuse_a_stream_with_runs(link, name)
-    elif (loaded.store / FILE).exists() and not is_moved_away(loaded.store):
+    """Raises Misconfigured for a store with runs, unless these come from an unfinished restore of this backup."""
+    log = log_of_runs(link)
+    mark = await read_marker(log if loaded.shared else loaded.store)
+    if loaded.shared and (mark.state, mark.archive) != ("coming", name) and await log.end():
+        coming = f"runs of {mark.archive} are on their way into it" if mark.state == "coming" else "it has runs"
+        raise Misconfigured(
+            f"nothing is overwritten in the stream {subjects.STREAM_RUNS}, and {coming}: make it anew: "
+            f"`nats stream rm {subjects.STREAM_RUNS}`, then `agentic setup --shared`"
+        )
+    if not loaded.shared and (loaded.store / FILE).exists() and mark.state == "here":
         async with open_database(loaded.store) as there:
             ((runs,),) = await there.read("SELECT count(*) FROM runs")
         if runs:
@@ -139,18 +146,6 @@ async def _refuse_to_overwrite(loaded: AgentSettings, link: NatsLink, name: str)
                 f"{loaded.store} is a store with {runs} runs, and nothing is overwritten: move it away, then run this "
                 "again"
             )
-
-
-async def _refuse_a_stream_with_runs(link: NatsLink, name: str) -> None:
-    """Raises Misconfigured for a stream with runs, unless they come from an unfinished restore of this backup."""
-    log = log_of_runs(link)
-    mark = await read_marker(log)
-    if (mark.state, mark.archive) != ("coming", name) and await log.end():
-        coming = f"runs of {mark.archive} are on their way into it" if mark.state == "coming" else "it has runs"
-        raise Misconfigured(
-            f"nothing is overwritten in the stream {subjects.STREAM_RUNS}, and {coming}: make it anew: "
-            f"`nats stream rm {subjects.STREAM_RUNS}`, then `agentic setup --shared`"
-        )
 
 
 async def _restore_artifacts(runs: ArchivedRuns, link: NatsLink) -> int:
@@ -186,7 +181,7 @@ async def _restore_runs(
                 if file in files:
                     store_folder.write(loaded.store / file, runs.archive.read(file).decode())
             move_into_place(staged / FILE, loaded.store / FILE)
-        remove_marker(loaded.store)
+        await write_marker(loaded.store, MoveMarker(), MoveMarker())
     versions = {run.run_id: run.version for run in runs.all if run.run_id not in flawed}
     deleted = {record.run_id for record in records if isinstance(record, TombstoneRecord)}
     since = _since(versions, deleted, await signed_endings(link, KeyRing.open(loaded.keys_path())))

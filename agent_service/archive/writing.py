@@ -112,7 +112,7 @@ async def export_all(config: Path | None, place: Path) -> Report:
     loaded = settings.load(config)
     async with (
         exclusive_bus(loaded) as link,
-        leaving(loaded.store, log_of_runs(link) if loaded.shared else None),
+        leaving(log_of_runs(link) if loaded.shared else loaded.store),
         open_reader(config) as reader,
     ):
         report = ArchiveReport(what="every run", file=str(file_in(place, AGENT)))

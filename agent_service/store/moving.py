@@ -31,9 +31,15 @@ class MoveMarker(BaseModel):
     position: int = 0
 
 
-async def read_marker(log: SharedLog) -> MoveMarker:
+Place = Path | SharedLog
+"""The folder of one agent's store, or the log of several."""
+
+
+async def read_marker(place: Place) -> MoveMarker:
     """Reads the newest marker. Raises TryAgain, and Misconfigured for one of a newer version."""
-    fact = await log.newest(subjects.STORED_MOVED)
+    if isinstance(place, Path):
+        return MoveMarker(state="left" if (place / FILE).exists() else "here")
+    fact = await place.newest(subjects.STORED_MOVED)
     if fact is None:
         return MoveMarker()
     try:
@@ -44,20 +50,31 @@ async def read_marker(log: SharedLog) -> MoveMarker:
         ) from error
 
 
-async def write_marker(log: SharedLog, marker: MoveMarker, before: MoveMarker) -> MoveMarker:
-    """Replaces `before`. Raises AppendConflict if it was changed meanwhile, and TryAgain."""
+async def write_marker(place: Place, marker: MoveMarker, before: MoveMarker) -> MoveMarker:
+    """Replaces `before`. Raises AppendConflict if that of a log was changed meanwhile, and TryAgain."""
+    if isinstance(place, Path):
+        if marker.state == "left":
+            store_folder.write(place / FILE, "{}\n")
+        else:
+            (place / FILE).unlink(missing_ok=True)
+        return marker
     body = marker.model_dump_json(exclude={"position"}).encode()
-    position = await log.append(subjects.STORED_MOVED, body, after=before.position)
+    position = await place.append(subjects.STORED_MOVED, body, after=before.position)
     return marker.model_copy(update={"position": position})
 
 
-async def require_runs_here(log: SharedLog) -> None:
-    """An agent that has joined checks this before it starts. Raises Misconfigured, and TryAgain."""
-    marker = await read_marker(log)
+async def require_runs_here(place: Place) -> None:
+    """An agent checks this before it starts; one of several once it has joined. Raises Misconfigured, and TryAgain."""
+    marker = await read_marker(place)
     if marker.state == "coming":
         raise Misconfigured(
             f"runs are being restored into the stream {subjects.STREAM_RUNS}, and that was not finished: run `agentic "
             f"restore` of {marker.archive} again"
+        )
+    if marker.state == "left" and isinstance(place, Path):
+        raise Misconfigured(
+            f"the runs of {place} were exported to be moved: set agent.store to the store that they were restored "
+            f"into; or, if they were restored nowhere, delete {place / FILE}"
         )
     if marker.state == "left":
         raise Misconfigured(
@@ -67,37 +84,15 @@ async def require_runs_here(log: SharedLog) -> None:
         )
 
 
-def is_moved_away(folder: Path) -> bool:
-    return (folder / FILE).exists()
-
-
-def require_not_moved(folder: Path) -> None:
-    if is_moved_away(folder):
-        raise Misconfigured(
-            f"the runs of {folder} were exported to be moved: set agent.store to the store that they were restored "
-            f"into; or, if they were restored nowhere, delete {folder / FILE}"
-        )
-
-
-def remove_marker(folder: Path) -> None:
-    (folder / FILE).unlink(missing_ok=True)
-
-
 @asynccontextmanager
-async def leaving(folder: Path, log: SharedLog | None) -> AsyncIterator[None]:
-    """No agent starts on the log (or the folder's store) inside, and after it unless it fails."""
-    before = await read_marker(log) if log else MoveMarker(state="left" if is_moved_away(folder) else "here")
-    if log:
-        if before.state == "coming":
-            await require_runs_here(log)
-        marker = await write_marker(log, MoveMarker(state="left"), before)
-    else:
-        store_folder.write(folder / FILE, "{}\n")
+async def leaving(place: Place) -> AsyncIterator[None]:
+    """No agent starts on the store inside, and after it unless it fails."""
+    before = await read_marker(place)
+    if before.state == "coming":
+        await require_runs_here(place)
+    marker = await write_marker(place, MoveMarker(state="left"), before)
     try:
         yield
     except BaseException:
-        if log:
-            await write_marker(log, before, marker)
-        elif before.state == "here":
-            remove_marker(folder)
+        await write_marker(place, before, marker)
         raise

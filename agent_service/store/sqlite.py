@@ -19,6 +19,7 @@ from agent_service.run.journal import Commit, Entry, Run
 from agent_service.run.ports import JournalPosition, RecordedCall, call_charge
 from agent_service.store.database import open_database
 from agent_service.store.index import RunIndex
+from agent_service.store.moving import require_runs_here
 from agent_service.store.records import HaltRecords, InboxRecords, RetentionRecords
 from agent_service.store.rows import (
     Statement,
@@ -72,7 +73,9 @@ class RunStore(RunIndex):
         *,
         reserve: bool = False,
     ) -> AsyncIterator[Self]:
-        """Opens the store in `folder`, made if absent, for one process alone. Raises Misconfigured and TryAgain."""
+        """Opens the store in `folder`, made if absent, for one process alone. Raises TryAgain, and Misconfigured, also
+        for one whose runs have moved."""
+        await require_runs_here(folder)
         async with open_database(folder, reserve=reserve) as database:
             store = cls(database, held)
             try:

@@ -33,7 +33,7 @@ from agent_service.api.requests import MAX_BODY_BYTES
 from agent_service.api.runs import RunCalls
 from agent_service.api.service import HealthCalls, ServiceCalls
 from agent_service.api.sse import EventStreams, StreamSlots
-from agent_service.archive.pruning import Pruner, RunFiles
+from agent_service.archive.pruning import Pruner
 from agent_service.archive.retention import KeepRunsSettings
 from agent_service.background import Background
 from agent_service.core.brief import Limits
@@ -249,8 +249,7 @@ async def open_house(
         leaving: dict[str, Any] = {"leave": lambda _: asyncio.sleep(0), "thinking": lambda: 0, "end": lambda: None}
         draining = Draining(kill_switch=kill_switch, background=Background(group), **leaving)
         rules = KeepRunsSettings(done_days=1, cancelled_days=1)
-        files = RunFiles(folder / "workspaces", MemoryArtifacts())
-        pruning = Pruner(store, files, rules, 7.0, clock)
+        pruning = Pruner(store, folder / "workspaces", MemoryArtifacts(), rules, 7.0, clock)
         metrics = partial(instruments.exposed, "agentic-loop")
         services = (
             RunCalls(archive, intake, outside, outside.step_trouble, outside.flaw, Background(group), feed, reader),

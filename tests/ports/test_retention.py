@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agent_service.archive.pruning import Pruner, RunFiles
+from agent_service.archive.pruning import Pruner
 from agent_service.archive.retention import EndedRun, ExpiryFilter, KeepRunsSettings, Tombstone
 from agent_service.core.brief import Parent
 from agent_service.core.events import CancelRequested, ToolReturned
@@ -183,8 +183,8 @@ async def test_what_is_to_be_removed_elsewhere_is_known_until_it_is(store: Store
 async def pruned(member: Member, rules: KeepRunsSettings) -> int:
     """How many runs a pass of that member has go."""
     with TemporaryDirectory() as folder:
-        files = RunFiles(Path(folder), MemoryArtifacts())
-        passed = await Pruner(member.store, files, rules, 0.0, FakeClock(LATER)).prune(rest=0)
+        pruner = Pruner(member.store, Path(folder), MemoryArtifacts(), rules, 0.0, FakeClock(LATER))
+        passed = await pruner.prune(rest=0)
     return sum(passed.runs.values())
 
 

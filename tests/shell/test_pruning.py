@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent_service.archive.pruning import Pruner, RunFiles
+from agent_service.archive.pruning import Pruner
 from agent_service.archive.retention import KeepRunsSettings
 from agent_service.store.database import FILE
 from agent_service.store.sqlite import RunStore
@@ -46,8 +46,7 @@ class Kept:
 
     def pruning(self, **rules: Any) -> Pruner:
         """Two days after noon."""
-        files = RunFiles(self.folder, self.bucket)
-        return Pruner(self.store, files, KeepRunsSettings(**rules), 0.0, LATER)
+        return Pruner(self.store, self.folder, self.bucket, KeepRunsSettings(**rules), 0.0, LATER)
 
     async def done(self, number: int) -> str:
         """An ended run with a report and a folder."""

@@ -12,8 +12,8 @@ import pytest
 
 from agent_service.core.events import ModelReplied, ModelUsage
 from agent_service.errors import ModelError
+from agent_service.models.scripted_model import ScriptedModel
 from agent_service.run.ports import ModelCall, ModelQuestion
-from agent_service.workbench.evaluation.scenario import follower_of
 from agent_service.workbench.evaluation.simulated import RETRY_PAUSES_S, START_TIME, RetryingModel
 from agent_service.workbench.evaluation.trials import evaluate, play, scripted
 from ductile_gateway.cli.tools import make
@@ -28,7 +28,7 @@ class Failing:
         self.asked = 0
         self._times = times
         self._error = error
-        self._model = follower_of("small", small().script)
+        self._model = ScriptedModel(name="small", rules=small().script.rules)
 
     def prepare(self, question: ModelQuestion) -> ModelCall:
         call = self._model.prepare(question)

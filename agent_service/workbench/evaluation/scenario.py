@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
-from agent_service.models.scripted_model import Pattern, Rule, ScriptedModel
+from agent_service.models.scripted_model import Pattern, Rule
 from agent_service.settings import AgentSettings, ContinuationSettings, LimitSettings
 from agent_service.workbench.evaluation.expected import HERE, Expected, Strict
 from agent_service.workbench.evaluation.results import Group
@@ -161,10 +161,6 @@ class ScenarioScript(Strict):
 
     rules: Annotated[tuple[Rule, ...], Field(min_length=1)]
     expect: Expected | None = None
-
-
-def follower_of(name: str, script: ScenarioScript) -> ScriptedModel:
-    return ScriptedModel(name=name, rules=script.rules)
 
 
 class Scenario(Strict):

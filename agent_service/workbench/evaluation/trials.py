@@ -7,7 +7,7 @@ import asyncio
 import heapq
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -23,6 +23,7 @@ from agent_service.core.state import RunState
 from agent_service.core.waiting import Approval, Status
 from agent_service.kill_switch import KillSwitch
 from agent_service.metrics.wakes import IncomingMetrics
+from agent_service.models.scripted_model import ScriptedModel
 from agent_service.models.settings import open_model
 from agent_service.run.children.executor import ChildRuns
 from agent_service.run.citations import CitationChecker
@@ -40,7 +41,7 @@ from agent_service.views.workspace.files import Workspace
 from agent_service.views.workspace.rendering import write
 from agent_service.workbench.evaluation.expected import REQUESTS, Expected, ObservedRun, ending_text, unmet
 from agent_service.workbench.evaluation.results import Result
-from agent_service.workbench.evaluation.scenario import PersonAction, Scenario, follower_of
+from agent_service.workbench.evaluation.scenario import PersonAction, Scenario
 from agent_service.workbench.evaluation.simulated import (
     THINKING_S,
     RetryingModel,
@@ -78,30 +79,25 @@ async def trials_of(
     scenarios: Sequence[Scenario], settings: AgentSettings, repeat: int = 1
 ) -> AsyncIterator[list[Trial]]:
     """Trials for the configured model; with the scripted one, a scenario's own scripts decide. Raises Misconfigured."""
-    if settings.model.provider == "scripted":
-        yield _repeated([trial for scenario in scenarios for trial in scripted(scenario)], repeat)
-        return
-    async with open_model(settings.model) as model:
-        made, retrying = settings.for_model(verifies=model.verifies), RetryingModel(model)
-        yield _repeated([_trial(one, one.name, retrying, made, one.expect) for one in scenarios], repeat)
-
-
-def _repeated(trials: Sequence[Trial], times: int) -> list[Trial]:
-    return [replace(trial, nth=nth) for trial in trials for nth in range(1, times + 1)]
+    async with AsyncExitStack() as opened:
+        if settings.model.provider == "scripted":
+            found = [trial for scenario in scenarios for trial in scripted(scenario)]
+        else:
+            model = await opened.enter_async_context(open_model(settings.model))
+            made, patient = settings.for_model(verifies=model.verifies), RetryingModel(model)
+            found = [_trial(one, one.name, patient, made, one.expect) for one in scenarios]
+        yield [replace(trial, nth=nth) for trial in found for nth in range(1, repeat + 1)]
 
 
 def scripted(scenario: Scenario) -> list[Trial]:
     """Trials with the scenario's own script and its obeying one. Scripts are written for fused runs."""
-    own, obeying, trials = scenario.script, scenario.obeying, list[Trial]()
-    for name, script, expected in (
-        (scenario.name, own, (scenario.expect, own.expect)),
-        (f"{scenario.name}-obeying", obeying, (obeying and obeying.expect,)),
-    ):
+    trials = list[Trial]()
+    for name, script in ((scenario.name, scenario.script), (f"{scenario.name}-obeying", scenario.obeying)):
         if script:
-            model = follower_of(name, script)
-            trials.append(
-                _trial(scenario, name, model, scenario.settings.for_model(verifies=model.verifies), *expected)
-            )
+            model = ScriptedModel(name=name, rules=script.rules)
+            expected = (script.expect,) if script is scenario.obeying else (scenario.expect, script.expect)
+            made = scenario.settings.for_model(verifies=model.verifies)
+            trials.append(_trial(scenario, name, model, made, *expected))
     return trials
 
 
@@ -127,9 +123,7 @@ async def evaluate(
         on_result(result)
         return result
 
-    async with asyncio.TaskGroup() as group:
-        playing = [group.create_task(one(trial), name=trial.name) for trial in trials]
-    return [task.result() for task in playing]
+    return await asyncio.gather(*map(one, trials))
 
 
 async def play(trial: Trial, trail: Path | None = None) -> Result:
@@ -145,18 +139,23 @@ async def play(trial: Trial, trail: Path | None = None) -> Result:
 
 def _judge(trial: Trial, seen: ObservedRun, seconds: float) -> Result:
     """`seconds` is the real time of its model calls."""
-    scenario, state = trial.scenario, seen.state
-    lines = tuple(dict.fromkeys(line for one in trial.expected for line in unmet(one, seen)))
-    facts: dict[str, Any] = {"scenario": scenario.name, "name": trial.name, "title": scenario.title}
-    facts |= {"group": scenario.group, "unmet": lines, "seconds": seconds}
-    facts |= {"tasks": sum(run.tasks(again=False) for run in seen.tree)}
-    facts |= {"children": sum(len(run.children) for run in seen.tree)}
+    scenario, state, facts = trial.scenario, seen.state, dict[str, Any]()
     if state:
         replies = [event.model for entry in seen.entries if isinstance(event := entry.decoded(), ModelReplied)]
+        facts = {name: getattr(state.spent, name) for name in SPENT}
         facts |= {"models": tuple(dict.fromkeys(replies)), "run_id": state.run_id, "steps": state.step}
         facts |= {"status": state.status.value, "ending_class": state.ending_class, "ending": ending_text(state)}
-        facts |= {name: getattr(state.spent, name) for name in SPENT}
-    return Result(**facts)
+    return Result(
+        scenario=scenario.name,
+        name=trial.name,
+        title=scenario.title,
+        group=scenario.group,
+        unmet=tuple(dict.fromkeys(line for one in trial.expected for line in unmet(one, seen))),
+        seconds=seconds,
+        tasks=sum(run.tasks(again=False) for run in seen.tree),
+        children=sum(len(run.children) for run in seen.tree),
+        **facts,
+    )
 
 
 class World:

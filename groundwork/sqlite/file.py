@@ -76,6 +76,8 @@ class SqliteFile:
             yield
         finally:
             writer.making_room = False
+            if not self.closing:
+                writer.later(lambda _: None, makes_room=True)  # the reserve is put back before it
 
     def observe(self, on_commit: OnCommit) -> None:
         self._require_writer().on_commit = on_commit

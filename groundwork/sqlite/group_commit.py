@@ -14,7 +14,7 @@ import queue
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -30,12 +30,8 @@ T = TypeVar("T")
 CACHED_STATEMENTS = 512
 BUSY_S = 5.0
 """Wait for another connection's lock."""
-QUIET_S = 0.05
-"""Wait of housekeeping for a write to join."""
-REST_S = 3.0
-"""Time without a write after which the log is emptied."""
-LONG_LOG = 1 << 18
-"""Bytes of a write-ahead log that is worth emptying. SQLite lets it grow to 4 MiB, and keeps it so."""
+LONGEST_LOG = 4 << 20
+"""Bytes that the write-ahead log keeps. SQLite begins it again at about this size, unless a reader is in the way."""
 
 log = logging.getLogger(__name__)
 
@@ -84,10 +80,9 @@ class GroupCommit:
         self._enqueue(_Work(work, answered, makes_room))
         return answered
 
-    def later(self, work: Callable[[sqlite3.Connection], object]) -> None:
-        """Housekeeping: committed with the next write, after a moment of quiet, or on close. A crash or a full disk can
-        lose it."""
-        self._enqueue(_Work(work, None))
+    def later(self, work: Callable[[sqlite3.Connection], object], *, makes_room: bool = False) -> None:
+        """Housekeeping: nobody waits for it. A crash or a full disk can lose it."""
+        self._enqueue(_Work(work, None, makes_room))
 
     async def close(self) -> None:
         if not self._closing:
@@ -121,39 +116,13 @@ class GroupCommit:
         self._connection.close()
 
     def _gather(self) -> tuple[list[_Work[Any]], bool]:
-        """All that is queued; False with the last group. Housekeeping alone waits for a write to join."""
-        group, waited_for, batch = list[_Work[Any]](), False, self._next()
-        quiet_until = time.monotonic() + QUIET_S
+        """All that is queued; False with the last group."""
+        group, batch = list[_Work[Any]](), self._queue.get()
         with contextlib.suppress(queue.Empty):
             while batch is not None:
                 group += batch
-                waited_for = waited_for or any(item.answered is not None for item in batch)
-                batch = self._queue.get(timeout=0 if waited_for else max(0.0, quiet_until - time.monotonic()))
+                batch = self._queue.get_nowait()
         return group, batch is not None
-
-    def _next(self) -> list[_Work[Any]] | None:
-        with contextlib.suppress(queue.Empty):
-            return self._queue.get(timeout=REST_S)
-        if not self.making_room:
-            self._put_back()
-            self._empty_log()
-        return self._queue.get()
-
-    def _empty_log(self) -> None:
-        """Does not wait for readers. A failure is harmless, because commits stay in the log."""
-        with contextlib.suppress(sqlite3.Error, OSError):
-            if self._path.with_name(f"{self._path.name}-wal").stat().st_size > LONG_LOG:
-                with self._without_waiting():
-                    self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-
-    @contextlib.contextmanager
-    def _without_waiting(self) -> Iterator[None]:
-        """Inside, a lock of another connection is an error at once."""
-        self._connection.execute("PRAGMA busy_timeout=0")
-        try:
-            yield
-        finally:
-            self._connection.execute(f"PRAGMA busy_timeout={int(BUSY_S * 1000)}")
 
     def _commit_group(self, group: list[_Work[Any]]) -> None:
         """A failed commit fails every work, also one that refused by itself, because it may have seen another's row."""
@@ -204,8 +173,11 @@ class GroupCommit:
 
     def _put_back(self) -> None:
         if self._reserve and self._reserve.given:
-            with self._without_waiting():
+            self._connection.execute("PRAGMA busy_timeout=0")  # a reader is not waited for
+            try:
                 self._reserve.put_back(self._connection)
+            finally:
+                self._connection.execute(f"PRAGMA busy_timeout={int(BUSY_S * 1000)}")
 
     def _transaction(self, group: list[_Work[Any]]) -> _Work[Any] | None:
         """Runs the group in one transaction. Returns a work that raised after it wrote; the group is rolled back."""
@@ -265,7 +237,7 @@ def _open(path: Path, *, durable: bool) -> sqlite3.Connection:
             cached_statements=CACHED_STATEMENTS,
         )
         synced = f"synchronous={'FULL' if durable else 'OFF'}"
-        for setting in ("journal_mode=WAL", synced, "foreign_keys=ON"):
+        for setting in ("journal_mode=WAL", f"journal_size_limit={LONGEST_LOG}", synced, "foreign_keys=ON"):
             connection.execute(f"PRAGMA {setting}")
     except sqlite3.Error as error:
         raise storage_error(error, path) from error

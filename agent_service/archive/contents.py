@@ -66,16 +66,16 @@ def journal_name(run_id: str) -> str:
     return f"{run_id}/{JOURNAL}.jsonl"
 
 
-def journal_of(entries: Iterable[Entry]) -> bytes:
-    return b"".join(_ENTRY.dump_json(entry) + b"\n" for entry in entries)
+def add_journal(archive: ArchiveWriter, run_id: str, entries: Iterable[Entry]) -> None:
+    archive.add_lines(journal_name(run_id), map(_ENTRY.dump_json, entries))
 
 
-def write_runs(archive: ArchiveWriter, runs: Iterable[ArchivedRun]) -> None:
-    archive.add(RUNS, "".join(f"{run.model_dump_json()}\n" for run in runs).encode())
+def add_runs(archive: ArchiveWriter, runs: Iterable[ArchivedRun]) -> None:
+    archive.add_lines(RUNS, (run.model_dump_json().encode() for run in runs))
 
 
-def write_side_records(archive: ArchiveWriter, records: Iterable[SideRecord]) -> None:
-    archive.add(BESIDE, "".join(f'["{record.subject}",{record.text}]\n' for record in records).encode())
+def add_side_records(archive: ArchiveWriter, records: Iterable[SideRecord]) -> None:
+    archive.add_lines(BESIDE, (f'["{record.subject}",{record.text}]'.encode() for record in records))
 
 
 class ArchivedRuns:
@@ -83,8 +83,7 @@ class ArchivedRuns:
 
     def __init__(self, archive: Archive) -> None:
         self.archive = archive
-        lines = archive.read(RUNS).splitlines()
-        self.all = tuple(archive.decoded(ArchivedRun, RUNS, line) for line in lines)
+        self.all = tuple(archive.decoded(ArchivedRun, RUNS, line) for line in archive.lines(RUNS))
         self._folders = defaultdict[str, list[str]](list)
         for name in archive.manifest.files:
             run_id, _, below = name.partition("/")
@@ -92,10 +91,10 @@ class ArchivedRuns:
 
     def entries(self, run_id: str) -> list[Entry]:
         name = journal_name(run_id)
-        return [self.archive.decoded(Entry, name, line) for line in self.archive.read(name).splitlines()]
+        return [self.archive.decoded(Entry, name, line) for line in self.archive.lines(name)]
 
     def side_records(self) -> list[SideRecord]:
-        lines = map(json.loads, self.archive.read(BESIDE).splitlines())
+        lines = map(json.loads, self.archive.lines(BESIDE))
         return [record for subject, text in lines if (record := record_in(subject, json.dumps(text)))]
 
     def artifacts(self) -> Iterator[tuple[str, str]]:

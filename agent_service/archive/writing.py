@@ -22,10 +22,10 @@ from agent_service.archive.contents import (
     ARTIFACTS,
     ArchivedRun,
     ArchivedRuns,
+    add_journal,
+    add_runs,
+    add_side_records,
     journal_name,
-    journal_of,
-    write_runs,
-    write_side_records,
 )
 from agent_service.archive.transfer import side_records, stored_runs
 from agent_service.archive.verifying import checked_journal
@@ -98,7 +98,7 @@ async def backup(config: Path | None, place: str, *, with_keys: bool = False, ke
             for number, run in enumerate(runs):
                 paths = [path for path in artifacts.get(run.run_id, ()) if f"{run.run_id}/{path}" not in archive.files]
                 runs[number] = run.model_copy(update={"left_out": dict.fromkeys(paths, NOWHERE)})
-            write_runs(archive, runs)
+            add_runs(archive, runs)
             archive.fields |= {"at": at, "about": report.counts, "left_out": report.left_out}
         report.size = archive.size
     if keep:
@@ -119,7 +119,7 @@ async def export_all(config: Path | None, place: Path) -> Report:
         with open_writer(Path(report.file), reader.ring) as archive:
             runs, _ = await _add_runs(reader, archive, report)
             _add_folder(loaded, archive, report, with_keys=False)
-            write_runs(archive, runs)
+            add_runs(archive, runs)
             archive.fields |= {"at": datetime.now(UTC), "moved": True, "left_out": report.left_out}
     then = f"No agent begins on their store now: name the new one, then run `agentic restore {report.file}`"
     return report.outcome(then)
@@ -136,7 +136,7 @@ async def export(config: Path | None, name: str, place: Path | None = None) -> R
                 run, children = await _add_export(reader, one, archive)
                 runs.append(run)
                 wanted += [child for child in children if child not in wanted]
-            write_runs(archive, runs)
+            add_runs(archive, runs)
             archive.fields["at"] = datetime.now(UTC)
     report.size, report.about["agent"] = archive.size, {"runs": len(runs), "files": len(archive.files)}
     report.runs = {run.run_id: run.status.value for run in runs}
@@ -161,9 +161,9 @@ async def _add_runs(
                 if flaw := _flaw_in(run, entries):
                     report.left_out[run.run_id] = f"it is not as its agent left it: {flaw}"
                     continue
-                archive.add(name, journal_of(entries))
+                add_journal(archive, run.run_id, entries)
             runs.append(run)
-        write_side_records(archive, await side_records(reader.store))
+        add_side_records(archive, await side_records(reader.store))
     report.about["agent"] = {"runs": len(runs), "of them under way": sum(run.status in OPEN for run in runs)}
     return runs, artifacts
 
@@ -182,7 +182,7 @@ async def _add_export(reader: StoreReader, run_id: str, archive: ArchiveWriter) 
     (run,) = [run async for run in stored_runs(reader.store, only=run_id)]
     left_out, gone = dict[str, str](), await reader.store.artifacts_gone(run_id)
     state, records = commits[-1].state, [commit.entry.record() for commit in commits]
-    archive.add(journal_name(run_id), journal_of(commit.entry for commit in commits))
+    add_journal(archive, run_id, (commit.entry for commit in commits))
     for path, page in pages(state, records).items():
         archive.add(f"{run_id}/{path}", page.encode())
     for path, artifact in kept_artifacts(records).items():

@@ -8,7 +8,7 @@ alive, so that gateways adopt them. Calls since the backup are in doubt (bus/own
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -145,7 +145,7 @@ async def _add_rows(archive: ArchiveWriter, file: SqliteFile, *, without: set[st
         for _, subject, head, body in (row for row in found if row[0] < first):
             columns = {name: value for name, value in from_json(head).items() if name not in without}
             lines.append(to_json((subject, columns, body.decode("latin-1"))))
-        archive.add(f"{ROWS}/{page:09}.jsonl", b"\n".join(lines))
+        archive.add_lines(f"{ROWS}/{page:09}.jsonl", lines)
 
 
 async def restore(
@@ -212,15 +212,15 @@ async def _restore_rows(settings: GatewaySettings, archive: Archive, rows: Rows,
         old, mark = mark, opening.Mark("coming", name, taken, at, moved)
         await opening.put_mark(rows, mark, before=old)
     for page in sorted(file for file in archive.manifest.files if file.startswith(f"{ROWS}/")):
-        await _restore_page(rows, archive.read(page), owner=backup_owner(name) if settings.shared else "")
+        await _restore_page(rows, archive.lines(page), owner=backup_owner(name) if settings.shared else "")
     if ID_FILE in archive.manifest.files and not settings.shared:
         store_folder.write(settings.store / ID_FILE, archive.read(ID_FILE).decode())
     await opening.put_mark(rows, replace(mark, state="here"), before=mark)
 
 
-async def _restore_page(rows: Rows, page: bytes, *, owner: str) -> None:
+async def _restore_page(rows: Rows, lines: Iterable[bytes], *, owner: str) -> None:
     unordered = list[tuple[str, dict[str, Any], bytes]]()
-    for subject, columns, body in map(from_json, page.splitlines()):
+    for subject, columns, body in map(from_json, lines):
         if owner and columns.get("state") in (OPEN, WAITING):
             columns["by"] = owner
         row = subject, columns, body.encode("latin-1")

@@ -12,7 +12,7 @@ import os
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -124,6 +124,9 @@ class Archive:
             raise Misconfigured(f"{self.path} is damaged: {name} was changed. Use another copy")
         return content
 
+    def lines(self, name: str) -> list[bytes]:
+        return self.read(name).splitlines()
+
     def flaws(self) -> Iterator[tuple[str, str]]:
         """Differences from the manifest: name, and text."""
         for name, times in self._names.items():
@@ -190,6 +193,9 @@ class ArchiveWriter:
             self.held.add(digest)
             self.size += self.opened.getinfo(name).compress_size
         self.files[name] = digest
+
+    def add_lines(self, name: str, lines: Iterable[bytes]) -> None:
+        self.add(name, b"".join(line + b"\n" for line in lines))
 
     def copy(self, name: str, other: Archive) -> None:
         if (digest := other.manifest.files[name]) in self.held:

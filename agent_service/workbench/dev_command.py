@@ -120,16 +120,15 @@ async def _until_stopped(made: DevStack, as_json: bool) -> None:
 async def _print_log(service: Service) -> None:
     with suppress(ClosedPipe), service.log_file.open("rb") as log:
         log.seek(service.log_begins)
+        written = b""
         while True:
-            place = log.tell()
-            for written in log:
-                if not written.endswith(b"\n"):
-                    log.seek(place)
-                    break
-                place += len(written)
-                if line := display_line(written.decode(errors="replace")):
-                    output.draw(line, wrap=False)
-            await asyncio.sleep(LOG_POLL_S)
+            written += log.readline()
+            if not written.endswith(b"\n"):
+                await asyncio.sleep(LOG_POLL_S)
+                continue
+            if line := display_line(written.decode(errors="replace")):
+                output.draw(line, wrap=False)
+            written = b""
 
 
 def display_line(written: str) -> Text | None:

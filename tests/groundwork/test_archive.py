@@ -80,22 +80,13 @@ def test_an_included_archive_proves_itself(tmp_path: Path) -> None:
         assert archive.nested("others") is None
 
 
-def test_an_archive_of_other_keys_one_that_is_there_and_a_file_that_is_none_are_refused_in_words(
-    tmp_path: Path,
-) -> None:
-    path = back_up(tmp_path, {"a": b"a"}, ring=KeyRing.fresh())
-    with pytest.raises(Misconfigured, match="of another installation"):
-        restored(path)
-    with pytest.raises(Misconfigured, match="nothing is overwritten"), open_writer(path, RING):
-        pass
+def test_a_backup_that_is_not_there_is_refused_with_those_that_are(tmp_path: Path) -> None:
+    back_up(tmp_path, {"a": b"a"})
     with (
         pytest.raises(Misconfigured, match=r"has no backup 20250101 of agentic: it has 2\d{7}T"),
         series(tmp_path).open("20250101"),
     ):
         pass
-    (tmp_path / "text").write_text("nats: {}\n" * 100)
-    with pytest.raises(Misconfigured, match="is not an archive"):
-        restored(tmp_path / "text")
 
 
 def test_a_content_that_was_changed_is_not_read_and_a_backup_of_other_keys_is_not_rested_on(tmp_path: Path) -> None:

@@ -81,20 +81,6 @@ def test_files_of_nobody_and_a_page_emptied_or_replaced_by_a_link_are_named(fold
     ]
 
 
-def test_a_page_as_of_an_earlier_entry_is_behind_and_not_forged(folder: Path, workspace: Workspace) -> None:
-    (folder / "plan.md").write_bytes(files_of(ENTRIES[:6])["plan.md"])
-    flaw = the_flaw(verify(COMMITS, workspace, RUN_ID))
-    assert (flaw.kind, flaw.place) == ("behind", "plan.md")
-    assert "entry 6 of 8" in flaw.text
-
-
-def test_a_trace_written_anew_with_all_its_hashes_is_found(folder: Path, workspace: Workspace) -> None:
-    other = files_of(entries_of(worked_example(model="scripted")))["trace.jsonl"]
-    (folder / "trace.jsonl").write_bytes(other)
-    flaw = the_flaw(verify(COMMITS, workspace, RUN_ID))
-    assert (flaw.place, flaw.line) == ("trace.jsonl", 1)
-
-
 @pytest.mark.parametrize("name", ARTIFACTS)
 def test_a_changed_artifact_is_found_by_its_hash(name: str, folder: Path, workspace: Workspace) -> None:
     for place in range(0, len(ARTIFACTS[name]), 8):

@@ -23,13 +23,13 @@ import httpx2
 from agent_service.bus.capacity import disk_trouble
 from agent_service.bus.topology import topology
 from agent_service.workbench.dev_settings import LOGIN_FILE, DevOptions, write_settings
-from groundwork.nats import link as nats_link
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.settings import NatsSettings
 from groundwork.nats.topology import set_up
 from groundwork.service import store_folder
 from groundwork.service.errors import Exit, Misconfigured
 from groundwork.service.process import ending_with_us
+from groundwork.service.startup import connected
 from schemas.values import dataclass, replace
 
 READY_WITHIN_S = 120.0
@@ -104,15 +104,12 @@ class Service:
         log.warning("%s ended (%d) and is started again; its log is %s", self.name, code, self.log_file)
 
     async def _stop(self) -> None:
-        process = self._process
-        if process is None or process.returncode is not None:
-            return
-        process.terminate()
-        try:
-            await asyncio.wait_for(process.wait(), STOP_WITHIN_S)
-        except TimeoutError:
-            process.kill()
-            await process.wait()
+        if self._process and self.pid is not None:
+            self._process.terminate()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._process.wait(), STOP_WITHIN_S)
+            self.kill()
+            await self._process.wait()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +139,8 @@ async def stack(options: DevOptions, on_wait: Callable[[str], object] = str) -> 
             options = opened.enter_context(_with_story(options))
         nats = EmbeddedNats(folder / "nats", port=options.nats_port, sync_interval=options.sync_interval)
         await opened.enter_async_context(nats)
-        await _set_up(nats.url)
+        async with connected(NatsSettings(urls=(nats.url,)), "agentic-setup") as link:
+            await set_up(link, topology(max_gib=1), changes=lambda _: True)
         config = await write_settings(options, nats.url, http_port, free_port())
         store_folder.write(folder / LOGIN_FILE, f"{nats.url}\n")
         store_folder.restrict_to_owner(folder / "logs")
@@ -223,14 +221,6 @@ async def _failed_checks(client: httpx2.AsyncClient) -> dict[str, str]:
     except (httpx2.TransportError, ValueError, LookupError) as error:
         return {"agent": str(error) or "no answer"}
     return {name: trouble for name, trouble in checks.items() if trouble != "ok" and name != "halt"}
-
-
-async def _set_up(url: str) -> None:
-    link = await nats_link.connect(NatsSettings(urls=(url,)), name="agentic-setup")
-    try:
-        await set_up(link, topology(max_gib=1), changes=lambda _: True)
-    finally:
-        await link.close()
 
 
 def free_port() -> int:

@@ -53,12 +53,8 @@ async def alone(tmp_path: Path) -> AsyncIterator[RunStore]:
 
 @pytest.fixture(params=["sqlite", "shared"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    if request.param == "sqlite":
-        async with RunStore.open(tmp_path) as store:
-            yield store
-    else:
-        async with joined(MemoryLog(), tmp_path) as member:
-            yield member.store
+    async with RunStore.open(tmp_path) if request.param == "sqlite" else joined(MemoryLog(), tmp_path) as opened:
+        yield opened.store if isinstance(opened, Member) else opened
 
 
 async def done(store: Store, *numbers: int) -> Commit:

@@ -9,7 +9,6 @@ import signal
 import socket
 import sys
 import threading
-import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from functools import partial
@@ -55,8 +54,6 @@ class Service:
         self.starts = 0
         self.config_failures = 0
         """Consecutive ends with exit code 78."""
-        self.started_at = 0.0
-        """Wall-clock time in seconds at which the newest process was started."""
         self.log_file = folder / "logs" / f"{name}.log"
         self.log_file.touch(mode=0o600)
         self.log_begins = self.log_file.stat().st_size
@@ -90,7 +87,6 @@ class Service:
 
     async def _once(self) -> None:
         with self.log_file.open("ab") as output:
-            self.started_at = time.time()
             self._process = await asyncio.create_subprocess_exec(
                 *ending_with_us(self._command),
                 stdin=asyncio.subprocess.DEVNULL,

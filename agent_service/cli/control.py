@@ -99,6 +99,10 @@ def signal(
     limits: Values = None,
 ) -> Output:
     """To answer what a run asks for, use `agentic approve`, `reject` and `answer`."""
+    if kind == "message" and not message:
+        raise typer.BadParameter("message needs its text with --message")
+    if kind == "raise_budget" and not limits:
+        raise typer.BadParameter("raise_budget needs a limit, such as --max-steps 15")
     reply = agent.ask("signal_run", not_none(kind=kind, message=message, constraints=limits))
     return _with_status(reply, "has heard it")
 

@@ -100,6 +100,8 @@ answer {DONE} 'more!'
 approve {QUESTION}
 signal {PAUSED} resume
 signal {WAITS} message --message 'hurry'
+signal {WAITS} message
+signal {WAITS} raise_budget
 cancel {WAITS}
 cancel {DONE}
 dismiss {DONE}

@@ -100,6 +100,7 @@ async def _frames(following: AbstractContextManager[Channel], after: int, *, end
     try:
         with following as channel:
             while True:
+                news = channel.news  # before the read, which may miss what comes during it
                 chunk = await channel.after(after)
                 if chunk.frames:
                     yield chunk.frames
@@ -108,7 +109,7 @@ async def _frames(following: AbstractContextManager[Channel], after: int, *, end
                 if chunk.number in (after, channel.newest):
                     if channel.ended:
                         return
-                    await channel.news.wait()
+                    await news.wait()
                     if channel.newest == chunk.number:
                         yield KEEPALIVE
                 after = chunk.number

@@ -106,9 +106,13 @@ class Intake:
         at, run_id = self.turns.clock.now(), self.turns.clock.new_run_id()
         if not known:
             self.turns.kill_switch.check()
-            parent = await self.turns.state(start.parent_run_id) if start.parent_run_id else None
-            depth = depth_of(start, parent, deepest=policy.defaults.max_depth)
-            limits = grant(policy, start.constraints, context=start.context, at=at)
+            try:
+                parent = await self.turns.state(start.parent_run_id) if start.parent_run_id else None
+                depth = depth_of(start, parent, deepest=policy.defaults.max_depth)
+                limits = grant(policy, start.constraints, context=start.context, at=at)
+            except LimitRefused:
+                if await self.turns.store.run_by_wake(wake_id) is None:  # else it comes again, and was granted before
+                    raise
         brief = Brief(
             goal=start.goal,
             limits=limits,

@@ -74,6 +74,20 @@ def test_a_wake_id_is_one_run_also_after_its_deadline() -> None:
         assert "may not begin with child:" in world.asks("wake", goal=GOAL, wake_id="child:run_1")["detail"]
 
 
+def test_a_start_that_comes_again_after_its_deadline_is_the_run_that_it_began() -> None:
+    with closing(World(PLAIN)) as world:
+        start = {"goal": GOAL, "wake_id": "w", "constraints": {"deadline_at": "2026-06-01T12:00:20Z"}}
+        world.say(subjects.START, start, "start")
+        world.until(lambda: world.record.of(subjects.COMPLETED))
+        world.passes(30)
+        world.say(subjects.START, start, "again")
+        world.say(subjects.START, start | {"wake_id": "another"}, "another")
+        world.until(lambda: world.record.of(subjects.REJECTED))
+        world.passes(5)
+        (rejected,) = world.record.of(subjects.REJECTED)
+    assert rejected.payload["dedupe_key"] == "another"
+
+
 def test_messages_are_from_the_bus_and_what_they_say_of_who_sent_them_is_quoted() -> None:
     with closing(World(PLAIN)) as world:
         world.say(subjects.START, {"goal": GOAL, "by": "shop"}, "start")

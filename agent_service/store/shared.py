@@ -121,9 +121,12 @@ class SharedStore(RunStore):
         self._expected.pop(turn, None)
 
     async def entries_under(self, run_id: str, message: InboundMessage) -> set[int]:
-        """Entries under earlier deliveries of a message, and the one that a turn was queued for."""
+        """Entries under earlier deliveries of a message, and the one that a turn was queued for. `load` has them from
+        then on, though the index may be behind."""
         asked = message.turn.removeprefix(turn_id(run_id, 0)[:-1])
         found = {int(asked)} if asked.isdecimal() else set[int]()
+        if found and (journal := await self._journals.of(run_id)):
+            journal.expected = max(journal.expected, *found)
         if message.delivered > 1:
             committed_by = (await self._journals.whole(run_id)).by
             found |= {seq for seq, by in committed_by.items() if by.startswith(message.prefix)}

@@ -194,6 +194,20 @@ async def test_what_a_message_began_is_found_by_its_name_whichever_delivery_it_w
     assert await b.store.entries_under(RUN, queued_turn(1)) == {1}
 
 
+async def test_the_entry_that_a_turn_was_queued_for_is_in_its_run_however_far_the_index_is_behind(
+    a: Member, b: Member
+) -> None:
+    *begun, newest = whole_run(1)[:3]
+    await stored(a.store, begun)
+    await b.store.caught_up()
+    await b.store.load(RUN)
+    b.wire.open.clear()
+    await a.store.commit(newest)
+    assert await b.store.entries_under(RUN, queued_turn(3)) == {3}
+    assert await b.store.load(RUN) == as_loaded(newest)
+    b.wire.open.set()
+
+
 async def test_a_reserved_call_is_made_again_by_the_message_that_reserved_it_and_by_no_other(a: Member) -> None:
     begun = await stored(a.store, whole_run(1)[:2])
     assert begun.state.active_call

@@ -81,6 +81,7 @@ class Cluster(Outbox):
         if CURRENT_MESSAGE.get() is None or change.before is None:
             run_id = change.entry.run_id
             self.background.start(self._put({RUN_ID: run_id}, turn_id(run_id, change.entry.seq)))
+            self._abandon_superseded(run_id)  # another agent may take the turn
 
     async def inform_bus(self, forgotten_at: datetime) -> None:
         """Has one agent publish again what the bus may have lost. Raises TryAgain."""
@@ -161,12 +162,15 @@ class Cluster(Outbox):
         """Abandons model calls in flight that the commit has ended. Missing it is harmless: the store's version catches
         it.
         """
-        if self.turns.model_caller.calls_of(commit.run_id):
-            self.background.start(self._abandon_superseded(commit.run_id))
+        self._abandon_superseded(commit.run_id)
         for observe in self.agent.remote_observers:
             observe(commit)
 
-    async def _abandon_superseded(self, run_id: str) -> None:
+    def _abandon_superseded(self, run_id: str) -> None:
+        if self.turns.model_caller.calls_of(run_id):
+            self.background.start(self._abandon_calls(run_id))
+
+    async def _abandon_calls(self, run_id: str) -> None:
         run = await self.store.load(run_id)
         asks = run.state.active_call if run else None
         for call, since in self.turns.model_caller.calls_of(run_id).items():

@@ -190,9 +190,10 @@ def test_a_cancel_between_the_halves_of_a_call_keeps_it_from_being_made() -> Non
     assert world.record.paid == []
 
 
-@pytest.mark.parametrize("seed", [1, 6])
-def test_a_model_call_of_a_run_that_any_agent_cancels_is_given_up_at_once(seed: int) -> None:
-    with closing(World(replace(PLAIN, agents=2), seed)) as world:
+@pytest.mark.parametrize(("seed", "settings"), [(1, {}), (6, {}), (6, {"turns": 1})])
+def test_a_model_call_of_a_run_that_any_agent_cancels_is_given_up_at_once(seed: int, settings: Any) -> None:
+    """With one turn at a time, another agent than the one that calls takes the turn of the cancel."""
+    with closing(World(replace(PLAIN, agents=2, agent=settings), seed)) as world:
         world.model.takes_s = 5.0
         world.start()
         world.until(lambda: any("POST" in name for name in world.kills.names))

@@ -104,9 +104,9 @@ class JournalCache:
         journal = self.known.get(run_id) or await self._indexed(run_id)
         if journal is None:
             return None
+        self.remember(journal)  # before the read, so that it hears of what comes during it
         if newest or journal.version < max(journal.expected, 1):
             await self._read_on(journal)
-        self.remember(journal)
         return journal
 
     async def expect_newest(self, journal: Journal) -> None:

@@ -166,7 +166,8 @@ class SharedStore(RunStore):
 
     async def places(self, after: int, limit: int) -> Sequence[JournalPosition]:
         messages = await self._log.read(subjects.STORED_RUNS, after, limit)
-        return [JournalPosition(one.seq, _run_id(one), row.seq) for one in messages if (row := row_in(one))]
+        seen = [one for one in messages if one.seq <= self.newest()]  # `load` and `entries` may not have later ones
+        return [JournalPosition(one.seq, _run_id(one), row.seq) for one in seen if (row := row_in(one))]
 
     def newest(self) -> int:
         return self._index.reached
@@ -276,11 +277,11 @@ class SharedStore(RunStore):
             self._expect_turn(run_id, row.seq)
         elif self._expected:
             self.turn_seen(row.by.partition("/")[0])
+        if journal := self._journals.known.get(run_id):
+            journal.expected = max(journal.expected, row.seq)
         if seen := self._own.pop(row.head, None):
             seen.set_result(position)
             return
-        if journal := self._journals.known.get(run_id):
-            journal.expected = max(journal.expected, row.seq)
         if position > self._began_at:
             self._notify(self.on_remote_commit, RemoteCommit(run_id, position, row))
 

@@ -10,11 +10,13 @@ import pytest
 from agent_service.core.events import CancelRequested, SignalReceived
 from agent_service.core.facts import CallReserved
 from agent_service.core.waiting import CallReserve
-from agent_service.errors import Damaged, NewerVersion, VersionMoved
+from agent_service.errors import Damaged, NewerVersion
 from agent_service.run.inbound import CURRENT_MESSAGE, InboundMessage, turn_id
 from agent_service.run.journal import Commit
 from agent_service.run.turn import Turns
 from agent_service.store.messages import ROW, SNAPSHOT_EVERY, VERSION, RunRow, encoded, message_of
+from groundwork.nats.publishing import StoredMessage
+from groundwork.nats.shared_log import ALL
 from groundwork.service.errors import NoRoom, TryAgain
 from schemas import subjects
 from schemas.envelope import MSG_ID
@@ -54,6 +56,57 @@ async def test_nothing_is_stored_in_a_log_that_is_full_and_it_goes_on_once_there
         await a.store.commit(noted(begun, "a"))
     await a.store.commit(noted(begun, "a"))
     assert await a.store.is_current(RUN, 3)
+
+
+async def test_a_run_is_as_new_as_the_index_though_it_was_read_before(a: Member, b: Member) -> None:
+    *begun, newest = whole_run(1)[:3]
+    await stored(a.store, begun)
+    await b.store.caught_up()
+    read = b.wire.read
+
+    async def overtaken(subject: str, after: int, most: int = ALL) -> list[StoredMessage]:
+        found = await read(subject, after, most)
+        b.wire.read = read  # type: ignore[method-assign] # this read alone
+        await a.store.commit(newest)
+        await b.store.caught_up()
+        return found
+
+    b.wire.read = overtaken  # type: ignore[method-assign] # same
+    await b.store.load(RUN)
+    assert await b.store.load(RUN) == as_loaded(newest)
+
+
+async def test_the_journal_of_all_runs_tells_no_entry_that_its_run_does_not_have_yet(a: Member, b: Member) -> None:
+    *begun, newest = whole_run(1)[:3]
+    await stored(a.store, begun)
+    await b.store.caught_up()
+    await b.store.load(RUN)
+    seen = b.store.newest()
+    b.wire.open.clear()
+    await a.store.commit(newest)
+    assert await b.store.places(seen, 9) == []
+    b.wire.open.set()
+    await b.store.caught_up()
+    assert [place.seq for place in await b.store.places(seen, 9)] == [3]
+    assert [entry.seq for entry in await b.store.entries(RUN, 2)] == [3]
+
+
+async def test_an_own_entry_is_in_its_run_once_the_index_has_it_though_its_answer_is_late(a: Member) -> None:
+    *begun, newest = whole_run(1)[:3]
+    await stored(a.store, begun)
+    before, append, seen = a.store.newest(), a.wire.append, list[object]()
+
+    async def late(subject: str, body: bytes, **how: Any) -> int:
+        position = await append(subject, body, **how)
+        await a.store.caught_up()
+        seen.extend([place.seq for place in await a.store.places(before, 9)])
+        seen.extend([*await a.store.entries(RUN, 2), await a.store.load(RUN)])
+        return position
+
+    a.wire.append = late  # type: ignore[method-assign] # this answer alone is late
+    await a.store.commit(newest)
+    assert seen == [3, newest.entry, as_loaded(newest)]
+    assert await a.store.load(RUN) == as_loaded(newest)
 
 
 async def test_a_long_run_is_read_from_the_newest_message_that_says_all_of_it(
@@ -133,7 +186,7 @@ async def test_a_run_that_a_newer_version_moved_on_is_left_to_its_like(
             await a.store.load(run_id(number))
         with pytest.raises(NewerVersion):
             await a.store.is_current(run_id(number), 2)
-        with pytest.raises(VersionMoved):
+        with pytest.raises(NewerVersion):
             await a.store.commit(commits[2])
         async with joined(log, tmp_path) as b:
             with pytest.raises(NewerVersion):

@@ -107,7 +107,10 @@ class GroupCommit:
         more = True
         while more:
             group, more = self._gather()
-            self._commit_group(group)
+            try:
+                self._commit_group(group)
+            except Exception as error:  # noqa: BLE001 - the folder is gone, for example: no caller may be left waiting
+                self._fail(group, error)
             self._answer(group)
         # If this fails nothing is lost: what is committed stays in the WAL, which the next start reads.
         self._put_back()

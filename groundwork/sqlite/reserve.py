@@ -62,7 +62,7 @@ class DiskReserve:
 
     def put_back(self, connection: sqlite3.Connection) -> None:
         """Puts back as much as there is room for, unless the log cannot be emptied yet."""
-        with contextlib.suppress(sqlite3.Error):
+        with contextlib.suppress(sqlite3.Error, OSError):
             if checkpoint(connection, "TRUNCATE"):
                 self._grow(min(self.given, _free(self._file)))
                 self.given = 0

@@ -12,6 +12,7 @@ import pytest
 
 from groundwork.service.errors import Broken, TryAgain
 from groundwork.sqlite.group_commit import LONGEST_LOG, GroupCommit
+from groundwork.sqlite.reserve import DiskReserve
 from tests.kit.disks import Disk, Step, watched_disk
 from tests.kit.waiting import until
 
@@ -228,6 +229,17 @@ async def test_a_long_log_that_a_reader_held_up_is_cut_off_once_it_is_gone(path:
     assert log.stat().st_size <= LONGEST_LOG
     assert stored(path) == [1, 2, 3, 4]
     await store.close()
+
+
+async def test_a_writer_whose_folder_is_gone_leaves_no_caller_waiting(path: Path) -> None:
+    store = GroupCommit(path, reserve=DiskReserve(path))
+    await store.write(insert(1))
+    path.parent.rename(path.parent.with_name("elsewhere"))
+    async with asyncio.timeout(30):
+        for number in (2, 3):
+            with pytest.raises(Broken, match="restart the process"):
+                await store.write(insert(number))
+        await store.close()
 
 
 async def test_closing_finishes_all_that_was_asked_before_and_refuses_what_comes_after(path: Path) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from operator import attrgetter
 from typing import Literal, get_args
 
@@ -15,7 +15,7 @@ from agent_service.history.text import View, ok, warning, wrong
 from agent_service.run.ports import Skills
 from agent_service.settings import AgentSettings
 from groundwork.service.errors import Failure, TryAgain
-from groundwork.service.machine import utc_now
+from groundwork.service.machine import monotonic, utc_now
 from groundwork.service.program import installed_version
 from groundwork.service.store_folder import known_id
 from groundwork.telemetry.metrics import CONTENT_TYPE
@@ -26,7 +26,7 @@ from schemas.status import Finding
 from schemas.values import dataclass
 
 WITHIN_S = 4.0
-FRESH = timedelta(seconds=2)
+FRESH_S = 2.0
 READY_WITHIN_S = 3.0
 
 Part = Literal["agent", "gateway", "nats", "ductile", "model", "store"]
@@ -64,14 +64,16 @@ class HealthCalls:
     probes: Mapping[Part, Probe]
     _checks: Sequence[CheckView] = ()
     _checked_at: datetime = datetime.min.replace(tzinfo=UTC)
+    _fresh_until: float = float("-inf")
     _asking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def show_health(self) -> HealthView:
         """Health of agent, gateway, NATS, Ductile, model and store."""
         async with self._asking:
-            if utc_now() - self._checked_at > FRESH:
+            if monotonic() >= self._fresh_until:  # the clock may be set back
                 found = await asyncio.gather(*map(_checked, self.probes, self.probes.values()))
                 self._checks, self._checked_at = [check for checks in found for check in checks], utc_now()
+                self._fresh_until = monotonic() + FRESH_S
             return HealthView(checks=(*self._checks, *await _checked("agent", self._ready)), at=self._checked_at)
 
     async def _ready(self) -> Sequence[Finding]:

@@ -1,21 +1,25 @@
 """Operations on the service: health, tools, diagnosis, and shutdown."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import httpx2
+import pytest
 
+from agent_service.api import service
 from agent_service.api.http import create_app
 from agent_service.api.inspection import WhyCalls
-from agent_service.api.service import ServiceCalls
+from agent_service.api.service import HealthCalls, ServiceCalls
 from agent_service.api.sse import StreamSlots
 from agent_service.settings import AgentSettings
 from schemas import keys, subjects
 from schemas.catalog import Catalog, ToolCommand
+from schemas.status import Finding
 from tests.http.house import House, Nowhere, no_gateway, no_metrics
-from tests.kit.runs import SEARCH, run_id, whole_run
+from tests.kit.runs import NOON, SEARCH, run_id, whole_run
 
 
 async def test_ready_is_said_of_each_thing_that_is_needed_with_what_is_wrong(house: House) -> None:
@@ -51,6 +55,27 @@ async def test_what_the_agent_needs_is_told_by_part(client: httpx2.AsyncClient, 
     }
     (bus,) = (check for check in told["checks"] if check["name"] == "bus")
     assert (bus["text"], bool(bus["remedy"])) == ("another agent has the bus", True)
+
+
+async def test_a_clock_that_was_set_back_makes_health_no_older(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, asked = {"wall": NOON, "elapsed": 0.0}, list[object]()
+
+    async def probe() -> Sequence[Finding]:
+        asked.append(now["wall"])
+        return ()
+
+    async def ready() -> Mapping[str, str]:
+        return {}
+
+    monkeypatch.setattr(service, "utc_now", lambda: now["wall"])
+    monkeypatch.setattr(service, "monotonic", lambda: now["elapsed"])
+    calls, back = HealthCalls(ready, {"nats": probe}), NOON - timedelta(hours=1)
+    await calls.show_health()
+    now["elapsed"] = 1.9
+    assert (await calls.show_health()).at == NOON
+    now |= {"wall": back, "elapsed": 60.0}
+    assert (await calls.show_health()).at == back
+    assert asked == [NOON, back]
 
 
 async def test_a_fault_of_ours_says_nothing_of_itself(house: House, tmp_path: Path) -> None:

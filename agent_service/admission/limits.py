@@ -116,7 +116,7 @@ when full; the rest of the queue is left to callers of the API.
 QUEUED_S, FULL_S = 5.0, 30.0
 """Retry delays: runs begin all the time, but a person has to make room."""
 KNOWN_WITHIN_S = 2.0
-"""Time limit of a wake during trouble: a known wake is still answered."""
+"""Time limit of a wake during trouble: a known wake is still answered, and one that is being stored is not cut off."""
 
 
 class Capacity:
@@ -133,12 +133,13 @@ class Capacity:
     def say(self, trouble: str, *, again_s: float = FULL_S) -> None:
         """Called by `bus.capacity`. `again_s`: retry delay of callers."""
         self.trouble, self._again_s = trouble, again_s
+        until = asyncio.get_running_loop().time() + KNOWN_WITHIN_S
         for wake in self._wakes if trouble else ():
-            wake.reschedule(0)
+            wake.reschedule(until)
 
     @asynccontextmanager
     async def unless_trouble(self) -> AsyncIterator[None]:
-        """Gives up the work inside once there is trouble. Raises TryAgain; it may have been stored."""
+        """Gives up the work inside soon after there is trouble. Raises TryAgain; it may have been stored."""
         try:
             async with asyncio.timeout(KNOWN_WITHIN_S if self.trouble else None) as wake:
                 self._wakes.add(wake)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from agent_service.admission import limits
 from agent_service.admission.limits import Capacity
 from agent_service.bus.capacity import stream_trouble
 from agent_service.bus.reading import locate
@@ -109,16 +110,26 @@ def test_only_what_refuses_new_work_when_it_is_full_is_told(discard: str, most: 
     assert bool(list(stream_trouble(info))) == told
 
 
-async def test_a_wake_that_waits_is_refused_as_soon_as_nothing_can_be_stored() -> None:
-    room = Capacity(_none, max_queued=1)
+@pytest.mark.parametrize("is_stored", [True, False])
+async def test_a_wake_that_waits_is_refused_once_nothing_can_be_stored_unless_it_is_being_stored(
+    monkeypatch: pytest.MonkeyPatch, *, is_stored: bool
+) -> None:
+    monkeypatch.setattr(limits, "KNOWN_WITHIN_S", 30.0 if is_stored else 0.01)
+    room, storing = Capacity(_none, max_queued=1), asyncio.Event()
 
-    async def wake() -> None:
+    async def wake() -> str:
         async with room.unless_trouble():
-            await asyncio.Event().wait()
+            await storing.wait()
+        return "stored"
 
     waiting = asyncio.create_task(wake())
     await asyncio.sleep(0)
     room.say("stream AGENTIC_RUNS is full", again_s=7)
+    if is_stored:
+        await asyncio.sleep(0)
+        storing.set()
+        assert await waiting == "stored"
+        return
     with pytest.raises(TryAgain, match="AGENTIC_RUNS is full") as refused:
         await waiting
     assert refused.value.delay_s == 7

@@ -195,7 +195,11 @@ class Turns:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, the run must not stand still
             return await self._broke(state.run_id, seqs, error)
-        transition = await self._commit_reply(state, answer) if answer else None
+        try:
+            transition = await self._commit_reply(state, answer) if answer else None
+        except TryAgain as error:
+            self.outbox.postpone(state.run_id, seqs, error)
+            return None
         self.outbox.done(state.run_id, seqs)
         self._breaks.pop(state.run_id, None)
         return transition
@@ -221,18 +225,22 @@ class Turns:
         return await self.commit(run_id, TurnBroke(at=self.clock.now(), reason=why))
 
     async def _commit_reply(self, state: RunState, answer: CallEvent) -> Transition | None:
-        run_id, committed = state.run_id, None
+        """Raises TryAgain if the reply may have been stored without an answer, and its effects were not performed."""
+        run_id, committed, unanswered = state.run_id, None, None
         while True:
             try:
                 committed = await self.commit(run_id, answer, state, ends=True)
             except TryAgain as error:
                 log.warning("a reply waits for the store", extra={"run_id": run_id, "why": str(error)})
+                unanswered = error
                 await asyncio.sleep(error.delay_s)
                 continue
             except VersionMoved:
                 log.info("another process makes the call", extra={"run_id": run_id, "call": answer.call})
             if committed is None or committed.ignored:
                 self.model_caller.abandon(run_id, answer.call)  # so the call is not made
+                if unanswered:
+                    raise unanswered
             return committed
 
     async def _publish(self, state: RunState, owed: Iterable[OutgoingMessage]) -> None:

@@ -92,7 +92,7 @@ class Wire(MemoryLog):
             raise NoRoom("the stream is full")
         seq = await super().append(subject, body, after=after, headers=headers, among=among)
         if fate == "lost":
-            raise TryAgain("no answer")
+            raise TryAgain("no answer", delay_s=0.0)
         return seq
 
     async def follow(self, after: int) -> AsyncGenerator[Batch, None]:

@@ -133,7 +133,10 @@ class Recovery:
         while True:
             if not self.turns.kill_switch.blocked_by:
                 now = self.turns.clock.now()
-                self.fire_all(await self.store.due(now, DUE_AT_ONCE), now)
+                try:
+                    self.fire_all(await self.store.due(now, DUE_AT_ONCE), now)
+                except TryAgain as error:
+                    log.warning("the timers cannot be read", extra={"why": str(error)})
             await asyncio.sleep(DUE_EVERY_S)
 
     async def keep_trying(self) -> None:

@@ -16,11 +16,15 @@ from agent_service.core.events import CancelRequested, SignalReceived, WakeAccep
 from agent_service.models.prompts.prompt import as_text
 from agent_service.run.journal import Entry
 from agent_service.run.replay import replay
+from agent_service.store.database import load_queries
 from agent_service.store.sqlite import RunStore
 from agent_service.views.journal import made_call, question_of
+from groundwork.service.errors import TryAgain
+from groundwork.sqlite.file import Values
 from schemas import subjects
 from tests.sim.course import Course, no_reaction
 from tests.sim.courses import COURSES
+from tests.sim.machines.disk import SimFile
 from tests.sim.servers.streams import head_of
 from tests.sim.world import World
 
@@ -163,6 +167,21 @@ def test_a_reply_that_a_full_disk_refuses_for_now_is_kept_and_not_paid_again() -
         world.services.disks["agent"].full = False
         world.until(lambda: world.record.of(subjects.COMPLETED))
         assert len({prompt.user for prompt in world.record.paid}) == len(world.record.paid)
+
+
+def test_an_agent_goes_on_while_its_timers_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, due = SimFile.read, load_queries()["due"]
+
+    async def locked(file: SimFile, statement: str, values: Values = ()) -> list[Any]:
+        if statement == due:
+            raise TryAgain("another connection kept it locked")
+        return await read(file, statement, values)
+
+    with closing(World(PLAIN)) as world, monkeypatch.context() as meanwhile:
+        meanwhile.setattr(SimFile, "read", locked)
+        world.start()
+        world.until(lambda: world.record.of(subjects.COMPLETED))
+        assert world.services.dead == []
 
 
 # Calls that cost something

@@ -11,6 +11,7 @@ import re
 
 import httpx2
 
+from agent_service.core.asking import LONGEST_WAIT_S
 from agent_service.errors import ModelError
 
 MOST_MESSAGE = 500
@@ -102,9 +103,10 @@ def cause_of(error: Exception) -> str:
 
 
 def retry_after_s(header: str | None) -> float | None:
-    """Seconds of a `retry-after` header; None without one, and for a date, which no model provider sends."""
+    """Seconds of a `retry-after` header; None without one, for a date, which no model provider sends, and for more than
+    a run would wait: all runs would wait as long."""
     try:
         seconds = float(header) if header else None
     except ValueError:
         return None
-    return seconds if seconds is not None and 0 <= seconds < float("inf") else None
+    return seconds if seconds is not None and 0 <= seconds <= LONGEST_WAIT_S else None

@@ -199,6 +199,7 @@ BY_EACH: dict[str, tuple[Script, Told]] = {
     "429": (fails(429), RATE_LIMIT),
     "429 for 17 s": (fails(429, retry_after="17"), (*RATE_LIMIT, 17.0)),
     "429 for ever": (fails(429, retry_after="inf"), RATE_LIMIT),
+    "429 for years": (fails(429, retry_after="100000000"), RATE_LIMIT),
     "429 with nonsense": (fails(429, retry_after="-1"), RATE_LIMIT),
     "500": (fails(500), AGAIN),
     "503 for 3 s": (fails(503, retry_after="3"), ("try_again", "overloaded", 3.0)),

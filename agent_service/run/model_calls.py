@@ -139,7 +139,9 @@ class ModelCaller:
             return await self._checked_reply(await call.make(), question.state)
         await self.limits.spending.admit(question.state, call.estimate.reserve.cost_usd)
         await self.limits.rate_limiter.admit(call.estimate.reserve.tokens)
-        self.kill_switch.check()  # again, before the reserve is stored: the limits may have taken a while
+        if self.kill_switch.blocked_by:  # the limits may have taken a while
+            self.limits.rate_limiter.settle(call.estimate.reserve.tokens, 0)
+        self.kill_switch.check()
         self._admit(call, call.estimate, key, question.state.version + 1)
         return self._reserved(call.estimate, question.call)
 

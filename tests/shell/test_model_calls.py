@@ -13,10 +13,11 @@ from agent_service.core.events import Event, ModelReplied, ModelUsage
 from agent_service.core.facts import CallReserved
 from agent_service.core.phases import Plan, Unusable
 from agent_service.core.waiting import CallReserve
-from agent_service.errors import ModelError
+from agent_service.errors import ModelError, Stopped
 from agent_service.kill_switch import KillSwitch
 from agent_service.run.model_calls import ModelCaller
 from agent_service.run.ports import Estimate, ModelCall, ModelQuestion
+from schemas.status import Halt
 from tests.core.cues import POST, a_framing_run, framing, plan, queued, reserves, started
 from tests.core.script import NOON, Script
 from tests.kit.fakes import FakeClock
@@ -76,6 +77,23 @@ async def test_a_provider_that_says_when_to_come_back_holds_every_call_back_unti
     await through_both_halves(model_caller(mind, rate_limiter=rate_limiter), a_framing_run())
     with pytest.raises(ModelError, match="the provider asked to wait: slow down"):
         await rate_limiter.admit(1)
+
+
+async def test_a_call_that_a_stop_prevents_while_it_waits_for_its_turn_leaves_its_tokens_to_others() -> None:
+    class StoppedMeanwhile(RateLimiter):
+        async def admit(self, tokens: int) -> None:
+            await super().admit(tokens)
+            thinks.kill_switch.halt = halted
+
+    async def waits(_: float) -> None:
+        pytest.fail("the tokens are gone")
+
+    halted = Halt(number=1, since=NOON, by="ann", reason="", until=None, until_by="")
+    rate_limiter = StoppedMeanwhile(tokens_per_minute=700, now=lambda: 0.0, sleep=waits)
+    thinks = model_caller(Mind(), rate_limiter=rate_limiter)
+    with pytest.raises(Stopped):
+        await asked(thinks, a_framing_run())
+    await rate_limiter.admit(700)
 
 
 async def test_a_plan_that_comes_along_with_flawed_arguments_is_told_what_is_wrong_with_them() -> None:

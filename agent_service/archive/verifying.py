@@ -134,7 +134,16 @@ async def _check_once(reader: StoreReader, run_id: str) -> RunCheck:
 
 
 async def checked_journal(reader: StoreReader, run_id: str) -> tuple[list[Flaw], list[Commit]]:
-    """Returns flaws of the entries, or else of the run's row; and the entries, decided again."""
+    """Returns flaws of the entries, or else of the run's row; and the entries, decided again. A run that went on
+    meanwhile is read again, because a log has no snapshots."""
+    while True:
+        version = reader.store.version(run_id)
+        flaws, commits = await _flaws_in(reader, run_id)
+        if not flaws or reader.store.version(run_id) == version:
+            return flaws, commits
+
+
+async def _flaws_in(reader: StoreReader, run_id: str) -> tuple[list[Flaw], list[Commit]]:
     try:
         async with reader.store.database.snapshot():
             row, entries = await reader.store.row(run_id), await reader.entries(run_id)

@@ -157,7 +157,7 @@ async def _add_runs(
             if base and heads.get(run.run_id) == run.head:
                 archive.copy(name, base)
             else:
-                entries = await reader.store.entries(run.run_id)
+                entries = (await reader.store.entries(run.run_id))[: run.version]
                 if flaw := _flaw_in(run, entries):
                     report.left_out[run.run_id] = f"it is not as its agent left it: {flaw}"
                     continue
@@ -175,11 +175,12 @@ def _flaw_in(run: ArchivedRun, entries: Sequence[Entry]) -> str:
 
 async def _add_export(reader: StoreReader, run_id: str, archive: ArchiveWriter) -> tuple[ArchivedRun, Sequence[str]]:
     """Returns the run, and those of its children that the store has."""
+    before = [run async for run in stored_runs(reader.store, only=run_id)]
     flaws, commits = await checked_journal(reader, run_id)
     if flaws:
         text = f"{run_id} is not as its agent left it ({flaws[0]}), so nothing was exported"
         raise NotDone(f"{text}: see `agentic verify {run_id}`", Exit.FAILED)
-    (run,) = [run async for run in stored_runs(reader.store, only=run_id)]
+    (run,), commits = before, commits[: before[0].version]
     left_out, gone = dict[str, str](), await reader.store.artifacts_gone(run_id)
     state, records = commits[-1].state, [commit.entry.record() for commit in commits]
     add_journal(archive, run_id, (commit.entry for commit in commits))

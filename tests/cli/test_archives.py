@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from agent_service.archive import writing
+from agent_service.archive.access import StoreReader
 from agent_service.archive.restoring import restore, restore_artifacts
-from agent_service.archive.verifying import verify, verify_file
+from agent_service.archive.verifying import checked_journal, verify, verify_file
 from agent_service.archive.writing import backup, export
 from agent_service.bus.topology import topology
 from agent_service.settings import load
@@ -28,7 +30,7 @@ from groundwork.service.keys import KeyRing
 from schemas import envelope, subjects
 from tests.cli.invoke import agentic_here
 from tests.cli.stores import SHELF, name_bus, opened, recorded, tampered
-from tests.core.cues import RUN_ID, a_waiting_parent, a_waiting_run, cancel, child_of, comes_home
+from tests.core.cues import RUN_ID, a_waiting_parent, a_waiting_run, cancel, child_of, comes_home, signal
 from tests.kit.disks import fill
 from tests.kit.kill_points import kill_at_each_point
 from tests.kit.runs import run_id
@@ -401,3 +403,21 @@ async def test_the_runs_that_a_run_started_go_along_and_one_that_has_not_ended_i
     assert verify_file(tmp_path / f"{RUN_ID}.zip").ok
     made = await export(await recorded(tmp_path / "open", a_waiting_run(), {}), RUN_ID, tmp_path / "it.zip")
     assert ("had not ended" in made.text, verify_file(Path(made.facts["file"])).ok) == (True, True)
+
+
+async def test_a_run_that_goes_on_while_it_is_exported_is_exported_as_it_stood(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = await recorded(tmp_path / "open", a_waiting_run(), {})
+    *_, message, cancelled = commits_of(a_waiting_run() >> signal("message", message="hurry") >> cancel())
+
+    async def overtaken(reader: StoreReader, run_id: str) -> object:
+        async with opened(config.parent / "agent") as store:
+            await store.commit(message)
+            checked = await checked_journal(reader, run_id)
+            await store.commit(cancelled)
+        return checked
+
+    monkeypatch.setattr(writing, "checked_journal", overtaken)
+    made = await export(config, RUN_ID, tmp_path / "it.zip")
+    assert ("had not ended" in made.text, verify_file(Path(made.facts["file"])).facts["flaws"]) == (True, [])

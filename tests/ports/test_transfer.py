@@ -2,21 +2,26 @@
 
 import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from agent_service.archive.contents import ArchivedRun
+from agent_service.archive.access import StoreReader
+from agent_service.archive.contents import ArchivedRun, ArchivedRuns, add_runs
 from agent_service.archive.contents import commits_of as decided_again
 from agent_service.archive.retention import EndedRun
 from agent_service.archive.transfer import Followed, append_runs, load_runs, side_records, stored_runs
+from agent_service.archive.verifying import checked_journal
+from agent_service.archive.writing import ArchiveReport, _add_runs
 from agent_service.core.waiting import Status
 from agent_service.run.journal import Entry
 from agent_service.run.ports import Dismissal
 from agent_service.store.database import FILE, open_database
 from agent_service.store.sqlite import RunStore
+from groundwork.archive.format import Archive, open_writer
 from groundwork.service.errors import Misconfigured
 from groundwork.sqlite.file import SqliteFile
 from schemas.status import Halt
@@ -24,7 +29,7 @@ from tests.core import cues
 from tests.core.cues import approves, cancel
 from tests.core.script import Script
 from tests.kit.memory_log import MemoryLog, joined
-from tests.kit.runs import DIGEST, NOON, accepted, run_id, started
+from tests.kit.runs import DIGEST, NOON, accepted, run_id, started, whole_run
 from tests.ports.stores import as_loaded, stored
 from tests.projections.journals import commits_of
 
@@ -120,6 +125,48 @@ async def test_a_log_holds_every_run_and_tombstone_and_an_agent_goes_on_with_it(
         assert await member.store.load(run_id(1)) == as_loaded(waiting)
         await member.store.commit(started(waiting))
         assert member.store.version(run_id(1)) == 2
+
+
+def reader_of(store: RunStore) -> StoreReader:
+    about: Any = {"config": None, "settings": None, "ring": None, "workspace": None, "opened": AsyncExitStack()}
+    return StoreReader(store=store, **about)
+
+
+async def test_a_run_that_goes_on_while_a_log_is_read_is_read_as_it_stood(tmp_path: Path) -> None:
+    log, (*begun, newest) = MemoryLog(), whole_run(1)[:3]
+    file, report = tmp_path / "it.zip", ArchiveReport(what="", file="")
+    async with joined(log, tmp_path) as agent, joined(log, tmp_path) as member:
+        await stored(agent.store, begun)
+        await member.store.caught_up()
+        member.wire.open.clear()
+        await agent.store.commit(newest)
+        with open_writer(file, None) as archive:
+            (run,), _ = await _add_runs(reader_of(member.store), archive, report)
+            add_runs(archive, [run])
+            archive.fields["at"] = NOON
+        member.wire.open.set()
+    assert report.left_out == {}
+    with Archive.open(file) as made:
+        assert decided_again(run, ArchivedRuns(made).entries(run_id(1)))[-1].state == begun[-1].state
+
+
+async def test_a_run_that_goes_on_while_a_log_is_verified_has_no_flaw(tmp_path: Path) -> None:
+    log, (*begun, newest) = MemoryLog(), whole_run(1)[:3]
+    async with joined(log, tmp_path) as agent, joined(log, tmp_path) as member:
+        await stored(agent.store, begun)
+        await member.store.caught_up()
+        row = member.store.row
+
+        async def overtaken(run_id: str) -> tuple[object, ...]:
+            found = await row(run_id)
+            if found[0] < newest.entry.seq:
+                await agent.store.commit(newest)
+                await member.store.caught_up()
+            return found
+
+        member.store.row = overtaken  # type: ignore[method-assign]
+        flaws, commits = await checked_journal(reader_of(member.store), run_id(1))
+    assert (flaws, len(commits)) == ([], newest.entry.seq)
 
 
 async def test_an_interrupted_copy_is_finished_by_the_next_and_nothing_is_there_twice(tmp_path: Path) -> None:

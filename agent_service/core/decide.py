@@ -4,16 +4,33 @@ Every event that can change a run goes through `decide`. One that changes it is 
 is ignored, with the reason. A final status stays; a late result is recorded once. A reply counts only for the open
 call, a result only for a pending attempt, and a cancel ends every run that has not ended. docs/ARCHITECTURE.md draws
 TABLE.
+
+A reply is charged first; TAKERS says who carries out its decision. `done` is refused while an item is open or a claim
+lacks proof; the next prompt says why.
 """
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from agent_service.core import asking, events, limits, people, planning, results, thinking
-from agent_service.core.facts import CallReserved, RunStanding
-from agent_service.core.phases import Phase
-from agent_service.core.state import RunState
+from agent_service.core import asking, events, framing, limits, notes, people, planning, results
+from agent_service.core.facts import CallReserved, ClaimsJudged, Decided, RunStanding
+from agent_service.core.phases import (
+    AskPerson,
+    Decision,
+    Digest,
+    Framing,
+    ModelRefusal,
+    Phase,
+    Plan,
+    Reflection,
+    Unusable,
+    Verdict,
+    Verification,
+    Wait,
+)
+from agent_service.core.state import RunState, with_decision_status, with_facts
 from agent_service.core.waiting import (
+    BUDGET_PREFIX,
     Acting,
     Deciding,
     Ended,
@@ -122,6 +139,152 @@ def _ends(status: Status, ending_class: str) -> Decider:
     return lambda state, event: asking.end(state, status, ending_class, event.reason)
 
 
+# Replies of the model
+
+
+def _on_reply(state: RunState, open_call: OpenCall, reply: events.ModelReplied) -> RunState:
+    made, replies = reply.provenance, state.replies
+    if made and made.reply_id:
+        replies = {**replies, made.schema_hash: made.reply_id}
+    state = replace(
+        state,
+        waiting=Deciding(),
+        spent=limits.plus_reply(state.spent, reply.usage),
+        replies=replies,
+        shown=reply.words,
+        **limits.measures(state, reply),
+    )
+    is_outrun = reply.words < state.words
+    if not (is_outrun and _goes_past(state, reply)):
+        taken = _take(state, open_call, reply)
+        if not (is_outrun and taken.final and not taken.ending_class.startswith(BUDGET_PREFIX)):
+            return taken
+    phase = Phase.REFLECT if open_call.phase is Phase.PLAN else open_call.phase
+    anew = replace(open_call, call=state.calls + 1, phase=phase, feedback=(*open_call.feedback, say("reply_outrun")))
+    outrun = [replace(one, status="outrun", why=(say("said_newer"),)) for one in _decided(state, open_call, reply)]
+    state = with_facts(state, *outrun, claim=None, proposed=None, summary=say("reply_discarded"))
+    return asking.begin_call(state, anew)
+
+
+def _take(state: RunState, open_call: OpenCall, reply: events.ModelReplied) -> RunState:
+    state, decision = with_facts(state, *_decided(state, open_call, reply)), reply.decision
+    phases, take = TAKERS[type(decision)]
+    if open_call.phase not in phases:
+        return asking.ask_again(state, open_call, (say("wrong_phase", phase=open_call.phase),))
+    return take(state, open_call, reply, decision)
+
+
+def _decided(state: RunState, open_call: OpenCall, reply: events.ModelReplied) -> list[Decided]:
+    """A decision is `ok`, and a plan that came along is `ignored`, until something else is known."""
+    phase, step = open_call.phase, state.step + (open_call.phase is Phase.PLAN)
+    decided = [Decided(phase=phase, step=step, attempt=open_call.repairs + 1, status="ok")]
+    if reply.plan is not None:
+        decided.append(Decided(phase=Phase.PLAN, step=state.step + 1, attempt=1, status="ignored", along=True))
+    return decided
+
+
+def _goes_past(state: RunState, reply: events.ModelReplied) -> bool:
+    """True if a decision would act without the messages that people sent meanwhile. Reads and the first framing may go
+    on: the next prompt has the messages.
+    """
+    for chosen in (reply.decision, reply.plan):
+        match chosen:
+            case Plan():
+                past = planning.plan_writes(state, chosen)
+            case Reflection(verdict=verdict):
+                past = verdict is not Verdict.CONTINUE
+            case Framing():
+                past = state.framing is not None
+            case _:
+                past = chosen is not None and not isinstance(chosen, Digest)
+        if past:
+            return True
+    return False
+
+
+# Its decisions, by kind
+
+
+def _refusal(state: RunState, open_call: OpenCall, _: events.ModelReplied, refusal: ModelRefusal) -> RunState:
+    reason = say("model_refused", category=refusal.category, why=refusal.explanation)
+    state = with_decision_status(state, "refused", "model_refused", (reason,))
+    if open_call.phase is Phase.VERIFY:
+        return asking.unverified(state, reason)
+    return asking.escalate(state, "model_refused", reason)
+
+
+def _digest(state: RunState, open_call: OpenCall, _: events.ModelReplied, digest: Digest) -> RunState:
+    unheard = tuple(dict.fromkeys((*state.refusals, *open_call.feedback)))
+    return asking.ask_reflection(replace(notes.compacted(state, digest.memory), refusals=unheard))
+
+
+def _reflection(state: RunState, open_call: OpenCall, reply: events.ModelReplied, reflection: Reflection) -> RunState:
+    verdict = reflection.verdict
+    if open_call.phase in (Phase.PLAN, Phase.FRAME) and verdict is not Verdict.ESCALATE:
+        return asking.ask_again(state, open_call, (say("wrong_phase", phase=open_call.phase),))
+    items, accepted, refusals = framing.judge_claims(state, reflection, reply.seen)
+    claims = (ClaimsJudged(accepted=accepted, refusals=refusals),) if reflection.met or refusals else ()
+    state = with_facts(
+        state,
+        *claims,
+        done_items=items,
+        refusals=refusals,
+        facts=notes.merge_facts(state.facts, reflection.facts),
+        reflection=replace(reflection, met=accepted),
+        outline=state.outline if reflection.outline is None else reflection.outline,
+        summary=reflection.summary,
+    )
+    match verdict:
+        case Verdict.DONE:
+            return _done(state, reflection)
+        case Verdict.REFRAME:
+            return _reframed(state, reflection)
+        case Verdict.ESCALATE:
+            return asking.escalate(state, "model", reflection.summary)
+    if reply.plan is None:
+        return asking.ask(state, Phase.PLAN)
+    repairs = open_call.repairs if isinstance(reply.plan, AskPerson | Wait) else 0
+    return planning.take_along(state, reply.plan, repairs=repairs)
+
+
+def _done(state: RunState, reflection: Reflection) -> RunState:
+    still_open = [say("item_open", item=i.id, text=i.text) for i in state.done_items if not i.done]
+    flaws = (*state.refusals, *still_open)
+    if not flaws:
+        return framing.verify_done(state, reflection)
+    feedback, times = (say("done_not_accepted"), *flaws), state.refused_done + 1
+    refused = replace(with_decision_status(state, "refused", "done_refused", feedback), refused_done=times)
+    if times > state.brief.limits.max_refused_done:
+        return asking.escalate(refused, "done_refused", say("done_claimed", times=times, flaws=flaws))
+    return asking.ask(replace(refused, refusals=(), summary=say("done_refused")), Phase.REFLECT, feedback=feedback)
+
+
+def _reframed(state: RunState, reflection: Reflection) -> RunState:
+    reframed, allowed = replace(state, reframes=state.reframes + 1), state.brief.limits.max_reframes
+    if reframed.reframes > allowed:
+        return asking.out_of_budget(reframed, ("budget_reframes", say("reframes_used", most=allowed)))
+    return asking.ask(reframed, Phase.FRAME, feedback=(say("reframe", why=reflection.summary),))
+
+
+Taker = Callable[[RunState, OpenCall, events.ModelReplied, Any], RunState]
+_ANY, _PLANNING = frozenset(Phase), frozenset({Phase.PLAN})
+_NEXT: Taker = lambda state, open_call, _, chosen: planning.take_next(state, chosen, open_call)  # noqa: E731 # of a table
+TAKERS: Mapping[type[Decision], tuple[frozenset[Phase], Taker]] = {
+    ModelRefusal: (_ANY, _refusal),
+    Unusable: (_ANY, _NEXT),
+    Framing: (frozenset({Phase.FRAME}), framing.take_framing),
+    Plan: (_PLANNING, _NEXT),
+    Wait: (_PLANNING, _NEXT),
+    AskPerson: (frozenset({Phase.PLAN, Phase.FRAME}), _NEXT),
+    Reflection: (_ANY - {Phase.VERIFY}, _reflection),
+    Digest: (frozenset({Phase.REFLECT, Phase.COMPACT}), _digest),
+    Verification: (frozenset({Phase.VERIFY}), lambda state, _, __, found: framing.take_verification(state, found)),
+}
+"""The phases in which each kind of decision is valid, and its handler. A reflection may answer a call to compact."""
+
+
+# The table of events
+
 _ALIVE = (Queued, Thinking, Acting, Sleeping, NeedsPerson)
 Targets = Mapping[type[Waiting] | None, tuple[type[Waiting], ...]]
 _ENDS: Targets = dict.fromkeys(_ALIVE, (Ended,))
@@ -134,10 +297,7 @@ TABLE: Mapping[type[events.Event], tuple[Decider, Targets]] = {
         {**_ENDS, Acting: (Acting, Thinking, NeedsPerson, Ended), NeedsPerson: (NeedsPerson, Ended), Ended: (Ended,)},
     ),
     CallReserved: (_of_its_call(asking.on_reserved), _CALLS),
-    events.ModelReplied: (
-        _of_its_call(thinking.on_reply),
-        {Thinking: (Thinking, Acting, Sleeping, NeedsPerson, Ended)},
-    ),
+    events.ModelReplied: (_of_its_call(_on_reply), {Thinking: (Thinking, Acting, Sleeping, NeedsPerson, Ended)}),
     events.ModelUnavailable: (_of_its_call(asking.on_unavailable), _CALLS),
     events.CancelRequested: (_ends(Status.CANCELLED, "cancelled"), _ENDS),
     events.SignalReceived: (

@@ -234,7 +234,7 @@ BUGS: tuple[tuple[Rule, str, Sow], ...] = (
         ONLY_TIME,
     ),
     (spending.every_paid_call_is_counted, "limits.plus_reply", but(cache_read_tokens=0)),
-    (spending.no_more_reframes_are_made_than_granted, "thinking._reframed", given(reframes=-9)),
+    (spending.no_more_reframes_are_made_than_granted, "decide._reframed", given(reframes=-9)),
     (
         spending.what_was_set_aside_and_not_answered_is_lost_once,
         "asking.with_lost",
@@ -254,8 +254,8 @@ BUGS: tuple[tuple[Rule, str, Sow], ...] = (
         decided(CallReserved, instead(lambda state, _event: state)),
     ),
     (order.no_key_is_used_twice, "acting.plan_retry", behind(same_attempt)),
-    (order.a_run_is_completed_only_with_proof_of_every_item, "thinking._done", BELIEVED),
-    (order.a_run_is_completed_only_with_proof_of_every_item, "thinking.judge_claims", instead(every_item_ticked)),
+    (order.a_run_is_completed_only_with_proof_of_every_item, "decide._done", BELIEVED),
+    (order.a_run_is_completed_only_with_proof_of_every_item, "framing.judge_claims", instead(every_item_ticked)),
     (order.a_run_ends_once_and_nothing_follows, "decide.TABLE", as_in(Thinking, CancelRequested, Ended)),
     (order.a_late_result_is_recorded_once, "results._on_late", instead(recorded_again)),
     (order.a_cancel_ends_any_run, "decide.TABLE", decided(CancelRequested, always("never"))),
@@ -278,7 +278,7 @@ BUGS: tuple[tuple[Rule, str, Sow], ...] = (
     (kept.notes_are_bounded, "notes._sized", TOO_LONG),
     (
         deciding.only_a_plan_that_goes_with_a_good_decision_is_carried_out,
-        "thinking.TAKERS",
+        "decide.TAKERS",
         planned_with_a_flaw,
     ),
     (deciding.a_framing_is_taken_up_only_when_it_was_asked_for_and_is_sound, "phases:Framing.flaws", always(())),
@@ -316,7 +316,7 @@ BUGS: tuple[tuple[Rule, str, Sow], ...] = (
         "acting.doubt_flaws",
         always(()),
     ),
-    (of_people.nothing_goes_past_what_a_person_said_meanwhile, "thinking._goes_past", always(False)),
+    (of_people.nothing_goes_past_what_a_person_said_meanwhile, "decide._goes_past", always(False)),
     (of_people.no_more_questions_are_asked_than_granted, "planning.question_flaws", always(())),
 )
 

@@ -16,7 +16,6 @@ from agent_service.core.waiting import (
     Acting,
     Approval,
     CallReserve,
-    Deciding,
     Ended,
     Held,
     NeedsPerson,
@@ -44,21 +43,23 @@ def ask(state: RunState, phase: Phase, *, feedback: tuple[Text, ...] = ()) -> Ru
 
 
 def begin_call(state: RunState, open_call: OpenCall) -> RunState:
+    """Opens the call, unless a limit is reached. A stopped run makes it once it goes on, and checks its limits then."""
     if open_call.phase is Phase.VERIFY and not (state.claim or state.proposed):  # a person's message voided it
         open_call = replace(open_call, phase=Phase.REFLECT)
-    if state.refusals and open_call.phase is not Phase.VERIFY:
+    phase = open_call.phase
+    if state.refusals and phase is not Phase.VERIFY:
         open_call = replace(open_call, feedback=tuple(dict.fromkeys((*state.refusals, *open_call.feedback))))
-        state = state if open_call.phase is Phase.COMPACT else replace(state, refusals=())
+        state = state if phase is Phase.COMPACT else replace(state, refusals=())
+    asked = Thinking(asking=open_call)
+    if isinstance(state.waiting, NeedsPerson):
+        return replace(state, waiting=next_waiting(state.waiting, asked), calls=open_call.call)
     reached = limits.reached_before_a_call(state)
-    if open_call.phase is Phase.PLAN:
+    if phase is Phase.PLAN:
         reached = reached or limits.reached_before_a_step(state)
-    paused = isinstance(state.waiting, NeedsPerson)
-    if reached and not paused:
-        return out_of_budget(state, reached, question=open_call)
-    facts = () if paused else (CallAsked(call=open_call.call, phase=open_call.phase, told=open_call.remarks),)
-    return with_facts(
-        state, *facts, waiting=next_waiting(state.waiting, Thinking(asking=open_call)), calls=open_call.call
-    )
+    if reached:
+        return out_of_budget(replace(state, waiting=asked), reached)
+    told = CallAsked(call=open_call.call, phase=phase, told=open_call.remarks)
+    return with_facts(state, told, waiting=asked, calls=open_call.call)
 
 
 def restart(state: RunState, *, feedback: tuple[Text, ...] = ()) -> RunState:
@@ -117,7 +118,7 @@ def unverified(state: RunState, why: Text) -> RunState:
     if state.claim:
         return complete(state, state.claim)
     feedback = (say("framing_unseen", why=why),) if state.proposed else ()
-    return ask(replace(state, waiting=Deciding(), proposed=None), Phase.REFLECT, feedback=feedback)
+    return ask(replace(state, proposed=None), Phase.REFLECT, feedback=feedback)
 
 
 # Events of the open call
@@ -172,7 +173,7 @@ def _shrunk(state: RunState, open_call: OpenCall, event: ModelUnavailable) -> Ru
     if smaller is None:
         return end(state, Status.FAILED, event.error_class, event.message)
     if open_call.phase is Phase.COMPACT:
-        return ask_reflection(replace(smaller, waiting=Deciding()))
+        return ask_reflection(smaller)
     return begin_call(smaller, replace(open_call, call=state.calls + 1))
 
 
@@ -187,27 +188,29 @@ def escalate(state: RunState, ending_class: str, reason: Text, *, doubted: Reque
     return end(state, Status.ESCALATED, ending_class, reason, doubted=doubted)
 
 
-def out_of_budget(state: RunState, budget: tuple[str, Text], *, question: OpenCall | None = None) -> RunState:
-    """Ends the run, or pauses it before `question`, by its `on_budget` rule."""
+def out_of_budget(state: RunState, budget: tuple[str, Text]) -> RunState:
+    """Ends the run, or pauses it, by its `on_budget` rule."""
     ending_class, reason = budget
     if state.claim:
         return complete(state, state.claim)
     if state.brief.limits.on_budget == "escalate":
         return escalate(state, ending_class, reason)
-    return pause(state, ending_class, say("raise_to_go_on", reason=reason), question=question)
+    return pause(state, ending_class, say("raise_to_go_on", reason=reason))
 
 
-def pause(state: RunState, ending_class: str, reason: Text, *, question: OpenCall | None = None) -> RunState:
-    """Waits for a person. On resume the open call is repeated, pending results are awaited, or `question` is asked: for
-    a plan by default.
-    """
+def pause(state: RunState, ending_class: str, reason: Text) -> RunState:
+    """Waits for a person. On resume the open call is repeated, pending results are awaited, or a plan is asked for."""
     state = with_lost_call(state)
-    held, calls = state.waiting, state.calls
+    held = state.waiting
     if not isinstance(held, Thinking | Acting | Planned):
-        question = question or OpenCall(call=calls + 1, phase=Phase.PLAN)
-        held, calls = Thinking(asking=question), question.call
-    stop = Stop(ending_class=ending_class, reason=reason, entry=state.version, spent=limits.spent_with_grants(state))
-    return ask_person(replace(state, calls=calls), stop, reason, held=held)
+        held = Thinking(asking=OpenCall(call=state.calls + 1, phase=Phase.PLAN))
+    calls = held.asking.call if isinstance(held, Thinking) else state.calls
+    return ask_person(replace(state, calls=calls), _stop(state, ending_class, reason), reason, held=held)
+
+
+def _stop(state: RunState, ending_class: str, reason: Text) -> Stop:
+    spent = limits.spent_with_grants(state)
+    return Stop(ending_class=ending_class, reason=reason, entry=state.version, spent=spent)
 
 
 def ask_person(
@@ -244,8 +247,7 @@ def end(
     state: RunState, status: Status, ending_class: str, reason: Text, *, doubted: RequestName | None = None
 ) -> RunState:
     state = with_lost_call(state)
-    stop = Stop(ending_class=ending_class, reason=reason, entry=state.version, spent=limits.spent_with_grants(state))
-    held = _kept(state)
+    held, stop = _kept(state), _stop(state, ending_class, reason)
     if status is Status.ESCALATED:  # a reopened run has the time that was left when it began to wait for a person
         since = state.waiting.since if isinstance(state.waiting, NeedsPerson) else None
         state = limits.extend_deadline(state, since)

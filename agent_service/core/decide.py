@@ -103,8 +103,7 @@ def _accept(_: None, event: events.WakeAccepted) -> RunState:
 
 def _start(state: RunState, event: events.RunStarted) -> RunState:
     brief = replace(state.brief, skills=event.skills)
-    started = replace(state, waiting=Deciding(), brief=brief, started_at=event.at)
-    return asking.ask(started, Phase.FRAME)
+    return asking.ask(replace(state, brief=brief, started_at=event.at), Phase.FRAME)
 
 
 def _of_its_call(decider: Callable[[RunState, OpenCall, Any], RunState]) -> Decider:

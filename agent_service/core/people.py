@@ -33,7 +33,6 @@ from agent_service.core.waiting import (
     Status,
     Stop,
     Thinking,
-    Waiting,
     acting_of,
 )
 from agent_service.sentences import Text, instant, say
@@ -61,7 +60,7 @@ def on_signal(state: RunState, event: SignalReceived) -> RunState | Text:
         case NeedsPerson():
             return _on_signal_when_paused(state, waiting, event)
         case Sleeping() if signal.message:
-            return asking.restart(replace(with_signal(state, event), waiting=Deciding()), feedback=(say("wait_over"),))
+            return asking.restart(with_signal(state, event), feedback=(say("wait_over"),))
         case Sleeping() if signal.kind == "resume":
             return planning.wake_up(with_signal(state, event))
     return with_signal(state, event)
@@ -102,8 +101,7 @@ def _on_signal_when_paused(state: RunState, waiting: NeedsPerson, event: SignalR
     is_ruling, is_message = signal.kind in RULINGS, signal.kind == "message"
     if is_message if isinstance(ask, Stop) else not (is_ruling or signal.message):
         return with_signal(state, event)
-    after = with_signal(limits.extend_deadline(state, waiting.since), event)
-    running = replace(after, waiting=_resumed(waiting.held, event.at - waiting.since))
+    running = _going_on(state, waiting.held, waiting.since, event)
     match ask:
         case Question(phase=phase):  # the notes have the answer, or the message sent in its place
             why = say("spoke_meanwhile" if is_message else "was_answered")
@@ -120,9 +118,13 @@ def _on_signal_when_paused(state: RunState, waiting: NeedsPerson, event: SignalR
     return _ruled(running, ask, "rejected", by=event.by, reason="" if signal.untrusted else signal.message or "")
 
 
-def _resumed(held: Held | None, paused: timedelta) -> Waiting:
-    """Continues with `held`; the pause counts against no graph's time."""
-    return held.postponed(graphs=paused) if isinstance(held, Acting) else held or Deciding()
+def _going_on(state: RunState, held: Held | None, since: datetime, event: SignalReceived | None = None) -> RunState:
+    """The run with what it `held` since then. The time until now counts against neither its deadline nor a graph's."""
+    after = limits.extend_deadline(state, since)
+    after = with_signal(after, event) if event else after
+    if isinstance(held, Acting):
+        held = held.postponed(graphs=state.updated_at - since)
+    return replace(after, waiting=held or Deciding())
 
 
 def on_expiry(state: RunState) -> RunState:
@@ -134,8 +136,7 @@ def on_expiry(state: RunState) -> RunState:
         case Approval(reason=reason) if state.brief.limits.on_expiry == "escalate":
             return asking.escalate(state, "approval_expired", say("approval_expired", why=reason))
         case Approval() as approval:
-            extended, paused = limits.extend_deadline(state, waiting.since), state.updated_at - waiting.since
-            running = replace(extended, waiting=_resumed(waiting.held, paused))
+            running = _going_on(state, waiting.held, waiting.since)
             return _ruled(running, approval, "expired", reason=say("nobody_decided"))
     raise AssertionError("a stop has no timer")
 
@@ -145,12 +146,11 @@ def resume(state: RunState) -> RunState:
     has_news = state.words > state.shown
     match state.waiting:
         case Planned(plan=plan):
-            running = replace(state, waiting=Deciding())
             if has_news and planning.plan_writes(state, plan):
-                return asking.restart(running, feedback=(VOID,))
-            return planning.carry_out(running, plan)
+                return asking.restart(state, feedback=(VOID,))
+            return planning.carry_out(state, plan)
         case Thinking(asking=OpenCall(phase=Phase.PLAN, feedback=feedback)) if has_news:
-            return asking.restart(replace(state, waiting=Deciding()), feedback=feedback)
+            return asking.restart(state, feedback=feedback)
         case Acting(graphs=(_, *_)):
             return continuing.send_ready(state)
     return asking.begin_call(state, state.open_call) if state.open_call else state
@@ -228,8 +228,7 @@ def _reopen(state: RunState, ended: Ended, event: SignalReceived) -> RunState | 
     if flaw := _flaw_of_reopening(state, ended, event) or (signal.outcome and _unclear(undecided)):
         return flaw
     running = replace(
-        limits.with_more_attempts(with_signal(limits.extend_deadline(state, ended.at), event)),
-        waiting=_resumed(held, event.at - ended.at),
+        limits.with_more_attempts(_going_on(state, held, ended.at, event)),
         claim=None,
         proposed=None,
         refused_done=0,

@@ -12,7 +12,7 @@ from agent_service.core.asking import ask, ask_again, ask_person, escalate, next
 from agent_service.core.facts import Ruled, Slept
 from agent_service.core.phases import Action, AskPerson, Framing, Next, Phase, Plan, Unusable, Wait
 from agent_service.core.state import RunState, with_decision_status, with_facts
-from agent_service.core.waiting import Acting, Approval, Deciding, OpenCall, Pending, Planned, Question, Sleeping
+from agent_service.core.waiting import Acting, Approval, OpenCall, Pending, Planned, Question, Sleeping
 from agent_service.sentences import Text, instant, say
 from schemas.values import replace
 
@@ -213,7 +213,7 @@ def wake_up(state: RunState) -> RunState:
     waited = state.waiting
     assert isinstance(waited, Sleeping), "it waits for an instant"
     over = say("waited", since=f"{waited.since:%Y-%m-%d %H:%M}", why=waited.why)
-    return ask(replace(state, waiting=Deciding()), next_phase(state), feedback=(over,))
+    return ask(state, next_phase(state), feedback=(over,))
 
 
 def question_flaws(state: RunState, question: AskPerson) -> tuple[Text, ...]:

@@ -243,6 +243,11 @@ def substitute_result(state: RunState, pending: Pending, brought: ToolError | To
     )
 
 
+def failure(state: RunState, pending: Pending, error_class: str, why: Text, *, retryable: bool = False) -> ToolResult:
+    error = ToolError(error_class=error_class, message=str(why), retryable=retryable)
+    return substitute_result(state, pending, error)
+
+
 def _comparable(output: dict[str, JsonValue]) -> object:
     """The output without fields that differ from call to call; artifacts by their digests."""
     artifacts, ignored = output.get("artifacts"), CALL_FIELDS | {"artifact_path"}

@@ -63,9 +63,8 @@ def take_continuation(state: RunState, pending: Pending, result: ToolResult) -> 
     number, most = graph.round + 1, granted.max_plugin_continuations
     parsed = graph.stopped or _parsed(state, pending, result, number)
     if not isinstance(parsed, tuple):
-        error = ToolError(error_class="bad_continuation", message=str(parsed)[:MAX_REASON])
-        answered = with_facts(state, acting.attempt_answered(pending, "error", error))
-        return take_answer(answered, pending, acting.substitute_result(state, pending, error))
+        bad = acting.failure(state, pending, "bad_continuation", str(parsed)[:MAX_REASON])
+        return take_answer(with_facts(state, acting.attempt_answered(pending, "error", bad.error)), pending, bad)
     wish, tasks = parsed
     asker = replace(pending, asks=number)
     if number > most:
@@ -119,7 +118,7 @@ def stop(state: RunState, graph: Graph, why: Text) -> RunState:
     """Drops the requests of a step that may be repeated, and starts no more."""
     out = [one for one in state.pendings if one.step == graph.step]
     dropped = [one for one in out if acting.is_repeatable(state, one) and not one.grant]
-    own = [replace(one, asks=one.asks or graph.round) for one in dropped if not one.id]  # its request ends the step
+    own = [replace(one, asks=graph.round) for one in dropped if not one.id]  # its request ends the step
     gone = [one for one in dropped if one.id]
     waiting = without_requests(state.waiting, graph.step, *gone) if gone else state.waiting
     waiting = with_requests(waiting, *own, graph=replace(graph, stopped=why))
@@ -133,7 +132,7 @@ def _end_over_limit(state: RunState, graph: Graph) -> RunState:
     results = _in_order(one for one in state.evidence if one.step == graph.step)
     own = next(one for one in state.acting.requests if one.step == graph.step and not one.id)
     gathered: list[JsonValue] = [_item(one, MAX_GATHERED) for one in results]
-    result = acting.substitute_result(state, own, ToolError(error_class="budget", message=message))
+    result = acting.failure(state, own, "budget", message)
     output: dict[str, JsonValue] = {"class": "budget", "message": message, "gathered": gathered}
     return acting.finish_step(state, own, result, over_limit=output)
 
@@ -152,7 +151,7 @@ def send_ready(state: RunState, *, news: Text = "") -> RunState:
     while state.acting.graphs and (ready := _next(state, tried)):
         tried.add((ready.step, ready.id))
         if flaw := _flaw(state, ready):
-            state = _failed(state, ready, *flaw)
+            state = finish_request(state, ready, acting.failure(state, ready, *flaw))
         elif why := planning.approval_reason(state, action_as_sent(state, ready)):
             need_approval.append((ready, why))
         else:
@@ -172,15 +171,17 @@ def _next(state: RunState, tried: set[tuple[int, str]]) -> Pending | None:
     """
     may_send = state.status is not Status.PAUSED and state.updated_at < state.brief.limits.deadline_at
     rounds = {graph.step: graph.round for graph in state.acting.graphs if not graph.stopped}
-    askers = {(one.step, asker_id(one.id)) for one in state.acting.requests if one.id}
+    awaited = {(one.step, asker_id(one.id)) for one in state.acting.requests if one.id}
     results, busy = {one.name: one.status for one in state.evidence}, [one.action.tool for one in state.pendings]
     for one in state.acting.requests:
         if one.is_out or one.step not in rounds or (one.step, one.id) in tried:
             continue
-        needed = _needed(one, results)
-        fails = not one.asks and "error" in needed
-        waits = (one.step, one.id) in askers if one.asks else not all(needed)
-        if fails or (may_send and not waits and _has_room(state.brief, busy, one.action.tool)):
+        if one.asks:  # its tool is asked again once its tasks are over
+            fails, ready = False, (one.step, one.id) not in awaited
+        else:
+            needed = _needed(one, results)
+            fails, ready = "error" in needed, all(needed)
+        if fails or (may_send and ready and _has_room(state.brief, busy, one.action.tool)):
             return _again(one, rounds[one.step] + 1) if one.asks else one
     return None
 
@@ -220,11 +221,6 @@ def _is_needed(one: TaskResult, by: Pending) -> bool:
     return one.step == by.step and one.round == by.place[0] and one.task in by.needs
 
 
-def _failed(state: RunState, ready: Pending, error_class: str, why: Text) -> RunState:
-    error = ToolError(error_class=error_class, message=str(why))
-    return finish_request(state, ready, acting.substitute_result(state, ready, error))
-
-
 def _ask_approval(state: RunState, ready: Pending, why: Text) -> RunState:
     held = state.waiting
     assert isinstance(held, Acting), "a paused run asks no executor"
@@ -239,7 +235,9 @@ def _ask_approval(state: RunState, ready: Pending, why: Text) -> RunState:
 def on_ruling(state: RunState, of: RequestRef, *, by: str = "", refused: tuple[str, Text] | None = None) -> RunState:
     ready = next(one for one in state.acting.requests if (one.step, one.id) == (of.step, of.id))
     ready = _again(ready, of.round) if ready.asks else ready
-    return send_ready(_failed(state, ready, *refused) if refused else acting.send(state, ready, by=by))
+    if refused:
+        return send_ready(finish_request(state, ready, acting.failure(state, ready, *refused)))
+    return send_ready(acting.send(state, ready, by=by))
 
 
 # Parsing

@@ -36,7 +36,7 @@ from agent_service.core.waiting import (
     acting_of,
 )
 from agent_service.sentences import Text, instant, say
-from schemas.events import Outcome, Signal, ToolError, ToolOutput, ToolResult
+from schemas.events import Outcome, Signal, ToolOutput, ToolResult
 from schemas.values import replace
 
 MAX_SIGNALS = 200
@@ -315,5 +315,4 @@ def _by_word(state: RunState, pending: Pending, message: str, outcome: Outcome) 
         output = ToolOutput.model_validate({"summary": said, "said_by": "a person"})
         return acting.substitute_result(state, pending, output)
     error_class, name = ("did_not_run", "not_carried_out") if outcome != "look" else ("in_doubt", "carried_out_unknown")
-    error = ToolError(error_class=error_class, message=str(say(name, message=message)))
-    return acting.substitute_result(state, pending, error)
+    return acting.failure(state, pending, error_class, say(name, message=message))

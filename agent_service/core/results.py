@@ -129,13 +129,9 @@ def on_due(state: RunState) -> RunState:
         return continuing.stop(state, due, say("gathering_over", most=most))
     if due.retry_at:
         return acting.send(state, due)
-    repeatable = acting.is_repeatable(state, due)
-    error = ToolError(
-        error_class="timeout" if repeatable else "in_doubt",
-        message=str(say("no_result", deadline=instant(due.deadline_at))),
-        retryable=repeatable,
-    )
-    return _on_error(state, due, acting.substitute_result(state, due, error))
+    repeatable, why = acting.is_repeatable(state, due), say("no_result", deadline=instant(due.deadline_at))
+    error_class = "timeout" if repeatable else "in_doubt"
+    return _on_error(state, due, acting.failure(state, due, error_class, why, retryable=repeatable))
 
 
 def dropped_answers(state: RunState) -> tuple[ToolResult, ...]:
@@ -144,9 +140,8 @@ def dropped_answers(state: RunState) -> tuple[ToolResult, ...]:
     """
     if not state.places:
         return ()
-    error = ToolError(error_class="timeout", message=str(say("answer_dropped")), retryable=True)
     return tuple(
-        acting.substitute_result(state, pending, error)
+        acting.failure(state, pending, "timeout", say("answer_dropped"), retryable=True)
         for pending in state.sent
         if 1 < pending.attempt < state.brief.limits.max_attempts
         if acting.is_repeatable(state, pending) and acting.attempts_left(state) > 0

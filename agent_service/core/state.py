@@ -330,10 +330,6 @@ class RunState:
     def ended_at(self) -> datetime | None:
         return self.waiting.at if isinstance(self.waiting, Ended) else None
 
-    @property
-    def outcome(self) -> Text:
-        return self.reason if self.status is Status.DONE else ""
-
     def has_finished(self, step: int) -> bool:
         return step in [record.step for record in self.completed]
 

@@ -222,7 +222,7 @@ def ending(state: RunState) -> OutgoingMessage:
                 subjects.COMPLETED,
                 Completed(
                     **fields,
-                    outcome=str(state.outcome),
+                    outcome=str(state.reason),
                     steps_taken=state.step,
                     artifacts=state.artifacts,
                     definition_of_done=tuple(

@@ -149,7 +149,7 @@ def run_view(
         caller=run.brief.caller,
         goal=run.brief.goal,
         summary=str(run.summary),
-        outcome=str(run.outcome),
+        outcome=str(run.reason) if run.status is Status.DONE else "",
         reason=str(run.reason),
         ending_class=run.ending_class,
         steps=tuple(sorted(history.of_kind("step"), key=attrgetter("step"))) if history else (),

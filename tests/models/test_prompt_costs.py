@@ -25,7 +25,7 @@ def test_the_rules_and_the_schema_cost_so_many_tokens_before_any_tool(*, short: 
 
 async def test_a_fused_run_asks_once_a_step_from_the_cache_and_costs_a_third_of_separate_and_uncached() -> None:
     thoughts, final = await run(steps=STEPS, fused=True, settings={"cache": "5m"})
-    assert final.outcome == "All services are listed."
+    assert final.reason == "All services are listed."
     assert len(thoughts) / STEPS <= 1.1 + 1 / STEPS
     for usage in (thought.usage for thought in thoughts if thought.step >= 3):
         assert (usage.cache_read_tokens + usage.cache_write_tokens) / usage.input_tokens >= 0.9

@@ -180,7 +180,7 @@ def result_of(state: RunState, artifacts: Sequence[JsonValue] | None = None) -> 
     doubts, spent = _doubts(state, waiting), waiting.stop.spent
     usage = ChildUsage.model_validate(spent, from_attributes=True)
     output: dict[str, JsonValue] = {
-        "summary": str(state.outcome or state.reason),
+        "summary": str(state.reason),
         "run_id": state.run_id,
         "status": state.status.value,
         "usage": usage.model_copy(update={"steps": state.step + spent.child_steps}).model_dump(),

@@ -151,7 +151,7 @@ class ObservedRun:
 
 def ending_text(state: RunState) -> str:
     """Returns the outcome of a done run, else the reason why it ended or rests."""
-    return str(state.outcome if state.status is Status.DONE else state.reason or state.summary)
+    return str(state.reason or state.summary)
 
 
 def unmet(expected: Expected, seen: ObservedRun) -> list[str]:

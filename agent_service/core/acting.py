@@ -8,6 +8,7 @@ its tool until a read of that tool succeeds.
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Literal
 
@@ -270,13 +271,17 @@ def output_summary(output: dict[str, JsonValue]) -> str:
 
 
 def with_artifacts(state: RunState, result: ToolResult) -> tuple[str, ...]:
-    if result.result is None:
-        return state.artifacts
-    named = (result.result.model_extra or {}).get("artifacts")
-    listed = [a.get("path") for a in named if isinstance(a, dict)] if isinstance(named, list) else []
-    paths = (result.result.artifact_path, *listed)
-    new = [path for path in paths if isinstance(path, str) and ARTIFACT_PATH.fullmatch(path)]
+    output = result.result
+    new = artifacts_in({"artifact_path": output.artifact_path, **(output.model_extra or {})}) if output else ()
     return tuple(dict.fromkeys((*state.artifacts, *new))) if new else state.artifacts
+
+
+def artifacts_in(output: Mapping[str, JsonValue]) -> list[str]:
+    """Paths of the artifacts that a tool's output names."""
+    listed = output.get("artifacts")
+    others = [each.get("path") for each in listed if isinstance(each, dict)] if isinstance(listed, list) else ()
+    named = output.get("artifact_path"), *others
+    return [path for path in named if isinstance(path, str) and ARTIFACT_PATH.fullmatch(path)]
 
 
 def with_taint(state: RunState, pending: Pending, result: ToolResult) -> RunState:

@@ -20,7 +20,7 @@ from itertools import islice
 
 from pydantic import JsonValue
 
-from agent_service.core.acting import CALL_FIELDS
+from agent_service.core.acting import CALL_FIELDS, artifacts_in, result_output
 from agent_service.core.events import QuoteCheck, ToolReturned
 from agent_service.core.framing import PERSON, places_to_check, step_at
 from agent_service.core.phases import ItemClaim
@@ -235,7 +235,7 @@ class CitationChecker:
         async for result in self._results(state):
             # results of tasks are for their tool to judge
             if result.step == record.step and result.task in (None, AGAIN):
-                return _output_of(result)
+                return result_output(result)
         return {"summary": record.summary}
 
     async def _results(self, state: RunState) -> AsyncIterator[ToolResult]:
@@ -250,14 +250,14 @@ class CitationChecker:
             return QuoteSource(why=f"{path} {GONE}")
         if is_text(content):
             return QuoteSource(texts=(content.decode(),))
-        outputs = [_output_of(result) async for result in self._results(state)]
-        return QuoteSource(outputs=tuple(output for output in outputs if path in _named_artifacts(output)), why=NO_TEXT)
+        outputs = [result_output(result) async for result in self._results(state)]
+        return QuoteSource(outputs=tuple(output for output in outputs if path in artifacts_in(output)), why=NO_TEXT)
 
     async def _with_artifacts(
         self, state: RunState, output: dict[str, JsonValue], sent: dict[str, JsonValue] | None
     ) -> QuoteSource:
         texts, missing = list[str](), list[str]()
-        for path in (path for path in _named_artifacts(output) if path in state.artifacts):
+        for path in dict.fromkeys(path for path in artifacts_in(output) if path in state.artifacts):
             content = await self.artifacts.get(state.run_id, path)
             texts += [content.decode("utf-8", "replace")] if content is not None else []
             missing += [path] if content is None else []
@@ -271,10 +271,6 @@ def is_text(content: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return "\0" not in text and any(map(str.isalnum, text))
-
-
-def _output_of(result: ToolResult) -> dict[str, JsonValue]:
-    return result.result.model_dump(mode="json", exclude_none=True) if result.result else {}
 
 
 def pieces(text: str) -> Iterator[str]:
@@ -291,10 +287,3 @@ def _between_words(text: str, place: int) -> int:
         return len(text)
     found = _BETWEEN_WORDS.search(text, place, place + OVERLAP // 2)
     return found.start() if found else place
-
-
-def _named_artifacts(output: dict[str, JsonValue]) -> list[str]:
-    listed = output.get("artifacts")
-    about = listed if isinstance(listed, list) else []
-    paths = (output.get("artifact_path"), *(each.get("path") for each in about if isinstance(each, dict)))
-    return list(dict.fromkeys(path for path in paths if isinstance(path, str)))

@@ -140,17 +140,20 @@ def refused_in_a_row(state: RunState) -> int:
     return sum(1 for _ in takewhile(lambda ruling: ruling.verdict != "approved", reversed(state.rulings)))
 
 
+def refusals_in_force(state: RunState) -> dict[str, Ruled]:
+    """By subject: the newest ruling on it, if it is a refusal and people have said nothing since."""
+    newest = {ruling.subject_hash: ruling for ruling in state.rulings if ruling.words >= state.words}
+    return {subject: ruling for subject, ruling in newest.items() if ruling.verdict != "approved"}
+
+
 def refusal_flaws(state: RunState, subject: Action | Framing) -> list[Text]:
-    """The newest ruling on the subject, if it is a refusal and people have said nothing since."""
-    if not state.rulings:
+    refused = refusals_in_force(state) if state.rulings else {}
+    if not refused or not (ruling := refused.get(subject_hash(subject))):
         return []
-    named = subject_hash(subject)
-    newest = [ruling for ruling in state.rulings if ruling.subject_hash == named][-1:]
-    refused = [ruling for ruling in newest if ruling.verdict != "approved" and ruling.words >= state.words]
     what = say("this_framing")
     if isinstance(subject, Action):
         what = say("these_arguments", tool=subject.tool, command=subject.command)
-    return [refusal_text(what, ruling) for ruling in refused]
+    return [refusal_text(what, ruling)]
 
 
 def refusal_text(what: Text, ruling: Ruled) -> Text:

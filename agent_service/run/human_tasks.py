@@ -5,7 +5,7 @@ import shlex
 
 from pydantic import JsonValue
 
-from agent_service.core import acting
+from agent_service.core import acting, limits
 from agent_service.core.phases import Action, Framing, Plan
 from agent_service.core.state import RunState
 from agent_service.core.waiting import BUDGET_PREFIX, Acting, Approval, Ended, NeedsPerson, Question, Status, Stop
@@ -16,13 +16,7 @@ from schemas.values import dataclass
 NEVER = "never type passwords or keys here: the answer is kept, and shown to the model"
 LONGEST_GOAL = 300
 """Characters of a goal in a suggested command; a longer goal is left as a placeholder."""
-RAISED_BY = {
-    "budget_steps": "--max-steps",
-    "budget_reframes": "--max-reframes",
-    "budget_tokens": "--max-tokens",
-    "budget_cost": "--max-cost-usd",
-    "budget_time": "--deadline",
-}
+RAISED_BY = {name: f"--{field.removesuffix('_at').replace('_', '-')}" for name, field in limits.RAISED.items()}
 """CLI option that raises the limit, by ending class."""
 FINAL = "this one is final"
 

@@ -15,8 +15,8 @@ from agent_service.core import egress
 from agent_service.core.brief import Brief, Grant, Limits, Parent
 from agent_service.core.continuing import action_as_sent
 from agent_service.core.events import WakeAccepted
-from agent_service.core.facts import Ruled
 from agent_service.core.limits import child_run_id
+from agent_service.core.planning import refusals_in_force
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Pending
 from agent_service.trust.identity import trace_url_of_child
@@ -93,7 +93,7 @@ def wake(parent: RunState, pending: Pending, *, at: datetime) -> WakeAccepted:
         brief=given,
         by=f"run {parent.run_id}",
         doubts=parent.doubts,
-        refused=_refused(parent),
+        refused=tuple(replace(ruling, step=0, words=0) for ruling in refusals_in_force(parent).values()),
     )
 
 
@@ -146,8 +146,3 @@ def _limits(of_parent: Limits, call: AgentCall, grant: Grant) -> Limits:
         on_budget="escalate",
         reopen_days=0.0,
     )
-
-
-def _refused(parent: RunState) -> tuple[Ruled, ...]:
-    in_force = {r.subject_hash: r for r in parent.rulings if r.words >= parent.words}
-    return tuple(replace(r, step=0, words=0) for r in in_force.values() if r.verdict != "approved")

@@ -45,8 +45,8 @@ from agent_service.core.waiting import (
 from agent_service.sentences import Text, say
 from schemas.values import replace
 
-Decider = Callable[[Any, Any], RunState | Text | results.Unasked]
-"""Gets the state with the new `version`. A text, or an answer that is denied, is the reason to ignore the event."""
+Decider = Callable[[Any, Any], RunState | Text | results.Unmatched]
+"""Gets the state with the new `version`. A text, or an unmatched result, says why the event is ignored."""
 
 
 def decide(state: RunState | None, event: events.Event) -> events.Transition:
@@ -55,7 +55,7 @@ def decide(state: RunState | None, event: events.Event) -> events.Transition:
         led_to = decider(state and replace(state, version=state.version + 1, updated_at=event.at), event)
     else:
         led_to = _why_ignored(state, event)
-    if isinstance(led_to, results.Unasked):
+    if isinstance(led_to, results.Unmatched):
         return events.Transition(state=state, event=event, ignored=led_to.why, refused=led_to.denied)
     if not isinstance(led_to, RunState):
         return events.Transition(state=state, event=event, ignored=led_to)

@@ -22,7 +22,7 @@ HANDED_TO_A_PERSON = frozenset({"configuration", "not_allowed", "storage_full"})
 
 
 @dataclass(frozen=True, slots=True)
-class Unasked:
+class Unmatched:
     """The reason why a result answers no request. `violates`: it was never asked for, so the run escalates. `denied`:
     its sender has no right to it.
     """
@@ -32,26 +32,26 @@ class Unasked:
     denied: bool = False
 
 
-def judge(state: RunState, result: ToolResult, place: str = "") -> Pending | Unasked:
+def judge(state: RunState, result: ToolResult, place: str = "") -> Pending | Unmatched:
     """The request that the result answers."""
     now, step, which = state.acting, result.step, say("which", step=result.step, attempt=result.attempt)
     steps = [one.step for one in now.requests]
     if state.has_finished(step) or (steps and step < steps[0]):
-        return Unasked(say("step_finished", step=step))
+        return Unmatched(say("step_finished", step=step))
     if step not in steps:
         why = say("from_the_future", which=which, pending=steps[-1]) if steps else say("nothing_pending", which=which)
-        return Unasked(why, violates=True)
+        return Unmatched(why, violates=True)
     if place and place in state.places:
-        return Unasked(say("message_answered", step=step))
+        return Unmatched(say("message_answered", step=step))
     candidates = [one for one in now.pendings if one.step == step]
     if now.graph(step):
         candidates = [one for one in candidates if _names(result, one, place)]
     elif result.task:
-        return Unasked(say("task_never_asked", which=which, task=result.task), violates=True)
+        return Unmatched(say("task_never_asked", which=which, task=result.task), violates=True)
     if len(candidates) == 1:
         return _judge_attempt(candidates[0], result, which)
     name = "answers_which" if candidates else "nothing_out"
-    return Unasked(say(name, step=step, task=result.task or "", count=len(candidates), tool=result.tool))
+    return Unmatched(say(name, step=step, task=result.task or "", count=len(candidates), tool=result.tool))
 
 
 def _names(result: ToolResult, pending: Pending, place: str) -> bool:
@@ -61,16 +61,16 @@ def _names(result: ToolResult, pending: Pending, place: str) -> bool:
     return bool(place) and result.tool == pending.action.tool
 
 
-def _judge_attempt(pending: Pending, result: ToolResult, which: Text) -> Pending | Unasked:
+def _judge_attempt(pending: Pending, result: ToolResult, which: Text) -> Pending | Unmatched:
     attempt, step = pending.attempt if result.attempt is None else result.attempt, pending.step
     if result.tool != pending.action.tool:
         why = say("other_tool", which=which, tool=result.tool, pending=pending.action.tool)
-        return Unasked(why, violates=True)
+        return Unmatched(why, violates=True)
     if attempt < pending.attempt:
-        return Unasked(say("attempt_given_up", attempt=attempt, now=pending.attempt))
+        return Unmatched(say("attempt_given_up", attempt=attempt, now=pending.attempt))
     if attempt > pending.attempt or (result.attempt and pending.retry_at):
-        return Unasked(say("attempt_never_sent", attempt=attempt, step=step), violates=True)
-    return Unasked(say("attempt_not_sent", attempt=attempt, step=step)) if pending.retry_at else pending
+        return Unmatched(say("attempt_never_sent", attempt=attempt, step=step), violates=True)
+    return Unmatched(say("attempt_not_sent", attempt=attempt, step=step)) if pending.retry_at else pending
 
 
 def authentication_flaw(state: RunState, result: ToolResult, proof: CapabilityCheck | None, *, violates: bool) -> Text:
@@ -87,21 +87,21 @@ def authentication_flaw(state: RunState, result: ToolResult, proof: CapabilityCh
     return "" if skills and not tools & echoing else say("no_capability", tool=result.tool, step=result.step)
 
 
-def on_result(state: RunState, event: ToolReturned) -> RunState | Text | Unasked:
+def on_result(state: RunState, event: ToolReturned) -> RunState | Text | Unmatched:
     result = event.result
     which = say("which", step=result.step, attempt=result.attempt)
-    late = Unasked(say("came_late", which=which, status=state.status)) if state.final else None
+    late = Unmatched(say("came_late", which=which, status=state.status)) if state.final else None
     judged = late or judge(state, result, event.place)
-    violates = isinstance(judged, Unasked) and judged.violates
+    violates = isinstance(judged, Unmatched) and judged.violates
     if why := authentication_flaw(state, result, event.proof, violates=violates):
-        return Unasked(why, denied=True)
+        return Unmatched(why, denied=True)
     if isinstance(judged, Pending):
         return _take(state, judged, event)
     if event.malformed or not (violates or late):
         return judged
     if late:
         return _on_late(state, event, judged.why)
-    return asking.escalate(with_facts(state, _unasked(result, "refused")), "protocol_violation", judged.why)
+    return asking.escalate(with_facts(state, _record_of(result, "refused")), "protocol_violation", judged.why)
 
 
 def _take(state: RunState, pending: Pending, event: ToolReturned) -> RunState:
@@ -192,7 +192,7 @@ def _on_late(state: RunState, event: ToolReturned, why: Text) -> RunState | Text
         return why
     if kept is state and len(state.late) >= MOST_LATE:
         return say("too_many_late", why=why, most=MOST_LATE)
-    return with_facts(replace(kept, late=tuple(dict.fromkeys((*state.late, call)))), _unasked(result, "late"))
+    return with_facts(replace(kept, late=tuple(dict.fromkeys((*state.late, call)))), _record_of(result, "late"))
 
 
 def _kept(state: RunState, event: ToolReturned) -> RunState:
@@ -202,7 +202,7 @@ def _kept(state: RunState, event: ToolReturned) -> RunState:
         return state
     held = ended.held
     pending = judge(replace(state, waiting=held), result, event.place)
-    if isinstance(pending, Unasked) or pending.answer or (result.error and result.error.error_class == "in_doubt"):
+    if isinstance(pending, Unmatched) or pending.answer or (result.error and result.error.error_class == "in_doubt"):
         return state
     answered = replace(pending, answer=result if result.status == "ok" else _as_error(result))
     can_reopen = ended.status is Status.ESCALATED  # and then charges the child's spending
@@ -212,7 +212,7 @@ def _kept(state: RunState, event: ToolReturned) -> RunState:
     return replace(state, spent=charged.spent, waiting=replace(ended, held=kept, late=(*ended.late, pending.name)))
 
 
-def _unasked(result: ToolResult, status: AnswerStatus) -> AttemptAnswered:
+def _record_of(result: ToolResult, status: AnswerStatus) -> AttemptAnswered:
     return AttemptAnswered(
         step=result.step,
         task=result.task or "",

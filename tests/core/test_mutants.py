@@ -12,7 +12,7 @@ from agent_service.core import asking, limits, people, planning
 from agent_service.core.events import CancelRequested, ModelReplied, RunStarted, Transition
 from agent_service.core.facts import CallReserved, RequestSent
 from agent_service.core.phases import Framing, ModelRefusal, Unusable
-from agent_service.core.results import Unasked
+from agent_service.core.results import Unmatched
 from agent_service.core.state import RunState, StepNote, with_facts
 from agent_service.core.waiting import Acting, Ended, Pending, Thinking
 from tests.core.rules import Rule, deciding, order, spending, steps, tasks
@@ -63,9 +63,9 @@ def unless(violates: bool, like: Callable[[RunState, Any], bool]) -> Sow:
     """`judge`, where a result that answers nothing is taken for an answer if state and result are `like` that."""
 
     def sow(right: Any) -> Any:
-        def judge_wrongly(state: RunState, result: Any, *place: str) -> Pending | Unasked:
-            judged: Pending | Unasked = right(state, result, *place)
-            wrong = isinstance(judged, Unasked) and judged.violates is violates and like(state, result)
+        def judge_wrongly(state: RunState, result: Any, *place: str) -> Pending | Unmatched:
+            judged: Pending | Unmatched = right(state, result, *place)
+            wrong = isinstance(judged, Unmatched) and judged.violates is violates and like(state, result)
             return state.pending if wrong and state.pending else judged
 
         return judge_wrongly
@@ -94,8 +94,8 @@ def other_tool(state: RunState, result: Any) -> bool:
     return state.pending is not None and result.tool != state.pending.action.tool
 
 
-def match_ignored(judged: Pending | Unasked) -> Unasked:
-    return Unasked("no") if isinstance(judged, Pending) else judged
+def match_ignored(judged: Pending | Unmatched) -> Unmatched:
+    return Unmatched("no") if isinstance(judged, Pending) else judged
 
 
 def same_attempt(retried: RunState | None) -> RunState | None:

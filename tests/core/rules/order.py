@@ -1,8 +1,7 @@
-"""Rules of order: entries, statuses and keys; a run moves by the table, and ends once, with proof."""
+"""Rules of order: entries, statuses and keys; a run ends once, with proof."""
 
 from itertools import pairwise
 
-from agent_service.core.decide import TABLE
 from agent_service.core.events import (
     CancelRequested,
     ModelReplied,
@@ -81,12 +80,6 @@ def _proofs(story: Story) -> set[str]:
     named = {result.result.artifact_path for result in good if result.result and result.result.artifact_path}
     by_word = {record.step for change in story if reopened(change) for record in after(change).completed}
     return {f"step:{step}" for step in {result.step for result in good} | by_word} | named
-
-
-def a_run_moves_as_the_table_says(story: Story) -> None:
-    for change in story:
-        leads = TABLE[type(change.event)][1].get(type(change.before.waiting) if change.before else None, ())
-        assert change.transition.ignored or type(after(change).waiting) in leads
 
 
 def a_live_run_has_a_timer_no_later_than_its_deadline(story: Story) -> None:

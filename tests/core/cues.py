@@ -206,8 +206,8 @@ def returns(
         state = script.state
         known: dict[str, Any] = {"step": max(state.step, 1), "tool": "fetch", "attempt": 1}
         if state.pendings:
-            asked = correlation.get("step")
-            pending = of or next((p for p in state.pendings if p.step == asked), state.pendings[0])
+            asked = {name: correlation[name] for name in ("step", "task", "round") if correlation.get(name)}
+            pending = of or next((p for p in state.pendings if asked.items() <= p.ref.items()), state.pendings[0])
             known = {"step": pending.step, "tool": pending.action.tool, "attempt": pending.attempt}
             known |= {"task": pending.task, "round": pending.round} if pending.task else {}
         elif state.completed:
@@ -480,20 +480,10 @@ def budget(**numbers: Any) -> dict[str, Any]:
     return {"continuations": Continuations(**numbers)}
 
 
-def comes(task: str = "", *, round: int | None = None, status: Any = "ok", **fields: Any) -> Cue:  # noqa: A002 - the word of the wire
+def comes(task: str = "", *, status: Any = "ok", **fields: Any) -> Cue:
     """A result of that request, or of the open one; None leaves a field out."""
-
-    def cue(script: Script) -> Event:
-        pendings = (p for p in script.state.pendings if p.task == task and round in (None, p.round))
-        pending = next(pendings, None)
-        told: dict[str, Any] = {"output": {"summary": f"result of {task or 'the step'}"} if status == "ok" else {}}
-        if pending is None:
-            told |= {"step": script.state.step, "tool": "fetch", "attempt": 1, "task": None, "round": None}
-        if task:
-            told |= {"task": task, "round": round or (pending.round if pending else 1)}
-        return made(returns(status, of=pending, **(told | fields)), script)
-
-    return cue
+    output = {"summary": f"result of {task or 'the step'}"} if status == "ok" else {}
+    return returns(status, **({"output": output, "task": task or None} | fields))
 
 
 def continues(asked: dict[str, Any], task: str = "", **names: Any) -> Cue:

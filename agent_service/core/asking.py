@@ -35,7 +35,6 @@ LONGEST_WAIT_S = 86400.0
 MOST_SILENCES = 3
 """Timeouts of one call in a row, after which its run waits for a person."""
 MODEL_BACKOFF_S = (2.0, 5.0, 15.0, 30.0, 60.0)
-MAX_REJECTED = 4000
 
 
 def ask(state: RunState, phase: Phase, *, feedback: tuple[Text, ...] = ()) -> RunState:
@@ -106,7 +105,7 @@ def ask_again(
         phase=open_call.phase,
         feedback=open_call.feedback,
         flaws=flaws,
-        rejected=reply.raw[:MAX_REJECTED] if reply else "",
+        rejected=reply.raw if reply else "",
         longer=open_call.longer or (reply is not None and reply.cut),
         repairs=repairs,
     )

@@ -42,7 +42,7 @@ Read = tuple[Decision, Next | Unusable | None]
 Flaws = Iterable[object]
 
 MOST_RAW = 3900
-"""Characters of an unusable reply, for the journal and for the repair, which keeps 4000."""
+"""Characters of an unusable reply, for the journal and for the repair."""
 MOST_FLAWS, LONGEST_FLAW, LONGEST_PLACE = 16, 400, 200
 MOST_OF_A_PART = 8
 DEEPEST = 50

@@ -69,7 +69,6 @@ class BusClient(Client):
         self.logged_in = False
         self.closing = False
         """True once this process closes the connection."""
-        self.up = asyncio.Event()
         self.back = asyncio.Event()
         """Set when the connection is got back, and replaced by another event."""
         self.gone = asyncio.Event()
@@ -90,7 +89,6 @@ class BusClient(Client):
                 self._prefix = self.new_inbox() + "."
                 await self.subscribe(self._prefix + "*", cb=self._on_answer)
                 self.logged_in = True
-                self.up.set()
         except TimeoutError as error:
             raise Unreachable(
                 f"no NATS server at {at} within {timeout_s:g} s: {self.trouble or 'no answer'}"
@@ -168,7 +166,7 @@ class BusClient(Client):
             raise Misconfigured("the login is refused. Check user, password, token, nkey or credentials")
         if isinstance(error, NotEncrypted) and not self.logged_in:
             raise Misconfigured(self.trouble)
-        if self.logged_in and not self.up.is_set():
+        if self.logged_in and not self.is_connected:
             self._note_outage()
         elif not isinstance(error, _LOST_CONNECTION) and self.trouble != self._last_logged:
             self._last_logged = self.trouble
@@ -195,7 +193,6 @@ class BusClient(Client):
         self._lose(TryAgain("the connection to NATS was lost before the answer came"))
 
     async def _on_reconnect(self) -> None:
-        self.up.set()
         self.back.set()
         self.back = asyncio.Event()
         self._last_logged = ""
@@ -207,7 +204,6 @@ class BusClient(Client):
         self._lose(self.closed_for_good())
 
     def _lose(self, error: Failure) -> None:
-        self.up.clear()
         for _, answer, _ in self._asked.values():
             _fail(answer, error)
 

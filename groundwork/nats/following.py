@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 import nats.errors
@@ -174,26 +174,21 @@ async def watch_streams(
 ) -> None:
     """Calls `recover` now, and whenever one of the streams may have lost messages since the link had `reconnects`,
     until it raises no TryAgain. Runs forever."""
-    before: dict[str, StreamSight] = {}
-    recovered = lost = False
+    seen: dict[str, StreamSight] = {}
+    lost, recovered = False, False
     while True:
         now = {name: sight for name in streams if (sight := await _look(link, name))}
-        lost = lost or any(now[name].may_have_lost(before[name]) for name in now if name in before)
-        lost = lost or (not before and any(sight.reconnects != reconnects for sight in now.values()))
+        for name, sight in now.items():
+            lost |= sight.may_have_lost(seen.get(name, replace(sight, reconnects=reconnects)))
+        seen |= now
         if now and (lost or not recovered):
-            recovered = await _recover(recover, lost=lost)
-            lost = lost and not recovered
-        before |= now
+            try:
+                await recover(lost)
+                lost, recovered = False, True
+            except TryAgain as error:
+                recovered = False
+                log.warning("the bus is not informed yet", extra={"why": str(error)})
         await link.until_back(within_s=every_s if recovered and len(now) == len(streams) else LOOK_AGAIN_S)
-
-
-async def _recover(recover: Recover, *, lost: bool) -> bool:
-    try:
-        await recover(lost)
-    except TryAgain as error:
-        log.warning("the bus is not informed yet", extra={"why": str(error)})
-        return False
-    return True
 
 
 async def _look(link: NatsLink, stream: str) -> StreamSight | None:

@@ -147,7 +147,7 @@ class Lease:
         self._owner = owner
         self._clock = clock or this().uptime
         self._seq = 0
-        self._until = self._renewed_at = float("-inf")
+        self._until = float("-inf")
         self._kept_since = float("inf")
         self._lost = ""
         self._failed: tuple[float, str] = (float("-inf"), "")
@@ -216,7 +216,7 @@ class Lease:
                     outage.over()
                 except TryAgain as error:
                     outage.continues(str(error))
-                    if self._link.connected and self._clock() - self._renewed_at > LEAVE_AFTER * ttl_s:
+                    if self._link.connected and self._clock() > self._until - (SAFE - LEAVE_AFTER) * ttl_s:
                         await self._link.switch_server()
 
     async def release(self) -> None:
@@ -248,7 +248,7 @@ class Lease:
         asked_at, role = self._clock(), self._role
         seq = await replace_value(self._link, role.bucket, role.key, self._owner.body(), after=self._seq)
         if seq is not None:
-            self._seq, self._renewed_at, self._until = seq, asked_at, asked_at + self._owner.ttl_s * SAFE
+            self._seq, self._until = seq, asked_at + self._owner.ttl_s * SAFE
             self._kept_since = min(self._kept_since, asked_at)
         return seq is not None
 

@@ -78,8 +78,8 @@ class NatsLink:
         """Number of reconnects. The server forgets pending pulls each time."""
         return self.client.stats["reconnects"]
 
-    async def until_back(self, *, within_s: float) -> None:
-        """Returns when a lost connection is got back, or after `within_s`."""
+    async def until_back(self, *, within_s: float | None = None) -> None:
+        """Returns at the next reconnect, or after `within_s`."""
         await set_within(self.client.back, within_s)
 
     @property
@@ -154,7 +154,7 @@ class NatsLink:
                     raise NoRoom(text) if isinstance(error, NoRoom) else TryAgain(text) from error
                 self.on_retry()
                 self.store_failed.set()
-            await self._pause(min(pause, deadline - clock()))
+            await self.until_back(within_s=min(pause, deadline - clock()))
             pause = min(pause + SHORTEST_PAUSE, LONGEST_PAUSE)
 
     async def swap(self, subject: str, body: bytes, *, after: int) -> int:
@@ -267,7 +267,7 @@ class NatsLink:
             except NoSuchItem:
                 return None
             except TryAgain:
-                await self._pause(SHORTEST_PAUSE)
+                await self.until_back(within_s=SHORTEST_PAUSE if self.connected else LONGEST_PAUSE)
                 if clock() >= deadline or not self.connected:
                     raise
 
@@ -278,11 +278,6 @@ class NatsLink:
             log.warning("a duplicate in %s was not looked at: %s", published.stream, error)
             return True
         return stored is not None and is_same(stored)
-
-    async def _pause(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-        if not self.connected:
-            await set_within(self.client.up, LONGEST_PAUSE)
 
 
 async def _always_permitted() -> None:

@@ -150,7 +150,7 @@ class PullLoop:
         seen = self._link.reconnects
         while True:
             if self._link.reconnects == seen:
-                await self._link.client.back.wait()
+                await self._link.until_back()
             seen = self._link.reconnects
             self._tries_to_reclaim = TIMES_ASKED
             await self._start_over()

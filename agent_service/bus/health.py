@@ -71,9 +71,9 @@ CONSUMERS: Levels = {
 
 def observe_bus(instruments: Instruments, link: NatsLink, *, shared: bool = False) -> None:
     expected, letters = topology(shared=shared), NatsDeadLetters(link)
-    streams = [stream.name for stream in expected.streams]
-    _observe(instruments, link, "stream", streams, STREAMS)
-    _observe(instruments, link, "consumer", [f"{one.stream}.{one.name}" for one in expected.consumers], CONSUMERS)
+    _observe(instruments, link, "stream", [one.stream for one in expected if not one.consumer], STREAMS)
+    consumers = [f"{one.stream}.{one.consumer}" for one in expected if one.consumer]
+    _observe(instruments, link, "consumer", consumers, CONSUMERS)
 
     async def open_or_changed() -> float:
         return sum(not letter.settled for letter in await letters.all())

@@ -19,9 +19,8 @@ from nats.js.api import RePublish
 from groundwork.nats.lease import Role
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import (
-    ConsumerSpec,
     Deviation,
-    StreamSpec,
+    Spec,
     Topology,
     check_topology,
     info_of,
@@ -82,7 +81,7 @@ async def expected(link: NatsLink, *, shared: bool) -> Topology:
 
 async def size_found(link: NatsLink) -> tuple[bool, int, float]:
     """(AGENTIC exists, its replicas, GiB of the topology), by default 1 and MAX_GIB. Raises Misconfigured, TryAgain."""
-    found = await info_of(link, StreamSpec(subjects.STREAM, {}))
+    found = await info_of(link, Spec(subjects.STREAM, {}))
     if found is None:
         return False, 1, MAX_GIB
     config = found["config"]
@@ -114,17 +113,15 @@ def topology(
     """`replicas` is 1, 3 or 5; `max_gib` bounds work, artifacts and shared runs, each. See `reserved_gib`."""
     stores = _stores(replicas, max_gib) if shared else ()
     consumers = (_consumer(*row, shared=shared) for row in _CONSUMERS if shared or row[0] in subjects.CONSUMERS)
-    return Topology(
-        streams=(*_streams(replicas, max_gib), *stores, *_buckets(replicas, max_gib)),
-        consumers=(*consumers, *map(_of_executor, executors)),
-    )
+    streams = (*_streams(replicas, max_gib), *stores, *_buckets(replicas, max_gib))
+    return (*streams, *consumers, *map(_of_executor, executors))
 
 
 def reserved_gib(of: Topology) -> float:
-    return float(sum(stream.settings["max_bytes"] for stream in of.streams)) / GIB
+    return float(sum(one.settings["max_bytes"] for one in of if not one.consumer)) / GIB
 
 
-def _streams(replicas: int, gib: float) -> Iterator[StreamSpec]:
+def _streams(replicas: int, gib: float) -> Iterator[Spec]:
     """`gib` bounds all streams of work together."""
     durable = {"deny_delete": True, "deny_purge": True, "allow_direct": True}
     passing = {"persist_mode": "async" if replicas == 1 else None}
@@ -161,7 +158,7 @@ def _to_the_log(filtered: str) -> RePublish:
     return RePublish(src=filtered, dest=f"{subjects.LOG}.{filtered}")
 
 
-def _stores(replicas: int, gib: float) -> Iterator[StreamSpec]:
+def _stores(replicas: int, gib: float) -> Iterator[Spec]:
     """Stores that agents and gateways share. In the ledger, a rollup replaces older facts of its subject."""
     note = "shared by several. Durable; back it up."
     own = {"discard": "new", "duplicate_window": 120.0, "deny_delete": True, "allow_direct": True}
@@ -173,17 +170,17 @@ def _stores(replicas: int, gib: float) -> Iterator[StreamSpec]:
     yield _stream(subjects.STREAM_TURNS, "turns of runs that no other message drives.", replicas, gib / 8, queue)
 
 
-def _buckets(replicas: int, gib: float) -> tuple[StreamSpec, ...]:
+def _buckets(replicas: int, gib: float) -> tuple[Spec, ...]:
     artifacts = _stream("", "what tools brought that is too large for a message.", replicas, gib, {}).settings
     leases = _stream("", "which agent and which gateway have this bus.", replicas, 1 / 1024, {}).settings
     return object_bucket(subjects.ARTIFACT_BUCKET, artifacts), key_value_bucket(subjects.LEASE_BUCKET, leases)
 
 
-def _stream(name: str, about: str, replicas: int, gib: float, own: Json) -> StreamSpec:
+def _stream(name: str, about: str, replicas: int, gib: float, own: Json) -> Spec:
     """Uncompressed: a server that is killed may damage its copy of a compressed stream (nats-server 2.15.1), and two
     such copies lose it."""
     common = {"description": f"Agentic Loop: {about}", "storage": "file", "compression": "none"}
-    return StreamSpec(name, {**common, "num_replicas": replicas, "max_bytes": int(gib * GIB), **own})
+    return Spec(name, {**common, "num_replicas": replicas, "max_bytes": int(gib * GIB), **own})
 
 
 _CONSUMERS = (
@@ -198,23 +195,24 @@ _CONSUMERS = (
 )
 
 
-def _consumer(name: str, description: str, most: int, deliver: str, *, shared: bool) -> ConsumerSpec:
+def _consumer(name: str, description: str, most: int, deliver: str, *, shared: bool) -> Spec:
     stream, filters = (subjects.CONSUMERS | subjects.SHARED_CONSUMERS)[name]
     own = {"max_ack_pending": most * SHARERS if shared else most, "deliver_policy": deliver}
     return _consuming(stream, name, description, filters, own)
 
 
-def _of_executor(executor: Executor) -> ConsumerSpec:
+def _of_executor(executor: Executor) -> Spec:
     """Push consumers: a pulling one chooses its reply subject. One at a time, because ack_wait begins at the push."""
     pushed = {"deliver_subject": subjects.requests_of(executor.name), "deliver_group": executor.name}
     own = pushed | {"max_ack_pending": 1, "max_deliver": 10, "ack_wait": EXECUTOR_ACK_WAIT_S}
     return _consuming(subjects.STREAM_REQUESTS, executor.name, "An executor's requests.", executor.subjects, own)
 
 
-def _consuming(stream: str, name: str, description: str, filters: tuple[str, ...], own: Json) -> ConsumerSpec:
+def _consuming(stream: str, name: str, description: str, filters: tuple[str, ...], own: Json) -> Spec:
     """No redelivery backoff: it would replace ack_wait, and handlers ask for their own delay."""
     usual = {"ack_policy": "explicit", "ack_wait": ACK_WAIT_S, "max_deliver": -1, "deliver_policy": "all"}
-    return ConsumerSpec(stream, name, {"description": description, "filter_subjects": list(filters), **usual, **own})
+    about = {"description": description, "filter_subjects": list(filters)}
+    return Spec(stream, about | usual | own, consumer=name)
 
 
 STEP = 0.5
@@ -236,7 +234,7 @@ async def set_up_within(
 
 async def _check_room(link: NatsLink, wanted: Topology) -> None:
     """Creates and deletes one stream of the total size. Raises NoRoom."""
-    tried = next(stream for stream in wanted.streams if stream.name == subjects.STREAM_PROGRESS)
+    tried = next(one for one in wanted if one.stream == subjects.STREAM_PROGRESS)
     if await info_of(link, tried) is None:
         whole = tried.config() | {"max_bytes": int(reserved_gib(wanted) * GIB)}
         await link.ask_jetstream(tried.api("CREATE"), whole)

@@ -12,7 +12,7 @@ from groundwork.archive.series import backup_of_owner
 from groundwork.nats.lease import Lease, LeaseRecord, Role, read_lease
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import BusRefused
-from groundwork.nats.topology import ConsumerSpec, StreamSpec, Topology, check_topology, key_value_bucket, object_bucket
+from groundwork.nats.topology import Spec, check_topology, key_value_bucket, object_bucket
 from groundwork.service.errors import Misconfigured, TryAgain
 from groundwork.service.machine import monotonic
 from groundwork.sqlite.file import microseconds
@@ -20,16 +20,12 @@ from schemas import subjects
 from schemas.values import dataclass, replace
 
 ROLE = Role(bucket=subjects.LEASE_BUCKET, key=subjects.LEASE_GATEWAY, command="ductile-gateway serve")
-NEEDED = Topology(
-    streams=(
-        *(StreamSpec(name, {}) for name in subjects.STREAMS if name != subjects.STREAM_PROGRESS),
-        StreamSpec(object_bucket(subjects.ARTIFACT_BUCKET, {}).name, {}),
-        StreamSpec(key_value_bucket(subjects.LEASE_BUCKET, {}).name, {}),
-    ),
-    consumers=(ConsumerSpec(subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS, {}),),
+NEEDED = (
+    *(Spec(name, {}) for name in subjects.STREAMS if name != subjects.STREAM_PROGRESS),
+    Spec(object_bucket(subjects.ARTIFACT_BUCKET, {}).stream, {}),
+    Spec(key_value_bucket(subjects.LEASE_BUCKET, {}).stream, {}),
+    Spec(subjects.STREAM_REQUESTS, {}, consumer=subjects.DURABLE_TOOLS),
 )
-
-SHARED = replace(NEEDED, streams=(*NEEDED.streams, StreamSpec(subjects.STREAM_LEDGER, {})))
 
 
 async def require_topology(link: NatsLink, *, shared: bool = False) -> None:
@@ -39,7 +35,7 @@ async def require_topology(link: NatsLink, *, shared: bool = False) -> None:
             f"the NATS server takes messages of up to {link.max_payload} bytes, and a result may have "
             f"{MAX_RESULT_BYTES}: raise its max_payload"
         )
-    findings = await check_topology(link, SHARED if shared else NEEDED)
+    findings = await check_topology(link, (*NEEDED, Spec(subjects.STREAM_LEDGER, {})) if shared else NEEDED)
     if missing := [finding.what for finding in findings if finding.kind == "missing"]:
         raise Misconfigured(f"the NATS server has no {', no '.join(missing)}: run `agentic setup`, which creates them")
 

@@ -27,64 +27,43 @@ _DEFAULTS = ("none", "default")
 
 
 @dataclass(frozen=True, slots=True)
-class StreamSpec:
-    name: str
-    settings: Mapping[str, Any]
+class Spec:
+    """A stream, or with `consumer` a consumer of it."""
 
-    @property
-    def what(self) -> str:
-        return f"stream {self.name}"
-
-    def api(self, verb: str) -> str:
-        return f"STREAM.{verb}.{self.name}"
-
-    def config(self) -> Json:
-        return StreamConfig(name=self.name, **self.settings).as_dict()
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerSpec:
     stream: str
-    name: str
     settings: Mapping[str, Any]
+    consumer: str = ""
 
     @property
     def what(self) -> str:
-        return f"consumer {self.name} of stream {self.stream}"
+        return f"consumer {self.consumer} of stream {self.stream}" if self.consumer else f"stream {self.stream}"
 
     def api(self, verb: str) -> str:
-        return f"CONSUMER.{verb}.{self.stream}.{self.name}"
+        return f"CONSUMER.{verb}.{self.stream}.{self.consumer}" if self.consumer else f"STREAM.{verb}.{self.stream}"
 
     def config(self) -> Json:
-        return ConsumerConfig(name=self.name, durable_name=self.name, **self.settings).as_dict()
+        if self.consumer:
+            return ConsumerConfig(name=self.consumer, durable_name=self.consumer, **self.settings).as_dict()
+        return StreamConfig(name=self.stream, **self.settings).as_dict()
 
 
-Spec = StreamSpec | ConsumerSpec
+Topology = tuple[Spec, ...]
+"""Streams, and behind them consumers."""
 
 
-def object_bucket(name: str, settings: Mapping[str, Any]) -> StreamSpec:
+def object_bucket(name: str, settings: Mapping[str, Any]) -> Spec:
     """Stream of an object-store bucket (NATS ADR-20)."""
     return _bucket(f"OBJ_{name}", settings, subjects=[f"$O.{name}.C.>", f"$O.{name}.M.>"])
 
 
-def key_value_bucket(name: str, settings: Mapping[str, Any]) -> StreamSpec:
+def key_value_bucket(name: str, settings: Mapping[str, Any]) -> Spec:
     """Stream of a bucket of keys, each with its newest value (NATS ADR-8)."""
     return _bucket(f"KV_{name}", settings, subjects=[f"$KV.{name}.>"], max_msgs_per_subject=1, deny_delete=True)
 
 
-def _bucket(name: str, settings: Mapping[str, Any], **fixed: Any) -> StreamSpec:
+def _bucket(name: str, settings: Mapping[str, Any], **fixed: Any) -> Spec:
     common = {"discard": "new", "allow_rollup_hdrs": True, "allow_direct": True}
-    return StreamSpec(name, {**settings, **common, **fixed})
-
-
-@dataclass(frozen=True, slots=True)
-class Topology:
-    streams: tuple[StreamSpec, ...] = ()
-    consumers: tuple[ConsumerSpec, ...] = ()
-
-    @property
-    def specs(self) -> tuple[Spec, ...]:
-        return (*self.streams, *self.consumers)
+    return Spec(name, {**settings, **common, **fixed})
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +79,8 @@ class Deviation:
 
 async def check_topology(link: NatsLink, topology: Topology) -> list[Deviation]:
     """Changes nothing. Raises Misconfigured or TryAgain when the server cannot be asked."""
-    found = await asyncio.gather(*(info_of(link, spec) for spec in topology.specs))
-    return [one for spec, info in zip(topology.specs, found, strict=True) for one in _differences(spec, info)]
+    found = await asyncio.gather(*(info_of(link, spec) for spec in topology))
+    return [one for spec, info in zip(topology, found, strict=True) for one in _differences(spec, info)]
 
 
 async def set_up(
@@ -110,7 +89,7 @@ async def set_up(
     """Creates what is missing and makes the changes for which `changes` returns True. Returns what was done, and the
     differences that are left. Raises Failure; TryAgain once servers had time enough to elect a leader."""
     until, done = asyncio.get_running_loop().time() + BUDGET_SECONDS, list[Deviation]()
-    for spec in topology.specs:
+    for spec in topology:
         while True:
             try:
                 done += await _set_up(link, spec, changes)
@@ -138,7 +117,7 @@ async def _set_up(link: NatsLink, spec: Spec, changes: Callable[[Deviation], boo
     found, config = _differences(spec, info), info["config"]
     if not (taken := [one for one in found if changes(one)]):
         return found
-    if isinstance(spec, StreamSpec) and any(one.field == MODE for one in taken):
+    if any(one.field == MODE for one in taken):
         return [await _remake(link, spec)]
     fields = {one.field: wanted.get(one.field) for one in taken}
     fields |= {name: [*config[name], *_lacking(wanted, config, name)] for name in LISTS if name in fields}
@@ -148,20 +127,18 @@ async def _set_up(link: NatsLink, spec: Spec, changes: Callable[[Deviation], boo
 
 
 async def _make(link: NatsLink, spec: Spec, config: Json, *, update: bool = False) -> None:
-    if isinstance(spec, StreamSpec):
-        await link.ask_jetstream(spec.api("UPDATE" if update else "CREATE"), config)
-    else:  # without an action, the server would silently change an existing consumer
-        asked = {"stream_name": spec.stream, "config": config, "action": "update" if update else "create"}
-        await link.ask_jetstream(spec.api("CREATE"), asked)
+    if spec.consumer:  # without an action, the server would silently change an existing consumer
+        config = {"stream_name": spec.stream, "config": config, "action": "update" if update else "create"}
+    await link.ask_jetstream(spec.api("UPDATE" if update and not spec.consumer else "CREATE"), config)
 
 
-async def _remake(link: NatsLink, spec: StreamSpec) -> Deviation:
+async def _remake(link: NatsLink, spec: Spec) -> Deviation:
     """If it is interrupted, the next setup creates what is missing, except for consumers that it does not know."""
-    consumers = (await link.ask_jetstream(f"CONSUMER.LIST.{spec.name}"))["consumers"]
+    consumers = (await link.ask_jetstream(f"CONSUMER.LIST.{spec.stream}"))["consumers"]
     await link.ask_jetstream(spec.api("DELETE"))
     await _make(link, spec, spec.config())
     for consumer in consumers:
-        await _make(link, ConsumerSpec(spec.name, consumer["name"], {}), consumer["config"])
+        await _make(link, Spec(spec.stream, {}, consumer["name"]), consumer["config"])
     return Deviation("remade", spec.what, expected=", ".join(consumer["name"] for consumer in consumers))
 
 

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings
 from groundwork.nats.settling import DeadLetters, Delivery, Handler
-from groundwork.nats.topology import ConsumerSpec, StreamSpec, Topology, set_up
+from groundwork.nats.topology import Spec, set_up
 from tests.kit.consumer import consume
 
 STREAM, REQUEST, RESULT, BURIED = "FLOOR", "floor.request", "floor.result", "floor.buried"
@@ -26,7 +26,7 @@ SLOTS = 256
 WARM_UP_STEPS = 200
 STORED = {"subjects": ["floor.>"], "duplicate_window": 3600.0, "max_bytes": 1 << 28}
 CONSUMERS = tuple(
-    ConsumerSpec(STREAM, subject.removeprefix("floor."), {"filter_subjects": [subject], "max_ack_pending": SLOTS})
+    Spec(STREAM, {"filter_subjects": [subject], "max_ack_pending": SLOTS}, subject.removeprefix("floor."))
     for subject in (REQUEST, RESULT)
 )
 
@@ -65,8 +65,8 @@ class Floor:
 async def floor(*urls: str, replicas: int = 1) -> AsyncIterator[Floor]:
     """Driver and worker, on a server or on a cluster with that many replicas."""
     link = await connect(NatsSettings(urls=urls), name="agentic-floor")
-    stream = StreamSpec(STREAM, STORED | {"num_replicas": replicas})
-    await set_up(link, Topology(streams=(stream,), consumers=CONSUMERS))
+    stream = Spec(STREAM, STORED | {"num_replicas": replicas})
+    await set_up(link, (stream, *CONSUMERS))
     environ = os.environ | {ADDRESS: " ".join(urls)}  # not an argument, which everybody on this machine could read
     worker = await asyncio.create_subprocess_exec(sys.executable, "-m", __name__, env=environ)
     made = Floor(link)

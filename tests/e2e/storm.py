@@ -30,7 +30,7 @@ from nats.js.api import StreamConfig
 
 from groundwork.nats.link import NatsLink
 from groundwork.nats.settling import DeadLetters, Delivery
-from groundwork.nats.topology import ConsumerSpec, Topology, set_up
+from groundwork.nats.topology import Spec, set_up
 from schemas import envelope, subjects
 from tests.bench.load import Load
 from tests.kit.cluster import Cluster, Node, wired
@@ -125,7 +125,7 @@ class OpenRuns(Load):
 async def loaded(link: NatsLink, open_runs: int) -> AsyncIterator[OpenRuns]:
     """Keeps that many runs open; on exit waits for their ends, within a limit."""
     settings = {"filter_subjects": list(subjects.ENDINGS), "ack_policy": "explicit"}
-    await set_up(link, Topology(consumers=(ConsumerSpec(subjects.STREAM, "chaos", settings),)))
+    await set_up(link, (Spec(subjects.STREAM, settings, "chaos"),))
     load, dead = OpenRuns(link), DeadLetters(subjects.DEAD_LETTERS_LOOP)
     watching = consume(link, subjects.STREAM, "chaos", load.take, dead, slots=64)
     tasks = [asyncio.create_task(work) for work in (watching, *(load.keep_one_open() for _ in range(open_runs)))]

@@ -21,9 +21,11 @@ ACK_WAIT = 5.0
 
 async def a_bus(link: NatsLink, *, ack_wait: float = ACK_WAIT) -> None:
     """The topology of the service, with a shorter time to redelivery."""
+    sooner = {"ack_wait": ack_wait}
     made = topology(max_gib=1)
-    sooner = (replace(one, settings={**one.settings, "ack_wait": ack_wait}) for one in made.consumers)
-    await set_up(link, replace(made, consumers=tuple(sooner)))
+    await set_up(
+        link, tuple(replace(one, settings={**one.settings, **sooner}) if one.consumer else one for one in made)
+    )
 
 
 async def send(link: NatsLink, request: ToolRequest, route: str = "jina-reader") -> None:

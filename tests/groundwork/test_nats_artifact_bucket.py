@@ -8,13 +8,13 @@ import pytest
 from groundwork.nats.buckets import ArtifactBucket, StoredArtifact
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import BusRefused
-from groundwork.nats.topology import Topology, object_bucket, set_up
+from groundwork.nats.topology import object_bucket, set_up
 from groundwork.service.errors import NoRoom
 
 
 @pytest.fixture
 async def bucket(link: NatsLink) -> ArtifactBucket:
-    await set_up(link, Topology(streams=(object_bucket("files", {"max_bytes": 1 << 26, "compression": "none"}),)))
+    await set_up(link, (object_bucket("files", {"max_bytes": 1 << 26, "compression": "none"}),))
     return ArtifactBucket(link, "files")
 
 
@@ -39,7 +39,7 @@ async def test_other_content_replaces_the_former_and_leaves_nothing_of_it(
 
 
 async def test_a_full_bucket_says_so_at_once_with_what_to_do_and_what_it_has_stays(link: NatsLink) -> None:
-    await set_up(link, Topology(streams=(object_bucket("small", {"max_bytes": 1 << 17}),)))
+    await set_up(link, (object_bucket("small", {"max_bytes": 1 << 17}),))
     bucket = ArtifactBucket(link, "small")
     await bucket.put("a", b"x" * 1000, "text/plain")
     async with asyncio.timeout(5):

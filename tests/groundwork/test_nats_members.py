@@ -26,12 +26,8 @@ uptime = this().uptime
 
 def _topology(replicas: int = 1) -> Topology:
     settings = {"storage": "file", "max_bytes": 1 << 20, "num_replicas": replicas}
-    return Topology(
-        streams=(
-            key_value_bucket("leases", settings),
-            object_bucket("files", {"max_bytes": 1 << 20, "num_replicas": replicas}),
-        )
-    )
+    files = object_bucket("files", {"max_bytes": 1 << 20, "num_replicas": replicas})
+    return key_value_bucket("leases", settings), files
 
 
 @pytest.fixture

@@ -2,22 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from nats.js.api import RePublish
 
 from agent_service.bus.topology import Executor, check, topology
 from groundwork.nats.link import NatsLink
-from groundwork.nats.topology import (
-    ConsumerSpec,
-    Deviation,
-    StreamSpec,
-    Topology,
-    check_topology,
-    object_bucket,
-    set_up,
-)
+from groundwork.nats.topology import Deviation, Spec, check_topology, object_bucket, set_up
 from groundwork.service.errors import Misconfigured
 from schemas import keys, subjects
 from tests.kit.bus import DAY
@@ -26,7 +18,7 @@ ADVISORIES = (
     "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.WORK.>",
     "$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.WORK.>",
 )
-WORK = StreamSpec(
+WORK = Spec(
     "WORK",
     {
         "subjects": ("work.start", "work.done", "work.request.*"),
@@ -42,19 +34,19 @@ WORK = StreamSpec(
         "num_replicas": 1,
     },
 )
-EVENTS = StreamSpec(
+EVENTS = Spec(
     "EVENTS",
     {"subjects": ("event.>",), "persist_mode": "async", "max_age": DAY, "max_bytes": 1 << 24, "discard": "old"},
 )
-DEAD = StreamSpec("DEAD", {"subjects": ("dlq.>", *ADVISORIES), "max_age": 30 * DAY, "max_bytes": 1 << 24})
-WORKERS = ConsumerSpec(
+DEAD = Spec("DEAD", {"subjects": ("dlq.>", *ADVISORIES), "max_age": 30 * DAY, "max_bytes": 1 << 24})
+WORKERS = Spec(
     "WORK",
-    "workers",
     {"filter_subjects": ("work.start", "work.done"), "ack_wait": 30.0, "max_ack_pending": 256, "max_deliver": 10},
+    "workers",
 )
-ONE_TOOL = ConsumerSpec("WORK", "tool-x", {"filter_subject": "work.request.x", "ack_wait": 30.0})
+ONE_TOOL = Spec("WORK", {"filter_subject": "work.request.x", "ack_wait": 30.0}, consumer="tool-x")
 FILES = object_bucket("files", {"max_bytes": 1 << 24, "compression": "none", "max_age": 30 * DAY, "storage": "file"})
-WHOLE = Topology(streams=(WORK, EVENTS, DEAD, FILES), consumers=(WORKERS, ONE_TOOL))
+WHOLE = (WORK, EVENTS, DEAD, FILES, WORKERS, ONE_TOOL)
 OF_WORKERS = "consumer workers of stream WORK"
 NAMES = [
     "stream WORK",
@@ -64,8 +56,6 @@ NAMES = [
     OF_WORKERS,
     "consumer tool-x of stream WORK",
 ]
-
-Spec = TypeVar("Spec", StreamSpec, ConsumerSpec)
 
 
 def with_(spec: Spec, **more: Any) -> Spec:
@@ -121,14 +111,14 @@ async def test_what_is_missing_is_found_and_made_once_and_the_second_time_nothin
     ids=["was not set", "is another"],
 )
 async def test_what_differs_is_changed_where_that_is_asked_for_and_all_else_is_as_it_was(
-    link: NatsLink, wanted: tuple[StreamSpec, ConsumerSpec], found: list[tuple[str, str, str, str]]
+    link: NatsLink, wanted: tuple[Spec, Spec], found: list[tuple[str, str, str, str]]
 ) -> None:
-    await set_up(link, Topology(streams=(OWN,), consumers=(WORKERS,)))
+    await set_up(link, (OWN, WORKERS))
     await link.publish("work.a", b"kept", msg_id="a", headers={})
-    before, changing = await configs(link), Topology(streams=wanted[:1], consumers=wanted[1:])
-    assert told(await set_up(link, changing)) == [("differs", *one) for one in found]
-    assert told(await set_up(link, changing, changes=lambda _: True)) == [("changed", *one) for one in found]
-    assert await check_topology(link, changing) == await set_up(link, changing) == []
+    before = await configs(link)
+    assert told(await set_up(link, wanted)) == [("differs", *one) for one in found]
+    assert told(await set_up(link, wanted, changes=lambda _: True)) == [("changed", *one) for one in found]
+    assert await check_topology(link, wanted) == await set_up(link, wanted) == []
     changed = dict.fromkeys(field for _, field, _, _ in found)
     assert [{**new, **changed} for new in await configs(link)] == [{**old, **changed} for old in before]
     assert (await link.jetstream.stream_info("WORK")).state.messages == 1
@@ -136,10 +126,10 @@ async def test_what_differs_is_changed_where_that_is_asked_for_and_all_else_is_a
 
 async def test_a_list_of_subjects_gets_what_it_lacks_and_keeps_what_else_is_in_it(link: NatsLink) -> None:
     theirs = with_(WORK, subjects=["work.a", "own.>"])
-    await set_up(link, Topology(streams=(theirs,), consumers=(with_(WORKERS, filter_subjects=["work.a"]),)))
-    wanted = Topology(
-        streams=(with_(WORK, subjects=["work.a", "work.b", "own.c"]),),
-        consumers=(with_(WORKERS, filter_subjects=["work.a", "work.b"]),),
+    await set_up(link, (theirs, with_(WORKERS, filter_subjects=["work.a"])))
+    wanted = (
+        with_(WORK, subjects=["work.a", "work.b", "own.c"]),
+        with_(WORKERS, filter_subjects=["work.a", "work.b"]),
     )
     lacks = [(one.what, one.expected) for one in await check_topology(link, wanted)]
     assert lacks == [("stream WORK", "work.b"), (OF_WORKERS, "work.b")]
@@ -169,10 +159,11 @@ async def test_onlookers_hear_of_what_the_streams_have_stored_and_of_nothing_els
 async def test_an_agent_does_not_start_on_a_stream_that_would_not_keep_what_it_asks_of_people(link: NatsLink) -> None:
     wanted = topology(max_gib=1)
     new = (subjects.WAITING, subjects.REOPENED)
-    earlier = [
-        with_(one, subjects=[name for name in one.settings["subjects"] if name not in new]) for one in wanted.streams
-    ]
-    await set_up(link, replace(wanted, streams=tuple(earlier)))
+    earlier = (
+        one if one.consumer else with_(one, subjects=[name for name in one.settings["subjects"] if name not in new])
+        for one in wanted
+    )
+    await set_up(link, tuple(earlier))
     with pytest.raises(Misconfigured, match=r"AGENTIC.*agent.waiting.*agent.reopened"):
         await check(link)
     await set_up(link, wanted, changes=lambda _: True)

@@ -13,7 +13,7 @@ from groundwork.nats.following import StreamSight
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import WRONG_SEQUENCE, BusRefused, StoredMessage
 from groundwork.nats.shared_log import AppendConflict, SharedLog
-from groundwork.nats.topology import StreamSpec, Topology, set_up
+from groundwork.nats.topology import Spec, Topology, set_up
 from groundwork.sqlite.file import open_file
 from groundwork.sqlite.replica import Replica
 
@@ -36,7 +36,7 @@ def log(bus: NatsLink) -> SharedLog:
 
 def _topology(replicas: int) -> Topology:
     settings = {"subjects": ["facts.>"], "num_replicas": replicas, "storage": "file", "deny_delete": True}
-    return Topology(streams=(StreamSpec(STREAM, {**settings, "discard": "new", "allow_direct": True}),))
+    return (Spec(STREAM, {**settings, "discard": "new", "allow_direct": True}),)
 
 
 async def test_a_fact_larger_than_a_message_comes_whole(log: SharedLog, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from agent_service.workbench.dev import free_port
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings
-from groundwork.nats.topology import ConsumerSpec, StreamSpec, Topology, set_up
+from groundwork.nats.topology import Spec, set_up
 
 DAY = 86400.0
 LARGE = 1 << 40
@@ -82,12 +82,12 @@ async def bus(link: NatsLink) -> NatsLink:
 
 async def a_stream(link: NatsLink, name: str = "WORK", **settings: Any) -> None:
     defaults = {"subjects": ["work.>"], "max_age": DAY, "duplicate_window": DAY, "discard": "new", "max_bytes": 1 << 26}
-    await set_up(link, Topology(streams=(StreamSpec(name, defaults | settings),)))
+    await set_up(link, (Spec(name, defaults | settings),))
 
 
 async def a_consumer(link: NatsLink, name: str = "workers", *, stream: str = "WORK", **settings: Any) -> None:
     defaults = {"ack_wait": 30.0, "max_ack_pending": 1000}
-    await set_up(link, Topology(consumers=(ConsumerSpec(stream, name, defaults | settings),)))
+    await set_up(link, (Spec(stream, defaults | settings, name),))
 
 
 needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl to make a certificate")

@@ -12,7 +12,7 @@ from agent_service.store.sqlite import RunStore
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings
 from groundwork.nats.shared_log import SharedLog
-from groundwork.nats.topology import Topology, set_up
+from groundwork.nats.topology import set_up
 from schemas import subjects
 from tests.kit.cluster import delete
 from tests.kit.runs import DIGEST
@@ -45,8 +45,7 @@ async def anew(link: NatsLink, replicas: int) -> None:
     """The stream of runs, empty."""
     await delete(link, subjects.STREAM_RUNS)
     wanted = topology(replicas=replicas, max_gib=1.0, shared=True)
-    runs = (stream for stream in wanted.streams if stream.name == subjects.STREAM_RUNS)
-    await set_up(link, Topology(streams=tuple(runs)))
+    await set_up(link, tuple(one for one in wanted if one.stream == subjects.STREAM_RUNS))
 
 
 async def stored(store: RunStore, commits: Sequence[Commit]) -> Commit:

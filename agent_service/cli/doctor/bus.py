@@ -95,7 +95,7 @@ async def _streams(link: NatsLink, settings: AgentSettings) -> AsyncIterator[Fin
     try:
         wanted = await expected(link, shared=settings.shared)
         found = await check_topology(link, wanted)
-        infos = [info for spec in wanted.streams if (info := await info_of(link, spec))]
+        infos = [info for spec in wanted if not spec.consumer and (info := await info_of(link, spec))]
     except Failure as error:
         yield wrong("streams", str(error), remedy=PERMISSION)
         return
@@ -119,7 +119,8 @@ def compared(wanted: Topology, found: Sequence[Deviation]) -> Finding:
         return wrong("streams", _difference(deaf), remedy=CHANGE)
     if differing := [finding for finding in found if finding.field not in OPERATORS_CHOICE]:
         return warning("streams", "; ".join(map(_difference, differing)), remedy=CHANGE)
-    counts = f"{len(wanted.streams)} streams and buckets, {len(wanted.consumers)} consumers"
+    consumers = sum(bool(spec.consumer) for spec in wanted)
+    counts = f"{len(wanted) - consumers} streams and buckets, {consumers} consumers"
     return ok("streams", f"{counts}, as configured")
 
 

@@ -18,7 +18,7 @@ from ductile_gateway.calls.admission import CallSlots
 from ductile_gateway.calls.call import ToolCall
 from groundwork.nats.lease import Lease, LeaseLost, Owner
 from groundwork.nats.link import NatsLink
-from groundwork.nats.topology import Topology, key_value_bucket, set_up
+from groundwork.nats.topology import key_value_bucket, set_up
 from groundwork.service.errors import TryAgain
 from schemas import subjects
 from tests.gateway.parts import NOON, a_request, asked_for, memory_rows
@@ -158,7 +158,7 @@ async def lives(link: NatsLink, folder: Path, name: str) -> Lease:
 async def several(
     link: NatsLink, folder: Path, width: int, names: str
 ) -> AsyncIterator[tuple[Gateways, dict[str, Lease]]]:
-    await set_up(link, Topology(streams=(key_value_bucket(subjects.LEASE_BUCKET, {}),)))
+    await set_up(link, (key_value_bucket(subjects.LEASE_BUCKET, {}),))
     async with contextlib.AsyncExitStack() as stack:
         gateways = Gateways(link, width, stack)
         leases = {name: await lives(link, folder, name) for name in names}
@@ -213,7 +213,7 @@ async def test_a_gateway_with_calls_without_end_does_not_keep_another_from_its_o
 async def test_a_gateway_whose_lease_lapsed_is_made_to_do_nothing_more_and_one_that_lives_is_left_alone(
     tmp_path: Path, link: NatsLink
 ) -> None:
-    await set_up(link, Topology(streams=(key_value_bucket(subjects.LEASE_BUCKET, {}),)))
+    await set_up(link, (key_value_bucket(subjects.LEASE_BUCKET, {}),))
     lease = await lives(link, tmp_path, "a")
     ownership = BusOwnership(lease, memory_rows(), link=link)
     intent = ToolCall(asked=asked_for(a_request("save")), deadline_at=NOON, payload={}, by="a")
@@ -240,7 +240,7 @@ async def test_a_gateway_whose_lease_lapsed_is_made_to_do_nothing_more_and_one_t
 async def test_a_gateway_takes_no_other_for_dead_while_no_lease_could_be_renewed(
     tmp_path: Path, link: NatsLink
 ) -> None:
-    await set_up(link, Topology(streams=(key_value_bucket(subjects.LEASE_BUCKET, {}),)))
+    await set_up(link, (key_value_bucket(subjects.LEASE_BUCKET, {}),))
     other = Lease(link, ROLE.member("c"), replace(Owner.here(tmp_path, ttl_s=1.0), holder="c"))
     await other.acquire()
     await until(lambda: bool(other.trouble))

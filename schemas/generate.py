@@ -85,8 +85,8 @@ def differences(folder: Path) -> list[str]:
 
 def documents() -> dict[str, bytes]:
     files = {f"{name}.{VERSION}.json": _json_schema(name) for name in MODELS} | {"asyncapi.json": _asyncapi()}
-    accounts = permissions.accounts(permissions.SHIPPED, permissions.key_variable).encode()
-    return {name: _text(document) for name, document in files.items()} | {"nats-accounts.conf": accounts}
+    texts = {name: _text(document) for name, document in files.items()}
+    return texts | {"nats-accounts.conf": permissions.accounts(permissions.SHIPPED, permissions.key_variable).encode()}
 
 
 def _text(document: Json) -> bytes:
@@ -146,7 +146,10 @@ def _asyncapi() -> Json:
         "components": {"messages": {name: _message(name) for name in bodies}, "schemas": _schemas(bodies)},
         "x-jetstream": {
             "streams": {name: _stream(name) for name in subjects.STREAMS},
-            "consumers": {name: _consumer(name) for name in subjects.CONSUMERS},
+            "consumers": {
+                name: {"stream": stream, "filterSubjects": list(filters), "ackPolicy": "explicit"}
+                for name, (stream, filters) in subjects.CONSUMERS.items()
+            },
             "objectStores": [subjects.ARTIFACT_BUCKET],
             "keyValueStores": [subjects.LEASE_BUCKET],
         },
@@ -188,11 +191,6 @@ def _stream(name: str) -> Json:
     # The operator sets ages and sizes: they are no part of the contract.
     retention = "workqueue" if name == subjects.STREAM_STARTS else "limits"
     return {"subjects": list(subjects.STREAMS[name]), "storage": "file", "retention": retention}
-
-
-def _consumer(name: str) -> Json:
-    stream, filters = subjects.CONSUMERS[name]
-    return {"stream": stream, "filterSubjects": list(filters), "ackPolicy": "explicit"}
 
 
 def _operation(event: str) -> tuple[str, Json]:

@@ -27,7 +27,7 @@ AGENTS = subjects.lease_key(subjects.LEASE_AGENT, "*")
 GATEWAYS = subjects.lease_key(subjects.LEASE_GATEWAY, "*")
 IN_FLIGHT = f"{subjects.IN_FLIGHT}.*"
 AGENT_CONSUMERS, GATEWAY_CONSUMERS = (
-    tuple((stream, name) for name, (stream, _) in consumers.items())
+    tuple(f"{stream}.{name}" for name, (stream, _) in consumers.items())
     for consumers in (subjects.AGENT_CONSUMERS | subjects.SHARED_CONSUMERS, subjects.GATEWAY_CONSUMERS)
 )
 ORDERS = (subjects.START, subjects.TOOL_RESULT, subjects.CANCEL, subjects.SIGNAL)
@@ -49,20 +49,16 @@ def _api(calls: Iterable[str], what: Iterable[str]) -> tuple[str, ...]:
     return tuple(f"$JS.API.{call}.{name}" for call, name in product(calls, tuple(what)))
 
 
-def _pairs(consumers: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    return tuple(f"{stream}.{name}" for stream, name in consumers)
+def _consuming(consumers: Iterable[str]) -> tuple[str, ...]:
+    return (*_api(("CONSUMER.MSG.NEXT",), consumers), *_acknowledging(consumers))
 
 
-def _elected(consumers: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    return tuple(f"$JS.EVENT.ADVISORY.CONSUMER.LEADER_ELECTED.{pair}" for pair in _pairs(consumers))
+def _acknowledging(consumers: Iterable[str]) -> tuple[str, ...]:
+    return tuple(f"$JS.ACK.{account}{consumer}.>" for consumer in consumers for account in ACCOUNTS)
 
 
-def _consuming(consumers: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
-    return (*_api(("CONSUMER.MSG.NEXT",), _pairs(consumers)), *_acknowledging(consumers))
-
-
-def _acknowledging(consumers: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    return tuple(f"$JS.ACK.{account}{pair}.>" for pair in _pairs(consumers) for account in ACCOUNTS)
+def _elected(consumers: Iterable[str]) -> tuple[str, ...]:
+    return tuple(f"$JS.EVENT.ADVISORY.CONSUMER.LEADER_ELECTED.{consumer}" for consumer in consumers)
 
 
 def _reading(streams: Iterable[str]) -> tuple[str, ...]:
@@ -131,7 +127,7 @@ _ROLES: Mapping[RoleName, Permissions] = {
             *ADVISED_ON,
             *_api(("STREAM.INFO", "STREAM.MSG.GET"), (*STREAMS, *BUCKETS)),
             *_api(("STREAM.INFO",), (subjects.STREAM_LEDGER, subjects.STREAM_TURNS)),  # that it exists and has room
-            *_api(("CONSUMER.INFO",), _pairs((*AGENT_CONSUMERS, *GATEWAY_CONSUMERS))),
+            *_api(("CONSUMER.INFO",), (*AGENT_CONSUMERS, *GATEWAY_CONSUMERS)),
             *_reading(
                 (subjects.STREAM, subjects.STREAM_RESULTS, subjects.STREAM_REQUESTS, subjects.STREAM_DEAD_LETTERS)
             ),
@@ -160,7 +156,7 @@ _ROLES: Mapping[RoleName, Permissions] = {
             *_artifacts(),
             *ADVISED_ON,
             *_api(("STREAM.INFO", "STREAM.MSG.GET"), (*STREAMS, *BUCKETS)),
-            *_api(("CONSUMER.INFO",), _pairs(GATEWAY_CONSUMERS)),
+            *_api(("CONSUMER.INFO",), GATEWAY_CONSUMERS),
             *_consuming(GATEWAY_CONSUMERS),
         ),
         subscribe=(
@@ -171,7 +167,7 @@ _ROLES: Mapping[RoleName, Permissions] = {
         ),
     ),
     "executor": Permissions(
-        publish=(subjects.TOOL_RESULT, *_acknowledging(((subjects.STREAM_REQUESTS, _LOGIN),))),
+        publish=(subjects.TOOL_RESULT, *_acknowledging((f"{subjects.STREAM_REQUESTS}.{_LOGIN}",))),
         subscribe=(subjects.requests_of(_LOGIN), subjects.CATALOG),
         answers=True,
     ),

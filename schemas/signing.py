@@ -58,10 +58,6 @@ def endorsed_content(key_id: str, public: str) -> bytes:
     return f"{subjects.AGENT_KEYS}\n{key_id}\n{public}".encode()
 
 
-def header_value(key_id: str, signature: str) -> str:
-    return f"{key_id}.{signature}"
-
-
 def parse_header(value: str | None) -> tuple[str, str] | None:
     """Key id and signature; None for a missing or malformed header."""
     found = _SIGNED.fullmatch(value) if value else None

@@ -19,7 +19,6 @@ from schemas.signing import (
     AgentKeys,
     Endorsement,
     endorsed_content,
-    header_value,
     parse_header,
     signed_content,
 )
@@ -84,7 +83,7 @@ class Signing:
 
     def sign(self, subject: str, body: bytes) -> str:
         key = self.ring.keys[0]
-        return header_value(key.id, signature(key.derived(OF_SIGNATURES), signed_content(subject, body)))
+        return f"{key.id}.{signature(key.derived(OF_SIGNATURES), signed_content(subject, body))}"
 
     def verifies(self, subject: str, body: bytes, value: str | None) -> bool:
         """True if `value` is a valid signature header of the message, by any key of the ring."""

@@ -38,7 +38,7 @@ def test_the_roles_know_all_streams_and_consumers_and_no_others() -> None:
     assert {*permissions.STREAMS, *permissions.BUCKETS} == made
     consumers = {*permissions.AGENT_CONSUMERS, *permissions.GATEWAY_CONSUMERS}
     several = topology(shared=True)
-    assert consumers == {(one.stream, one.consumer) for one in several if one.consumer}
+    assert consumers == {f"{one.stream}.{one.consumer}" for one in several if one.consumer}
     assert {one.stream for one in several} - made == set(permissions.SHARED_STREAMS)
 
 
@@ -54,7 +54,7 @@ def test_who_shares_a_store_may_renew_a_lease_of_its_own(role: RoleName, key: st
 def test_a_service_may_acknowledge_on_both_forms_of_the_subject(role: RoleName, account: str) -> None:
     """Servers put a domain and an account before the stream with `js_ack_fc_v2` (NATS ADR-53)."""
     consumers = permissions.AGENT_CONSUMERS if role == "agent" else permissions.GATEWAY_CONSUMERS
-    wanted = [f"$JS.ACK.{account}{stream}.{name}.1.2.3.4.5" for stream, name in consumers]
+    wanted = [f"$JS.ACK.{account}{consumer}.1.2.3.4.5" for consumer in consumers]
     assert denied({"publish": {"allow": permissions_of(role, role).publish}}, wanted) == []
 
 

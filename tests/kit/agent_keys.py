@@ -22,7 +22,7 @@ class Signer:
         return public_of(self.seed)
 
     def header(self, subject: str, body: bytes) -> str:
-        return signing.header_value(self.id, signature(self.seed, signing.signed_content(subject, body)))
+        return f"{self.id}.{signature(self.seed, signing.signed_content(subject, body))}"
 
     def headers(self, subject: str, body: bytes) -> dict[str, str]:
         return {headers.SIGNATURE: self.header(subject, body)}

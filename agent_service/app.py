@@ -70,17 +70,8 @@ async def _serve(settings: AgentSettings, folders: type[Folders], *, take_over: 
         # refused before another agent is ended for it
         await asyncio.to_thread(pending_upgrade, settings.store / FILE, MIGRATIONS)
     async with AsyncExitStack() as ours:
-        shared = settings.shared
-        starting = service_context(
-            ROLE,
-            settings.nats,
-            settings.cache if shared else settings.store,
-            partial(check, shared=shared),
-            name=subjects.SERVICE_AGENT,
-            shared=shared,
-            take_over=take_over,
-            lease_s=settings.lease_s,
-        )
+        usable = partial(check, shared=settings.shared)
+        starting = service_context(ROLE, settings, usable, name=subjects.SERVICE_AGENT, take_over=take_over)
         ground = await ours.enter_async_context(starting)
         if ground.predecessor:
             log.info("another agent had the bus", extra={"who": str(ground.predecessor.owner)})

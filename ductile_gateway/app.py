@@ -114,15 +114,13 @@ async def _open_store(
 ) -> tuple[ServiceContext, Rows]:
     if not settings.shared:  # refuse a newer ledger before another gateway ends for it
         await asyncio.to_thread(pending_upgrade, settings.store / FILE, MIGRATIONS)
+    lease_s = min(settings.lease_s, MISSED_AFTER_S) if settings.shared else settings.lease_s
     opening = service_context(
         ROLE,
-        settings.nats,
-        settings.private_folder(),
+        settings.model_copy(update={"lease_s": lease_s}),
         partial(require_topology, shared=settings.shared),
         name=subjects.SERVICE_GATEWAY,
-        shared=settings.shared,
         take_over=take_over,
-        lease_s=min(settings.lease_s, MISSED_AFTER_S) if settings.shared else settings.lease_s,
         hand_over_s=HAND_OVER_S + settings.grace_s,
     )
     ground = await opened.enter_async_context(opening)

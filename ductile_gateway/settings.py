@@ -95,9 +95,6 @@ class GatewaySettings(ServiceSettings):
                 raise ValueError(f"tool {tool}: the names of its Ductile and of its plugin are too long together")
         return self
 
-    def private_folder(self) -> Path:
-        return self.cache if self.shared else self.store
-
     def every_ductile(self) -> Mapping[str, DuctileSettings]:
         """Ductiles that carry out calls, by name; empty for the unnamed one."""
         alone = {"": self.ductile} if self.ductile else {}

@@ -35,7 +35,7 @@ def bus_at_hand(of: AgentSettings) -> AbstractAsyncContextManager[NatsLink]:
 @asynccontextmanager
 async def exclusive_bus(loaded: AgentSettings) -> AsyncIterator[NatsLink]:
     """Holds the store while no agent runs. Raises Misconfigured for an agent at work, or a bus that is not set up."""
-    with startup.stopped_store(loaded.cache if loaded.shared else loaded.store):
+    with startup.stopped_store(loaded.private_folder()):
         async with bus_at_hand(loaded) as link:
             await check(link, shared=loaded.shared)
             await startup.refuse_running(link, ROLE, stop=STOP)

@@ -103,6 +103,10 @@ class ServiceSettings(Section):
     def shared(self) -> bool:
         return self.store == JETSTREAM
 
+    def private_folder(self) -> Path:
+        """Folder of what is not shared."""
+        return self.cache if self.shared else self.store
+
     def keys_path(self) -> Path:
         beside = type(self).model_fields["store"].default if self.shared else self.store
         return self.keys_file or beside.with_name(f"{beside.name}.keys")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from groundwork.nats.lease import Lease, LeaseLost, LeaseRecord, Owner, Role, read_lease, read_member_leases
 from groundwork.nats.link import NatsLink, connect
-from groundwork.nats.settings import NatsSettings
+from groundwork.nats.settings import NatsSettings, ServiceSettings
 from groundwork.service import store_folder
 from groundwork.service.errors import Failure, Misconfigured, TryAgain, Unreachable, causes
 from groundwork.service.store_folder import HAND_OVER_S, AlreadyRunning, claim_folder, process_lock, retry_until_free
@@ -53,23 +53,20 @@ async def keep_serving(serve: Callable[[], Awaitable[None]], *, who: str, shared
 @contextlib.asynccontextmanager
 async def service_context(
     role: Role,
-    nats: NatsSettings,
-    store: Path,
+    settings: ServiceSettings,
     check: Callable[[NatsLink], Awaitable[None]],
     *,
     name: str,
-    shared: bool,
     take_over: bool,
-    lease_s: float,
     hand_over_s: float = HAND_OVER_S,
 ) -> AsyncIterator[ServiceContext]:
-    """`store`: a folder, created if absent; with `shared`, each process has one of its own in it. `check` raises
+    """Creates the private folder if it is absent; processes that share a store have one each in it. `check` raises
     Misconfigured for an unusable bus. `take_over`: end the owner, and wait `hand_over_s` for its lock. Raises Failure;
     and LeaseLost, in an ExceptionGroup."""
-    folder = store
+    shared, folder = settings.shared, (store := settings.private_folder())
     async with contextlib.AsyncExitStack() as stack:
         try:
-            link = await connect(nats, name=name)
+            link = await connect(settings.nats, name=name)
         except Unreachable as error:
             raise Unreachable(f"{error}. Start one with `agentic dev`, or set `nats.urls`") from error
         stack.push_async_callback(link.close)
@@ -79,7 +76,7 @@ async def service_context(
                 folder = stack.enter_context(claim_folder(store))
             elif not take_over:
                 stack.enter_context(process_lock(folder))
-            owner = Owner.here(folder, ttl_s=lease_s)
+            owner = Owner.here(folder, ttl_s=settings.lease_s)
         leased = role_lease(link, role, owner, shared=shared, take_over=take_over and not shared)
         lease, before = await stack.enter_async_context(leased)
         link.exclusive = not shared

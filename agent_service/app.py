@@ -28,14 +28,7 @@ from groundwork.nats.following import watch_streams
 from groundwork.service.errors import TryAgain
 from groundwork.service.keys import KeyRing
 from groundwork.service.program import loaded
-from groundwork.service.serving import (
-    SERVICE_SIGNALS,
-    address,
-    cancelled_by_signals,
-    let_recovery_start,
-    listening,
-    notify_ready,
-)
+from groundwork.service.serving import address, let_recovery_start, listening, notify_ready
 from groundwork.service.startup import ServiceContext, keep_serving, service_context
 from groundwork.service.store_folder import HAND_OVER_S
 from groundwork.sqlite.file import pending_upgrade
@@ -56,12 +49,10 @@ log = logging.getLogger(__name__)
 async def serve(
     settings: AgentSettings, *, take_over: bool = False, folders: type[Folders] = Folders, http: bool = True
 ) -> None:
-    """Serves until SIGTERM or SIGINT. `take_over`: ends the current owner of the bus. Raises Fatal if it cannot start
-    or continue.
-    """
-    with cancelled_by_signals(lambda: log.info("stopping"), SERVICE_SIGNALS):
-        once = partial(_serve, settings, folders, take_over=take_over, http=http)
-        await keep_serving(once, who="agent", shared=settings.shared)
+    """Serves until cancelled. `take_over`: ends the current owner of the bus. Raises Fatal if it cannot start or
+    continue."""
+    once = partial(_serve, settings, folders, take_over=take_over, http=http)
+    await keep_serving(once, who="agent", shared=settings.shared)
 
 
 async def _serve(settings: AgentSettings, folders: type[Folders], *, take_over: bool, http: bool) -> None:

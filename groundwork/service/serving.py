@@ -31,12 +31,13 @@ def serve(
     *,
     aside: Collection[str] = (),
 ) -> Exit:
-    """Runs `work`. `secrets` never appear in the log; `aside`: fields left out of text for people."""
+    """Runs `work` until SIGTERM or SIGINT. `secrets` never appear in the log; `aside`: fields left out of text for
+    people."""
     json_log.set_up(log_settings.level.upper(), log_settings.format, redact=secrets, aside=aside)
     program.collect_seldom()
     process.hide_memory()
     try:
-        uvloop.run(work())
+        uvloop.run(_until_told(work))
     except Exception as error:
         complaint = complaint_of(error)
         if complaint is None:
@@ -47,6 +48,12 @@ def serve(
     return Exit.OK
 
 
+async def _until_told(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    with suppress(asyncio.CancelledError), cancelled_by_signals(lambda: log.info("stopping"), SERVICE_SIGNALS):
+        await work()
+    log.info("stopped")
+
+
 SERVICE_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 COMMAND_SIGNALS = (*SERVICE_SIGNALS, signal.SIGHUP)
 
@@ -55,8 +62,7 @@ COMMAND_SIGNALS = (*SERVICE_SIGNALS, signal.SIGHUP)
 def cancelled_by_signals(
     stopping: Callable[[], None], signals: tuple[signal.Signals, ...] = COMMAND_SIGNALS
 ) -> Iterator[None]:
-    """The first signal cancels the current task and calls `stopping`; others are ignored. With SERVICE_SIGNALS the
-    context then ends without CancelledError."""
+    """The first signal cancels the current task and calls `stopping`; others are ignored."""
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
     asked = False
 
@@ -72,9 +78,6 @@ def cancelled_by_signals(
         loop.add_signal_handler(number, stop)
     try:
         yield
-    except asyncio.CancelledError:
-        if not asked or signals is not SERVICE_SIGNALS or task is None or task.uncancel():
-            raise
     finally:
         for number in signals:
             loop.remove_signal_handler(number)

@@ -2,9 +2,8 @@
 
 import asyncio
 import json
-import signal
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -48,9 +47,9 @@ class InProcessAgent:
     async def stop(self) -> None:
         """Stops it as a signal would. Raises the error that it failed with."""
         assert self._serving
-        if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-            signal.raise_signal(signal.SIGTERM)
-        await self._serving
+        self._serving.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._serving
 
 
 @dataclass(slots=True)

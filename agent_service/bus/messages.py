@@ -19,7 +19,7 @@ from agent_service.run.outbox import SOURCE
 from agent_service.run.recovery import Recovery
 from groundwork.nats.link import NatsLink
 from groundwork.nats.pull_loop import PullLoop
-from groundwork.nats.settling import DeadLetters, Delivery, Notice, Settler
+from groundwork.nats.settling import Delivery, Notice, Settler
 from groundwork.service.errors import Failure, GiveUp, TryAgain
 from groundwork.service.machine import new_uuid, utc_now
 from schemas import subjects
@@ -120,9 +120,9 @@ class NatsIntake:
     def _loop(self, durable: str, handler: MessageHandler, slots: int) -> PullLoop:
         controls = durable == subjects.DURABLE_CONTROL
         letters = subjects.DEAD_LETTERS_CONTROL if controls else subjects.DEAD_LETTERS_LOOP
-        buried = DeadLetters(letters, notify=self._reject)
         handle = partial(self._handle, durable, handler)
-        return PullLoop(Settler(self._link, STREAMS[durable], durable, handle, buried), slots=slots)
+        settler = Settler(self._link, STREAMS[durable], durable, handle, letters, notify=self._reject)
+        return PullLoop(settler, slots=slots)
 
     async def _handle(self, durable: str, handler: MessageHandler, delivery: Delivery) -> None:
         """Raises TryAgain and GiveUp."""

@@ -21,7 +21,7 @@ from ductile_gateway.trust import NotFromAgent, Trust
 from groundwork.nats.link import NatsLink
 from groundwork.nats.micro_service import micro_service
 from groundwork.nats.pull_loop import PullLoop
-from groundwork.nats.settling import DeadLetters, Delivery, Notice, Settler
+from groundwork.nats.settling import Delivery, Notice, Settler
 from groundwork.service.errors import TryAgain
 from groundwork.service.machine import utc_now
 from schemas import subjects
@@ -52,9 +52,9 @@ def request_loop(link: NatsLink, relay: Relay, *, trust: Trust | None, slots: in
                 waited_s = (utc_now() - delivery.at).total_seconds()
                 raise TryAgain(str(error), delay_s=max(error.delay_s, waited_s * WAITED_SHARE)) from error
 
-    buried = DeadLetters(subjects.DEAD_LETTERS_TOOLS, notify=rejection_notice)
-    settling = Settler(link, subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS, handle, buried)
-    return PullLoop(settling, slots=slots, grace_s=grace_s, on_stop=relay.close)
+    consumer = subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS
+    settler = Settler(link, *consumer, handle, subjects.DEAD_LETTERS_TOOLS, notify=rejection_notice)
+    return PullLoop(settler, slots=slots, grace_s=grace_s, on_stop=relay.close)
 
 
 async def _check(relay: Relay, trust: Trust | None, asked: CallRequest, delivery: Delivery) -> None:

@@ -28,7 +28,7 @@ from ductile_gateway.webhooks.notifications import LifecycleEvent, Notification,
 from ductile_gateway.webhooks.settings import OutboundSettings
 from groundwork.nats.link import NatsLink
 from groundwork.nats.pull_loop import PullLoop
-from groundwork.nats.settling import DeadLetters, Delivery, Settler
+from groundwork.nats.settling import Delivery, Settler
 from groundwork.service import strict
 from groundwork.service.errors import GiveUp, TryAgain
 from groundwork.service.json_log import Outage
@@ -184,8 +184,8 @@ async def follow_events(link: NatsLink, stream: str, durable: str, *, trust: Tru
         except (NotFromAgent, notifications.NotARunEvent, strict.NotStrictJson) as error:
             raise GiveUp(str(error)) from error
 
-    buried = DeadLetters(subjects.DEAD_LETTERS_OUTBOUND, notify=rejection_notice)
-    await PullLoop(Settler(link, stream, durable, handle, buried), slots=SLOTS).run()
+    settler = Settler(link, stream, durable, handle, subjects.DEAD_LETTERS_OUTBOUND, notify=rejection_notice)
+    await PullLoop(settler, slots=SLOTS).run()
 
 
 @dataclass(eq=False)

@@ -85,21 +85,16 @@ Notify = Callable[[Delivery, str, str], Notice | None]
 
 
 @dataclass(frozen=True, slots=True)
-class DeadLetters:
-    subject: str
-    max_deliveries: int = 5
-    notify: Notify = lambda *_: None
-
-
-@dataclass(frozen=True, slots=True)
 class Settler:
-    """`stream` and `durable` name the consumer."""
+    """`stream` and `durable` name the consumer. Its dead letters go to the subject `dead_letters`."""
 
     link: NatsLink
     stream: str
     durable: str
     handler: Handler
-    dead_letters: DeadLetters
+    dead_letters: str
+    max_deliveries: int = 5
+    notify: Notify = lambda *_: None
 
     async def settle(self, delivery: Delivery) -> bytes:
         """Runs the handler once and returns the acknowledgement to send. Raises Fatal."""
@@ -115,7 +110,7 @@ class Settler:
         except Exception as error:  # an error of a handler must not end the loop
             kind = type(error).__name__
             reason = f"{kind}: {_one_line(error)}"
-            is_last = delivery.delivered >= self.dead_letters.max_deliveries
+            is_last = delivery.delivered >= self.max_deliveries
             trace = error if is_last else None
             log.error("%s: %s", self._name(delivery), reason, exc_info=trace)  # noqa: TRY400 - a trace at last is enough
             if not is_last:
@@ -129,7 +124,7 @@ class Settler:
     async def _bury(self, delivery: Delivery, reason: str, told: str) -> bytes:
         unannounced, notice = "", None
         try:
-            notice = self.dead_letters.notify(delivery, self.stream, told)
+            notice = self.notify(delivery, self.stream, told)
         except ValueError as error:
             unannounced = _one_line(error)
         try:
@@ -144,7 +139,7 @@ class Settler:
             "stream_seq": delivery.seq,
             "consumer": self.durable,
             "deliveries": delivery.delivered,
-            "dead_letters": self.dead_letters.subject,
+            "dead_letters": self.dead_letters,
             "why": reason,
         }
         log.warning("a message became a dead letter", extra=facts | dict(notice.facts if notice else {}))
@@ -162,11 +157,11 @@ class Settler:
         msg_id = f"dead:{self.stream}:{self.durable}:{delivery.seq}"
         headers = {**self._dead_letter_headers(delivery, reason), **about}
         try:
-            await self.link.publish(self.dead_letters.subject, delivery.body, msg_id=msg_id, headers=headers)
+            await self.link.publish(self.dead_letters, delivery.body, msg_id=msg_id, headers=headers)
         except BusRefused as error:
             # Its headers make it too large. The stream keeps the original under its sequence.
             headers["Dead-Letter-Body"] = f"left out: {_one_line(error)}"
-            await self.link.publish(self.dead_letters.subject, b"", msg_id=msg_id, headers=headers)
+            await self.link.publish(self.dead_letters, b"", msg_id=msg_id, headers=headers)
 
     def _dead_letter_headers(self, delivery: Delivery, reason: str) -> dict[str, str]:
         headers = {

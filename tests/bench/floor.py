@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings
-from groundwork.nats.settling import DeadLetters, Delivery, Handler
+from groundwork.nats.settling import Delivery, Handler
 from groundwork.nats.topology import Spec, set_up
 from tests.kit.consumer import consume
 
@@ -83,7 +83,7 @@ async def floor(*urls: str, replicas: int = 1) -> AsyncIterator[Floor]:
 
 
 async def _consume(link: NatsLink, durable: str, handler: Handler) -> None:
-    await consume(link, STREAM, durable, handler, DeadLetters(BURIED), slots=SLOTS)
+    await consume(link, STREAM, durable, handler, BURIED, slots=SLOTS)
 
 
 async def work(*urls: str) -> None:

@@ -29,7 +29,7 @@ import yaml
 from nats.js.api import StreamConfig
 
 from groundwork.nats.link import NatsLink
-from groundwork.nats.settling import DeadLetters, Delivery
+from groundwork.nats.settling import Delivery
 from groundwork.nats.topology import Spec, set_up
 from schemas import envelope, subjects
 from tests.bench.load import Load
@@ -126,8 +126,8 @@ async def loaded(link: NatsLink, open_runs: int) -> AsyncIterator[OpenRuns]:
     """Keeps that many runs open; on exit waits for their ends, within a limit."""
     settings = {"filter_subjects": list(subjects.ENDINGS), "ack_policy": "explicit"}
     await set_up(link, (Spec(subjects.STREAM, settings, "chaos"),))
-    load, dead = OpenRuns(link), DeadLetters(subjects.DEAD_LETTERS_LOOP)
-    watching = consume(link, subjects.STREAM, "chaos", load.take, dead, slots=64)
+    load = OpenRuns(link)
+    watching = consume(link, subjects.STREAM, "chaos", load.take, subjects.DEAD_LETTERS_LOOP, slots=64)
     tasks = [asyncio.create_task(work) for work in (watching, *(load.keep_one_open() for _ in range(open_runs)))]
     try:
         yield load

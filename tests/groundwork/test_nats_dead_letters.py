@@ -8,7 +8,7 @@ from nats.js.api import RawStreamMsg
 from nats.js.errors import NotFoundError
 
 from groundwork.nats.link import NatsLink
-from groundwork.nats.settling import DeadLetters, Delivery, Handler, Notice, Notify
+from groundwork.nats.settling import Delivery, Handler, Notice, Notify
 from groundwork.service.errors import GiveUp
 from tests.kit.bus import a_consumer, a_stream
 from tests.kit.consumer import consuming
@@ -97,7 +97,7 @@ async def test_poison_is_buried_whole_or_with_where_the_rest_of_it_is(
 ) -> None:
     body = b"x" * (size if size > 0 else bus.max_payload - OVERHEAD)
     await bus.publish("work.a", body, msg_id="one", headers=headers)
-    async with consuming(bus, raising(error), dead=DeadLetters(BURIED)):
+    async with consuming(bus, raising(error), dead=BURIED):
         message = await dead_letter(bus)
     found = message.headers or {}
     assert {name: found.get(name) for name in buried} == buried
@@ -114,7 +114,7 @@ async def test_poison_delays_no_other_message(bus: NatsLink) -> None:
 
     for number in range(40):
         await bus.publish("work.a", b"bad" if number % 2 else b"good", msg_id=str(number), headers={})
-    async with consuming(bus, handler, slots=4, dead=DeadLetters(BURIED)):
+    async with consuming(bus, handler, slots=4, dead=BURIED):
         await until(lambda: len(good) == 20, within_s=5.0)
 
 
@@ -126,7 +126,7 @@ async def test_an_error_is_tried_again_later_each_time_and_buried_in_the_end(bus
         raise KeyError("word")
 
     await bus.publish("work.a", b"body", msg_id="one", headers={})
-    async with consuming(bus, handler, dead=DeadLetters(BURIED, 3)):
+    async with consuming(bus, handler, BURIED, 3):
         headers = (await dead_letter(bus)).headers or {}
     assert (headers["Dead-Letter-Deliveries"], headers["Dead-Letter-Reason"]) == ("3", "KeyError: 'word'")
     assert len(times) == 3
@@ -136,7 +136,7 @@ async def test_an_error_is_tried_again_later_each_time_and_buried_in_the_end(bus
 async def test_what_cannot_be_buried_is_not_terminated(bus: NatsLink, caplog: pytest.LogCaptureFixture) -> None:
     await bus.jetstream.delete_stream("DEAD")
     await bus.publish("work.a", b"body", msg_id="one", headers={})
-    async with consuming(bus, poisonous, dead=DeadLetters(BURIED)):
+    async with consuming(bus, poisonous, dead=BURIED):
         await until(lambda: "cannot be moved to the dead letters" in caplog.text, within_s=40.0)
         await a_stream(bus, "DEAD", subjects=["dlq.>"])
         message = await dead_letter(bus)
@@ -160,14 +160,14 @@ async def test_a_message_is_buried_though_nobody_can_be_told(
     bus: NatsLink, notify: Notify, caplog: pytest.LogCaptureFixture
 ) -> None:
     await bus.publish("work.a", b"body", msg_id="one", headers={})
-    async with consuming(bus, poisonous, dead=DeadLetters(BURIED, notify=notify)):
+    async with consuming(bus, poisonous, BURIED, 5, notify):
         assert (await dead_letter(bus)).data == b"body"
     assert "could not be announced" in caplog.text
 
 
 async def test_a_notice_does_not_repeat_what_an_error_says_that_nobody_foresaw(bus: NatsLink) -> None:
     await bus.publish("work.a", b"body", msg_id="one", headers={})
-    async with consuming(bus, raising(KeyError("s3cret")), dead=DeadLetters(BURIED, 1, noticed)):
+    async with consuming(bus, raising(KeyError("s3cret")), BURIED, 1, noticed):
         await dead_letter(bus)
     notice = (await bus.jetstream.get_last_msg("DEAD", "dlq.notices")).data or b""
     assert (notice.startswith(b"KeyError"), b"s3cret" in notice) == (True, False)

@@ -9,23 +9,21 @@ import nats.errors
 
 from groundwork.nats.link import NatsLink
 from groundwork.nats.pull_loop import PullLoop
-from groundwork.nats.settling import DeadLetters, Delivery, Handler, Settler
+from groundwork.nats.settling import Delivery, Handler, Settler
 from tests.kit.waiting import until
 
 
-async def consume(
-    link: NatsLink, stream: str, durable: str, handler: Handler, dead: DeadLetters, *, slots: int
-) -> None:
+async def consume(link: NatsLink, stream: str, durable: str, handler: Handler, dead: str, *, slots: int) -> None:
     await PullLoop(Settler(link, stream, durable, handler, dead), slots=slots).run()
 
 
 @contextlib.asynccontextmanager
 async def consuming(
-    link: NatsLink, handler: Handler, *, dead: DeadLetters | None = None, slots: int = 10, **how: Any
+    link: NatsLink, handler: Handler, dead: str = "work.dead", *settled: Any, slots: int = 10, **how: Any
 ) -> AsyncIterator[PullLoop]:
-    """Serves the consumer `workers` of the stream WORK. `how` holds options of PullLoop."""
-    settling = Settler(link, "WORK", "workers", handler, dead or DeadLetters("work.dead"))
-    loop = PullLoop(settling, slots=slots, **how)
+    """Serves the consumer `workers` of the stream WORK. `settled` and `how` are further arguments of Settler and of
+    PullLoop."""
+    loop = PullLoop(Settler(link, "WORK", "workers", handler, dead, *settled), slots=slots, **how)
     running = asyncio.create_task(loop.run())
     try:
         yield loop

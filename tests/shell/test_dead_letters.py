@@ -7,7 +7,7 @@ import pytest
 from agent_service.bus.dead_letters import NatsDeadLetters, retry_id
 from agent_service.views.inbox import DeadLetter, NoSuchLetter, NotSentAgain
 from groundwork.nats.link import NatsLink
-from groundwork.nats.settling import DeadLetters, Delivery
+from groundwork.nats.settling import Delivery
 from groundwork.service.errors import GiveUp
 from schemas import subjects
 from tests.kit.consumer import consume
@@ -26,9 +26,8 @@ async def refused(link: NatsLink, subject: str, body: bytes = b"{}", *, msg_id: 
         raise GiveUp("steps: at most 20")
 
     await link.publish(subject, body, msg_id=msg_id, headers=headers)
-    dead = DeadLetters(subjects.DEAD_LETTERS_LOOP)
-    consuming = consume(link, subjects.CONSUMERS[durable][0], durable, handler, dead, slots=4)
-    running = asyncio.create_task(consuming)
+    consumer = subjects.CONSUMERS[durable][0], durable
+    running = asyncio.create_task(consume(link, *consumer, handler, subjects.DEAD_LETTERS_LOOP, slots=4))
     await buried.wait()
 
     async def there() -> bool:

@@ -132,10 +132,6 @@ async def read_member_leases(link: NatsLink, role: Role) -> list[LeaseRecord]:
     return [record for one in roles if (record := await read_lease(link, one))]
 
 
-class LeaseHeld(Misconfigured):
-    """Another process has the lease and renews it."""
-
-
 class LeaseLost(Misconfigured):
     """Another process has taken the lease over: this one must not act on the bus any more."""
 
@@ -169,7 +165,7 @@ class Lease:
         return self._clock() - self._kept_since
 
     async def acquire(self, *, take_over: bool = False) -> LeaseRecord | None:
-        """Waits for the lease; returns the record before. Raises LeaseHeld where another process renews it, unless
+        """Waits for the lease; returns the record before. Raises Misconfigured where another process renews it, unless
         told to `take_over`."""
         waits_for: LeaseRecord | None = None
         while True:
@@ -184,7 +180,7 @@ class Lease:
                 waits_for = seen
                 log.info("waiting: another may have the lease", extra={"lease": self._role.key, **asdict(seen.owner)})
             elif waits_for.seq != seen.seq:
-                raise LeaseHeld(
+                raise Misconfigured(
                     f"this bus has its {self._role.key} already: {seen.owner}; renewed {seen.age_s:.1f} s ago, expires "
                     f"{seen.owner.ttl_s:g} s after that. Stop that process, or start this one with its store, or take "
                     f"its place: `{self._role.command} --take-over`"

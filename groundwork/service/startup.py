@@ -101,8 +101,8 @@ async def role_lease(
     link: NatsLink, role: Role, owner: Owner, *, shared: bool, take_over: bool = False
 ) -> AsyncIterator[tuple[Lease, LeaseRecord | None]]:
     """Publishes nothing by `link` without this lease: of the whole role, or with `shared` of a member. Yields the
-    record before, too. Raises TryAgain, and LeaseHeld; and in an ExceptionGroup LeaseLost, and Misconfigured where
-    others have the role in the other way."""
+    record before, too. Raises TryAgain, and Misconfigured where another has it; and in an ExceptionGroup LeaseLost, and
+    Misconfigured where others have the role in the other way."""
     lease = Lease(link, role.member(owner.holder) if shared else role, owner)
     before = await lease.acquire(take_over=take_over)
     link.guard = lease.ensure_held

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from groundwork.nats.buckets import ArtifactBucket
-from groundwork.nats.lease import Lease, LeaseHeld, LeaseLost, LeaseRecord, Owner, Role, read_lease
+from groundwork.nats.lease import Lease, LeaseLost, LeaseRecord, Owner, Role, read_lease
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import Topology, key_value_bucket, object_bucket, set_up
 from groundwork.service.errors import Misconfigured
@@ -63,7 +63,7 @@ async def test_of_two_that_come_at_once_one_has_the_lease_and_the_other_is_told_
 
     ends = await asyncio.gather(kept("one"), kept("two"), return_exceptions=True)
     (winner,) = [end for end in ends if isinstance(end, Lease)]
-    (refusal,) = [end for end in ends if isinstance(end, LeaseHeld)]
+    (refusal,) = [end for end in ends if isinstance(end, Misconfigured)]
     assert (await record(bus)).owner.holder in str(refusal).replace("/", "")
     for told in ("process 1 on here", "since 2026-11-22T10:00:00Z", "serve --take-over"):
         assert told in str(refusal)

@@ -4,12 +4,10 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from nats.aio.msg import Msg
 from nats.micro.service import Service
 
 from agent_service.workbench.dev import free_port
@@ -17,7 +15,7 @@ from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.micro_service import micro_service
 from groundwork.nats.settings import NatsSettings
 from groundwork.service.errors import Misconfigured
-from tests.kit.bus import a_stream, make_certificate, needs_openssl, server_with
+from tests.kit.bus import a_stream, heard, make_certificate, needs_openssl, server_with
 from tests.kit.waiting import until
 
 PRIVATE = "never-in-the-clear"
@@ -76,7 +74,7 @@ async def test_a_server_that_takes_the_place_of_one_with_tls_is_told_nothing(tmp
     urls = (f"tls://127.0.0.1:{unused_port}",)
     async with server_with(tmp_path, unused_port, tls | users):
         link = await connect(NatsSettings(urls=urls, user="agent", password=PRIVATE, tls_ca=certificate))
-        await link.subscribe("orders", partial(_keep, []))
+        await heard(link, "orders")
     accomplice = InTheClear()
     async with accomplice.at(0) as port:
         impostor = InTheClear(connect_urls=[f"localhost:{port}"])
@@ -95,8 +93,7 @@ async def test_an_answer_goes_to_no_subject_but_one_of_answers(reply: str, link:
     await a_stream(link, subjects=["work.>", "orders.>"])
     await link.publish("work.a", b"kept", msg_id="one", headers={})
     service = await micro_service(Service, link, name="clerk", description="Answers.")
-    said: list[bytes] = []
-    await link.subscribe(reply, partial(_keep, said))
+    said = await heard(link, reply)
     for asked in ("$SRV.PING", "$SRV.INFO", "$SRV.STATS.clerk"):
         await link.client.publish(asked, b"{}", reply=reply)
     assert await link.request("$SRV.PING.clerk", b"")  # a question after these, and answered
@@ -110,10 +107,9 @@ async def test_a_flush_that_was_given_up_leaves_the_link_hearing(link: NatsLink)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(link.client.flush(), 1e-6)
     await link.client.flush()
-    heard: list[bytes] = []
-    await link.subscribe("news", partial(_keep, heard))
+    news = await heard(link, "news")
     await link.send("news", b"still here")
-    await until(lambda: heard)
+    await until(lambda: news)
     assert link.reconnects == 0
 
 
@@ -130,7 +126,3 @@ async def test_a_link_that_leaves_a_server_comes_to_another(tmp_path: Path) -> N
             await until(lambda times=times: link.reconnects == times and link.connected)  # type: ignore[misc]  # bound
             assert link.client.connected_url != left
         await link.close()
-
-
-async def _keep(kept: list[bytes], message: Msg) -> None:
-    kept.append(message.data)

@@ -11,13 +11,14 @@ from groundwork.nats import pull_loop
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from groundwork.nats.settling import ACK, NAK, Delivery
-from tests.kit.bus import a_consumer, a_stream
+from tests.kit.bus import a_consumer, a_stream, heard
 from tests.kit.consumer import Seen, consuming, left, publish
 from tests.kit.waiting import until
 
 AT_ONCE_S = 5.0
 """Far below ack_wait, which is 30 s, and enough for a busy machine."""
 
+PULLS = "$JS.API.CONSUMER.MSG.NEXT.WORK.workers"
 GIVEN_BACK = "$JS.ACK.WORK.workers.1.1.1.0.0"
 """Acknowledgement subject of the first delivery of the first message."""
 
@@ -101,30 +102,20 @@ async def test_every_message_is_handled_while_the_server_is_killed_again_and_aga
 async def test_only_a_process_that_is_alone_asks_for_as_many_messages_as_it_has_slots(
     link: NatsLink, seen: Seen, alone: bool, most: int
 ) -> None:
-    batches: list[int] = []
-
-    async def note(message: Msg) -> None:
-        batches.append(json.loads(message.data)["batch"])
-
-    await link.subscribe("$JS.API.CONSUMER.MSG.NEXT.WORK.workers", note)
+    asked = await heard(link, PULLS)
     link.exclusive = alone
     async with consuming(link, seen, slots=100):
         await publish(link, *map(str, range(150)))
         await until(lambda: len(seen.finished) == 150)
-    assert max(batches) == most
+    assert max(json.loads(message.data)["batch"] for message in asked) == most
 
 
 async def test_messages_beyond_the_slots_are_given_back(link: NatsLink, seen: Seen) -> None:
-    asked: list[Msg] = []
-
-    async def note(message: Msg) -> None:
-        asked.append(message)
-
     async with consuming(link, seen, slots=5, grace_s=0.1) as loop:
         await publish(link, "before")
         await until(lambda: seen.finished == ["before"])
         seen.gate.clear()
-        await link.subscribe("$JS.API.CONSUMER.MSG.NEXT.WORK.workers", note)
+        asked = await heard(link, PULLS)
         await link.client.force_reconnect()
         await until(lambda: asked)  # anew, but the server still knows the first pull
         await publish(link, *map(str, range(30)))
@@ -138,15 +129,10 @@ async def test_messages_beyond_the_slots_are_given_back(link: NatsLink, seen: Se
 
 
 async def test_a_new_leader_of_the_consumer_is_asked_at_once(link: NatsLink, seen: Seen) -> None:
-    asked: list[Msg] = []
-
-    async def note(message: Msg) -> None:
-        asked.append(message)
-
     async with consuming(link, seen):
         await publish(link, "a")
         await until(lambda: seen.finished == ["a"])
-        await link.subscribe("$JS.API.CONSUMER.MSG.NEXT.WORK.workers", note)
+        asked = await heard(link, PULLS)
         await link.send("$JS.EVENT.ADVISORY.CONSUMER.LEADER_ELECTED.WORK.workers", b"{}")
         await until(lambda: asked, within_s=AT_ONCE_S)
 
@@ -184,15 +170,9 @@ async def test_a_pull_whose_end_does_not_come_is_sent_again(
 
 async def taken_and_dropped(link: NatsLink, number: int) -> list[Msg]:
     """Messages delivered to a process that says nothing more of them."""
-    taken: list[Msg] = []
-
-    async def take(message: Msg) -> None:
-        taken.append(message)
-
-    inbox = link.client.new_inbox()
-    await link.subscribe(inbox, take)
+    taken = await heard(link, inbox := link.client.new_inbox())
     request = json.dumps({"batch": number, "expires": 30_000_000_000}).encode()
-    await link.send("$JS.API.CONSUMER.MSG.NEXT.WORK.workers", request, reply=inbox)
+    await link.send(PULLS, request, reply=inbox)
     await until(lambda: len(taken) == number)
     return taken
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from nats.aio.msg import Msg
 
 from agent_service.bus.topology import topology
 from agent_service.workbench.dev import free_port
@@ -88,6 +89,17 @@ async def a_stream(link: NatsLink, name: str = "WORK", **settings: Any) -> None:
 async def a_consumer(link: NatsLink, name: str = "workers", *, stream: str = "WORK", **settings: Any) -> None:
     defaults = {"ack_wait": 30.0, "max_ack_pending": 1000}
     await set_up(link, (Spec(stream, defaults | settings, name),))
+
+
+async def heard(link: NatsLink, subject: str) -> list[Msg]:
+    """Every message on the subject from now on, as it comes."""
+    messages: list[Msg] = []
+
+    async def hear(message: Msg) -> None:
+        messages.append(message)
+
+    await link.subscribe(subject, hear)
+    return messages
 
 
 needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl to make a certificate")

@@ -11,7 +11,7 @@ from typing import Any
 
 from agent_service.trust.proofs import open_sealed_head
 from agent_service.views.why import ConsumerPosition, MessageLocation
-from groundwork.nats.following import FROM_THE_FIRST, StreamFollower
+from groundwork.nats.following import FROM_THE_FIRST, follow_stream
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import StoredMessage, subject_matches
 from groundwork.service.errors import TryAgain
@@ -32,8 +32,8 @@ async def headers_of(
         return
     after = max(0, newest.seq - most)
     start = {"deliver_policy": "by_start_time", "opt_start_time": since.isoformat()} if since else FROM_THE_FIRST
-    following = StreamFollower(link, stream, subject=subject, headers_only=True, start=start)
-    async with aclosing(following.batches(after)) as batches:
+    following = follow_stream(link, stream, after, subject=subject, headers_only=True, start=start)
+    async with aclosing(following) as batches:
         while after < newest.seq:
             try:
                 batch = await asyncio.wait_for(anext(batches), NEXT_WITHIN_S)

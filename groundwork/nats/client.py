@@ -56,9 +56,10 @@ class NotEncrypted(nats.errors.Error):
 
 
 class BusClient(Client):
-    def __init__(self, *, encrypted: bool) -> None:
+    def __init__(self, settings: NatsSettings) -> None:
         super().__init__()
-        self._encrypted = encrypted
+        self.settings = settings
+        self._encrypted = settings.encrypted
         self._outage = Outage("NATS", log)
         self._last_logged = ""
         self._prefix = ""
@@ -74,11 +75,11 @@ class BusClient(Client):
         self.gone = asyncio.Event()
         self.trouble = ""
 
-    async def open(self, settings: NatsSettings, *, name: str, timeout_s: float) -> None:
+    async def open(self, name: str, *, within_s: float) -> None:
         """Raises Unreachable when no server answers in time, Misconfigured when the login or a file is refused."""
-        options, at = client_options(settings, name), settings.servers
+        options, at = client_options(self.settings, name), self.settings.servers
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(within_s):
                 await self.connect(
                     **options,
                     error_cb=self._on_error,
@@ -90,9 +91,7 @@ class BusClient(Client):
                 await self.subscribe(self._prefix + "*", cb=self._on_answer)
                 self.logged_in = True
         except TimeoutError as error:
-            raise Unreachable(
-                f"no NATS server at {at} within {timeout_s:g} s: {self.trouble or 'no answer'}"
-            ) from error
+            raise Unreachable(f"no NATS server at {at} within {within_s:g} s: {self.trouble or 'no answer'}") from error
         except Failure as error:
             raise Misconfigured(f"NATS at {at}: {error}") from error
         except Exception as error:

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import nats.errors
@@ -31,6 +31,15 @@ MOST_AT_ONCE = 512
 LOOK_AGAIN_S = 0.5
 """Pause between attempts to read the streams and to recover, until both succeed."""
 _STALLED = "Nats-Consumer-Stalled"
+_ORDERED: Mapping[str, object] = {
+    "ack_policy": "none",
+    "max_deliver": 1,
+    "flow_control": True,
+    "idle_heartbeat": int(HEARTBEAT_S * 1e9),
+    "inactive_threshold": int(FORGOTTEN_AFTER_S * 1e9),
+    "mem_storage": True,
+    "num_replicas": 1,
+}
 
 FROM_THE_FIRST: Mapping[str, object] = {"deliver_policy": "all"}
 NEWEST_OF_EACH: Mapping[str, object] = {"deliver_policy": "last_per_subject"}
@@ -52,80 +61,59 @@ class Batch:
     at: datetime = _LONG_AGO
 
 
-@dataclass(frozen=True, slots=True)
-class StreamFollower:
-    """`start`: deliver policy of a consumer that begins without a sequence."""
+async def follow_stream(
+    link: NatsLink,
+    stream: str,
+    after: int,
+    *,
+    subject: str = ">",
+    headers_only: bool = False,
+    start: Mapping[str, object] = FROM_THE_FIRST,
+) -> AsyncGenerator[Batch, None]:
+    """Yields what is behind sequence `after`, forever; for 0, what the deliver policy `start` begins with. Raises
+    Misconfigured where there is no such stream."""
+    while True:
+        behind = {"deliver_policy": "by_start_sequence", "opt_start_seq": after + 1} if after else start
+        wanted = {**behind, "filter_subjects": [subject], "headers_only": headers_only}
+        resumed = True
+        async with contextlib.aclosing(_one_consumer(link, stream, wanted)) as pushed:
+            async for messages in pushed:
+                after = messages[-1].seq
+                yield Batch(messages, after, resumed, messages[-1].at)
+                resumed = False
+        await asyncio.sleep(PAUSE_S)
 
-    _link: NatsLink
-    _stream: str
-    subject: str = ">"
-    headers_only: bool = False
-    start: Mapping[str, object] = field(default_factory=lambda: FROM_THE_FIRST)
 
-    async def batches(self, after: int) -> AsyncGenerator[Batch, None]:
-        """Yields what is behind sequence `after`, forever. Raises Misconfigured where there is no such stream."""
-        while True:
-            resumed = True
-            async with contextlib.aclosing(self._one_consumer(after)) as pushed:
-                async for messages in pushed:
-                    after = messages[-1].seq
-                    yield Batch(messages, after, resumed, messages[-1].at)
-                    resumed = False
-            await asyncio.sleep(PAUSE_S)
-
-    async def _one_consumer(self, after: int) -> AsyncGenerator[Sequence[StoredMessage], None]:
-        arrived: asyncio.Queue[Msg] = asyncio.Queue()
-        inbox, name = self._link.client.new_inbox(), f"copy-{token_hex(6)}"
-        try:
-            subscription = await self._link.subscribe(inbox, arrived.put)
-        except nats.errors.Error:  # the connection is closing or reconnecting
-            return
-        expected = 1
-        try:
-            complete = await self._create(name, inbox, after)
-            while complete and (waiting := await _waiting(arrived)):
-                found, complete = _in_order(waiting, expected)
-                expected += len(found)
-                if found:
-                    yield found
-                for message in waiting:
-                    await self._confirm(message)
-        finally:
-            with contextlib.suppress(nats.errors.Error):
-                await subscription.unsubscribe()
-            await self._link.send(f"$JS.API.CONSUMER.DELETE.{self._stream}.{name}", b"")
-
-    async def _confirm(self, message: Msg) -> None:
-        """Answers flow control once everything before it is processed: the server then pushes on."""
-        if not is_delivery(message):
-            asked = message.reply or (message.headers or {}).get(_STALLED)
-            if asked:
-                await self._link.send(asked, b"")
-
-    async def _create(self, name: str, inbox: str, after: int) -> bool:
-        behind = {"deliver_policy": "by_start_sequence", "opt_start_seq": after + 1}
-        config = {
-            "name": name,
-            "deliver_subject": inbox,
-            **(behind if after else self.start),
-            "filter_subjects": [self.subject],
-            "headers_only": self.headers_only,
-            "ack_policy": "none",
-            "max_deliver": 1,
-            "flow_control": True,
-            "idle_heartbeat": int(HEARTBEAT_S * 1e9),
-            "inactive_threshold": int(FORGOTTEN_AFTER_S * 1e9),
-            "mem_storage": True,
-            "num_replicas": 1,
-        }
-        asked = {"stream_name": self._stream, "config": config, "action": "create"}
-        try:
-            question = f"CONSUMER.CREATE.{self._stream}.{name}"
-            await self._link.ask_jetstream(question, asked, timeout_s=CREATED_WITHIN_S)
-        except (TryAgain, BusRefused) as error:
-            log.debug("%s cannot be followed yet: %s", self._stream, error)
-            return False
-        return True
+async def _one_consumer(
+    link: NatsLink, stream: str, wanted: Mapping[str, object]
+) -> AsyncGenerator[Sequence[StoredMessage], None]:
+    arrived: asyncio.Queue[Msg] = asyncio.Queue()
+    inbox, name = link.client.new_inbox(), f"copy-{token_hex(6)}"
+    try:
+        subscription = await link.subscribe(inbox, arrived.put)
+    except nats.errors.Error:  # the connection is closing or reconnecting
+        return
+    expected = 1
+    config = {"name": name, "deliver_subject": inbox, **_ORDERED, **wanted}
+    asked = {"stream_name": stream, "config": config, "action": "create"}
+    try:
+        await link.ask_jetstream(f"CONSUMER.CREATE.{stream}.{name}", asked, timeout_s=CREATED_WITHIN_S)
+        complete = True
+        while complete and (waiting := await _waiting(arrived)):
+            found, complete = _in_order(waiting, expected)
+            expected += len(found)
+            if found:
+                yield found
+            for message in waiting:  # flow control is answered once everything before it is processed
+                asks = not is_delivery(message) and (message.reply or (message.headers or {}).get(_STALLED))
+                if asks:
+                    await link.send(asks, b"")
+    except (TryAgain, BusRefused) as error:
+        log.debug("%s cannot be followed yet: %s", stream, error)
+    finally:
+        with contextlib.suppress(nats.errors.Error):
+            await subscription.unsubscribe()
+        await link.send(f"$JS.API.CONSUMER.DELETE.{stream}.{name}", b"")
 
 
 async def _waiting(arrived: asyncio.Queue[Msg]) -> list[Msg]:

@@ -18,11 +18,11 @@ from nats.js import JetStreamContext
 from groundwork.nats.client import HARMLESS_DENIAL, BusClient, in_own_task
 from groundwork.nats.publishing import (
     LARGEST_MESSAGE,
+    MOST_IDS,
     BusRefused,
     NoSuchItem,
     Published,
     StoredMessage,
-    candidate_ids,
     check_message,
     read_ack,
     read_answer,
@@ -48,16 +48,16 @@ log = logging.getLogger(__name__)
 async def connect(settings: NatsSettings, *, name: str = "agentic-loop", timeout_s: float = 10.0) -> "NatsLink":
     """Connects to the first server that answers; reconnects forever. `name`: shown by the server. Raises Unreachable
     when none answers in time, Misconfigured when the login is refused or a file cannot be used."""
-    client = BusClient(encrypted=settings.encrypted)
-    await client.open(settings, name=name, timeout_s=timeout_s)
-    return NatsLink(client, servers=settings.servers)
+    client = BusClient(settings)
+    await client.open(name, within_s=timeout_s)
+    return NatsLink(client)
 
 
 class NatsLink:
     """A connection that reconnects by itself. Made by `connect`; for many tasks of one event loop."""
 
-    def __init__(self, client: BusClient, *, servers: str) -> None:
-        self.servers, self.client = servers, client
+    def __init__(self, client: BusClient) -> None:
+        self.servers, self.client = client.settings.servers, client
         self.guard: Guard = _always_permitted
         """Awaited before anything is published, emitted or acknowledged; its errors prevent that."""
         self.on_id_conflict: Callable[[], None] = lambda: None
@@ -124,7 +124,7 @@ class NatsLink:
         it, subject and body must be equal. Raises BusRefused (not stored, nor ever will be; with code 10071 an earlier
         attempt of this call may have been), Misconfigured (no permission), NoRoom or TryAgain (not known to be stored:
         repeat it with the same id), Unreachable (closed for good)."""
-        for name in candidate_ids(msg_id):
+        for name in (msg_id, *(f"{msg_id}#{number}" for number in range(2, MOST_IDS + 1))):
             published = await self.store(subject, body, {**headers, "Nats-Msg-Id": name}, within_s=within_s)
             if not published.duplicate:
                 return published

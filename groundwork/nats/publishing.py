@@ -4,10 +4,9 @@ A subject or size that the server does not take makes it close the connection fo
 """
 
 import base64
-import itertools
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -84,11 +83,6 @@ def subject_matches(pattern: str, subject: str) -> bool:
     if wanted[-1] == ">":
         wanted, found = wanted[:-1], found[: len(wanted) - 1] if len(found) >= len(wanted) else []
     return len(wanted) == len(found) and all(w in ("*", f) for w, f in zip(wanted, found, strict=True))
-
-
-def candidate_ids(msg_id: str) -> Iterator[str]:
-    """Ids to try in turn while other messages have them: `a`, `a#2`, `a#3`, …"""
-    return itertools.chain([msg_id], (f"{msg_id}#{number}" for number in range(2, MOST_IDS + 1)))
 
 
 def check_message(subject: str, body: bytes, headers: Mapping[str, str], *, limit: int) -> None:

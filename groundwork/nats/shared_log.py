@@ -16,7 +16,7 @@ from functools import partial
 
 from nats.aio.msg import Msg
 
-from groundwork.nats.following import FROM_THE_FIRST, NEWEST_OF_EACH, Batch, StreamFollower
+from groundwork.nats.following import FROM_THE_FIRST, NEWEST_OF_EACH, Batch, follow_stream
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import PENDING, WRONG_SEQUENCE, BusRefused, StoredMessage, read_direct
 from groundwork.service.errors import Misconfigured, TryAgain, patiently
@@ -138,8 +138,8 @@ class SharedLog:
         """Yields facts in order without a gap, forever. Raises Misconfigured where the stream is gone or another."""
         created = (await patiently(self.extent, LONGEST_PAUSE_S)).created
         start = NEWEST_OF_EACH if self._headers_only else FROM_THE_FIRST
-        follower = StreamFollower(self._link, self._stream, headers_only=self._headers_only, start=start)
-        async with aclosing(follower.batches(after)) as batches:
+        following = follow_stream(self._link, self._stream, after, headers_only=self._headers_only, start=start)
+        async with aclosing(following) as batches:
             async for batch in batches:
                 if batch.resumed and (await patiently(self.extent, LONGEST_PAUSE_S)).created != created:
                     raise Misconfigured(f"the stream {self._stream} is another one than before: start again")

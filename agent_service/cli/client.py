@@ -1,5 +1,7 @@
 """`agentic_client` for commands, and the exit codes of its errors."""
 
+from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 from agent_service.cli import output
@@ -10,6 +12,7 @@ from agentic_client.errors import AgenticError, Broken, Unreachable
 from groundwork.service.errors import Exit, NotDone
 from groundwork.service.invisible import visible
 from groundwork.service.secret import without_login
+from schemas.operations import BY_NAME
 
 MAX_RETRY_S = 300.0
 
@@ -18,9 +21,11 @@ Json = dict[str, Any]
 
 class AgentClient(Client):
     """Client of the agent at `url`; an empty `url` stands for the agent of the configuration. Calls fail at once while
-    the agent is away, until `retry_while_away` is called."""
+    the agent is away, until `retry_while_away` is called. `run_name`: the command line's name of the run that a command
+    is about."""
 
-    def __init__(self, url: str, token: str | None) -> None:
+    def __init__(self, url: str, token: str | None, *, run_name: str = "", as_json: bool = False) -> None:
+        self.run_name, self.as_json = run_name, as_json
         found = agent_address(url)
         super().__init__(
             found.url,
@@ -34,12 +39,25 @@ class AgentClient(Client):
     def retry_while_away(self) -> None:
         self._client.patience_s = MAX_RETRY_S
 
-    def resolve_run(self, name: str) -> str:
-        """Returns the run id for an id, a unique part of one, or `last`. Raises NotDone for none and for several."""
-        if is_run_id(name):
-            return name
-        page = self.ask("list_runs", query={"limit": MOST_CANDIDATES, "run": id_part(name)})
-        return resolve(name, [(run["run_id"], run["status"], run["goal"]) for run in page["runs"]])
+    @cached_property
+    def run_id(self) -> str:
+        """Id of the run, which is named by its id, a unique part of it, or `last`. Resolved once the command line is
+        known to be valid. Raises NotDone for no run and for several."""
+        if is_run_id(self.run_name):
+            return self.run_name
+        page = self.ask("list_runs", query={"limit": MOST_CANDIDATES, "run": id_part(self.run_name)})
+        return resolve(self.run_name, [(run["run_id"], run["status"], run["goal"]) for run in page["runs"]])
+
+    def call(
+        self, operation: str, body: Json | None = None, path: Mapping[str, str] | None = None, **query: Any
+    ) -> Json:
+        """Calls an operation, about the run where its path has one."""
+        run = {"run_id": self.run_id} if "{run_id}" in BY_NAME[operation].path else {}
+        return self.ask(operation, {**run, **(path or {})}, body, not_none(**query))
+
+
+def not_none(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _report_absence(error: AgenticError | None) -> None:

@@ -9,8 +9,8 @@ from typing import Literal
 import typer
 
 from agent_service.cli import output, render
-from agent_service.cli.client import Json
-from agent_service.cli.options import DRY_RUN, REASON, AgentContext, Values, agent_command, not_none, run_command
+from agent_service.cli.client import AgentClient, Json, not_none
+from agent_service.cli.options import DRY_RUN, REASON, Values, agent_command, run_command
 from agent_service.cli.output import Output
 from agent_service.history.text import ask_lines
 from agentic_client.errors import TryAgain
@@ -28,8 +28,8 @@ commands.add_typer(dlq)
 
 
 @agent_command(commands, "agentic inbox", "agentic inbox --json | jq")
-def inbox(agent: AgentContext, limit: int = option("How many of the newest.", default=20, min=1, max=200)) -> Output:
-    return Output(agent.ask("show_inbox", limit=limit), render.inbox)
+def inbox(agent: AgentClient, limit: int = option("How many of the newest.", default=20, min=1, max=200)) -> Output:
+    return Output(agent.call("show_inbox", limit=limit), render.inbox)
 
 
 @run_command(
@@ -39,7 +39,7 @@ def inbox(agent: AgentContext, limit: int = option("How many of the newest.", de
     "agentic answer --ran RUN 'the mail left at noon'",
 )
 def answer(
-    agent: AgentContext,
+    agent: AgentClient,
     text: str | None = argument("The answer.", "TEXT", default=None),
     ran: bool = flag("The write ran; the text is its result.", "--ran"),
     did_not_run: bool = flag("The write did not run.", "--did-not-run"),
@@ -53,29 +53,29 @@ def answer(
     if text is None and not outcomes:
         raise NotDone("an answer needs its text: agentic answer RUN 'TEXT'", Exit.USAGE)
     body = not_none(answer=text, outcome=next(iter(outcomes), None), constraints=limits)
-    return _with_status(agent.ask("answer_run", body), "has the answer")
+    return _with_status(agent.call("answer_run", body), "has the answer")
 
 
 @run_command(commands, "agentic approve RUN", "agentic approve --step 2 --hash 5f0c8e3a91b2d4760b7e15c2f8a96d34 RUN")
-def approve(agent: AgentContext, ruling: Values = None) -> Output:
+def approve(agent: AgentClient, ruling: Values = None) -> Output:
     return _decide(agent, "approve", ruling or {})
 
 
 @run_command(commands, "agentic reject --reason 'not to customers' RUN")
-def reject(agent: AgentContext, ruling: Values = None) -> Output:
+def reject(agent: AgentClient, ruling: Values = None) -> Output:
     """Without --hash the request is shown first."""
     return _decide(agent, "reject", ruling or {})
 
 
-def _decide(agent: AgentContext, decision: str, ruling: Json) -> Output:
+def _decide(agent: AgentClient, decision: str, ruling: Json) -> Output:
     about = ruling.get("arguments_hash") or _show_approval(agent)
-    reply = agent.ask("rule_on_run", {**ruling, "decision": decision, "arguments_hash": about})
+    reply = agent.call("rule_on_run", {**ruling, "decision": decision, "arguments_hash": about})
     return _with_status(reply, f"is told: {decision.removesuffix('e')}ed")
 
 
-def _show_approval(agent: AgentContext) -> str:
+def _show_approval(agent: AgentClient) -> str:
     """Shows the pending approval and returns its hash. Raises NotDone if there is none."""
-    view = agent.ask("show_run")
+    view = agent.call("show_run")
     asks = view["asks"]
     if asks is None or asks["kind"] != "approval":
         what = "it asks something else: `agentic inbox` tells what" if asks else f"it is {view['status']}"
@@ -93,7 +93,7 @@ def _show_approval(agent: AgentContext) -> str:
     "agentic signal RUN resume",
 )
 def signal(
-    agent: AgentContext,
+    agent: AgentClient,
     kind: Kind = argument("The kind of signal.", "KIND"),
     message: str | None = option("The message.", metavar="TEXT"),
     limits: Values = None,
@@ -103,7 +103,7 @@ def signal(
         raise typer.BadParameter("message needs its text with --message")
     if kind == "raise_budget" and not limits:
         raise typer.BadParameter("raise_budget needs a limit, such as --max-steps 15")
-    reply = agent.ask("signal_run", not_none(kind=kind, message=message, constraints=limits))
+    reply = agent.call("signal_run", not_none(kind=kind, message=message, constraints=limits))
     return _with_status(reply, "has heard it")
 
 
@@ -113,59 +113,59 @@ def _with_status(reply: Json, what: str) -> Output:
 
 
 @run_command(commands, "agentic cancel --reason 'no longer needed' RUN")
-def cancel(agent: AgentContext, reason: str | None = REASON) -> Output:
-    return Output(agent.ask("cancel_run", not_none(reason=reason)), f"{agent.run_id} is cancelled")
+def cancel(agent: AgentClient, reason: str | None = REASON) -> Output:
+    return Output(agent.call("cancel_run", not_none(reason=reason)), f"{agent.run_id} is cancelled")
 
 
 @run_command(commands, "agentic dismiss RUN")
-def dismiss(agent: AgentContext) -> Output:
+def dismiss(agent: AgentClient) -> Output:
     """A new message for it brings it back."""
-    reply = agent.ask("dismiss_run", {})
+    reply = agent.call("dismiss_run", {})
     return Output(reply, f"{agent.run_id} is dismissed by {reply['by']}")
 
 
 @agent_command(commands, "agentic stop-all --dry-run", "agentic stop-all --reason 'it mails everybody'")
-def stop_all(agent: AgentContext, reason: str | None = REASON, dry_run: bool = DRY_RUN) -> Output:
+def stop_all(agent: AgentClient, reason: str | None = REASON, dry_run: bool = DRY_RUN) -> Output:
     """Work under way ends by itself, and its result is kept. `agentic go-on` resumes everything."""
     if dry_run:
-        counts = agent.ask("count_runs")["by_status"]
+        counts = agent.call("count_runs")["by_status"]
         text = "would stop {running} running and {queued} queued runs, and refuse new ones".format_map(counts)
         return Output({"dry_run": True, **counts}, text)
-    reply = agent.ask("stop_all", not_none(reason=reason))
+    reply = agent.call("stop_all", not_none(reason=reason))
     return Output(
         reply, f"everything is stopped since {reply['since'][:19]}Z, by {reply['by']}; `agentic go-on` resumes it"
     )
 
 
 @agent_command(commands, "agentic go-on")
-def go_on(agent: AgentContext) -> Output:
-    return Output(agent.ask("go_on", {}), "everything is resumed")
+def go_on(agent: AgentClient) -> Output:
+    return Output(agent.call("go_on", {}), "everything is resumed")
 
 
 @agent_command(commands, "agentic drain", "agentic drain --within 300")
 def drain(
-    agent: AgentContext,
+    agent: AgentClient,
     within: float = option("How long its open work may take, in seconds.", default=60.0, min=0, max=3600),
     dry_run: bool = DRY_RUN,
 ) -> Output:
     """It returns when the agent has ended. Name that very process, and no address that several share. It finishes model
     calls under way; another agent of the same store, or the next start, goes on from there."""
     if dry_run:
-        now = agent.ask("show_drain")
+        now = agent.call("show_drain")
         return Output({**now, "dry_run": True}, f"would end after {now['model_calls']} model calls under way")
-    reply = agent.ask("drain", {"within_s": within})
+    reply = agent.call("drain", {"within_s": within})
     with suppress(TryAgain):  # it has ended, unless another process answers in its place
-        while agent.ask("show_drain")["draining"]:
+        while agent.call("show_drain")["draining"]:
             time.sleep(LOOK_AGAIN_S)
     return Output({**reply, "ended": True}, "drained: it has ended")
 
 
 @agent_command(commands, "agentic prune --dry-run", "agentic prune")
-def prune(agent: AgentContext, dry_run: bool = DRY_RUN) -> Output:
+def prune(agent: AgentClient, dry_run: bool = DRY_RUN) -> Output:
     """Open runs stay, and runs that they need. The paths of a deleted run answer 410, and its wake id stays taken."""
-    answers = [agent.ask("prune", {"dry_run": dry_run})]
+    answers = [agent.call("prune", {"dry_run": dry_run})]
     while answers[-1]["more"]:
-        answers.append(agent.ask("prune", {}))
+        answers.append(agent.call("prune", {}))
     sums: Json = {
         name: dict(sum((Counter(answer[name]) for answer in answers), Counter())) for name in ("runs", "artifacts")
     }
@@ -187,13 +187,13 @@ def _pruned(pruned: Json) -> Iterator[str]:
 
 @agent_command(dlq, "agentic dlq ls", "agentic dlq ls --all --json")
 def ls(
-    agent: AgentContext,
+    agent: AgentClient,
     everything: bool = flag("Include those that were retried or dropped.", "--all"),
     limit: int = option("How many at most.", default=50, min=1, max=100),
     cursor: int = option("Continue after this one: `next_cursor` of --json.", default=0, min=0, metavar="ID"),
 ) -> Output:
     """List the dead letters, oldest first."""
-    return Output(agent.ask("list_letters", open=not everything, limit=limit, cursor=cursor), render.letters)
+    return Output(agent.call("list_letters", open=not everything, limit=limit, cursor=cursor), render.letters)
 
 
 NUMBER = argument("As `agentic dlq ls` shows it.", "ID", min=1)
@@ -201,34 +201,34 @@ NUMBERS = argument("As `agentic dlq ls` shows them.", "ID", min=1)
 
 
 @agent_command(dlq, "agentic dlq show 17")
-def show(agent: AgentContext, number: int = NUMBER) -> Output:
+def show(agent: AgentClient, number: int = NUMBER) -> Output:
     """Show one: its origin, the reason, and its body."""
     return Output(_letter(agent, number), render.details)
 
 
-def _letter(agent: AgentContext, number: int) -> Json:
-    for letter in agent.ask("list_letters", id=number)["letters"]:
+def _letter(agent: AgentClient, number: int) -> Json:
+    for letter in agent.call("list_letters", id=number)["letters"]:
         return dict(letter)
     raise NotDone(f"there is no dead letter {number}", Exit.NOT_FOUND, {"code": "unknown_letter"})
 
 
 @agent_command(dlq, "agentic dlq retry 17", "agentic dlq retry 17 18 19")
-def retry(agent: AgentContext, numbers: list[int] = NUMBERS, dry_run: bool = DRY_RUN) -> None:
+def retry(agent: AgentClient, numbers: list[int] = NUMBERS, dry_run: bool = DRY_RUN) -> None:
     """Publish the refused message again, once its cause is corrected. Its dedupe_key stays; your name is recorded."""
     _settle(agent, "retry_letter", numbers, "sent again", dry_run=dry_run)
 
 
 @agent_command(dlq, "agentic dlq drop 17")
-def drop(agent: AgentContext, numbers: list[int] = NUMBERS, dry_run: bool = DRY_RUN) -> None:
+def drop(agent: AgentClient, numbers: list[int] = NUMBERS, dry_run: bool = DRY_RUN) -> None:
     """Delete a dead letter. Your name is recorded, and `ls --all` shows it."""
     _settle(agent, "discard_letter", numbers, "dropped", dry_run=dry_run)
 
 
-def _settle(agent: AgentContext, operation: str, numbers: list[int], done: str, *, dry_run: bool) -> None:
+def _settle(agent: AgentClient, operation: str, numbers: list[int], done: str, *, dry_run: bool) -> None:
     for number in numbers:
         if dry_run:
             letter = _letter(agent, number)
             text = f"dead letter {number} would be {done}: {letter['subject']}, {letter['reason']}"
         else:
-            letter, text = agent.ask(operation, {}, {"seq": str(number)}), f"dead letter {number} was {done}"
+            letter, text = agent.call(operation, {}, {"seq": str(number)}), f"dead letter {number} was {done}"
         output.show(letter, text, as_json=agent.as_json)

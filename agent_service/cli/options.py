@@ -10,20 +10,18 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from functools import cached_property, partial, wraps
+from functools import partial, wraps
 from inspect import Parameter, Signature, signature
 from typing import Any
 
 import typer
 
 from agent_service.cli import output
-from agent_service.cli.client import AgentClient, Json, not_done
+from agent_service.cli.client import AgentClient, not_done, not_none
 from agent_service.history.text import one_line, rfc3339
 from agentic_client.errors import AgenticError
 from groundwork.service import program
 from groundwork.service.commands import argument, examples, flag, option
-from schemas.operations import BY_NAME
-from schemas.values import dataclass
 
 NAME = "agentic"
 EXAMPLE_RUN_ID = "run_01M808MS3MJ9K8CQKG3J135SFS"
@@ -149,40 +147,16 @@ def invocation() -> str:
     return program.invocation(NAME, "agent_service")
 
 
-def not_none(**values: Any) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
-
-
-@dataclass(frozen=True)
-class AgentContext:
-    """An agent and, for commands about one run, the name that the command line gave the run."""
-
-    client: AgentClient
-    name: str
-    as_json: bool
-
-    @cached_property
-    def run_id(self) -> str:
-        """Resolved once the command line is known to be valid. Raises NotDone for no run and for several."""
-        return self.client.resolve_run(self.name)
-
-    def ask(
-        self, operation: str, body: Json | None = None, path: Mapping[str, str] | None = None, **query: Any
-    ) -> Json:
-        run = {"run_id": self.run_id} if "{run_id}" in BY_NAME[operation].path else {}
-        return self.client.ask(operation, {**run, **(path or {})}, body, not_none(**query))
-
-
 def agent_command(commands: typer.Typer, *usages: str, of_run: bool = False) -> Callable[[Function], Function]:
-    """Registers a command that gets an AgentContext. It has --json and the options that choose the agent. `of_run`: its
+    """Registers a command that gets an AgentClient. It has --json and the options that choose the agent. `of_run`: its
     first argument names a run."""
 
     def made(function: Function) -> Function:
         def call(*, url: str, token: str | None, as_json: bool, **values: Any) -> None:
             try:
-                with AgentClient(url, token) as client:
-                    result = function(AgentContext(client, values.pop("run") if of_run else "", as_json), **values)
-                    if result is not None:
+                named = values.pop("run") if of_run else ""
+                with AgentClient(url, token, run_name=named, as_json=as_json) as agent:
+                    if (result := function(agent, **values)) is not None:
                         output.finish(result, as_json=as_json)
             except AgenticError as error:
                 raise not_done(error) from error

@@ -12,8 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agent_service.cli import output, render
-from agent_service.cli.client import Json
-from agent_service.cli.options import AgentContext
+from agent_service.cli.client import AgentClient, Json
 from agent_service.cli.output import Output, safe
 from agent_service.history.text import ask_lines, duration, one_line
 from groundwork.service.errors import Exit, NotDone
@@ -218,26 +217,26 @@ class RowPrinter:
             self._shown = max(entry["seq"], *(max(item["entry"], item["ended_in"] or 0) for item in items))
 
 
-def watch_run(agent: AgentContext, *, watch: bool) -> Output:
+def watch_run(agent: AgentClient, *, watch: bool) -> Output:
     """Waits until the run has ended or pauses for a person."""
-    agent.client.retry_while_away()
+    agent.retry_while_away()
     with detach_on_interrupt(agent.run_id), _watching(agent, output.console(stderr=True), silent=not watch) as show:
-        with closing(agent.client.follow("follow_run", {"run_id": agent.run_id})) as entries:
+        with closing(agent.follow("follow_run", {"run_id": agent.run_id})) as entries:
             for entry in entries:
                 show(entry)
-                if entry["status"] == PAUSED and agent.ask("show_run")["status"] == PAUSED:
+                if entry["status"] == PAUSED and agent.call("show_run")["status"] == PAUSED:
                     break  # what one entry says may be past
-        view = agent.ask("show_run")
+        view = agent.call("show_run")
     return Output(view, partial(panel_of, agent), EXIT_CODES.get(view["status"], Exit.FAILED))
 
 
-def panel_of(agent: AgentContext, view: Json) -> RenderableType:
-    return run_panel(view, safe(agent.ask("show_timeline")))
+def panel_of(agent: AgentClient, view: Json) -> RenderableType:
+    return run_panel(view, safe(agent.call("show_timeline")))
 
 
 @contextmanager
-def _watching(agent: AgentContext, console: Console, *, silent: bool) -> Iterator[Callable[[Json], None]]:
-    load = partial(agent.ask, "show_timeline")
+def _watching(agent: AgentClient, console: Console, *, silent: bool) -> Iterator[Callable[[Json], None]]:
+    load = partial(agent.call, "show_timeline")
     if silent or agent.as_json:
         yield lambda _: None
     elif not console.is_interactive or console.is_dumb_terminal:
@@ -248,22 +247,22 @@ def _watching(agent: AgentContext, console: Console, *, silent: bool) -> Iterato
 
             def show(entry: Json) -> None:
                 printer.on_entry(entry)
-                line.update(status_line(safe(agent.ask("show_run"))))
+                line.update(status_line(safe(agent.call("show_run"))))
 
             yield show
 
 
-def tail_run(agent: AgentContext, run_id: str, after: int) -> None:
-    path, is_terminal = {"run_id": run_id}, output.console().is_terminal
+def tail_run(agent: AgentClient, after: int) -> None:
+    is_terminal = output.console().is_terminal
 
     def write(line: Text) -> None:
         output.draw(hanging_rows(line) if is_terminal else line, wrap=is_terminal)
 
-    printer, told = RowPrinter(lambda: agent.client.ask("show_timeline", path), write, after), list[Text]()
-    for entry in agent.client.follow("follow_run", path, after):
+    printer, told = RowPrinter(partial(agent.call, "show_timeline"), write, after), list[Text]()
+    for entry in agent.follow("follow_run", {"run_id": agent.run_id}, after):
         printer.on_entry(entry)
         if entry["status"] in EXIT_CODES:
-            view = safe(agent.client.ask("show_run", path))
+            view = safe(agent.call("show_run"))
             # A run that is followed later has paused before it stood as it does now.
             if view["status"] in EXIT_CODES and (lines := closing_lines(view)) != told:
                 for line in (told := lines):

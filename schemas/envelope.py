@@ -15,7 +15,7 @@ import json
 import re
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import unquote
 
 from schemas import keys, subjects
@@ -156,32 +156,30 @@ _NUMBERED = re.compile(r"(.+)#([1-9][0-9]{0,5})")
 _TRACEPARENT = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
-class RejectedMessage(Protocol):
-    @property
-    def subject(self) -> str: ...
-    @property
-    def body(self) -> bytes: ...
-    @property
-    def headers(self) -> Mapping[str, str]: ...
-    @property
-    def seq(self) -> int: ...
-
-
 def rejection(
-    refused: RejectedMessage, *, stream: str, reason: str, source: str, at: datetime
+    subject: str,
+    body: bytes,
+    headers: Mapping[str, str],
+    seq: int,
+    *,
+    stream: str,
+    reason: str,
+    source: str,
+    at: datetime,
 ) -> tuple[Envelope[Rejected], dict[str, str]]:
-    """The `agent.rejected` event and its headers, in the trace of the refused message.
+    """The `agent.rejected` event of a message that was refused, and its headers, in the trace of the message.
 
     Raises ValueError for a refused rejection: rejecting that would never end.
     """
-    if refused.subject == subjects.REJECTED:
+    if subject == subjects.REJECTED:
         raise ValueError("a rejection is not rejected again")
-    event = Envelope[Rejected](
-        type=subjects.REJECTED,
-        payload=_told(refused, reason),
-        dedupe_key=keys.dedupe_key(subjects.REJECTED, stream=stream, stream_seq=refused.seq),
-    )
-    return event, _headers(event, refused.headers.get(TRACEPARENT, ""), source=source, at=at)
+    told = Rejected(subject=subject, stream_seq=seq, reason=reason, **_related(body, headers))
+    key = keys.dedupe_key(subjects.REJECTED, stream=stream, stream_seq=seq)
+    instant, trace = f"{at.replace(tzinfo=None).isoformat()}Z", headers.get(TRACEPARENT, "")
+    described = cloud_event_headers(subjects.REJECTED, dedupe_key=key, source=source, at=instant)
+    described |= {TRACEPARENT: trace} if _TRACEPARENT.fullmatch(trace) else {}
+    described |= {RUN_ID: told.run_id} if told.run_id else {}
+    return Envelope[Rejected](type=subjects.REJECTED, payload=told, dedupe_key=key), described
 
 
 def next_id(msg_id: str) -> str:
@@ -190,30 +188,19 @@ def next_id(msg_id: str) -> str:
     return f"{numbered[1]}#{int(numbered[2]) + 1}" if numbered else f"{msg_id}#2"
 
 
-def _told(refused: RejectedMessage, reason: str) -> Rejected:
-    message = json_object(refused.body) or {}
+def _related(body: bytes, headers: Mapping[str, str]) -> Json:
+    message = json_object(body) or {}
     payload: Json = next(
         (message[name] for name in ("payload", "data") if isinstance(message.get(name), dict)), message
     )
-    msg_id = _fit(_NAME, refused.headers.get(MSG_ID))
-    return Rejected(
-        subject=refused.subject,
-        stream_seq=refused.seq,
-        msg_id=msg_id,
-        dedupe_key=_fit(_NAME, message.get("dedupe_key")) or _fit(_NAME, payload.get("dedupe_key")),
-        run_id=_fit(_ID, payload.get("run_id")) or _fit(_ID, refused.headers.get(RUN_ID)),
-        step=payload.get("step"),
-        reason=reason,
-        repeat_as=msg_id and next_id(msg_id),
-    )
-
-
-def _headers(event: Envelope[Rejected], trace: str, *, source: str, at: datetime) -> dict[str, str]:
-    instant = f"{at.replace(tzinfo=None).isoformat()}Z"
-    described = cloud_event_headers(event.type, dedupe_key=event.dedupe_key or "", source=source, at=instant)
-    if _TRACEPARENT.fullmatch(trace):
-        described[TRACEPARENT] = trace
-    return described | ({RUN_ID: event.payload.run_id} if event.payload.run_id else {})
+    msg_id = _fit(_NAME, headers.get(MSG_ID))
+    return {
+        "msg_id": msg_id,
+        "dedupe_key": _fit(_NAME, message.get("dedupe_key")) or _fit(_NAME, payload.get("dedupe_key")),
+        "run_id": _fit(_ID, payload.get("run_id")) or _fit(_ID, headers.get(RUN_ID)),
+        "step": payload.get("step"),
+        "repeat_as": msg_id and next_id(msg_id),
+    }
 
 
 def _fit(form: re.Pattern[str], value: object) -> str | None:

@@ -69,7 +69,8 @@ async def _check(relay: Relay, trust: Trust | None, asked: CallRequest, delivery
 
 
 def rejection_notice(delivery: Delivery, stream: str, reason: str) -> Notice:
-    event, headers = rejection(delivery, stream=stream, reason=reason, source=SOURCE, at=utc_now())
+    refused = delivery.subject, delivery.body, delivery.headers, delivery.seq
+    event, headers = rejection(*refused, stream=stream, reason=reason, source=SOURCE, at=utc_now())
     run_id = event.payload.run_id
     about, facts = ({RUN_ID: run_id}, {"run_id": run_id}) if run_id else ({}, {})
     return Notice(event.type, event.body(), event.dedupe_key or "", headers, about, facts)

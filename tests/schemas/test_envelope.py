@@ -4,7 +4,6 @@ import base64
 import contextlib
 import json
 import re
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 
 from schemas import envelope, keys, subjects
 from schemas.envelope import Misshapen, rejection, to_envelope
-from schemas.events import INBOUND, envelope_of
+from schemas.events import INBOUND, Envelope, Rejected, envelope_of
 from tests.schemas import samples
 from tests.schemas.samples import JSON, PATHS
 
@@ -84,18 +83,12 @@ def test_whatever_comes_is_read_or_refused(body: dict[str, Any], headers: dict[s
         assert isinstance(read(body, headers), dict)
 
 
-@dataclass
-class Message:
-    body: bytes = b""
-    headers: dict[str, str] = field(default_factory=dict)
-    subject: str = subjects.TOOL_RESULT
-    seq: int = 41
+def refused(body: bytes, headers: dict[str, str]) -> tuple[Envelope[Rejected], dict[str, str]]:
+    return rejection(subjects.TOOL_RESULT, body, headers, 41, stream="AGENTIC", reason="no", source="/me", at=AT)
 
 
 def told(body: object, /, **headers: str) -> dict[str, Any]:
-    sent = body if isinstance(body, bytes) else json.dumps(body).encode()
-    event, _ = rejection(Message(sent, headers), stream="AGENTIC", reason="no", source="/me", at=AT)
-    found = event.payload.model_dump()
+    found = refused(body if isinstance(body, bytes) else json.dumps(body).encode(), headers)[0].payload.model_dump()
     assert (found.pop("subject"), found.pop("stream_seq"), found.pop("reason")) == (subjects.TOOL_RESULT, 41, "no")
     return found
 
@@ -116,8 +109,7 @@ def test_what_a_refused_message_relates_to_is_read_from_every_form_and_what_is_n
 
 def test_a_refusal_is_told_in_the_trace_of_what_was_refused() -> None:
     trace = f"00-{'a' * 32}-{'b' * 16}-01"
-    sent = Message(json.dumps({"run_id": RUN}).encode(), {"traceparent": trace})
-    _, headers = rejection(sent, stream="AGENTIC", reason="no", source="/me", at=AT)
+    _, headers = refused(json.dumps({"run_id": RUN}).encode(), {"traceparent": trace})
     assert headers == {
         "traceparent": trace,
         "Agentic-Run-Id": RUN,

@@ -110,12 +110,10 @@ class Retrieve(_Wire):
         return (RetrieveTask(id="task-1", **asked),)
 
 
-def _named_by_place_otherwise(schema: dict[str, Any]) -> None:
-    schema["required"].remove("id")
-
-
 class _Task(_Wire):
-    model_config = ConfigDict(json_schema_extra=_named_by_place_otherwise)
+    """A task without an id is named by its place."""
+
+    model_config = ConfigDict(json_schema_extra=lambda schema: schema["required"].remove("id"))
     id: Id
 
 

@@ -236,7 +236,7 @@ class PullLoop:
         """Unsubscribes while no message arrives: one on its way would come again only after ack_wait."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LEAVE_SECONDS / 2):
-                while self._is_receiving():  # noqa: ASYNC110 - waits for silence
+                while not self._over.is_set() and self._heard_at > self._now() - QUIET_SECONDS:  # noqa: ASYNC110 - silence
                     await asyncio.sleep(QUIET_SECONDS / 10)
         with contextlib.suppress(nats.errors.Error, OSError, TimeoutError):
             async with asyncio.timeout(LEAVE_SECONDS):
@@ -244,6 +244,3 @@ class PullLoop:
                     await subscription.drain()  # type: ignore[no-untyped-call]  # nats-py left its annotation out
                 else:
                     await subscription.unsubscribe()
-
-    def _is_receiving(self) -> bool:
-        return self._link.connected and not self._over.is_set() and self._now() - self._heard_at < QUIET_SECONDS

@@ -29,18 +29,15 @@ SCHEMES = ("nats", "tls", "ws", "wss")
 def _usable(urls: tuple[str, ...]) -> tuple[str, ...]:
     if not urls:
         raise ValueError(f'name at least one server, as in ["{EXAMPLE}"]')
+    urls = tuple(url if "://" in url else f"nats://{url}" for url in urls)
     for url in urls:
-        if not is_address(_whole(url), *SCHEMES):
+        if not is_address(url, *SCHEMES):
             hint = ", and / ? # in its login as %2F %3F %23" if login_in(url) else ""
             raise ValueError(f"{without_login(url)} is not an address of a NATS server: write it like {EXAMPLE}{hint}")
         login = login_in(url)
         if login is not None and (fault := secret_fault(login)):
             raise unfit(f"the password or token in the address of {without_login(url)} {fault}")
     return urls
-
-
-def _whole(url: str) -> str:
-    return url if "://" in url else f"nats://{url}"
 
 
 class NatsSettings(Section):
@@ -63,18 +60,17 @@ class NatsSettings(Section):
 
     @property
     def servers(self) -> str:
-        return ", ".join(without_login(_whole(url)) for url in self.urls)
+        return ", ".join(map(without_login, self.urls))
 
     @property
     def plaintext_hosts(self) -> tuple[str, ...]:
         """Hosts of other machines that are reached without TLS."""
-        hosts = tuple(urlsplit(_whole(url)).hostname or "" for url in self.urls)
+        hosts = tuple(urlsplit(url).hostname or "" for url in self.urls)
         return () if self.encrypted else tuple(host for host in hosts if not is_loopback(host))
 
     def without_login(self) -> Self:
         logins = ("creds_file", "nkey_seed_file", "user", "password", "token", "tls_cert", "tls_key")
-        urls = tuple(without_login(url) for url in self.urls)
-        return self.model_copy(update={"urls": urls, **dict.fromkeys(logins)})
+        return self.model_copy(update={"urls": tuple(map(without_login, self.urls)), **dict.fromkeys(logins)})
 
     @property
     def encrypted(self) -> bool:

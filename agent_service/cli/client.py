@@ -26,14 +26,14 @@ class AgentClient(Client):
 
     def __init__(self, url: str, token: str | None, *, run_name: str = "", as_json: bool = False) -> None:
         self.run_name, self.as_json = run_name, as_json
-        found = agent_address(url)
+        address, source = agent_address(url)
         super().__init__(
-            found.url,
+            address,
             token=token,
             allow_http_nonloopback=not url,
             patience_s=0.0,
             notice=_report_absence,
-            display_name=f"{without_login(found.url)}, {found.source}",
+            display_name=f"{without_login(address)}, {source}",
         )
 
     def retry_while_away(self) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 from groundwork.service.config_file import DEV_FILE, FILE, file_section, interpolated, nearby
 from groundwork.service.errors import Misconfigured
 from groundwork.service.secret import is_loopback, url_host
-from schemas.values import dataclass
 
 
 def reader_config(named: Path | None) -> Path | None:
@@ -31,17 +30,10 @@ def _names_a_bus(path: Path) -> bool:
 DEFAULT_URL = "http://127.0.0.1:8700"
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
-    url: str
-    source: str
-
-
-def agent_address(given: str) -> Address:
-    """`given` is --url or AGENTIC_URL; empty without both."""
+def agent_address(given: str) -> tuple[str, str]:
+    """URL of the agent, and the place that names it. `given` is --url or AGENTIC_URL; empty without both."""
     if given:
-        by_variable = given == os.environ.get("AGENTIC_URL")
-        return Address(given, "as AGENTIC_URL says" if by_variable else "as --url says")
+        return given, "as AGENTIC_URL says" if given == os.environ.get("AGENTIC_URL") else "as --url says"
     path = None
     with suppress(PermissionError):  # another user's folder
         path = reader_config(None)
@@ -51,11 +43,11 @@ def agent_address(given: str) -> Address:
         http |= {name: value for name, value in variables.items() if value is not None}
         url = _callable_url(str(http.get("host", "127.0.0.1")), str(http.get("port", 8700)))
     except Misconfigured:
-        return Address(DEFAULT_URL, f"the default, for {path} cannot be read")
+        return DEFAULT_URL, f"the default, for {path} cannot be read"
     except ValueError as error:
-        return Address(DEFAULT_URL, f"the default, for {path or 'the environment'} {error}")
+        return DEFAULT_URL, f"the default, for {path or 'the environment'} {error}"
     is_given = not http.keys().isdisjoint(variables)
-    return Address(url, f"as agent.http of {path or 'the environment'} says" if is_given else "the default")
+    return url, f"as agent.http of {path or 'the environment'} says" if is_given else "the default"
 
 
 def _callable_url(host: str, port: str) -> str:

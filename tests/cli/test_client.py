@@ -138,7 +138,7 @@ def test_the_configuration_here_names_the_agent_if_it_is_one_of_this_machine(fol
     found = {}
     for settings in NAMED:
         (folder / "agentic.yaml").write_text(settings)
-        found[settings] = (agent_address("").url, agent_address("").source)
+        found[settings] = agent_address("")
     assert found == NAMED
 
 
@@ -150,7 +150,7 @@ def test_what_is_said_goes_before_the_environment_and_that_before_the_file_also_
     (folder / "agentic.yaml").unlink()
     (folder / "agentic.yaml").write_text("agent: {http: {port: 9000}}")
     monkeypatch.setenv("AGENT_HTTP__PORT", "9001")
-    assert agent_address("").url == "http://127.0.0.1:9001"
+    assert agent_address("")[0] == "http://127.0.0.1:9001"
     monkeypatch.setenv("AGENTIC_URL", "http://there:1")
-    assert agent_address("http://there:1").source == "as AGENTIC_URL says"
-    assert agent_address("http://there:2").source == "as --url says"
+    assert agent_address("http://there:1")[1] == "as AGENTIC_URL says"
+    assert agent_address("http://there:2")[1] == "as --url says"

@@ -78,7 +78,7 @@ class NatsLink:
         """Number of reconnects. The server forgets pending pulls each time."""
         return self.client.stats["reconnects"]
 
-    async def until_back(self, *, within_s: float | None = None) -> None:
+    async def until_back(self, *, within_s: float) -> None:
         """Returns at the next reconnect, or after `within_s`."""
         await set_within(self.client.back, within_s)
 

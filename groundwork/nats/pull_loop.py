@@ -100,7 +100,6 @@ class PullLoop:
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._pull_on())
-                tasks.create_task(self._notice_reconnects())
                 await self._broken
         finally:
             try:
@@ -146,23 +145,20 @@ class PullLoop:
             if sequence not in in_hand:
                 await self._link.send(subject.format(sequence), NAK)
 
-    async def _notice_reconnects(self) -> None:
+    async def _hold(self) -> None:
+        """Keeps messages in hand. After a reconnect it does so at once, and the server knows no pull from before."""
         seen = self._link.reconnects
         while True:
             if self._link.reconnects == seen:
-                await self._link.until_back()
-            seen = self._link.reconnects
-            self._tries_to_reclaim = TIMES_ASKED
-            await self._start_over()
+                await self._link.until_back(within_s=HOLD_SECONDS)
+            if self._link.reconnects != seen:
+                seen, self._tries_to_reclaim = self._link.reconnects, TIMES_ASKED
+                self._over.set()
+            await self._report_progress()
 
-    async def _start_over(self, _: Msg | None = None) -> None:
+    async def _start_over(self, _: Msg) -> None:
         self._over.set()
         await self._report_progress()
-
-    async def _hold(self) -> None:
-        while True:
-            await asyncio.sleep(HOLD_SECONDS)
-            await self._report_progress()
 
     async def _report_progress(self) -> None:
         for reply in list(self._replies.values()):

@@ -1,14 +1,9 @@
 """Traces of real runs are complete, whichever process is killed and whenever the receiver is away."""
 
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from agent_service.trust.identity import trace_id
-from agent_service.workbench.dev import DevStack
 from tests.kit.otlp import Otlp, Trace, receiving
 from tests.kit.stack import lines, recording, running, to_the_end, touch, wake
 from tests.kit.waiting import until
@@ -32,27 +27,8 @@ invoke_agent agentic-loop !
 """Siblings in the order of their start, except those that start at nearly the same instant."""
 
 
-@pytest.fixture
-def otlp() -> Iterator[Otlp]:
-    with receiving() as otlp:
-        yield otlp
-
-
-@asynccontextmanager
-async def tracing(folder: Path, url: str, script: dict[str, Any], **limits: float) -> AsyncIterator[DevStack]:
-    """The whole stack, sending its traces to `url`."""
-    told = {"telemetry": {"endpoint": url}, "log": {"level": "info"}}
-    async with running(folder, script, agent=told | {"limits": limits}, gateway=told) as made:
-        yield made
-
-
-def stumbling_at_last(file: Path, go: Path) -> dict[str, Any]:
-    """A script whose first step waits for `go`, and whose second fails as often as it is tried."""
-    script = recording(file, go=go, steps=2)
-    for rule in script["rules"]:
-        if rule.get("when") == {"steps": 1}:
-            rule["plan"] = STUMBLING
-    return script
+def found(otlp: Otlp, run_id: str) -> Trace:
+    return otlp.traces().get(trace_id(run_id), Trace(()))
 
 
 def paths(tree: Sequence[str]) -> list[str]:
@@ -66,24 +42,25 @@ def paths(tree: Sequence[str]) -> list[str]:
     return sorted(found)
 
 
-async def test_a_run_with_a_crash_a_restart_and_a_retry_is_one_whole_tree(tmp_path: Path, otlp: Otlp) -> None:
+async def test_a_run_with_a_crash_a_restart_and_a_retry_is_one_whole_tree(tmp_path: Path) -> None:
     """An agent is killed while a tool works, and another tool fails and is tried again."""
     file, go = tmp_path / "marks" / "lines", tmp_path / "marks" / "go"
-    script = stumbling_at_last(file, go)
-    async with tracing(tmp_path / "stack", otlp.url, script, max_attempts=2, retry_base_s=0.2) as made:
-        run_id = await wake(made)
-        await until(lambda: lines(file) == 1, within_s=30)
-        made.agent.kill()
-        made.gateway.kill()
-        touch(go, 1)
-        ended = await to_the_end(made, run_id)
-        assert (ended["state"], ended["class"]) == ("escalated", "tool_exhausted"), ended
-
-    def so_far() -> Trace:
-        return otlp.traces().get(trace_id(run_id), Trace(()))
-
-    await until(lambda: len(so_far().spans) > 1 and not so_far().orphans, within_s=30)
-    trace = so_far()
+    script = recording(file, go=go, steps=2)  # the first step waits for `go`
+    (second,) = [rule for rule in script["rules"] if rule.get("when") == {"steps": 1}]
+    second["plan"] = STUMBLING
+    with receiving() as otlp:
+        told = {"telemetry": {"endpoint": otlp.url}, "log": {"level": "info"}}
+        agent = told | {"limits": {"max_attempts": 2, "retry_base_s": 0.2}}
+        async with running(tmp_path / "stack", script, agent=agent, gateway=told) as made:
+            run_id = await wake(made)
+            await until(lambda: lines(file) == 1, within_s=30)
+            made.agent.kill()
+            made.gateway.kill()
+            touch(go, 1)
+            ended = await to_the_end(made, run_id)
+            assert (ended["state"], ended["class"]) == ("escalated", "tool_exhausted"), ended
+        await until(lambda: len((trace := found(otlp, run_id)).spans) > 1 and not trace.orphans, within_s=30)
+        trace = found(otlp, run_id)
     assert paths(trace.tree()) == paths(THROUGH_EVERYTHING.split("\n")[1:-1])
     (root,) = trace.roots
     assert (root.started, root.ended) == (min(s.started for s in trace.spans), max(s.ended for s in trace.spans))

@@ -2,7 +2,7 @@
 
 from groundwork.service import program
 
-PROGRAM = ("agent_service.cli.main:main", "agent_service.cli.serve:serve")
+PROGRAM = ("agent_service.cli.main:main", "agent_service.app:run")
 
 
 def main() -> None:

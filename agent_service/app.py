@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 
 from agent_service.background import Background
 from agent_service.bootstrap import Agent
@@ -17,15 +18,18 @@ from agent_service.bus.capacity import watch_capacity
 from agent_service.bus.skills import NatsSkills
 from agent_service.bus.topology import ROLE, check
 from agent_service.core.waiting import Status
+from agent_service.history.log_line import FOR_MACHINES
 from agent_service.metrics.runs import AgentMetrics
 from agent_service.models.settings import open_model
-from agent_service.settings import AgentSettings
+from agent_service.settings import AgentSettings, load
 from agent_service.store.database import FILE, MIGRATIONS
 from agent_service.store.sqlite import RunStore
 from agent_service.views.workspace.rendering import Folders
 from groundwork.nats.buckets import watch_value
 from groundwork.nats.following import watch_streams
-from groundwork.service.errors import TryAgain
+from groundwork.service import serving
+from groundwork.service.config_file import nearby
+from groundwork.service.errors import Exit, TryAgain
 from groundwork.service.keys import KeyRing
 from groundwork.service.program import loaded
 from groundwork.service.serving import address, let_recovery_start, listening, notify_ready
@@ -44,6 +48,14 @@ UNDER_WAY = (Status.QUEUED, Status.RUNNING)
 Opening = AbstractAsyncContextManager[RunStore]
 
 log = logging.getLogger(__name__)
+
+
+def run(config: Path | None, *, take_over: bool = False) -> Exit:
+    """Serves until a signal. Raises Misconfigured for unusable settings, because there is no log before they are
+    read."""
+    settings = load(nearby(config))
+    work = partial(serve, settings, take_over=take_over)
+    return serving.serve(settings.log, settings.secrets(), work, aside=FOR_MACHINES)
 
 
 async def serve(

@@ -10,12 +10,11 @@ from typing import Any
 
 import typer
 
-from agent_service import settings
+from agent_service import app, settings
 from agent_service.archive.access import bus_at_hand
 from agent_service.bus.topology import OPERATORS_CHOICE, Executor, reserved_gib, set_up_within, size_found, topology
 from agent_service.cli.options import CONFIG, local_command
 from agent_service.cli.output import Output
-from agent_service.cli.serve import serve as served
 from agent_service.history.text import one_line
 from groundwork.nats.topology import MODE, Deviation, Topology, check_topology
 from groundwork.nats.topology import set_up as create_all
@@ -33,7 +32,7 @@ def serve(
 ) -> None:
     """Exit codes: 69 when no bus answers; 78 when a setting has to be corrected first, and when another agent owns the
     bus or has taken it over; 1 for any other failure."""
-    raise typer.Exit(served(config, take_over=take_over))
+    raise typer.Exit(app.run(config, take_over=take_over))
 
 
 @local_command(

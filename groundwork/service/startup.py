@@ -63,7 +63,8 @@ async def service_context(
     """Creates the private folder if it is absent; processes that share a store have one each in it. `check` raises
     Misconfigured for an unusable bus. `take_over`: end the owner, and wait `hand_over_s` for its lock. Raises Failure;
     and LeaseLost, in an ExceptionGroup."""
-    shared, folder = settings.shared, (store := settings.private_folder())
+    shared, store = settings.shared, settings.private_folder()
+    folder = store
     async with contextlib.AsyncExitStack() as stack:
         try:
             link = await connect(settings.nats, name=name)

@@ -124,7 +124,8 @@ class NatsLink:
         it, subject and body must be equal. Raises BusRefused (not stored, nor ever will be; with code 10071 an earlier
         attempt of this call may have been), Misconfigured (no permission), NoRoom or TryAgain (not known to be stored:
         repeat it with the same id), Unreachable (closed for good)."""
-        for name in (msg_id, *(f"{msg_id}#{number}" for number in range(2, MOST_IDS + 1))):
+        for number in range(1, MOST_IDS + 1):
+            name = msg_id if number == 1 else f"{msg_id}#{number}"
             published = await self.store(subject, body, {**headers, "Nats-Msg-Id": name}, within_s=within_s)
             if not published.duplicate:
                 return published

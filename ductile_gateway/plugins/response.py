@@ -175,7 +175,7 @@ def _judged(remains: ProcessEnd) -> Verdict:
     if remains.ending in USED:
         limit = f"gateway.plugins.limits.{remains.ending}"
         used = f"the plugin used more {USED[remains.ending]} than {limit} allows, and was stopped"
-        return failed("tool_error", f"{used}{_quote(remains)}", retryable=False)
+        return failed("bad_output", f"{used}{_quote(remains)}", retryable=False)
     if remains.exit_code is not None:
         answered = _answered(remains, remains.exit_code)
         if isinstance(answered, ToolOutcome):

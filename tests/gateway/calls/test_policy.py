@@ -7,6 +7,7 @@ import pytest
 
 from ductile_gateway.calls.call import JobFacts, NeverStarted, ToolCall, ToolOutcome, Unknown, Verdict, failed
 from ductile_gateway.calls.policy import admit, after_reruns, after_run
+from ductile_gateway.plugins.response import ProcessEnd, judge
 from schemas.catalog import ToolOffer
 from schemas.events import RESERVED_KEYS
 from tests.gateway.parts import FETCH, NOON, a_request, asked_for
@@ -52,6 +53,7 @@ def test_what_is_not_on_offer_is_not_allowed_and_not_to_be_tried_again(
 UNKNOWN = Unknown("it was started, and nobody saw its end")
 LATE = failed("timeout", "it did not answer in time", retryable=True)
 GARBLED = failed("bad_output", "it wrote no response", retryable=True)
+STOPPED = judge(ProcessEnd("memory_mb", began=True, same_boot=True, exit_code=137, stdout=b""))
 TOLD = failed("tool_error", "no such page", retryable=False)
 
 
@@ -61,6 +63,7 @@ TOLD = failed("tool_error", "no such page", retryable=False)
         (TOLD, ("tool_error", False), ("tool_error", False)),
         (LATE, ("timeout", True), ("in_doubt", False)),
         (GARBLED, ("bad_output", True), ("in_doubt", False)),
+        (STOPPED, ("bad_output", False), ("in_doubt", False)),
         (UNKNOWN, ("transient", True), ("in_doubt", False)),
         (NeverStarted(), ("transient", True), ("transient", True)),
     ],

@@ -8,7 +8,7 @@ import pytest
 
 from ductile_gateway.calls.call import NeverStarted, ProducedArtifact, ToolOutcome, Unknown, Verdict
 from ductile_gateway.ductile.jobs import Unfinished, read_job, read_log, read_tree
-from ductile_gateway.plugins.response import ProcessEnd, judge, outcome_of
+from ductile_gateway.plugins.response import USED, ProcessEnd, judge, outcome_of
 
 OK: dict[str, Any] = {"status": "ok", "result": "done"}
 DONE = ToolOutcome("ok", text="done")
@@ -84,7 +84,7 @@ def test_a_complete_answer_is_believed_and_a_start_without_an_end_is_unknown(
         ({"ending": "overdue", "exit_code": 143}, "timeout", True),
         ({"response": ERROR | {"retry": False}, "ending": "overdue"}, "tool_error", False),
         ({"response": OK, "ending": "output"}, "bad_output", True),
-        ({"response": OK, "ending": "memory_mb"}, "tool_error", False),
+        *(({"response": OK, "ending": limit}, "bad_output", False) for limit in USED),
     ],
 )
 def test_each_failure_has_its_class_and_whether_another_attempt_can_help(

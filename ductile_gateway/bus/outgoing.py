@@ -23,7 +23,10 @@ from schemas.status import Halt
 ASK_AGAIN_S = 2.0
 STOPPED_S = 0.25
 AN_AGENT_ANSWERS_IN_S, ALL_ANSWER_IN_S = 0.5, 1.0
-ENDED = frozenset({"done", "escalated", "failed", "cancelled"})
+ENDED = frozenset({"done", "escalated", "failed", "cancelled", 410})
+"""Statuses of a run that has ended, and of the refusal to tell of a deleted one."""
+CANNOT_TELL = frozenset({500, 503})
+"""Statuses of refusals of an agent that cannot read the run, or not now."""
 
 log = logging.getLogger(__name__)
 
@@ -58,13 +61,14 @@ async def has_ended(link: NatsLink, run_id: str) -> bool | None:
         answer = json.loads(await _ask_agents(link, subjects.RUN_STANDING, question))
     except Failure:  # no agent, or none that may be asked
         return None
-    except ValueError:  # an agent that does not know the run
+    except ValueError:
         return False
     if not isinstance(answer, dict):
         return False
     if answer.get("stopped"):  # which the record on the bus tells a moment later
         raise TryAgain(str(answer["stopped"]), STOPPED_S)
-    return answer.get("status") in ENDED
+    status = answer.get("status")
+    return None if status in CANNOT_TELL else status in ENDED
 
 
 async def callback_of_run(link: NatsLink, run_id: str) -> str | None:

@@ -5,7 +5,12 @@ from typing import Any
 import pytest
 from nats.aio.msg import Msg
 
+from agent_service.api.errors import ApiError, Code
+from agent_service.api.micro import serve_on_bus
+from agent_service.api.requests import StandingAnswer
 from agent_service.bus.gateway import callback_flaw
+from agent_service.core.waiting import Status
+from agent_service.errors import Damaged
 from ductile_gateway.bus.incoming import answer_callbacks, serve_endpoints
 from ductile_gateway.bus.outgoing import NatsBus, has_ended
 from ductile_gateway.bus.ownership import require_topology
@@ -13,9 +18,10 @@ from ductile_gateway.calls.call import Call
 from ductile_gateway.calls.ledger import Ledger
 from groundwork.nats.buckets import ArtifactBucket
 from groundwork.nats.link import NatsLink
-from groundwork.service.errors import Broken, Misconfigured
+from groundwork.service.errors import Broken, Misconfigured, TryAgain
 from schemas import subjects
 from schemas.events import Envelope, Rejected
+from schemas.operations import BY_NAME
 from schemas.status import Finding, GatewayStatus
 from tests.gateway.on_nats import a_bus, all_acknowledged, consuming, dead_letters, requests_of, results, send
 from tests.gateway.parts import RUN, World, a_request, memory_rows, message_of
@@ -93,3 +99,34 @@ async def test_the_agent_hears_why_a_callback_would_never_be_called_and_nothing_
     async with serve_endpoints(link, fine) as service:
         await answer_callbacks(service, flaw_of)
         assert await callback_flaw(link, "https://10.0.0.7") == "not https://10.0.0.7"
+
+
+class Standing:
+    said: Status | Exception = Status.RUNNING
+
+    async def standing(self, run_id: str) -> StandingAnswer:
+        if isinstance(self.said, Exception):
+            raise self.said
+        return StandingAnswer(run_id=run_id, status=self.said)
+
+
+STANDINGS: list[tuple[Status | Exception, bool | None]] = [
+    (Status.PAUSED, False),
+    (Status.CANCELLED, True),
+    (ApiError(Code.UNKNOWN_RUN, "there is no run of this id"), False),
+    (ApiError(Code.GONE, "it was deleted"), True),
+    (TryAgain("the log has no leader"), None),
+    (Damaged(RUN, "its state"), None),
+    (ValueError("a fault of the agent"), None),
+]
+
+
+async def test_an_agent_that_cannot_tell_whether_a_run_goes_on_says_neither_that_it_does_nor_that_it_has_ended(
+    link: NatsLink,
+) -> None:
+    assert await has_ended(link, RUN) is None
+    agent = Standing()
+    service = await serve_on_bus(link, [agent], [BY_NAME["standing"]])
+    for agent.said, expected in STANDINGS:
+        assert await has_ended(link, RUN) is expected, agent.said
+    await service.stop()

@@ -6,6 +6,7 @@ docs/CONFIGURATION.md explains each of them, with its unit.
 import os
 import re
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -22,6 +23,16 @@ from schemas import subjects
 from schemas.fields import ToolName
 
 SECTION = "gateway"
+
+
+def texts_in(config: object) -> Iterator[str]:
+    match config:
+        case str():
+            yield config
+        case Mapping():
+            yield from chain.from_iterable(map(texts_in, config.values()))
+        case list():
+            yield from chain.from_iterable(map(texts_in, config))
 
 
 class PluginLimits(Section):
@@ -48,7 +59,7 @@ class PluginSettings(Section):
 
     def secrets(self) -> tuple[str, ...]:
         """Any text that a plugin is configured with may be a secret."""
-        return tuple(value for one in self.config.values() for value in one.values() if isinstance(value, str))
+        return tuple(texts_in(self.config))
 
 
 class HttpSettings(Section):

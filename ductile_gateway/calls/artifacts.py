@@ -29,8 +29,10 @@ def printable(text: object, limit: int = 500) -> str:
 
 
 def masked(text: str, secrets: Iterable[str]) -> str:
-    for secret in sorted((secret for secret in secrets if len(secret) >= SHORTEST_SECRET), key=len, reverse=True):
-        text = text.replace(secret, "***")
+    """Masks each secret, and each line of it: a quote may have one line alone."""
+    parts = {part for secret in secrets for part in (secret, *secret.splitlines()) if len(part) >= SHORTEST_SECRET}
+    for part in sorted(parts, key=len, reverse=True):
+        text = text.replace(part, "***")
     return text
 
 

@@ -10,7 +10,7 @@ import re
 import socket
 import ssl
 import struct
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from enum import Enum
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 import httpx2
 from pydantic import JsonValue
 
-from ductile_gateway.calls.artifacts import printable
+from ductile_gateway.calls.artifacts import masked, printable
 from ductile_gateway.ductile.settings import DuctileSettings
 from schemas import subjects
 from schemas.values import dataclass
@@ -130,6 +130,7 @@ class DuctileApi:
     _starts: httpx2.AsyncClient
     _url: str
     _timeout_s: float
+    _secrets: Sequence[str]
 
     async def start(self, plugin: str, command: str | None, payload: Mapping[str, JsonValue]) -> str:
         """Returns the id of the first job. Without a command it starts a pipeline. Raises NotSent, DuctileRefused or
@@ -143,7 +144,7 @@ class DuctileApi:
             raise DuctileRefused(status, printable(words, LONGEST_QUOTE))
         job_id = job_id_in(fields_of(answer)) if status == httpx2.codes.ACCEPTED else ""
         if not job_id:
-            raise AnswerLost(f"the answer is not Ductile's: {status} {_quote(answer)}")
+            raise AnswerLost(f"the answer is not Ductile's: {status} {self._quote(answer)}")
         return job_id
 
     async def job(self, job_id: str) -> Document | None:
@@ -202,7 +203,7 @@ class DuctileApi:
         content = b"{}" if endpoint.method == "POST" else None
         status, answer = await self._answered(endpoint.method, path, content=content)
         if status == httpx2.codes.UNAUTHORIZED:
-            raise DuctileRefused(status, _quote(answer))
+            raise DuctileRefused(status, self._quote(answer))
         later = (httpx2.codes.REQUEST_TIMEOUT, httpx2.codes.TOO_MANY_REQUESTS)
         if httpx2.codes.is_server_error(status) or httpx2.codes.is_redirect(status) or status in later:
             raise Unavailable(f"what answers at {self._url} says {status}")
@@ -244,9 +245,14 @@ class DuctileApi:
 
     def _accept(self, status: int, body: bytes) -> None:
         if httpx2.codes.is_client_error(status):
-            raise DuctileRefused(status, _quote(body), own=own_refusal(body) is not None)
+            raise DuctileRefused(status, self._quote(body), own=own_refusal(body) is not None)
         if not httpx2.codes.is_success(status):
             raise Unavailable(f"what answers at {self._url} says {status}")
+
+    def _quote(self, body: bytes) -> str:
+        """A proxy may repeat what it was sent, with our token."""
+        text = masked(body.decode(errors="replace"), self._secrets)
+        return printable(text.strip(), LONGEST_QUOTE) or "no reason given"
 
 
 @asynccontextmanager
@@ -292,11 +298,7 @@ async def open_api(
                 trust_env=False,
             )
             clients.append(await opened.enter_async_context(client))
-        yield DuctileApi(clients[0], clients[1], settings.url, settings.request_timeout_s)
-
-
-def _quote(body: bytes) -> str:
-    return printable(body[:LONGEST_QUOTE].decode(errors="replace").strip(), LONGEST_QUOTE) or "no reason given"
+        yield DuctileApi(clients[0], clients[1], settings.url, settings.request_timeout_s, settings.secrets())
 
 
 def _object(found: JsonValue) -> Document:

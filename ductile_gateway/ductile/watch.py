@@ -146,9 +146,10 @@ class JobWatch:
             reading = failed("bad_output", "what Ductile says of the job cannot be read", retryable=False)
         match reading:
             case Unknown(reason, ()):
-                return Unknown(reason, jobs=(job.job_id,))
-            case ToolOutcome():
-                return replace(reading, job=await self._facts(job, is_error=reading.status == "error"))
+                return Unknown(masked(reason, self.secrets), jobs=(job.job_id,))
+            case ToolOutcome(message=message):
+                facts = await self._facts(job, is_error=reading.status == "error")
+                return replace(reading, message=message and masked(message, self.secrets), job=facts)
         return reading
 
     async def _poll_in_time(self, job: Job, most: datetime) -> Unfinished | Unavailable | Verdict:

@@ -6,26 +6,26 @@ KillMode=process, or stopping the service kills the plugins, too.
 """
 
 import asyncio
+import contextlib
 import json
 import shlex
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Literal
-
-from pydantic import JsonValue
 
 from ductile_gateway.calls.call import NeverStarted, ToolCall, ToolOutcome, Unknown, Verdict, failed
 from ductile_gateway.plugins.boxes import Box, KeyedOrder, OrderCache
 from ductile_gateway.plugins.call_record import CallRecord, CallRecords, read_boot_id
-from ductile_gateway.plugins.folders import InstalledPlugin, PluginRefused, require_trust
+from ductile_gateway.plugins.folders import Config, InstalledPlugin, PluginRefused, require_trust
 from ductile_gateway.plugins.manifest import PluginCommand, PluginDescription
 from ductile_gateway.plugins.process import Guard, GuardPool, attend
 from ductile_gateway.plugins.response import ProcessEnd, judge
 from ductile_gateway.ports import Begin, unrecorded
+from ductile_gateway.settings import texts_in
 from schemas.status import Finding
 
 STDERR_BYTES = JUDGED_AT_ONCE = 64 * 1024
@@ -76,7 +76,7 @@ class LocalPlugins:
         except OSError as error:
             return failed("transient", f"the plugin could not be started: {error.strerror}", retryable=True)
         try:
-            return await self._conclude(record, call, guard)
+            return await self._conclude(record, call, guard, plugin.config)
         finally:
             self._guards.give_back(ready, guard)
 
@@ -117,10 +117,10 @@ class LocalPlugins:
             seconds = (call.deadline_at - datetime.now(UTC)).total_seconds()
             return record, self._guards.start(ready, record.path.name, descriptor, seconds)
 
-    async def _conclude(self, record: CallRecord, call: ToolCall, guard: Guard | None = None) -> Verdict:
+    async def _conclude(
+        self, record: CallRecord, call: ToolCall, guard: Guard | None = None, config: Config | None = None
+    ) -> Verdict:
         overdue = await attend(record, deadline_at=call.deadline_at, grace_s=self._box.limits.grace_s, guard=guard)
-        plugin = self._plugins.get(call.plugin)
-        config = plugin.config if plugin else {}
         if record.size() > JUDGED_AT_ONCE:
             verdict = await asyncio.to_thread(self._judge, record, config, overdue=overdue)
         else:
@@ -129,7 +129,8 @@ class LocalPlugins:
             await asyncio.to_thread(record.discard)
         return verdict
 
-    def _judge(self, record: CallRecord, config: Mapping[str, JsonValue], *, overdue: bool) -> Verdict:
+    def _judge(self, record: CallRecord, config: Config | None, *, overdue: bool) -> Verdict:
+        """`config`: what the plugin was given; None to read it from the record."""
         found = record.read()
         _, began_at = _timed(found.get("began"))
         exit_code, ended_at = _timed(found.get("exit"))
@@ -142,7 +143,7 @@ class LocalPlugins:
                 exit_code=exit_code,
                 stdout=found.get("stdout", b""),
                 stderr=found.get("stderr", b"")[-STDERR_BYTES:],
-                secrets=tuple(_secrets(dict(config))),
+                secrets=tuple(texts_in(_config_in(found) if config is None else config)),
                 began_at=began_at,
                 ended_at=ended_at,
                 output_bytes=self._box.limits.output_bytes,
@@ -157,11 +158,17 @@ def _timed(content: bytes | None) -> tuple[int | None, datetime | None]:
     return int(number), datetime.fromtimestamp(float(at), UTC)
 
 
+def _config_in(found: Mapping[str, bytes]) -> Config:
+    with contextlib.suppress(KeyError, ValueError):  # a power cut may have taken it
+        return dict(json.loads(found["request"])["config"])
+    return {}
+
+
 def _closed(folder: Path) -> Sequence[Path]:
     return [folder.resolve() / name for name in (CALLS, PLACES)]
 
 
-def _request(call: ToolCall, config: Mapping[str, JsonValue]) -> bytes:
+def _request(call: ToolCall, config: Config) -> bytes:
     """The request as Ductile writes it: `handle` gets the payload as the event of an API call."""
     request: dict[str, object] = {
         "protocol": 2,
@@ -179,16 +186,6 @@ def _request(call: ToolCall, config: Mapping[str, JsonValue]) -> bytes:
     if call.asked.request.untrusted:
         request["untrusted"] = True
     return json.dumps(request, allow_nan=False).encode()
-
-
-def _secrets(config: JsonValue) -> Iterator[str]:
-    match config:
-        case str():
-            yield config
-        case dict():
-            yield from chain.from_iterable(map(_secrets, config.values()))
-        case list():
-            yield from chain.from_iterable(map(_secrets, config))
 
 
 async def box_findings(box: Box, plugins: Iterable[InstalledPlugin], folder: Path | None = None) -> Sequence[Finding]:

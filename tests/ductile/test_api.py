@@ -59,6 +59,18 @@ async def test_a_start_was_not_sent_or_refused_or_is_lost_unless_the_answer_has_
     assert len(str(caught.value)) < 400
 
 
+@pytest.mark.attack(64)
+async def test_what_a_proxy_repeats_of_a_request_is_told_without_the_token() -> None:
+    for status in (403, 502):
+        async with api_that(httpx2.Response(status, text="x" * 290 + "Authorization: Bearer token-of-mine")) as api:
+            with pytest.raises(AnswerLost) as caught:
+                await api.start("probe", "look", {})
+            assert "token" not in str(caught.value)
+            with pytest.raises(Unavailable) as refused:
+                await api.jobs(plugin="probe", command="look")
+            assert "token" not in str(refused.value)
+
+
 @pytest.mark.attack(51)
 @pytest.mark.parametrize("body", [b"", b"x" * (MOST_BYTES + 1)])
 async def test_a_job_that_cannot_be_told_is_unreadable(body: bytes) -> None:

@@ -55,6 +55,20 @@ async def test_each_end_that_ductile_has_for_a_job_ends_the_call(fake: FakeDucti
     assert outcome(found).job.stderr == "SHED_API_KEY is not set, *** is"
 
 
+async def test_what_a_plugin_or_ductile_says_of_an_error_is_told_without_the_token(
+    fake: FakeDuctile, tmp_path: Path
+) -> None:
+    said = f"401 for {fake.token}"
+    dead = behaviours.Outcome(ends="dead", last_error=said)
+    fake.on("probe", "note", behaviours.fails(said, retry=False))
+    fake.on("probe", "handle", lambda _: dead)
+    async with gateway(fake, tmp_path, tools=OF_A_PIPELINE) as runner:
+        failed, given_up = outcome(await runner.run(a_call())), await runner.run(a_call("handle", plugin=PIPELINE))
+    assert failed.message == "401 for ***"
+    assert isinstance(given_up, Unknown)
+    assert given_up.reason.endswith("401 for ***")
+
+
 async def test_while_ductile_still_tries_a_call_ends_at_its_deadline(tmp_path: Path) -> None:
     with FakeDuctile(backoff_seconds=60) as fake:
         async with gateway(fake, tmp_path) as runner:

@@ -26,10 +26,10 @@ def test_gateways_that_share_a_ledger_have_the_same_keys_and_plugins_reach_neith
 
 
 def test_texts_that_plugins_are_configured_with_are_secrets(tmp_path: Path) -> None:
-    config = {"fetch": {"api_key": "${KEY}", "retries": 3}}
+    config = {"fetch": {"api_key": "${KEY}", "retries": 3, "accounts": [{"token": "another-secret"}]}}
     settings = loaded(tmp_path, {"plugins": {"config": config}}, {"KEY": "hunter2-secret"})
-    assert settings.plugins.config == {"fetch": {"api_key": "hunter2-secret", "retries": 3}}
-    assert settings.secrets() == ("hunter2-secret",)
+    assert settings.plugins.config["fetch"]["api_key"] == "hunter2-secret"
+    assert set(settings.secrets()) == {"hunter2-secret", "another-secret"}
 
 
 NAUGHT = "${NAUGHT}"

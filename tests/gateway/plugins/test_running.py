@@ -60,13 +60,24 @@ async def test_a_plugin_that_everybody_may_write_to_by_now_is_not_run(tmp_path: 
 
 
 @pytest.mark.attack(64)
-@pytest.mark.parametrize("config", [{"token": "hunter2-secret"}, {"accounts": [{"token": "hunter2-secret"}]}], ids=str)
-async def test_a_crash_is_told_by_its_exception_first_and_without_its_secrets(
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"token": "hunter2-secret"},
+        {"accounts": [{"token": "hunter2-secret"}]},
+        {"login": "somebody\nhunter2-secret\n"},
+    ],
+    ids=str,
+)
+async def test_a_crash_is_told_by_its_exception_first_and_without_its_secrets_also_after_they_were_changed(
     tmp_path: Path, config: dict[str, Any]
 ) -> None:
-    outcome = await outcome_of(tmp_path, "misbehave", config=config, how="crash")
-    assert (outcome.message or "").startswith("ValueError: the key is")
-    assert "hunter2" not in (outcome.message or "")
+    call = probe("misbehave", how="crash")
+    verdicts = await local_plugins(tmp_path, config=config).run(call), await local_plugins(tmp_path).resume(call)
+    for outcome in verdicts:
+        assert isinstance(outcome, ToolOutcome)
+        assert (outcome.message or "").startswith("ValueError: the key is")
+        assert "hunter2" not in (outcome.message or "") + outcome.job.stderr
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")

@@ -172,7 +172,7 @@ class DuctileApi:
         """Finished jobs of the command with this text in result or stderr, newest first."""
         return await self._listed(Endpoint.LOGS, "logs", plugin=plugin, command=command, query=text)
 
-    async def jobs(self, *, plugin: str, command: str, most: int = 200) -> list[Document]:
+    async def jobs(self, *, plugin: str, command: str, most: int) -> list[Document]:
         """Latest jobs of the command, newest first."""
         return await self._listed(Endpoint.JOBS, "jobs", plugin=plugin, command=command, limit=str(most))
 

@@ -3,7 +3,8 @@
 An API call is sent once, unless it is certain that Ductile made no job of it. The API has no idempotency keys, so the
 call id is part of the payload: the job whose result shows it is the one. There is none if Ductile lists all jobs of the
 command since just before the start, each of them belongs to another call, and this holds for longer than a request can
-be in flight (Ductile drops a request that it has not read within ten seconds). Otherwise the outcome is Unknown.
+be in flight (Ductile drops a request that it has not read within ten seconds). If there was no job before, Ductile must
+not have restarted meanwhile: it may have lost its jobs. Otherwise the outcome is Unknown.
 
 Events are for routes whose plugin acts once per dedupe key. An unanswered event is sent again under the same key until
 the deadline, after a pause: Ductile knows the key only once a job has succeeded. After a lost start a refusal does not
@@ -36,7 +37,7 @@ from schemas.events import RESERVED_KEYS
 from schemas.values import dataclass
 
 CLOCKS_DIFFER_BY = timedelta(seconds=30)
-MOST_NAMED = 5
+MOST_NAMED, MOST_LISTED = 5, 200
 REMEMBERED = 2000
 HEALTHY_WITHIN_S, COME_BACK_S = 5.0, 1.0
 
@@ -175,11 +176,17 @@ class Starts:
 
     async def _possible(self, call: ToolCall, receipt: Receipt) -> tuple[dict[str, bool], bool]:
         """Ids of jobs that may be the call's, with True for ended ones; and True if the list is complete."""
-        listed = await self.api.jobs(plugin=self._plugin(call), command=call.command)
+        listed = await self.api.jobs(plugin=self._plugin(call), command=call.command, most=MOST_LISTED)
         since = list(_since(listed, receipt))
-        is_complete = receipt.newest is not None and (not receipt.newest or len(since) < len(listed))
+        is_complete = bool(receipt.newest) and len(since) < len(listed)
+        if receipt.newest == "" and len(listed) < MOST_LISTED:  # a Ductile that has lost its jobs lists none, too
+            is_complete = await self._has_run_since(receipt.begun_at)
         ids = {str(job.get("job_id")): job.get("status") in FINISHED for job in since}
         return {job_id: ended for job_id, ended in ids.items() if job_id not in self.known_jobs}, is_complete
+
+    async def _has_run_since(self, begun_at: datetime) -> bool:
+        uptime = (await self.api.health()).get("uptime_seconds")
+        return isinstance(uptime, int) and uptime >= (utc_now() - begun_at).total_seconds()
 
     async def _job_with_id(self, call: ToolCall, receipt: Receipt) -> str | None:
         entries = await self.api.logged_with(call.key, plugin=self._plugin(call), command=call.command)

@@ -11,12 +11,13 @@ from typing import Any, cast
 import httpx2
 import pytest
 
-from ductile_gateway.calls.call import Job, NeverStarted, ToolCall, ToolOutcome, Unknown, Verdict
+from ductile_gateway.calls.call import Job, NeverStarted, Receipt, ToolCall, ToolOutcome, Unknown, Verdict
 from ductile_gateway.ductile.catalog import DuctileTools
 from ductile_gateway.ductile.jobs import Unfinished
 from ductile_gateway.ductile.runner import FOLLOWED_FOR, DuctileRunner, Ductiles
 from ductile_gateway.ductile.watch import Timing
 from groundwork.service.errors import TryAgain
+from groundwork.service.machine import utc_now
 from tests.ductile.fake import FakeDuctile, behaviours
 from tests.ductile.fake.server import LOST, UNAVAILABLE, says
 from tests.ductile.running import OF_A_PIPELINE, PIPELINE, QUICK, Recorded, a_call, gateway, outcome, ran
@@ -125,6 +126,19 @@ async def test_a_write_that_a_stranger_kept_is_made_once_it_is_sure_that_ductile
             assert await runner.resume(call) == NeverStarted()
             assert outcome(await runner.run(call)).status == "ok"
             assert len(ran(fake, call)) == 1, answer
+
+
+async def test_a_write_is_unknown_after_ductile_has_lost_the_only_job_that_it_had(
+    fake: FakeDuctile, tmp_path: Path
+) -> None:
+    fake.faults.strangers.append((LOST, True))
+    async with gateway(fake, tmp_path, timing=replace(QUICK, patience_s=1)) as runner:
+        call, receipt = a_call(within_s=1), Receipt(utc_now(), newest="")
+        await runner.starts.attempt(call)
+        await until(lambda: ran(fake, call))
+        fake.kill()
+        fake.start(without_jobs=True)
+        assert isinstance(await runner.starts.find(call, receipt), Unknown)
 
 
 async def test_a_write_is_not_made_again_while_it_may_be_on_its_way(fake: FakeDuctile, tmp_path: Path) -> None:

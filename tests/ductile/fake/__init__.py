@@ -70,8 +70,11 @@ class FakeDuctile:
             self._server.close()
             self._server = None
 
-    def start(self) -> None:
+    def start(self, *, without_jobs: bool = False) -> None:
         """Listens again at the same address: running jobs are queued again, event ids begin at 1."""
+        if without_jobs:
+            self._jobs.lose()
+        self._api.uptime_s = 0
         self._jobs.begin_again()
         self._server = served(self._port, self.faults, self._answer)
 

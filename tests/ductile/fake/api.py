@@ -47,6 +47,7 @@ class Api:
         tokens: Mapping[str, Iterable[str]],
     ) -> None:
         self._jobs, self._plugins, self._pipelines = jobs, plugins, pipelines
+        self.uptime_s = 10**6
         always = {"catalog"} if version == "M" else set()
         self._may = {
             token: always.union(*(GRANTS[version].get(scope, set()) for scope in scopes))
@@ -81,8 +82,11 @@ class Api:
         return permission in self._may[token]
 
     def _health(self, _: Request) -> Response:
-        told = {"status": "ok", "uptime_seconds": 0, "queue_depth": len(self._jobs.outstanding()), "version": "dev"}
-        return says(200, told | {"plugins_loaded": len(self._plugins), "plugins_circuit_open": 0})
+        told = {"status": "ok", "queue_depth": len(self._jobs.outstanding()), "version": "dev"}
+        return says(
+            200,
+            told | {"uptime_seconds": self.uptime_s, "plugins_loaded": len(self._plugins), "plugins_circuit_open": 0},
+        )
 
     def _skills(self, _: Request) -> Response:
         return says(200, {"skills": [{"kind": "pipeline", "pipeline": name} for name in self._pipelines]})

@@ -169,9 +169,10 @@ class AsyncClient:
     async def approve(self, run: RunRef, **ruling: Unpack[RulingOptions]) -> Status:
         """Approves the pending request and returns the run's status. If a person decides, pass the `arguments_hash` of
         the Asks that they read: the agent refuses any other (Conflict)."""
-        if "arguments_hash" not in ruling:
-            asks = (await self.show(run)).asks
-            ruling["arguments_hash"] = asks.arguments_hash if asks else None
+        asks = None if "arguments_hash" in ruling else (await self.show(run)).asks
+        if asks and asks.step:
+            ruling = {"step": asks.step, **ruling}
+        ruling = {"arguments_hash": asks.arguments_hash if asks else None, **ruling}
         if ruling["arguments_hash"] is None:
             text = "it asks for no approval: its `asks` has no arguments_hash"
             raise Conflict(text, code="not_heard", run_id=path_of(run)["run_id"])

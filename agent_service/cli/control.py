@@ -68,13 +68,13 @@ def reject(agent: AgentClient, ruling: Values = None) -> Output:
 
 
 def _decide(agent: AgentClient, decision: str, ruling: Json) -> Output:
-    about = ruling.get("arguments_hash") or _show_approval(agent)
-    reply = agent.call("rule_on_run", {**ruling, "decision": decision, "arguments_hash": about})
+    about = {} if "arguments_hash" in ruling else _show_approval(agent)
+    reply = agent.call("rule_on_run", {**about, **ruling, "decision": decision})
     return _with_status(reply, f"is told: {decision.removesuffix('e')}ed")
 
 
-def _show_approval(agent: AgentClient) -> str:
-    """Shows the pending approval and returns its hash. Raises NotDone if there is none."""
+def _show_approval(agent: AgentClient) -> Json:
+    """Shows the pending approval and returns its hash and step. Raises NotDone if there is none."""
     view = agent.call("show_run")
     asks = view["asks"]
     if asks is None or asks["kind"] != "approval":
@@ -83,7 +83,7 @@ def _show_approval(agent: AgentClient) -> str:
         raise NotDone(text, Exit.REFUSED, {"code": "not_heard", "run_id": view["run_id"]})
     if not agent.as_json:
         output.draw(render.table(ask_lines(output.safe(asks))))
-    return str(asks["arguments_hash"])
+    return not_none(arguments_hash=asks["arguments_hash"], step=asks["step"])
 
 
 @run_command(

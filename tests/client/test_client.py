@@ -103,6 +103,11 @@ async def test_a_run_is_woken_once_paused_ruled_on_and_cancelled_by_either_door(
         assert await reader.artifacts(ended) == {"artifacts/letter-01.txt": b"write that the page is up"}
         with pytest.raises(NotFound):
             await reader.read(ended, "artifacts/other.md")
+        asked = await reader.run("write that the page moves")
+        assert asked.asks is not None
+        await reader.approve(asked)
+        (said,) = [event.event["signal"] async for event in reader.events(asked) if event.kind == "SignalReceived"]
+        assert (said["arguments_hash"], said["step"]) == (asked.asks.arguments_hash, 1)
 
 
 async def test_what_the_bus_does_not_serve_is_refused_with_where_it_is_served(made: DevStack) -> None:

@@ -45,8 +45,9 @@ class ToolRunner(Protocol):
 class ToolArtifactStore(Protocol):
     """Keys are `run_id/name`."""
 
-    async def put(self, key: str, data: bytes, content_type: str) -> None:
-        """Durable on return. Raises NoRoom, and GiveUp for a key that it will never take."""
+    async def put(self, key: str, data: bytes, content_type: str, *, over: bool = True) -> None:
+        """Durable on return. `over`: replaces other content. Raises NoRoom, NameTaken, and GiveUp for a key that it
+        will never take."""
 
     async def get(self, key: str) -> bytes | None: ...
 

@@ -10,7 +10,7 @@ from the outcome to the result may be repeated. If a call was answered before it
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Container
+from collections.abc import Awaitable, Callable, Container, Sequence
 from datetime import timedelta
 from functools import partial
 from hashlib import sha256
@@ -26,6 +26,7 @@ from ductile_gateway.calls.call import (
     AlreadyStarted,
     Call,
     CallRequest,
+    NameCandidates,
     Receipt,
     ToolCall,
     ToolOutcome,
@@ -37,7 +38,7 @@ from ductile_gateway.calls.call import (
 )
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.calls.policy import Offers
-from groundwork.service.errors import Broken, GiveUp, Misconfigured, NoRoom, TryAgain
+from groundwork.service.errors import Broken, GiveUp, Misconfigured, NameTaken, NoRoom, TryAgain
 from groundwork.service.machine import utc_now
 from schemas import subjects
 from schemas.values import dataclass, replace
@@ -265,17 +266,27 @@ class Relay:
         return answer
 
     async def _keep(self, asked: CallRequest, outcome: ToolOutcome) -> ToolOutcome:
-        """The outcome with its artifacts as they are stored: named uniquely in the run."""
+        """The outcome with its artifacts as they are stored: named uniquely in the run. A ledger that was restored, or
+        has forgotten names, may give a name that has other content: then the unique ones are taken."""
         if not outcome.artifacts:
             return outcome
-        run_id = asked.request.run_id
         wanted = [
             artifacts.name_candidates(artifact, asked, place=place) for place, artifact in enumerate(outcome.artifacts)
         ]
+        try:
+            return await self._put(asked, outcome, wanted, over=False)
+        except NameTaken:
+            unique = [replace(one, candidates=one.candidates[-1:]) for one in wanted]
+            return await self._put(asked, outcome, unique, over=True)
+
+    async def _put(
+        self, asked: CallRequest, outcome: ToolOutcome, wanted: Sequence[NameCandidates], *, over: bool
+    ) -> ToolOutcome:
+        run_id = asked.request.run_id
         names = await self.ledger.name_artifacts(run_id, asked.key, wanted, at=utc_now())
         kept = tuple(replace(one, name=name) for name, one in zip(names, outcome.artifacts, strict=True))
         for one in kept:
-            await self.artifacts.put(f"{run_id}/{one.name}", one.content, one.content_type)
+            await self.artifacts.put(f"{run_id}/{one.name}", one.content, one.content_type, over=over)
         return replace(outcome, artifacts=kept)
 
     async def _publish(self, answer: Call) -> None:

@@ -19,7 +19,7 @@ from nats.js.object_store import ObjectStore
 
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import WRONG_SEQUENCE, BusRefused, StoredMessage, jetstream_failure
-from groundwork.service.errors import Failure, Misconfigured, TryAgain
+from groundwork.service.errors import Failure, Misconfigured, NameTaken, TryAgain
 from groundwork.service.machine import set_within
 
 T = TypeVar("T")
@@ -50,8 +50,9 @@ class ArtifactBucket:
         self._link = link
         self._name = name
 
-    async def put(self, key: str, data: bytes, content_type: str) -> None:
-        """Stores `data` unless it is there already. Raises BusRefused for a key that is no path of plain names."""
+    async def put(self, key: str, data: bytes, content_type: str, *, over: bool = True) -> None:
+        """Stores `data` unless it is there already; `over` other content. Raises BusRefused for a key that is no path
+        of plain names, and NameTaken."""
         if len(key) > LONGEST_KEY or not _KEY.fullmatch(key):
             raise BusRefused(
                 f"not a key for an artifact: {key[:80]!r}. It has to be names of letters, digits and ._- that begin"
@@ -60,6 +61,8 @@ class ArtifactBucket:
         wanted = StoredArtifact(key, len(data), hashlib.sha256(data).hexdigest())
         store = await self._store()
         found = await self._answer(store.get_info(key))
+        if found and not over and _stored(found) != wanted:
+            raise NameTaken(f"{key} is the key of another artifact")
         if found is None or _stored(found) != wanted:
             # The object store's format maps a header to a list of values (NATS ADR-20).
             meta = ObjectMeta(name=key, headers={"Content-Type": [content_type]})

@@ -26,7 +26,7 @@ from ductile_gateway.calls.relay import Relay
 from ductile_gateway.ports import Begin, CallObserver, ResultBus, ToolArtifactStore, ToolRunner, unrecorded
 from ductile_gateway.store.rows import FileCarrier, Rows
 from ductile_gateway.telemetry import CallTelemetry, GatewayMetrics, Spans
-from groundwork.service.errors import GiveUp, TryAgain
+from groundwork.service.errors import GiveUp, NameTaken, TryAgain
 from groundwork.sqlite.file import SqliteFile
 from schemas import envelope as headers
 from schemas import keys, subjects
@@ -170,9 +170,11 @@ class MemoryArtifacts:
     def __init__(self) -> None:
         self.kept: dict[str, tuple[bytes, str]] = {}
 
-    async def put(self, key: str, data: bytes, content_type: str) -> None:
+    async def put(self, key: str, data: bytes, content_type: str, *, over: bool = True) -> None:
         if ":" in key:
             raise GiveUp(f"not a key: {key}")
+        if not over and self.kept.get(key, (data, ""))[0] != data:
+            raise NameTaken(key)
         self.kept[key] = data, content_type
 
     async def get(self, key: str) -> bytes | None:

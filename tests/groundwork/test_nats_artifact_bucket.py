@@ -1,6 +1,7 @@
 """Artifacts in the object store of a real server."""
 
 import asyncio
+import contextlib
 import hashlib
 
 import pytest
@@ -9,7 +10,7 @@ from groundwork.nats.buckets import ArtifactBucket, StoredArtifact
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import BusRefused
 from groundwork.nats.topology import object_bucket, set_up
-from groundwork.service.errors import NoRoom
+from groundwork.service.errors import NameTaken, NoRoom
 
 
 @pytest.fixture
@@ -33,6 +34,10 @@ async def test_other_content_replaces_the_former_and_leaves_nothing_of_it(
     link: NatsLink, bucket: ArtifactBucket
 ) -> None:
     await bucket.put("a", b"old" * 100_000, "text/plain")
+    for again in (b"old" * 100_000, b"new"):
+        with contextlib.suppress(NameTaken):
+            await bucket.put("a", again, "text/plain", over=False)
+        assert await bucket.get("a") == b"old" * 100_000
     await bucket.put("a", b"new", "text/plain")
     assert await bucket.get("a") == b"new"
     assert await messages(link) == 2  # one piece and its description

@@ -21,6 +21,7 @@ from ductile_gateway.calls.call import (
     Verdict,
     failed,
 )
+from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.ports import Begin, unrecorded
 from groundwork.service.errors import NoRoom, TryAgain
 from schemas import keys, subjects
@@ -39,6 +40,7 @@ from tests.gateway.parts import (
     World,
     a_request,
     asked_for,
+    memory_rows,
     outcomes,
 )
 from tests.kit.waiting import beside, until
@@ -211,7 +213,7 @@ async def test_what_no_event_can_carry_is_bad_output_of_a_call_that_has_run(outp
 
 
 async def test_what_finds_no_room_ends_the_step_at_once_with_the_remedy_and_the_start_of_its_text() -> None:
-    async def full(*_: object) -> None:
+    async def full(*_: object, **__: object) -> None:
         raise NoRoom("the stream is full. Make room")
 
     world = World(runner=FakeRunner(ToolOutcome("ok", artifacts=(ProducedArtifact("a.txt", "text/plain", b"well"),))))
@@ -281,6 +283,19 @@ async def test_a_gateway_that_is_back_goes_on_with_its_own_calls_before_their_re
     world.ledger.rows.by = back
     await world.relay().go_on()
     assert (outcomes(world), executed(world)) == (told, 1)
+
+
+async def test_an_artifact_never_takes_the_place_of_an_earlier_one_also_if_the_ledger_has_forgotten_that() -> None:
+    world = World()
+    for step in (1, 2, 3):
+        if step == 2:
+            world.ledger = Ledger(memory_rows())
+        page = ProducedArtifact("critique.md", "text/markdown", f"of step {step}".encode())
+        world.runner = FakeRunner(ToolOutcome("ok", artifacts=(page,)))
+        await world.relay().take(asked_for(a_request(step=step)))
+    paths = [result.result.artifact_path for result in world.bus.results if result.result]
+    kept = [world.artifacts.kept[str(path).replace("artifacts", RUN, 1)][0] for path in paths]
+    assert (paths[0], kept) == ("artifacts/critique.md", [b"of step 1", b"of step 2", b"of step 3"])
 
 
 async def test_an_artifact_that_was_replaced_is_not_given_to_a_tool() -> None:

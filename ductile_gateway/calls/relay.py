@@ -103,8 +103,14 @@ class Relay:
         await asyncio.gather(*map(self._go_on, self.ledger.begun_here()))
 
     async def _go_on(self, begun: Call) -> None:
-        with contextlib.suppress(TryAgain, Unacceptable):  # its request comes again
+        try:
             await self.take(begun.begun_call().asked)
+        except (TryAgain, Unacceptable):
+            pass  # its request comes again
+        except (Broken, Misconfigured):
+            raise
+        except Exception:  # an error of one call must not end the gateway, at each of its starts
+            log.exception("a call that was begun is left to its request", extra=begun.facts())
 
     async def report_late(self, key: str, verdict: Verdict) -> bool:
         """Publishes the end of a call that was answered at its deadline. Returns False if it is not answered yet."""

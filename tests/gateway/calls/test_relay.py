@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ductile_gateway.calls.call import (
+    Call,
     CallRequest,
     JobFacts,
     NameCandidates,
@@ -283,6 +284,21 @@ async def test_a_gateway_that_is_back_goes_on_with_its_own_calls_before_their_re
     world.ledger.rows.by = back
     await world.relay().go_on()
     assert (outcomes(world), executed(world)) == (told, 1)
+
+
+async def test_a_call_that_cannot_be_gone_on_with_ends_no_gateway_that_starts() -> None:
+    class Failing(Ledger):
+        async def answer(self, answer: Call) -> Call:
+            raise RuntimeError(answer.key)
+
+    world = World()
+    world.runner.gate.clear()
+    async with beside(world.relay().take(SAVE)):
+        await until(lambda: executed(world) == 1)
+    world.runner.gate.set()
+    world.ledger = Failing(world.ledger.rows)
+    await world.relay().go_on()
+    assert outcomes(world) == []
 
 
 async def test_an_artifact_never_takes_the_place_of_an_earlier_one_also_if_the_ledger_has_forgotten_that() -> None:

@@ -38,6 +38,7 @@ _WORDS = tuple(
     (re.compile(found), said)
     for found, said in (
         (r"Value error, ", ""),
+        (r"Invalid JSON: recursion limit exceeded at (line \d+ column \d+)", r"is nested too deeply (\1)"),
         (r"Invalid JSON: .* at (line \d+ column \d+)", r"is not JSON (\1)"),
         (r"Field required", "is missing"),
         (r"Extra inputs are not permitted|Unexpected keyword argument", "is not known here"),

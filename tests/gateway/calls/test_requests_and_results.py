@@ -61,7 +61,7 @@ def test_a_request_or_a_route_of_such_a_name_is_never_taken(name: str) -> None:
         # More than a message may have.
         (changed(tool_payload={"text": "x" * 2**20}), "a message of"),
         (changed(tool_payload={str(number): 0 for number in range(10**5)}), "a message of"),
-        (BODY.replace(b'"http://example.org"', b'{"a":' * 500 + b"0" + b"}" * 500), "recursion limit"),
+        (BODY.replace(b'"http://example.org"', b'{"a":' * 500 + b"0" + b"}" * 500), "nested too deeply"),
     ],
     ids=lambda value: str(value)[:40],
 )

@@ -133,13 +133,14 @@ class Capacity:
     def say(self, trouble: str, *, again_s: float = FULL_S) -> None:
         """Called by `bus.capacity`. `again_s`: retry delay of callers."""
         self.trouble, self._again_s = trouble, again_s
-        until = asyncio.get_running_loop().time() + KNOWN_WITHIN_S
-        for wake in self._wakes if trouble else ():
-            wake.reschedule(until)
+        until = asyncio.get_running_loop().time() + KNOWN_WITHIN_S if trouble else None
+        for wake in self._wakes:
+            if not wake.expired() and (wake.when() is None or until is None):
+                wake.reschedule(until)
 
     @asynccontextmanager
     async def unless_trouble(self) -> AsyncIterator[None]:
-        """Gives up the work inside soon after there is trouble. Raises TryAgain; it may have been stored."""
+        """Gives up the work inside once there is trouble for a while. Raises TryAgain; it may have been stored."""
         try:
             async with asyncio.timeout(KNOWN_WITHIN_S if self.trouble else None) as wake:
                 self._wakes.add(wake)

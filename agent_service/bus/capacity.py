@@ -42,6 +42,8 @@ async def watch_capacity(capacity: Capacity, link: NatsLink, folder: Path, *, sh
         full, leaderless = await check(link, folder, shared=shared)
         without = f"no server leads {', '.join(leaderless)}, so nothing can be stored there"
         trouble = "; ".join([*([without] if leaderless else []), *full])
+        if not link.connected:  # nothing is known of the streams, so what was wrong stays so
+            trouble = trouble or capacity.trouble
         if trouble != capacity.trouble:
             log.warning("no runs are accepted" if trouble else "runs are accepted again", extra={"why": trouble})
         capacity.say(trouble, again_s=QUEUED_S if leaderless else FULL_S)

@@ -110,6 +110,24 @@ def test_only_what_refuses_new_work_when_it_is_full_is_told(discard: str, most: 
     assert bool(list(stream_trouble(info))) == told
 
 
+async def test_a_wake_that_waits_goes_on_where_the_trouble_was_over_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "KNOWN_WITHIN_S", 0.01)
+    room, storing = Capacity(_none, max_queued=1), asyncio.Event()
+
+    async def wake() -> str:
+        async with room.unless_trouble():
+            await storing.wait()
+        return "stored"
+
+    waiting = asyncio.create_task(wake())
+    await asyncio.sleep(0)
+    room.say("stream AGENTIC_RUNS is full")
+    room.say("")
+    await asyncio.sleep(0.05)
+    storing.set()
+    assert await waiting == "stored"
+
+
 @pytest.mark.parametrize("is_stored", [True, False])
 async def test_a_wake_that_waits_is_refused_once_nothing_can_be_stored_unless_it_is_being_stored(
     monkeypatch: pytest.MonkeyPatch, *, is_stored: bool

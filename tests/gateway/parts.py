@@ -1,6 +1,7 @@
 """Builders and fakes for tests of the gateway."""
 
 import asyncio
+import os
 import sqlite3
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -38,6 +39,9 @@ Part = TypeVar("Part")
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 RUN = "run_01JZ8Q5T7W9X2Y4Z6A8B0C1D2E"
+WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+OWN_RUN = f"run_01JZ8Q5T7W9X2Y4Z6A8B0C1D{WORKER:02}"
+"""Of calls that run: what one has left is found by its key on the whole machine, and pytest has several processes."""
 TRACE = "0123456789abcdef0123456789abcdef"
 
 DONE = ToolOutcome("ok", text="done")
@@ -103,7 +107,8 @@ def asked_for(request: ToolRequest | None = None, route: str = "jina-reader") ->
 
 def a_tool_call(plugin: str, command: str, payload: Mapping[str, Any], *, within_s: float, step: int = 1) -> ToolCall:
     """A call of a plugin, due in so many seconds of the real clock. Names and payload need not be legal."""
-    changed = {"tool": plugin, "tool_command": command, "tool_payload": payload, "step": step}
+    named = {"run_id": OWN_RUN, "step": step}
+    changed = {"tool": plugin, "tool_command": command, "tool_payload": payload} | named
     asked = replace(asked_for(), request=a_request().model_copy(update=changed), route=plugin)
     return ToolCall(asked=asked, deadline_at=datetime.now(UTC) + timedelta(seconds=within_s), payload=payload)
 

@@ -12,7 +12,7 @@ from agent_service.workbench.dev import free_port
 from groundwork.nats.link import NatsLink
 from schemas.events import ToolResult
 from tests.gateway.on_nats import send
-from tests.gateway.parts import a_request
+from tests.gateway.parts import OWN_RUN, a_request
 from tests.kit.processes import Service
 
 ROOT = Path(__file__).parents[2]
@@ -60,7 +60,7 @@ class Gateway:
 async def record(bus: NatsLink, folder: Path, *, step: int = 1) -> None:
     """Ask for a write that adds a line to a file, and ends once there is a file `go`."""
     payload = {"file": str(folder / "marks" / "ran"), "wait_for": str(folder / "marks" / "go")}
-    await send(bus, a_request("record", payload, tool="probe", step=step), "probe")
+    await send(bus, a_request("record", payload, tool="probe", run_id=OWN_RUN, step=step), "probe")
 
 
 def ending(result: ToolResult) -> str:

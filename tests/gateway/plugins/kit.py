@@ -18,10 +18,10 @@ from ductile_gateway.plugins.boxes import Box, choose_boundary, mark_of, plugin_
 from ductile_gateway.plugins.call_record import CallRecord
 from ductile_gateway.plugins.folders import discover_plugins
 from ductile_gateway.plugins.runner import LocalPlugins
-from tests.gateway.parts import RUN, a_tool_call
+from tests.gateway.parts import OWN_RUN, a_tool_call
 
 PLUGINS = Path(__file__).parents[2] / "plugins"
-KEY = f"{RUN}:1:probe:1"
+KEY = f"{OWN_RUN}:1:probe:1"
 QUICK = ProcessLimits(output_mb=0.25, grace_s=0.5)
 
 

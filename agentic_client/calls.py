@@ -67,7 +67,7 @@ class RulingOptions(TypedDict, total=False):
     """Options of an approval or a rejection. `arguments_hash` and `step` are those of `Run.asks`."""
 
     arguments_hash: str | None
-    step: int
+    step: int | None
     reason: str
     signal_id: str
     by: str

@@ -77,9 +77,8 @@ class AsyncClient:
         if address.startswith("http"):
             if token and not options.get("allow_http_nonloopback"):
                 refuse_plain_http(address)
-            self._transport = self._http = HttpTransport(
-                address, token, tls, display_name=options.get("display_name", "")
-            )
+            shown_as = options.get("display_name", "")
+            self._transport = self._http = HttpTransport(address, token, tls, display_name=shown_as)
             return
         login = {"user_credentials": options.get("creds_file"), "nkeys_seed": options.get("nkey_seed_file")}
         login["inbox_prefix"] = options.get("inbox_prefix", "_INBOX")
@@ -169,11 +168,9 @@ class AsyncClient:
     async def approve(self, run: RunRef, **ruling: Unpack[RulingOptions]) -> Status:
         """Approves the pending request and returns the run's status. If a person decides, pass the `arguments_hash` of
         the Asks that they read: the agent refuses any other (Conflict)."""
-        asks = None if "arguments_hash" in ruling else (await self.show(run)).asks
-        if asks and asks.step:
-            ruling = {"step": asks.step, **ruling}
-        ruling = {"arguments_hash": asks.arguments_hash if asks else None, **ruling}
-        if ruling["arguments_hash"] is None:
+        if "arguments_hash" not in ruling and (asks := (await self.show(run)).asks):
+            ruling = {"arguments_hash": asks.arguments_hash, "step": asks.step, **ruling}
+        if ruling.get("arguments_hash") is None:
             text = "it asks for no approval: its `asks` has no arguments_hash"
             raise Conflict(text, code="not_heard", run_id=path_of(run)["run_id"])
         return await self._send(run, "rule_on_run", {"decision": "approve", **ruling})
@@ -185,9 +182,8 @@ class AsyncClient:
     async def answer(self, run: RunRef, answer: str | None = None, **more: Unpack[AnswerOptions]) -> Status:
         """Answers a question, or an escalation, which resumes the run; limits raise its budget. `outcome`: a write in
         doubt `ran`, `did_not_run`, or the run may `look`. Returns its status."""
-        return await self._send(
-            run, "answer_run", body_of(None, more) | ({"answer": answer} if answer is not None else {})
-        )
+        said = {} if answer is None else {"answer": answer}
+        return await self._send(run, "answer_run", body_of(None, more) | said)
 
     async def say(self, run: RunRef, message: str, *, signal_id: str | None = None, by: str | None = None) -> Status:
         """Sends the run an unasked message, which its next decision considers. Returns its status."""

@@ -81,9 +81,8 @@ class HttpTransport:
                     problem = json_object(await _content(answer, LARGEST_JSON))
                     error = refused(answer.status_code, problem, retry_after=answer.headers.get("retry-after"))
                     # A proxy before an agent has no codes either, where it knows no login or reaches no agent.
-                    if error.code or isinstance(error, TryAgain | NotAllowed | Broken):
-                        raise error
-                    raise self._no_agent(answer)
+                    is_ours = error.code or isinstance(error, TryAgain | NotAllowed | Broken)
+                    raise error if is_ours else self._no_agent(answer)
                 yield answer
             finally:
                 await answer.aclose()

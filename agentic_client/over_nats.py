@@ -70,9 +70,8 @@ class NatsTransport:
             text = f"no NATS server answers{because}: is it running, is it there?"
             raise Unreachable(text, silent_s=CONNECT_TIMEOUT_S) from error
         except Exception as error:  # what the client makes of odd addresses and keys
-            raise NotAllowed(
-                f"the address or login of the NATS server cannot be used ({type(error).__name__})"
-            ) from error
+            text = f"the address or login of the NATS server cannot be used ({type(error).__name__})"
+            raise NotAllowed(text) from error
         finally:
             self._within = None
         return client

@@ -81,7 +81,7 @@ class GroupCommit:
         return answered
 
     def later(self, work: Callable[[sqlite3.Connection], object], *, makes_room: bool = False) -> None:
-        """Housekeeping: nobody waits for it. A crash or a full disk can lose it."""
+        """Housekeeping, without a waiter. A crash or a full disk can lose it."""
         self._enqueue(_Work(work, None, makes_room))
 
     async def close(self) -> None:

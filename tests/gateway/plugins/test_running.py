@@ -187,7 +187,7 @@ def test_records_are_named_by_their_real_path_behind_a_link_and_dots(tmp_path: P
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root")
-def test_a_file_that_is_just_being_replaced_is_closed_and_keeps_nobody_from_starting(tmp_path: Path) -> None:
+def test_a_file_that_is_just_being_replaced_is_closed_and_prevents_no_start(tmp_path: Path) -> None:
     secret, folder, over = tmp_path / "secret", tmp_path / "folders", threading.Event()
     folder.mkdir()
     secret.touch()

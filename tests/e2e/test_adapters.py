@@ -113,13 +113,7 @@ def test_only_what_refuses_new_work_when_it_is_full_is_told(discard: str, most: 
 async def test_a_wake_that_waits_goes_on_where_the_trouble_was_over_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "KNOWN_WITHIN_S", 0.01)
     room, storing = Capacity(_none, max_queued=1), asyncio.Event()
-
-    async def wake() -> str:
-        async with room.unless_trouble():
-            await storing.wait()
-        return "stored"
-
-    waiting = asyncio.create_task(wake())
+    waiting = asyncio.create_task(_wake(room, storing))
     await asyncio.sleep(0)
     room.say("stream AGENTIC_RUNS is full")
     room.say("")
@@ -134,13 +128,7 @@ async def test_a_wake_that_waits_is_refused_once_nothing_can_be_stored_unless_it
 ) -> None:
     monkeypatch.setattr(limits, "KNOWN_WITHIN_S", 30.0 if is_stored else 0.01)
     room, storing = Capacity(_none, max_queued=1), asyncio.Event()
-
-    async def wake() -> str:
-        async with room.unless_trouble():
-            await storing.wait()
-        return "stored"
-
-    waiting = asyncio.create_task(wake())
+    waiting = asyncio.create_task(_wake(room, storing))
     await asyncio.sleep(0)
     room.say("stream AGENTIC_RUNS is full", again_s=7)
     if is_stored:
@@ -155,3 +143,9 @@ async def test_a_wake_that_waits_is_refused_once_nothing_can_be_stored_unless_it
 
 async def _none() -> dict[Status, int]:
     return {}
+
+
+async def _wake(room: Capacity, storing: asyncio.Event) -> str:
+    async with room.unless_trouble():
+        await storing.wait()
+    return "stored"

@@ -131,7 +131,7 @@ async def _start(
     background.start(_load_catalog(agent.skills))  # queued runs wait for it
     for work in (
         agent.receiving.run(),
-        _keep_time(agent),
+        (agent.cluster or agent.recovery).keep_time(),
         agent.halt_control.keep_shown(halts),
         agent.ground.link.wait_closed(),
         watch_capacity(agent.intake.capacity, agent.ground.link, agent.ground.folder, shared=agent.settings.shared),
@@ -157,17 +157,6 @@ async def _start(
     inform = watch_streams(link, INFORMED, recover, every_s=every_s, reconnects=reconnects)
     for work in (agent.folders.run(), inform):
         group.create_task(work)
-
-
-async def _keep_time(agent: Agent) -> None:
-    """Timers wait for messages that arrived meanwhile, at most DRAINED_WITHIN_S: they may hold results of their
-    runs.
-    """
-    if await agent.recovery.expires(agent.clock.now()):
-        await agent.receiving.drain(subjects.DURABLE_CONTROL)
-    if agent.cluster:
-        await agent.cluster.keep_time()
-    await agent.recovery.keep_time()
 
 
 async def _inform_bus(agent: Agent, started_at: datetime, lost: bool) -> None:

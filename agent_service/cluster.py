@@ -34,7 +34,6 @@ from schemas.values import dataclass
 
 RUN_ID, FORGOTTEN_AT = "run_id", "forgotten_at"
 LOOK_S = 0.5
-DUE_AT_ONCE = 200
 QUEUED_AGAIN_S = 10.0
 """A due turn is queued again after this time: its message may be lost."""
 TOGETHER_S = 2
@@ -100,7 +99,7 @@ class Cluster(Outbox):
         """Queues due turns, and those of entries whose agent may have died before queuing them."""
         if self.turns.kill_switch.blocked_by:
             return
-        for run_id in await self.store.due(self.turns.clock.now(), DUE_AT_ONCE):
+        for run_id in await self.agent.recovery.due(self.turns.clock.now()):
             await self._put_once(run_id, due_turn(run_id, self.store.version(run_id)))
         for run_id, seq in self.store.overdue_turns():
             await self._put_once(run_id, turn_id(run_id, seq))

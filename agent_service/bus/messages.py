@@ -56,7 +56,7 @@ class NatsIntake:
         """`turns` handles queued turns; None unless several agents share the store."""
         self._link = link
         self._shared = turns is not None
-        self._recovery = recovery
+        self._recovery, recovery.drain = recovery, self._drain_all
         self._intake = recovery.intake
         self._dropped = DroppedResults(self._take_dropped)
         self._dropped_in_hand = 0
@@ -98,10 +98,14 @@ class NatsIntake:
             if seq.isdecimal() and (stored := await self._link.stored(subjects.STREAM_RESULTS, int(seq))):
                 self._dropped.recall(stored)
         if told.unheard:
-            await self.drain(subjects.DURABLE_LOOP)
+            await self._drain(subjects.DURABLE_LOOP)
             await self._recovery.retry_unheard(told.unheard, now)
 
-    async def drain(self, durable: str) -> None:
+    async def _drain_all(self) -> None:
+        for durable in (subjects.DURABLE_LOOP, subjects.DURABLE_CONTROL):
+            await self._drain(durable)
+
+    async def _drain(self, durable: str) -> None:
         """Waits up to DRAINED_WITHIN_S until all pending messages of the consumer are in hand."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(DRAINED_WITHIN_S):

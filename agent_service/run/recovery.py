@@ -10,7 +10,7 @@ have been answered meanwhile are sent again. Messages voided by a reopening are 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import field
 from datetime import datetime, timedelta
 from functools import partial
@@ -35,6 +35,10 @@ from schemas.values import dataclass, replace
 
 DUE_EVERY_S = 0.5
 DUE_AT_ONCE = 200
+ABSENT_S = 5.0
+"""Time without a look at the timers after which the process was absent: down, stopped, or its machine asleep."""
+HEARD_WITHIN_S = 10.0
+"""Time for answers to arrive after an absence. A gateway that was absent, too, finds out what became of its calls."""
 LEFT_EVERY_S = 2.0
 QUEUED_EVERY_S = 1.0
 REPUBLISHED_AT_ONCE = 64
@@ -69,6 +73,10 @@ class Recovery:
     _resuming: asyncio.Semaphore = field(init=False)
     _starting: set[str] = field(init=False, default_factory=set)
     _outage: Outage = field(init=False, default_factory=lambda: Outage("what runs begin with", log))
+    drain: Callable[[], Awaitable[None]] = field(init=False)
+    """Waits until all that the bus kept for this process is in hand."""
+    _looked_at: datetime | None = field(init=False, default=None)
+    _catching_up: bool = field(init=False, default=False)
     resumed: set[str] = field(init=False, default_factory=set)
     """Runs whose messages the start publishes: the first `republish` leaves them out."""
 
@@ -114,9 +122,27 @@ class Recovery:
                     led_to = await self.turns.take(state.run_id, ToolReturned(at=now, result=result), made_of=newest)
                     newest = led_to.state or newest
 
-    async def expires(self, now: datetime) -> bool:
-        runs = [await self._readable(run_id) for run_id in await self.store.due(now, MOST_LEFT)]
-        return any(run and run.state.status is Status.PAUSED for run in runs)
+    async def due(self, now: datetime) -> list[str]:
+        """Runs whose timers are due. After an absence of this process, those that may have been answered meanwhile are
+        left out until it has heard so.
+        """
+        looked_at, self._looked_at = self._looked_at, now
+        if not self._catching_up and (looked_at is None or (now - looked_at).total_seconds() > ABSENT_S):
+            self._catching_up = True
+            self.background.start(self._catch_up())
+        run_ids = await self.store.due(now, DUE_AT_ONCE)
+        return [one for one in run_ids if not (self._catching_up and await self._may_be_answered(one))]
+
+    async def _catch_up(self) -> None:
+        try:
+            await asyncio.sleep(HEARD_WITHIN_S)
+            await self.drain()
+        finally:
+            self._catching_up = False
+
+    async def _may_be_answered(self, run_id: str) -> bool:
+        run = await self._readable(run_id)
+        return run is not None and (run.state.status is Status.PAUSED or bool(run.state.sent))
 
     def fire_all(self, run_ids: Sequence[str], now: datetime) -> None:
         for run_id in run_ids:
@@ -134,7 +160,7 @@ class Recovery:
             if not self.turns.kill_switch.blocked_by:
                 now = self.turns.clock.now()
                 try:
-                    self.fire_all(await self.store.due(now, DUE_AT_ONCE), now)
+                    self.fire_all(await self.due(now), now)
                 except TryAgain as error:
                     log.warning("the timers cannot be read", extra={"why": str(error)})
             await asyncio.sleep(DUE_EVERY_S)

@@ -127,6 +127,19 @@ def test_a_message_that_waits_on_the_bus_answers_a_question_before_it_expires_at
         world.until(lambda: world.record.of(subjects.COMPLETED))
 
 
+@pytest.mark.parametrize("away", [("agent",), ("agent", "gateway"), ("agent", "agent-1")])
+def test_a_write_that_ended_while_the_agent_was_away_is_no_timeout_however_long_that_was(away: Sequence[str]) -> None:
+    agents = sum(name.startswith("agent") for name in away)
+    with closing(begun(replace(PLAIN, agents=agents, agent={"limits": {"queue_wait_s": 1}}))) as world:
+        world.until(lambda: world.record.ran)
+        for name in away:
+            world.services.processes[name].kill()
+        world.passes(1000)
+        for name in away:
+            world.services.start(name)
+        world.until(lambda: world.record.of(subjects.COMPLETED))
+
+
 # What breaks, or is full
 
 

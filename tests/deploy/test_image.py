@@ -1,5 +1,6 @@
 """The image's recipe copies existing files and installs the tested versions."""
 
+import os
 import re
 import shlex
 import subprocess
@@ -47,5 +48,6 @@ def test_it_says_by_itself_whether_its_service_lives() -> None:
     assert re.search(r'^HEALTHCHECK .*CMD \["python", "/opt/agentic/healthy.py"\]$', RECIPE, re.MULTILINE)
     with WireServer(lambda call: (200 if call.path == "/healthz" else 404, {}, b"ok")) as server:
         lives = [sys.executable, str(FOLDER / "healthy.py"), str(server.port)]
-        assert subprocess.run(lives, capture_output=True, check=False).returncode == 0
+        proxied = os.environ | {"http_proxy": "http://127.0.0.1:1"}
+        assert subprocess.run(lives, env=proxied, capture_output=True, check=False).returncode == 0
     assert subprocess.run(lives, capture_output=True, check=False).returncode == 1

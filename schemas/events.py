@@ -27,6 +27,7 @@ from schemas.fields import (
     Lenient,
     OutboundModel,
     Round,
+    Stderr,
     Task,
     Text,
     ToolName,
@@ -113,7 +114,7 @@ class Execution(Wire):
     job_id: Annotated[Text | None, Lenient] = None
     attempts: Annotated[Count | None, Lenient] = None
     exit_code: Annotated[int | None, Lenient] = None
-    stderr: Annotated[Text | None, Lenient] = None
+    stderr: Stderr = None
     last_error: Annotated[Text | None, Lenient] = None
 
     def __str__(self) -> str:

@@ -154,19 +154,24 @@ TaskId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_.-]{0,255}$
 """Name of a sub-request; a task of a task has its asker's name and a dot before it."""
 MAX_COUNT = 2**53 - 1
 Count = Annotated[int, Field(strict=True, ge=1, le=MAX_COUNT)]
-LONGEST_STDERR = 2048
-"""Characters of stderr that are kept. Executors send its end, where the cause is."""
+LONGEST_DETAIL = 2048
+
+
+def _end(text: object) -> object:
+    """The end of stderr has the cause."""
+    return text[-LONGEST_DETAIL:] if isinstance(text, str) else text
 
 
 def _if_fit(value: object, fit: ValidatorFunctionWrapHandler) -> object:
     try:
-        return fit(value[:LONGEST_STDERR] if isinstance(value, str) else value)
+        return fit(value[:LONGEST_DETAIL] if isinstance(value, str) else value)
     except ValidationError:
         return None
 
 
 Lenient = WrapValidator(_if_fit)
-"""An optional detail: an invalid one is dropped, and the rest of the message is kept."""
+"""An optional detail, cut to LONGEST_DETAIL characters. An invalid one is dropped, and the message is kept."""
+Stderr = Annotated[Text | None, Lenient, BeforeValidator(_end)]
 By = Annotated[Text | None, Lenient, Field(exclude_if=lambda by: by is None)]
 """The sender's own claim: recorded beside the known sender, and never trusted."""
 

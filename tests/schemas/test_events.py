@@ -57,10 +57,10 @@ def test_an_error_that_is_a_text_is_its_message_and_a_fact_that_does_not_fit_is_
     ):
         told = parse("agentic.tool_result", status="error", error=text).error
         assert told == ToolError(error_class="error", message=message)
-    told = {"job_id": 7, "attempts": 0, "exit_code": "one", "last_error": "a\0b", "stderr": "x" * 9999}
+    told = {"job_id": 7, "attempts": 0, "exit_code": "one", "last_error": "a\0b", "stderr": "x" * 9999 + "cause"}
     error = ToolError.model_validate({"message": "it broke"} | told)
     assert (error.message, error.job_id, error.attempts, error.exit_code, error.last_error) == ("it broke", *[None] * 4)
-    assert error.stderr == "x" * 2048
+    assert error.stderr == "x" * 2043 + "cause"
 
 
 def test_an_instant_is_normalised_to_utc_and_written_with_z() -> None:

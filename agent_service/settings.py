@@ -69,17 +69,16 @@ class LimitSettings(Section):
     max_context_bytes: Annotated[int, Field(ge=0)] = 64 * 1024
 
     def policy(self) -> LimitPolicy:
-        most, given = (
-            max(self.cap_steps, self.max_steps),
-            {"max_tokens": self.cap_tokens, "max_cost_usd": self.cap_cost_usd},
-        )
+        most = max(self.cap_steps, self.max_steps)
+        reframes = max(CAPS["max_reframes"], self.max_reframes)
+        given = {"max_tokens": self.cap_tokens, "max_cost_usd": self.cap_cost_usd}
         caps = {name: cap for name, cap in given.items() if cap is not None}
         of_a_run = self.model_dump(include={field.name for field in fields(Limits)})
         of_a_run |= {name: min(cap, of_a_run[name] or cap) for name, cap in caps.items()}
         return LimitPolicy(
             defaults=Limits(deadline_at=datetime.max.replace(tzinfo=UTC), **of_a_run),
             wall_clock_s=self.wall_clock_s,
-            caps={**CAPS, "max_loops": most, "max_steps": most, **caps},
+            caps={"max_loops": most, "max_steps": most, "max_reframes": reframes, **caps},
             cap_context_bytes=self.max_context_bytes,
         )
 

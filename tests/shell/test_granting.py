@@ -28,6 +28,7 @@ IN_TWO_DAYS = NOON + timedelta(days=2)
         (POLICY, {}, {"max_cost_usd": 0.5, "deadline_at": IN_TWO_DAYS}, {"deadline_at": IN_TWO_DAYS}),
         (CAPPED, {}, {"max_loops": 20, "max_tokens": 1000}, {"max_steps": 20, "max_tokens": 1000, "max_cost_usd": 2.0}),
         (CAPPED, {}, {}, {"max_tokens": 1000, "max_cost_usd": 2.0}),
+        (LimitSettings(max_reframes=15).policy(), {}, {"max_reframes": 12}, {"max_reframes": 12}),
         (SMALL, {"a": "é"}, {}, {}),
     ],
 )

@@ -9,6 +9,7 @@ from agent_service.core import events, facts
 from agent_service.history.history import History
 from agent_service.history.items import handler_of
 from agent_service.history.log_line import log_line
+from agent_service.history.words import SENTENCES
 from agent_service.models.prompts.prompt import as_text
 from agent_service.run.human_tasks import open_task, remedy
 from agent_service.run.ports import PromptText
@@ -36,12 +37,20 @@ from tests.projections.people import asked
 TOLD_BY_OTHERS = {events.ToolReturned, events.TimerFired, events.TurnBroke, facts.ClaimsJudged, facts.Decided}
 TOLD_BY_OTHERS |= {facts.CallLost, facts.Ruled, facts.LimitsRaised}
 """Facts and events without a handler: a handler of the same entry reads them."""
+WORDED_BY_OTHERS = {events.ModelReplied, events.ToolReturned, events.TimerFired, facts.AttemptAnswered, facts.Ruled}
+WORDED_BY_OTHERS |= {facts.Decided, facts.ClaimsJudged, facts.PersonAsked, facts.TasksAsked, facts.RequestDropped}
+WORDED_BY_OTHERS |= {facts.LimitsRaised, facts.RunStanding}
 
 
 def test_every_event_and_every_fact_is_heard_or_told_by_another_of_its_entry() -> None:
     kinds = {*get_args(events.Event), *get_args(get_args(facts.Fact)[0])}
     assert {kind for kind in kinds if not hasattr(History, handler_of(kind.__name__))} == TOLD_BY_OTHERS
     assert {name for name in dir(History) if name.startswith("on_")} <= {handler_of(kind.__name__) for kind in kinds}
+
+
+def test_every_event_and_every_fact_has_words_or_is_told_by_another_of_its_entry() -> None:
+    kinds = {*get_args(events.Event), *get_args(get_args(facts.Fact)[0])}
+    assert kinds - set(SENTENCES) == WORDED_BY_OTHERS
 
 
 def test_no_words_of_goals_models_and_tools_are_logged() -> None:

@@ -87,6 +87,16 @@ async def test_an_entry_that_is_stored_while_the_journal_is_read_is_told_at_once
     assert b"id: 6\n" in told[-1]
 
 
+async def test_an_entry_that_is_seen_before_its_commit_returned_comes_with_its_run_as_it_is(
+    over_http: httpx2.AsyncClient, house: House
+) -> None:
+    *begun, last = whole_run()
+    house.archive.before = await house.store.load(await house.play(begun))
+    await house.elsewhere([last])
+    (event,) = await some(over_http, ALL, after=len(begun), most=1)
+    assert (event.data["entry"]["status"], event.data["run"]["status"]) == ("done", "done")
+
+
 async def test_a_run_that_an_answer_opens_again_is_followed_again_to_its_next_end(
     over_http: httpx2.AsyncClient, house: House
 ) -> None:

@@ -144,33 +144,39 @@ def run(app: typer.Typer, name: str, arguments: Sequence[str] | None = None) -> 
             stream.reconfigure(errors="backslashreplace")  # for characters that the terminal's encoding lacks
     try:
         code = app(arguments, prog_name=name, standalone_mode=False)
-    except (ClosedPipe, BrokenPipeError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python reports the closed pipe at exit
-        sys.exit(Exit.CLOSED_PIPE)
-    except typer.TyperException as error:
-        if not error.format_message():  # a group was named alone, and its help was shown
-            sys.exit(Exit.OK)
-        _complain(_usage(error, name), name, arguments)
-    except Exception as error:
-        complaint = complaint_of(error)
-        if complaint is None:
-            raise
-        _complain(complaint, name, arguments)
+        sys.stdout.flush()
+    except (ClosedPipe, BrokenPipeError, SystemExit) as ended:
+        if isinstance(ended, SystemExit) and not isinstance(ended.__context__, BrokenPipeError):
+            raise  # typer and rich turn a closed pipe into exit code 1
+        code = Exit.CLOSED_PIPE
+    except Exception as error:  # noqa: BLE001 # an unknown one is raised again
+        code = _report(error, name, arguments)
+    try:
+        sys.stdout.flush()
+    except OSError:  # else Python reports it at exit, with a code of its own
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(code or Exit.OK)
 
 
-def _usage(error: typer.TyperException, name: str) -> NotDone:
-    context, message = getattr(error, "ctx", None), error.format_message().rstrip(".")
-    for of_a_library, said in _WORDS.items():
-        message = message.replace(f": {of_a_library}", f": {said}")
-    return NotDone(f"{message}: see `{context.command_path if context else name} --help`", Exit.USAGE)
-
-
-def _complain(complaint: NotDone, name: str, arguments: Sequence[str]) -> NoReturn:
+def _report(error: Exception, name: str, arguments: Sequence[str]) -> Exit:
+    """Prints the error, and returns its exit code. Raises an unknown one again."""
+    complaint = _usage(error, name) if isinstance(error, typer.TyperException) else complaint_of(error)
+    if complaint is None:
+        raise error
     options = arguments[: arguments.index("--")] if "--" in arguments else arguments
     if "--json" in options:
         told = json_visible(json.dumps(complaint.for_programs(), ensure_ascii=False))
     else:
         told = f"{name}: {visible(str(complaint))}"
-    sys.stderr.write(f"{told}\n")
-    sys.exit(complaint.exit_code)
+    if str(complaint):
+        sys.stderr.write(f"{told}\n")
+    return complaint.exit_code
+
+
+def _usage(error: typer.TyperException, name: str) -> NotDone:
+    context, message = getattr(error, "ctx", None), error.format_message().rstrip(".")
+    if not message:  # a group was named alone, and its help was shown
+        return NotDone("", Exit.OK)
+    for of_a_library, said in _WORDS.items():
+        message = message.replace(f": {of_a_library}", f": {said}")
+    return NotDone(f"{message}: see `{context.command_path if context else name} --help`", Exit.USAGE)

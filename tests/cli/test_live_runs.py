@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from tests.cli.invoke import COMMAND, ROOT, clean, interrupt, running_with, star
 from tests.kit.waiting import wait_until
 
 SOME_RUN = "run_00000000000000000000000000"
+FULL = Path("/dev/full")
 
 
 @pytest.fixture
@@ -78,13 +80,19 @@ def test_ctrl_c_leaves_and_the_run_goes_on(dev: Dev, staying: str, command: tupl
     assert dev("show", "--json", staying).document["status"] == "running"
 
 
-def test_a_reader_that_goes_away_is_no_error(dev: Dev, done: dict[str, Any]) -> None:
+def test_a_reader_that_goes_away_is_no_error_and_a_full_disk_is_one(dev: Dev, done: dict[str, Any]) -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    with os.fdopen(writing, "w") as gone:
-        command, env = [*COMMAND, "entries", "--json", done["run_id"]], clean({"AGENTIC_URL": dev.url})
-        called = subprocess.run(command, env=env, cwd=ROOT, stdout=gone, stderr=subprocess.PIPE, text=True, check=False)
-    assert (called.returncode, called.stderr) == (141, "")
+    outputs = {writing: (141, b"")}
+    if FULL.exists():
+        outputs[os.open(FULL, os.O_WRONLY)] = (78, b"agentic: No space left on device\n")
+    env = clean({"AGENTIC_URL": dev.url, "PYTHONUNBUFFERED": ""})
+    for command in (["entries", done["run_id"]], ["--help"], ["--version"]):
+        for out, ends in outputs.items():
+            called = subprocess.run([*COMMAND, *command], env=env, cwd=ROOT, stdout=out, stderr=PIPE, check=False)
+            assert (called.returncode, called.stderr) == ends, command
+    for out in outputs:
+        os.close(out)
 
 
 def test_closed_outputs_are_no_error(dev: Dev, done: dict[str, Any]) -> None:

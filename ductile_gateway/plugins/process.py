@@ -39,6 +39,8 @@ main()
 NO_CALL = "0" * 40
 OLD_S = 60.0
 """An older guard takes no further call."""
+ORDER_WITHIN_S = 5.0
+"""A guardhouse that takes no order within this time is left for a new one."""
 
 
 class Guard:
@@ -49,10 +51,11 @@ class Guard:
         self.made_at = self.idle_since = time.monotonic()
         self.is_free = False
 
-    def start(self, name: str, record: int, seconds: float) -> None:
-        """`record`: the locked record of the call. Raises ConnectionError if the guard is gone: nothing was started."""
+    def start(self, name: str, record: int, deadline: float) -> None:
+        """`record`: the locked record of the call. `deadline`: by the monotonic clock. Raises ConnectionError if the
+        guard is gone: nothing was started."""
         self.is_free = False
-        socket.send_fds(self._line, [CALL.pack(seconds, name.encode())], [record])
+        socket.send_fds(self._line, [CALL.pack(deadline, name.encode())], [record])
 
     async def ended(self) -> None:
         """Returns once nothing of the call is left, and the guard is free, or once the guard is gone."""
@@ -70,7 +73,7 @@ class GuardPool:
         places.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._places = places.resolve()
         self._environment = environment
-        self._turn = threading.Lock()
+        self._turn, self._ordering = threading.Lock(), threading.Lock()
         self._houses: list[_GuardhouseProcess] = []
         self._idle = defaultdict[Key, list[Guard]](list)
         for place in self._places.iterdir():  # of a guard that was killed with its guardhouse
@@ -78,17 +81,17 @@ class GuardPool:
                 shutil.rmtree(place, ignore_errors=True)
         weakref.finalize(self, _leave, self._houses, self._idle)
 
-    def start(self, ready: KeyedOrder, name: str, record: int, seconds: float) -> Guard:
+    def start(self, ready: KeyedOrder, name: str, record: int, deadline: float) -> Guard:
         """Hands the call to a guard. Raises OSError, after which nothing was started."""
         while guard := self._taken(ready.key):
             try:
-                guard.start(name, record, seconds)
+                guard.start(name, record, deadline)
             except ConnectionError:  # it was killed
                 guard.leave()
             else:
                 return guard
         guard = self._made(ready.order)
-        guard.start(name, record, seconds)
+        guard.start(name, record, deadline)
         return guard
 
     def give_back(self, ready: KeyedOrder, guard: Guard) -> None:
@@ -102,6 +105,7 @@ class GuardPool:
 
     def _taken(self, key: Key) -> Guard | None:
         with self._turn:
+            self._sweep()
             return self._idle[key].pop() if self._idle.get(key) else None
 
     def _sweep(self) -> None:
@@ -114,11 +118,10 @@ class GuardPool:
         place, (our_end, guards_end) = self._place(order.user), socket.socketpair()
         our_end.setblocking(False)
         content = order._replace(place=str(place)).to_json()
-        with guards_end, _locked(place) as lock, self._turn:
-            self._sweep()
+        with guards_end, _locked(place) as lock, self._ordering:
             try:
                 self._house().ask(content, guards_end, lock)
-            except ConnectionError:  # it was killed
+            except (ConnectionError, TimeoutError):  # it was killed, or is stopped
                 self._houses.pop().leave()
                 self._house().ask(content, guards_end, lock)
         return Guard(our_end)
@@ -147,6 +150,7 @@ class _GuardhouseProcess:
     def __init__(self, environment: Mapping[str, str]) -> None:
         _left[:] = [process for process in _left if process.poll() is None]
         self._line, guards_end = socket.socketpair()
+        self._line.settimeout(ORDER_WITHIN_S)
         root = Path(ductile_gateway.__file__).parents[1]
         with guards_end:
             self._process = subprocess.Popen(  # noqa: S603 - no text of others is part of it

@@ -11,6 +11,7 @@ import json
 import shlex
 import tempfile
 import threading
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -74,7 +75,7 @@ class LocalPlugins:
         except ValueError as error:
             return failed("invalid_arguments", f"the payload is no JSON: {error}", retryable=False)
         except OSError as error:
-            return failed("transient", f"the plugin could not be started: {error.strerror}", retryable=True)
+            return failed("transient", f"the plugin could not be started: {error.strerror or error}", retryable=True)
         try:
             return await self._conclude(record, call, guard, plugin.config)
         finally:
@@ -114,8 +115,8 @@ class LocalPlugins:
         self.discard_forgotten()
         request, durable = _request(call, plugin.config), not call.may_repeat
         with self._records.create(call.key, request, durable=durable) as (record, descriptor):
-            seconds = (call.deadline_at - datetime.now(UTC)).total_seconds()
-            return record, self._guards.start(ready, record.path.name, descriptor, seconds)
+            deadline = time.monotonic() + (call.deadline_at - datetime.now(UTC)).total_seconds()
+            return record, self._guards.start(ready, record.path.name, descriptor, deadline)
 
     async def _conclude(
         self, record: CallRecord, call: ToolCall, guard: Guard | None = None, config: Config | None = None
@@ -209,7 +210,7 @@ async def _refusal(box: Box, plugin: InstalledPlugin, folder: Path | None) -> st
             ready = OrderCache(box, _closed(place)).of(plugin.folder, SHELL, plugin.config)
             guards = GuardPool(place / PLACES, box.environment)
             with CallRecords(place / CALLS, boot_id="now").create("trying", script.encode()) as (record, descriptor):
-                guard = guards.start(ready, record.path.name, descriptor, WITHIN.total_seconds())
+                guard = guards.start(ready, record.path.name, descriptor, time.monotonic() + WITHIN.total_seconds())
             deadline = datetime.now(UTC) + WITHIN
             await attend(record, deadline_at=deadline, grace_s=box.limits.grace_s, guard=guard)
             guard.leave()

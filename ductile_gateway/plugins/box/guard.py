@@ -25,7 +25,8 @@ from ductile_gateway.plugins.box.tree import Tree, end_all_below
 from groundwork.service import process
 
 CALL = struct.Struct("!d40s")
-"""Seconds until the deadline, and the name of the call. Comes with the descriptor of its record, which is the lock."""
+"""The deadline by the monotonic clock, which all processes share, and the name of the call. Comes with the descriptor
+of its record, which is the lock."""
 FREE = b"."
 IDLE_S = 30.0
 FIRST_LOOK_S, NEXT_LOOK_S = 0.2, 0.1
@@ -49,13 +50,14 @@ def _serve(order: Order, line: socket.socket) -> None:
     woken = woken_by_signals()
     box = PreparedBox(order)
     while call := _next_call(line):
-        seconds, name, record = call
+        deadline, name, record = call
         if box.flaw:
             append_timed(record, "began", os.getpid())
             append(record, "unbegun", box.flaw.encode())
             append_timed(record, "exit", CANNOT_RUN)
             return
-        _Call(box, name, record, seconds, woken).run()
+        if time.monotonic() < deadline:  # else the gateway has given the call up, and said so
+            _Call(box, name, record, deadline, woken).run()
         os.close(record)
         if not (all(map(_emptied, order.own)) and box.is_as_made()):
             return
@@ -73,19 +75,19 @@ def _next_call(line: socket.socket) -> tuple[float, str, int] | None:
         return None
     if not content:
         return None
-    seconds, name = CALL.unpack(content)
+    deadline, name = CALL.unpack(content)
     os.set_inheritable(records[0], False)
-    return seconds, name.decode(), records[0]
+    return deadline, name.decode(), records[0]
 
 
 class _Call:
-    def __init__(self, box: PreparedBox, name: str, record: int, seconds: float, woken: int) -> None:
+    def __init__(self, box: PreparedBox, name: str, record: int, deadline: float, woken: int) -> None:
         self._box = box
         self._name = name
         self._record = record
         self._limits = box.order.limits
         self._woken = woken
-        self._deadline = time.monotonic() + seconds
+        self._deadline = deadline
         self._look_at = time.monotonic() + FIRST_LOOK_S
         self._kill_at = float("inf")
         self._is_told_to_end = False

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -107,6 +108,18 @@ def test_a_gateway_that_is_root_does_not_start_where_its_plugins_would_be_root(t
         box_of(load(file, {}).plugins)
 
 
+async def test_a_request_that_does_not_fit_on_the_disk_is_no_start_and_says_why(tmp_path: Path) -> None:
+    plugins, (soft, hard) = local_plugins(tmp_path), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+    try:
+        outcome = await plugins.run(call := probe("show", word="x" * 200_000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert isinstance(outcome, ToolOutcome)
+    assert (outcome.error_class, "the disk is full" in (outcome.message or "")) == ("transient", True)
+    assert await plugins.resume(call) == NeverStarted()
+
+
 DONE = ToolOutcome("ok", text="recorded")
 
 
@@ -131,6 +144,19 @@ def test_killed_at_any_moment_the_plugin_runs_exactly_once_in_the_end(tmp_path: 
         assert lines(file) == 0
         verdict = asyncio.run(local_plugins(tmp_path).run(call))
     assert (verdict, lines(file)) == (DONE, 1)
+
+
+async def test_a_guard_that_was_stopped_until_the_deadline_begins_nothing_afterwards(tmp_path: Path) -> None:
+    plugins, file = local_plugins(tmp_path), tmp_path / "file"
+    await plugins.run(probe("show"))
+    (guard,) = guards(tmp_path)
+    os.kill(guard, signal.SIGSTOP)
+    outcome = await plugins.run(probe("record", step=2, seconds=0.2, file=str(file)))
+    os.kill(guard, signal.SIGCONT)
+    assert isinstance(outcome, ToolOutcome)
+    assert outcome.error_class == "timeout"
+    await until(lambda: not any(record.is_locked() for record in records(tmp_path)))
+    assert not file.exists()
 
 
 async def test_a_guard_that_is_killed_takes_its_plugin_along_and_leaves_an_unknown_end(tmp_path: Path) -> None:

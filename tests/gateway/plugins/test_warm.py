@@ -7,12 +7,15 @@ import os
 import shutil
 import signal
 import subprocess
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ductile_gateway.calls.call import ToolOutcome, Verdict
+from ductile_gateway.plugins import process
+from ductile_gateway.plugins.box.order import ProcessLimits
 from ductile_gateway.plugins.boxes import plugin_environment
 from ductile_gateway.plugins.runner import LocalPlugins
 from tests.gateway.parts import a_tool_call
@@ -150,6 +153,25 @@ async def test_a_guard_or_guardhouse_that_is_killed_between_calls_costs_no_call(
     await until(lambda: not Path(f"/proc/{guard}").exists())
     await output_of(plugins, 3)
     assert len(set(guards(tmp_path))) == 3
+
+
+async def test_a_guardhouse_that_is_stopped_is_left_for_a_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "ORDER_WITHIN_S", 0.2)
+    folder = tool(tmp_path, PYTHON + SAYS % 1, other="SAID = 1\n")
+    plugins = local_plugins(tmp_path, folder=folder, limits=ProcessLimits(grace_s=0.05))
+    await output_of(plugins, 0)
+    house = int(stat_of(guards(tmp_path)[-1])[1])
+    os.kill(house, signal.SIGSTOP)
+    try:
+        ended, number = list[bool](), count(1)
+        while not all(ended) or not ended:  # until orders fill the line
+            calls = [a_tool_call("tool", "handle", {}, within_s=0.5, step=next(number)) for _ in range(32)]
+            verdicts = await asyncio.gather(*map(plugins.run, calls))
+            ended = [isinstance(verdict, ToolOutcome) and verdict.status == "ok" for verdict in verdicts]
+    finally:
+        os.kill(house, signal.SIGKILL)
 
 
 async def test_nothing_is_left_of_guards_that_nobody_uses_any_more(tmp_path: Path) -> None:

@@ -238,6 +238,23 @@ for number in range(10):
 time.sleep(0.7)
 loot = True
 """
+IN_MEMORY = """
+import os, time
+for _ in range(10):
+    os.write(os.memfd_create("x"), b"x" * 3 * 2**20)
+time.sleep(0.7)
+loot = True
+"""
+WITHOUT_NAMES = """
+import os, time
+held = []
+for _ in range(10):
+    held.append(open("own", "wb", buffering=0))
+    os.unlink("own")
+    held[-1].write(b"x" * 2**20)
+time.sleep(0.7)
+loot = True
+"""
 BURN = "import time\nuntil = time.process_time() + 1.8\nwhile time.process_time() < until: pass\nloot = True"
 FLOOD = "import os\nwritten = 0\nwhile written < 20 * 2**20: written += os.write(2, b'x' * 65536)\nloot = written"
 LATE = "import os, signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(1.5)\nloot = True"
@@ -279,6 +296,8 @@ TURNED: dict[str, tuple[tuple[int, ...], tuple[str, str]]] = {
     ),
     "filling the disk with one file": ((), ("open('large', 'wb').write(b'x' * (8 * 2**20)); loot = True", "")),
     "filling the disk with many files": ((), (MANY_FILES, "")),
+    "filling the disk with files that have lost their names": ((), (WITHOUT_NAMES, "")),
+    "filling the memory with files": ((), (IN_MEMORY, "")),
     "opening more files than it may": ((), ("held = [open('/dev/null') for _ in range(100)]; loot = len(held)", "")),
     "burning the processor": ((), (BURN, "")),
     "writing without end": ((), (FLOOD, "")),
@@ -388,6 +407,26 @@ loot = [fill(path + name) for path in ("/tmp/1", "/dev/shm/2", "/var/tmp/3")]
 """
     assert asyncio.run(service.turned(code, name=name)) == [3 * 2**20, *["No space left on device"] * 2]
     assert not Path(f"/dev/shm/2{name}").exists()  # noqa: S108 # it is to be found out
+
+
+SEGMENTS = """
+import ctypes, time
+from pathlib import Path
+loot = len(Path("/proc/sysvipc/shm").read_text().splitlines()) - 1
+for _ in range(number):
+    ctypes.CDLL(None).shmget(0, 2**20, 0o1600)
+time.sleep(20 * (number > 96))
+"""
+
+
+@pytest.mark.attack
+def test_in_a_view_memory_that_is_shared_is_memory_of_its_call_and_goes_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not _has_view():
+        pytest.skip("mounts of their own are not allowed here")
+    service = _service(tmp_path, monkeypatch, protected=True, view=True)
+    assert [asyncio.run(service.turned(SEGMENTS, number=number)) for number in (20, 20, 97, 0)] == [0, 0, None, 0]
 
 
 DAEMON = """

@@ -85,12 +85,14 @@ def _syscall(number: int, *arguments: object) -> int:
     return int(process.libc().syscall(ctypes.c_long(number), *arguments))
 
 
-NEW_NAMESPACE, NEW_USERS = 0x00020000, 0x10000000
+NEW_NAMESPACE, NEW_SHARED_MEMORY, NEW_USERS = 0x00020000, 0x08000000, 0x10000000
 MS_READ_ONLY, MS_BIND, MS_RECURSIVE, MS_PRIVATE = 1, 4096, 16384, 1 << 18
 NO_SETUID_NO_DEVICE = 2 | 4
 NO_EXECUTION = NO_SETUID_NO_DEVICE | 8
 MOUNT_SETATTR, AT_FDCWD, AT_RECURSIVE, ATTR_READ_ONLY = 442, -100, 0x8000, 1
 SMALL = "size=64k,mode=0711"
+SEGMENT_SIZE = 3
+"""Column of its table."""
 DEV, SHADE = "/dev", "/dev/closed"
 TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 # none of them is the machine's
 STREAMS = {"fd": "fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}
@@ -127,6 +129,12 @@ def enter_view(
     os.umask(umask)
 
 
+def shared_memory() -> int:
+    """Bytes of all segments that processes of this view share (System V): they outlive who made them."""
+    with open("/proc/sysvipc/shm", encoding="ascii") as file:
+        return sum(int(line.split()[SEGMENT_SIZE]) for line in list(file)[1:])
+
+
 def can_enter_view() -> bool:
     try:
         _leave_the_others()
@@ -147,8 +155,8 @@ def _held(*paths: Iterable[str]) -> Iterator[dict[str, int]]:
 
 
 def _leave_the_others() -> None:
-    user, group = os.getuid(), os.getgid()
-    _checked(process.libc().unshare(NEW_NAMESPACE if user == 0 else NEW_NAMESPACE | NEW_USERS), "unshare")
+    user, group, own = os.getuid(), os.getgid(), NEW_NAMESPACE | NEW_SHARED_MEMORY
+    _checked(process.libc().unshare(own if user == 0 else own | NEW_USERS), "unshare")
     if user != 0:
         process.show_memory()
         for name, line in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):

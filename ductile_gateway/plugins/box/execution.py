@@ -61,13 +61,17 @@ class PreparedBox:
             self.ruleset = boundaries.prepare_landlock_for_processes()
 
     def is_as_made(self) -> bool:
-        """True if no call has left anything in the temporary folders of the view."""
+        """True if no call has left anything in the temporary folders of the view, or in shared memory."""
         return not self.order.view or _used() == self._temporary
 
+    def shared_memory(self) -> int:
+        """Bytes of memory that is shared, and that no process need have."""
+        return boundaries.shared_memory() if self.order.view else 0
 
-def _used() -> tuple[int, int]:
+
+def _used() -> tuple[int, int, int]:
     used = os.statvfs(os.path.realpath(boundaries.TEMPORARY[0]))
-    return used.f_files - used.f_ffree, used.f_blocks - used.f_bfree
+    return used.f_files - used.f_ffree, used.f_blocks - used.f_bfree, boundaries.shared_memory()
 
 
 def execute(box: PreparedBox, name: str, streams: tuple[int, int, int], record: int, *, guard: int) -> NoReturn:

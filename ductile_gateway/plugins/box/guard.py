@@ -97,7 +97,7 @@ class _Call:
     def run(self) -> None:
         signal.signal(signal.SIGTERM, self._on_sigterm)
         append_timed(self._record, "began", os.getpid())
-        self._tree = Tree(os.getpid())
+        self._tree = Tree(os.getpid(), self._box.order.place)
         self._poller = select.poll()
         self._poller.register(self._woken, select.POLLIN)
         self._outputs = [_Output(self._record, name, self._limits.output_bytes) for name in ("stdout", "stderr")]
@@ -123,6 +123,7 @@ class _Call:
         plugin = os.fork()
         if plugin == 0:
             execute(self._box, self._name, (request, out.given, err.given), self._record, guard=guard)
+        self._given = os.fstat(request).st_blocks * 512
         for descriptor in (request, out.given, err.given):
             os.close(descriptor)
         return plugin
@@ -172,11 +173,12 @@ class _Call:
     def _keep_limits(self) -> None:
         if time.monotonic() >= self._look_at:
             limits, usage, most = self._limits, self._tree.measure(), self._limits.file_mb * MB
+            nameless = usage.nameless_bytes - self._given
             used = {
                 "processes": usage.tasks > limits.processes,
-                "memory_mb": usage.memory_bytes > limits.memory_mb * MB,
+                "memory_mb": usage.memory_bytes + self._box.shared_memory() > limits.memory_mb * MB,
                 "cpu_s": usage.cpu_s > limits.cpu_s,
-                "file_mb": sum(_size(folder, most) for folder in self._box.order.own) > most,
+                "file_mb": sum(_size(folder, most) for folder in self._box.order.own) + nameless > most,
             }
             if exceeded := next((name for name, is_exceeded in used.items() if is_exceeded), ""):
                 self._stop(exceeded, grace_s=0)

@@ -15,7 +15,7 @@ class ProcessLimits(NamedTuple):
     cpu_s: float = 300
     memory_mb: int = 1024
     file_mb: int = 256
-    """For each file, and for all files in the call's folders together."""
+    """For each file, and for all files of the call together, also those in memory and those without a name."""
     processes: int = 128
     open_files: int = 256
     output_mb: float = 10

@@ -6,10 +6,12 @@ import resource
 import signal
 import time
 from collections.abc import Collection, Iterator
+from itertools import chain
 from typing import NamedTuple
 
 TICKS = "SC_CLK_TCK"
 ENDED = "ZX"
+IN_MEMORY = "/memfd:"
 PAUSE_S = 0.002
 PROC = os.open("/proc", os.O_RDONLY | os.O_CLOEXEC) if os.path.isdir("/proc") else -1
 """Opened before a view hides processes."""
@@ -27,16 +29,20 @@ class Process(NamedTuple):
 
 
 class TreeUsage(NamedTuple):
+    """`nameless_bytes`: of files in memory, and of those of the call that are open and have lost their names."""
+
     tasks: int
     cpu_s: float
     memory_bytes: int
+    nameless_bytes: int
 
 
 class Tree:
-    """The processes below `root`. Processes that belong to others are read only once."""
+    """The processes below `root`, which write to the folder `place`. Those of others are read only once."""
 
-    def __init__(self, root: int) -> None:
+    def __init__(self, root: int, place: str) -> None:
         self._root = root
+        self._ours = (f"{place}/", IN_MEMORY)
         self._foreign: set[int] = set()
         self._reaped_s = _reaped_s()
 
@@ -50,11 +56,22 @@ class Tree:
         known = found.keys() | self._foreign | {0}
         self._foreign |= {pid for pid, one in found.items() if one.parent in known} - {one.pid for one in descendants}
         ticks = sum(one.cpu_ticks for one in descendants) / os.sysconf(TICKS)
+        nameless = dict(chain.from_iterable(self._nameless(one.pid) for one in descendants))
         return TreeUsage(
             tasks=sum(one.threads for one in descendants),
             cpu_s=ticks + _reaped_s() - self._reaped_s,
             memory_bytes=sum(one.memory for one in descendants) * resource.getpagesize(),
+            nameless_bytes=sum(nameless.values()),
         )
+
+    def _nameless(self, pid: int) -> Iterator[tuple[tuple[int, int], int]]:
+        """Device and inode of each such file, and its size in bytes."""
+        with contextlib.suppress(OSError), _opened(f"{pid}/fd") as folder:
+            for name in os.listdir(folder):
+                with contextlib.suppress(OSError):  # it was closed meanwhile
+                    found = os.stat(name, dir_fd=folder)
+                    if found.st_nlink == 0 and os.readlink(name, dir_fd=folder).startswith(self._ours):
+                        yield (found.st_dev, found.st_ino), found.st_blocks * 512
 
 
 def _reaped_s() -> float:
@@ -108,10 +125,18 @@ def _below(root: int, found: dict[int, Process]) -> list[Process]:
 
 def _numbers() -> Iterator[int]:
     if PROC >= 0:
-        listing = os.open(".", os.O_RDONLY, dir_fd=PROC)  # forks share a descriptor's place in the list
-        names = os.listdir(listing)
-        os.close(listing)
+        with _opened(".") as listing:  # forks share a descriptor's place in the list
+            names = os.listdir(listing)
         yield from (int(name) for name in names if name.isdigit())
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[int]:
+    descriptor = os.open(path, os.O_RDONLY, dir_fd=PROC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def _read(pid: int) -> Process | None:

@@ -6,7 +6,6 @@ status. The exit code is ignored if there is a valid response, except that 78 me
 """
 
 import base64
-import binascii
 import json
 import re
 import signal
@@ -68,7 +67,10 @@ class ProcessEnd:
 
 
 def _finite(output: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    json.dumps(output, allow_nan=False)
+    try:
+        json.dumps(output, allow_nan=False)
+    except ValueError:
+        raise ValueError("must not contain NaN or an infinite number") from None
     return output
 
 
@@ -96,7 +98,7 @@ class _Artifact(_Part):
             raise ValueError(f"artifact {self.name}: give either text or base64")
         try:
             content = base64.b64decode(self.base64, validate=True) if self.base64 else (self.text or "").encode()
-        except binascii.Error:
+        except ValueError:
             raise ValueError(f"artifact {self.name}: its base64 does not decode") from None
         return ProducedArtifact(self.name, self.content_type, content)
 

@@ -95,28 +95,30 @@ def test_each_failure_has_its_class_and_whether_another_attempt_can_help(
 
 
 @pytest.mark.parametrize(
-    "stdout",
+    ("stdout", "why"),
     [
-        b"",
-        b'{"status": "ok", "result": "cut sho',
-        b'{"status": "ok", "result": "done"}, "more": {}',
-        b'{"result": "done"}',
-        b'{"status": "done", "result": "done"}',
-        b'{"status": "ok"}',
-        b'{"status": "ok", "result": ""}',
-        b'{"status": "ok", "result": " "}',
-        b'{"status": "ok", "result": {"a": 1}}',
-        b'{"status": "error"}',
-        b'{"status": "error", "error": "no", "retry": "maybe"}',
-        b'{"status": "ok", "result": "done", "output": [1]}',
-        b'{"status": "ok", "result": "done", "output": {"a": NaN}}',
-        b'{"status": "ok", "result": "\\ud800"}',
-        b'{"status": "ok", "result": "done", "output": {"a": ' + b"[" * 9000 + b"]" * 9000 + b"}}",
+        (b"", "no response"),
+        (b'{"status": "ok", "result": "cut sho', "is not JSON (line 1 column 35)"),
+        (b'{"status": "ok", "result": "done"}, "more": {}', "is not JSON (line 1 column 35)"),
+        (b'{"result": "done"}', "status is missing"),
+        (b'{"status": "done", "result": "done"}', "status must be one of 'ok', 'error', 'continuation'"),
+        (b'{"status": "ok"}', "result: is missing"),
+        (b'{"status": "ok", "result": ""}', "result: must not be blank"),
+        (b'{"status": "ok", "result": " "}', "result: must not be blank"),
+        (b'{"status": "ok", "result": {"a": 1}}', "result: must be a text"),
+        (b'{"status": "error"}', "error: is missing"),
+        (b'{"status": "error", "error": "no", "retry": "maybe"}', "retry: must be true or false"),
+        (b'{"status": "ok", "result": "done", "output": [1]}', "output: must be an object"),
+        (b'{"status": "ok", "result": "done", "output": {"a": NaN}}', "output: must not contain NaN"),
+        (b'{"status": "ok", "result": "\\ud800"}', "is not JSON"),
+        (b'{"status": "ok", "result": "done", "output": {"a": ' + b"[" * 9000 + b"]" * 9000 + b"}}", "too deeply"),
     ],
 )
-def test_anything_but_a_valid_response_is_bad_output_that_may_be_retried(stdout: bytes) -> None:
+def test_anything_but_a_valid_response_is_bad_output_that_may_be_retried_and_says_what_is_wrong(
+    stdout: bytes, why: str
+) -> None:
     found = failure(stdout)
-    assert (found.error_class, found.retryable) == ("bad_output", True)
+    assert (found.error_class, found.retryable, why in str(found.message)) == ("bad_output", True, True), found
 
 
 PATHS = ("", ".", "..", ".hidden", "a/b", "../a", "/etc/passwd", "a\\b")

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import logging
+import re
 from collections.abc import Sequence
 from functools import partial
 
@@ -12,7 +13,7 @@ from ductile_gateway.calls.admission import PauseGate
 from ductile_gateway.webhooks.notifications import Notification
 from groundwork.nats.buckets import read_value, watch_value
 from groundwork.nats.link import NatsLink
-from groundwork.nats.publishing import BusRefused
+from groundwork.nats.publishing import BusRefused, StoredMessage
 from groundwork.service.errors import Failure, GiveUp, Misconfigured, TryAgain, patiently
 from groundwork.service.json_log import Outage
 from schemas import subjects
@@ -27,6 +28,8 @@ ENDED = frozenset({"done", "escalated", "failed", "cancelled", 410})
 """Statuses of a run that has ended, and of the refusal to tell of a deleted one."""
 CANNOT_TELL = frozenset({500, 503})
 """Statuses of refusals of an agent that cannot read the run, or not now."""
+_TIME = re.compile(rb'"completed_at":"[^"]*"')
+"""A webhook's result that says no time is given another one at each delivery."""
 
 log = logging.getLogger(__name__)
 
@@ -37,8 +40,11 @@ class NatsBus:
         self._outage = Outage("a stream of the bus", log)
 
     async def publish(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None:
+        def is_same(stored: StoredMessage) -> bool:
+            return stored.subject == subject and _TIME.sub(b"", stored.body) == _TIME.sub(b"", body)
+
         try:
-            await self._link.publish(subject, body, msg_id=key, headers=headers)
+            await self._link.publish(subject, body, msg_id=key, headers=headers, is_same=is_same)
         except TryAgain as error:
             self._outage.continues(str(error))
             raise

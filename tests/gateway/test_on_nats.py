@@ -23,6 +23,7 @@ from schemas import subjects
 from schemas.events import Envelope, Rejected
 from schemas.operations import BY_NAME
 from schemas.status import Finding, GatewayStatus
+from tests.gateway.ingress.kit import RESULT, Ingress, an_event
 from tests.gateway.on_nats import a_bus, all_acknowledged, consuming, dead_letters, requests_of, results, send
 from tests.gateway.parts import RUN, World, a_request, memory_rows, message_of
 from tests.kit.waiting import until
@@ -48,6 +49,17 @@ async def test_a_request_that_was_published_twice_has_one_result_and_one_that_is
     told = Envelope[Rejected].model_validate_json(message.data or b"").payload
     assert (told.subject, told.run_id, told.step) == (subject, RUN, 1)
     assert (told.msg_id, told.repeat_as, "payload.tool" in told.reason) == ("theirs", "theirs#2", True)
+
+
+async def test_a_result_by_webhook_that_comes_again_is_no_strangers_message_under_our_id(link: NatsLink) -> None:
+    await a_bus(link)
+    link.on_id_conflict = pytest.fail
+    ingress = Ingress(bus=NatsBus(link))
+    timeless = {name: value for name, value in RESULT.items() if name != "completed_at"}
+    for _ in range(2):
+        assert (await ingress.relay(an_event(payload=timeless))).status_code == 202
+        ingress.clock.advance(1)
+    assert len(await results(link)) == 1
 
 
 async def fine() -> GatewayStatus:

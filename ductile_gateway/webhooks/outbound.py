@@ -17,26 +17,22 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import NoReturn
 
-from ductile_gateway.bus.incoming import rejection_notice
 from ductile_gateway.bus.outgoing import callback_of_run, dead_letter
 from ductile_gateway.bus.permits import NatsPermits
 from ductile_gateway.ports import StatusCheck
 from ductile_gateway.store.rows import Rows
-from ductile_gateway.trust import NotFromAgent, Trust
+from ductile_gateway.trust import Trust
 from ductile_gateway.webhooks import notifications
+from ductile_gateway.webhooks.following import follow_events
 from ductile_gateway.webhooks.notifications import LifecycleEvent, Notification, Outcome, Try
 from ductile_gateway.webhooks.settings import OutboundSettings
 from groundwork.nats.link import NatsLink
-from groundwork.nats.pull_loop import PullLoop
-from groundwork.nats.settling import Delivery, Settler
-from groundwork.service import strict
-from groundwork.service.errors import GiveUp, TryAgain
+from groundwork.service.errors import TryAgain
 from groundwork.service.json_log import Outage
 from groundwork.service.machine import set_within, utc_now
 from groundwork.service.program import loaded
 from groundwork.service.serving import let_recovery_start
 from groundwork.sqlite.file import Values, microseconds
-from schemas import envelope as headers
 from schemas import subjects
 from schemas.status import Finding
 from schemas.values import dataclass, replace
@@ -135,11 +131,9 @@ LOOK_S = 1.0
 WIDTH = 4
 """Concurrent requests to one server, each of another run."""
 BURY_AGAIN = timedelta(seconds=30)
-SLOTS = 16
 
 Count = Callable[[str, str], None]
 """Counts an attempt by its target and outcome."""
-Take = Callable[[LifecycleEvent], Awaitable[None]]
 
 log = logging.getLogger(__name__)
 
@@ -169,23 +163,6 @@ async def serve_outbound(
         for stream, durable in streams.items():
             following = partial(follow, stream, durable)
             group.create_task(permits.as_one(f"events-{durable}", following) if permits else following())
-
-
-async def follow_events(link: NatsLink, stream: str, durable: str, *, trust: Trust, take: Take) -> None:
-    """Acknowledges a message when `take` has returned. Messages that the agent did not sign are dead letters."""
-
-    async def handle(delivery: Delivery) -> None:
-        signature, again = delivery.headers.get(headers.SIGNATURE), delivery.delivered > 1
-        if signature is None and delivery.subject == subjects.PROGRESS:
-            return  # the agent signs progress only once it knows that somebody wants it
-        try:
-            await trust.check(delivery.subject, delivery.body, signature, again=again)
-            await take(notifications.read_event(delivery.subject, strict.read(delivery.body), at=delivery.at))
-        except (NotFromAgent, notifications.NotARunEvent, strict.NotStrictJson) as error:
-            raise GiveUp(str(error)) from error
-
-    settler = Settler(link, stream, durable, handle, subjects.DEAD_LETTERS_OUTBOUND, notify=rejection_notice)
-    await PullLoop(settler, slots=SLOTS).run()
 
 
 @dataclass(eq=False)

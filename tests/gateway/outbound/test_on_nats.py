@@ -29,10 +29,13 @@ from tests.ledger.kit import embedded
 class Telling:
     """A gateway with one subscription, to the site."""
 
-    def __init__(self, folder: Path, link: NatsLink, site: WireServer) -> None:
+    def __init__(self, folder: Path, link: NatsLink, site: WireServer, *, lets_callbacks_in: bool = False) -> None:
         network = {"allow_private": True, "allow_http": True, "ports": [site.port]}
         one = {"url": f"{site.url}/", "secret": SECRET, "network": network}
-        told = {"subscriptions": {"one": one}, "callbacks": {"secret": SECRET}}
+        told = {
+            "subscriptions": {"one": one},
+            "callbacks": {"secret": SECRET, "network": network if lets_callbacks_in else {}},
+        }
         self.settings = OutboundSettings.model_validate(told)
         self.folder = folder
         self.link = link
@@ -62,8 +65,12 @@ class Telling:
 
 async def say(link: NatsLink, event: Any, by: Signer | None = AGENT) -> None:
     body = json.dumps(event).encode()
-    headers = by.headers(event["type"], body) if by else {}
+    headers = {"Agentic-Run-Id": event["payload"]["run_id"]} | (by.headers(event["type"], body) if by else {})
     await link.publish(event["type"], body, msg_id=event["dedupe_key"], headers=headers)
+
+
+async def tell_keys(question: Msg) -> None:
+    await question.respond(AgentKeys(keys=(AGENT.told(),)).model_dump_json().encode())
 
 
 async def dead_letters(link: NatsLink) -> dict[str, dict[str, str]]:
@@ -76,9 +83,6 @@ async def dead_letters(link: NatsLink) -> dict[str, dict[str, str]]:
 async def test_who_may_publish_endings_has_none_of_its_own_sent_on_and_no_callback_goes_into_the_house(
     tmp_path: Path, bus: NatsLink
 ) -> None:
-    async def tell_keys(question: Msg) -> None:
-        await question.respond(AgentKeys(keys=(AGENT.told(),)).model_dump_json().encode())
-
     async def tell_callback(question: Msg) -> None:
         await question.respond(json.dumps({"callback": "https://127.0.0.1/secret-token"}).encode())
 
@@ -101,3 +105,25 @@ async def test_who_may_publish_endings_has_none_of_its_own_sent_on_and_no_callba
     assert "127.0.0.1 is not a public address" in letters["callback"]["Dead-Letter-Reason"]
     assert "secret-token" not in json.dumps(letters)
     assert json.loads(rejected.data or b"")["payload"]["subject"] == "agent.completed"
+
+
+async def test_a_callback_hears_of_a_run_in_order_also_where_the_agent_is_late_to_say_where_it_goes(
+    tmp_path: Path, bus: NatsLink
+) -> None:
+    asked = 0
+
+    async def tell_callback(question: Msg) -> None:
+        nonlocal asked
+        asked += 1
+        if asked > 1:
+            await question.respond(json.dumps({"callback": f"{site.url}/callback"}).encode())
+
+    await bus.subscribe(subjects.AGENT_KEYS, tell_keys)
+    await bus.subscribe(subjects.RUN_CALLBACK, tell_callback)
+    with WireServer(lambda _: (200, {}, b"")) as site:
+        for kind in ("waiting", "reopened", "completed"):
+            await say(bus, an_event(kind, has_callback=True))
+        async with Telling(tmp_path, bus, site, lets_callbacks_in=True).at_work():
+            await until(lambda: len(site.calls) == 6)
+    called = [json.loads(call.raw)["type"] for call in site.calls if call.path == "/callback"]
+    assert called == ["agent.waiting", "agent.reopened", "agent.completed"]

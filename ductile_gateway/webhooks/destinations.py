@@ -116,7 +116,7 @@ async def resolve_allowed(
     """Addresses of the destination. Raises OSError for an unknown host, Forbidden if any of them is not allowed."""
     loop = asyncio.get_running_loop()
     found = await loop.run_in_executor(resolvers, resolve, destination.host, destination.port)
-    if not all(is_allowed(address, rules) for address in found):  # and which of them is told to no caller
+    if not all(is_allowed(address, rules) for address in found):  # the text names none: its reader may not know it
         raise Forbidden(f"{destination.host} is not a public address; allow_private allows private ones")
     return found
 

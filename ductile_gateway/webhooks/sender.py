@@ -37,9 +37,12 @@ _Receiver = CallbackSettings | SubscriptionSettings
 
 @dataclass(eq=False)
 class WebhookSender:
+    """`resolvers`: look up names of the operator. `of_callers`: those of callbacks, which may take long on purpose."""
+
     client: httpx2.AsyncClient
     resolve: destinations.Resolve
     resolvers: Executor
+    of_callers: Executor
     relays: Mapping[str, RelayIngress]
     receivers: Mapping[str, _Receiver]
     timeout_s: float
@@ -76,7 +79,8 @@ class WebhookSender:
         if not (keys := receiver.keys()):
             return Try("dead", destinations.UNSIGNED)
         destination = destinations.read_destination(notification.url, receiver.network)
-        found = await destinations.resolve_allowed(destination, receiver.network, self.resolve, self.resolvers)
+        resolvers = self.of_callers if notification.target == CALLBACK else self.resolvers
+        found = await destinations.resolve_allowed(destination, receiver.network, self.resolve, resolvers)
         if not found:
             raise OSError(f"{destination.host} has no address")
         *others, last = list(dict.fromkeys(found))[:MOST_ADDRESSES]
@@ -146,7 +150,8 @@ async def open_sender(
             # Cookies are kept by address: the next receiver at the same address would be sent them.
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
         )
-        resolvers = ThreadPoolExecutor(destinations.RESOLVERS, "resolver")
-        opened.callback(resolvers.shutdown, wait=False, cancel_futures=True)
+        resolvers, of_callers = (ThreadPoolExecutor(destinations.RESOLVERS, "resolver") for _ in range(2))
+        for threads in (resolvers, of_callers):
+            opened.callback(threads.shutdown, wait=False, cancel_futures=True)
         await opened.enter_async_context(client)
-        yield WebhookSender(client, resolve, resolvers, relays, receivers, settings.timeout_s)
+        yield WebhookSender(client, resolve, resolvers, of_callers, relays, receivers, settings.timeout_s)

@@ -6,6 +6,7 @@ import json
 import shutil
 import ssl
 import subprocess
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from ductile_gateway.webhooks.destinations import RESOLVERS
 from ductile_gateway.webhooks.notifications import Try, notifications_of
 from ductile_gateway.webhooks.sender import open_sender
 from ductile_gateway.webhooks.settings import OutboundSettings
@@ -155,6 +157,28 @@ async def test_a_name_is_looked_up_once_and_what_was_checked_is_connected_to(sit
     assert names.asked == ["hook.test"]
     verdict = await allowed(site, names=names)
     assert verdict.outcome == "dead", "the second try looks the name up again, and checks again"
+
+
+async def test_names_that_callers_chose_and_that_take_long_hold_up_no_subscription(site: WireServer) -> None:
+    answered = threading.Event()
+
+    def resolve(host: str, _: int) -> Sequence[str]:
+        if host == "slow.test":
+            answered.wait(10)
+        return ["127.0.0.1"]
+
+    network = {"allow_private": True, "allow_http": True, "ports": [site.port]}
+    url = f"http://hook.test:{site.port}/"
+    one = {"url": url, "secret": SECRET, "network": network}
+    told = {"callbacks": {"secret": SECRET}, "subscriptions": {"one": one}, "timeout_s": 5}
+    callback = replace(a_delivery(target="callback"), url="https://slow.test/")
+    async with open_sender(OutboundSettings.model_validate(told), resolve=resolve) as sender:
+        slow = [asyncio.ensure_future(sender.send(callback)) for _ in range(2 * RESOLVERS)]
+        await asyncio.sleep(0)
+        verdict = await sender.send(replace(a_delivery(target="subscription:one"), url=url))
+        answered.set()
+        await asyncio.gather(*slow)
+    assert verdict == Try("arrived")
 
 
 @pytest.mark.skipif(not shutil.which("openssl"), reason="openssl is not installed: install it to test TLS")

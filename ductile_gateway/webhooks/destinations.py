@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from urllib.parse import urlsplit
 
-from ductile_gateway.webhooks.settings import CallbackSettings, NetworkSettings
+from ductile_gateway.webhooks.settings import NetworkSettings, ReceiverSettings
 from schemas.values import dataclass
 
 RESOLVERS, CHECKERS = 16, 4
@@ -122,7 +122,7 @@ async def resolve_allowed(
 
 
 def callback_check(
-    settings: CallbackSettings, resolve: Resolve = resolve_name, *, within_s: float = CHECKED_WITHIN_S
+    settings: ReceiverSettings, resolve: Resolve = resolve_name, *, within_s: float = CHECKED_WITHIN_S
 ) -> Callable[[str], Awaitable[str]]:
     """Returns a check for wakes: why a callback can never be delivered, or an empty text. A name that does not resolve
     in time is accepted. Callers choose these names, so their lookups have threads apart from those of deliveries."""

@@ -7,13 +7,13 @@ shortened. The jitter of a delay follows from the notification, so that it is th
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from ductile_gateway.calls.artifacts import clipped
 from ductile_gateway.webhooks.destinations import server_of
-from ductile_gateway.webhooks.settings import OutboundSettings, RelaySettings, SubscriptionSettings
+from ductile_gateway.webhooks.settings import OutboundSettings, RelaySettings
 from ductile_gateway.webhooks.signatures import relay_event
 from schemas.values import dataclass
 
@@ -88,8 +88,9 @@ _CALLBACK_LIFETIME, _RELAY_LIFETIME = timedelta(seconds=sum(_CALLBACK_DELAYS_S))
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """Stored under `target` and `key`. `lane`: the receiving server, with one limit of requests. `url`: empty for a
-    relay. `state`: waiting until `at`, or its outcome since `at`, then without body and URL. `by`: its gateway."""
+    """Stored under `target` and `key`. `lane`: the receiving server, with one limit of requests. `url`: of a callback;
+    others have theirs in the settings. `state`: waiting until `at`, or its outcome since `at`, then without body and
+    URL. `by`: its gateway."""
 
     target: str
     lane: str
@@ -119,24 +120,20 @@ class Try:
     after_s: float = 0.0
 
 
-def notifications_of(event: LifecycleEvent, settings: OutboundSettings, *, at: datetime) -> Sequence[Notification]:
-    return [_notification(event, target, one, at) for target, one in settings.told().items() if event.type in one.types]
+def notifications_of(event: LifecycleEvent, settings: OutboundSettings, *, at: datetime) -> Iterator[Notification]:
+    for target, receiver in settings.told().items():
+        if event.type in receiver.types:
+            body = _relayed_body(event, receiver) if isinstance(receiver, RelaySettings) else callback_body(event)
+            yield Notification(target, target, event.key, event.run_id, event.type, "", body, at, at)
+
+
+def _relayed_body(event: LifecycleEvent, receiver: RelaySettings) -> bytes:
+    return relay_event(event.type, event.key, event.payload, {"run_id": event.run_id}, peer=receiver.peer)
 
 
 def callback_of(event: LifecycleEvent, url: str, *, at: datetime) -> Notification:
     lane, body = f"{CALLBACK}:{server_of(url)}", callback_body(event)
     return Notification(CALLBACK, lane, event.key, event.run_id, event.type, url, body, at, at)
-
-
-def _notification(
-    event: LifecycleEvent, target: str, receiver: RelaySettings | SubscriptionSettings, at: datetime
-) -> Notification:
-    if isinstance(receiver, RelaySettings):
-        baggage = {"run_id": event.run_id}
-        url, body = "", relay_event(event.type, event.key, event.payload, baggage, peer=receiver.peer)
-    else:
-        url, body = receiver.url, callback_body(event)
-    return Notification(target, target, event.key, event.run_id, event.type, url, body, at, at)
 
 
 def next_try(notification: Notification, *, now: datetime, retry_after_s: float = 0.0) -> datetime | None:

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import NoReturn
@@ -63,7 +63,7 @@ class NotificationOutbox:
 
     rows: Rows
 
-    async def add(self, notifications: Sequence[Notification]) -> None:
+    async def add(self, notifications: Iterable[Notification]) -> None:
         for one in notifications:
             added = replace(one, by=self.rows.by)
             await self.rows.change(Notification, lambda stored, added=added: stored or added, one.target, one.key)  # type: ignore[misc] # bound at once

@@ -20,7 +20,7 @@ import httpx2
 from ductile_gateway.ductile.relay import RelayIngress, open_relay_ingress
 from ductile_gateway.webhooks import destinations
 from ductile_gateway.webhooks.notifications import CALLBACK, Notification, Try
-from ductile_gateway.webhooks.settings import CallbackSettings, OutboundSettings, RelaySettings, SubscriptionSettings
+from ductile_gateway.webhooks.settings import OutboundSettings, ReceiverSettings, RelaySettings, SubscriptionSettings
 from ductile_gateway.webhooks.signatures import standard_headers
 from groundwork.service.machine import utc_now
 from schemas.values import dataclass
@@ -32,8 +32,6 @@ CONNECT_WITHIN_S = 5.0
 MOST_ADDRESSES = 4
 USER_AGENT = "agentic-loop-gateway"
 
-_Receiver = CallbackSettings | SubscriptionSettings
-
 
 @dataclass(eq=False)
 class WebhookSender:
@@ -44,7 +42,7 @@ class WebhookSender:
     resolvers: Executor
     of_callers: Executor
     relays: Mapping[str, RelayIngress]
-    receivers: Mapping[str, _Receiver]
+    receivers: Mapping[str, ReceiverSettings]
     timeout_s: float
 
     async def send(self, notification: Notification) -> Try:
@@ -75,10 +73,11 @@ class WebhookSender:
                 return Try("dead", why + hint * (answer.status == httpx2.codes.UNPROCESSABLE_CONTENT))
         return Try("put_off", why)
 
-    async def _call(self, notification: Notification, receiver: _Receiver) -> Try:
+    async def _call(self, notification: Notification, receiver: ReceiverSettings) -> Try:
         if not (keys := receiver.keys()):
             return Try("dead", destinations.UNSIGNED)
-        destination = destinations.read_destination(notification.url, receiver.network)
+        url = receiver.url if isinstance(receiver, SubscriptionSettings) else notification.url
+        destination = destinations.read_destination(url, receiver.network)
         resolvers = self.of_callers if notification.target == CALLBACK else self.resolvers
         found = await destinations.resolve_allowed(destination, receiver.network, self.resolve, resolvers)
         if not found:
@@ -133,7 +132,7 @@ async def open_sender(
     resolve: destinations.Resolve = destinations.resolve_name,
     tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[WebhookSender]:
-    receivers: dict[str, _Receiver] = {CALLBACK: settings.callbacks}
+    receivers: dict[str, ReceiverSettings] = {CALLBACK: settings.callbacks}
     async with contextlib.AsyncExitStack() as opened:
         relays = dict[str, RelayIngress]()
         for target, one in settings.told().items():

@@ -173,7 +173,10 @@ class NetworkSettings(Section):
     hosts: tuple[HostName, ...] = ()
 
 
-class _ReceiverSettings(Section):
+class ReceiverSettings(Section):
+    """Callbacks that runs ask for, or a subscription. Without a secret nothing is sent: its receiver could not verify
+    the sender."""
+
     secret: WebhookSecret | None = None
     previous_secret: WebhookSecret | None = None
     network: NetworkSettings = NetworkSettings.model_construct()
@@ -182,11 +185,7 @@ class _ReceiverSettings(Section):
         return tuple(standard_key(secret) for secret in self.secrets())
 
 
-class CallbackSettings(_ReceiverSettings):
-    """Callbacks that runs ask for. None is sent without a secret: its receiver could not verify the sender."""
-
-
-class SubscriptionSettings(_ReceiverSettings):
+class SubscriptionSettings(ReceiverSettings):
     url: WebUrl
     secret: WebhookSecret
     types: tuple[RunEvent, ...] = MILESTONES
@@ -196,7 +195,7 @@ class OutboundSettings(Section):
     agent_keys: tuple[PublicKey, ...] = ()
     relay: RelaySettings | None = None
     relays: dict[DuctileName, RelaySettings] = Field(default_factory=dict)
-    callbacks: CallbackSettings = CallbackSettings.model_construct()
+    callbacks: ReceiverSettings = ReceiverSettings.model_construct()
     subscriptions: dict[ToolName, SubscriptionSettings] = Field(default_factory=dict)
     timeout_s: Annotated[float, Field(gt=0, le=120)] = 20.0
 

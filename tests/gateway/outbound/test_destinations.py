@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from ductile_gateway.webhooks import destinations
-from ductile_gateway.webhooks.settings import CallbackSettings, NetworkSettings
+from ductile_gateway.webhooks.settings import NetworkSettings, ReceiverSettings
 from tests.gateway.outbound.kit import SECRET
 
 STRICT = NetworkSettings()
@@ -44,7 +44,7 @@ def test_an_address_that_is_not_public_is_refused_and_metadata_multicast_and_dis
     assert not destinations.is_allowed(address, rules)
 
 
-RULES = CallbackSettings.model_validate({"secret": SECRET})
+RULES = ReceiverSettings.model_validate({"secret": SECRET})
 ADDRESSES = {
     "public.example": ["93.184.216.34"],
     "inside.example": ["10.0.0.7"],

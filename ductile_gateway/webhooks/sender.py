@@ -68,7 +68,7 @@ class WebhookSender:
                 return Try("arrived")
             case "unheard":
                 return Try("unheard")
-            case "refused":
+            case "refused" if answer.status != httpx2.codes.FORBIDDEN:  # else a name or a key there may be mended
                 hint = f": add {notification.type} to `accept` there, or take it out of `types` in gateway.outbound"
                 return Try("dead", why + hint * (answer.status == httpx2.codes.UNPROCESSABLE_CONTENT))
         return Try("put_off", why)

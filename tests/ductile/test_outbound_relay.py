@@ -16,15 +16,14 @@ from tests.kit.waiting import beside, until
 from tests.ledger.kit import embedded
 
 
-def settings(ductile: DuctileUnderTest, *, secret: str = "") -> RelaySettings:
+def settings(ductile: DuctileUnderTest, **changed: str) -> RelaySettings:
     peer = ductile.peer
-    return RelaySettings.model_validate(
-        {"url": ductile.url, "peer": peer.name, "key_id": peer.key_id, "secret": secret or peer.secret}
-    )
+    ours = {"url": ductile.url, "peer": peer.name, "key_id": peer.key_id, "secret": peer.secret}
+    return RelaySettings.model_validate(ours | changed)
 
 
-def a_sender(ductile: DuctileUnderTest, *, secret: str = "") -> AbstractAsyncContextManager[WebhookSender]:
-    return open_sender(OutboundSettings(relay=settings(ductile, secret=secret)))
+def a_sender(ductile: DuctileUnderTest, **changed: str) -> AbstractAsyncContextManager[WebhookSender]:
+    return open_sender(OutboundSettings(relay=settings(ductile, **changed)))
 
 
 def a_delivery(ductile: DuctileUnderTest, kind: str = "completed") -> Notification:
@@ -33,17 +32,21 @@ def a_delivery(ductile: DuctileUnderTest, kind: str = "completed") -> Notificati
     return delivery
 
 
-async def test_a_type_that_is_not_accepted_and_a_secret_that_is_wrong_say_what_to_mend(
+async def test_a_type_that_is_not_accepted_is_told_and_what_may_be_mended_in_ductile_is_waited_for(
     ductile: DuctileUnderTest,
 ) -> None:
     async with a_sender(ductile) as sender:
         assert await sender.send(a_delivery(ductile, "completed")) == Try("arrived")
         refused = await sender.send(a_delivery(ductile, "reopened"))
-    async with a_sender(ductile, secret="another-one-altogether") as sender:  # noqa: S106 - one that is wrong
-        forbidden = await sender.send(a_delivery(ductile))
-    assert (refused.outcome, forbidden.outcome) == ("dead", "put_off")
-    assert "add agent.reopened to `accept` there" in refused.why
-    assert "403 'forbidden': the peer's secret in Ductile is not the one that is set here" in forbidden.why
+    assert (refused.outcome, "add agent.reopened to `accept` there" in refused.why) == ("dead", True)
+    for changed, why in (
+        ({"secret": "another-one-altogether"}, "403 'forbidden': the peer's secret in Ductile is not the one that is"),
+        ({"peer": "nobody"}, "403 'unknown relay peer'"),
+        ({"key_id": "v9"}, "403 'relay key id mismatch'"),
+    ):
+        async with a_sender(ductile, **changed) as sender:
+            forbidden = await sender.send(a_delivery(ductile))
+        assert (forbidden.outcome, why in forbidden.why) == ("put_off", True)
 
 
 async def test_each_of_several_ductiles_is_told_by_its_own_secret_and_one_that_is_away_later(

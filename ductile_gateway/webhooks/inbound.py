@@ -14,7 +14,6 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
 from datetime import UTC
 from functools import partial
 from secrets import token_bytes
@@ -47,9 +46,14 @@ from schemas.values import dataclass
 SOURCE = "/agentic-loop/ductile-gateway/ingress"
 NOTHING = "there is nothing at this path"
 WRONG_HOST = "this service does not answer to this Host: add it to `gateway.ingress.allowed_hosts`"
+FORM = "GitHub sent a form: choose the content type application/json for this webhook there"
+UNUSABLE = "it has no signature of the scheme, or the clocks are more than five minutes apart"
 ANY_TYPE = "*"
 WITHIN_S = 8.0
 """Limit for the bus: less than senders wait for an answer."""
+
+_UNKNOWN = (token_bytes(32),)
+"""Keys of unknown senders: checking them takes as long as those of known ones."""
 
 log = logging.getLogger(__name__)
 
@@ -65,8 +69,6 @@ class Inbound:
     find_offer: mapping.FindOffer
     count: Callable[[str, str], None]
     within_s: float = WITHIN_S
-    unknown: Sequence[bytes] = field(default_factory=lambda: (token_bytes(32),))
-    """Key of unknown senders: checking it takes as long as for known ones."""
 
     def __post_init__(self) -> None:
         self._bodies = BodyReader(self.settings.max_body_bytes)
@@ -148,6 +150,8 @@ class Inbound:
         claim = read_claim(scheme, headers, body, path="", now=now, header=header)
         if not self._is_signed(name, hook.keys_at(now) if hook else (), claim) or hook is None:
             raise RequestRefused(401, "unauthorized")
+        if hook.scheme == "github" and body.startswith(b"payload="):
+            raise RequestRefused(415, FORM)
         document = read_json(body)
         event_type = headers.get("x-github-event", "") if hook.scheme == "github" else _text(document, "type")
         if hook.scheme == "github" and not may_be(event_type, document):
@@ -162,10 +166,10 @@ class Inbound:
         return mapping.of_document(chosen, document, origin, self.find_offer)
 
     def _is_signed(self, name: str, keys: Sequence[bytes], claim: Claim) -> bool:
-        signed = signed_by_any(keys or self.unknown, claim.message, claim.digests)
+        signed = signed_by_any(keys or _UNKNOWN, claim.message, claim.digests)
         if not (signed and keys):
             why = "no valid key has signed it" if keys else "there is no such sender, or none of its keys is valid"
-            log.info("not signed", extra={"sender": name[:48], "why": why if claim.digests else "no usable signature"})
+            log.info("not signed", extra={"sender": name[:48], "why": why if claim.digests else UNUSABLE})
         return signed and bool(keys)
 
     async def _publish(self, event: Outgoing) -> None:

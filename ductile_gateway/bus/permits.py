@@ -180,6 +180,7 @@ class NatsPermits:
             try:
                 await self._agree(key, lane)
             except TryAgain as error:
+                lane.changed.set()  # permits that were to be given back are held in the bucket
                 await asyncio.sleep(error.delay_s)
 
     async def _agree(self, key: str, lane: _Lane) -> None:

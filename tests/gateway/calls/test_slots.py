@@ -210,6 +210,25 @@ async def test_a_gateway_with_calls_without_end_does_not_keep_another_from_its_o
     assert gateways.most == width
 
 
+async def test_a_permit_that_could_not_be_given_back_at_once_is_given_back_later(
+    tmp_path: Path, link: NatsLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed, swap = asyncio.Event(), link.swap
+
+    async def cut_off_once(subject: str, body: bytes, *, after: int) -> int:
+        if b'"a"' not in body and not failed.is_set():
+            failed.set()
+            raise TryAgain("NATS does not answer", 0.05)
+        return await swap(subject, body, after=after)
+
+    async with several(link, tmp_path, 1, "ab") as (gateways, _):
+        await gateways.call("a")
+        monkeypatch.setattr(link, "swap", cut_off_once)
+        async with asyncio.timeout(20):
+            await gateways.call("b")
+    assert failed.is_set()
+
+
 async def test_a_gateway_whose_lease_lapsed_is_made_to_do_nothing_more_and_one_that_lives_is_left_alone(
     tmp_path: Path, link: NatsLink
 ) -> None:

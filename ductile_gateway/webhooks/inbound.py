@@ -140,7 +140,7 @@ class Inbound:
             raise RequestRefused(422, "event type not allowed for peer")
         carried = (relayed.baggage or {}).get(TRACEPARENT)
         traceparent = carried if isinstance(carried, str) else headers.get(TRACEPARENT)
-        origin = mapping.Origin(name, kind, event_id, now, keeps_names=True, traceparent=traceparent)
+        origin = mapping.Origin(name, kind, event_id, now, traceparent=traceparent)
         return mapping.of_relayed(relayed, peer.events.get(kind), origin, self.find_offer)
 
     def _webhook(self, name: str, headers: Mapping[str, str], body: bytes) -> Outgoing | None:

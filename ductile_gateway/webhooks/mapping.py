@@ -47,21 +47,21 @@ _Name = Annotated[str, StringConstraints(strip_whitespace=True)]
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """`untrusted`: anybody may have written the content. `keeps_names`: a start with the key `agentic:start:<id>`
-    (RFC-103) gets that id as its wake id, without its source. `traceparent`: as sent, unchecked."""
+    """`untrusted`: of a webhook, whose content anybody may have written. A start of a Ductile with the key
+    `agentic:start:<id>` (RFC-103) gets that id as its wake id, without its source. `traceparent`: as sent, unchecked.
+    """
 
     source: str
     type: str
     event_id: str
     at: datetime
     untrusted: bool = False
-    keeps_names: bool = False
     traceparent: str | None = None
 
     @property
     def wake_id(self) -> str:
         external = self.event_id.removeprefix(keys.start(""))
-        if self.keeps_names and external != self.event_id:
+        if not self.untrusted and external != self.event_id:
             return token(external)
         return self.id
 

@@ -26,7 +26,7 @@ from tests.fuzz.heads import heads
 
 KEY = b"a key that no input was signed with"
 WHEN = datetime(2026, 11, 23, tzinfo=UTC)
-ORIGIN = mapping.Origin("peer", "any.type", "e-1", WHEN, untrusted=True, keeps_names=True)
+ORIGIN = mapping.Origin("peer", "any.type", "e-1", WHEN, untrusted=True)
 MAPPINGS: tuple[EventMapping, ...] = tuple(
     EventMapping.model_validate(said)
     for said in (

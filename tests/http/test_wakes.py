@@ -85,10 +85,11 @@ async def test_a_callback_that_would_never_be_called_is_refused_and_nothing_is_s
     assert await house.how_many() == 2
 
 
-async def test_the_address_of_a_callback_is_not_shown_to_who_reads_the_journal(client: httpx2.AsyncClient) -> None:
-    run_id = (await wake(client, callback="https://example.org/?token=canary")).json()["run_id"]
-    entries = (await client.get(f"/v1/runs/{run_id}/entries")).text
-    assert ("canary" in entries, '"callback":"(hidden)"' in entries) == (False, True)
+async def test_the_address_of_a_callback_is_not_shown_to_who_reads_the_run(client: httpx2.AsyncClient) -> None:
+    run = (await wake(client, callback="https://example.org/?token=canary")).json()["status_url"]
+    for path, hidden in {"/entries": '"callback":"(hidden)"', "/workspace/context.md": "address is hidden"}.items():
+        shown = (await client.get(f"{run}{path}")).text
+        assert ("canary" in shown, hidden in shown) == (False, True)
 
 
 async def test_each_wake_is_counted_with_what_came_of_it(client: httpx2.AsyncClient, house: House) -> None:

@@ -107,17 +107,16 @@ class Inspection:
 
     async def show_call(self, run_id: str, call: Number) -> journal.CallView:
         """One model call."""
-        await present(self.store, run_id)
         made = journal.call_view(tuple(replay(await self.store.entries(run_id))), call, self.prompt_of)
         if made is None:
+            await present(self.store, run_id)
             text = "the run has made fewer model calls: see its `usage`"
             raise ApiError(Code.UNKNOWN_CALL, text, run_id=run_id)
         return made
 
     async def list_files(self, run_id: str) -> FileList:
         """The files of a run's workspace."""
-        await present(self.store, run_id)
-        found = await _refused_on_failure(self.folders.files(run_id)) or Listing(files=(), foreign=())
+        found = await self._read(run_id, self.folders.files(run_id)) or Listing(files=(), foreign=())
         return FileList(run_id=run_id, files=found.files, foreign=found.foreign)
 
     async def download_file(self, run_id: str, path: str) -> Response:
@@ -128,24 +127,27 @@ class Inspection:
             raise gone(tombstone)
         if is_artifact_path(path) and (artifacts := await self.store.artifacts_gone(run_id)):  # a copy may still exist
             raise ApiError(Code.ARTIFACTS_GONE, str(artifacts), run_id=run_id)
-        content, name = await _refused_on_failure(self.folders.read(run_id, path)), PurePosixPath(path)
+        content, name = await self._read(run_id, self.folders.read(run_id, path)), PurePosixPath(path)
         if content is None:
             raise _no_such_file()
         headers = {"Content-Disposition": f'attachment; filename="{name.name}"', "Accept-Ranges": "none"}
         return Response(content, headers=headers, media_type=TYPES.get(name.suffix, BYTES))
 
-
-async def _refused_on_failure(reading: Awaitable[T]) -> T:
-    try:
-        return await reading
-    except (IllegalName, Unsafe) as error:
-        raise _no_such_file() from error
-    except TooLarge as error:
-        text = "the file is too large to be sent: take it from the disk"
-        raise ApiError(Code.TOO_LARGE_TO_SEND, text) from error
-    except ArtifactChanged as error:
-        text = f"{error}: it was replaced, and is not sent"
-        raise ApiError(Code.ARTIFACT_CHANGED, text) from error
+    async def _read(self, run_id: str, reading: Awaitable[T | None]) -> T | None:
+        """Refuses what cannot be read, and a run that is unknown or was deleted meanwhile."""
+        try:
+            found = await reading
+        except (IllegalName, Unsafe) as error:
+            raise _no_such_file() from error
+        except TooLarge as error:
+            text = "the file is too large to be sent: take it from the disk"
+            raise ApiError(Code.TOO_LARGE_TO_SEND, text) from error
+        except ArtifactChanged as error:
+            text = f"{error}: it was replaced, and is not sent"
+            raise ApiError(Code.ARTIFACT_CHANGED, text) from error
+        if found is None:
+            await present(self.store, run_id)
+        return found
 
 
 def _no_such_file() -> ApiError:

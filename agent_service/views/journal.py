@@ -15,6 +15,7 @@ from agent_service.history.words import entry_summary
 from agent_service.run.journal import Commit, JournalRecord
 from agent_service.run.ports import ModelQuestion, PromptText
 from agent_service.store.sqlite import RunStore
+from groundwork.service.errors import TryAgain
 
 HIDDEN = "(hidden)"
 REMEMBERED_RUNS = 64
@@ -76,10 +77,12 @@ class JournalReader:
         return [entry.record() for entry in await self._journals.entries(run_id, after, limit)]
 
     async def history(self, run_id: str, version: int) -> History:
-        """The history with at least the entries up to `version`."""
+        """The history with at least the entries up to `version`. Raises TryAgain if they were deleted meanwhile."""
         history: History = self._history_of(run_id)
         if history.seq < version:
             history.extend(await self.records(run_id, history.seq, version - history.seq))
+        if history.seq < version:
+            raise TryAgain(f"run {run_id} was deleted while it was read: ask again")
         return history
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from agent_service.api.http import FOLDER
 from agent_service.archive.retention import ExpiryFilter
 from agent_service.core.waiting import FINAL
+from agent_service.run.journal import Entry
 from agent_service.views.workspace.files import MAX_BYTES
 from tests.http.house import House
 from tests.kit.runs import accepted, returned, run_id, started, whole_run
@@ -142,6 +144,25 @@ async def test_a_run_whose_time_is_over_goes_with_its_folder_and_every_path_of_i
 
 
 @pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("path", ["", "/timeline", "/steps/1", "/calls/1", "/workspace", "/workspace/plan.md"])
+async def test_a_run_that_is_deleted_while_it_is_read_is_gone_and_no_empty_one(
+    client: httpx2.AsyncClient, house: House, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    await two_days_later(house)
+    now, entries = house.clock.now(), house.store.entries
+    wanted = ExpiryFilter(statuses=FINAL, before=now, escalated_before=now)
+
+    async def deleted_before(*asked: Any, **which: Any) -> Sequence[Entry]:
+        await house.store.retention.delete(await house.store.retention.expired(wanted, None, 1), RULE, now)
+        return await entries(*asked, **which)
+
+    monkeypatch.setattr(house.store, "entries", deleted_before)
+    answer = await client.get(f"/v1/runs/{RUN}{path}")
+    assert answer.json()["code"] in ("gone", "try_again"), answer.text
+    assert (await client.get(f"/v1/runs/{RUN}{path}")).json()["code"] == "gone"
+
+
+@pytest.mark.usefixtures("folder")
 async def test_an_artifact_that_is_kept_no_longer_says_so_and_the_rest_of_its_run_is_there(
     client: httpx2.AsyncClient, house: House
 ) -> None:
@@ -156,4 +177,5 @@ async def test_an_artifact_that_is_kept_no_longer_says_so_and_the_rest_of_its_ru
     assert (told["status"], told["code"], told["run_id"]) == (410, "artifacts_gone", RUN)
     assert "agent.keep_runs.artifacts_days: 1" in told["detail"]
     assert (await client.get(f"/v1/runs/{RUN}/workspace/plan.md")).status_code == 200
-    assert (await client.get(f"/v1/runs/{RUN}/workspace/nothing.md")).json()["code"] == "no_such_file"
+    for asked, refused in {RUN: "no_such_file", run_id(9): "unknown_run"}.items():
+        assert (await client.get(f"/v1/runs/{asked}/workspace/nothing.md")).json()["code"] == refused

@@ -11,7 +11,7 @@ retried, or raised to the next reader.
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 
 from agent_service.core.state import RunState
@@ -57,16 +57,17 @@ class Rendered:
 
 
 async def write(run_id: str, store: RunStore, workspace: Workspace, artifacts: ArtifactReader) -> Rendered | None:
-    """Writes the files that differ, in a thread; None for a run without entries. Raises Tampered for a broken chain,
-    Damaged, and what `Workspace.write` and the ports raise.
+    """Writes the files that differ, in a thread; None for a run without entries, also one that is deleted meanwhile.
+    Raises Tampered for a broken chain, Damaged, and what `Workspace.write` and the ports raise.
     """
     run = await store.load(run_id)
-    if run is None:
+    entries = await store.entries(run_id, limit=run.state.version) if run else ()
+    if run is None or not entries:
         return None
-    entries = await store.entries(run_id, limit=run.state.version)
     rendered, missing = await asyncio.to_thread(_write_pages, run.state, entries, workspace)
-    if copies := await _fetch(artifacts, run_id, missing):
-        await asyncio.to_thread(workspace.write, run_id, copies)
+    room = MAX_TOTAL
+    for artifact in missing:
+        room -= await _copy(run_id, artifact, workspace, artifacts, most=min(MAX_BYTES, room))
     return rendered
 
 
@@ -91,18 +92,17 @@ def _is_copied(workspace: Workspace, run: RunState, artifact: RecordedArtifact) 
     return False
 
 
-async def _fetch(artifacts: ArtifactReader, run_id: str, wanted: Iterable[RecordedArtifact]) -> dict[str, bytes]:
-    """Contents by path. Raises as the port does."""
-    contents: dict[str, bytes] = {}
-    for artifact in wanted:
-        room = min(MAX_BYTES, MAX_TOTAL - sum(map(len, contents.values())))
-        content = None if (artifact.size or 0) > room else await artifacts.get(run_id, artifact.path)
-        if content is not None and len(content) <= room and artifact.is_brought_by(content):
-            contents[artifact.path] = content
-        else:
-            why = "another was stored under its name" if content else f"it is gone, or has more than {room} bytes"
-            log.warning("artifact not copied", extra={"run_id": run_id, "path": artifact.path, "why": why})
-    return contents
+async def _copy(
+    run_id: str, artifact: RecordedArtifact, workspace: Workspace, artifacts: ArtifactReader, *, most: int
+) -> int:
+    """Bytes copied. Raises as `Workspace.write` and the port do."""
+    content = None if (artifact.size or 0) > most else await artifacts.get(run_id, artifact.path)
+    if content is not None and len(content) <= most and await asyncio.to_thread(artifact.is_brought_by, content):
+        await asyncio.to_thread(workspace.write, run_id, {artifact.path: content})
+        return len(content)
+    why = "another was stored under its name" if content else f"it is gone, or has more than {most} bytes"
+    log.warning("artifact not copied", extra={"run_id": run_id, "path": artifact.path, "why": why})
+    return 0
 
 
 class Folders:
@@ -158,8 +158,9 @@ class Folders:
                 raise TryAgain(f"the files of run {run_id} are not written: {error!r}; ask again") from error
 
     async def files(self, run_id: str) -> Listing | None:
-        """Raises as `refreshed` and Workspace.files."""
-        await self.refreshed(run_id)
+        """None for an unknown run. Raises as `refreshed` and Workspace.files."""
+        if await self.refreshed(run_id) is None:
+            return None
         return await asyncio.to_thread(self._workspace.files, run_id)
 
     async def read(self, run_id: str, path: str) -> bytes | None:
@@ -167,13 +168,15 @@ class Folders:
 
         Raises as `refreshed`, Workspace.read and the ports, and ArtifactChanged.
         """
-        rendered = await self.refreshed(run_id)
-        copy = await asyncio.to_thread(self._workspace.read, run_id, path)
-        named = rendered.artifacts.get(path) if rendered else None
-        if named is None or (copy is not None and named.is_brought_by(copy)):
+        if (rendered := await self.refreshed(run_id)) is None:
+            return None
+        copy, named = await asyncio.to_thread(self._workspace.read, run_id, path), rendered.artifacts.get(path)
+        if named is None or (copy is not None and await asyncio.to_thread(named.is_brought_by, copy)):
             return copy
         content = await self._artifacts.get(run_id, path) if (named.size or 0) <= MAX_BYTES else None
-        if (content is None and copy is None) or (content is not None and named.is_brought_by(content)):
+        if content is None and copy is None:
+            return None
+        if content is not None and await asyncio.to_thread(named.is_brought_by, content):
             return content
         raise ArtifactChanged(f"{path} of run {run_id} is not what entry {named.entry} of its journal recorded")
 

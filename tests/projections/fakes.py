@@ -26,12 +26,13 @@ class Journals(RunStore):
         self.journals = {journal[0].run_id: list(journal) for journal in journals}
         self.reads: list[str] = []
         self.failure: Exception | None = None
+        self.unreadable: dict[str, Exception] = {}
         self.damaged: list[Damaged] = []
 
     async def entries(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[Entry]:
         self.reads.append(run_id)
-        if self.failure:
-            raise self.failure
+        if failure := self.failure or self.unreadable.get(run_id):
+            raise failure
         return [entry for entry in self.journals.get(run_id, []) if entry.seq > after][:limit]
 
     async def load(self, run_id: str) -> Run | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from agent_service.errors import Damaged, NewerVersion
 from agent_service.history.history import rests
 from agent_service.run.replay import replay
 from agent_service.views.spans import sending
@@ -120,7 +121,7 @@ async def test_more_than_what_can_wait_is_told_again_from_the_mark_on(
 
 
 async def test_what_a_crash_left_unsent_is_told_at_the_next_start_once_the_store_can_be_read(
-    mark: Path, monkeypatch: pytest.MonkeyPatch
+    mark: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(sending, "MAX_CATCH_UP", datetime.now(UTC) - EVER)
     receiver, journals = Receiver(), Journals(ENTRIES)
@@ -130,6 +131,8 @@ async def test_what_a_crash_left_unsent_is_told_at_the_next_start_once_the_store
         await asyncio.sleep(0.05)
         journals.failure = None
         await until(lambda: receiver.got == ALL)
+        await until(lambda: len(caplog.records) == 2)
+    assert ["is away" in record.getMessage() for record in caplog.records] == [True, False]
 
 
 async def test_what_a_dead_agent_of_the_store_committed_is_told_again(
@@ -142,8 +145,11 @@ async def test_what_a_dead_agent_of_the_store_committed_is_told_again(
         await until(lambda: receiver.got == ALL)
 
 
-async def test_a_journal_that_cannot_be_told_holds_up_no_other(mark: Path) -> None:
+@pytest.mark.parametrize("unreadable", [None, Damaged(OTHER, "its state"), NewerVersion(OTHER)])
+async def test_a_journal_that_cannot_be_told_holds_up_no_other(mark: Path, unreadable: Exception | None) -> None:
     receiver, journals = Receiver(), Journals(ENTRIES, entries_of(worked_example(run_id=OTHER)))
+    if unreadable:
+        journals.unreadable[OTHER] = unreadable
     journals.journals[OTHER][2] = replace(journals.journals[OTHER][2], event="{}")
     async with sent(sending_to(receiver, journals, mark)) as traces:
         traces.send_again(OTHER)

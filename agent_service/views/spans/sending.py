@@ -15,13 +15,14 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from agent_service.errors import Damaged
+from agent_service.errors import Damaged, NewerVersion
 from agent_service.history.history import rests
 from agent_service.run.journal import Commit, Entry
 from agent_service.store.sqlite import RunStore
 from agent_service.trust.identity import trace_id
 from agent_service.views.spans.trace import Content, spans_since_rest
 from groundwork.service import store_folder
+from groundwork.service.json_log import Outage
 from groundwork.service.machine import in_daemon_thread, utc_now
 from groundwork.telemetry.settings import Sampler
 from groundwork.telemetry.span import Span
@@ -63,6 +64,7 @@ class Traces:
         self._missed = True
         """True if all runs since the mark must be sent."""
         self._work = asyncio.Event()
+        self._outage = Outage("the journal, from which traces are made,", log)
 
     def committed(self, change: Commit) -> None:
         if rests(change):
@@ -108,9 +110,10 @@ class Traces:
                     self._waiting |= {run_id: since for run_id in moved if self._keeps(trace_id(run_id))}
                 if not await self._send_batch():
                     return False
-        except Exception:  # an observer's error must not end the agent
-            log.exception("traces are not sent, tried again")
+        except Exception as error:  # noqa: BLE001 - an observer's error must not end the agent
+            self._outage.continues(repr(error))
             return False
+        self._outage.over()
         self._set_mark(now)
         return True
 
@@ -133,12 +136,18 @@ class Traces:
         for run_id in batch:
             del self._waiting[run_id]
         try:
-            journals = [(await self._store.entries(run_id), since) for run_id, since in batch.items()]
+            journals = [(await self._readable(run_id), since) for run_id, since in batch.items()]
             is_taken = await in_daemon_thread(partial(self._send_spans, journals), name="traces")
         finally:
             if not is_taken:
                 self._waiting |= batch
         return is_taken
+
+    async def _readable(self, run_id: str) -> Sequence[Entry]:
+        """The journal; empty for a run that only agents of a newer version, or none, can read."""
+        with suppress(Damaged, NewerVersion):
+            return await self._store.entries(run_id)
+        return ()
 
     def _send_spans(self, journals: Iterable[tuple[Sequence[Entry], datetime]]) -> bool:
         spans = list[Span]()

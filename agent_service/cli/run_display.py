@@ -24,7 +24,8 @@ SINGLE_ROW_KINDS = frozenset({"accepted", "person", "wait", "ending"})
 """Kinds of items that have a row only when they begin."""
 
 
-def run_panel(view: Json, timeline: Json) -> RenderableType:
+def run_panel(view: Json, timeline: Json | None = None) -> RenderableType:
+    """Without `timeline` for a reader who has its rows already."""
     done = [
         ("✓" if item["done"] else "·", Text.assemble(item["text"], (f"  {', '.join(item['evidence'])}", "dim")))
         for item in view["definition_of_done"]
@@ -32,7 +33,7 @@ def run_panel(view: Json, timeline: Json) -> RenderableType:
     tables = (
         render.table(_head(view), "bold"),
         render.table(done, "green"),
-        _activity(view, timeline),
+        _activity(view, timeline) if timeline else Text(),
         _spending(view),
         _links(view),
     )
@@ -201,6 +202,8 @@ EXIT_CODES = {
 }
 """Exit codes by status, for runs that ended or pause."""
 PAUSED = "paused"
+SETTLES_S = 1
+"""Wait for a run whose newest entry says that it rests: its view may be an entry behind."""
 
 
 class RowPrinter:
@@ -224,10 +227,11 @@ def watch_run(agent: AgentClient, *, watch: bool) -> Output:
         with closing(agent.follow("follow_run", {"run_id": agent.run_id})) as entries:
             for entry in entries:
                 show(entry)
-                if entry["status"] == PAUSED and agent.call("show_run")["status"] == PAUSED:
+                if entry["status"] == PAUSED and agent.call("show_run", wait=SETTLES_S)["status"] == PAUSED:
                     break  # what one entry says may be past
-        view = agent.call("show_run")
-    return Output(view, partial(panel_of, agent), EXIT_CODES.get(view["status"], Exit.FAILED))
+        view = agent.call("show_run", wait=SETTLES_S)
+    display = run_panel if watch else partial(panel_of, agent)
+    return Output(view, display, EXIT_CODES.get(view["status"], Exit.FAILED))
 
 
 def panel_of(agent: AgentClient, view: Json) -> RenderableType:

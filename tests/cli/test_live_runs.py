@@ -54,7 +54,9 @@ def test_limits_and_context_reach_the_run(dev: Dev) -> None:
 def test_an_answer_sets_an_escalated_run_going_again_which_is_followed_to_its_next_end(dev: Dev) -> None:
     run_id = dev.run("escalate")["run_id"]
     assert dev("answer", "--max-steps", "15", run_id, "look once more").code == 0
-    assert dev("show", "--watch", run_id).code == 3
+    watched = dev("show", "--watch", run_id)
+    assert watched.code == 3
+    assert ("✓ frame" in watched.err, "✓ frame" in watched.out) == (True, False), "each row is shown once"
     view = dev("show", "--json", run_id).document
     assert (view["reopened"], view["budget"]["max_steps"]) == (1, 15)
     for follow in ("tail", "entries"):

@@ -32,11 +32,12 @@ export class PagePart {
   }
 
   async load() {
-    const found = await fileOf(this.run, this.path).catch((error) => (error.status === 404 ? null : Promise.reject(error)));
-    const content = found ? new TextDecoder().decode(found) : "";
+    const unwritten = (error) => (error.status === 404 ? new Uint8Array() : Promise.reject(error));
+    const found = await this.run.page.tried(this.node, () => fileOf(this.run, this.path).catch(unwritten));
+    const content = found && new TextDecoder().decode(found);
     if (content === this.known) return;
     this.known = content;
-    fill(this.node, content ? [markdown(content), h("p", null, download(this.run, this.path))] : h("div.empty", null, h("p", null, "Not written yet.")));
+    if (found) fill(this.node, content ? [markdown(content), h("p", null, download(this.run, this.path))] : h("div.empty", null, h("p", null, "Not written yet.")));
   }
 
   close() {
@@ -130,5 +131,7 @@ function decoded(content) {
 
 function download(run, path) {
   const name = path.split("/").at(-1);
-  return h("button", { type: "button", on: { click: async () => save(name, await fileOf(run, path)) } }, `Download ${name}`);
+  const word = h("span");
+  const click = () => run.page.tried(word, async () => fill(word, save(name, await fileOf(run, path))));
+  return [h("button", { type: "button", on: { click } }, `Download ${name}`), word];
 }

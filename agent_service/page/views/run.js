@@ -52,7 +52,7 @@ export class RunView {
 
   async load() {
     const found = await this.page.tried(this.word, () => call(this.path("")));
-    if (!found) return false;
+    if (!found || this.closed) return false;
     fill(this.word);
     const ended = this.told && !FINAL.has(this.told.status) && FINAL.has(found.status);
     this.told = found;

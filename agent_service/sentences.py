@@ -122,6 +122,8 @@ _FORMS: dict[str, str | Callable[[Values], str]] = {
     # reasons of an end or a stop
     "model_silent": "the model fell silent {times} times in a row, and each time it was paid for: {why}; raise "
     "agent.model.timeout_s, or lower max_tokens or the effort, then resume the run",
+    "model_unread": "the model's answer could not be read {times} times in a row, and each time it may have been paid "
+    "for: {why}; correct agent.model.base_url or the provider, then resume the run",
     "model_refused": "the model refused to answer ({category})[: {why}]",
     "no_usable_decision": "the model gave no usable {phase} in {tries} tries: {flaws}",
     "stuck": "the same call of {tool} brought the same result three times, and was planned again",

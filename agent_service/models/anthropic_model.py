@@ -19,7 +19,7 @@ from agent_service.core.state import RunState
 from agent_service.models.call import LanguageModel, Reply, Request, count
 from agent_service.models.prompts.prompt import Prompt
 from agent_service.models.settings import CONNECT_WITHIN_S, ModelSettings
-from agent_service.models.transport import check_transport, connection, events
+from agent_service.models.transport import check_transport, connection
 from agent_service.run.ports import ModelQuestion
 from groundwork.service.errors import Misconfigured
 
@@ -37,18 +37,42 @@ log = logging.getLogger(__name__)
 class Claude(LanguageModel):
     sdk: Any = anthropic
 
-    async def stream(self, request: Request, reply: Reply) -> None:
-        message: dict[str, Any] = {}
-        body = self._body(request)
-        async with self._client.messages.with_streaming_response.create(**body, stream=True) as answer:
-            async for event in events(answer):
-                _take(event, message, reply)
+    def ask(self, request: Request) -> Any:
+        return self._client.messages.with_streaming_response.create(**self._body(request), stream=True)
+
+    def end(self, request: Request, reply: Reply) -> None:
         if reply.usage is None:
             raise ValueError("it is no complete message: usage")
-        reply.cache_miss = _cache_miss(message, reply.usage)
+        reply.cache_miss = _cache_miss(reply.message, reply.usage)
         if reply.cache_miss:
             where = {"run_id": request.question.state.run_id, "why": reply.cache_miss, "reply": reply.id}
             log.warning("the prompt cache was missed", extra=where)
+
+    def take(self, event: dict[str, Any], reply: Reply) -> None:
+        match event:
+            case {"type": "message_start", "message": dict() as begun}:
+                reply.message |= begun
+                reply.id, reply.model = begun.get("id", ""), begun.get("model", "")
+            case {"type": "content_block_start", "content_block": {"type": kind, **block}}:
+                reply.add_text(text if isinstance(text := block.get("text"), str) else "")
+                reply.hidden = reply.hidden or kind in ("thinking", "redacted_thinking")
+            case {"type": "content_block_delta", "delta": {"type": "text_delta", "text": str() as text}}:
+                reply.add_text(text)
+            case {"type": "content_block_delta", "delta": {"type": "thinking_delta", "thinking": str() as thought}}:
+                reply.hidden = reply.hidden and not thought
+                reply.add_thinking(thought)
+            case {"type": "message_delta", "delta": dict() as delta}:
+                newer = {name: value for name, value in _object(event.get("usage")).items() if value is not None}
+                reply.message |= {**delta, "usage": _object(reply.message.get("usage")) | newer}
+                reply.stop_reason = delta.get("stop_reason") or ""
+                reply.hidden = False  # its token counts include all thinking
+                if reply.stop_reason == "refusal":
+                    why = _object(delta.get("stop_details"))
+                    category, explanation = why.get("category") or "refusal", why.get("explanation") or ""
+                    reply.refusal = ModelRefusal(category=category, explanation=explanation)
+        if event.get("type") in ("message_start", "message_delta") and (usage := reply.message.get("usage")):
+            reply.usage = _usage(usage)
+            reply.cached_1h = count(_object(usage).get("cache_creation"), "ephemeral_1h_input_tokens", 0)
 
     async def look_up(self, model: str) -> str:
         if self._settings.platform != "anthropic":
@@ -68,7 +92,7 @@ class Claude(LanguageModel):
         question, prompt = request.question, request.prompt
         phase, kept = self._settings.of(question.phase), self._kept(question)
         output: dict[str, Any] = {"effort": phase.effort} if phase.effort else {}
-        if request.grammar:
+        if self.enforces(request):
             output["format"] = {"type": "json_schema", "schema": prompt.schema}
         body: dict[str, Any] = {
             "model": phase.model,
@@ -142,35 +166,11 @@ def _content(question: ModelQuestion, prompt: Prompt, kept: dict[str, str]) -> l
     return [_block(prompt.case, kept), *notes, _block(prompt.tail)]
 
 
-def _take(event: dict[str, Any], message: dict[str, Any], reply: Reply) -> None:
-    """`message`: all fields so far, without the content."""
-    match event:
-        case {"type": "message_start", "message": dict() as begun}:
-            message |= begun
-            reply.id, reply.model = begun.get("id", ""), begun.get("model", "")
-        case {"type": "content_block_start", "content_block": {"type": kind, **block}}:
-            reply.add_text(text if isinstance(text := block.get("text"), str) else "")
-            reply.hidden = reply.hidden or kind in ("thinking", "redacted_thinking")
-        case {"type": "content_block_delta", "delta": {"type": "text_delta", "text": str() as text}}:
-            reply.add_text(text)
-        case {"type": "content_block_delta", "delta": {"type": "thinking_delta", "thinking": str() as thought}}:
-            reply.hidden = reply.hidden and not thought
-            reply.add_thinking(thought)
-        case {"type": "message_delta", "delta": dict() as delta}:
-            newer = {name: value for name, value in (event.get("usage") or {}).items() if value is not None}
-            message |= {**delta, "usage": (message.get("usage") or {}) | newer}
-            reply.stop_reason = delta.get("stop_reason") or ""
-            reply.hidden = False  # its token counts include all thinking
-            if reply.stop_reason == "refusal":
-                why = delta.get("stop_details") or {}
-                category, explanation = why.get("category") or "refusal", why.get("explanation") or ""
-                reply.refusal = ModelRefusal(category=category, explanation=explanation)
-    if event.get("type") in ("message_start", "message_delta") and (usage := message.get("usage")):
-        reply.usage = _usage(usage)
-        reply.cached_1h = count(usage.get("cache_creation") or {}, "ephemeral_1h_input_tokens", 0)
+def _object(told: Any) -> dict[str, Any]:
+    return told if isinstance(told, dict) else {}
 
 
-def _usage(told: dict[str, Any]) -> ModelUsage:
+def _usage(told: Any) -> ModelUsage:
     """`input_tokens` excludes tokens read from or written to the cache. Raises ValueError."""
     read, written = (count(told, f"cache_{how}_input_tokens", 0) for how in ("read", "creation"))
     return ModelUsage(
@@ -183,7 +183,7 @@ def _usage(told: dict[str, Any]) -> ModelUsage:
 
 def _cache_miss(message: dict[str, Any], usage: ModelUsage) -> str:
     """The provider's reason. "messages_changed" counts only if nothing was read: our messages always change."""
-    why = (message.get("diagnostics") or {}).get("cache_miss_reason") or {}
+    why = _object(_object(message.get("diagnostics")).get("cache_miss_reason"))
     kind, tokens = why.get("type", ""), why.get("cache_missed_input_tokens")
     if kind == "messages_changed" and usage.cache_read_tokens:
         return ""

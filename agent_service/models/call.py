@@ -9,6 +9,8 @@ import json
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import field
 from functools import partial
 from typing import Any
 
@@ -24,41 +26,48 @@ from agent_service.models.faults import MOST_MESSAGE, by_status, cause_of, retry
 from agent_service.models.prompts.prompt import Prompt, compose
 from agent_service.models.prompts.validation import Read, read, read_cut
 from agent_service.models.settings import MOST_REPLY_TOKENS, ModelSettings
-from agent_service.models.transport import SaidError
+from agent_service.models.transport import SaidError, events
 from agent_service.run.ports import Estimate, ModelCall, ModelQuestion
 from groundwork.service.program import loaded
 from schemas.values import dataclass, replace
 
 GRAMMAR_TOO_LARGE = "compiled grammar is too large"
 """Anthropic's message, with 400, for a schema that it cannot enforce."""
+MOST_BYTES_PER_TOKEN = 64
+"""A longer reply is cut here: a server that knows no limit would go on for ever."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """`reply_tokens`: upper bound, thinking included. `grammar`: the provider enforces the schema."""
+    """`reply_tokens`: upper bound, thinking included."""
 
     question: ModelQuestion
     prompt: Prompt
     estimate: Estimate
-    grammar: bool = True
 
     @property
     def reply_tokens(self) -> int:
         return self.estimate.reserve.reply_tokens
 
+    @property
+    def grammar(self) -> tuple[str, str]:
+        """Names the grammar that the provider makes of the schema."""
+        return self.estimate.model, self.prompt.schema_hash
+
 
 @dataclass(slots=True, kw_only=True)
 class Reply:
-    """Reply so far. `text`: without thinking. `shown`: bytes of text and visible thinking. `hidden`: thinking is in
-    progress unseen. `usage`: None if the provider sends none. `cached_1h`: tokens written to a cache of one hour.
-    `stop_reason`: empty until the end.
+    """Reply so far. `answered`: the provider took the request. `texts`: without thinking. `shown`: bytes of text and
+    visible thinking. `hidden`: thinking is in progress unseen. `usage`: None if the provider sends none. `cached_1h`:
+    tokens written to a cache of one hour. `stop_reason`: empty until the end. `message`: Anthropic's other fields.
     """
 
+    answered: bool = False
     id: str = ""
     model: str = ""
-    text: str = ""
+    texts: list[str] = field(default_factory=list)
     shown: int = 0
     hidden: bool = False
     stop_reason: str = ""
@@ -66,9 +75,14 @@ class Reply:
     cached_1h: int = 0
     refusal: ModelRefusal | None = None
     cache_miss: str = ""
+    message: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        return "".join(self.texts)
 
     def add_text(self, text: str) -> None:
-        self.text += text
+        self.texts.append(text)
         self.add_thinking(text)
 
     def add_thinking(self, text: str) -> None:
@@ -81,9 +95,9 @@ class Reply:
                 raise ValueError(f"it is no complete reply: {name}")
 
 
-def count(usage: Mapping[str, Any], name: str, missing: int | None = None) -> int:
+def count(usage: Any, name: str, missing: int | None = None) -> int:
     """A number of tokens. Raises ValueError if it is none."""
-    told = usage.get(name)
+    told = usage.get(name) if isinstance(usage, Mapping) else None
     told = missing if told is None else told
     if not isinstance(told, int) or told < 0:
         raise ValueError(f"it is no complete reply: usage.{name}")
@@ -93,19 +107,28 @@ def count(usage: Mapping[str, Any], name: str, missing: int | None = None) -> in
 class LanguageModel(ABC):
     sdk: Any
     """Module of the SDK. Both SDKs come from one generator and share the names of errors."""
+    hides_thinking = False
+    """True if a stream does not say whether the model thinks."""
 
     def __init__(self, client: Any, settings: ModelSettings, price_list: str | None) -> None:
         """`client`: one of the SDK's, with `max_retries=0`."""
         self._client = client
         self._settings = settings
         self._price_list = price_list
-        self._without_grammar: set[tuple[str, str]] = set()
+        self._refused: set[tuple[str, str]] = set()
+        """Grammars that the provider cannot enforce."""
 
     @abstractmethod
-    async def stream(self, request: Request, reply: Reply) -> None:
-        """Makes one request and fills `reply`. Raises the SDK's errors, SaidError, and ValueError for an invalid
-        reply.
-        """
+    def ask(self, request: Request) -> AbstractAsyncContextManager[Any]:
+        """The SDK's streaming response to one request."""
+
+    @abstractmethod
+    def take(self, event: dict[str, Any], reply: Reply) -> None:
+        """Adds an event of the stream. Raises ValueError."""
+
+    @abstractmethod
+    def end(self, request: Request, reply: Reply) -> None:
+        """Checks a reply after its last event. Raises ValueError if its usage is missing."""
 
     @abstractmethod
     async def look_up(self, model: str) -> str:
@@ -158,13 +181,14 @@ class LanguageModel(ABC):
 
     async def _ask(self, request: Request) -> Reply:
         """Raises ModelError."""
-        reply = Reply()
+        reply = Reply(hidden=self.hides_thinking)
         try:
             await self._stream(request, reply)
             reply.check()
         except Exception as error:
             fault = self._fault(error)
-            fault.lost = request.estimate.reserve.if_lost if was_made(error) else None
+            unread = reply.answered and not isinstance(error, SaidError)
+            fault.lost = request.estimate.reserve.if_lost if unread or was_made(error) else None
             if reply.usage or reply.shown:
                 used = usage_so_far(reply, request)
                 cost_usd = self._cost_usd(reply.model or request.estimate.model, used, reply.cached_1h)
@@ -173,16 +197,32 @@ class LanguageModel(ABC):
         return reply
 
     async def _stream(self, request: Request, reply: Reply) -> None:
-        schema = request.estimate.model, request.prompt.schema_hash
-        if schema not in self._without_grammar:
+        while True:
             try:
-                return await self.stream(request, reply)
-            except self.sdk.BadRequestError as error:
-                if GRAMMAR_TOO_LARGE not in self.error_details(error)[1].lower():
+                async with self.ask(request) as answer:
+                    reply.answered = "html" not in answer.headers.get("content-type", "")  # a proxy's page is free
+                    async for event in events(answer):
+                        self.take(event, reply)
+                        if reply.shown > request.reply_tokens * MOST_BYTES_PER_TOKEN:
+                            reply.stop_reason = "length"
+                            reply.usage = reply.usage and usage_so_far(reply, request)
+                            return None
+                return self.end(request, reply)
+            except (self.sdk.BadRequestError, self.sdk.UnprocessableEntityError) as error:
+                if not self.does_without(request, error):
                     raise
-            self._without_grammar.add(schema)
-            log.warning("the provider finds the grammar of the replies too large: it is asked without one from now on")
-        return await self.stream(replace(request, grammar=False), reply)
+
+    def enforces(self, request: Request) -> bool:
+        """True if the provider is to hold the reply to its schema."""
+        return request.grammar not in self._refused
+
+    def does_without(self, request: Request, error: Any) -> bool:
+        """True if the request can be made again without what the provider refuses of it."""
+        if GRAMMAR_TOO_LARGE not in self.error_details(error)[1].lower() or not self.enforces(request):
+            return False
+        self._refused.add(request.grammar)
+        log.warning("the provider finds the grammar of the replies too large: it is asked without one from now on")
+        return True
 
     def _fault(self, error: Exception) -> ModelError:
         sdk = self.sdk
@@ -203,7 +243,8 @@ class LanguageModel(ABC):
         if isinstance(error, sdk.APIConnectionError | httpx2.TransportError):
             return ModelError("try_again", "model_unreachable", f"no connection: {cause_of(error)}"[:MOST_MESSAGE])
         if isinstance(error, ValueError | RecursionError):
-            return ModelError("try_again", "model_bad_answer", f"the answer cannot be read: {error}"[:MOST_MESSAGE])
+            why = self._without_key(f"the answer cannot be read: {error}")[:MOST_MESSAGE]
+            return ModelError("try_again", "model_bad_answer", why)
         log.error("a model call broke", exc_info=error)
         why = f"{type(error).__name__} in the adapter: the agent's log has more"
         return ModelError("try_again", "model_broken", why)

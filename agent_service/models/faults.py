@@ -36,6 +36,10 @@ _FAILS: dict[int, tuple[str, str]] = {
     401: ("model_auth", "check the key: agent.model.api_key, or the provider's variable in the environment"),
     403: ("model_auth", "give the key access to this model, or choose another in agent.model.model"),
     404: ("model_not_found", "correct agent.model.model (the id may be misspelt or retired) or agent.model.base_url"),
+    **dict.fromkeys(
+        (301, 302, 303, 307, 308),
+        ("model_not_found", "redirects are not followed: set agent.model.base_url to the address itself"),
+    ),
 }
 _BAD_REQUEST = ("model_bad_request", "the model does not take this request: try another model or effort, or report it")
 

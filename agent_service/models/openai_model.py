@@ -19,7 +19,7 @@ from agent_service.core.phases import ModelRefusal
 from agent_service.models.call import LanguageModel, Reply, Request, count
 from agent_service.models.prompts.prompt import Prompt
 from agent_service.models.settings import CONNECT_WITHIN_S, ModelSettings
-from agent_service.models.transport import check_transport, connection, events
+from agent_service.models.transport import check_transport, connection
 
 NO_KEY = "no-key-is-set"
 OPENAI_HOST = "api.openai.com"
@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 
 class OpenAIModel(LanguageModel):
     sdk: Any = openai
+    hides_thinking = True
 
     def __init__(self, client: openai.AsyncOpenAI, settings: ModelSettings) -> None:
         host = client.base_url.host
@@ -43,27 +44,41 @@ class OpenAIModel(LanguageModel):
         self._asks_for_usage = True
         super().__init__(client, settings, "openai" if self._at_openai else None)
 
-    async def stream(self, request: Request, reply: Reply) -> None:
-        try:
-            await self._read(request, reply)
-        except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
-            if not self._asks_for_usage or USAGE_WISH not in f"{error} {error.body}":
-                raise
-            self._asks_for_usage = False
-            log.warning("the model's server cannot say what a streamed reply costs: tokens are estimated from now on")
-            await self._read(request, reply)
+    def ask(self, request: Request) -> Any:
+        usage = {USAGE_WISH: {"include_usage": True}} if self._asks_for_usage else {}
+        create: Any = self._client.chat.completions.with_streaming_response.create
+        return create(**self._body(request), stream=True, **usage)
+
+    def take(self, event: dict[str, Any], reply: Reply) -> None:
+        reply.id, reply.model = event.get("id") or reply.id, event.get("model") or reply.model
+        if event.get("usage"):
+            reply.usage = _usage(event["usage"])
+        match event.get("choices"):
+            case [{"delta": {**delta}, **choice}, *_]:
+                for name, text in delta.items():
+                    if name == "content" and isinstance(text, str):
+                        reply.add_text(text)
+                    elif isinstance(text, str) and name != "role":
+                        reply.add_thinking(text)
+                reply.stop_reason = str(choice.get("finish_reason") or reply.stop_reason)
+                if isinstance(text := delta.get("refusal"), str):
+                    before = reply.refusal.explanation if reply.refusal else ""
+                    reply.refusal = ModelRefusal(category="refusal", explanation=f"{before}{text}")
+        if reply.stop_reason == "content_filter":
+            reply.refusal = reply.refusal or ModelRefusal(category="content_filter")
+
+    def end(self, request: Request, reply: Reply) -> None:
+        reply.hidden = False
         if reply.usage is None and self._at_openai:
             raise ValueError("it is no complete chat completion: usage")
         _look_for_a_cut_prompt(reply, request)
 
-    async def _read(self, request: Request, reply: Reply) -> None:
-        usage = {USAGE_WISH: {"include_usage": True}} if self._asks_for_usage else {}
-        create: Any = self._client.chat.completions.with_streaming_response.create
-        reply.hidden = True
-        async with create(**self._body(request), stream=True, **usage) as answer:
-            async for event in events(answer):
-                _take(event, reply)
-        reply.hidden = False
+    def does_without(self, request: Request, error: Any) -> bool:
+        if not self._asks_for_usage or USAGE_WISH not in f"{error} {error.body}":
+            return super().does_without(request, error)
+        self._asks_for_usage = False
+        log.warning("the model's server cannot say what a streamed reply costs: tokens are estimated from now on")
+        return True
 
     async def look_up(self, model: str) -> str:
         await self._client.models.retrieve(model)
@@ -82,7 +97,7 @@ class OpenAIModel(LanguageModel):
             "model": phase.model,
             "max_completion_tokens" if self._at_openai else "max_tokens": request.reply_tokens,
         }
-        if request.grammar:
+        if self.enforces(request):
             form = {"name": "reply", "strict": True, "schema": _all_required(prompt.schema)}
             body["response_format"] = {"type": "json_schema", "json_schema": form}
         if phase.effort:
@@ -164,30 +179,12 @@ def _parts(blocks: tuple[str, ...], marked: Collection[int]) -> list[dict[str, A
     ]
 
 
-def _take(event: dict[str, Any], reply: Reply) -> None:
-    reply.id, reply.model = event.get("id") or reply.id, event.get("model") or reply.model
-    if event.get("usage"):
-        reply.usage = _usage(event["usage"])
-    match event.get("choices"):
-        case [{"delta": {**delta}, **choice}, *_]:
-            for name, text in delta.items():
-                if name == "content" and isinstance(text, str):
-                    reply.add_text(text)
-                elif isinstance(text, str) and name != "role":
-                    reply.add_thinking(text)
-            reply.stop_reason = str(choice.get("finish_reason") or reply.stop_reason)
-            if isinstance(text := delta.get("refusal"), str):
-                before = reply.refusal.explanation if reply.refusal else ""
-                reply.refusal = ModelRefusal(category="refusal", explanation=f"{before}{text}")
-    if reply.stop_reason == "content_filter":
-        reply.refusal = reply.refusal or ModelRefusal(category="content_filter")
-
-
-def _usage(told: dict[str, Any]) -> ModelUsage:
+def _usage(told: Any) -> ModelUsage:
     """`prompt_tokens` includes cached ones. Raises ValueError."""
-    cached = told.get("prompt_tokens_details") or {}
+    plain = count(told, "prompt_tokens")
+    cached = told.get("prompt_tokens_details")
     return ModelUsage(
-        input_tokens=count(told, "prompt_tokens"),
+        input_tokens=plain,
         output_tokens=count(told, "completion_tokens"),
         cache_read_tokens=count(cached, "cached_tokens", 0),
         cache_write_tokens=count(cached, "cache_write_tokens", 0),

@@ -25,6 +25,8 @@ _KEEP_ALIVE = [
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 60),
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 5),
 ]
+LONGEST_LINE = 16 * 1024 * 1024
+MOST_QUOTED = 200
 _LIMITS = httpx2.Limits(max_connections=1000, max_keepalive_connections=100)
 
 
@@ -64,15 +66,28 @@ class SaidError(Exception):
 
 
 async def events(body: Any) -> AsyncIterator[dict[str, Any]]:
-    """Events of the SDK's streaming response. Raises SaidError, and ValueError for invalid JSON."""
-    rest = bytearray()
-    async for chunk in body.iter_bytes():  # the SDK's own reader ends lines at characters that JSON texts may hold
+    """Events of the SDK's streaming response. Raises SaidError, and ValueError for invalid JSON or no event at all."""
+    rest, other, found = bytearray(), b"", False
+    async for chunk in _with_line_end(body):
         rest += chunk
         *lines, rest = rest.split(b"\n") if b"\n" in chunk else [rest]
+        if len(rest) > LONGEST_LINE:
+            raise ValueError(f"one line of the stream has more than {LONGEST_LINE} bytes")
         for line in lines:
             data = line.removeprefix(b"data:").strip()
             event = json.loads(data) if line.startswith(b"data:") and data != b"[DONE]" else None
             if isinstance(event, dict):  # others are unknown
                 if error := event.get("error"):
                     raise SaidError(error)
+                found = True
                 yield event
+            else:
+                other = other or bytes(data)
+    if not found:
+        raise ValueError(f"it is no stream of events; it begins {other[:MOST_QUOTED].decode(errors='replace')!r}")
+
+
+async def _with_line_end(body: Any) -> AsyncIterator[bytes]:
+    async for chunk in body.iter_bytes():  # the SDK's own reader ends lines at characters that JSON texts may hold
+        yield chunk
+    yield b"\n"

@@ -33,7 +33,7 @@ from tests.models.model_house import (
     reply,
     separate,
 )
-from tests.models.wire import KEY, Body, Served
+from tests.models.wire import KEY, SSE, Body, Served
 
 PROVIDERS: dict[str, Any] = {
     "claude": fake_anthropic.serve,
@@ -351,7 +351,7 @@ SILENT: dict[Delivery, str] = {"never": "model_timeout", "cut": "model_unreachab
 
 
 @each_provider
-async def test_a_call_counts_as_lost_where_it_was_made_and_said_nothing_and_only_there(serve: Any) -> None:
+async def test_a_call_counts_as_lost_where_it_was_made_and_said_nothing_usable_and_only_there(serve: Any) -> None:
     async with serve(timeout_s=0.3) as served:
         for delivery, error_class in SILENT.items():
             served.fake.send(Response(body=GIVEN.encode(), delivery=delivery))
@@ -361,14 +361,39 @@ async def test_a_call_counts_as_lost_where_it_was_made_and_said_nothing_and_only
         estimate = served.model.prepare(framing()).estimate
         assert estimate is not None
         assert (await error_of(served)).lost == estimate.reserve.if_lost
+        for unread in (sends(b"", content_type=SSE), sends({"id": "m", "content": "of a server that streams nothing"})):
+            assert (await error_of(served, unread)).lost == estimate.reserve.if_lost
         for unpaid in (fails(503), sends(b"<html>", content_type="text/html")):
             assert (await error_of(served, unpaid)).lost is None
-        assert len(served.requests) == 5
+        assert len(served.requests) == 7
     async with serve() as served:
         served.fake.close()
         error = await error_of(served)
     assert (kind(error), error.lost) == (("try_again", "model_unreachable"), None)
     assert "no connection: ConnectError" in str(error)
+
+
+@each_provider
+async def test_a_reply_without_an_end_is_cut_where_no_model_would_go_on_and_is_paid_for(serve: Any) -> None:
+    async with serve(max_tokens=256) as served:
+        served.answer("y" * 100_000)
+        answer = await served.model.prepare(framing()).make()
+    assert isinstance(answer.decision, Unusable)
+    assert answer.decision.cut
+    assert "it breaks off after 16" in answer.decision.reason
+    assert 3000 < answer.usage.output_tokens < 5000
+
+
+@each_provider
+async def test_the_last_line_of_a_stream_counts_without_its_end(serve: Any) -> None:
+    async with serve() as served:
+        served.fake.script(lambda body: _bare(served.fake.reply(body, GIVEN)))
+        assert isinstance((await served.model.prepare(framing()).make()).decision, Framing)
+
+
+def _bare(whole: Response) -> Response:
+    events = [event for event in whole.body.split(b"\n\n") if b"[DONE]" not in event and b"message_stop" not in event]
+    return replace(whole, body=b"\n\n".join(events).rstrip())
 
 
 @each_provider

@@ -7,6 +7,7 @@ Schema here: a flaw goes back to the model and never to the tool.
 
 import asyncio
 import json
+import re
 from contextlib import suppress
 from dataclasses import field
 from datetime import datetime, timedelta
@@ -39,6 +40,8 @@ CallEvent = CallReserved | ModelReplied | ModelUnavailable
 MOST_BYTES = 128 * 1024
 """Bytes of a reply: a request must fit into a message (1 MiB), and the journal keeps it for ever."""
 MOST_FLAWS = 8
+_NUL = re.compile(rb"(?<!\\)(\\\\)*\\u0000")
+"""In JSON; behind another backslash it is the text of a program, such as `[^\\u0000]`."""
 UNUSABLE = frozenset({"model_auth", "model_not_found"})
 TROUBLE_FOR = timedelta(seconds=60)
 
@@ -228,7 +231,7 @@ def _unstorable(reply: ModelReplied) -> str | None:
                 json.dumps([action.arguments for action in plan.actions], allow_nan=False)
     except (PydanticSerializationError, ValueError) as error:
         return f"the reply is not JSON in UTF-8: {str(error)[:200]}"
-    if b"\\u0000" in text:
+    if _NUL.search(text):
         return "the reply contains a NUL character"
     if size > MOST_BYTES:
         return f"the reply has {size} bytes, more than {MOST_BYTES}: pass large content as an artifact"

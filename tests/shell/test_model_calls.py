@@ -115,6 +115,12 @@ async def test_a_plan_that_cannot_be_stored_makes_the_whole_reply_unusable(argum
     assert reply.plan is None
 
 
+@pytest.mark.parametrize("argument", ["\\u0000", "[^\\\\u0000-\\u001f]"])
+async def test_a_plan_that_spells_a_nul_is_no_plan_with_one(argument: str) -> None:
+    reply = await through_both_halves(model_caller(Mind(plans=plan(n=argument))), a_framing_run())
+    assert reply.plan == plan(n=argument)
+
+
 @pytest.mark.parametrize(
     ("error_class", "passes_s", "replies", "trouble"),
     [

@@ -80,14 +80,18 @@ class Spending:
         """True if runs of the caller have no spending limit."""
         return self.usd_per_day is None and self.quota_of(caller).usd_per_day is None
 
-    async def admit(self, state: RunState, usd: float | None) -> None:
-        """Reserves the cost of a call. Raises ModelError (hold) if the budget does not cover it."""
+    async def admit(self, state: RunState, usd: float | None) -> ReservedFunds | None:
+        """Reserves the cost of a call, where there is a limit. Raises ModelError (hold) if the budget does not cover
+        it.
+        """
         caller = state.brief.caller
         lost = (state.reserve.cost_usd or 0.0) if state.reserve else 0.0
         if self.is_unlimited(caller):
-            return
+            return None
         if usd is None:
-            raise self._hold(f"the price of the model is not known, so {SETTING} cannot be kept: set agent.model.price")
+            raise self._hold(
+                "the price of the model is not known, so usd_per_day cannot be kept: set agent.model.price"
+            )
         async with self._turn:
             for most, of, whose in (
                 (self.quota_of(caller).usd_per_day, caller, f"by {caller} (usd_per_day of its quota)"),
@@ -96,7 +100,13 @@ class Spending:
                 if most is not None:
                     left = partial(self._left, state.run_id, usd + lost, most, of, whose)
                     await self.claims.claim("usd" if of is None else f"usd of {of}", usd + lost, left)
-            self.aside[state.run_id] = ReservedFunds(caller, usd)
+            self.aside[state.run_id] = funds = ReservedFunds(caller, usd)
+            return funds
+
+    def release(self, run_id: str, funds: ReservedFunds | None) -> None:
+        """Gives back what was set aside for a call that is not made."""
+        if funds and self.aside.get(run_id) is funds:  # else another process makes the call
+            del self.aside[run_id]
 
     def committed(self, change: Commit) -> None:
         after = change.state

@@ -27,7 +27,7 @@ from agent_service.core.waiting import OpenCall
 from agent_service.errors import ModelError
 from agent_service.kill_switch import KillSwitch
 from agent_service.run.citations import CitationChecker
-from agent_service.run.ports import RATE_ERRORS, Clock, Estimate, Model, ModelCall, ModelQuestion
+from agent_service.run.ports import RATE_ERRORS, Clock, Estimate, Model, ModelCall, ModelQuestion, ReservedFunds
 from schemas.argument_schemas import LONGEST_FLAW, argument_flaws, validator_of
 from schemas.values import dataclass, replace
 
@@ -52,6 +52,7 @@ D = TypeVar("D", Decision, Next | Unusable | None)
 class _Admitted:
     call: ModelCall
     tokens: int
+    funds: ReservedFunds | None = None
     stored_in: int
     """Entry of the reserve."""
 
@@ -102,7 +103,8 @@ class ModelCaller:
         with suppress(Exception):  # `think` meets it again
             call = self.model.prepare(self._question(state, calling))
             if call.estimate and (reserving := with_reserve(decided, self._reserved(call.estimate, calling.call))):
-                self._admit(call, call.estimate, (state.run_id, calling.call), state.version)
+                tokens, entry = call.estimate.reserve.tokens, state.version
+                self._admitted[state.run_id, calling.call] = _Admitted(call=call, tokens=tokens, stored_in=entry)
                 return reserving
         return decided
 
@@ -126,6 +128,7 @@ class ModelCaller:
     def abandon(self, run_id: str, call: int) -> None:
         if admitted := self._admitted.pop((run_id, call), None):
             self.limits.rate_limiter.settle(admitted.tokens, 0)
+            self.limits.spending.release(run_id, admitted.funds)
         if in_flight := self._in_flight.pop((run_id, call), None):
             in_flight[1].reschedule(0)
 
@@ -140,12 +143,18 @@ class ModelCaller:
         call = self.model.prepare(question)
         if call.estimate is None:
             return await self._checked_reply(await call.make(), question.state)
-        await self.limits.spending.admit(question.state, call.estimate.reserve.cost_usd)
-        await self.limits.rate_limiter.admit(call.estimate.reserve.tokens)
-        if self.kill_switch.blocked_by:  # the limits may have taken a while
-            self.limits.rate_limiter.settle(call.estimate.reserve.tokens, 0)
-        self.kill_switch.check()
-        self._admit(call, call.estimate, key, question.state.version + 1)
+        tokens, usd = call.estimate.reserve.tokens, call.estimate.reserve.cost_usd
+        funds = await self.limits.spending.admit(question.state, usd)
+        try:
+            await self.limits.rate_limiter.admit(tokens)
+            if self.kill_switch.blocked_by:  # the limits may have taken a while
+                self.limits.rate_limiter.settle(tokens, 0)
+            self.kill_switch.check()
+        except BaseException:
+            self.limits.spending.release(key[0], funds)
+            raise
+        entry = question.state.version + 1
+        self._admitted[key] = _Admitted(call=call, tokens=tokens, funds=funds, stored_in=entry)
         return self._reserved(call.estimate, question.call)
 
     async def _second_half(self, admitted: _Admitted, state: RunState) -> CallEvent:
@@ -165,9 +174,6 @@ class ModelCaller:
 
     def _question(self, state: RunState, calling: OpenCall) -> ModelQuestion:
         return ModelQuestion(state=state, call=calling.call, phase=calling.phase, now=self.clock.now())
-
-    def _admit(self, call: ModelCall, estimate: Estimate, key: tuple[str, int], entry: int) -> None:
-        self._admitted[key] = _Admitted(call=call, tokens=estimate.reserve.tokens, stored_in=entry)
 
     def _reserved(self, estimate: Estimate, call: int) -> CallReserved:
         return CallReserved(

@@ -44,7 +44,7 @@ class Mind:
 
 def model_caller(mind: Mind, *, rate_limiter: RateLimiter | None = None, clock: FakeClock | None = None) -> ModelCaller:
     clock = clock or FakeClock(NOON)
-    limits = SharedLimits(Spending(clock), rate_limiter)
+    limits = SharedLimits(Spending(clock, usd_per_day=9.0), rate_limiter)
     return ModelCaller(mind, cast("Any", None), clock, KillSwitch(), limits, asyncio.Semaphore(4))
 
 
@@ -79,7 +79,16 @@ async def test_a_provider_that_says_when_to_come_back_holds_every_call_back_unti
         await rate_limiter.admit(1)
 
 
-async def test_a_call_that_a_stop_prevents_while_it_waits_for_its_turn_leaves_its_tokens_to_others() -> None:
+async def test_money_set_aside_for_a_call_that_is_not_made_is_free_again() -> None:
+    """As where a cancel was committed before the reserve."""
+    thinks, run = model_caller(Mind()), a_framing_run()
+    assert isinstance(await asked(thinks, run), CallReserved)
+    assert thinks.limits.spending.aside
+    thinks.abandon(run.state.run_id, run.state.calls)
+    assert not thinks.limits.spending.aside
+
+
+async def test_a_call_that_a_stop_prevents_while_it_waits_for_its_turn_leaves_tokens_and_money_to_others() -> None:
     class StoppedMeanwhile(RateLimiter):
         async def admit(self, tokens: int) -> None:
             await super().admit(tokens)
@@ -93,6 +102,7 @@ async def test_a_call_that_a_stop_prevents_while_it_waits_for_its_turn_leaves_it
     thinks = model_caller(Mind(), rate_limiter=rate_limiter)
     with pytest.raises(Stopped):
         await asked(thinks, a_framing_run())
+    assert not thinks.limits.spending.aside
     await rate_limiter.admit(700)
 
 

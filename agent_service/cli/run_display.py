@@ -108,6 +108,7 @@ def _spending(view: Json) -> Text:
     usage, budget, ended, parts = view["usage"], view["budget"], view["ended_at"], list[tuple[str, str]]()
     for name, how in (("steps", "{:,}"), ("tokens", "{:,}"), ("reframes", "{}"), ("cost_usd", "{:.4f}")):
         used, limit = budget[name], budget[f"max_{name}"]
+        used = None if used is None else used + (budget.get(f"lost_{name}") or 0)
         if used is not None and limit is not None and (used or name != "reframes"):
             style = "red" if used >= limit else "yellow" if used >= 0.8 * limit else ""
             parts.append((f"{name.removeprefix('cost_')} {how.format(used)} of {how.format(limit)}", style))
@@ -115,7 +116,8 @@ def _spending(view: Json) -> Text:
     by = f" ({', '.join(view['models'])})" if view["models"] else ""
     cached = f" ({usage['cache_read_tokens']:,} cached)" if usage["cache_read_tokens"] else ""
     cost = "cost unknown" if usage["cost_usd"] is None else f"{usage['cost_usd']:.4f} USD"
-    parts.append((f"{calls}{by}, {usage['tokens']:,} tokens{cached}, {cost}", "dim"))
+    lost = f", {usage['lost_calls']} perhaps lost ({usage['lost_tokens']:,} tokens)" if usage["lost_calls"] else ""
+    parts.append((f"{calls}{by}, {usage['tokens']:,} tokens{cached}, {cost}{lost}", "dim"))
     parts += [(f"took {duration(render.instant(ended) - render.instant(view['accepted_at']))}", "dim")] if ended else []
     return Text(" · ").join(Text(*part) for part in parts)
 

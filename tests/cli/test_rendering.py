@@ -106,6 +106,13 @@ def failed_step() -> tuple[Json, Json]:
     return view, timeline
 
 
+def paid_for_nothing(view: Json) -> Json:
+    """The view of a limited run that also lost three calls."""
+    lost = {"lost_calls": 3, "lost_tokens": 27_327}
+    budget = view["budget"] | {"max_tokens": 30_000, "lost_tokens": 27_327}
+    return view | {"usage": view["usage"] | lost, "budget": budget}
+
+
 def pictures(seen: Callable[[Any], Any] = lambda told: told) -> dict[str, RenderableType]:
     """Every picture by name; `seen` may change the data of the API."""
     whole = timeline_of(worked_example())
@@ -124,7 +131,7 @@ def pictures(seen: Callable[[Any], Any] = lambda told: told) -> dict[str, Render
         "run": run(view_of(worked_example()), whole),
         "run-failed-step": run(*failed_step()),
         "run-waits": run(view_of(worked_example(), 4), nothing),
-        "run-paused": run(view_of(no_model()), nothing),
+        "run-paused": run(paid_for_nothing(view_of(no_model())), nothing),
         "run-question": run(view_of(a_run_that_asks()), nothing),
         "run-approval": run(view_of(a_run_that_needs_approval(**APPROVAL)), nothing),
         "list": render.runs(safe({"runs": seen(LINES), "next_cursor": "run_0"})),

@@ -9,8 +9,11 @@ import yaml
 from pydantic import JsonValue
 
 from agent_service.core.phases import Digest, Framing, Phase, Plan, Reflection, Unusable
+from agent_service.core.planning import plan_flaws
+from agent_service.core.waiting import OpenCall, Thinking
 from agent_service.errors import ModelError
 from agent_service.models.scripted_model import ScriptedModel, read_script
+from agent_service.models.settings import ModelSettings
 from groundwork.service.errors import Misconfigured
 from schemas.values import replace
 from tests.cli.invoke import agentic_here
@@ -56,6 +59,17 @@ async def test_names_and_what_the_newest_result_says_are_put_into_texts() -> Non
         reflected = (await model.prepare(replace(reflecting(), state=state)).make()).decision
         assert isinstance(reflected, Reflection)
         assert reflected.summary == "It said: 21 °C"
+
+
+async def test_the_demo_script_says_that_no_model_is_set_where_its_tools_are_not_on_offer() -> None:
+    model, asked = read_script(ModelSettings().script_file()), planning()
+    plan = (await model.prepare(asked).make()).decision
+    assert isinstance(plan, Plan)
+    open_call = OpenCall(call=9, phase=Phase.PLAN, flaws=tuple(plan_flaws(asked.state, plan)))
+    again = replace(asked, state=replace(asked.state, waiting=Thinking(asking=open_call)))
+    given_up = (await model.prepare(again).make()).decision
+    assert isinstance(given_up, Reflection)
+    assert "No model is set" in given_up.summary
 
 
 async def test_a_script_that_knows_nothing_of_compaction_keeps_every_fact() -> None:

@@ -18,6 +18,8 @@ LOGIN_FILE = "nats-url"
 """File beside the settings with the URL of the bus, login included."""
 OVERRIDDEN = frozenset({"nats", "store", "cache", "keys_file", "http", "log", "workspaces"})
 PLUGINS = shipped("deploy", "ductile", "plugins")
+SHAPES = {"folders": list, "closed": list, "config": dict}
+"""Settings of the gateway's plugins that are added to."""
 
 Section = Mapping[str, Any]
 
@@ -87,6 +89,8 @@ def _on(port: int) -> Section:
 
 
 def _plugins(options: DevOptions, given: Section) -> Section:
+    if any(not isinstance(given.get(name) or kind(), kind) for name, kind in SHAPES.items()):
+        return given  # `_check` says what is wrong
     folders, closed = given.get("folders") or [], given.get("closed") or []
     own = [path for path in options.plugins if str(path) not in folders]
     pages = {"folder": shipped("deploy", "knowledge"), "cache": options.folder / "knowledge"}
@@ -94,7 +98,7 @@ def _plugins(options: DevOptions, given: Section) -> Section:
     return {
         "reload": bool(folders) or options.plugins != (PLUGINS,),
         **given,
-        "folders": [*folders, *_plain(own)] if isinstance(folders, list) else folders,
+        "folders": [*folders, *_plain(own)],
         "config": config | _plain(options.plugin_config),
         "closed": [*closed, *_plain([options.folder / name for name in ("nats", "logs", LOGIN_FILE)])],
     }

@@ -40,6 +40,8 @@ BROKEN = {
     "- agent": "expected settings",
     "agent: 3": "agent: expected settings",
     "gateway: {plugins: {folders: tools}}": "write a list here",
+    "gateway: {plugins: {folders: 5}}": "write a list here",
+    "gateway: {plugins: {config: 5}}": "write settings here",
     "agent: {limits: {max_step: 3}}": "did you mean max_steps",
     "gateway: {slot: 3}": "did you mean slots",
 }

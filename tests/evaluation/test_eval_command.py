@@ -70,4 +70,4 @@ def test_what_is_no_evaluation_is_refused_before_anything_is_played(tmp_path: Pa
     (tmp_path / "other.json").write_text("[]")
     called = agentic_here("eval", "--against", tmp_path / "other.json")
     assert (called.code, called.out) == (78, "")
-    assert "other.json is not an output of `agentic eval --json`" in called.err
+    assert "other.json is not an output of `agentic eval --json`: the whole: must be an object" in called.err

@@ -1,6 +1,7 @@
 """Scenario files: errors name file and field; a user's own folders are added."""
 
 import re
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,19 @@ def test_what_is_wrong_is_told_with_the_file_and_the_field(tmp_path: Path) -> No
         file = written(tmp_path, **changes)
         with pytest.raises(Misconfigured, match=f"{file}: .*{re.escape(told)}"):
             read(file)
+
+
+def test_a_plugin_without_a_manifest_that_can_be_read_is_told_with_its_scenario(tmp_path: Path) -> None:
+    (tmp_path / "p").mkdir()
+    for manifest in ("a: [", "name: p", "[]", "commands: [handle]"):
+        (tmp_path / "p" / "manifest.yaml").write_text(manifest)
+        with pytest.raises(Misconfigured, match=r"plugins\.0: there is no usable plugin p in"):
+            read(written(tmp_path, plugins=[{"plugin": "p", "folder": str(tmp_path)}]))
+
+
+def test_a_date_may_stand_beside_variants(tmp_path: Path) -> None:
+    given = {"context": {"since": date(2026, 1, 1)}, "variants": {"one": {}}}
+    assert [one.context for one in read(written(tmp_path, **given))] == [{"since": "2026-01-01"}]
 
 
 def test_two_files_with_one_name_are_told_both(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from agent_service.core.events import ModelReplied, ModelUsage
 from agent_service.errors import ModelError
 from agent_service.models.scripted_model import ScriptedModel
 from agent_service.run.ports import ModelCall, ModelQuestion
-from agent_service.workbench.evaluation.simulated import RETRY_PAUSES_S, START_TIME, RetryingModel
+from agent_service.workbench.evaluation import simulated
+from agent_service.workbench.evaluation.simulated import RETRY_PAUSES_S, START_TIME, patiently
 from agent_service.workbench.evaluation.trials import evaluate, play, scripted
 from ductile_gateway.cli.tools import make
 from tests.evaluation.small_scenario import SMALL, seen_of, small
@@ -54,6 +55,20 @@ async def test_a_plugin_of_a_folder_takes_part_as_it_is(tmp_path: Path) -> None:
     seen = await seen_of(small(plugins=[own], script={"rules": rules}), tmp_path)
     assert seen.state is not None
     assert (seen.state.status, seen.state.completed[0].summary) == ("done", "3 words, the longest is it")
+
+
+async def test_a_plugin_that_never_answers_is_a_step_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make("stuck", "bash", tmp_path)
+    (tmp_path / "stuck" / "run.sh").write_text("#!/bin/sh\nexec sleep 600\n")
+    monkeypatch.setattr(simulated, "PLUGIN_LASTS_S", 0.2)
+    rules: list[dict[str, Any]] = copy.deepcopy(SMALL["script"]["rules"])
+    rules[1]["plan"] = {"action": {"tool": "stuck", "command": "handle", "arguments": {"text": "it is on"}}}
+    own = {"plugin": "stuck", "folder": str(tmp_path)}
+    seen = await seen_of(small(plugins=[own], script={"rules": rules}), tmp_path)
+    assert seen.state is not None
+    assert seen.state.completed[0].summary == "the plugin gave no answer in 0.2 s"
 
 
 async def test_time_passes_as_it_is_told_and_is_not_waited_for(tmp_path: Path) -> None:
@@ -105,9 +120,9 @@ async def test_a_busy_provider_is_waited_for_in_real_time_and_fails_the_run_wher
         (busy(1, wait_s=9e3), [300.0]),
     ):
         slept.clear()
-        answer = await RetryingModel(model, sleep=sleep).prepare(framing()).make()
+        answer = await patiently(model.prepare(framing()), sleep)
         assert (answer.usage.input_tokens, slept) == (5, waited)
     slept.clear()
     with pytest.raises(ModelError, match="529; 6 tries were in vain") as failed:
-        await RetryingModel(model := busy(99), sleep=sleep).prepare(framing()).make()
+        await patiently((model := busy(99)).prepare(framing()), sleep)
     assert (failed.value.remedy, model.asked, slept) == ("fail", 6, list(RETRY_PAUSES_S))

@@ -10,6 +10,7 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, ValidationError, computed_field
 
 from groundwork.service.errors import Misconfigured
+from schemas.fields import validation_flaws
 from schemas.values import dataclass
 
 Group = Literal["work", "people", "recovery", "injections"]
@@ -139,5 +140,6 @@ def read(file: Path) -> list[ConfigResults]:
     try:
         earlier = Evaluation.model_validate_json(file.read_bytes()).played
     except (OSError, ValidationError) as error:
-        raise Misconfigured(f"{file} is not an output of `agentic eval --json`: {error}") from error
+        why = validation_flaws(error, whole="the whole") if isinstance(error, ValidationError) else error
+        raise Misconfigured(f"{file} is not an output of `agentic eval --json`: {why}") from error
     return [one.model_copy(update={"label": f"{one.label} ({file.stem})"}) for one in earlier]

@@ -5,10 +5,12 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import yaml
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from agent_service.models.scripted_model import Pattern, Rule
@@ -23,6 +25,8 @@ from schemas.events import Constraints, Outcome, SignalKind, ToolError
 from schemas.fields import Goal, Json, JsonObject, Text, ToolName, validation_flaws
 
 PLUGINS = shipped("deploy", "ductile", "plugins")
+HOUSEKEEPING = frozenset({"health", "init"})
+"""Commands of plugins that are not on offer."""
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 Nth = Annotated[int, Field(ge=1)]
@@ -109,15 +113,28 @@ class Plugin(Strict):
     needs: Text | None = None
 
     @model_validator(mode="after")
-    def _is_there(self) -> "Plugin":
-        if not (self.place / "manifest.yaml").is_file():
+    def _can_be_used(self) -> "Plugin":
+        try:
+            self.offer  # noqa: B018 - reads the manifest
+        except (OSError, ValueError, LookupError, TypeError, yaml.YAMLError) as error:
             why = f"`ductile-gateway check --tools {self.folder}` says why"
-            raise ValueError(f"there is no plugin {self.plugin} in {self.folder}: {why}")
+            raise ValueError(f"there is no usable plugin {self.plugin} in {self.folder}: {why}") from error
         return self
 
     @property
     def place(self) -> Path:
         return self.folder.absolute() / self.plugin
+
+    @cached_property
+    def manifest(self) -> dict[str, Any]:
+        read: dict[str, Any] = yaml.safe_load((self.place / "manifest.yaml").read_text("utf-8"))
+        return read
+
+    @cached_property
+    def offer(self) -> ToolOffer:
+        shown = [command for command in self.manifest["commands"] if command["name"] not in HOUSEKEEPING]
+        commands = [command | {"tier": command["type"]} for command in shown]
+        return ToolOffer.model_validate(self.manifest | {"route": self.manifest["name"], "commands": commands})
 
 
 class CallerLimits(Constraints):
@@ -219,7 +236,7 @@ def _variants_of(document: Any) -> Iterator[Any]:
         return
     if not isinstance(variants, dict) or not all(isinstance(texts, dict) for texts in variants.values()):
         raise ValueError("variants: give texts by the names of their places, by the names of the variants")
-    written = json.dumps(document)
+    written = json.dumps(document, default=str)  # YAML has dates
     for name, texts in variants.items():
         filled = written
         for place in set(_PLACE.findall(written)):

@@ -1,4 +1,4 @@
-"""Simulated surroundings of a run: clock, bus, gateway, and a model that waits for a busy provider.
+"""Simulated surroundings of a run: clock, bus and gateway, and patience with a busy provider.
 
 Time jumps to the next message or timer that is due.
 """
@@ -12,25 +12,23 @@ import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-import yaml
 from pydantic import JsonValue
 from ulid import ULID
 
 from agent_service.core.events import ModelReplied
 from agent_service.errors import ModelError
 from agent_service.models.prompts.templating import canonical
-from agent_service.run.ports import Model, ModelCall, ModelQuestion
+from agent_service.run.ports import ModelCall
 from agent_service.workbench.evaluation.expected import REQUESTS, PublishedMessage
 from agent_service.workbench.evaluation.scenario import Document, Plugin, Scenario, ToolAnswer
+from groundwork.service.process import ending_with_us
 from schemas import keys, subjects
-from schemas.catalog import UNNAMED, Catalog, ToolOffer
+from schemas.catalog import UNNAMED, Catalog
 from schemas.clipping import clipped
 from schemas.events import Envelope, ToolError, ToolOutput, ToolRequest, ToolResult
-from schemas.values import replace
 
 START_TIME = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 """Start time of every run, so that equal runs have equal prompts and a recording fits."""
@@ -86,85 +84,79 @@ RETRY_PAUSES_S = (2.0, 10.0, 30.0, 60.0, 60.0)
 LONGEST_WAIT_S = 300.0
 
 
-class RetryingModel:
-    """Model that waits in real time for a busy provider and at last fails the run: it could not be measured."""
-
-    def __init__(self, model: Model, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
-        self._model = model
-        self._sleep = sleep
-
-    def prepare(self, question: ModelQuestion) -> ModelCall:
-        call = self._model.prepare(question)
-        return replace(call, make=partial(self._patiently, call))
-
-    async def _patiently(self, call: ModelCall) -> ModelReplied:
-        for wait_s in (*RETRY_PAUSES_S, None):
-            try:
-                return await call.make()
-            except ModelError as error:
-                if error.remedy != "try_again":
-                    raise
-                if wait_s is None:
-                    why = f"{error}; {len(RETRY_PAUSES_S) + 1} tries were in vain: evaluate again later"
-                    raise ModelError("fail", error.error_class, why) from error
-                longer_s = min(max(wait_s, error.retry_after_s or 0.0), LONGEST_WAIT_S)
-            await self._sleep(longer_s)
-        raise AssertionError("the last try has raised, or answered")
+async def patiently(call: ModelCall, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> ModelReplied:
+    """Makes a call, and waits in real time for a busy provider. At last the run fails: it could not be measured."""
+    for wait_s in (*RETRY_PAUSES_S, None):
+        try:
+            return await call.make()
+        except ModelError as error:
+            if error.remedy != "try_again":
+                raise
+            if wait_s is None:
+                why = f"{error}; {len(RETRY_PAUSES_S) + 1} tries were in vain: evaluate again later"
+                raise ModelError("fail", error.error_class, why) from error
+            longer_s = min(max(wait_s, error.retry_after_s or 0.0), LONGEST_WAIT_S)
+        await sleep(longer_s)
+    raise AssertionError("the last try has raised, or answered")
 
 
 EXCERPT = 8192
 PLUGIN_TAKES_S = 1.0
-HOUSEKEEPING = frozenset({"health", "init"})
+PLUGIN_LASTS_S = 60.0
+"""Real seconds that a plugin may take."""
 FILES = "$files"
 
 Reply = ToolOutput | ToolError
 
 
-class PluginFolder:
-    """Runs a real plugin in the folder `scratch`."""
+async def run_plugin(plugin: Plugin, request: ToolRequest, payload: dict[str, JsonValue], scratch: Path) -> Reply:
+    """Runs a real plugin in the folder `scratch`. `payload`: that of the request, with the texts of artifacts in place
+    of their paths.
+    """
+    written = _written(plugin, scratch)
+    config = {name: written if value == FILES else value for name, value in plugin.config.items()}
+    call: dict[str, Any] = {"protocol": 2, "command": request.tool_command, "config": config, "state": {}}
+    call |= {"event": {"type": "api.trigger", "payload": payload}} if request.tool_command == "handle" else {}
+    call |= {"untrusted": True} if request.untrusted else {}
+    process = await asyncio.create_subprocess_exec(
+        *ending_with_us([str(plugin.place / plugin.manifest["entrypoint"])]),
+        cwd=scratch,
+        env={"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.defpath}", "HOME": written},
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(PLUGIN_LASTS_S):
+            stdout, _ = await process.communicate(json.dumps(call | {"payload": payload}).encode())
+    except TimeoutError:
+        return ToolError(error_class="timeout", message=f"the plugin gave no answer in {PLUGIN_LASTS_S:g} s")
+    finally:
+        if process.returncode is None:
+            process.kill()
+    return _reply_in(stdout)
 
-    def __init__(self, plugin: Plugin, scratch: Path) -> None:
-        self._plugin = plugin
-        self._scratch = scratch
-        self._manifest: dict[str, Any] = yaml.safe_load((plugin.place / "manifest.yaml").read_text("utf-8"))
 
-    @property
-    def offer(self) -> ToolOffer:
-        shown = [command for command in self._manifest["commands"] if command["name"] not in HOUSEKEEPING]
-        commands = [command | {"tier": command["type"]} for command in shown]
-        return ToolOffer.model_validate(self._manifest | {"route": self._manifest["name"], "commands": commands})
+def _written(plugin: Plugin, scratch: Path) -> str:
+    scratch.mkdir(parents=True, exist_ok=True)
+    for name, content in plugin.files.items():
+        (scratch / name).write_text(content, encoding="utf-8")
+    return str(scratch)
 
-    async def answer(self, request: ToolRequest, payload: dict[str, JsonValue]) -> Reply:
-        """`payload` is that of the request, with the texts of artifacts in place of their paths."""
-        self._scratch.mkdir(parents=True, exist_ok=True)
-        for name, content in self._plugin.files.items():
-            (self._scratch / name).write_text(content, encoding="utf-8")
-        process = await asyncio.create_subprocess_exec(
-            str(self._plugin.place / self._manifest["entrypoint"]),
-            cwd=self._scratch,
-            env={"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.defpath}", "HOME": str(self._scratch)},
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-        )
-        given = self._plugin.config.items()
-        config = {name: str(self._scratch) if value == FILES else value for name, value in given}
-        call: dict[str, Any] = {"protocol": 2, "command": request.tool_command, "config": config, "state": {}}
-        call |= {"event": {"type": "api.trigger", "payload": payload}} if request.tool_command == "handle" else {}
-        call |= {"untrusted": True} if request.untrusted else {}
-        stdout, _ = await process.communicate(json.dumps(call | {"payload": payload}).encode())
-        try:
-            response: dict[str, JsonValue] = json.loads(stdout)
-        except ValueError:
-            return ToolError(error_class="bad_output", message="the plugin wrote no JSON")
-        if response.get("status") == "error":
-            error_class, message = str(response.get("error_class") or "tool_error"), str(response.get("error"))
-            return ToolError(error_class=error_class, message=message, retryable=response.get("retry") is not False)
-        output = {
-            "summary": response.get("result"),
-            "output": response.get("output"),
-            "continuation": response.get("continuation"),
-        }
-        return ToolOutput.model_validate({name: value for name, value in output.items() if value is not None})
+
+def _reply_in(stdout: bytes) -> Reply:
+    try:
+        response: dict[str, JsonValue] = json.loads(stdout)
+    except ValueError:
+        return ToolError(error_class="bad_output", message="the plugin wrote no JSON")
+    if response.get("status") == "error":
+        error_class, message = str(response.get("error_class") or "tool_error"), str(response.get("error"))
+        return ToolError(error_class=error_class, message=message, retryable=response.get("retry") is not False)
+    output = {
+        "summary": response.get("result"),
+        "output": response.get("output"),
+        "continuation": response.get("continuation"),
+    }
+    return ToolOutput.model_validate({name: value for name, value in output.items() if value is not None})
 
 
 class SimulatedGateway:
@@ -172,7 +164,8 @@ class SimulatedGateway:
 
     def __init__(self, scenario: Scenario, bus: SimulatedBus, folder: Path) -> None:
         self._artifacts: dict[tuple[str, str], bytes] = {}
-        self._plugins = {one.plugin: PluginFolder(one, folder / one.plugin) for one in scenario.plugins}
+        self._plugins = {one.plugin: one for one in scenario.plugins}
+        self._folder = folder
         self._answers = {tool.name: tool.answers for tool in scenario.tools}
         self._bus = bus
         self._calls: Counter[tuple[str, int]] = Counter()
@@ -216,7 +209,7 @@ class SimulatedGateway:
 
     async def take(self, request: ToolRequest) -> None:
         if plugin := self._plugins.get(request.tool):
-            reply = await plugin.answer(request, self._filled(request))
+            reply = await run_plugin(plugin, request, self._filled(request), self._folder / plugin.plugin)
             self._send(request, reply, PLUGIN_TAKES_S, asks="continuation" in (reply.model_extra or {}))
         elif (answer := self._answer(request)) is None:
             message = f"nothing is known for {canonical(request.tool_payload)}"

@@ -44,9 +44,9 @@ from agent_service.workbench.evaluation.results import Result
 from agent_service.workbench.evaluation.scenario import PersonAction, Scenario
 from agent_service.workbench.evaluation.simulated import (
     THINKING_S,
-    RetryingModel,
     SimulatedBus,
     SimulatedGateway,
+    patiently,
 )
 from groundwork.service.keys import KeyRing
 from groundwork.telemetry.metrics import Instruments
@@ -84,8 +84,8 @@ async def trials_of(
             found = [trial for scenario in scenarios for trial in scripted(scenario)]
         else:
             model = await opened.enter_async_context(open_model(settings.model))
-            made, patient = settings.for_model(verifies=model.verifies), RetryingModel(model)
-            found = [_trial(one, one.name, patient, made, one.expect) for one in scenarios]
+            made = settings.for_model(verifies=model.verifies)
+            found = [_trial(one, one.name, model, made, one.expect) for one in scenarios]
         yield [replace(trial, nth=nth) for trial in found for nth in range(1, repeat + 1)]
 
 
@@ -190,7 +190,7 @@ class World:
             await self._intake.receive(InboundMessage(subject=subject, body=body, place=f"during-{question.call}"))
         began = monotonic()
         try:
-            return await call.make()
+            return await (patiently(call) if call.estimate else call.make())  # a script waits in simulated time
         finally:
             self.seconds += monotonic() - began
 

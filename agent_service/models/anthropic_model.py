@@ -74,12 +74,10 @@ class Claude(LanguageModel):
             reply.usage = _usage(usage)
             reply.cached_1h = count(_object(usage).get("cache_creation"), "ephemeral_1h_input_tokens", 0)
 
-    async def look_up(self, model: str) -> str:
-        if self._settings.platform != "anthropic":
-            return ""
-        found = await self._client.models.retrieve(model)
-        active = found.lifecycle == "active"
-        return "" if active else f"{found.id} is {found.lifecycle}, and retires at {found.retires_at}"
+    def note_on(self, found: Any) -> str:
+        lifecycle = getattr(found, "lifecycle", None) or "active"  # other servers tell none
+        note = f"{found.id} is {lifecycle}, and retires at {found.retires_at}" if lifecycle != "active" else ""
+        return super().note_on(found) or note
 
     def cached_1h(self, state: RunState) -> bool:
         return self._ttl(state) == "1h"

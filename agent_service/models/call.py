@@ -131,15 +131,17 @@ class LanguageModel(ABC):
         """Checks a reply after its last event. Raises ValueError if its usage is missing."""
 
     @abstractmethod
-    async def look_up(self, model: str) -> str:
-        """Note on a model, such as its retirement; empty for none. Raises the SDK's errors."""
-
-    @abstractmethod
     def error_details(self, error: Any) -> tuple[str | None, str]:
         """The provider's code and message of an APIStatusError."""
 
     def cached_1h(self, state: RunState) -> bool:  # noqa: ARG002 - for caches whose lifetime depends on it
         return False
+
+    def note_on(self, found: Any) -> str:
+        """Note for the operator on a model, such as its retirement. Raises ValueError for an answer that is none."""
+        if not isinstance(getattr(found, "id", None), str):
+            raise ValueError(f"it is no model, but {str(found)!r}")  # noqa: TRY004 - what a server sent
+        return ""
 
     def prepare(self, question: ModelQuestion) -> ModelCall:
         prompt = compose(question)
@@ -152,11 +154,12 @@ class LanguageModel(ABC):
         return True
 
     async def check(self) -> tuple[str, ...]:
+        names = self._settings.names() if self._settings.platform == "anthropic" else ()
         try:
-            found = [await self.look_up(name) for name in self._settings.names()]
-        except (self.sdk.APIStatusError, self.sdk.APIConnectionError) as error:
+            notes = [self.note_on(await self._client.models.retrieve(name)) for name in names]
+        except (self.sdk.APIStatusError, self.sdk.APIConnectionError, ValueError) as error:
             raise self._fault(error) from error
-        return tuple(filter(None, found))
+        return tuple(filter(None, notes))
 
     async def _answer(self, request: Request) -> ModelReplied:
         reply = await self._ask(request)
@@ -172,7 +175,7 @@ class LanguageModel(ABC):
         )
         return request.question.replied(
             decision,
-            replace(used, cost_usd=self._cost_usd(reply.model, used, reply.cached_1h)),
+            replace(used, cost_usd=self._paid(request, reply, used)),
             reply.model,
             plan=plan,
             provenance=provenance,
@@ -191,8 +194,7 @@ class LanguageModel(ABC):
             fault.lost = request.estimate.reserve.if_lost if unread or was_made(error) else None
             if reply.usage or reply.shown:
                 used = usage_so_far(reply, request)
-                cost_usd = self._cost_usd(reply.model or request.estimate.model, used, reply.cached_1h)
-                fault.lost = used.input_tokens + used.output_tokens, cost_usd
+                fault.lost = used.input_tokens + used.output_tokens, self._paid(request, reply, used)
             raise fault from error
         return reply
 
@@ -271,6 +273,11 @@ class LanguageModel(ABC):
             if_lost=(lost + reply_tokens_lost, cost_usd(reply_tokens_lost, lost)),
         )
         return Estimate(model=model, reserve=reserve, prompt_hash=prompt.template_hash, schema_hash=prompt.schema_hash)
+
+    def _paid(self, request: Request, reply: Reply, used: ModelUsage) -> float | None:
+        """By the name that the provider gives the model; proxies have names of their own for it."""
+        named = self._cost_usd(reply.model, used, reply.cached_1h)
+        return self._cost_usd(request.estimate.model, used, reply.cached_1h) if named is None else named
 
     def _cost_usd(self, model: str, used: ModelUsage, cached_1h: int = 0) -> float | None:
         """By the settings or genai-prices, imported late: a quarter of a second of CPU. None if the price is not known.

@@ -80,10 +80,6 @@ class OpenAIModel(LanguageModel):
         log.warning("the model's server cannot say what a streamed reply costs: tokens are estimated from now on")
         return True
 
-    async def look_up(self, model: str) -> str:
-        await self._client.models.retrieve(model)
-        return ""
-
     def error_details(self, error: openai.APIStatusError) -> tuple[str | None, str]:
         text = error.body.get("message") if isinstance(error.body, dict) else error.body
         named = error.code and not error.code.isdigit()

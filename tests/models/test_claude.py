@@ -6,6 +6,7 @@ import pytest
 
 from agent_service.core.phases import Framing, Phase, Unusable
 from agent_service.core.state import StepRecord
+from agent_service.errors import ModelError
 from agent_service.models.prompts.prompt import compose
 from agent_service.run.ports import ModelQuestion
 from schemas.values import replace
@@ -119,6 +120,27 @@ async def test_a_reply_that_fills_the_models_window_is_a_cut_reply_that_is_paid_
     assert (answer.usage.input_tokens, answer.usage.output_tokens) == (900, 70)
 
 
+@pytest.mark.parametrize(
+    ("found", "told"),
+    [
+        ({"id": "x", "lifecycle": "active"}, ""),
+        ({"id": "x"}, ""),
+        ({"id": "x", "lifecycle": "deprecated", "retires_at": "2027-01-01"}, "x is deprecated, and retires at 2027-"),
+        ({"error": "no such page"}, "it is no model"),
+        ("<html>", "it is no model, but '<html>'"),
+    ],
+)
+async def test_a_look_at_the_model_tells_its_retirement_and_what_is_no_model(
+    claude: Claude, monkeypatch: pytest.MonkeyPatch, found: Any, told: str
+) -> None:
+    monkeypatch.setattr(claude.fake, "respond", lambda _: claude.fake.json(found))
+    try:
+        said = "; ".join(await claude.model.check())
+    except ModelError as error:
+        said = str(error)
+    assert (told in said, bool(said)) == (True, bool(told))
+
+
 CHANGED = {"type": "messages_changed", "cache_missed_input_tokens": 7}
 
 
@@ -173,6 +195,11 @@ def reported(plain: int = 0, output: int = 0, read: int = 0, write_5m: int = 0, 
         "cache_creation_input_tokens": write_5m + write_1h,
         "cache_creation": {"ephemeral_5m_input_tokens": write_5m, "ephemeral_1h_input_tokens": write_1h},
     }
+
+
+async def test_a_model_that_a_proxy_calls_otherwise_costs_what_the_one_asked_for_costs(claude: Claude) -> None:
+    claude.fake.message(usage=reported(plain=M), model="bedrock/claude-sonnet-5-5")
+    assert (await claude.model.prepare(framing()).make()).usage.cost_usd == 2.0
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ REPLY_SUBJECTS = (INBOX.encode(), b"_R_.")
 """Inboxes of this account, and of others."""
 JETSTREAM_REPLIES = (b"$JS.ACK.", b"$JS.FC.")
 """Acknowledgements of what was delivered to our own inbox."""
+START_ONE = "start one with `agentic dev`, or set nats.urls"
 MOST_DENIALS = 100
 DENIED_FOR_S = 60.0
 _VIOLATION = re.compile(r'permissions violation for (publish|subscription) to "([^"]+)"')
@@ -91,7 +92,8 @@ class BusClient(Client):
                 await self.subscribe(self._prefix + "*", cb=self._on_answer)
                 self.logged_in = True
         except TimeoutError as error:
-            raise Unreachable(f"no NATS server at {at} within {within_s:g} s: {self.trouble or 'no answer'}") from error
+            absent = f"no NATS server at {at} within {within_s:g} s ({self.trouble or 'no answer'})"
+            raise Unreachable(f"{absent}: {START_ONE}") from error
         except Failure as error:
             raise Misconfigured(f"NATS at {at}: {error}") from error
         except Exception as error:
@@ -170,6 +172,9 @@ class BusClient(Client):
         elif not isinstance(error, _LOST_CONNECTION) and self.trouble != self._last_logged:
             self._last_logged = self.trouble
             log.warning("NATS: %s", self.trouble)
+        elif not (self.logged_in or self._last_logged):
+            self._last_logged = self.trouble
+            log.info("NATS does not answer yet", extra={"nats": self.settings.servers, "why": self.trouble})
 
     def _note_outage(self) -> None:
         if not self.closing:

@@ -15,7 +15,7 @@ from groundwork.nats.lease import Lease, LeaseLost, LeaseRecord, Owner, Role, re
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings, ServiceSettings
 from groundwork.service import store_folder
-from groundwork.service.errors import Failure, Misconfigured, TryAgain, Unreachable, causes
+from groundwork.service.errors import Failure, Misconfigured, TryAgain, causes
 from groundwork.service.store_folder import HAND_OVER_S, AlreadyRunning, claim_folder, process_lock, retry_until_free
 
 CONNECT_WITHIN_S = 5.0
@@ -66,10 +66,7 @@ async def service_context(
     shared, store = settings.shared, settings.private_folder()
     folder = store
     async with contextlib.AsyncExitStack() as stack:
-        try:
-            link = await connect(settings.nats, name=name)
-        except Unreachable as error:
-            raise Unreachable(f"{error}. Start one with `agentic dev`, or set `nats.urls`") from error
+        link = await connect(settings.nats, name=name)
         stack.push_async_callback(link.close)
         await check(link)
         with _usable(role, store):

@@ -67,6 +67,15 @@ async def test_what_could_not_be_published_in_time_is_not_sent_later(nats_server
     assert await stored(link) == 1
 
 
+async def test_a_server_that_does_not_answer_is_told_at_once_and_how_to_start_one(
+    unused_port: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    with pytest.raises(Unreachable, match="start one with `agentic dev`"):
+        await connect(NatsSettings(urls=(f"nats://127.0.0.1:{unused_port}",)), timeout_s=2.0)
+    assert caplog.messages == ["NATS does not answer yet"]
+
+
 async def test_a_link_that_the_server_closed_for_good_says_so(link: NatsLink) -> None:
     lost = asyncio.create_task(link.wait_closed())
     await link.send("a" * 5000, b"")  # beyond what publish and tell let through

@@ -15,6 +15,7 @@ from agent_service.cli.doctor.tools import gateway
 from agent_service.history.text import duration, ok, warning, wrong
 from agent_service.settings import AgentSettings
 from groundwork.nats import link as nats_link
+from groundwork.nats.client import START_ONE
 from groundwork.nats.lease import LeaseRecord, Role, read_lease, read_member_leases
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import subject_matches
@@ -72,9 +73,8 @@ async def bus(settings: AgentSettings) -> AsyncIterator[Finding]:
     try:
         link = await nats_link.connect(settings.nats, name="agentic-doctor", timeout_s=CONNECT_TIMEOUT_S)
     except Failure as error:
-        mend = "start one with `agentic dev`, or set nats.urls"
-        remedy = mend if isinstance(error, Unreachable) else "correct the section nats: of the configuration"
-        yield wrong("nats", str(error), remedy=remedy)
+        remedy = START_ONE if isinstance(error, Unreachable) else "correct the section nats: of the configuration"
+        yield wrong("nats", str(error).removesuffix(f": {START_ONE}"), remedy=remedy)
         return
     try:
         yield health.server(link)

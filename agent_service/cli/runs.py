@@ -10,7 +10,7 @@ from agent_service.cli import output, render, run_display
 from agent_service.cli.client import AgentClient, Json, not_none
 from agent_service.cli.options import RUN_OR_ALL, WATCH, Values, agent_command, run_command
 from agent_service.cli.output import Output
-from agentic_client.errors import TryAgain
+from agentic_client.errors import NotAllowed, TryAgain
 from groundwork.service.commands import argument, option
 from groundwork.service.errors import Exit, NotDone
 
@@ -35,7 +35,11 @@ def run(
     agent.run_id = _wake(agent, goal, limits, order or {})["run_id"]
     if not agent.as_json:
         output.print_error(f"accepted: {output.safe(agent.run_id)}")
-    return run_display.watch_run(agent, watch=watch)
+    try:
+        return run_display.watch_run(agent, watch=watch)
+    except NotAllowed as error:
+        text = f"left; {agent.run_id} goes on: {error}; to start a run and not follow it, use `agentic wake`"
+        raise NotDone(text, Exit.INTERRUPTED, {"code": error.code, "run_id": agent.run_id}) from error
 
 
 @agent_command(

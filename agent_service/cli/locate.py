@@ -28,32 +28,24 @@ def _names_a_bus(path: Path) -> bool:
 
 
 DEFAULT_URL = "http://127.0.0.1:8700"
+NAME_IT = "correct it, or give the agent's address with --url"
 
 
 def agent_address(given: str) -> tuple[str, str]:
-    """URL of the agent, and the place that names it. `given` is --url or AGENTIC_URL; empty without both."""
+    """URL of the agent, and the place that names it. `given` is --url or AGENTIC_URL; empty without both. Raises
+    Misconfigured for settings that name no agent here: a command must not reach another one instead."""
     if given:
         return given, "as AGENTIC_URL says" if given == os.environ.get("AGENTIC_URL") else "as --url says"
     path = None
     with suppress(PermissionError):  # another user's folder
         path = reader_config(None)
-    try:
-        http = interpolated(file_section(path, "agent", "http"), os.environ)
-        variables = {name: os.environ.get(f"AGENT_HTTP__{name.upper()}") for name in ("host", "port")}
-        http |= {name: value for name, value in variables.items() if value is not None}
-        url = _callable_url(str(http.get("host", "127.0.0.1")), str(http.get("port", 8700)))
-    except Misconfigured:
-        return DEFAULT_URL, f"the default, for {path} cannot be read"
-    except ValueError as error:
-        return DEFAULT_URL, f"the default, for {path or 'the environment'} {error}"
-    is_given = not http.keys().isdisjoint(variables)
-    return url, f"as agent.http of {path or 'the environment'} says" if is_given else "the default"
-
-
-def _callable_url(host: str, port: str) -> str:
-    """Returns the URL of a listening address. Raises ValueError if it cannot be called from here."""
+    http = interpolated(file_section(path, "agent", "http"), os.environ)
+    variables = {name: os.environ.get(f"AGENT_HTTP__{name.upper()}") for name in ("host", "port")}
+    http |= {name: value for name, value in variables.items() if value is not None}
+    host, port, place = url_host(str(http.get("host", "127.0.0.1"))), str(http.get("port", 8700)), path or "environment"
     if not (port.isdecimal() and 0 < int(port) < 1 << 16):
-        raise ValueError("names no port in agent.http")
-    if not is_loopback(url_host(host).strip("[]")):
-        raise ValueError("names no address of this machine in agent.http")
-    return f"http://{url_host(host)}:{int(port)}"
+        raise Misconfigured(f"{place}: agent.http.port is no port: {NAME_IT}")
+    if not is_loopback(host.strip("[]")):
+        raise Misconfigured(f"{place}: agent.http.host is no address of this machine: {NAME_IT}")
+    is_given = not http.keys().isdisjoint(variables)
+    return f"http://{host}:{int(port)}", f"as agent.http of {place} says" if is_given else "the default"

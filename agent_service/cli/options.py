@@ -22,6 +22,7 @@ from agent_service.history.text import one_line, rfc3339
 from agentic_client.errors import AgenticError
 from groundwork.service import program
 from groundwork.service.commands import argument, examples, flag, option
+from groundwork.service.errors import Misconfigured
 
 NAME = "agentic"
 EXAMPLE_RUN_ID = "run_01M808MS3MJ9K8CQKG3J135SFS"
@@ -43,7 +44,7 @@ def run_name(text: str | None) -> str | None:
 
 def _complete_run(beginning: str) -> list[tuple[str, str]]:
     """Shell completion; empty if no agent answers."""
-    with suppress(AgenticError), AgentClient(os.environ.get("AGENTIC_URL", ""), None) as agent:
+    with suppress(AgenticError, Misconfigured), AgentClient(os.environ.get("AGENTIC_URL", ""), None) as agent:
         runs = agent.ask("list_runs", query={"limit": 50})["runs"]
         found = [(run["run_id"], one_line(run["goal"], 60)) for run in runs]
         return [run for run in (*found, ("last", "the newest")) if beginning in run[0]]

@@ -93,6 +93,13 @@ def test_a_wake_whose_answer_is_lost_can_be_asked_again_safely() -> None:
     assert "--wake-id cli-" in called.err
 
 
+def test_a_run_that_the_token_may_start_and_not_follow_is_said_to_go_on() -> None:
+    accepted = (202, JSON, '{"run_id": "run_1", "wake_id": "w"}', False)
+    with serving(accepted, refusal(403, "forbidden")) as server:
+        called = agentic_here("run", "--url", server.url, "x")
+    assert (called.code, "run_1 goes on: because" in called.err) == (Exit.INTERRUPTED, True)
+
+
 def test_a_stream_that_is_cut_off_is_gone_on_with_after_the_last_entry_seen(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -119,18 +126,20 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-SAYS, NO_PORT = "as agent.http of agentic.yaml says", "the default, for agentic.yaml names no port in agent.http"
-NOT_HERE = "the default, for agentic.yaml names no address of this machine in agent.http"
+SAYS = "as agent.http of agentic.yaml says"
 NAMED = {
     "agent: {http: {port: 9000}}": ("http://127.0.0.1:9000", SAYS),
     "agent: {http: {host: '::', port: '${PORT:-9001}'}}": ("http://[::1]:9001", SAYS),
     "agent: {http: {host: 0.0.0.0}}": (DEFAULT_URL, SAYS),
     "agent: {turns: 2}": (DEFAULT_URL, "the default"),
-    "agent: {http: {port: 0}}": (DEFAULT_URL, NO_PORT),
-    "agent: {http: {host: 203.0.113.7}}": (DEFAULT_URL, NOT_HERE),
-    "agent: {http: {host: agents.example}}": (DEFAULT_URL, NOT_HERE),
-    "agent: {http: {port: 1}, http: {}}": (DEFAULT_URL, "the default, for agentic.yaml cannot be read"),
-    "agent: []": (DEFAULT_URL, "the default, for agentic.yaml cannot be read"),
+}
+NAMES_NONE = {
+    "agent: {http: {port: 0}}": "agent.http.port is no port",
+    "agent: {http: {port: abc}}": "agent.http.port is no port",
+    "agent: {http: {host: 203.0.113.7}}": "agent.http.host is no address of this machine",
+    "agent: {http: {host: agents.example}}": "agent.http.host is no address of this machine",
+    "agent: {http: {port: 1}, http: {}}": "twice",
+    "agent: []": "expected settings",
 }
 
 
@@ -140,6 +149,10 @@ def test_the_configuration_here_names_the_agent_if_it_is_one_of_this_machine(fol
         (folder / "agentic.yaml").write_text(settings)
         found[settings] = agent_address("")
     assert found == NAMED
+    for settings, why in NAMES_NONE.items():
+        (folder / "agentic.yaml").write_text(settings)
+        refused = agentic_here("runs", cwd=folder)
+        assert (refused.code, why in refused.err) == (Exit.MISCONFIGURED, True), refused
 
 
 def test_what_is_said_goes_before_the_environment_and_that_before_the_file_also_one_that_leads_nowhere(

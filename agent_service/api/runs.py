@@ -5,7 +5,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, ValidationInfo, field_validator
 
 from agent_service.api import requests
 from agent_service.api.errors import ApiError, Code, absent, named_by, present, unfit
@@ -60,6 +60,13 @@ class RunsQuery(requests.Query):
     """Maximum number of runs."""
     cursor: Annotated[str | None, Field(pattern=r"^run_[0-7][0-9A-HJKMNP-TV-Z]{25}$")] = None
     """`next_cursor` of the page before."""
+
+    @field_validator("until")
+    @classmethod
+    def _after_since(cls, until: Instant | None, others: ValidationInfo) -> Instant | None:
+        if until and (since := others.data.get("since")) and until <= since:
+            raise ValueError("must be later than `since`")
+        return until
 
     def wanted(self) -> RunFilter:
         asked = self.model_dump(include={"text", "run", "tool", "since", "until", "wake_id", "caller"})

@@ -99,8 +99,14 @@ def path_of(run: RunRef, **parts: str) -> Path:
 
 
 def filled(operation: Operation, path: Path) -> str:
+    """Path of the operation. Raises Invalid without one of its parameters."""
     quoted = {name: quote(part, safe="/" if name == "path" else "") for name, part in path.items()}
-    return operation.path.format(**quoted)
+    try:
+        return operation.path.format(**quoted)
+    except KeyError as error:
+        raise Invalid(
+            f"{operation.name} needs the path parameter {error}", code="invalid", field=error.args[0]
+        ) from error
 
 
 def address_of(url: str | None) -> str:

@@ -99,7 +99,9 @@ class AsyncClient:
         self, operation: str | Operation, path: Path | None = None, body: Json | None = None, query: Query | None = None
     ) -> Json:
         """Calls any operation of docs/API.md by its name in the OpenAPI document; `path` has its path parameters."""
-        one, where = BY_NAME[operation] if isinstance(operation, str) else operation, path or {}
+        one, where = BY_NAME.get(operation) if isinstance(operation, str) else operation, path or {}
+        if one is None:
+            raise Invalid(f"there is no operation {operation!r}: the agent's OpenAPI document lists them")
         if not one.endpoint:
             self._require_http(one.name)
         asked = one, where, as_json(body) if body else body, query or {}

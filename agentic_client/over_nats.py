@@ -25,6 +25,7 @@ REFUSED_FOR_S = 1.0
 class NatsTransport:
     def __init__(self, servers: str, options: dict[str, Any], tls: ssl.SSLContext | None) -> None:
         self._servers = servers.split(",")
+        self._names = ", ".join(server.rpartition("://")[2].rpartition("@")[2] for server in self._servers)
         self._options = options | ({"tls": tls} if tls else {})
         self._client: Client | None = None
         self._connecting = asyncio.Lock()
@@ -65,12 +66,12 @@ class NatsTransport:
             with suppress(Exception):
                 await client.close()
             if REFUSED in self._denied:
-                raise NotAllowed(f"the NATS server refuses the login ({self._denied})", status=401) from error
+                raise NotAllowed(f"NATS at {self._names} refuses the login ({self._denied})", status=401) from error
             because = f" ({self._denied})" if self._denied else ""
-            text = f"no NATS server answers{because}: is it running, is it there?"
+            text = f"no NATS server answers at {self._names}{because}: start it, or give another address"
             raise Unreachable(text, silent_s=CONNECT_TIMEOUT_S) from error
         except Exception as error:  # what the client makes of odd addresses and keys
-            text = f"the address or login of the NATS server cannot be used ({type(error).__name__})"
+            text = f"the address or login of NATS at {self._names} cannot be used ({type(error).__name__})"
             raise NotAllowed(text) from error
         finally:
             self._within = None

@@ -36,11 +36,14 @@ def test_a_token_goes_over_plain_http_to_this_machine_alone(url: str, monkeypatc
     Client(url, token="t" * 16).close()
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:{}", "nats://127.0.0.1:{}"])
+@pytest.mark.parametrize("url", ["http://127.0.0.1:{}", "nats://ann:secret@127.0.0.1:{},127.0.0.1:{}"])
 async def test_an_agent_that_stays_away_is_told_after_the_patience(url: str, unused_port: int) -> None:
-    async with AsyncClient(url.format(unused_port), patience_s=0.2) as client:
-        with pytest.raises(Unreachable, match=r"no (agent|NATS server) answers"):
+    async with AsyncClient(url.format(unused_port, unused_port), patience_s=0.2) as client:
+        with pytest.raises(
+            Unreachable, match=rf"no (agent|NATS server) answers at (http://)?127.0.0.1:{unused_port}"
+        ) as away:
             await client.wake("x")
+    assert "secret" not in str(away.value)
 
 
 def test_a_program_that_is_interrupted_while_it_waits_for_events_hears_of_that_alone() -> None:
@@ -55,6 +58,16 @@ def test_a_program_that_is_interrupted_while_it_waits_for_events_hears_of_that_a
 def test_a_goal_that_is_no_text_is_told(unused_port: int) -> None:
     with Client(f"http://127.0.0.1:{unused_port}") as client, pytest.raises(Invalid, match=r"goal .* not UTF-8 text"):
         client.wake("caf\udce9")
+
+
+def test_an_operation_that_there_is_not_or_that_lacks_its_run_is_told(unused_port: int) -> None:
+    with Client(f"http://127.0.0.1:{unused_port}", patience_s=0) as client:
+        for operation, says in (
+            ("nope", "there is no operation 'nope'"),
+            ("show_run", "needs the path parameter 'run_id'"),
+        ):
+            with pytest.raises(Invalid, match=says):
+                client.ask(operation)
 
 
 def test_no_file_of_a_run_leads_to_another_call(unused_port: int) -> None:

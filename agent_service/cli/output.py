@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 
 import typer
 from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
 
 from groundwork.service import json_log
 from groundwork.service.errors import ClosedPipe, Exit, NotDone
@@ -17,6 +19,8 @@ from schemas.values import dataclass
 
 FILE_WIDTH = 120
 """Columns of output to a file or pipe."""
+NARROWEST = 22
+"""Columns of a text beside another."""
 
 T = TypeVar("T")
 
@@ -35,6 +39,23 @@ def draw(*drawings: RenderableType, wrap: bool = True) -> None:
         for drawing in drawings:
             drawer.print(drawing, soft_wrap=not wrap)
     _write(captured.get())
+
+
+def hanging(indent: int, *lines: Text) -> Table:
+    """Wraps each line beneath its own column `indent`, where there is room for two columns."""
+    made, is_narrow = Table.grid(), console().width < indent + NARROWEST
+    if not is_narrow:
+        made.add_column(width=indent, no_wrap=True)
+    made.add_column(overflow="fold")
+    for line in lines:
+        made.add_row(*([line] if is_narrow else line.divide([indent])))
+    return made
+
+
+def draw_line(line: Text, indent: int) -> None:
+    """Prints a line: whole to a file or pipe, hanging on a terminal."""
+    is_terminal = console().is_terminal
+    draw(hanging(indent, line) if is_terminal else line, wrap=is_terminal)
 
 
 def print_json(value: Any) -> None:

@@ -17,8 +17,8 @@ from agent_service.cli.output import Output, safe
 from agent_service.history.text import ask_lines, duration, one_line
 from groundwork.service.errors import Exit, NotDone
 
-WIDEST, MOST_ROWS, INDENT, NARROWEST = 110, 40, 33, 60
-"""Columns of the panel; rows of the timeline in it; columns of a row before its text, and of a terminal for both."""
+WIDEST, MOST_ROWS, INDENT = 110, 40, 33
+"""Columns of the panel; rows of the timeline in it; columns of a row before its text."""
 WAITING_TEXT = {"queued": "waits for its turn", "paused": "waits for a person"}
 SINGLE_ROW_KINDS = frozenset({"accepted", "person", "wait", "ending"})
 """Kinds of items that have a row only when they begin."""
@@ -100,7 +100,7 @@ def _activity(view: Json, timeline: Json) -> Table:
         if item["kind"] == "step" and item["error"] and stderr:
             line.append(f"\nstderr: {one_line(stderr, render.LONGEST_TEXT)}", style="dim")
         lines.append(line)
-    return hanging_rows(*lines)
+    return output.hanging(INDENT, *lines)
 
 
 def _spending(view: Json) -> Text:
@@ -164,17 +164,6 @@ def _text(item: Json) -> str:
         return str(title.partition(": ")[2] + (f": {text}" if kind == "task" and text else ""))
     text = ": ".join(filter(None, (title, text))) if kind in ("person", "wait") else text
     return f"{error['class']}: {text}" if error and error["class"] not in text else str(text)
-
-
-def hanging_rows(*lines: Text) -> Table:
-    """Wraps the text of each row beneath its own column, where there is room for two."""
-    made, is_narrow = Table.grid(), output.console().width < NARROWEST
-    if not is_narrow:
-        made.add_column(width=INDENT, no_wrap=True)
-    made.add_column(overflow="fold")
-    for line in lines:
-        made.add_row(*([line] if is_narrow else line.divide([INDENT])))
-    return made
 
 
 def new_rows(items: Sequence[Json], shown: int) -> list[Text]:
@@ -249,7 +238,7 @@ def _watching(agent: AgentClient, console: Console, *, silent: bool) -> Iterator
         yield RowPrinter(load, partial(console.print, soft_wrap=True)).on_entry
     else:
         with console.status("") as line:
-            printer = RowPrinter(load, lambda row: console.print(hanging_rows(row)))
+            printer = RowPrinter(load, lambda row: console.print(output.hanging(INDENT, row)))
 
             def show(entry: Json) -> None:
                 printer.on_entry(entry)
@@ -259,11 +248,7 @@ def _watching(agent: AgentClient, console: Console, *, silent: bool) -> Iterator
 
 
 def tail_run(agent: AgentClient, after: int) -> None:
-    is_terminal = output.console().is_terminal
-
-    def write(line: Text) -> None:
-        output.draw(hanging_rows(line) if is_terminal else line, wrap=is_terminal)
-
+    write = partial(output.draw_line, indent=INDENT)
     printer, told = RowPrinter(partial(agent.call, "show_timeline"), write, after), list[Text]()
     for entry in agent.follow("follow_run", {"run_id": agent.run_id}, after):
         printer.on_entry(entry)

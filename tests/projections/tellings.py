@@ -10,7 +10,7 @@ import yaml
 from pydantic import BaseModel
 from rich.console import Console
 
-from agent_service.cli import run_display
+from agent_service.cli import output, run_display
 from agent_service.core.state import RunState
 from agent_service.history.history import History
 from agent_service.history.log_line import log_line
@@ -137,7 +137,7 @@ def terminal(changes: Sequence[Commit]) -> str:
     with console.capture() as captured:
         for item in timeline(changes)["items"]:
             if not item["repeats"]:
-                console.print(run_display.hanging_rows(run_display.timeline_row(item, changes[-1].entry.at)))
+                console.print(output.hanging(run_display.INDENT, run_display.timeline_row(item, changes[-1].entry.at)))
     return lines(line.rstrip() for line in captured.get().splitlines())
 
 

@@ -24,6 +24,8 @@ from groundwork.service.errors import Exit, Misconfigured
 from groundwork.service.secret import without_login
 from schemas.status import Finding
 
+INDENT = 18
+"""Columns of a finding before its text."""
 SIGNS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "wrong": ("✗", "red")}
 
 commands = typer.Typer()
@@ -60,7 +62,7 @@ async def report(config: Path | None, *, as_json: bool) -> Exit:
         found.append(check)
         status.stop()
         if not as_json:
-            output.draw(_check_line(check), wrap=False)
+            output.draw_line(_check_line(check), INDENT)
     failed = any(check.mark == "wrong" for check in found)
     if as_json:
         output.print_json({"ok": not failed, "checks": [check.model_dump() for check in found]})

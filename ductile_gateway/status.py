@@ -27,7 +27,7 @@ from groundwork.service.program import installed_version, loaded
 from groundwork.service.serving import let_recovery_start, listening
 from groundwork.service.store_folder import HAND_OVER_S
 from schemas import subjects
-from schemas.status import Finding, GatewayStatus, WaitingCall
+from schemas.status import Finding, GatewayStatus, WaitingCall, counted
 from schemas.values import dataclass
 
 UNANSWERED_S = 15.0
@@ -174,7 +174,7 @@ def _offer_findings(offers: Offers, *, version: str, runner: str) -> Sequence[Fi
     if not offers.catalog.tools:
         text, remedy = f"{version}, waits until it is told its tools", "see below; requests wait on the bus until then"
         return [Finding(name="gateway", mark="wrong", text=text, remedy=remedy)]
-    text = f"{version}, {len(offers.catalog.tools)} tools, runner {runner}"
+    text = f"{version}, {counted(len(offers.catalog.tools), 'tools')}, runner {runner}"
     left_out = [
         Finding(name="gateway tools", mark="warning", text=printable(problem), remedy=TOOLS_ARE_SET_BY)
         for problem in offers.problems

@@ -22,6 +22,12 @@ class Finding(Wire):
     remedy: Text = ""
 
 
+def counted(number: int, things: str) -> str:
+    """`0 runs`, `1 run`, `1 entry`."""
+    one = f"{things[:-3]}y" if things.endswith("ies") else things.removesuffix("s")
+    return f"{number} {one if number == 1 else things}"
+
+
 class WaitingCall(Wire):
     """A call that waits for its tool to start. It is given up at `until`."""
 

@@ -46,7 +46,7 @@ from groundwork.service import startup, store_folder
 from groundwork.service.errors import Misconfigured
 from groundwork.service.keys import KeyRing
 from schemas import subjects
-from schemas.status import Halt
+from schemas.status import Halt, counted
 
 IN_DOUBT = "What these write first is in doubt, for it may have been done since: a person is asked then."
 NO_LEDGER = (
@@ -105,13 +105,12 @@ async def _dry_run(loaded: AgentSettings, archive: Archive, runs: ArchivedRuns, 
         await _refuse_to_overwrite(loaded, link, name)
     open_runs = [run.run_id for run in runs.all if run.status in OPEN]
     facts = {"dry_run": True, "backup": name, "runs": len(runs.all), "under_way": open_runs}
-    text = f"would restore {len(runs.all)} runs of {archive.manifest.at.isoformat()}, {len(open_runs)} of them open"
-    return Report(facts, f"{text}. Nothing was changed")
+    what, taken = counted(len(runs.all), "runs"), archive.manifest.at.isoformat()
+    return Report(facts, f"would restore {what} of {taken}, {len(open_runs)} of them open. Nothing was changed")
 
 
 def _text(found: Mapping[str, Any]) -> Iterator[str]:
-    calls = "" if found["calls"] is None else f"{found['calls']} calls, "
-    counts = f"{found['runs']} runs, {calls}{found['artifacts']} artifacts"
+    counts = ", ".join(counted(found[what], what) for what in ("runs", "calls", "artifacts") if found[what] is not None)
     yield f"✓ {found['store']} is as it was at {found['taken']}: {counts}"
     yield from (f"! without {part}: {why}" for part, why in (found["left_out"] | found["flawed"]).items())
     for run_id, what in found["ended_since"].items():

@@ -28,6 +28,7 @@ from groundwork.archive.format import Archive
 from groundwork.service.errors import Misconfigured, TryAgain
 from groundwork.service.program import installed_version
 from groundwork.sqlite.file import microseconds
+from schemas.status import counted
 
 ROW, BUS = "row", "bus"
 LOOKS = 5
@@ -52,8 +53,8 @@ class RunCheck:
         yield from (f"✗ {one_line(str(flaw), 500)}" for flaw in self.flaws)
         if not self.flaws:
             unchecked = f" ({len(self.unchecked)} of them unproved: the bus did not tell)" if self.unchecked else ""
-            pages = f"{self.pages} pages" if self.pages else "no pages (they are written when asked for)"
-            counts = f"{self.entries} entries, {pages}, {self.artifacts} artifacts{unchecked}"
+            pages = counted(self.pages, "pages") if self.pages else "no pages (they are written when asked for)"
+            counts = f"{counted(self.entries, 'entries')}, {pages}, {counted(self.artifacts, 'artifacts')}{unchecked}"
             yield f"✓ {self.run_id} is as it was written: {counts}"
         elif {flaw.place for flaw in self.flaws}.isdisjoint((JOURNAL, ROW)):
             yield "The journal is whole: delete the file, and it is written anew when the run's files are read"
@@ -79,9 +80,9 @@ async def verify_all(config: Path | None, *, against_bus: bool) -> Report:
             runs, before = runs + len(lines), lines[-1].run_id
     facts = {"config": str(reader.config or ""), "runs": runs, "ends": len(ends)}
     facts |= {"flaws": [asdict(flaw) for flaw in flaws], "flawed": [asdict(check) for check in flawed]}
-    by = f", and end as the {len(ends)} endings on the bus say" if ends else ""
+    by = f"; so say {counted(len(ends), 'endings')} on the bus" if ends else ""
     text = [f"✗ {flaw}" for flaw in flaws] + [f"{line}  ({run.run_id})" for run in flawed for line in run.lines()]
-    return Report(facts, "\n".join(text) or f"✓ {runs} runs are as they were written{by}", ok=not text)
+    return Report(facts, "\n".join(text) or f"✓ as written: {counted(runs, 'runs')}{by}", ok=not text)
 
 
 async def _endings(reader: StoreReader) -> list[SignedEnding]:
@@ -209,7 +210,8 @@ def _archive_lines(path: Path, archive: Archive, runs: Sequence[ArchivedRun], ke
         yield "! its pages were not held against the journals: another version has written them"
     artifacts = Counter(name.partition("/artifacts/")[0] for name in manifest.files if "/artifacts/" in name)
     for run in runs[:SHOWN]:
-        yield f"  {run.run_id}  {run.status}, {run.version} entries, {artifacts[run.run_id]} artifacts"
+        counts = f"{counted(run.version, 'entries')}, {counted(artifacts[run.run_id], 'artifacts')}"
+        yield f"  {run.run_id}  {run.status}, {counts}"
     if len(runs) > SHOWN:
         yield f"  and {len(runs) - SHOWN} more runs"
     left = {f"{run.run_id}/{name}": why for run in runs for name, why in run.left_out.items()}

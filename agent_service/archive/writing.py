@@ -42,6 +42,7 @@ from groundwork.archive.format import Archive, ArchiveWriter, open_writer
 from groundwork.archive.series import KEYS, SUFFIX, Series
 from groundwork.service.errors import Exit, Failure, Misconfigured, NotDone
 from groundwork.service.store_folder import ID_FILE, known_id
+from schemas.status import counted
 
 AGENT, GATEWAY = "agentic", "gateway"
 STORE_FILES = (ID_FILE, "progress.wanted")
@@ -66,7 +67,7 @@ class ArchiveReport:
         return {what: number for about in self.about.values() for what, number in about.items()}
 
     def outcome(self, then: str = "") -> Report:
-        counts = [f"{number} {what}" for what, number in self.counts.items()]
+        counts = [counted(number, what) for what, number in self.counts.items()]
         lines = [f"✓ {self.what} is in {self.file}: {', '.join([*counts, f'{self.size / 1024:.1f} KiB are new'])}"]
         lines += [f"! without {part}: {why}" for part, why in self.left_out.items()]
         if still := [run_id for run_id, status in self.runs.items() if Status(status) in OPEN]:

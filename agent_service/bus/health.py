@@ -11,7 +11,7 @@ from agent_service.history.text import ok, warning, wrong
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Failure
 from groundwork.telemetry.metrics import Instruments
-from schemas.status import Finding
+from schemas.status import Finding, counted
 
 OLDEST_SERVER = (2, 14, 0)
 SMALLEST_PAYLOAD = 1 << 20
@@ -47,7 +47,7 @@ async def dead_letters(letters: NatsDeadLetters) -> Finding:
         return warning("dead letters", str(error), remedy="give this login the permission, or ask again later")
     if waiting:
         newest = waiting[-1].subject[:80]
-        text = f"{len(waiting)} messages could not be handled, the newest of them on {newest}"
+        text = f"{counted(len(waiting), 'messages')} could not be handled, the newest on {newest}"
         return warning("dead letters", text, remedy="retry or discard each in the inbox")
     return ok("dead letters", "none is open")
 

@@ -16,6 +16,7 @@ from agent_service.history.text import ask_lines
 from agentic_client.errors import TryAgain
 from groundwork.service.commands import argument, flag, option
 from groundwork.service.errors import Exit, NotDone
+from schemas.status import counted
 
 LOOK_AGAIN_S = 0.5
 SHOWN = 20
@@ -152,7 +153,8 @@ def drain(
     calls under way; another agent of the same store, or the next start, goes on from there."""
     if dry_run:
         now = agent.call("show_drain")
-        return Output({**now, "dry_run": True}, f"would end after {now['model_calls']} model calls under way")
+        calls = counted(now["model_calls"], "model calls")
+        return Output({**now, "dry_run": True}, f"would end after {calls} under way")
     reply = agent.call("drain", {"within_s": within})
     with suppress(TryAgain):  # it has ended, unless another process answers in its place
         while agent.call("show_drain")["draining"]:
@@ -174,13 +176,13 @@ def prune(agent: AgentClient, dry_run: bool = DRY_RUN) -> Output:
 
 
 def _pruned(pruned: Json) -> Iterator[str]:
-    would = "would be deleted" if pruned["dry_run"] else "were deleted"
-    counts: Json = {"runs": pruned["runs"], "runs whose artifacts": pruned["artifacts"]}
+    counts: Json = {"runs": pruned["runs"], "runs' artifacts": pruned["artifacts"]}
     total = sum(number for rules in counts.values() for number in rules.values())
-    yield f"{total} runs {would}" if pruned["rules"] else NO_RULES
+    deleted = "would be deleted" if pruned["dry_run"] else "deleted"
+    yield f"{deleted}: {counted(total, 'runs')}" if pruned["rules"] else NO_RULES
     for what, rules in counts.items():
-        yield from (f"{number:>8} {what} {would} by {rule}" for rule, number in rules.items())
-    yield from (f"{number:>8} {kind} of the gateway {would}" for kind, number in pruned["gateway"].items() if number)
+        yield from (f"{number:>8} {what} by {rule}" for rule, number in rules.items())
+    yield from (f"{number:>8} {kind} of the gateway" for kind, number in pruned["gateway"].items() if number)
     yield from (f"  {run['run_id']}  {run['status']:<9}  {run['ended_at'][:19]}Z" for run in pruned["listed"][:SHOWN])
     yield from (f"! {pruned[name]}" for name in ("trouble", "not_reached") if pruned[name])
 

@@ -29,6 +29,7 @@ from agent_service.history.text import instant, one_line
 from agent_service.run.journal import JournalRecord
 from agent_service.store.lines import WaitsFor, waits_for
 from schemas.events import SignalKind, ToolResult
+from schemas.status import counted
 from schemas.values import dataclass
 
 MAX_SUMMARY = 500
@@ -59,7 +60,7 @@ OUTCOMES = {
 }
 SENTENCES: dict[type[Any], str] = {
     events.WakeAccepted: "accepted| from {by}|: {brief.goal}",
-    events.RunStarted: "started with {skills:number} tools|: {skills:names}",
+    events.RunStarted: "started with {skills:tools}|: {skills:names}",
     facts.CallReserved: "sets {reserve.tokens} tokens aside ({reserve.cost_usd:usd}) for call {call} to {model}",
     events.ModelUnavailable: "{:unavailable}|: {message}",
     events.CancelRequested: "cancel| by {by}|: {reason}",
@@ -231,6 +232,7 @@ _FORMATS: dict[str, Callable[[Any], Any]] = {
     "joined": lambda texts: "; ".join(map(str, texts)),
     "names": lambda skills: ", ".join(skill.name for skill in skills),
     "number": len,
+    "tools": lambda tools: counted(len(tools), "tools"),
     "outcome": OUTCOMES.__getitem__,
     "plain": lambda word: (word or "").replace("_", " "),
     "proposed": lambda what: call_of(what.action) if isinstance(what, phases.Plan) else "a new framing",

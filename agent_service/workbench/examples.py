@@ -11,6 +11,7 @@ from agent_service.models.scripted_model import read_script
 from groundwork.service.commands import argument, option
 from groundwork.service.errors import Exit, Misconfigured
 from groundwork.service.program import shipped
+from schemas.status import counted
 
 NOT_COPIED = (".agentic", "__pycache__")
 
@@ -51,7 +52,7 @@ def check(files: list[Path] = argument("Scripts.", "FILE", exists=True, dir_okay
     for file in files:
         try:
             read, flaws = read_script(file), list[str]()
-            lines.append(f"✓ {file}: {read.name}, {len(read.rules)} rules")
+            lines.append(f"✓ {file}: {read.name}, {counted(len(read.rules), 'rules')}")
         except Misconfigured as error:
             read, flaws = None, str(error).removeprefix(f"script {file}").lstrip(": ").split("; ")
         advice = list(read.advice()) if read else []

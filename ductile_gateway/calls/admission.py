@@ -20,7 +20,7 @@ from ductile_gateway.calls.call import CallRequest, ToolCall, Withdrawn
 from ductile_gateway.ports import HasEnded
 from groundwork.service.errors import TryAgain
 from groundwork.service.machine import utc_now
-from schemas.status import Finding, Halt, WaitingCall
+from schemas.status import Finding, Halt, WaitingCall, counted
 from schemas.values import dataclass, replace
 
 FULL = "the limit of simultaneous calls of {tool} is reached"
@@ -190,9 +190,10 @@ class WaitingCalls:
 def waiting_findings(calls: Sequence[WaitingCall]) -> Sequence[Finding]:
     if not calls:
         return ()
-    first, number = calls[0], f"{len(calls)}{' or more' if len(calls) == MOST_REPORTED else ''}"
+    first, more = calls[0], " or more" if len(calls) == MOST_REPORTED else ""
     which = f"step {first.step}" + (f" task {first.task}" if first.task else "")
-    text = f"{number} calls wait, that of {first.run_id} {which} since {first.since:%H:%M:%SZ}: {first.why}"
+    that = f"{first.run_id} {which} since {first.since:%H:%M:%SZ}: {first.why}"
+    text = f"waiting: {counted(len(calls), 'calls')}{more}, that of {that}"
     remedy = "settle what they wait for: they are made then, or given up at their deadlines"
     return [Finding(name="gateway calls", mark="warning", text=text, remedy=remedy)]
 

@@ -44,6 +44,7 @@ from groundwork.service.startup import connected, refuse_running, stopped_store
 from groundwork.service.store_folder import ID_FILE, claim_folder, known_id
 from groundwork.sqlite.file import SqliteFile, open_file, open_for_reading
 from schemas import subjects
+from schemas.status import counted
 from schemas.values import replace
 
 commands = typer.Typer()
@@ -77,7 +78,7 @@ async def backup(settings: GatewaySettings, place: str, *, with_keys: bool, leav
         typer.echo(json.dumps(made))
         return
     calls, new = made["about"]["calls"], made["written"] >> 10
-    typer.echo(f"✓ {made['backup']} is in {made['file']}: {calls} calls; {new} KiB were new")
+    typer.echo(f"✓ {made['backup']} is in {made['file']}: {counted(calls, 'calls')}; {new} KiB were new")
     for keys in made["keys"]:
         typer.echo(f"The keys are not in it: keep {keys} in another place")
 
@@ -189,7 +190,7 @@ async def _target(settings: GatewaySettings, link: NatsLink, backup: str) -> Asy
         async with open_file(file, MIGRATIONS) as there:
             known, ((calls,),) = await opening.mark_of(Rows(FileCarrier(there))), await there.read(_CALLS)
         if not (is_ours := _is_restored_from(backup, known)) and calls and known.state != "left":
-            reason = f"{settings.store} has a ledger of {calls} calls"
+            reason = f"{settings.store} has a ledger of {counted(calls, 'calls')}"
             raise Misconfigured(_NOT_EMPTY.format(reason, "move it away, then run this again"))
         if not is_ours:
             move_aside(settings.store, FILE)

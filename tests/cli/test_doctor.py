@@ -15,7 +15,7 @@ from agent_service.bus.dead_letters import NatsDeadLetters
 from agent_service.bus.topology import topology
 from agent_service.cli.doctor import machine
 from agent_service.cli.doctor.bus import clock, replicas, room
-from agent_service.cli.doctor.report import machine_checks, run_checks, settings_in_force
+from agent_service.cli.doctor.report import INDENT, machine_checks, run_checks, settings_in_force
 from agent_service.cli.doctor.tools import gateway_section
 from agent_service.models.settings import ModelSettings, PhaseSettings
 from agent_service.settings import load
@@ -27,7 +27,7 @@ from schemas import subjects
 from schemas.catalog import Catalog, ToolCommand, ToolOffer
 from schemas.status import Finding
 from tests.cli.doctor_findings import ITS_PASSWORD, NOWHERE, configured, found, up
-from tests.cli.invoke import agentic, called, interrupt, started
+from tests.cli.invoke import agentic, agentic_here, called, interrupt, started
 from tests.kit.bus import server_with
 from tests.models.fake_anthropic import FakeAnthropic
 from tests.models.wire import KEY
@@ -158,13 +158,13 @@ ON_THE_BUS: list[tuple[Callable[[NatsLink], Awaitable[None]] | None, dict[str, A
         {"tools": ["echo", "browse"]},
         {"tools": ("warning", "browse", "")},
     ),
-    (None, {}, {"tools": ("ok", "1 tools: echo (read)", "")}),
+    (None, {}, {"tools": ("ok", "1 tool: echo (read)", "")}),
     (
         answering(subjects.STATUS, STATUS.read_bytes()),
         {},
         {"gateway": ("ok", "0.1.0 offers 4 tools, 2 calls in hand", ""), "ductile": ("warning", "620 jobs", "")},
     ),
-    (bury, {}, {"dead letters": ("warning", "the newest of them on agentic.start", "")}),
+    (bury, {}, {"dead letters": ("warning", "the newest on agentic.start", "")}),
     (dig_up, {}, {"dead letters": ("ok", "", "")}),
 ]
 
@@ -242,6 +242,17 @@ async def test_what_a_login_may_and_whether_a_bus_lets_in_anybody_is_told_and_no
     said = str(checks) + str(told)
     assert "start one with" not in said.lower()
     assert (ITS_PASSWORD in said, "wrong-password" in said) == (False, False)
+
+
+def test_a_finding_hangs_beneath_its_own_column_on_a_terminal_and_is_one_line_in_a_pipe(tmp_path: Path) -> None:
+    (tmp_path / "agentic.yaml").write_text("agent: {http: {port: abc}}")
+    piped = agentic_here("doctor", cwd=tmp_path, COLUMNS="60")
+    (line,) = piped.out.splitlines()
+    shown = agentic_here("doctor", cwd=tmp_path, COLUMNS="60", FORCE_COLOR="1", TERM="dumb")
+    first, *more = shown.out.splitlines()
+    assert more
+    assert {text[:INDENT].strip() for text in more} == {""}
+    assert " ".join([first.strip(), *map(str.strip, more)]) == line
 
 
 async def test_a_password_in_the_address_of_the_bus_is_never_shown(tmp_path: Path, unused_port: int) -> None:

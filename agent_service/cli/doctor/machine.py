@@ -25,7 +25,7 @@ from groundwork.service.secret import equal_secrets, url_host
 from groundwork.service.store_folder import known_id
 from groundwork.sqlite.file import pending_upgrade
 from groundwork.sqlite.reserve import FOR_OPENING
-from schemas.status import Finding
+from schemas.status import Finding, counted
 
 LITTLE_FREE = 1 << 30
 NEARLY_FULL, ENOUGH_FREE = 0.8, 20 << 30
@@ -66,7 +66,7 @@ async def database(settings: AgentSettings) -> Finding:
             runs = sum((await RunStore(opened).counts()).values())
     except (Fatal, TryAgain) as error:
         return wrong("database", str(error), remedy="see above, then run doctor again")
-    return ok("database", f"{path}, {runs} runs, {_size(path.stat().st_size)}")
+    return ok("database", f"{path}, {counted(runs, 'runs')}, {_size(path.stat().st_size)}")
 
 
 def _size(number: int) -> str:
@@ -123,8 +123,8 @@ async def model(settings: ModelSettings) -> Finding:
     try:
         if settings.provider == "scripted":
             script = await asyncio.to_thread(read_script, settings.script_file())
-            text = f"scripted: {script.name}, {len(script.rules)} rules (it follows them, and does not think)"
-            return ok("model", text)
+            rules = counted(len(script.rules), "rules")
+            return ok("model", f"scripted: {script.name}, {rules} (it follows them, and does not think)")
         async with open_model(settings) as provider, asyncio.timeout(MODEL_TIMEOUT_S):
             findings = await provider.check()
     except Misconfigured as error:

@@ -19,7 +19,7 @@ from groundwork.service.config_file import file_section
 from groundwork.service.errors import Failure, TryAgain
 from schemas import subjects
 from schemas.catalog import UNNAMED, ToolOffer
-from schemas.status import Finding
+from schemas.status import Finding, counted
 
 SECTION = "gateway section"
 STATUS_TIMEOUT_S, READ_TIMEOUT_S = 5.0, 30.0
@@ -85,7 +85,7 @@ def _listed(
         return warning("tools", text, remedy="correct that setting, or the executor's tools")
     if not offered:
         return wrong("tools", "there is no tool that a run may use", remedy=START)
-    return ok("tools", f"{len(offered)} tools: {', '.join(map(_offer, offered))}")
+    return ok("tools", f"{counted(len(offered), 'tools')}: {', '.join(map(_offer, offered))}")
 
 
 def _offer(tool: ToolOffer) -> str:

@@ -18,7 +18,6 @@ from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged, WakeConflict
 from agent_service.history.words import executor_of
-from agent_service.metrics.wakes import Waking
 from agent_service.run.intake import Intake, why_ignored
 from agent_service.run.ports import Skills
 from agent_service.store.lines import RunFilter, RunLine
@@ -129,7 +128,7 @@ class RunCalls:
                     known = await self.store.run_by_wake(wake_id) is not None
                     async with self.intake.quotas.wake(caller.payer, known=known):
                         if not known:
-                            await self._check_new(request, waking)
+                            await self._check_new(request)
                         about: dict[str, Any] = {"by": caller.by, "payer": caller.payer, "traceparent": traceparent}
                         run_id, accepted = await self.intake.wake(wake_id, request.start(), known=known, **about)
                         waking.duplicate = accepted is None
@@ -141,11 +140,10 @@ class RunCalls:
             return answer
         return answer.model_copy(update={"run": await self.show_run(run_id, wait)})
 
-    async def _check_new(self, request: requests.WakeRequest, waking: Waking) -> None:
+    async def _check_new(self, request: requests.WakeRequest) -> None:
         flaw = await self.callback_flaw(request.callback) if request.callback else ""
         if flaw:
             text = f"the gateway would never send to this callback: {flaw} (gateway.outbound.callbacks.network)"
-            waking.refused_as = Code.CALLBACK_REFUSED
             raise ApiError(Code.CALLBACK_REFUSED, text, field="callback")
         await self.intake.capacity.check()
 

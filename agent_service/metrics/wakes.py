@@ -44,7 +44,6 @@ Transport = Literal["http", "nats", "stream"]
 
 class Waking:
     duplicate = False
-    refused_as = ""
 
 
 class IncomingMetrics:
@@ -95,7 +94,8 @@ class IncomingMetrics:
                 self.dedupe.add("wake")
         except Exception as raised:
             known = [outcome for kind, outcome in _OUTCOMES if isinstance(raised, kind)]
-            outcome, error = ("rejected", waking.refused_as) if waking.refused_as else (*known, (outcome, error))[0]
+            refused_as = getattr(raised, "code", "")  # of an ApiError
+            outcome, error = ("rejected", refused_as) if refused_as else (*known, (outcome, error))[0]
             raise
         finally:
             self._wakes.record(time.perf_counter() - began, outcome, transport, error)

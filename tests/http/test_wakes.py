@@ -96,6 +96,8 @@ async def test_each_wake_is_counted_with_what_came_of_it(client: httpx2.AsyncCli
     house.outside.refused["https://10.0.0.1/hook"] = "it is in a private network"
     for body in ({}, {}, {}, {"goal": "Find another."}):
         await wake(client, wake_id="w-1", **body)
+    async with house.client("waker") as other:
+        await wake(other, wake_id="w-1", goal="Find another.")
     await wake(client, constraints={"max_steps": 1_000})
     await wake(client, callback="https://10.0.0.1/hook")
     lines = (await client.get("/metrics")).text.splitlines()
@@ -104,7 +106,7 @@ async def test_each_wake_is_counted_with_what_came_of_it(client: httpx2.AsyncCli
     assert {labels: int(float(value)) for labels, _, value in pairs} == {
         '"accepted",error_type=""': 1,
         '"duplicate",error_type=""': 2,
-        '"rejected",error_type="wake_id_taken"': 1,
+        '"rejected",error_type="wake_id_taken"': 2,
         '"rejected",error_type="not_granted"': 1,
         '"rejected",error_type="callback_refused"': 1,
     }

@@ -48,11 +48,3 @@ def followed(entries: Sequence[Entry], run_id: str) -> list[Commit]:
     except (ValueError, AssertionError, TypeError) as error:
         raise ValueError(f"entry {len(commits) + 1} cannot be followed: {error}") from error
     return commits
-
-
-def replayed_state(entries: Iterable[Entry]) -> RunState:
-    """State of the run after all entries, which begin with its first. Raises as `replay`, and ValueError for no
-    entries.
-    """
-    *_, last = replay(entries)
-    return last.state

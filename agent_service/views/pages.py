@@ -26,8 +26,7 @@ from agent_service.history.results import FILES, recorded_artifacts
 from agent_service.history.text import ask_lines, clipped, duration, instant, one_line, rfc3339
 from agent_service.history.words import clause, waiting_for
 from agent_service.run.human_tasks import open_task, remedy
-from agent_service.run.journal import GENESIS, Entry, JournalRecord
-from agent_service.run.replay import replayed_state
+from agent_service.run.journal import GENESIS, JournalRecord
 from groundwork.service.invisible import json_visible, visible
 from groundwork.service.program import loaded
 from schemas.catalog import ToolCommand
@@ -53,11 +52,6 @@ def pages(run: RunState, records: Sequence[JournalRecord]) -> dict[str, str]:
     context["opening"] = Marked(_rendered("opening.md", context).strip().replace("\n", WITHIN))
     rendered = {name: _rendered(name, context) for name in FILES if name.endswith(".md")}
     return rendered | {"trace.jsonl": trace(history, ended)}
-
-
-def pages_of(entries: Sequence[Entry]) -> dict[str, str]:
-    """Replays the journal for the state. Raises ValueError for one that is empty or cannot be replayed."""
-    return pages(replayed_state(entries), [entry.record() for entry in entries])
 
 
 def _rendered(name: str, context: Mapping[str, Any]) -> str:

@@ -19,7 +19,6 @@ from agent_service.bus.topology import topology
 from agent_service.settings import load
 from agent_service.store.database import FILE
 from agent_service.trust.proofs import sealed_head
-from agent_service.views.pages import pages_of
 from groundwork.archive import format as archive_format
 from groundwork.nats.buckets import ArtifactBucket
 from groundwork.nats.embedded import EmbeddedNats
@@ -36,7 +35,7 @@ from tests.kit.kill_points import kill_at_each_point
 from tests.kit.runs import run_id
 from tests.ports.stores import stored
 from tests.projections.conftest import small_disk
-from tests.projections.journals import commits_of, entries_of, worked_example
+from tests.projections.journals import commits_of, entries_of, pages_of, worked_example
 
 __all__ = ["small_disk"]
 

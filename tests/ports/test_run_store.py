@@ -9,7 +9,7 @@ from agent_service.core.events import CancelRequested, SignalReceived
 from agent_service.core.waiting import Status
 from agent_service.errors import VersionMoved, WakeConflict
 from agent_service.run.journal import flaw_in_chain
-from agent_service.run.replay import replayed_state
+from agent_service.run.replay import replay
 from agent_service.store.sqlite import RunStore
 from schemas.events import Constraints, Signal
 from tests.kit.runs import DIGEST, NOON, SECOND, accepted, after, run_id, started, whole_run
@@ -52,7 +52,7 @@ async def test_every_commit_is_loaded_as_it_was_decided_and_the_journal_folds_to
     entries = await store.entries(run_id(1))
     assert [commit.entry for commit in commits] == list(entries)
     assert flaw_in_chain(entries) is None
-    assert replayed_state(entries) == commits[-1].state
+    assert [*replay(entries)][-1].state == commits[-1].state
     assert await store.accept(commits[0], DIGEST) == run_id(1), "also after its end"
 
 

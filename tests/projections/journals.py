@@ -1,13 +1,16 @@
 """Journals for tests: stories decided by the core, as commits."""
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 from agent_service.core.brief import Brief
 from agent_service.core.events import ModelUsage, Provenance, WakeAccepted
 from agent_service.core.phases import Action, Decision, Framing, ItemClaim, Plan, Reflection, Unusable, Verdict
 from agent_service.run.journal import Commit, Entry, Run, commit_of
+from agent_service.run.replay import replay
 from agent_service.store.shared import SharedStore
+from agent_service.views.pages import pages
 from schemas.catalog import ToolCommand, ToolOffer
 from schemas.values import replace
 from tests.core.cues import (
@@ -86,6 +89,11 @@ async def committed(store: SharedStore, commit: Commit) -> None:
 
 def entries_of(script: Script) -> list[Entry]:
     return [commit.entry for commit in commits_of(script)]
+
+
+def pages_of(entries: Sequence[Entry]) -> dict[str, str]:
+    *_, last = replay(entries)
+    return pages(last.state, [entry.record() for entry in entries])
 
 
 def on(script: Script, *cues: Cue) -> Script:

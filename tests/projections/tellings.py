@@ -19,13 +19,12 @@ from agent_service.run.journal import Commit
 from agent_service.run.ports import PromptText
 from agent_service.run.replay import replay
 from agent_service.views.journal import call_view, timeline_view
-from agent_service.views.pages import pages_of
 from agent_service.views.run import StepDetail, items_of_step, run_view, step_detail
 from agent_service.views.spans.trace import spans_since_rest
 from agent_service.views.why import Observations, why_view
 from groundwork.telemetry.span import Span
 from tests.core.script import Script
-from tests.projections.journals import entries_of
+from tests.projections.journals import entries_of, pages_of
 
 LONGEST = 110
 OF_EVERY_LINE = frozenset({"run_id", "wake_id", "trace_id", "entry", "event"})

@@ -13,14 +13,13 @@ from agent_service.history.log_line import log_line
 from agent_service.run.journal import Commit
 from agent_service.run.replay import replay
 from agent_service.views.journal import entry_view, timeline_view
-from agent_service.views.pages import pages_of
 from agent_service.views.run import run_view
 from agent_service.views.spans.trace import spans_since_rest
 from groundwork.telemetry.span import Span
 from tests.core.stories import gathered, told
 from tests.projections.courses import PLAYED
 from tests.projections.fakes import EVER
-from tests.projections.journals import commits_of, entries_of
+from tests.projections.journals import commits_of, entries_of, pages_of
 from tests.projections.tellings import step_of
 
 

@@ -10,7 +10,6 @@ import pytest
 
 from agent_service.history.results import FILES
 from agent_service.run.ports import Dismissal
-from agent_service.views.pages import pages_of
 from agent_service.views.why import ConsumerPosition, MessageLocation, Observations
 from schemas.status import WaitingCall
 from tests.core.cues import FETCH, RUN_ID, frames, plans, queued, started
@@ -18,7 +17,7 @@ from tests.core.script import NOON, Script
 from tests.kit.golden import Golden
 from tests.metrics.readings import measured
 from tests.projections.courses import AFTER, PLAYED, STANDING
-from tests.projections.journals import entries_of, worked_example
+from tests.projections.journals import entries_of, pages_of, worked_example
 from tests.projections.people import LETTER, a_run_in_doubt
 from tests.projections.tellings import diary, history, lines, sections, standing, why, without_blank_lines
 

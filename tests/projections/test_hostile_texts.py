@@ -15,13 +15,13 @@ from agent_service.core.phases import Action, Framing, ItemClaim, ItemRetraction
 from agent_service.history.results import FILES
 from agent_service.history.text import one_line
 from agent_service.views.journal import entry_view
-from agent_service.views.pages import inline, pages_of
+from agent_service.views.pages import inline
 from groundwork.service.invisible import json_visible, visible
 from schemas.catalog import ToolCommand, ToolOffer
 from schemas.events import Signal, ToolError
 from tests.core.cues import RUN_ID, due, errs, returns, unavailable
 from tests.core.script import Script
-from tests.projections.journals import asked_for, entries_of, second_by_second, thinks
+from tests.projections.journals import asked_for, entries_of, pages_of, second_by_second, thinks
 
 PAGES = [name for name in FILES if name.endswith(".md")]
 

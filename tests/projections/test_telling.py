@@ -15,7 +15,6 @@ from agent_service.run.human_tasks import open_task, remedy
 from agent_service.run.ports import PromptText
 from agent_service.run.replay import replay
 from agent_service.views.journal import JournalReader, call_view
-from agent_service.views.pages import pages_of
 from agent_service.views.spans.trace import spans_since_rest
 from tests.core.cues import (
     POST,
@@ -31,7 +30,15 @@ from tests.core.cues import (
 from tests.core.script import Script
 from tests.projections.courses import STANDING
 from tests.projections.fakes import Journals
-from tests.projections.journals import GOAL, MADE, entries_of, priced_example, second_by_second, worked_example
+from tests.projections.journals import (
+    GOAL,
+    MADE,
+    entries_of,
+    pages_of,
+    priced_example,
+    second_by_second,
+    worked_example,
+)
 from tests.projections.people import asked
 
 TOLD_BY_OTHERS = {events.ToolReturned, events.TimerFired, events.TurnBroke, facts.ClaimsJudged, facts.Decided}

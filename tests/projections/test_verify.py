@@ -11,12 +11,11 @@ import pytest
 from agent_service.history.results import FILES, is_artifact_path, recorded_artifacts
 from agent_service.run.journal import GENESIS, RULES, Entry
 from agent_service.run.replay import followed
-from agent_service.views.pages import pages_of
 from agent_service.views.workspace.files import Workspace
 from agent_service.views.workspace.verification import Flaw, verify
 from tests.core.cues import RUN_ID, returns
 from tests.core.script import Script
-from tests.projections.journals import CRITIQUE, PAGE, entries_of, worked_example
+from tests.projections.journals import CRITIQUE, PAGE, entries_of, pages_of, worked_example
 
 ARTIFACTS = {"artifacts/fetch-01.html": PAGE, "artifacts/critique.md": CRITIQUE}
 

@@ -37,7 +37,7 @@ from schemas import keys
 AGENT = "agentic-loop"
 MOST_CONTENT = 32_768
 
-Attributes = dict[str, Value]
+Attributes = dict[str, Value | None]
 """Keys are names of the OpenTelemetry conventions (semantic-conventions 1.41), or ours (`agentic.…`)."""
 Content = Callable[[ModelQuestion], PromptText]
 """Renders the prompt of a call; None for spans without content."""
@@ -121,9 +121,9 @@ class Trace:
             case "ending":
                 yield self._run_span(item)
 
-    def _span(self, item: Item, name: str, about: Mapping[str, Value | None], **fields: Any) -> Span:
+    def _span(self, item: Item, name: str, about: Attributes, **fields: Any) -> Span:
         above, run_id, error = self._history.by_id.get(item.parent or ""), self._run_id, _error(item)
-        known: dict[str, Value | None] = {"agentic.run_id": run_id, "agentic.wake_id": self._history.accepted.wake_id}
+        known: Attributes = {"agentic.run_id": run_id, "agentic.wake_id": self._history.accepted.wake_id}
         known |= {"gen_ai.conversation.id": run_id, "gen_ai.operation.name": OPERATIONS.get(item.kind)}
         ids = {"span_id": span_id(self._key(item)), "parent_id": span_id(self._key(above)) if above else self._root()}
         attributes = {**known, **dict(_item_attributes(item)), **about, "error.type": error}
@@ -156,9 +156,9 @@ class Trace:
         about["gen_ai.agent.name"] = AGENT
         return self._span(item, f"invoke_agent {AGENT}", about, links=tuple(filter(None, links)), **ids)
 
-    def _call(self, item: Item) -> dict[str, Value | None]:
+    def _call(self, item: Item) -> Attributes:
         """Includes the ruling on the plan that came along."""
-        about: dict[str, Value | None] = {}
+        about: Attributes = {}
         if thought := item.thought:
             reply, made = thought.reply, thought.reply.provenance
             along = self._history.by_id.get(f"call:{item.call}:plan")
@@ -177,7 +177,7 @@ class Trace:
             about |= self._content_of(prompts)
         return about
 
-    def _step(self, record: JournalRecord, item: Item) -> Mapping[str, Value | None]:
+    def _step(self, record: JournalRecord, item: Item) -> Attributes:
         content: dict[str, JsonValue] = {"gen_ai.tool.call.arguments": item.about.get("arguments", {})}
         result = result_of(record, item.step or 0)
         if result and result.result:
@@ -185,7 +185,7 @@ class Trace:
         request = (self._run_id, item.step, *(item.name[1:] if item.task else ()))
         return self._content_of(content) | {"gen_ai.tool.call.id": ":".join(map(str, request))}
 
-    def _content_of(self, values: Mapping[str, JsonValue]) -> dict[str, Value | None]:
+    def _content_of(self, values: Mapping[str, JsonValue]) -> Attributes:
         return {name: _text(value)[:MOST_CONTENT] for name, value in values.items()} if self._content else {}
 
 

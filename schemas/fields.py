@@ -34,9 +34,16 @@ class Wire(BaseModel):
 
 
 LONGEST_PLACE = 200
+ID, TASK_ID = r"^[A-Za-z0-9._:-]{1,128}$", r"^[a-z0-9][a-z0-9_.-]{0,255}$"
+_FORMS = {
+    ID: "1 to 128 letters, digits, `.`, `_`, `:` or `-`",
+    TASK_ID: "1 to 256 lower-case letters, digits, `.`, `-` or `_`, beginning with a letter or digit",
+    subjects.NAME.pattern: subjects.NAME_FORM,
+}
 _WORDS = tuple(
     (re.compile(found), said)
     for found, said in (
+        *((f"String should match pattern '{re.escape(form)}'", f"must be {words}") for form, words in _FORMS.items()),
         (r"Value error, ", ""),
         (r"Invalid JSON: recursion limit exceeded at (line \d+ column \d+)", r"is nested too deeply (\1)"),
         (r"Invalid JSON: .* at (line \d+ column \d+)", r"is not JSON (\1)"),
@@ -150,9 +157,9 @@ Json = Annotated[JsonValue, AfterValidator(_storable_json)]
 JsonObject = Annotated[dict[str, JsonValue], AfterValidator(_storable_json)]
 Context = Annotated[JsonObject, BeforeValidator(_few_values)]
 Goal = Annotated[Text, AfterValidator(_goal)]
-Id = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._:-]{1,128}$")]
+Id = Annotated[str, StringConstraints(pattern=ID)]
 ToolName = Annotated[str, StringConstraints(pattern=subjects.NAME.pattern)]
-TaskId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_.-]{0,255}$")]
+TaskId = Annotated[str, StringConstraints(pattern=TASK_ID)]
 """Name of a sub-request; a task of a task has its asker's name and a dot before it."""
 MAX_COUNT = 2**53 - 1
 Count = Annotated[int, Field(strict=True, ge=1, le=MAX_COUNT)]

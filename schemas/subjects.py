@@ -129,6 +129,7 @@ SHARED_CONSUMERS = {DURABLE_TURNS: (STREAM_TURNS, (TURN,))}
 """Consumers of agents that share a store."""
 
 NAME = re.compile(r"^[a-z0-9][a-z0-9_-]{0,63}$")
+NAME_FORM = "a name of 1 to 64 lower-case letters, digits, `-` or `_`, beginning with a letter or digit"
 
 WAKE_ROUTE = "agentic-wake"
 OUR_OWN_ROUTES = frozenset({"agentic-loop", WAKE_ROUTE, "agentic-run", "ductile-gateway"})
@@ -138,7 +139,7 @@ OUR_OWN_ROUTES = frozenset({"agentic-loop", WAKE_ROUTE, "agentic-run", "ductile-
 def tool_request(route: str) -> str:
     """The subject of requests for `route`. Raises ValueError if the name is not a legal token."""
     if not NAME.fullmatch(route):
-        raise ValueError(f"route {route[:80]!r} is not a legal name ({NAME.pattern})")
+        raise ValueError(f"route {route[:80]!r} is not {NAME_FORM}")
     return f"{TOOL_REQUEST}.{route}"
 
 

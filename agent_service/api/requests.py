@@ -281,7 +281,6 @@ _NAME = re.compile(r"[A-Za-z_-]{1,32}\d{0,4}")
 """Possible names of fields and headers; any other text may be a misplaced secret, and is not repeated."""
 _FORMS = {
     "cursor": "must be the `next_cursor` of the page before",
-    "wake_id": "must be 1 to 128 letters, digits, `.`, `_`, `:` or `-`",
     "arguments_hash": "must be the `arguments_hash` that the run asks with: 32 hexadecimal digits",
     "callback": "must be an address that begins with http:// or https://, without a login",
 }

@@ -99,8 +99,8 @@ class Executor:
     def read(cls, text: str) -> Self:
         """Parses `NAME=ROUTE[,ROUTE]`. Raises ValueError for an illegal or reserved name or route."""
         name, _, routes = text.partition("=")
-        if not subjects.NAME.fullmatch(name):
-            raise ValueError(f"an executor is named by {subjects.NAME.pattern}, as NAME=ROUTE")
+        if not subjects.NAME.fullmatch(name) or not routes:
+            raise ValueError(f"{text!r} is not NAME=ROUTE[,ROUTE], where each is {subjects.NAME_FORM}")
         asked = tuple(map(subjects.tool_request, routes.split(",")))
         if name in (subjects.DURABLE_TOOLS, subjects.DURABLE_CHILDREN) or subjects.REQUESTS_FOR_CHILDREN in asked:
             raise ValueError(f"{text}: agent or gateway has a consumer of that name, or a tool of that route")

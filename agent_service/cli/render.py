@@ -169,12 +169,14 @@ def inbox(view: Json) -> RenderableType:
     heading = "1 thing waits" if count == 1 else f"{count} things wait" if count else "nothing waits"
     lines: list[RenderableType] = [Text(f"{heading} for a person", style="bold")]
     for item in view["items"]:
-        which = item["run_id"] if item["seq"] is None else f"dead letter {item['seq']}"
+        which, kind = item["run_id"], f"  {item['kind'].replace('_', ' ')}"
+        if item["seq"] is not None:
+            which, kind = f"dead letter {item['seq']}", ""
         mark = {"dead_letter": "failed", "escalated": "escalated", "in_doubt": "escalated"}.get(item["kind"], "paused")
         began = f" since {item['since'][5:10]} {item['since'][11:16]} UTC ({ago(item['since'])})"
         title = status(mark, which or " ", style="bold")
         rows = table((f"  {name}", text) for name, text in _card(item))
-        lines += ["", Text.assemble(title, f"  {item['kind'].replace('_', ' ')}", (began, "dim")), rows]
+        lines += ["", Text.assemble(title, kind, (began, "dim")), rows]
     if count > shown:
         lines += ["", Text(f"and {count - shown} older ones: see --limit", style="dim")]
     if view["trouble"]:

@@ -196,8 +196,8 @@ def damaged_run_item(damaged: Damaged, since: datetime) -> InboxItem:
 
 def letter_item(letter: DeadLetter) -> InboxItem:
     why, actions = obstacle(letter), tuple[Action, ...](["discard"])
-    if not why and letter.header_number("Deliveries") == 1:  # refused for its content
-        why, actions = "it cannot be read as it is, and would be refused again: drop it", ("discard", "retry")
+    if not why and letter.header_number("Deliveries") == 1:
+        why, actions = "it was refused for its content, and would be refused again: drop it", ("discard", "retry")
     elif not why:
         actions = ("retry", "discard")
     deed = "drop" if why else "retry"

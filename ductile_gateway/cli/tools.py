@@ -164,7 +164,7 @@ def new(
 
 def make(name: str, language: Language, folder: Path) -> Path:
     if not subjects.NAME.fullmatch(name):
-        raise typer.BadParameter(f"{name!r} is not a name for a tool: use lower case, digits, `-` and `_`, at most 64")
+        raise typer.BadParameter(f"{name!r} is not {subjects.NAME_FORM}")
     if name in subjects.OUR_OWN_ROUTES:
         raise typer.BadParameter(f"{name} is the name of a part of the program itself: choose another")
     made = folder / name

@@ -59,7 +59,7 @@ def test_a_silent_executor_keeps_its_tool_unless_another_offers_just_the_same(
 @pytest.mark.parametrize(
     ("bad", "says"),
     [
-        (tool("Not A Name"), "'Not A Name', which is left out: name: must match"),
+        (tool("Not A Name"), "'Not A Name', which is left out: name: must be a name"),
         (tool("talk") | {"commands": []}, "commands"),
         (tool(command=ONE | {"input_schema": {"type": "objekt"}}), "the input_schema of command say"),
         (tool() | {"timeout_s": "NaN"}, "timeout_s"),

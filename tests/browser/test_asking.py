@@ -1,19 +1,22 @@
 """Requests of a run to a person are answered on the page, bound to what was shown there."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agent_service.core.waiting import Status
+from groundwork.service.errors import TryAgain
 from tests.browser.home import at_home
 from tests.core.script import Script
 from tests.http.house import House
 from tests.kit.browser import MISSING, needs_browser
 from tests.kit.runs import run_id, whole_run
 from tests.kit.waiting import until
-from tests.projections.journals import commits_of
+from tests.projections.journals import commits_of, worked_example
 from tests.projections.people import (
+    LETTER,
     QUESTION,
     a_run_in_doubt,
     a_run_that_asks,
@@ -117,6 +120,25 @@ async def test_a_write_in_doubt_is_resolved_and_its_run_goes_on(tmp_path: Path, 
         (record,) = (await house.state(run)).completed
         assert record.status == outcome
         await expect(seen.page.get_by_role("main").get_by_text("Running", exact=True)).to_be_visible()
+
+
+async def test_each_dead_letter_shows_its_own_message(tmp_path: Path) -> None:
+    async with at_home(tmp_path) as (house, seen):
+        house.letters.letters = {seq: replace(LETTER, id=seq, body=b"message %d" % seq) for seq in (5, 9)}
+        await seen.page.goto("/#/inbox")
+        await seen.page.get_by_text("2 messages that could not be handled").click()
+        for _ in range(2):
+            await seen.page.get_by_role("button", name="Show the message").first.click()
+        await expect(seen.page.get_by_role("list", name="Dead letters")).to_contain_text("message 5")
+        await expect(seen.page.get_by_role("list", name="Dead letters")).to_contain_text("message 9")
+
+
+async def test_a_page_of_the_paper_trail_that_cannot_be_had_says_why(tmp_path: Path) -> None:
+    async with at_home(tmp_path) as (house, seen):
+        run = await house.play(commits_of(worked_example()))
+        house.shelf.failure = TryAgain("the bus is away")
+        await seen.page.goto(f"/#/runs/{run}/plan")
+        await expect(seen.page.get_by_role("alert")).to_contain_text("the bus is away")
 
 
 async def _is(house: House, run: str, status: Status) -> bool:

@@ -75,8 +75,8 @@ export class InboxView {
     const show = async (event) => {
       event.target.remove();
       body.hidden = false;
-      const found = await call("v1/dead-letters", { query: { cursor: item.seq - 1, limit: 1 } }).catch((error) => ({ letters: [{ body: error.message }] }));
-      fill(body, found.letters.find((one) => one.id === item.seq)?.body ?? found.letters[0]?.body ?? "It is gone.");
+      const found = await call("v1/dead-letters", { query: { id: item.seq } }).catch((error) => ({ letters: [{ body: error.message }] }));
+      fill(body, found.letters[0]?.body ?? "It is gone.");
     };
     return [h("button.plain", { type: "button", on: { click: show } }, "Show the message"), body];
   }

@@ -49,4 +49,3 @@ function told(check) {
   const [drawing, word] = MARKS[check.mark];
   return h("section.check", { class: `check is-${check.mark}` }, h("h3", null, icon(drawing), check.name, h("span.unseen", null, `: ${word}`)), h("p", null, check.text), check.remedy && h("p.quiet", null, check.remedy));
 }
-

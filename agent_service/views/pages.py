@@ -162,8 +162,6 @@ def _longest_run(text: str) -> int:
 
 Line = dict[str, JsonValue]
 
-MAX_SUMMARY = 500
-
 _WRITTEN = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
@@ -222,7 +220,7 @@ def _act(item: Item, request: Mapping[str, JsonValue]) -> Line:
 
 def _decision(item: Item, thought: Thought) -> Line:
     reply, one, decision = thought.reply, thought.became, thought.decision
-    summary = clipped(str(clause(decision)), MAX_SUMMARY)
+    summary = clipped(str(clause(decision)), words.MAX_SUMMARY)
     line = _line(
         item, phase=one.phase, step=one.step, attempt=one.attempt, result_status=one.status, result_summary=summary
     )

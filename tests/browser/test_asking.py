@@ -27,6 +27,7 @@ expect = pytest.importorskip("playwright.async_api", reason=MISSING).expect
 pytestmark = [pytest.mark.browser, needs_browser]
 
 ACTING = '<img src=x onerror="alert(1)"><script>alert(2)</script>'
+UNSEEN = "ann\u202e@example\u200b.org"
 LONG = "All of it is read. " * 400 + "The last words."
 
 
@@ -66,10 +67,10 @@ async def pressed(page: Any, button: str, told: str = "", then: str = "") -> Non
 
 async def test_what_is_approved_is_shown_in_full_and_carried_out(tmp_path: Path) -> None:
     async with at_home(tmp_path) as (house, seen):
-        run = await shown(house, seen.page, a_run_that_needs_approval(run_id(1), to="ann@example.org", text=LONG))
+        run = await shown(house, seen.page, a_run_that_needs_approval(run_id(1), to=UNSEEN, text=LONG))
         asked = seen.page.get_by_role("region", name="What to know")
         await expect(asked).to_contain_text("post handle")
-        await expect(asked).to_contain_text("ann@example.org")
+        await expect(asked).to_contain_text("ann⟨U+202E⟩@example⟨U+200B⟩.org")
         await expect(asked).to_contain_text("The last words.")
         await expect(asked).to_contain_text("Untrusted content is in this run: the request itself")
         await pressed(seen.page, "Approve", then="Approve it")
@@ -78,13 +79,6 @@ async def test_what_is_approved_is_shown_in_full_and_carried_out(tmp_path: Path)
         assert (ruling.verdict, ruling.by.startswith("token admin")) == ("approved", True)
         await expect(seen.page.get_by_role("button", name="Approve", exact=True)).to_have_count(0)
         assert (seen.complaints, seen.foreign) == ([], [])
-
-
-async def test_what_cannot_be_seen_in_an_argument_is_shown_to_whoever_approves(tmp_path: Path) -> None:
-    async with at_home(tmp_path) as (house, seen):
-        await shown(house, seen.page, a_run_that_needs_approval(run_id(1), to="ann\u202e@example\u200b.org"))
-        asked = seen.page.get_by_role("region", name="What to know")
-        await expect(asked).to_contain_text("ann⟨U+202E⟩@example⟨U+200B⟩.org")
 
 
 async def test_nothing_that_is_asked_acts_in_the_browser_or_reaches_over_its_edge(tmp_path: Path) -> None:
@@ -122,19 +116,15 @@ async def test_a_write_in_doubt_is_resolved_and_its_run_goes_on(tmp_path: Path, 
         await expect(seen.page.get_by_role("main").get_by_text("Running", exact=True)).to_be_visible()
 
 
-async def test_each_dead_letter_shows_its_own_message(tmp_path: Path) -> None:
+async def test_each_dead_letter_shows_its_own_message_and_a_page_that_cannot_be_had_says_why(tmp_path: Path) -> None:
     async with at_home(tmp_path) as (house, seen):
         house.letters.letters = {seq: replace(LETTER, id=seq, body=b"message %d" % seq) for seq in (5, 9)}
         await seen.page.goto("/#/inbox")
         await seen.page.get_by_text("2 messages that could not be handled").click()
         for _ in range(2):
             await seen.page.get_by_role("button", name="Show the message").first.click()
-        await expect(seen.page.get_by_role("list", name="Dead letters")).to_contain_text("message 5")
-        await expect(seen.page.get_by_role("list", name="Dead letters")).to_contain_text("message 9")
-
-
-async def test_a_page_of_the_paper_trail_that_cannot_be_had_says_why(tmp_path: Path) -> None:
-    async with at_home(tmp_path) as (house, seen):
+        for message in ("message 5", "message 9"):
+            await expect(seen.page.get_by_role("list", name="Dead letters")).to_contain_text(message)
         run = await house.play(commits_of(worked_example()))
         house.shelf.failure = TryAgain("the bus is away")
         await seen.page.goto(f"/#/runs/{run}/plan")

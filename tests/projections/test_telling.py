@@ -31,7 +31,6 @@ from tests.core.script import Script
 from tests.projections.courses import STANDING
 from tests.projections.fakes import Journals
 from tests.projections.journals import (
-    GOAL,
     MADE,
     entries_of,
     pages_of,
@@ -60,16 +59,11 @@ def test_every_event_and_every_fact_has_words_or_is_told_by_another_of_its_entry
     assert kinds - set(SENTENCES) == WORDED_BY_OTHERS
 
 
-def test_no_words_of_goals_models_and_tools_are_logged() -> None:
-    told = str([log_line(change) for change in replay(entries_of(worked_example()))])
-    assert GOAL not in told
-    assert "Matt Joyce" not in told
-
-
-def test_what_models_and_tools_said_is_in_spans_only_when_it_is_asked_for() -> None:
+def test_words_of_goals_models_and_tools_are_never_logged_and_in_spans_only_when_they_are_asked_for() -> None:
     entries = entries_of(worked_example())
     words = ("critique", "Matt Joyce", "mattjoyce.ai", "goal_statement", "You decide")
-    assert not [word for word in words if word in repr(spans_since_rest(entries))]
+    told = repr((spans_since_rest(entries), [log_line(change) for change in replay(entries)]))
+    assert not [word for word in words if word in told]
     assert [word for word in words if word in repr(spans_since_rest(entries, content=as_text))] == [*words]
 
 

@@ -135,25 +135,18 @@ async def test_what_a_crash_left_unsent_is_told_at_the_next_start_once_the_store
     assert ["is away" in record.getMessage() for record in caplog.records] == [True, False]
 
 
-async def test_what_a_dead_agent_of_the_store_committed_is_told_again(
-    mark: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("unreadable", [None, Damaged(OTHER, "its state"), NewerVersion(OTHER)])
+async def test_what_a_dead_agent_committed_is_told_again_and_a_journal_that_cannot_be_told_holds_up_no_other(
+    mark: Path, monkeypatch: pytest.MonkeyPatch, unreadable: Exception | None
 ) -> None:
     monkeypatch.setattr(sending, "MARGIN", datetime.now(UTC) - NOON)
-    receiver = Receiver()
-    async with sent(sending_to(receiver, Journals(ENTRIES), mark)) as traces:
-        traces.send_again(ENTRIES[0].run_id)
-        await until(lambda: receiver.got == ALL)
-
-
-@pytest.mark.parametrize("unreadable", [None, Damaged(OTHER, "its state"), NewerVersion(OTHER)])
-async def test_a_journal_that_cannot_be_told_holds_up_no_other(mark: Path, unreadable: Exception | None) -> None:
     receiver, journals = Receiver(), Journals(ENTRIES, entries_of(worked_example(run_id=OTHER)))
     if unreadable:
         journals.unreadable[OTHER] = unreadable
     journals.journals[OTHER][2] = replace(journals.journals[OTHER][2], event="{}")
     async with sent(sending_to(receiver, journals, mark)) as traces:
-        traces.send_again(OTHER)
-        traces.committed(MOMENTS[-1])
+        for run_id in (OTHER, ENTRIES[0].run_id):
+            traces.send_again(run_id)
         await until(lambda: receiver.got == ALL)
 
 

@@ -96,4 +96,3 @@ function drawer(run, title, path, closed, draw) {
   run.page.tried(body, () => call(run.path(path))).then((told) => told && fill(body, draw(told)));
   return shown;
 }
-

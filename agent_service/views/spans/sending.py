@@ -133,21 +133,18 @@ class Traces:
     async def _send_batch(self) -> bool:
         """Sends a batch of runs; they stay queued unless the receiver took them."""
         batch, is_taken = dict(islice(self._waiting.items(), RUNS_PER_BATCH)), False
+        journals = list[tuple[Sequence[Entry], datetime]]()
         for run_id in batch:
             del self._waiting[run_id]
         try:
-            journals = [(await self._readable(run_id), since) for run_id, since in batch.items()]
+            for run_id, since in batch.items():
+                with suppress(Damaged, NewerVersion):  # its readers learn of it; the newer agent sends it
+                    journals.append((await self._store.entries(run_id), since))
             is_taken = await in_daemon_thread(partial(self._send_spans, journals), name="traces")
         finally:
             if not is_taken:
                 self._waiting |= batch
         return is_taken
-
-    async def _readable(self, run_id: str) -> Sequence[Entry]:
-        """The journal; empty for a run that only agents of a newer version, or none, can read."""
-        with suppress(Damaged, NewerVersion):
-            return await self._store.entries(run_id)
-        return ()
 
     def _send_spans(self, journals: Iterable[tuple[Sequence[Entry], datetime]]) -> bool:
         spans = list[Span]()

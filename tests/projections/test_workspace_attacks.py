@@ -78,7 +78,7 @@ ATTACKS: dict[str, Attack] = {
 
 @pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
 @pytest.mark.parametrize("path", ["plan.md", "artifacts/a.txt"])
-def test_what_is_no_plain_file_is_neither_read_nor_listed_and_gives_way_to_one(
+def test_what_is_no_plain_file_is_neither_read_nor_listed(
     attack: Attack, path: str, folder: Path, workspace: Workspace, secret: Path
 ) -> None:
     (folder / path).unlink()

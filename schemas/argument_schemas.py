@@ -45,15 +45,18 @@ def argument_flaws(validator: Any, arguments: JsonValue, *, most: int, whole: st
 
 
 def _check_size(schema: Mapping[str, JsonValue]) -> None:
-    root = {name: part for name, part in schema.items() if name not in _DEFINITIONS}
+    # an id within would begin a schema of its own, whose references lead elsewhere
+    base = "id" if "draft-04" in str(schema.get("$schema")) else "$id"
+    whole = {name: part for name, part in schema.items() if name != base}
+    root = {name: part for name, part in whole.items() if name not in _DEFINITIONS}
     waiting: list[tuple[object, RefPath]] = [(root, frozenset())]
     for _ in range(MOST_PARTS):
         if not waiting:
             return
         part, path = waiting.pop()
         waiting += [(below, path) for below in _below(part)]
-        if isinstance(part, Mapping) and (reference := _reference(part)) and reference not in path:
-            waiting.append((_at(schema, reference), path | {reference}))
+        if isinstance(part, Mapping) and (reference := _reference(part, base)) and reference not in path:
+            waiting.append((_at(whole, reference), path | {reference}))
     if waiting:
         raise ValueError(f"it has more than {MOST_PARTS} parts, each reference counted as what it stands for")
 
@@ -63,9 +66,9 @@ def _below(part: object) -> Iterator[object]:
     return (one for one in parts if isinstance(one, Mapping | list))
 
 
-def _reference(part: Mapping[str, object]) -> str | None:
-    if any(isinstance(part.get(name), str) for name in _MOVING):
-        raise ValueError("it has a dynamic reference: name the part by `$ref`")
+def _reference(part: Mapping[str, object], base: str) -> str | None:
+    if odd := [name for name in (base, *_MOVING) if isinstance(part.get(name), str)]:
+        raise ValueError(f"a part of it has {odd[0]}: use `$ref`, which names a part by its path")
     reference = part.get("$ref")
     if isinstance(reference, str) and reference != "#" and not reference.startswith("#/"):
         raise ValueError("it has a reference that is no path in it, such as #/$defs/name")

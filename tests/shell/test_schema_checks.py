@@ -42,6 +42,16 @@ def written(**arguments: Any) -> Plan:
         ({"type": 7}, {"n": 1}, UNUSABLE),
         ({"$ref": "http://127.0.0.1:1/x.json"}, {"n": 1}, UNUSABLE),
         ({"$defs": TWICE | {"d40": {}}, "$ref": "#/$defs/d0"}, {"n": 1}, BUSY),
+        (
+            {"properties": {"n": {"$id": "urn:n", "$defs": TWICE | {"d40": {}}, "$ref": "#/$defs/d0"}}},
+            {"n": 1},
+            UNUSABLE,
+        ),
+        (
+            {"$id": "urn:tree", "properties": {"n": {"type": "integer"}, "below": {"$ref": "#"}}},
+            {"below": {"n": 1}},
+            "",
+        ),
         ({"anyOf": [{"required": [f"x{n}"]} for n in range(20_000)]}, {"n": 1}, BUSY),
     ],
 )

@@ -105,7 +105,8 @@ class ServiceSettings(Section):
 
     def keys_path(self) -> Path:
         beside = type(self).model_fields["store"].default if self.shared else self.store
-        return self.keys_file or beside.with_name(f"{beside.name}.keys")
+        named = beside if beside.name else beside.absolute()
+        return self.keys_file or named.with_name(f"{named.name}.keys")
 
 
 def client_options(settings: NatsSettings, name: str) -> dict[str, Any]:

@@ -32,7 +32,6 @@ from groundwork.service.strict import NotYaml, parse
 
 WORDS = {
     "path_type": "write a path here, as text",
-    "string_type": "write text here, in quotes",
     "literal_error": "write one of these here: {expected}",
     "string_pattern_mismatch": "is not written as it has to be, which is {pattern}",
     "string_too_short": "has to have {min_length} characters at least",
@@ -43,8 +42,9 @@ WORDS = {
     "greater_than_equal": "has to be {ge} or more",
     "less_than": "has to be less than {lt}",
     "less_than_equal": "has to be {le} or less",
+    **dict.fromkeys(("string_type", "string_unicode"), "write text here, in quotes"),
     **dict.fromkeys(("bool_parsing", "bool_type"), "write true or false here"),
-    **dict.fromkeys(("int_parsing", "int_type", "int_from_float"), "write a whole number here"),
+    **dict.fromkeys(("int_parsing", "int_parsing_size", "int_type", "int_from_float"), "write a whole number here"),
     **dict.fromkeys(("float_parsing", "float_type", "finite_number"), "write a number here"),
     **dict.fromkeys(("model_type", "dict_type", "model_attributes_type"), "write settings here, as `key: value` lines"),
     **dict.fromkeys(("tuple_type", "list_type", "set_type", "frozen_set_type"), 'write a list here, as in ["a", "b"]'),
@@ -105,6 +105,8 @@ def _secrets_in(value: object) -> Iterator[str]:
 def _meant(value: Any, kinds: Collection[Any]) -> Any:
     if isinstance(value, bool) and bool not in kinds and not {int, float}.isdisjoint(kinds):
         return str(value)  # pydantic takes yes and no for numbers
+    if value == "" and Path in kinds:
+        return ()  # no path, and thus refused: pydantic takes it for the current folder
     if isinstance(value, str) and value[:1] in ("[", "{") and kinds and {str, SecretStr}.isdisjoint(kinds):
         with suppress(ValueError):
             return json.loads(value)
@@ -280,9 +282,10 @@ class _Reading:
         for name in sorted(name for name in self.environ if name.startswith(self.env_prefix)):
             *parents, last = name.removeprefix(self.env_prefix).lower().split("__")
             node = raw
-            for parent in parents:
-                if not isinstance(node.get(parent), dict):
+            for depth, parent in enumerate(parents, 1):
+                if not isinstance(node.setdefault(parent, {}), dict):
                     node[parent] = {}
+                    self.origins[*self.root, *parents[:depth]] = name
                 node = node[parent]
             node[last] = self.environ[name]
             self.origins[*self.root, *parents, last] = name
@@ -310,10 +313,11 @@ class _Reading:
             self.report_unknown((*self.root, *keys), known)
             return ""
         if kind == "missing":
+            in_a_list = any(key.isdecimal() for key in keys)
             variable = self.env_prefix + "__".join(keys).upper()
-            return f"required; set it here or as {variable} in the environment"
+            return "required; set it here" + ("" if in_a_list else f" or as {variable} in the environment")
+        if words := WORDS.get(kind):
+            return words.format(**error.get("ctx", {}))
         # The text of a custom validator could quote the secret.
-        if SecretStr in _kinds_at(model, keys) and kind != UNFIT:
-            return f"not accepted ({kind})"
-        words = WORDS.get(kind)
-        return words.format(**error.get("ctx", {})) if words else error["msg"].removeprefix("Value error, ")
+        may_quote = SecretStr in _kinds_at(model, keys) and kind != UNFIT
+        return "is not accepted here" if may_quote else error["msg"].removeprefix("Value error, ")

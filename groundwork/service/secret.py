@@ -65,7 +65,8 @@ def _read(given: object) -> object:
         try:
             given = given.text()
         except (OSError, TypeError, ValueError) as error:
-            raise unfit(f"cannot read a secret there ({type(error).__name__}); name a readable text file") from None
+            why = error.strerror if isinstance(error, OSError) else "no path, or no UTF-8 text"
+            raise unfit(f"cannot read a secret there ({why}); name a readable text file") from None
     if isinstance(given, str) and (fault := secret_fault(given)):
         raise unfit(fault)
     return given

@@ -94,7 +94,7 @@ def parse(text: str) -> Any:
         node = loader.get_single_node()
         _check_nodes([node] if node else [])
         return loader.construct_document(node) if node else None
-    except (yaml.YAMLError, ValueError) as error:
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError) as error:  # the last two for `!!bool maybe`
         place = _place(getattr(error, "problem_mark", None))
         raise NotYaml(f"not valid YAML{place}: check the indentation, and quote values with * & ! % @ : or #") from None
     except RecursionError:

@@ -119,7 +119,7 @@ def test_a_secret_comes_from_a_file_at_every_depth(read: Read, tmp_path: Path) -
         assert secret.get_secret_value() == SECRET
 
 
-@pytest.mark.parametrize(("content", "fault"), [(None, "FileNotFoundError"), (b"\xff", "Unicode"), (b" \n", "empty")])
+@pytest.mark.parametrize(("content", "fault"), [(None, "(No such file"), (b"\xff", "no UTF-8"), (b" \n", "empty")])
 def test_a_secret_file_without_a_readable_secret_is_an_error(
     read: Read, tmp_path: Path, content: bytes | None, fault: str
 ) -> None:
@@ -140,7 +140,9 @@ def test_a_secret_file_without_a_readable_secret_is_an_error(
         ("nats: {x: 1}", "nats.x: no such setting; known here: name, url"),
         ("agent: {8080: x}", "no such setting"),
         ("agent: {http: 5}", "agent.http: write settings here, as `key: value` lines"),
-        ("agent: {ca_file: [a]}", "agent.ca_file: write a path here, as text"),
+        *((f"agent: {{ca_file: {path}}}", "agent.ca_file: write a path here, as text") for path in ("[a]", "''")),
+        ("agent: {http: {token: [a]}}", "agent.http.token: write text here, in quotes"),
+        (f"agent: {{http: {{port: '{'9' * 5000}'}}}}", "agent.http.port: write a whole number here"),
         ("agent: {model: 5}", "agent.model: write text here, in quotes; or write a list here"),
         ("agent: {http: {port: 0}}", "agent.http.port: has to be 1 or more"),
         ("agent: {tools: {a: {tier: look}}}", "agent.tools.a.tier: write one of these here: 'read' or 'write'"),
@@ -152,7 +154,11 @@ def test_a_secret_file_without_a_readable_secret_is_an_error(
         ("agent: 5", "agent: expected settings as `key: value` lines"),
         ("- a", "top level: expected settings"),
         ("agent: {a: b", "not valid YAML at line 1, column 13"),
-        ("agent: {at: 2026-13-45}", "not valid YAML"),
+        *(
+            (f"agent: {{at: {odd}}}", "not valid YAML")
+            for odd in ("2026-13-45", "!!bool a", "!!int ''", "!!timestamp a")
+        ),
+        ("agent: {keys: [{}]}", "agent.keys.0.tier: required; set it here"),
         ("agent: {}\nagent: {}", "a key is given twice at line 2, column 1: keep one of them"),
         ("agent: {keys: [{tier: read, tier: read}]}", "a key is given twice at line 1, column 29"),
     ],
@@ -169,10 +175,11 @@ def test_a_problem_of_the_file_names_place_and_remedy(read: Read, text: str, exp
         ("AGENT_HTTP__PROT", "1", "AGENT_HTTP__PROT: no such setting; did you mean port?"),
         ("AGENT_HTTP__PORT", "x", "AGENT_HTTP__PORT: write a whole number here"),
         ("AGENT_HTTP__HOSTS", "a,b", "AGENT_HTTP__HOSTS: write a list here, as in ["),
+        ("AGENT_HTTP__HOSTS__0", "a", "AGENT_HTTP__HOSTS__0: write a list here, as in ["),
     ],
 )
 def test_a_problem_of_the_environment_names_the_variable(read: Read, variable: str, value: str, expected: str) -> None:
-    (problem,) = problems(read, "", {variable: value})
+    (problem,) = problems(read, "agent: {http: {hosts: [x]}}", {variable: value})
     assert expected in problem
 
 
@@ -198,7 +205,7 @@ def test_no_problem_shows_a_value(read: Read, text: str) -> None:
 def test_no_problem_shows_what_is_in_a_secret_file(read: Read, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text(f"{SECRET} with blanks")
     (problem,) = problems(read, f"agent: {{http: {{token_file: {tmp_path / 'secret'}}}}}")
-    assert problem == "agentic.yaml: agent.http.token_file: not accepted (value_error)"
+    assert problem == "agentic.yaml: agent.http.token_file: is not accepted here"
 
 
 @pytest.mark.parametrize(("value", "fault"), [("", "is empty"), (" \t ", "is empty"), ("x", "is too short")])

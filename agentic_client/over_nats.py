@@ -84,9 +84,9 @@ class NatsTransport:
 
 
 def _reply_of(answer: Msg) -> Json:
-    found = json_object(answer.data)
-    if code := (answer.headers or {}).get(ERROR_CODE_HEADER):
-        raise refused(int(code) if code.isdecimal() else 500, found)
+    found, headers = json_object(answer.data), answer.headers or {}
+    if code := headers.get(ERROR_CODE_HEADER):
+        raise refused(int(code) if code.isdecimal() else 500, found, retry_after=headers.get("Retry-After"))
     if found is None:
         raise Broken("what answers on the bus is not an agent: see who else listens to agentic-loop.*")
     return found

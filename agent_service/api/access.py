@@ -57,13 +57,11 @@ PAGE_HEADERS = HARDENED | {
 
 def answer(refusal: ApiError, connection: Connection, headers: dict[str, str] | None = None) -> JSONResponse:
     refusal.log(getattr(connection.get("endpoint"), "__name__", None), connection.get("state", {}).get("token"))
-    headers = dict(headers or {})
+    headers = refusal.headers | (headers or {})
     if refusal.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     if refusal.status in (408, 413, 415):
         headers["Connection"] = "close"  # without reading the rest of the body
-    if refusal.retry_after_s is not None:
-        headers["Retry-After"] = str(max(1, round(refusal.retry_after_s)))
     return JSONResponse(refusal.body(), refusal.status, headers=headers, media_type=MEDIA_TYPE)
 
 

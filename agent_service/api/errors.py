@@ -157,6 +157,11 @@ class ApiError(Exception):
     def instance(self) -> str:
         return new_uuid().urn
 
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers of the answer, over HTTP and on the bus."""
+        return {} if self.retry_after_s is None else {"Retry-After": str(max(1, round(self.retry_after_s)))}
+
     def body(self) -> dict[str, Any]:
         every = "; ".join(f"{one.field}: {one.message}" for one in self.errors) if len(self.errors) > 1 else str(self)
         problem = Problem(

@@ -1,8 +1,8 @@
 """The NATS micro service (NATS ADR-32) of the agent, at `agentic-loop.<endpoint>`.
 
 Requests, answers and errors are the JSON of the HTTP API; parameters of the path are fields of the request. The header
-Nats-Service-Error-Code has the status. Permissions of the bus decide who may ask, so operators' endpoints must be
-denied to others. An endpoint serves one request at a time.
+Nats-Service-Error-Code has the status, Retry-After the seconds to wait. Permissions of the bus decide who may ask, so
+operators' endpoints must be denied to others. An endpoint serves one request at a time.
 """
 
 import json
@@ -125,8 +125,8 @@ def _answering(ask: Callable[[Request], Awaitable[BaseModel]]) -> Handler:
 
 
 def _error(request: Request, refusal: ApiError) -> ServiceError:
-    body = json.dumps(refusal.body()).encode()
-    request.respond_error = partial(request.respond_error, data=body)  # type: ignore[method-assign]
+    body, headers = json.dumps(refusal.body()).encode(), refusal.headers
+    request.respond_error = partial(request.respond_error, data=body, headers=headers)  # type: ignore[method-assign]
     return ServiceError(str(refusal.status), str(refusal))
 
 

@@ -15,6 +15,7 @@ from nats.micro.request import ERROR_CODE_HEADER, ERROR_HEADER
 from agent_service.api.micro import serve_on_bus
 from agent_service.api.requests import MAX_BODY_BYTES
 from agent_service.core.events import CancelRequested, SignalReceived, WakeAccepted
+from agentic_client import AsyncClient, NotNow
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.micro_service import INFO
@@ -102,6 +103,14 @@ async def test_what_is_not_served_is_an_error_with_the_number_of_http(caller: Cl
         assert json.loads(answer.data)["error"]["message"] == description
         assert code != "500" or run_id(1) not in description, "a fault of ours says nothing of itself"
     assert await house.how_many() == 1
+
+
+async def test_what_is_refused_for_now_says_when_to_come_back(caller: Client, nats_server: EmbeddedNats) -> None:
+    await ask(caller, STOP_ALL, {})
+    async with AsyncClient(nats_server.url, patience_s=0.0) as client:
+        with pytest.raises(NotNow) as refused:
+            await client.wake("x")
+    assert (refused.value.code, refused.value.retry_after_s) == ("stopped", 30.0)
 
 
 async def test_a_wake_id_for_something_else_names_that_run_to_its_caller_alone(caller: Client, house: House) -> None:

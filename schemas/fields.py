@@ -40,6 +40,7 @@ _FORMS = {
     TASK_ID: "1 to 256 lower-case letters, digits, `.`, `-` or `_`, beginning with a letter or digit",
     subjects.NAME.pattern: subjects.NAME_FORM,
 }
+_INSTANT = "must be an RFC 3339 instant with a zone, such as 2026-11-21T12:00:00Z"
 _WORDS = tuple(
     (re.compile(found), said)
     for found, said in (
@@ -61,9 +62,10 @@ _WORDS = tuple(
         (r"Input should be a valid dictionary.*", "must be an object"),
         (r"Input should be a valid (list|tuple|set|frozenset)", "must be a list"),
         (r"Input should be a valid string", "must be a text"),
-        (r"Input should be a valid integer.*", "must be a whole number"),
+        (r"(Input should be a valid|Unable to parse input string as an) integer.*", "must be a whole number"),
         (r"Input should be a (valid|finite) number.*", "must be a number"),
         (r"Input should be a valid boolean.*", "must be true or false"),
+        (r"Input should be a valid datetime.*", _INSTANT),
         (r"Input should be ", "must be "),
     )
 )
@@ -96,7 +98,7 @@ _RFC3339 = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\
 def _rfc3339(value: object) -> object:
     if isinstance(value, datetime) or (isinstance(value, str) and _RFC3339.fullmatch(value)):
         return value
-    raise ValueError("must be an RFC 3339 instant with a zone, such as 2026-11-21T12:00:00Z")
+    raise ValueError(_INSTANT)
 
 
 def _utc(value: datetime) -> datetime:

@@ -9,10 +9,11 @@ the `wake_id` or `signal_id`, as long as the run is known. Where the API has tok
 """
 
 import re
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, Any, TypeVar, cast, get_origin
 
 from fastapi import Depends, FastAPI, Header, Query, Request, Response, Security
 from fastapi.exceptions import RequestValidationError
@@ -80,13 +81,13 @@ def _add(documents: Documents, access: Access, operation: Operation, served: Ser
     app = documents.app
     parameters, bodies, answers = signature(served).parameters, body_models(served), signature(served).return_annotation
     waits, streams = "wait" in parameters, "last_event_id" in parameters
+    path = operation.path.replace("{path}", "{path:path}")
     before = [Security(access, scopes=[operation.scope])] if operation.scope else []
     before += [Depends(fresh)] if fresh and operation.shows_runs else []
-    if operation.method == "POST" or waits:
-        before.append(Depends(only("wait") if waits else only()))
+    if path.startswith("/v1/"):  # a scraper may send whatever it likes to the others
+        before.append(Depends(only(_query_fields(parameters))))
     if streams or waits:
         before.append(Depends(app.state.slots.take if streams else _slot))
-    path = operation.path.replace("{path}", "{path:path}")
     app.add_api_route(
         path,
         _endpoint(operation, served),
@@ -131,12 +132,23 @@ def _source(parameter: Parameter, bodies: Mapping[str, type[BaseModel]]) -> Any:
     return _SOURCES.get(parameter.name, kind)
 
 
-def only(*names: str) -> Callable[[Request], Coroutine[Any, Any, None]]:
-    """Dependency that refuses any other query parameter (422)."""
+def _query_fields(parameters: Mapping[str, Parameter]) -> dict[str, bool]:
+    """Query parameters by name: true for those that may be repeated."""
+    kinds = [one.annotation for one in parameters.values()]
+    queries = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, requests.Query)]
+    fields = {name: get_origin(of.annotation) is tuple for one in queries for name, of in one.model_fields.items()}
+    return fields | ({"wait": False} if "wait" in parameters else {})
+
+
+def only(names: Mapping[str, bool]) -> Callable[[Request], Coroutine[Any, Any, None]]:
+    """Dependency that refuses other query parameters, and repeated ones (422). `names`: true for a list."""
 
     async def refuse_others(request: Request) -> None:
-        if others := [name for name in request.query_params if name not in names]:
-            raise misfits([((name,), "Extra inputs are not permitted", "extra_forbidden") for name in others])
+        sent = Counter(name for name, _ in request.query_params.multi_items())
+        flaws = [((name,), "Extra inputs are not permitted", "extra_forbidden") for name in sent if name not in names]
+        repeated = [name for name, times in sent.items() if times > 1 and names.get(name) is False]
+        if flaws := flaws + [((name,), "must be given once", "repeated") for name in repeated]:
+            raise misfits(flaws)
 
     return refuse_others
 

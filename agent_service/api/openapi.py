@@ -68,7 +68,8 @@ _IN_PATHS: Mapping[str, Json] = {
 
 def documented(operation: Operation, bodies: Mapping[str, type[BaseModel]], *, limited: bool) -> dict[int | str, Json]:
     """References to the possible refusals of an operation. `limited`: the number of waiting callers is bounded."""
-    statuses = {*operation.errors, *((401, 403) if operation.scope else ()), *((422, 429) if limited else ())}
+    statuses = {*operation.errors, *((401, 403) if operation.scope else ()), *((429,) if limited else ())}
+    statuses |= {422} if operation.path.startswith("/v1/") else set()
     statuses |= {404} if "{" in operation.path else set()
     statuses |= {410} if operation.path.startswith(RUN) else set()
     if bodies:

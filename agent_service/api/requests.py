@@ -60,7 +60,7 @@ class LongPoll:
 class Query(BaseModel):
     """Query parameters. The docstrings of fields are the API's documentation."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(use_attribute_docstrings=True)
 
 
 class _Body(BaseModel):
@@ -92,7 +92,7 @@ class WakeRequest(_Body):
     constraints: CallerConstraints = CallerConstraints.model_construct()
     callback: Annotated[Text, Field(max_length=2048, pattern=r"^https?://[^\s/?#@\\]+([/?#]\S*)?$")] | None = None
     """An HTTP(S) address without a login, which receives the progress and ending of the run."""
-    untrusted: bool = False
+    untrusted: Annotated[bool, Field(strict=True)] = False
     """Goal or context contain untrusted content: external writes then need an approval."""
     parent_run_id: Id | None = None
     """The parent of this run, which is at least one level deeper, and refused beyond `agent.limits.max_depth`."""
@@ -118,14 +118,14 @@ class StopRequest(_Body):
 class DrainRequest(_Body):
     """End this process gracefully."""
 
-    within_s: Annotated[float, Field(ge=0, le=3600)] = 60.0
+    within_s: Annotated[float, Field(strict=True, ge=0, le=3600)] = 60.0
     """Seconds for open work; the rest is given up."""
 
 
 class PruneRequest(_Body):
     """Delete expired runs."""
 
-    dry_run: bool = False
+    dry_run: Annotated[bool, Field(strict=True)] = False
     """Delete nothing, and list what would be deleted."""
 
 

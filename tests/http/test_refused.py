@@ -90,6 +90,7 @@ WAKES: list[tuple[str, Any]] = [
     ("constraints.max_loop", {"constraints": {"max_loop": 1}}),
     ("constraints", {"constraints": []}),
     ("surprise", {"surprise": 1}),
+    *(("untrusted", {"untrusted": odd}) for odd in (0, "no")),
     ("run_id", {"run_id": "run_00000000000000000000000001"}),
     *(
         ("constraints.deadline_at", {"constraints": {"deadline_at": instant}})
@@ -143,12 +144,15 @@ async def test_a_word_to_a_run_that_does_not_fit_is_refused_and_changes_nothing(
     assert await house.state(run) == before
 
 
+LIBRARY_WORDS = ("Input", "input", "datetime", "Value")
 QUERIES: list[tuple[str, dict[str, Any]]] = [
     *(("limit", {"limit": limit}) for limit in (10**9, 0, "1; DROP TABLE runs")),
     ("status.0", {"status": "done' OR '1'='1"}),
     *(("cursor", {"cursor": cursor}) for cursor in ("%", "x" * 1000, "", "bogus", run_id(9))),
     *(("cursor", {"cursor": f"run_{ulid}"}) for ulid in ("8ZZZZZZZZZZZZZZZZZZZZZZZZZ", "01M808MS3MJ9K8CQKG3J135SFI")),
-    ("since", {"since": "yesterday"}),
+    *(("since", {"since": at}) for at in ("yesterday", "2026-13-01T00:00:00Z")),
+    ("limit", {"limit": "9" * 5000}),
+    *((name, {name: ["1", "2"]}) for name in ("limit", "text")),
     ("until", {"until": "tomorrow"}),
     ("text", {"text": "x" * 201}),
     ("order_by", {"order_by": "goal"}),
@@ -160,6 +164,7 @@ async def test_a_list_takes_no_other_questions(client: httpx2.AsyncClient) -> No
     for field, query in QUERIES:
         answer = await client.get("/v1/runs", params=query)
         assert (answer.status_code, answer.json()["error"]["field"]) == (422, field), query
+        assert [word for word in LIBRARY_WORDS if word in answer.json()["detail"]] == [], query
 
 
 PLACES = ("-1", "x", "1.0", "1e3", "1_0", " 1 1", "٣", "0x1", "9" * 30, "7", "1\u2028")
@@ -213,8 +218,11 @@ async def test_every_field_that_has_to_change_is_named(client: httpx2.AsyncClien
 async def test_a_misspelt_parameter_is_refused_before_anything_is_done(
     client: httpx2.AsyncClient, house: House
 ) -> None:
-    for path in ("/v1/wake", f"{UNKNOWN}/cancel", "/v1/stop-all", "/v1/dead-letters/1/retry"):
-        answer = await client.post(path, params={"wiat": 30}, json={"goal": "x"})
+    said = ("/v1/wake", f"{UNKNOWN}/cancel", "/v1/stop-all", "/v1/dead-letters/1/retry")
+    asked = (UNKNOWN, f"{UNKNOWN}/events", f"{UNKNOWN}/timeline", "/v1/events", "/v1/counts", "/v1/tools")
+    for path in (*said, *asked):
+        method, body = ("POST", {"goal": "x"}) if path in said else ("GET", None)
+        answer = await client.request(method, path, params={"wiat": 30}, json=body)
         told = answer.json()
         assert (answer.status_code, [error["field"] for error in told["errors"]]) == (422, ["wiat"]), path
     await nothing_came_of_it(house)

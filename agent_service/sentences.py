@@ -163,6 +163,7 @@ _FORMS: dict[str, str | Callable[[Values], str]] = {
     "answer_needs_message": "it waits for an answer to its question, which needs a message",
     "awaits_approval": "it waits for an approval: approve or reject it",
     "awaits_approval_not_answer": "it waits for an approval: approve it, reject it, or send a message",
+    "answer_of_other": "what this answers is not asked any more",
     "approved_too_late": "it could be approved until {until}",
     "approval_needs_hash": "an approval names what it is of: arguments_hash {hash}",
     "approval_of_other": "what waits for approval is {hash}, not {named}",

@@ -197,9 +197,9 @@ Outcome = Literal["ran", "did_not_run", "look"]
 class Signal(Wire):
     """A person speaks to a run: a message, an answer, a ruling, a resume, or a larger budget.
 
-    `approve` names the `arguments_hash` of `agent.waiting`, and may name the step; so may `reject`. An `answer` to a
-    question, or to an escalation, which it reopens, is in `message`; it may raise budgets. `outcome`: that of the write
-    in doubt that a run escalated for; `message` then has the tool's result.
+    `approve` names the `arguments_hash` of `agent.waiting`, and may name the `step`; `reject` and `answer` may name
+    both. An `answer` to a question, or to an escalation, which it reopens, is in `message`; it may raise budgets.
+    `outcome`: that of the write in doubt that a run escalated for; `message` then has the tool's result.
     """
 
     run_id: Id
@@ -296,9 +296,10 @@ class Cancelled(_NotCompleted):
 class Waiting(_Lifecycle):
     """A run waits for a person, for a reason of `kind`.
 
-    `approval`: of `command` of `tool` with `arguments`, or (without a tool) of the framing in `arguments`; the answer
-    names `arguments_hash`. `question`: see `question` and `choices`. `budget`: it is spent. `in_doubt`: `step` may or
-    may not have run; the run has escalated, and an answer reopens it. `task` and `round` name a sub-request.
+    `approval`: of `command` of `tool` with `arguments`, or (without a tool) of the framing in `arguments`; the ruling
+    names `arguments_hash`. `question`: of `question` and `choices`, whose hash it is then. `budget`: it is spent.
+    `in_doubt`: `step` may or may not have run; the run has escalated, and an answer reopens it. `task` and `round` name
+    a sub-request.
     """
 
     kind: Literal["approval", "question", "budget", "in_doubt"]

@@ -173,8 +173,8 @@ NEEDED_BY = {
 """Required fields by kind of signal."""
 TAKEN_BY = {
     "outcome": ("answer",),
-    "step": ("approve", "reject"),
-    "arguments_hash": ("approve", "reject"),
+    "step": ("approve", "reject", "answer"),
+    "arguments_hash": ("approve", "reject", "answer"),
 }
 """Kinds of the fields that not all kinds have."""
 
@@ -190,9 +190,9 @@ class SignalRequest(_SignalBody):
     constraints: CallerConstraints | None = None
     """The limits from now on; required for `raise_budget`."""
     step: Count | None = None
-    """For `approve` and `reject`: the step to decide."""
+    """For `approve`, `reject` and `answer`: the step in `asks` of the run."""
     arguments_hash: ArgumentsHash | None = None
-    """Required for `approve`, optional for `reject`: the hash in `asks` of the run."""
+    """The hash in `asks` of the run: required for `approve`, optional for `reject` and `answer`."""
 
 
 class ApprovalRequest(_SignalBody):
@@ -211,7 +211,8 @@ class ApprovalRequest(_SignalBody):
 class AnswerRequest(_SignalBody):
     """Answer a question of a run, or its escalation, which reopens it.
 
-    `constraints` raise budgets. `outcome` is for a write in doubt: it `ran` (then `answer` is its result), it
+    An answer with `arguments_hash` and `step`, as in `asks` of the run, settles nothing newer. `constraints` raise
+    budgets. `outcome` is for a write in doubt: it `ran` (then `answer` is its result), it
     `did_not_run`, or the run may `look`; with an outcome, `answer` is optional.
     """
 
@@ -219,6 +220,8 @@ class AnswerRequest(_SignalBody):
     message: Annotated[SignalText | None, Field(alias="answer")] = None
     """Required without `outcome`."""
     constraints: CallerConstraints | None = None
+    arguments_hash: ArgumentsHash | None = None
+    step: Count | None = None
 
 
 class WakeAnswer(BaseModel):

@@ -45,15 +45,18 @@ def answer(
     ran: bool = flag("The write ran; the text is its result.", "--ran"),
     did_not_run: bool = flag("The write did not run.", "--did-not-run"),
     look: bool = flag("You do not know: the run looks by itself.", "--look"),
+    asked: Values = None,
     limits: Values = None,
 ) -> Output:
-    """Limits raise its budget. A write in doubt is settled by --ran, --did-not-run or --look."""
+    """Limits raise its budget. A write in doubt is settled by --ran, --did-not-run or --look. With --hash or --step, no
+    newer question is.
+    """
     outcomes = [name for name, is_said in {"ran": ran, "did_not_run": did_not_run, "look": look}.items() if is_said]
     if len(outcomes) > 1:
         raise NotDone("give one of --ran, --did-not-run and --look", Exit.USAGE)
     if text is None and not outcomes:
         raise NotDone("an answer needs its text: agentic answer RUN 'TEXT'", Exit.USAGE)
-    body = not_none(answer=text, outcome=next(iter(outcomes), None), constraints=limits)
+    body = not_none(answer=text, outcome=next(iter(outcomes), None), constraints=limits, **(asked or {}))
     return _with_status(agent.call("answer_run", body), "has the answer")
 
 

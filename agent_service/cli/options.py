@@ -117,11 +117,11 @@ _ORDER: Group = {
     "untrusted": (bool, option("Goal or context hold untrusted text: the run asks before it writes.", "--untrusted")),
 }
 _DECIDED = {"rich_help_panel": "What is decided"}
-_RULING: Group = {
+_ASKED: Group = {
     "step": (int, option("The number of the step.", min=1, metavar="N", **_DECIDED)),
-    "arguments_hash": (str, option("The hash of the arguments that you read.", "--hash", metavar="HASH", **_DECIDED)),
-    "reason": (str, REASON),
+    "arguments_hash": (str, option("The hash of what you read.", "--hash", metavar="HASH", **_DECIDED)),
 }
+_RULING: Group = {**_ASKED, "reason": (str, REASON)}
 Status = StrEnum("Status", ["QUEUED", "RUNNING", "PAUSED", "DONE", "ESCALATED", "FAILED", "CANCELLED"])
 _FILTERS: Group = {
     "status": (list[Status], option("Only runs of this status; may be repeated.")),
@@ -139,7 +139,13 @@ _FILTERS: Group = {
     "wake_id": (str, option("Only the run with this wake id.", metavar="ID")),
     "caller": (str, option("Only runs of this caller, such as `token ci`.", metavar="WHO")),
 }
-GROUPS: Mapping[str, Group] = {"limits": _LIMITS, "order": _ORDER, "ruling": _RULING, "filters": _FILTERS}
+GROUPS: Mapping[str, Group] = {
+    "limits": _LIMITS,
+    "order": _ORDER,
+    "asked": _ASKED,
+    "ruling": _RULING,
+    "filters": _FILTERS,
+}
 """Groups by the name of the parameter that stands for them."""
 
 

@@ -79,7 +79,7 @@ def _flaw(state: RunState, event: SignalReceived) -> Text:
             return say("answer_needs_message")
         case None if signal.kind == "answer":
             return say("no_answer_awaited")
-    return say("no_approval_awaited") if signal.kind in RULINGS else ""
+    return say("no_approval_awaited") if signal.kind in RULINGS else _flaw_of_answer(state, signal)
 
 
 def _flaw_of_ruling(state: RunState, approval: Approval, event: SignalReceived) -> Text:
@@ -94,6 +94,19 @@ def _flaw_of_ruling(state: RunState, approval: Approval, event: SignalReceived) 
     if signal.arguments_hash not in (None, subject):
         return say("approval_of_other", hash=subject, named=signal.arguments_hash)
     return say("approval_of_other_step", step=step, named=signal.step) if signal.step not in (None, step) else ""
+
+
+def _flaw_of_answer(state: RunState, signal: Signal) -> Text:
+    """An answer that names what it answers settles nothing newer."""
+    subject: str | None = None
+    steps = [state.step]
+    match state.waiting:
+        case NeedsPerson(ask=Question(ask=ask)):
+            subject, steps = planning.subject_hash(ask), [state.step + 1]
+        case Ended() as ended:
+            steps = [step for step, _, _ in _undecided(state, ended)]
+    is_of_other = signal.arguments_hash not in (None, subject) or signal.step not in (None, *steps)
+    return say("answer_of_other") if signal.kind == "answer" and is_of_other else ""
 
 
 def _on_signal_when_paused(state: RunState, waiting: NeedsPerson, event: SignalReceived) -> RunState:
@@ -225,7 +238,8 @@ def _refused(state: RunState, ask: Approval, ruling: Ruled) -> RunState:
 
 def _reopen(state: RunState, ended: Ended, event: SignalReceived) -> RunState | Text:
     signal, undecided, held = event.signal, _undecided(state, ended), ended.held
-    if flaw := _flaw_of_reopening(state, ended, event) or (signal.outcome and _unclear(undecided)):
+    flaw = _flaw_of_reopening(state, ended, event) or _flaw_of_answer(state, signal)
+    if flaw or (signal.outcome and (flaw := _unclear(undecided))):
         return flaw
     running = replace(
         limits.with_more_attempts(_going_on(state, held, ended.at, event)),

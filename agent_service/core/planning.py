@@ -160,9 +160,12 @@ def refusal_text(what: Text, ruling: Ruled) -> Text:
     return say("not_approved", what=what, verdict=ruling.verdict, why=ruling.reason)
 
 
-def subject_hash(subject: Action | Plan | Framing) -> str:
-    if isinstance(subject, Framing):
-        return acting.digest([subject.goal_statement, subject.definition_of_done, subject.constraints])
+def subject_hash(subject: Action | Plan | Framing | AskPerson) -> str:
+    match subject:
+        case Framing():
+            return acting.digest([subject.goal_statement, subject.definition_of_done, subject.constraints])
+        case AskPerson():
+            return acting.digest([subject.question, subject.choices])
     return acting.call_hash(subject.action if isinstance(subject, Plan) else subject)
 
 

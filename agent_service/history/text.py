@@ -73,6 +73,8 @@ def ask_lines(asks: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
             yield from (("choice", choice) for choice in asks["choices"])
             more = (("tried", asks["tried"]), ("why", asks["would_change"]), ("because", asks["reason"]))
             yield from ((name, text) for name, text in more if text)
+    if asks["arguments_hash"]:
+        yield "hash", asks["arguments_hash"]
     if asks["untrusted"]:
         yield "warning", f"{asks['untrusted']} brought untrusted content, whose author may be behind this"
     if asks["expires_at"]:
@@ -86,5 +88,3 @@ def _call_lines(asks: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for name, value in (asks["arguments"] or {}).items():
         yield "", f"{json.dumps(name, ensure_ascii=False)}: {json.dumps(value, ensure_ascii=False)}"
     yield "because", asks["reason"]
-    if asks["arguments_hash"]:
-        yield "hash", asks["arguments_hash"]

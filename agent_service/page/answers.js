@@ -23,8 +23,11 @@ export function reject({ run_id, asks }) {
   return confirm({ title: "Reject", text: "It is not carried out. The run goes on and decides what to do instead.", fields: [reason], action: "Reject it", danger: true, act });
 }
 
-async function rule(run_id, { arguments_hash, step }, decision, said, reason) {
-  await call(path(run_id, "approvals"), { body: { signal_id: freshId(), decision, arguments_hash, ...(step && { step }), ...(reason && { reason }) } });
+/** What was shown, so that nothing newer is decided. */
+const named = (asks) => ({ ...(asks?.arguments_hash && { arguments_hash: asks.arguments_hash }), ...(asks?.step && { step: asks.step }) });
+
+async function rule(run_id, asks, decision, said, reason) {
+  await call(path(run_id, "approvals"), { body: { signal_id: freshId(), decision, ...named(asks), ...(reason && { reason }) } });
   say(said);
 }
 
@@ -36,21 +39,21 @@ export async function answer(subject) {
   const raised = !asked && isSpent(subject.class) ? await raiseFields(subject) : [];
   const act = (values) => {
     if (!values.answer) throw new Error("Write an answer.");
-    return send(run_id, { answer: values.answer, constraints: limitsOf(values) });
+    return send(run_id, asks, { answer: values.answer, constraints: limitsOf(values) });
   };
   const text = asked ? "The run goes on with it at once." : raised.length ? "The run goes on where it stopped, with what you grant it." : "The run goes on where it stopped, with all that it knows and with what you say.";
   return confirm({ title: asked ? "Answer" : "Answer and reopen", text, fields: [words, ...raised], action: asked ? "Answer" : "Reopen it", act });
 }
 
 /** Say what became of a write in doubt, in one of the words of OF_DOUBT. */
-export function resolve({ run_id }, outcome) {
+export function resolve({ run_id, asks }, outcome) {
   const { action, label, text } = OF_DOUBT[outcome];
   const words = field("answer", label, { kind: "area", maxlength: 8192 });
-  const act = (values) => send(run_id, { outcome, ...(values.answer && { answer: values.answer }) });
+  const act = (values) => send(run_id, asks, { outcome, ...(values.answer && { answer: values.answer }) });
   return confirm({ title: action, text: `${text} The run goes on.`, fields: [words], action, act });
 }
 
-async function send(run_id, { constraints = {}, ...body }) {
-  await call(path(run_id, "answers"), { body: { signal_id: freshId(), ...body, ...(Object.keys(constraints).length && { constraints }) } });
+async function send(run_id, asks, { constraints = {}, ...body }) {
+  await call(path(run_id, "answers"), { body: { signal_id: freshId(), ...named(asks), ...body, ...(Object.keys(constraints).length && { constraints }) } });
   say("The run has heard the answer.");
 }

@@ -7,6 +7,7 @@ from pydantic import JsonValue
 
 from agent_service.core import acting, limits
 from agent_service.core.phases import Action, Framing, Plan
+from agent_service.core.planning import subject_hash
 from agent_service.core.state import RunState
 from agent_service.core.waiting import BUDGET_PREFIX, Acting, Approval, Ended, NeedsPerson, Question, Status, Stop
 from schemas.events import Waiting as HumanTask
@@ -95,6 +96,8 @@ def _for_answer(state: RunState, question: Question) -> HumanTask:
         state,
         "question",
         reason=f"the model asks{settles if steps else ''}; {NEVER}",
+        step=state.step + 1,
+        arguments_hash=subject_hash(ask),
         question=ask.question,
         choices=ask.choices,
         tried=ask.tried or None,

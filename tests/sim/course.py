@@ -155,8 +155,8 @@ def reframes_once(view: View) -> Json:
 
 
 def approves(told: Message) -> Json | None:
-    name = told.payload.get("arguments_hash")
-    return {"signal_id": f"yes-{name}", "kind": "approve", "arguments_hash": name} if name else None
+    name, asks = told.payload.get("arguments_hash"), told.payload.get("kind") == "approval"
+    return {"signal_id": f"yes-{name}", "kind": "approve", "arguments_hash": name} if asks else None
 
 
 def rejects(told: Message) -> Json | None:
@@ -165,7 +165,9 @@ def rejects(told: Message) -> Json | None:
 
 
 def answers(told: Message) -> Json | None:
-    return {"signal_id": "answer", "kind": "answer", "message": "take a"} if told.payload.get("question") else None
+    named = {name: told.payload.get(name) for name in ("arguments_hash", "step")}
+    said = {"signal_id": "answer", "kind": "answer", "message": "take a"} | named
+    return said if told.payload.get("question") else None
 
 
 def reopens(told: Message) -> Json | None:

@@ -215,7 +215,7 @@ def refusal_of(error: Exception) -> ApiError:
 
 
 def _not_now(error: TryAgain) -> ApiError:
-    message = f"not done, and nothing was stored: {error}"
+    message = f"not now: {error}"  # not "nothing is stored", which is not always known
     if isinstance(error, Stopped):
         then = "a person lets it go on with `agentic go-on`"
         return ApiError(Code.STOPPED, f"{message}; {then}", retry_after_s=STOPPED_RETRY_S)
@@ -250,12 +250,16 @@ TAKEN = (Code.SIGNAL_ID_TAKEN, Code.WAKE_ID_TAKEN)
 
 
 @contextmanager
-def named_by(key: str | None) -> Iterator[None]:
-    """Reports a conflict of names as one of the Idempotency-Key, if the name came from `key`."""
+def named_by(key: str | None, *, made: str = "") -> Iterator[None]:
+    """Reports a conflict of names as one of the Idempotency-Key, if the name came from `key`. `made`: a name that the
+    caller does not know, and needs to ask again for what may be stored."""
     try:
         yield
     except REFUSED as error:
         refusal = refusal_of(error)
+        if made and refusal.code is Code.TRY_AGAIN:
+            text = f"{refusal}; ask again with the wake_id {made}"
+            raise ApiError(refusal.code, text, retry_after_s=refusal.retry_after_s) from error
         if key is None or refusal.code not in TAKEN:
             raise
         message = f"{IDEMPOTENCY_KEY}: another request was made under this key: use a new one for a new request"

@@ -24,6 +24,7 @@ from agent_service.store.lines import RunFilter, RunLine
 from agent_service.store.sqlite import RunStore
 from agent_service.views.journal import JournalReader
 from agent_service.views.run import RunView, run_view
+from groundwork.service.errors import TryAgain
 from groundwork.service.machine import new_uuid, utc_now
 from schemas.events import Signal
 from schemas.fields import Instant
@@ -121,8 +122,9 @@ class RunCalls:
         """
         if wait:
             requests.check_scopes(caller.token, caller.scopes, ["read"])
-        wake_id = request.wake_id or key or f"wake-{new_uuid()}"
-        with named_by(None if request.wake_id else key), self.intake.incoming.wake(caller.transport) as waking:
+        made = "" if request.wake_id or key else f"wake-{new_uuid()}"
+        wake_id, key = request.wake_id or key or made, None if request.wake_id else key
+        with named_by(key, made=made), self.intake.incoming.wake(caller.transport) as waking:
             try:
                 async with self.intake.capacity.unless_trouble():
                     known = await self.store.run_by_wake(wake_id) is not None
@@ -136,9 +138,10 @@ class RunCalls:
             except WakeConflict as error:
                 raise await self._conflict(error, caller.payer) from error
         answer = requests.WakeAnswer(run_id=run_id, wake_id=wake_id, status_url=f"/v1/runs/{run_id}")
-        if not wait or await self.store.tombstone(run_id):
-            return answer
-        return answer.model_copy(update={"run": await self.show_run(run_id, wait)})
+        with suppress(TryAgain):  # it is durable, so the caller must learn its name
+            if wait and not await self.store.tombstone(run_id):
+                return answer.model_copy(update={"run": await self.show_run(run_id, wait)})
+        return answer
 
     async def _check_new(self, request: requests.WakeRequest) -> None:
         flaw = await self.callback_flaw(request.callback) if request.callback else ""
@@ -200,9 +203,7 @@ class RunCalls:
     async def cancel_run(self, caller: Caller, run_id: str, request: requests.CancelRequest) -> requests.StandingAnswer:
         """The run is cancelled when the answer comes; a repetition changes nothing. A run that ended otherwise stays as
         it is (409)."""
-        await present(self.store, run_id)
-        self._follow(await self.intake.cancel(request.cancel(run_id), by=caller.by))
-        state = (await present(self.store, run_id)).state
+        state = await self._followed(run_id, await self.intake.cancel(request.cancel(run_id), by=caller.by))
         if state.status is not Status.CANCELLED:
             text = f"the run has ended already: it is {state.status}"
             raise ApiError(Code.RUN_HAS_ENDED, text, run_id=run_id)
@@ -233,15 +234,13 @@ class RunCalls:
         """Answers once the signal is durable. Refuses a signal that the run ignores (409)."""
         key = None if body.signal_id else key
         with named_by(key):
-            await present(self.store, run_id)
             signal = (body.model_copy(update={"signal_id": key}) if key else body).signal(run_id)
             transition = await self.intake.signal(signal, by=caller.by)
-            self._follow(transition)
+            state = await self._followed(run_id, transition)
             if why := why_ignored(signal, transition):
                 raise ApiError(Code.NOT_HEARD, why, run_id=run_id)
             if transition.ignored:
                 await self._check_repetition(signal)
-        state = (await present(self.store, run_id)).state
         return SignalAnswer(run_id=run_id, signal_id=signal.signal_id, status=state.status)
 
     async def _check_repetition(self, signal: Signal) -> None:
@@ -257,6 +256,13 @@ class RunCalls:
         if state.pending is None or executor not in present_now or utc_now() - state.pending.requested_at < SOON:
             return ""
         return await self.step_trouble(executor, run_id=state.run_id, step=state.pending.step)
+
+    async def _followed(self, run_id: str, transition: Transition) -> RunState:
+        """The state after the transition, which is performed meanwhile. Refuses an unknown or deleted run."""
+        if transition.state is None:
+            raise await absent(self.store, run_id)
+        self._follow(transition)
+        return transition.state
 
     def _follow(self, transition: Transition | None) -> None:
         self.background.start(self.intake.turns.follow(transition))

@@ -70,6 +70,27 @@ async def test_a_wake_is_told_to_come_back_when_too_many_wait(tmp_path: Path) ->
         assert await house.how_many() == 2
 
 
+async def test_a_wake_whose_fate_is_unknown_is_named_so_that_asking_again_is_safe(
+    client: httpx2.AsyncClient, house: House
+) -> None:
+    house.archive.away = True
+    told = (await wake(client)).json()
+    house.archive.away = False
+    assert (told["code"], "stored" in told["detail"]) == ("try_again", False)
+    name = told["detail"].rpartition(" ")[2]
+    assert [(await wake(client, wake_id=name)).status_code for _ in range(2)] == [202, 202]
+    assert await house.how_many() == 1
+
+
+async def test_a_wake_is_told_its_run_though_the_run_cannot_be_shown(client: httpx2.AsyncClient, house: House) -> None:
+    async def accepted_then_away(*_: object) -> None:
+        house.archive.away = True
+
+    house.feed.rest = accepted_then_away  # type: ignore[assignment] # the store goes away while the caller waits
+    answer = await client.post("/v1/wake", json=GOAL, params={"wait": 5})
+    assert (answer.status_code, "run" in answer.json(), await house.how_many()) == (202, False, 1)
+
+
 async def test_a_callback_that_would_never_be_called_is_refused_and_nothing_is_stored(
     client: httpx2.AsyncClient, house: House
 ) -> None:

@@ -108,7 +108,7 @@ class AccessMiddleware:
 def _is_of_another_site(connection: Connection) -> bool:
     if connection["method"] in READING and not connection["path"].startswith(CALLS):
         return False
-    if b"origin" in [name for name, _ in connection["headers"]]:  # two values match no page of ours
+    if b"origin" in dict(connection["headers"]):  # two values match no page of ours
         return single_header(connection, b"origin").partition("://")[2] != single_header(connection, b"host")
     return single_header(connection, b"sec-fetch-site") in OTHER_SITES
 

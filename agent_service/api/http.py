@@ -144,6 +144,8 @@ def only(names: Mapping[str, bool]) -> Callable[[Request], Coroutine[Any, Any, N
     """Dependency that refuses other query parameters, and repeated ones (422). `names`: true for a list."""
 
     async def refuse_others(request: Request) -> None:
+        if not request.scope["query_string"]:
+            return
         sent = Counter(name for name, _ in request.query_params.multi_items())
         flaws = [((name,), "Extra inputs are not permitted", "extra_forbidden") for name in sent if name not in names]
         repeated = [name for name, times in sent.items() if times > 1 and names.get(name) is False]

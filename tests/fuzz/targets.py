@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 
-import yaml
 from pydantic import JsonValue, ValidationError
 
 from agent_service.api import requests
@@ -17,7 +16,7 @@ from ductile_gateway.plugins.response import ProcessEnd, judge
 from ductile_gateway.webhooks import inbound, mapping, signatures
 from ductile_gateway.webhooks.mapping import RequestRefused
 from ductile_gateway.webhooks.settings import EventMapping
-from groundwork.service.strict import NotStrictJson
+from groundwork.service.strict import NotStrictJson, NotYaml, parse
 from schemas import subjects
 from schemas.continuation import ContinuationInvalid, read_plugin_result
 from schemas.envelope import Misshapen, to_envelope
@@ -110,8 +109,8 @@ def _no_offer(_: str) -> None:
 def manifest(data: bytes) -> None:
     """Manifests of plugin folders."""
     try:
-        read = read_manifest(yaml.safe_load(data.decode()))
-    except (ManifestInvalid, UnicodeError, yaml.YAMLError):
+        read = read_manifest(parse(data.decode()))
+    except (ManifestInvalid, UnicodeError, NotYaml):
         return
     assert not read.entrypoint.startswith("/")
     assert ".." not in read.entrypoint.split("/")

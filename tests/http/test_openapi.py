@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import httpx2
 import jsonschema_rs
@@ -12,6 +11,7 @@ from agent_service.api.errors import MEDIA_TYPE, Code
 from agent_service.api.openapi import Json
 from tests.http.house import House
 from tests.kit.pages import ROOT, as_table
+from tests.schemas import samples
 
 UNLISTED = ("/llms.txt", "/docs", "/openapi.json")
 OPENAPI = json.loads(Path(__file__).with_name("openapi-3.1.schema.json").read_bytes())
@@ -43,19 +43,8 @@ async def test_it_is_an_openapi_document_with_every_call_and_every_reference_lea
     jsonschema_rs.validator_for(OPENAPI).validate(document)
     shown = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
     assert shown == {(m, p.replace(":path", "")) for m, p in house.table() if p not in UNLISTED}
-    for reference in references(document):
-        place: Any = document
-        for part in reference.removeprefix("#/").split("/"):
-            place = place[part]
-
-
-def references(part: Any) -> set[str]:
-    if isinstance(part, list):
-        return set().union(*map(references, part))
-    if isinstance(part, dict):
-        own = {part["$ref"]} if isinstance(part.get("$ref"), str) else set()
-        return own.union(*map(references, part.values()))
-    return set()
+    for reference in samples.refs(document):
+        samples.at(document, reference)
 
 
 async def test_every_refusal_is_described_as_a_problem_with_an_example(document: Json) -> None:

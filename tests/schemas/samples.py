@@ -4,6 +4,7 @@ Samples are added, never changed or removed. Files named `rfc103` are RFC-103's 
 """
 
 import json
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,21 @@ def changed(event: str, **payload: Any) -> str:
     """The event's first sample with these payload fields changed, as JSON (NaN and infinities by name)."""
     sample = body(generate.SAMPLES / f"{event}.{generate.VERSION}.json")
     return json.dumps(sample | {"payload": sample["payload"] | payload})
+
+
+def refs(node: Any) -> Iterator[str]:
+    """All local references of a document."""
+    if isinstance(node, dict) and isinstance(node.get("$ref"), str):
+        yield node["$ref"]
+    for part in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+        yield from refs(part)
+
+
+def at(document: Any, ref: str) -> Any:
+    """Target of a local reference. Raises KeyError."""
+    for token in ref.removeprefix("#/").split("/"):
+        document = document[token]
+    return document
 
 
 @cache

@@ -23,27 +23,11 @@ def document() -> dict[str, Any]:
     return content
 
 
-def at(document: Any, ref: str) -> Any:
-    """Target of a local reference. Raises KeyError."""
-    for token in ref.removeprefix("#/").split("/"):
-        document = document[token]
-    return document
-
-
-def refs(node: Any) -> list[str]:
-    if isinstance(node, list):
-        return [ref for item in node for ref in refs(item)]
-    if not isinstance(node, dict):
-        return []
-    own = [node["$ref"]] if isinstance(node.get("$ref"), str) else []
-    return own + [ref for value in node.values() for ref in refs(value)]
-
-
 def test_the_document_is_valid_asyncapi_3_0_0_and_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
     schema = Path(__file__).with_name("asyncapi_3_0_0.schema.json")
     jsonschema_rs.Draft7Validator(json.loads(schema.read_bytes())).validate(document)
-    for ref in refs(document):
-        at(document, ref)
+    for ref in samples.refs(document):
+        samples.at(document, ref)
 
 
 def test_every_subject_of_an_event_is_a_channel(document: dict[str, Any]) -> None:
@@ -53,7 +37,9 @@ def test_every_subject_of_an_event_is_a_channel(document: dict[str, Any]) -> Non
 
 
 def test_the_agent_receives_what_is_inbound_and_sends_what_is_outbound(document: dict[str, Any]) -> None:
-    actions = {at(document, op["channel"]["$ref"])["address"]: op["action"] for op in document["operations"].values()}
+    actions = {
+        samples.at(document, op["channel"]["$ref"])["address"]: op["action"] for op in document["operations"].values()
+    }
     inbound = dict.fromkeys(INBOUND, "receive")
     outbound = {event.replace("tool_request", "tool_request.{route}"): "send" for event in OUTBOUND}
     assert actions == inbound | outbound | dict.fromkeys(ANSWERED, "send")

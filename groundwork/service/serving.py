@@ -6,6 +6,7 @@ imported, so that callers wait instead of failing.
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import signal
@@ -112,12 +113,12 @@ async def listening(host: str, port: int, *, who: str, within_s: float = 0.0) ->
     try:
         listener = await retry_until_free(listen, within_s=within_s)
     except OSError as error:
-        where = f"{host}:{port}"
-        raise Misconfigured(f"cannot listen on {where} ({error.strerror}): is another {who} running there?") from error
+        mend = f"is another {who} running there?" if error.errno == errno.EADDRINUSE else "set another `host` or `port`"
+        raise Misconfigured(f"cannot listen on {host}:{port} ({error.strerror}): {mend}") from error
     with listener:
         yield listener
 
 
 def address(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
-    return f"http://{host}:{port}"
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -13,7 +13,9 @@ import pytest
 
 from groundwork.http.requests import os_user
 from groundwork.service import store_folder
+from groundwork.service.errors import Misconfigured
 from groundwork.service.process import user_name
+from groundwork.service.serving import address, listening
 from groundwork.service.store_folder import AlreadyRunning, process_lock
 from groundwork.service.strict import NotYaml, parse
 
@@ -106,6 +108,15 @@ def test_a_caller_on_this_machine_is_its_user_and_one_that_has_gone_or_only_list
         assert os_user(scope | {"client": other.getsockname()[:2]}) == ""
         caller.close()
         assert os_user(scope) == ""
+
+
+async def test_who_cannot_listen_is_told_what_to_change() -> None:
+    async with listening("::1", 0, who="agent") as listener:
+        port = listener.getsockname()[1]
+        assert address(listener) == f"http://[::1]:{port}"
+        for host, told in (("::1", "is another agent running there"), ("192.0.2.1", "set another `host` or `port`")):
+            with pytest.raises(Misconfigured, match=told):
+                await listening(host, port, who="agent").__aenter__()
 
 
 LEVELS = "".join(f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9) if n else 'x'}]\n" for n in range(9))

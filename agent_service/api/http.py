@@ -85,7 +85,7 @@ def _add(documents: Documents, access: Access, operation: Operation, served: Ser
     before = [Security(access, scopes=[operation.scope])] if operation.scope else []
     before += [Depends(fresh)] if fresh and operation.shows_runs else []
     if path.startswith("/v1/"):  # a scraper may send whatever it likes to the others
-        before.append(Depends(only(_query_fields(parameters))))
+        before.append(Depends(only(parameters)))
     if streams or waits:
         before.append(Depends(app.state.slots.take if streams else _slot))
     app.add_api_route(
@@ -132,27 +132,22 @@ def _source(parameter: Parameter, bodies: Mapping[str, type[BaseModel]]) -> Any:
     return _SOURCES.get(parameter.name, kind)
 
 
-def _query_fields(parameters: Mapping[str, Parameter]) -> dict[str, bool]:
-    """Query parameters by name: true for those that may be repeated."""
-    kinds = [one.annotation for one in parameters.values()]
-    queries = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, requests.Query)]
-    fields = {name: get_origin(of.annotation) is tuple for one in queries for name, of in one.model_fields.items()}
-    return fields | ({"wait": False} if "wait" in parameters else {})
+def only(parameters: Mapping[str, Parameter]) -> Callable[[Request], Coroutine[Any, Any, None]]:
+    """Dependency that refuses unknown query parameters, and repeated ones that are no lists (422)."""
+    fields = parameters["query"].annotation.model_fields if "query" in parameters else {}
+    known = fields.keys() | {"wait"} & parameters.keys()
+    single = known - {name for name, field in fields.items() if get_origin(field.annotation) is tuple}
 
-
-def only(names: Mapping[str, bool]) -> Callable[[Request], Coroutine[Any, Any, None]]:
-    """Dependency that refuses other query parameters, and repeated ones (422). `names`: true for a list."""
-
-    async def refuse_others(request: Request) -> None:
+    async def check(request: Request) -> None:
         if not request.scope["query_string"]:
             return
         sent = Counter(name for name, _ in request.query_params.multi_items())
-        flaws = [((name,), "Extra inputs are not permitted", "extra_forbidden") for name in sent if name not in names]
-        repeated = [name for name, times in sent.items() if times > 1 and names.get(name) is False]
-        if flaws := flaws + [((name,), "must be given once", "repeated") for name in repeated]:
+        flaws = [((name,), "Extra inputs are not permitted", "extra_forbidden") for name in sent if name not in known]
+        flaws += [((name,), "must be given once", "repeated") for name in sent if name in single and sent[name] > 1]
+        if flaws:
             raise misfits(flaws)
 
-    return refuse_others
+    return check
 
 
 async def _wait(

@@ -26,7 +26,7 @@ from agent_service.admission.callers import token_caller
 from agent_service.api import requests
 from agent_service.api.access import HARDENED, PAGE, Access, AccessMiddleware, answer, caller_of
 from agent_service.api.errors import IDEMPOTENCY_KEY, REFUSED, ApiError, Code, broken, refusal_of, unfit
-from agent_service.api.micro import Fresh, Served, body_models, served_by
+from agent_service.api.micro import Fresh, Served, body_model, served_by
 from agent_service.api.openapi import DESCRIBED, Documents, documented, first_sentence
 from agent_service.api.requests import MAX_BODY_BYTES, Caller, LongPoll, misfits
 from agent_service.api.sse import LAST_EVENT_ID, EventStream, StreamSlots
@@ -79,7 +79,7 @@ async def _index(_: Request) -> Response:
 
 def _add(documents: Documents, access: Access, operation: Operation, served: Served, fresh: Fresh) -> None:
     app = documents.app
-    parameters, bodies, answers = signature(served).parameters, body_models(served), signature(served).return_annotation
+    parameters, body, answers = signature(served).parameters, body_model(served), signature(served).return_annotation
     waits, streams = "wait" in parameters, "last_event_id" in parameters
     path = operation.path.replace("{path}", "{path:path}")
     before = [Security(access, scopes=[operation.scope])] if operation.scope else []
@@ -98,8 +98,8 @@ def _add(documents: Documents, access: Access, operation: Operation, served: Ser
         summary=operation.does[0].upper() + operation.does[1:],
         response_description=first_sentence(answers.__doc__),
         tags=[operation.tag],
-        responses=documented(operation, bodies, limited=streams or waits) | DESCRIBED.get(operation.name, {}),
-        openapi_extra=documents.describe(operation, bodies),
+        responses=documented(operation, body, limited=streams or waits) | DESCRIBED.get(operation.name, {}),
+        openapi_extra=documents.describe(operation, body),
         include_in_schema=operation.listed,
     )
 
@@ -113,23 +113,23 @@ def _endpoint(operation: Operation, served: Served) -> Callable[..., Any]:
             response.status_code = status
         return answer
 
-    reads, bodies = signature(served), body_models(served)
-    asked = [
-        one.replace(kind=Parameter.KEYWORD_ONLY, annotation=_source(one, bodies)) for one in reads.parameters.values()
-    ]
+    reads = signature(served)
+    asked = [one.replace(kind=Parameter.KEYWORD_ONLY, annotation=_source(one)) for one in reads.parameters.values()]
     first = Parameter("response", Parameter.KEYWORD_ONLY, annotation=Response)
     cast("Any", endpoint).__signature__ = Signature([first, *asked], return_annotation=reads.return_annotation)
     endpoint.__name__, endpoint.__doc__ = operation.name, served.__doc__
     return endpoint
 
 
-def _source(parameter: Parameter, bodies: Mapping[str, type[BaseModel]]) -> Any:
+def _source(parameter: Parameter) -> Any:
     kind = parameter.annotation
-    if parameter.name in bodies:
-        return Annotated[kind, Depends(body_of(kind))]
-    if isinstance(kind, type) and issubclass(kind, requests.Query):
-        return Annotated[kind, Query()]
-    return _SOURCES.get(parameter.name, kind)
+    match parameter.name:
+        case "request":
+            return Annotated[kind, Depends(body_of(kind))]
+        case "query":
+            return Annotated[kind, Query()]
+        case name:
+            return _SOURCES.get(name, kind)
 
 
 def only(parameters: Mapping[str, Parameter]) -> Callable[[Request], Coroutine[Any, Any, None]]:

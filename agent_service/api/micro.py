@@ -17,7 +17,7 @@ from nats.micro.service import Service, ServiceInfo
 from pydantic import BaseModel, create_model
 
 from agent_service.api.errors import REFUSED, ApiError, broken, refusal_of
-from agent_service.api.requests import EVERY_SCOPE, Caller, Query, read
+from agent_service.api.requests import EVERY_SCOPE, Caller, read
 from groundwork.nats.link import NatsLink
 from groundwork.nats.micro_service import caller_name, micro_service
 from groundwork.service.machine import token_hex
@@ -43,11 +43,10 @@ def served_by(services: Iterable[object], operation: Operation) -> Served:
     raise LookupError(f"nothing serves the operation {operation.name}")
 
 
-def body_models(served: Served) -> Mapping[str, type[BaseModel]]:
-    """Models of the parameters that are bodies, by name."""
-    found = {name: parameter.annotation for name, parameter in signature(served).parameters.items()}
-    models = {name: kind for name, kind in found.items() if isinstance(kind, type) and issubclass(kind, BaseModel)}
-    return {name: model for name, model in models.items() if not issubclass(model, Query)}
+def body_model(served: Served) -> type[BaseModel] | None:
+    """The model of its parameter `request`; None if it takes no body."""
+    parameter = signature(served).parameters.get("request")
+    return parameter.annotation if parameter else None
 
 
 class AgentService(Service):
@@ -75,13 +74,14 @@ async def serve_on_bus(
 
 async def _add(service: AgentService, operation: Operation, served: Served, fresh: Fresh) -> None:
     parameters = signature(served).parameters
-    body = dict(body_models(served))
     fields = tuple({"run_id"} & parameters.keys())
-    model = _request_model(operation, next(iter(body.values()), BaseModel), fields)
+    model = _request_model(operation, body_model(served) or BaseModel, fields)
 
     async def ask(request: Request) -> BaseModel:
         asked = read(model, request.data)
-        given: dict[str, Any] = {name: getattr(asked, name) for name in fields} | dict.fromkeys(body, asked)
+        given: dict[str, Any] = {name: getattr(asked, name) for name in fields}
+        if "request" in parameters:
+            given["request"] = asked
         if "caller" in parameters:
             given["caller"] = Caller(by=(who := caller_name(request)), payer=who, transport="nats", scopes=EVERY_SCOPE)
         if "traceparent" in parameters:

@@ -66,13 +66,13 @@ _IN_PATHS: Mapping[str, Json] = {
 }
 
 
-def documented(operation: Operation, bodies: Mapping[str, type[BaseModel]], *, limited: bool) -> dict[int | str, Json]:
+def documented(operation: Operation, body: type[BaseModel] | None, *, limited: bool) -> dict[int | str, Json]:
     """References to the possible refusals of an operation. `limited`: the number of waiting callers is bounded."""
     statuses = {*operation.errors, *((401, 403) if operation.scope else ()), *((429,) if limited else ())}
     statuses |= {422} if operation.path.startswith("/v1/") else set()
     statuses |= {404} if "{" in operation.path else set()
     statuses |= {410} if operation.path.startswith(RUN) else set()
-    if bodies:
+    if body:
         statuses |= {*OF_A_BODY, *((409,) if "{" in operation.path else ())}
     which = (*sorted(statuses), "default")
     return {status: {"$ref": f"#/components/responses/{_name(status)}"} for status in which}
@@ -121,14 +121,13 @@ class Documents:
         )
         self.bodies: list[type[BaseModel]] = []
 
-    def describe(self, operation: Operation, bodies: Mapping[str, type[BaseModel]]) -> Json:
+    def describe(self, operation: Operation, body: type[BaseModel] | None) -> Json:
         """Parts of the document that FastAPI cannot derive."""
         described: Json = {} if operation.scope else {"security": []}
-        for model in bodies.values():
-            self.bodies.append(model)
-            schema = {"$ref": f"{_SCHEMAS}{model.__name__}"}
-            content = {"application/json": {"schema": schema}}
-            described["requestBody"] = {"required": not _may_be_empty(model), "content": content}
+        if body:
+            self.bodies.append(body)
+            content = {"application/json": {"schema": {"$ref": f"{_SCHEMAS}{body.__name__}"}}}
+            described["requestBody"] = {"required": not _may_be_empty(body), "content": content}
         return described
 
     async def openapi(self) -> JSONResponse:

@@ -19,12 +19,11 @@ from urllib.parse import urlsplit
 from ductile_gateway.calls.call import CallRequest, ToolCall, ToolOutcome
 from ductile_gateway.ductile.jobs import DuctileHealth, StartAttempt
 from ductile_gateway.ductile.settings import owner
-from groundwork.nats.link import NatsLink
 from groundwork.service.machine import in_daemon_thread, utc_now
 from groundwork.service.program import loaded
 from groundwork.service.serving import let_recovery_start
 from groundwork.sqlite.group_commit import StoreMetrics
-from groundwork.telemetry.metrics import Attributes, Instruments
+from groundwork.telemetry.metrics import Attributes, Instruments, RepeatMetrics
 from groundwork.telemetry.settings import TraceReceiver
 from groundwork.telemetry.span import Span, Value, span_id
 from schemas import keys, subjects
@@ -42,26 +41,15 @@ LONGEST_ERROR = 100
 log = logging.getLogger(__name__)
 
 
-class GatewayMetrics:
+class GatewayMetrics(RepeatMetrics):
     def __init__(self) -> None:
         made = self.instruments = Instruments()
         self.store = StoreMetrics(made)
-        self.retries = made.counter(
-            "agentic.retries",
+        super().__init__(
+            made,
             "What is done again: calls put off, requests to Ductile that were not sent or lost, publishing",
-            unit="{retry}",
-            attributes=("agentic.retry.scope", ERROR),
-            known=[("call", "try_again"), ("ductile", "not_sent"), ("ductile", "lost"), ("publish", "try_again")],
-        )
-        self.dedupe = made.counter(
-            "agentic.dedupe.hits",
-            "What came again and changed nothing",
-            unit="{hit}",
-            attributes=("agentic.dedupe.kind",),
-            known=[("request",), ("publish",)],
-        )
-        self._taken = made.counter(
-            "agentic.ids.taken_by_others", "Message ids of ours that somebody else's message had"
+            retries=[("call", "try_again"), ("ductile", "not_sent"), ("ductile", "lost")],
+            dedupe=["request"],
         )
         self.calls = made.histogram(
             "agentic.gateway.call.duration",
@@ -99,11 +87,6 @@ class GatewayMetrics:
             unit="{event}",
             attributes=("agentic.ingress", OUTCOME),
         )
-
-    def listen_to(self, link: NatsLink) -> None:
-        link.on_id_conflict = self._taken.add
-        link.on_duplicate = lambda: self.dedupe.add("publish")
-        link.on_retry = lambda: self.retries.add("publish", "try_again")
 
     def observe_gateway(self, wrong: Callable[[], Mapping[str, str]], outbox: Callable[[], int]) -> None:
         """`wrong`: trouble by dependency, as in /readyz. `outbox`: number of deliveries that wait."""

@@ -52,11 +52,12 @@ def _complete_run(beginning: str) -> list[tuple[str, str]]:
 
 
 def _instant(text: str | None) -> str | None:
-    if ago := _AGO.fullmatch(text or ""):
-        return rfc3339(datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])}))
+    now = datetime.now(UTC)
     try:
-        datetime.fromisoformat(text or rfc3339(datetime.now(UTC)))
-    except ValueError as error:
+        if ago := _AGO.fullmatch(text or ""):
+            return rfc3339(now - timedelta(**{_UNITS[ago[2]]: int(ago[1])}))
+        datetime.fromisoformat(text or rfc3339(now))
+    except (ValueError, OverflowError) as error:
         raise typer.BadParameter("must be an age (30m, 2h, 7d), or an instant such as 2026-12-24T18:00:00Z") from error
     return text
 

@@ -182,8 +182,8 @@ def _held(config: Path | None) -> tuple[AgentSettings, tuple[Key, ...]]:
     try:
         return settings, read(settings.keys_path())
     except OSError as error:
-        reason = f"{error.strerror}; the agent makes them when it starts"
-        raise Misconfigured(f"the keys in {settings.keys_path()} cannot be read: {reason}") from error
+        remedy = "run this as the user of the agent, which makes them when it starts"
+        raise Misconfigured(f"{settings.keys_path()} cannot be read ({error.strerror}): {remedy}") from error
 
 
 def _listed(settings: AgentSettings, held: tuple[Key, ...], done: str = "") -> Output:

@@ -7,9 +7,8 @@ from typing import Literal
 
 from agent_service.admission.granting import LimitRefused
 from agent_service.errors import OverQuota, WakeConflict
-from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Failure, GiveUp, TryAgain
-from groundwork.telemetry.metrics import Instruments
+from groundwork.telemetry.metrics import Instruments, RepeatMetrics
 
 NONE = ""
 """Prometheus treats an empty label as a missing one."""
@@ -46,42 +45,27 @@ class Waking:
     duplicate = False
 
 
-class IncomingMetrics:
+class IncomingMetrics(RepeatMetrics):
     def __init__(self, instruments: Instruments) -> None:
+        super().__init__(
+            instruments,
+            "What is done again: attempts of a step, model calls, messages, publishing",
+            retries=[("turn", "try_again")],
+            dedupe=["wake", "result_duplicate", "result_stale"],
+        )
         self._wakes = instruments.histogram(
             "agentic.wake.duration",
             "From a wake to its answer: the run is durable, or nothing is stored",
             attributes=("agentic.wake.outcome", "agentic.transport", "error.type"),
             bounds=WAKE_SECONDS,
         )
-        self.dedupe = instruments.counter(
-            "agentic.dedupe.hits",
-            "What came again and changed nothing",
-            unit="{hit}",
-            attributes=("agentic.dedupe.kind",),
-            known=[("wake",), ("result_duplicate",), ("result_stale",), ("publish",)],
-        )
         self.late = instruments.counter("agentic.results.late", "Tool results that came after the end of their run")
-        self.retries = instruments.counter(
-            "agentic.retries",
-            "What is done again: attempts of a step, model calls, messages, publishing",
-            unit="{retry}",
-            attributes=("agentic.retry.scope", "error.type"),
-            known=[("turn", "try_again"), ("publish", "try_again")],
-        )
         self._handled = instruments.histogram(
             "messaging.process.duration",
             "A message from the bus, with the whole turn that it causes",
             attributes=("messaging.destination.name", "error.type"),
         )
         self.rejected = instruments.counter("agentic.messages.rejected", "Messages that became dead letters")
-        taken = "Message ids of ours that somebody else's message had"
-        self._taken = instruments.counter("agentic.ids.taken_by_others", taken)
-
-    def listen_to(self, link: NatsLink) -> None:
-        link.on_id_conflict = self._taken.add
-        link.on_duplicate = lambda: self.dedupe.add("publish")
-        link.on_retry = lambda: self.retries.add("publish", "try_again")
 
     @contextmanager
     def wake(self, transport: Transport) -> Iterator[Waking]:

@@ -9,6 +9,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from nats.aio.msg import Msg
@@ -31,6 +32,7 @@ from groundwork.nats.publishing import (
 from groundwork.nats.settings import NatsSettings
 from groundwork.service.errors import Misconfigured, NoRoom, TryAgain, Unreachable
 from groundwork.service.machine import set_within
+from groundwork.telemetry.metrics import RepeatMetrics
 
 TRY_SECONDS = 1.0
 """Timeout of one attempt at what is safe to repeat: a dead leader never answers, and the next one does."""
@@ -68,6 +70,11 @@ class NatsLink:
         """True if no other process uses the consumers of this one, as its lease guarantees."""
         self._unanswered: dict[str, tuple[int, float]] = {}
         """Reconnects and time of the first unanswered attempt to store, by subject."""
+
+    def count_by(self, metrics: RepeatMetrics) -> None:
+        self.on_id_conflict = metrics.taken.add
+        self.on_duplicate = partial(metrics.dedupe.add, "publish")
+        self.on_retry = partial(metrics.retries.add, "publish", "try_again")
 
     @property
     def connected(self) -> bool:

@@ -197,3 +197,27 @@ async def _observe(read: Callable[[], Awaitable[None]], gauges: Iterable[Gauge])
         log.debug("cannot be observed: %r", error)
         for gauge in gauges:
             gauge.show(None)
+
+
+class RepeatMetrics:
+    """Counts what a service does again (`retries`, told by `again`), and what came to it again (`dedupe`)."""
+
+    def __init__(
+        self, instruments: Instruments, again: str, *, retries: Iterable[tuple[str, str]], dedupe: Iterable[str]
+    ) -> None:
+        self.retries = instruments.counter(
+            "agentic.retries",
+            again,
+            unit="{retry}",
+            attributes=("agentic.retry.scope", "error.type"),
+            known=[*retries, ("publish", "try_again")],
+        )
+        self.dedupe = instruments.counter(
+            "agentic.dedupe.hits",
+            "What came again and changed nothing",
+            unit="{hit}",
+            attributes=("agentic.dedupe.kind",),
+            known=[(kind,) for kind in (*dedupe, "publish")],
+        )
+        taken = "Message ids of ours that somebody else's message had"
+        self.taken = instruments.counter("agentic.ids.taken_by_others", taken)

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypedDict, cast
 from urllib.parse import quote
 from uuid import uuid4
 
-from agentic_client.errors import AgenticError, Invalid, NotAllowed, TryAgain
+from agentic_client.errors import AgenticError, Broken, Invalid, NotAllowed, TryAgain
 from agentic_client.views import Accepted, Run, RunLine, Status
 from schemas.operations import Operation
 
@@ -31,6 +31,13 @@ _PARTS = {
         "path of a file of a run: give one of the list of its files",
     ),
 }
+
+
+class Answer(Json):
+    """An answer of the agent. Raises Broken for a field that it lacks."""
+
+    def __missing__(self, field: str) -> Any:
+        raise Broken(f"the answer has no `{field}`: is this the address of an agent, and is none much older?")
 
 
 class LimitOptions(TypedDict, total=False):

@@ -14,6 +14,7 @@ from uuid import uuid4
 from agentic_client.calls import (
     FIRST_PAUSE_S,
     LONGEST_PAUSE_S,
+    Answer,
     AnswerOptions,
     Json,
     ListOptions,
@@ -105,7 +106,7 @@ class AsyncClient:
         if not one.endpoint:
             self._require_http(one.name)
         asked = one, where, as_json(body) if body else body, query or {}
-        return await self._retrying(lambda: self._transport.ask(*asked), where.get("run_id"))
+        return Answer(await self._retrying(lambda: self._transport.ask(*asked), where.get("run_id")))
 
     def _require_http(self, operation: str) -> HttpTransport:
         if self._http is None:
@@ -160,7 +161,7 @@ class AsyncClient:
             self._check_open()
             async with patience, aclosing(stream(filled(BY_NAME[operation], path), after)) as events:
                 async for event in events:
-                    after, status = event[number], event.get("status", "")
+                    after, status = Answer(event)[number], event.get("status", "")
                     patience.over()
                     yield event
                 if path and (status in FINAL or (await self.ask("show_run", path))["status"] in FINAL):

@@ -114,7 +114,7 @@ def safe(value: Any) -> Any:
     if isinstance(value, str):
         return visible(value)
     if isinstance(value, dict):
-        return {visible(str(key)): safe(item) for key, item in value.items()}
+        return type(value)({visible(str(key)): safe(item) for key, item in value.items()})
     return [safe(item) for item in value] if isinstance(value, list) else value
 
 

@@ -75,6 +75,7 @@ STRANGE: list[tuple[str, tuple[int, dict[str, str], str, bool], int, str]] = [
     ("show run_1", (404, HTML, "<html>hello</html>", False), 69, "is not an agent"),
     ("wake x", (405, JSON, '{"detail": "Method Not Allowed"}', False), 69, "is not an agent"),
     ("runs", (301, HTML, "", False), 69, "is not an agent"),
+    ("wake x", (200, JSON, "{}", False), 69, "the answer has no `run_id`"),
     ("runs", (401, HTML, "", False), 6, "give it with --token"),
 ]
 
@@ -84,6 +85,9 @@ def test_a_server_that_is_no_agent_is_told_apart_and_no_more_is_read_of_it_than_
         with serving(answer) as server:
             called = agentic_here(*command.split(), "--json", "--url", server.url)
         assert (called.code, says in called.error["message"]) == (code, True), (command, answer[2][:40])
+    with serving((200, JSON, '{"status": "well"}', False)) as server:
+        called = agentic_here("runs", "--url", server.url)
+    assert (called.code, "the answer has no `runs`" in called.err) == (69, True)
 
 
 def test_a_wake_whose_answer_is_lost_can_be_asked_again_safely() -> None:

@@ -83,6 +83,7 @@ HOSTILE = [
     (EVENTS, f"data: {TOO_LONG}", "sends more than 16 MiB at once"),
     (JSON, TOO_DEEP, "is not an agent"),
     (EVENTS, f"data: {TOO_DEEP}\n\n", "is not an agent"),
+    (EVENTS, "data: {}\n\n", "the answer has no `seq`"),
 ]
 
 

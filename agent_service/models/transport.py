@@ -26,7 +26,7 @@ _KEEP_ALIVE = [
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 5),
 ]
 LONGEST_LINE = 16 * 1024 * 1024
-MOST_QUOTED = 200
+MOST_QUOTED = 100
 _LIMITS = httpx2.Limits(max_connections=1000, max_keepalive_connections=100)
 
 

@@ -5,7 +5,6 @@ from contextlib import asynccontextmanager
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
-from urllib.parse import urlsplit
 
 from pydantic import Field
 
@@ -13,7 +12,7 @@ from agent_service.core.phases import Phase
 from groundwork.service.config_file import Section
 from groundwork.service.errors import Misconfigured
 from groundwork.service.program import loaded
-from groundwork.service.secret import Secret, secret_fault, secrets_in_url, without_login
+from groundwork.service.secret import Secret, secret_fault, secrets_in_url
 
 if TYPE_CHECKING:
     from agent_service.run.ports import ModelProvider as ModelOfRuns
@@ -110,7 +109,7 @@ async def open_model(settings: ModelSettings) -> AsyncIterator["ModelOfRuns"]:
 
 
 def _check(settings: ModelSettings) -> None:
-    """Refuses what is missing, and a key or address that no request can carry: each error would quote it."""
+    """Refuses what is missing, and a key that no request can carry: each error would quote it."""
     if settings.api_key is not None:
         key = settings.api_key.get_secret_value()
         if fault := secret_fault(key):
@@ -120,11 +119,6 @@ def _check(settings: ModelSettings) -> None:
             raise Misconfigured(
                 f"the key of the model {wrong}: correct agent.model.api_key, or the file or variable of it"
             )
-    if settings.base_url is not None:
-        url = urlsplit(settings.base_url)
-        if url.scheme not in ("http", "https") or not url.hostname:
-            shown = without_login(settings.base_url)
-            raise Misconfigured(f"agent.model.base_url {shown!r} is not an address: it begins with https://")
     if settings.provider == "openai" and settings.model is None:
         raise Misconfigured("provider openai has no default model: set agent.model.model, or agent.llm_model")
     if settings.provider == "openai" and settings.api_key is None and settings.base_url is None:

@@ -66,6 +66,23 @@ async def test_what_is_missing_is_named(settings: dict[str, str], told: str) -> 
         await opened(**settings)
 
 
+@pytest.mark.parametrize("provider", ["anthropic", "openai"])
+async def test_an_address_that_no_request_can_go_to_is_named_without_its_login(provider: str) -> None:
+    for address in (
+        "http://[::1",
+        "http://u:secret@host:abc/v1",
+        "http://host:99999",
+        "host:80",
+        "https://x\n.example",
+    ):
+        with pytest.raises(Misconfigured, match=r"agent\.model\.base_url .* is not an address") as caught:
+            await opened(provider=provider, model="m", api_key=KEY, base_url=address)
+        assert "secret" not in str(caught.value)
+    for proxy, told in (("http://:::/", "is not an address"), ("socks5://host:1", "pip install socksio")):
+        with pytest.raises(Misconfigured, match=rf"agent\.model\.proxy .*{told}"):
+            await opened(provider=provider, model="m", api_key=KEY, proxy=proxy)
+
+
 @pytest.mark.parametrize("key", ["", " ", f"{KEY}\n", f" {KEY}", f"{KEY}\r\nx-evil: 1", f"{KEY}\0", f"“{KEY}”"])
 async def test_a_key_that_cannot_be_sent_is_refused_and_not_quoted(key: str) -> None:
     with pytest.raises(Misconfigured, match="the key of the model") as caught:

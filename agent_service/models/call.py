@@ -5,31 +5,29 @@ first prompt of a run is estimated by its bytes, later ones by the provider's co
 end.
 """
 
-import json
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import field
 from functools import partial
 from typing import Any
 
 import httpx2
 
 from agent_service.core.events import ModelReplied, ModelUsage, Provenance
-from agent_service.core.limits import USUAL_BYTES_PER_TOKEN, lost_prompt_tokens, max_prompt_tokens, min_reply_tokens
-from agent_service.core.phases import ModelRefusal
+from agent_service.core.limits import lost_prompt_tokens, max_prompt_tokens, min_reply_tokens
 from agent_service.core.state import RunState
 from agent_service.core.waiting import CallReserve
 from agent_service.errors import ModelError
 from agent_service.models.faults import MOST_MESSAGE, by_status, cause_of, retry_after_s, status_of, was_made
 from agent_service.models.prompts.prompt import Prompt, compose
 from agent_service.models.prompts.validation import Read, read, read_cut
+from agent_service.models.reply import Reply, Request, bytes_of, usage_so_far
 from agent_service.models.settings import MOST_REPLY_TOKENS, ModelSettings
 from agent_service.models.transport import SaidError, events
 from agent_service.run.ports import Estimate, ModelCall, ModelQuestion
 from groundwork.service.program import loaded
-from schemas.values import dataclass, replace
+from schemas.values import replace
 
 GRAMMAR_TOO_LARGE = "compiled grammar is too large"
 """Anthropic's message, with 400, for a schema that it cannot enforce."""
@@ -37,71 +35,6 @@ MOST_BYTES_PER_TOKEN = 16
 """A longer reply is cut here: a server that knows no limit would go on for ever."""
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """`reply_tokens`: upper bound, thinking included."""
-
-    question: ModelQuestion
-    prompt: Prompt
-    estimate: Estimate
-
-    @property
-    def reply_tokens(self) -> int:
-        return self.estimate.reserve.reply_tokens
-
-    @property
-    def grammar(self) -> tuple[str, str]:
-        """Names the grammar that the provider makes of the schema."""
-        return self.estimate.model, self.prompt.schema_hash
-
-
-@dataclass(slots=True, kw_only=True)
-class Reply:
-    """Reply so far. `answered`: the provider took the request. `texts`: without thinking. `shown`: bytes of text and
-    visible thinking. `hidden`: thinking is in progress unseen. `usage`: None if the provider sends none. `cached_1h`:
-    tokens written to a cache of one hour. `stop_reason`: empty until the end. `message`: Anthropic's other fields.
-    """
-
-    answered: bool = False
-    id: str = ""
-    model: str = ""
-    texts: list[str] = field(default_factory=list)
-    shown: int = 0
-    hidden: bool = False
-    stop_reason: str = ""
-    usage: ModelUsage | None = None
-    cached_1h: int = 0
-    refusal: ModelRefusal | None = None
-    cache_miss: str = ""
-    message: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def text(self) -> str:
-        return "".join(self.texts)
-
-    def add_text(self, text: str) -> None:
-        self.texts.append(text)
-        self.add_thinking(text)
-
-    def add_thinking(self, text: str) -> None:
-        self.shown += len(text.encode("utf-8", "replace"))
-
-    def check(self) -> None:
-        """Raises ValueError for an incomplete reply."""
-        for name in ("id", "model", "stop_reason"):
-            if not getattr(self, name) or not isinstance(getattr(self, name), str):
-                raise ValueError(f"it is no complete reply: {name}")
-
-
-def count(usage: Any, name: str, missing: int | None = None) -> int:
-    """A number of tokens. Raises ValueError if it is none."""
-    told = usage.get(name) if isinstance(usage, Mapping) else None
-    told = missing if told is None else told
-    if not isinstance(told, int) or told < 0:
-        raise ValueError(f"it is no complete reply: usage.{name}")
-    return told
 
 
 class LanguageModel(ABC):
@@ -179,7 +112,7 @@ class LanguageModel(ABC):
             reply.model,
             plan=plan,
             provenance=provenance,
-            prompt_bytes=_bytes_of(request.prompt) if reply.usage else 0,
+            prompt_bytes=bytes_of(request.prompt) if reply.usage else 0,
         )
 
     async def _ask(self, request: Request) -> Reply:
@@ -253,7 +186,7 @@ class LanguageModel(ABC):
 
     def _estimate(self, question: ModelQuestion, prompt: Prompt) -> Estimate:
         """Upper bounds of a call in tokens and USD: the whole prompt, and the longest reply."""
-        phase, state, size = self._settings.of(question.phase), question.state, _bytes_of(prompt)
+        phase, state, size = self._settings.of(question.phase), question.state, bytes_of(prompt)
         model, usual = str(phase.model), phase.max_tokens or self._settings.max_tokens
         asking, cached_1h = state.open_call, self.cached_1h(state)
         tokens = max_prompt_tokens(state, model, size)
@@ -306,18 +239,6 @@ class LanguageModel(ABC):
     def _without_key(self, message: str) -> str:
         key = self._settings.api_key
         return message.replace(key.get_secret_value(), "***") if key else message
-
-
-def usage_so_far(reply: Reply, request: Request) -> ModelUsage:
-    """Usage of a call; estimated where the provider sends none."""
-    state, model = request.question.state, request.estimate.model
-    used = reply.usage or ModelUsage(input_tokens=lost_prompt_tokens(state, model, _bytes_of(request.prompt)))
-    hidden = min(request.reply_tokens, min_reply_tokens(state)) if reply.hidden else 0
-    return replace(used, output_tokens=max(used.output_tokens, reply.shown // USUAL_BYTES_PER_TOKEN, hidden))
-
-
-def _bytes_of(prompt: Prompt) -> int:
-    return prompt.size() + len(json.dumps(prompt.schema))
 
 
 def _affordable(state: RunState, prompt: int, usual: int, cost_usd: Callable[[int], float | None]) -> int:

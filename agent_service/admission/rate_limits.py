@@ -56,12 +56,6 @@ class Bucket:
         self._at = now
 
 
-@dataclass(frozen=True, slots=True)
-class _Other:
-    tokens: int
-    by: str
-
-
 class RateLimiter:
     """A rate of None is no limit. `now` and `sleep` are in seconds."""
 
@@ -81,8 +75,8 @@ class RateLimiter:
         self._rates = {name: rate for name, rate in rates.items() if rate}
         self.limited = bool(self._rates)
         self._buckets = self._full(now())
-        self.others: dict[str, _Other] = {}
-        """Calls of other processes, by run."""
+        self.others: dict[str, tuple[int, str]] = {}
+        """Tokens of calls of other processes, and the process, by run."""
         self._held_until = float("-inf")
         self._why = ""
         self._turn = asyncio.Lock()
@@ -145,11 +139,12 @@ class RateLimiter:
     def _count(self, run_id: str, call: CallCharge, by: str = "", at: float | None = None) -> None:
         """Counts a call of another process, or of the time before this one started (`at`)."""
         if call.reserved:
-            self.others[run_id] = _Other(call.tokens, by)
+            self.others[run_id] = call.tokens, by
             self._take(1, call.tokens, at)
         elif (other := self.others.pop(run_id, None)) and ("tokens" in self._buckets or not call.replied):
-            self._take(0, call.tokens - other.tokens, at)
-            if other.by == by and call.hold_s is not None:
+            tokens, caller = other
+            self._take(0, call.tokens - tokens, at)
+            if caller == by and call.hold_s is not None:
                 self.hold(call.hold_s, call.why)
 
     def _take(self, requests: int, tokens: int, at: float | None = None) -> None:

@@ -112,8 +112,8 @@ class Spending:
         after = change.state
         if change.paid_usd:
             self.paid.by_caller[after.brief.caller] += change.paid_usd
-        if after.reserve is None and after.run_id in self.aside and not _will_be_made(change):
-            del self.aside[after.run_id]
+        if after.reserve is None and change.before and change.before.reserve:  # one not stored yet is `release`d
+            self.aside.pop(after.run_id, None)
 
     def remote_commit(self, run_id: str, row: RunRow) -> None:
         if row.paid_usd:
@@ -134,8 +134,3 @@ class Spending:
 
     def _hold(self, why: str) -> ModelError:
         return ModelError("hold", OF_THE_DAY, why, retry_after_s=self.paid.left_s)
-
-
-def _will_be_made(change: Commit) -> bool:
-    before = change.before.open_call if change.before else None
-    return change.state.active_call is not None and change.state.active_call == before

@@ -112,19 +112,15 @@ class OpenAIModel(LanguageModel):
 
 @asynccontextmanager
 async def opened(settings: ModelSettings) -> AsyncIterator[LanguageModel]:
-    async with _client(settings) as client:
-        check_transport(settings, str(client.base_url))
-        yield OpenAIModel(client, settings)
-
-
-def _client(settings: ModelSettings) -> openai.AsyncOpenAI:
-    return openai.AsyncOpenAI(
+    async with openai.AsyncOpenAI(
         api_key=settings.api_key.get_secret_value() if settings.api_key else NO_KEY,
         base_url=settings.base_url,
         http_client=connection(settings, settings.api_key),
         max_retries=0,
         timeout=httpx2.Timeout(settings.timeout_s, connect=CONNECT_WITHIN_S),
-    )
+    ) as client:
+        check_transport(settings, str(client.base_url))
+        yield OpenAIModel(client, settings)
 
 
 def _all_required(schema: Any) -> Any:

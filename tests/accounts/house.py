@@ -33,15 +33,12 @@ class House:
     pid: int
 
     def section(self, login: str) -> dict[str, Any]:
-        """NATS settings of that login."""
         return dict(self.settings(login)["nats"])
 
     def settings(self, login: str) -> dict[str, Any]:
-        """Part of the configuration for that login."""
         return dict(json.loads(self.config(login).read_text()))
 
     def config(self, login: str) -> Path:
-        """Login of `agentic setup` and of other commands."""
         return self.folder / "logins" / f"{login}.yaml"
 
     @asynccontextmanager
@@ -53,7 +50,6 @@ class House:
             await link.close()
 
     def violations(self) -> list[str]:
-        """Denials in the server log so far."""
         return [line for line in self.log.read_text().splitlines() if "Violation" in line]
 
     def reload(self) -> None:

@@ -30,7 +30,6 @@ ASKS_BOTH = asking({"": [(PYTHON.tool, "handle", PYTHON.arguments), ("echo", "ha
 async def at_work(
     bus: House, folder: Path, script: dict[str, Any]
 ) -> AsyncIterator[tuple[httpx2.AsyncClient, Service]]:
-    """Both services on a server with accounts: the agent's API, and the agent, which is ready."""
     config = configured(bus, folder, script)
     async with another("ductile_gateway", config) as gateway, another("agent_service", config) as agent:
         await ready(gateway)
@@ -45,7 +44,6 @@ async def is_told(api: httpx2.AsyncClient, page: str, said: str, status: int = 2
 
 
 def configured(bus: House, folder: Path, script: dict[str, Any]) -> Path:
-    """Both services in one file, each with a login of its own."""
     agent = {
         "nats": bus.section("agent"),
         "store": str(folder / "agent"),

@@ -74,7 +74,6 @@ class FakeAnthropic(Fake):
         super().__init__()
 
     def message(self, *, without: tuple[str, ...] = (), **fields: Any) -> None:
-        """Answers with a message that has these fields, without those in `without`."""
         self.script(lambda body: self._message(body, without=without, **fields))
 
     def refuse(self, explanation: str = "") -> None:
@@ -172,6 +171,5 @@ def _content(text: str) -> list[Body]:
 
 
 def serve(**settings: Any) -> AbstractAsyncContextManager[Served[FakeAnthropic]]:
-    """Claude and its server. `settings` are those of `ModelSettings`."""
     fake = FakeAnthropic()
     return served(fake, **{"provider": "anthropic", "api_key": KEY, "base_url": fake.base_url, **settings})

@@ -62,7 +62,6 @@ REFUSED: dict[str, Callable[[Body], Any]] = {
 
 
 def strict_flaws(schema: Any) -> Iterator[str]:
-    """Violations of strict mode in a JSON Schema."""
     if isinstance(schema, dict):
         yield from (f"'{word}' is not permitted." for word in NOT_IN_STRICT if word in schema)
         if schema.get("type") == "object" and schema.get("additionalProperties") is not False:
@@ -99,7 +98,6 @@ class FakeOpenAI(Fake):
         usage: Body | None = None,
         **message: Any,
     ) -> None:
-        """Answers with a completion whose message has these fields, without those in `without`."""
         self.script(lambda body: self._completion(body, message, finish_reason, without=without, usage=usage))
 
     def refuse(self, explanation: str = "") -> None:
@@ -225,7 +223,6 @@ Ollama = Served[FakeOllama]
 
 @asynccontextmanager
 async def serve(**settings: Any) -> AsyncIterator[Served[FakeOpenAI]]:
-    """The adapter for OpenAI itself, and its server. `settings` are those of `ModelSettings`."""
     fake = FakeOpenAI()
     defaults = {"provider": "openai", "model": "gpt-5.6-sol", "api_key": KEY, "base_url": fake.base_url}
     with patch.object(openai_model, "OPENAI_HOST", "127.0.0.1"):
@@ -236,7 +233,6 @@ async def serve(**settings: Any) -> AsyncIterator[Served[FakeOpenAI]]:
 def serve_ollama(
     *, context: int = 32_768, stream_options: StreamOptions = "known", **settings: Any
 ) -> AbstractAsyncContextManager[Served[FakeOllama]]:
-    """The adapter for Ollama, and its server. `settings` are those of `ModelSettings`."""
     fake, free = FakeOllama(context, stream_options), {"input": 0, "output": 0}
     defaults = {"provider": "openai", "model": PULLED, "base_url": fake.base_url, "price": free}
     return served(fake, **{**defaults, **settings})

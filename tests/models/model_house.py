@@ -110,17 +110,14 @@ def reflecting(steps: int = 1, number: int = 1) -> ModelQuestion:
 
 
 def planning() -> ModelQuestion:
-    """Question of a framed run without a plan."""
     return asked(runs.replied(runs.started(runs.accepted()), runs.FRAMING))
 
 
 def separate(asked: ModelQuestion) -> ModelQuestion:
-    """The same question in a run that plans separately from framing and reflecting."""
     state = replace(asked.state, brief=replace(asked.state.brief, fused=False))
     return replace(asked, state=state)
 
 
 def _roomy(commit: Commit) -> Commit:
-    """The same run with a larger budget of steps."""
     limits = replace(commit.state.brief.limits, max_steps=1000, max_attempts_of_run=1000)
     return replace(commit, state=replace(commit.state, brief=replace(commit.state.brief, limits=limits)))

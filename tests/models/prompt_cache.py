@@ -24,7 +24,6 @@ def canonical(value: Any) -> str:
 
 
 def blocks(content: Any) -> list[Body]:
-    """The content of a message or of the system prompt in blocks."""
     return [{"type": "text", "text": content}] if isinstance(content, str) else list(content or ())
 
 

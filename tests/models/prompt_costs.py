@@ -37,7 +37,6 @@ class Thought:
 
 
 async def run(*, steps: int, fused: bool, settings: Mapping[str, Any]) -> tuple[list[Thought], RunState]:
-    """Plays a run of `steps` steps and returns its calls and its last state."""
     async with serve(**settings) as served:
         served.fake.policy = _policy(steps)
         told = queued(goal=GOAL, context={}, fused=fused, max_steps=steps, max_attempts_of_run=10_000)
@@ -53,7 +52,6 @@ async def run(*, steps: int, fused: bool, settings: Mapping[str, Any]) -> tuple[
 
 
 async def _thinks(model: Model, told: Script, asking: OpenCall) -> ModelUsage:
-    """Makes both halves of a call and returns the usage."""
     which: Any = {"state": told.state, "call": asking.call, "phase": asking.phase, "now": told.now}
     call = model.prepare(ModelQuestion(**which))
     assert call.estimate

@@ -18,7 +18,6 @@ class Refused(ValueError):
 
 
 def check(schema: dict[str, Any]) -> None:
-    """Raises Refused with the first violation."""
     unions = optional = 0
     for node in _nodes(schema):
         _check_node(node)

@@ -17,7 +17,6 @@ EPHEMERAL = {"type": "ephemeral", "ttl": "5m"}
 
 
 async def sent(asked: ModelQuestion, **settings: Any) -> dict[str, Any]:
-    """Request for a question."""
     async with serve(**settings) as claude:
         claude.answer("{}")
         await claude.model.prepare(asked).make()

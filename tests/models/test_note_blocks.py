@@ -25,7 +25,6 @@ from tests.core.cues import (
 
 
 def told_of(output: dict[str, Any]) -> str:
-    """Text between the tags of a result."""
     text = block((a_waiting_run() >> returns(output=output)).state.notes[-1])
     found = re.search(r"<untrusted_result>\n(.*)\n</untrusted_result>", text, re.DOTALL)
     assert found, text

@@ -142,7 +142,6 @@ async def test_a_call_spends_no_more_than_its_estimate_and_is_made_as_it_says(se
 
 
 def most_tokens(request: Body) -> int:
-    """Limit of the reply, under either name."""
     most = request.get("max_tokens") or request["max_completion_tokens"]
     assert isinstance(most, int)
     return most
@@ -171,18 +170,15 @@ def sends(body: Any, status: int = 200, content_type: str = "application/json") 
 
 
 def says(**fields: Any) -> Script:
-    """A complete message of Claude's with these fields."""
     content = [THINKING, {"type": "text", "text": GIVEN}]
     return lambda fake: fake.message(**{"content": content, **fields})
 
 
 def completes(**fields: Any) -> Script:
-    """A complete completion of OpenAI's with these fields."""
     return lambda fake: fake.complete(**{"content": GIVEN, **fields})
 
 
 def breaks_off(error: str) -> Script:
-    """An error in the middle of a stream."""
     told: list[Body] = [{"type": "error", "error": {"type": error, "message": "no more"}}]
     return lambda fake: fake.script(lambda _: fake.stream(told))
 
@@ -252,7 +248,6 @@ BY_OTHERS: dict[str, tuple[Script, Told]] = {
 
 
 async def error_of(served: Served[Any], script: Script | None = None) -> ModelError:
-    """The adapter's error for the answer of `script`."""
     if script:
         script(served.fake)
     with pytest.raises(ModelError) as caught:

@@ -42,12 +42,10 @@ SHORT = 450
 
 
 def said_in(phase: Phase, **parts: Any) -> Read:
-    """Result for a reply with these parts."""
     return read(ASKED[phase], json.dumps(reply(**parts)))
 
 
 def plan(**changes: Any) -> Plan | Unusable:
-    """Result for a plan with `changes` to its action."""
     decision, beside = said_in(Phase.PLAN, plan={**PLAN, "actions": [{**ACTION, **changes}]})
     assert isinstance(decision, Plan | Unusable)
     assert beside is None
@@ -55,7 +53,6 @@ def plan(**changes: Any) -> Plan | Unusable:
 
 
 def reason(phase: Phase, said: Any) -> str:
-    """Reason of an unusable reply."""
     text = said if isinstance(said, str) else json.dumps(said)
     decision, beside = read(ASKED[phase], text)
     assert isinstance(decision, Unusable)

@@ -59,7 +59,6 @@ class Fake(ABC):
 
     @property
     def requests(self) -> list[Body]:
-        """Bodies of all model calls, oldest first."""
         return [call.body for call in self.calls if call.path == self.path and call.body is not None]
 
     def answer(self, reply: Reply) -> None:
@@ -67,11 +66,9 @@ class Fake(ABC):
         self._script.append(lambda body: self._said(body, reply))
 
     def send(self, response: Response) -> None:
-        """Scripts exactly this answer."""
         self._script.append(lambda _: response)
 
     def script(self, respond: Callable[[Body], Response]) -> None:
-        """Scripts the next answer as a function of the request body."""
         self._script.append(respond)
 
     def fail(
@@ -154,7 +151,6 @@ class Served(Generic[F]):
 
 @asynccontextmanager
 async def served(fake: F, **settings: Any) -> AsyncIterator[Served[F]]:
-    """`fake`, and the model that `settings` choose."""
     try:
         async with open_model(ModelSettings.model_validate(settings)) as model:
             yield Served(model, fake)

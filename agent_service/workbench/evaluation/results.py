@@ -1,6 +1,5 @@
 """Results of an evaluation: one per run, and rates per group of scenarios. Pure."""
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from math import comb, sqrt
 from pathlib import Path
@@ -50,6 +49,11 @@ class Result(BaseModel):
         return not self.unmet
 
 
+def grouped(results: Sequence[Result], field: str) -> dict[str, list[Result]]:
+    values = dict.fromkeys(getattr(result, field) for result in results)
+    return {value: [result for result in results if getattr(result, field) == value] for value in values}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
     """Pass rates. `low` to `high` is the 95 % interval (Wilson) of `rate`. `pass_k` is the unbiased estimate of the
@@ -69,10 +73,8 @@ class Rates:
 
     @classmethod
     def of(cls, results: Sequence[Result]) -> Self:
-        counts: dict[str, list[bool]] = defaultdict(list)
-        for result in results:
-            counts[result.name].append(result.passed)
-        runs, passed, k = len(results), sum(map(sum, counts.values())), min(map(len, counts.values()))
+        counts = [[result.passed for result in runs_of] for runs_of in grouped(results, "name").values()]
+        runs, passed, k = len(results), sum(map(sum, counts)), min(map(len, counts))
         low, high = wilson(passed, runs)
         costs = [result.cost_usd for result in results if result.cost_usd is not None]
         return cls(
@@ -82,7 +84,7 @@ class Rates:
             low=low,
             high=high,
             k=k,
-            pass_k=fmean(comb(sum(runs_of), k) / comb(len(runs_of), k) for runs_of in counts.values()),
+            pass_k=fmean(comb(sum(runs_of), k) / comb(len(runs_of), k) for runs_of in counts),
             tokens=sum(result.tokens for result in results) / passed if passed else None,
             seconds=sum(result.seconds for result in results) / passed if passed else None,
             cost_usd=sum(costs) / passed if passed and len(costs) == runs else None,
@@ -114,18 +116,12 @@ class ConfigResults(BaseModel):
     @computed_field  # type: ignore[prop-decorator]  # pydantic's form
     @property
     def rates(self) -> Mapping[str, Rates]:
-        grouped: dict[str, list[Result]] = defaultdict(list)
-        for result in self.results:
-            grouped[result.group].append(result)
-        grouped[ALL] = self.results
-        return {group: Rates.of(results) for group, results in grouped.items() if results}
+        groups = grouped(self.results, "group") | ({ALL: self.results} if self.results else {})
+        return {group: Rates.of(results) for group, results in groups.items()}
 
     @property
     def by_name(self) -> dict[str, list[Result]]:
-        found: dict[str, list[Result]] = defaultdict(list)
-        for result in self.results:
-            found[result.name].append(result)
-        return found
+        return grouped(self.results, "name")
 
 
 class Evaluation(BaseModel):

@@ -40,6 +40,7 @@ log = logging.getLogger(__name__)
 class LanguageModel(ABC):
     sdk: Any
     """Module of the SDK. Both SDKs come from one generator and share the names of errors."""
+    verifies = True
     hides_thinking = False
     """True if a stream does not say whether the model thinks."""
 
@@ -81,10 +82,6 @@ class LanguageModel(ABC):
         estimate = self._estimate(question, prompt)
         request = Request(question=question, prompt=prompt, estimate=estimate)
         return ModelCall(estimate=estimate, make=partial(self._answer, request))
-
-    @property
-    def verifies(self) -> bool:
-        return True
 
     async def check(self) -> tuple[str, ...]:
         names = self._settings.names() if self._settings.platform == "anthropic" else ()

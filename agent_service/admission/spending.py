@@ -81,8 +81,8 @@ class Spending:
         return self.usd_per_day is None and self.quota_of(caller).usd_per_day is None
 
     async def admit(self, state: RunState, usd: float | None) -> ReservedFunds | None:
-        """Reserves the cost of a call, where there is a limit. Raises ModelError (hold) if the budget does not cover
-        it.
+        """Reserves the cost of a call, where there is a limit. Raises ModelError: hold if too little of the day's
+        budget is left, and pause if a whole day has too little.
         """
         caller = state.brief.caller
         lost = (state.reserve.cost_usd or 0.0) if state.reserve else 0.0
@@ -127,6 +127,9 @@ class Spending:
         """USD that a caller (None: all) may still spend today, beside other runs' reserves. Raises ModelError."""
         spent = self.spent_usd if of is None else self.paid.by_caller[of]
         taken = spent + sum(one.usd for run, one in self.aside.items() if run != run_id and of in (None, one.caller))
+        if wanted > most:
+            why = f"the next model call may cost {wanted:.4f} USD, and a whole day has {most:.4f} {whose}: raise that"
+            raise ModelError("pause", OF_THE_DAY, f"{why}, or lower agent.model.max_tokens, then resume the run")
         if taken + wanted > most:
             held = f"{taken:.4f} of {most:.4f} USD of today are spent or set aside {whose}"
             raise self._hold(f"{held}, and the next model call may cost {wanted:.4f}")

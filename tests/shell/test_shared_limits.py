@@ -149,6 +149,13 @@ async def test_what_may_be_spent_in_a_day_is_spent_once(size: int) -> None:
     assert [limits.spending.spent_usd for limits in fleet.live] == pytest.approx([paid] * size)
 
 
+async def test_a_call_that_costs_more_than_a_day_has_waits_for_a_person() -> None:
+    (limits,) = Fleet(1, usd=0.05).live
+    with pytest.raises(ModelError, match=r"a whole day has 0\.0500 \(agent\.limits\.usd_per_day\): raise") as caught:
+        await limits.spending.admit(started(accepted()).state, 0.06)
+    assert caught.value.remedy == "pause"
+
+
 @pytest.mark.parametrize("size", [1, 3])
 @pytest.mark.parametrize("most", [1, 60])
 @pytest.mark.parametrize("named", ["open_runs", "wakes_per_minute"])

@@ -131,7 +131,8 @@ async def test_a_folder_is_read_as_its_journal_stands_also_one_that_was_put_away
         assert await files.read(RUN_ID, "decisions.md")
         assert verify(left, workspace, RUN_ID) == []
     reads = len(journals.reads)
-    assert await files.files(RUN_ID)
+    async with asyncio.timeout(5), files.at_rest(()):  # as while another run is rendered
+        assert await files.files(RUN_ID)
     assert len(journals.reads) == reads, "it is up to date"
     workspace.remove_pages([RUN_ID])
     listing = await files.files(RUN_ID)

@@ -141,21 +141,25 @@ class Folders:
 
     async def refreshed(self, run_id: str) -> Rendered | None:
         """Renders the folder if it is stale; None for an unknown run. Raises Damaged, and TryAgain if a write fails."""
-        async with self._turn:
-            run = await self._store.load(run_id)
-            if run is None:
-                return None
-            known = self._rendered.get(run_id)
-            try:
-                has_pages = await asyncio.to_thread(self._workspace.has_pages, run_id)
-                if known and has_pages and known.version == run.state.version:
-                    return known
-                return await self._render(run_id)
-            except Damaged as error:
-                self._store.quarantine(error)
-                raise
-            except OSError as error:
-                raise TryAgain(f"the files of run {run_id} are not written: {error!r}; ask again") from error
+        run = await self._store.load(run_id)
+        if run is None:
+            return None
+        try:
+            if current := await self._current(run.state):  # does not wait until another run is rendered
+                return current
+            async with self._turn:
+                return await self._current(run.state) or await self._render(run_id)
+        except Damaged as error:
+            self._store.quarantine(error)
+            raise
+        except OSError as error:
+            raise TryAgain(f"the files of run {run_id} are not written: {error!r}; ask again") from error
+
+    async def _current(self, run: RunState) -> Rendered | None:
+        known = self._rendered.get(run.run_id)
+        if known is None or known.version < run.version:
+            return None
+        return known if await asyncio.to_thread(self._workspace.has_pages, run.run_id) else None
 
     async def files(self, run_id: str) -> Listing | None:
         """None for an unknown run. Raises as `refreshed` and Workspace.files."""

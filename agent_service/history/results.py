@@ -60,8 +60,8 @@ class RecordedArtifact(BaseModel):
     def is_kept(self) -> bool:
         return is_artifact_path(self.path)
 
-    def is_brought_by(self, content: bytes) -> bool:
-        return self.sha256 in (None, hashlib.sha256(content).hexdigest())
+    def is_brought_by(self, content: bytes | None) -> bool:
+        return content is not None and self.sha256 in (None, hashlib.sha256(content).hexdigest())
 
 
 def is_artifact_path(path: str) -> bool:

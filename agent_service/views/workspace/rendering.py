@@ -88,7 +88,7 @@ def _is_copied(workspace: Workspace, run: RunState, artifact: RecordedArtifact) 
     """At the end of the run, an artifact without a hash is copied again: it may have changed."""
     with suppress(Unsafe, TooLarge):
         copy = workspace.read(run.run_id, artifact.path)
-        return copy is not None and artifact.is_brought_by(copy) and not (run.final and artifact.sha256 is None)
+        return artifact.is_brought_by(copy) and not (run.final and artifact.sha256 is None)
     return False
 
 
@@ -175,12 +175,10 @@ class Folders:
         if (rendered := await self.refreshed(run_id)) is None:
             return None
         copy, named = await asyncio.to_thread(self._workspace.read, run_id, path), rendered.artifacts.get(path)
-        if named is None or (copy is not None and await asyncio.to_thread(named.is_brought_by, copy)):
+        if named is None or await asyncio.to_thread(named.is_brought_by, copy):
             return copy
         content = await self._artifacts.get(run_id, path) if (named.size or 0) <= MAX_BYTES else None
-        if content is None and copy is None:
-            return None
-        if content is not None and await asyncio.to_thread(named.is_brought_by, content):
+        if (content is None and copy is None) or await asyncio.to_thread(named.is_brought_by, content):
             return content
         raise ArtifactChanged(f"{path} of run {run_id} is not what entry {named.entry} of its journal recorded")
 

@@ -21,7 +21,9 @@ from groundwork.service.program import installed_version
 from groundwork.telemetry.settings import TraceReceiver
 from groundwork.telemetry.span import Span
 
-_CERTIFICATES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+_OTLP = "OTEL_EXPORTER_OTLP_"
+_CERTIFICATES = f"{_OTLP}TRACES_CERTIFICATE", f"{_OTLP}CERTIFICATE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"
+"""Variables with the certificates to trust; the first counts."""
 _SCOPE = InstrumentationScope("agentic-loop")
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 _FINE = Status(StatusCode.UNSET)
@@ -48,10 +50,10 @@ class SpanSender(logging.Handler):
         talkative.addHandler(self)
         session = requests.Session()
         session.trust_env = False
-        session.verify = next((os.environ[name] for name in _CERTIFICATES if os.environ.get(name)), True)
         if receiver.proxy:
             session.proxies = {"http": receiver.proxy, "https": receiver.proxy}
-        self._exporter = OTLPSpanExporter(endpoint=receiver.url, headers=dict(receiver.headers), session=session)
+        trusted = next(filter(None, map(os.environ.get, _CERTIFICATES)), None)
+        self._exporter = OTLPSpanExporter(receiver.url, trusted, headers=dict(receiver.headers), session=session)
 
     def emit(self, record: logging.LogRecord) -> None:
         self._why = self._why or record.getMessage()

@@ -46,6 +46,14 @@ def test_a_span_arrives_as_it_was_told_with_the_receivers_headers_and_past_the_p
     assert span.links == (("f" * 32, "e" * 16),)
 
 
+def test_the_certificates_of_the_environment_are_those_of_the_receiver(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/of-this-house.pem")
+    assert not SpanSender(TraceReceiver(url="https://127.0.0.1:9/v1/traces"), "agentic-loop").send([SPAN])
+    assert "/of-this-house.pem" in caplog.records[-1].__dict__["why"]
+
+
 @pytest.mark.parametrize(("flags", "sampled"), [("00", False), ("01", True), ("03", True), ("02", False)])
 def test_a_trace_context_says_whether_it_is_sampled(flags: str, sampled: bool) -> None:
     assert context_of(f"00-{TRACE}-b7ad6b7169203331-{flags}") == Context(TRACE, "b7ad6b7169203331", sampled=sampled)

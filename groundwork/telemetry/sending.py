@@ -50,6 +50,7 @@ class SpanSender(logging.Handler):
         talkative.addHandler(self)
         session = requests.Session()
         session.trust_env = False
+        session.hooks["response"].append(_refuse_redirect)
         if receiver.proxy:
             session.proxies = {"http": receiver.proxy, "https": receiver.proxy}
         trusted = next(filter(None, map(os.environ.get, _CERTIFICATES)), None)
@@ -67,6 +68,13 @@ class SpanSender(logging.Handler):
             self._outage.continues(self._why or "no answer")
         self._why = ""
         return taken
+
+
+def _refuse_redirect(answer: requests.Response, **_: object) -> None:
+    """The exporter takes a redirect for a success."""
+    if answer.is_redirect:
+        answer.close()
+        raise requests.TooManyRedirects("it redirects: name the address that takes traces itself")
 
 
 def made(span: Span, resource: Resource) -> ReadableSpan:

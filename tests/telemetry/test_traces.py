@@ -7,6 +7,7 @@ import pytest
 from groundwork.telemetry.sending import SpanSender
 from groundwork.telemetry.settings import TraceReceiver
 from groundwork.telemetry.span import Context, Span, context_of, span_id
+from tests.kit.http_server import Response, WireServer
 from tests.kit.otlp import receiving
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC)
@@ -52,6 +53,12 @@ def test_the_certificates_of_the_environment_are_those_of_the_receiver(
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/of-this-house.pem")
     assert not SpanSender(TraceReceiver(url="https://127.0.0.1:9/v1/traces"), "agentic-loop").send([SPAN])
     assert "/of-this-house.pem" in caplog.records[-1].__dict__["why"]
+
+
+def test_a_receiver_that_redirects_has_taken_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    with WireServer(lambda _: Response(status=301, headers={"Location": "https://elsewhere"})) as server:
+        assert not SpanSender(TraceReceiver(url=server.url), "agentic-loop").send([SPAN])
+    assert "it redirects" in caplog.records[-1].__dict__["why"]
 
 
 @pytest.mark.parametrize(("flags", "sampled"), [("00", False), ("01", True), ("03", True), ("02", False)])

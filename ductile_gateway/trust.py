@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NoReturn
 
 from ductile_gateway.store.rows import Rows
-from groundwork.service.errors import TryAgain
+from groundwork.service.errors import GiveUp, TryAgain
 from groundwork.service.keys import verifies
 from groundwork.service.machine import monotonic, utc_now
 from schemas import signing
@@ -33,7 +33,7 @@ _PINNED = "SELECT subject, head, body FROM rows WHERE kind = 'pinned'"
 log = logging.getLogger(__name__)
 
 
-class NotFromAgent(Exception):
+class NotFromAgent(GiveUp):
     """The message is not signed by the agent; the text says why."""
 
 

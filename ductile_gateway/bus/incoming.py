@@ -1,13 +1,16 @@
-"""Consumes tool requests, and serves the micro service (NATS ADR-32).
+"""Consumes tool requests and events of runs, and serves the micro service (NATS ADR-32).
 
 A message that can never be processed becomes a dead letter. Trouble of the gateway itself never makes one: it ends the
 process, which resumes after its restart.
 """
 
+import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import field
 from functools import partial
+from weakref import WeakValueDictionary
 
 import nats.errors
 from nats.micro.request import Request, ServiceError
@@ -17,17 +20,20 @@ from pydantic import ValidationError
 from ductile_gateway.calls.call import CallRequest, Unacceptable, read_request, route_of
 from ductile_gateway.calls.relay import Relay
 from ductile_gateway.calls.results import SOURCE
-from ductile_gateway.trust import NotFromAgent, Trust
+from ductile_gateway.trust import Trust
+from ductile_gateway.webhooks.notifications import LifecycleEvent, read_event
 from groundwork.nats.link import NatsLink
 from groundwork.nats.micro_service import micro_service
 from groundwork.nats.pull_loop import PullLoop
 from groundwork.nats.settling import Delivery, Notice, Settler
-from groundwork.service.errors import TryAgain
-from groundwork.service.machine import utc_now
+from groundwork.service import strict
+from groundwork.service.errors import GiveUp, TryAgain
+from groundwork.service.machine import monotonic, utc_now
 from schemas import subjects
 from schemas.catalog import Catalog
 from schemas.envelope import RUN_ID, SIGNATURE, rejection
 from schemas.status import GatewayPruned, GatewayPruneRequest, GatewayStatus
+from schemas.values import dataclass
 
 WAITED_SHARE = 0.25
 """A request that waited for long comes again later, by a share of its wait: so redeliveries stay few, and no request
@@ -60,12 +66,66 @@ def request_loop(link: NatsLink, relay: Relay, *, trust: Trust | None, slots: in
 async def _check(relay: Relay, trust: Trust | None, asked: CallRequest, delivery: Delivery) -> None:
     command = relay.offers.command(asked.request.tool, asked.request.tool_command)
     if trust and command and command.tier == "write":
-        signature, again = delivery.headers.get(SIGNATURE), delivery.delivered > 1
-        try:
-            await trust.check(delivery.subject, delivery.body, signature, again=again)
-        except NotFromAgent as error:
-            raise Unacceptable(str(error)) from error
+        await _authenticate(trust, delivery)
     relay.ownership.note_delivery(asked.key, delivery.delivered, delivery.at)
+
+
+async def _authenticate(trust: Trust, delivery: Delivery) -> None:
+    signature, again = delivery.headers.get(SIGNATURE), delivery.delivered > 1
+    await trust.check(delivery.subject, delivery.body, signature, again=again)
+
+
+BEHIND_S, COMES_AGAIN_S = 0.5, 30.0
+"""Delay of an event behind one that was put off; and the time after which that one is lost."""
+SLOTS = 16
+
+Take = Callable[[LifecycleEvent], Awaitable[None]]
+
+
+async def follow_events(link: NatsLink, stream: str, durable: str, *, trust: Trust, take: Take) -> None:
+    """Acknowledges an event when `take` has returned; takes those of one run one after another, in their order.
+    Messages that the agent did not sign are dead letters."""
+    order = RunOrder()
+
+    async def handle(delivery: Delivery) -> None:
+        if delivery.subject == subjects.PROGRESS and SIGNATURE not in delivery.headers:
+            return  # the agent signs progress only once it knows that somebody wants it
+        async with order.kept(delivery.headers.get(RUN_ID, ""), delivery.seq):
+            await _authenticate(trust, delivery)
+            try:
+                message = strict.read(delivery.body)
+            except strict.NotStrictJson as error:
+                raise GiveUp(str(error)) from error
+            await take(read_event(delivery.subject, message, at=delivery.at))
+
+    settler = Settler(link, stream, durable, handle, subjects.DEAD_LETTERS_OUTBOUND, notify=rejection_notice)
+    await PullLoop(settler, slots=SLOTS).run()
+
+
+@dataclass(eq=False)
+class RunOrder:
+    """`_put_off`: by run, the sequences of events that were put off, and when."""
+
+    _locks: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
+    _put_off: dict[str, dict[int, float]] = field(default_factory=dict)
+
+    @contextlib.asynccontextmanager
+    async def kept(self, run_id: str, seq: int) -> AsyncIterator[None]:
+        """Enters once earlier events of the run that are in hand are done. Raises TryAgain if one was put off."""
+        async with self._locks.setdefault(run_id, asyncio.Lock()):
+            began_at, found = monotonic(), self._put_off.pop(run_id, {})
+            others = {one: at for one, at in found.items() if one != seq and began_at - at < COMES_AGAIN_S}
+            if min(others, default=seq) < seq:
+                self._put_off[run_id] = others | {seq: began_at}
+                raise TryAgain("an earlier event of its run comes first", BEHIND_S)
+            try:
+                yield
+            except TryAgain:
+                others[seq] = monotonic()
+                raise
+            finally:
+                if others:
+                    self._put_off[run_id] = others
 
 
 def rejection_notice(delivery: Delivery, stream: str, reason: str) -> Notice:

@@ -15,6 +15,7 @@ from ductile_gateway.calls.artifacts import clipped
 from ductile_gateway.webhooks.destinations import server_of
 from ductile_gateway.webhooks.settings import OutboundSettings, RelaySettings
 from ductile_gateway.webhooks.signatures import relay_event
+from groundwork.service.errors import GiveUp
 from schemas.values import dataclass
 
 MOST_BYTES = 20_000
@@ -26,7 +27,7 @@ _KEY = re.compile(r"[ -~]{1,512}")
 _RUN_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
-class NotARunEvent(Exception):
+class NotARunEvent(GiveUp):
     """The message can never be delivered."""
 
 

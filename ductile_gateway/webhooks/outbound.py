@@ -17,13 +17,13 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import NoReturn
 
+from ductile_gateway.bus.incoming import follow_events
 from ductile_gateway.bus.outgoing import callback_of_run, dead_letter
 from ductile_gateway.bus.permits import NatsPermits
 from ductile_gateway.ports import StatusCheck
 from ductile_gateway.store.rows import Rows
 from ductile_gateway.trust import Trust
 from ductile_gateway.webhooks import notifications
-from ductile_gateway.webhooks.following import follow_events
 from ductile_gateway.webhooks.notifications import LifecycleEvent, Notification, Outcome, Try
 from ductile_gateway.webhooks.settings import OutboundSettings
 from groundwork.nats.link import NatsLink

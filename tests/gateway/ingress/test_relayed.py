@@ -10,7 +10,7 @@ from ductile_gateway.calls.call import CALL_ID
 from ductile_gateway.webhooks.mapping import MAX_INLINE_BYTES
 from schemas import keys
 from schemas.events import ARTIFACT_PATH
-from tests.gateway.ingress.kit import INGEST, NEXT_SECRET, NOW, RESULT, SECRET, Ingress, an_event, error_of, signed
+from tests.gateway.ingress.kit import INGEST, NEXT_SECRET, NOW, RESULT, Ingress, an_event, error_of, signed
 from tests.gateway.parts import ASKS, FETCH, FORM, PAGES, RUN
 
 GIVEN, NEWER = "k1.first", "k2.newer"
@@ -193,17 +193,6 @@ async def test_a_page_that_a_pipeline_hands_on_asks_for_nothing_in_the_name_of_i
         brought = {"result": page.replace("jina-reader", "fetch"), "continuation": ASKS}
         await ingress.relay(report(brought))
         assert (ingress.payload()["status"], ingress.payload()["result"]) == ("ok", brought)
-
-
-@pytest.mark.attack(35)
-async def test_an_old_secret_of_a_peer_is_taken_until_its_time_is_over() -> None:
-    old = {"id": "v1", "secret": SECRET, "until": "2026-11-21T12:00:01Z"}
-    agreed = {"keys": [old, {"id": "v2", "secret": NEXT_SECRET}], "accept": ["agentic.tool_result"]}
-    ingress = Ingress(peers={"ductile-test": agreed})
-    assert (await ingress.relay(an_event())).status_code == 202
-    ingress.clock.advance(1)
-    assert (await ingress.relay(an_event())).status_code == 403
-    assert (await ingress.relay(an_event(), secret=NEXT_SECRET, key_id="v2")).status_code == 202
 
 
 PAGE = "# A page\n" + "A line of it — ü.\n" * 1000

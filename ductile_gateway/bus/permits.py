@@ -78,7 +78,8 @@ class _Lane:
 
     def goes_on(self) -> None:
         """Uses a permit that became free for the next call, or leaves it to another gateway."""
-        if self._cedes():
+        is_owed = any(other.since and other.held < self.held for other in self.others.values())
+        if is_owed and monotonic() - self.granted_at >= SLICE_S:
             self.since = 0
         else:
             self.let_in()
@@ -92,11 +93,6 @@ class _Lane:
         while fair < min(self.wanted, self.free) and not any(rival < (fair, since) for rival in rivals):
             fair += 1
         return fair
-
-    def _cedes(self) -> bool:
-        if monotonic() - self.granted_at < SLICE_S:
-            return False
-        return any(other.since and other.held < self.held for other in self.others.values())
 
 
 @contextlib.asynccontextmanager

@@ -73,7 +73,7 @@ class NotificationOutbox:
 
     async def due(self, lane: str, now: datetime, limit: int) -> Sequence[Notification]:
         """This gateway's notifications that are due, longest first: of each run the oldest."""
-        return self._listed(_DUE, (lane, *self._due_by(now), limit))
+        return self.rows.listed(Notification, _DUE, (lane, *self._due_by(now), limit))
 
     async def claim(self, one: Notification, now: datetime) -> bool:
         """True if this gateway may send it now; False if another gateway has claimed or settled it."""
@@ -100,9 +100,9 @@ class NotificationOutbox:
         return self._number(notifications.WAITING)
 
     def findings(self) -> Iterator[tuple[str, str]]:
-        for oldest in self._listed(_OLDEST):
+        for oldest in self.rows.listed(Notification, _OLDEST):
             if utc_now() - oldest.accepted_at > LONG:
-                first = next(iter(self._listed(_FIRST_FAILED)), None)
+                first = next(iter(self.rows.listed(Notification, _FIRST_FAILED)), None)
                 since = f"the oldest since {oldest.accepted_at:%Y-%m-%dT%H:%M:%SZ}"
                 remedy = f"see what is wrong at {first.lane}: {first.why}" if first else "see the log"
                 yield f"{self.waiting()} deliveries wait, {since}", remedy
@@ -119,9 +119,6 @@ class NotificationOutbox:
     def _number(self, state: str) -> int:
         ((number,),) = self.rows.look_up(_NUMBER, (state,))
         return int(number)
-
-    def _listed(self, statement: str, values: Values = ()) -> list[Notification]:
-        return self.rows.listed(Notification, statement, values)
 
     def _due_by(self, now: datetime) -> Values:
         return self.rows.by, microseconds(now), microseconds(now - OVERDUE)

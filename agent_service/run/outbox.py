@@ -93,8 +93,8 @@ class Publisher:
                 raise TryAgain(str(error)) from error  # the outbox keeps the message while a person repairs the bus
             log.warning("a run begins without being announced", extra={"why": str(error)})
 
-    def _is_same(self, subject: str, body: bytes, headers: Mapping[str, str], stored: StoredMessage) -> bool:
-        if (stored.subject, without_capability(stored.body)) != (subject, without_capability(body)):
+    def _is_same(self, subject: str, body: bytes, headers: Mapping[str, str], stored: StoredMessage | None) -> bool:
+        if not stored or (stored.subject, without_capability(stored.body)) != (subject, without_capability(body)):
             return False
         return SIGNATURE not in headers or self.signing.verifies(subject, stored.body, stored.headers.get(SIGNATURE))
 

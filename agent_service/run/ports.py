@@ -58,7 +58,7 @@ class EventBus(Protocol):
         msg_id: str,
         headers: Mapping[str, str],
         within_s: float,
-        is_same: Callable[[StoredMessage], bool],
+        is_same: Callable[[StoredMessage | None], bool],
     ) -> object: ...
 
     async def emit(self, subject: str, body: bytes, *, msg_id: str, headers: Mapping[str, str]) -> object: ...

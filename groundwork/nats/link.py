@@ -124,19 +124,19 @@ class NatsLink:
         msg_id: str,
         headers: Mapping[str, str],
         within_s: float = BUDGET_SECONDS,
-        is_same: Callable[[StoredMessage], bool] | None = None,
+        is_same: Callable[[StoredMessage | None], bool] | None = None,
     ) -> Published:
         """Stores one message, retrying under the same `msg_id` while that can help and `within_s` lasts; if another
-        message has that id, under `msg_id#2` and so on. `is_same` compares a message of that id with this one; without
-        it, subject and body must be equal. Raises BusRefused (not stored, nor ever will be; with code 10071 an earlier
-        attempt of this call may have been), Misconfigured (no permission), NoRoom or TryAgain (not known to be stored:
-        repeat it with the same id), Unreachable (closed for good)."""
+        message has that id, under `msg_id#2` and so on. `is_same` compares a message of that id with this one (None: it
+        is gone); without it, subject and body must be equal. Raises BusRefused (not stored, nor ever will be; with code
+        10071 an earlier attempt of this call may have been), Misconfigured (no permission), NoRoom or TryAgain (not
+        known to be stored: repeat it with the same id), Unreachable (closed for good)."""
         for number in range(1, MOST_IDS + 1):
             name = msg_id if number == 1 else f"{msg_id}#{number}"
             published = await self.store(subject, body, {**headers, "Nats-Msg-Id": name}, within_s=within_s)
             if not published.duplicate:
                 return published
-            if await self._is_ours(published, is_same or StoredMessage(subject, body).__eq__):
+            if await self._is_ours(published, is_same or (lambda stored: stored == StoredMessage(subject, body))):
                 self.on_duplicate()
                 return published
             self.on_id_conflict()
@@ -279,13 +279,13 @@ class NatsLink:
                 if clock() >= deadline or not self.connected:
                     raise
 
-    async def _is_ours(self, published: Published, is_same: Callable[[StoredMessage], bool]) -> bool:
+    async def _is_ours(self, published: Published, is_same: Callable[[StoredMessage | None], bool]) -> bool:
         try:
             stored = await self.stored(published.stream, published.seq)
         except Misconfigured as error:  # this login may not read: trust the id
             log.warning("a duplicate in %s was not looked at: %s", published.stream, error)
             return True
-        return stored is not None and is_same(stored)
+        return is_same(stored)
 
 
 async def _always_permitted() -> None:

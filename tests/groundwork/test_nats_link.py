@@ -95,6 +95,10 @@ async def test_a_message_whose_id_somebody_else_has_taken_goes_out_under_the_nex
     message = await link.jetstream.get_msg("WORK", ours.seq)
     assert (message.subject, message.data, (message.headers or {})["Nats-Msg-Id"]) == ("work.ours", b"ours", "one#3")
     assert len(taken) == 3
+    await link.jetstream.delete_msg("WORK", ours.seq)
+    assert not (await link.publish("work.ours", b"ours", msg_id="one", headers={})).duplicate, (
+        "what is gone may be theirs"
+    )
 
 
 def test_a_section_hides_the_logins_in_its_addresses_and_names_them_to_the_log() -> None:

@@ -53,8 +53,8 @@ class WebhookSender:
                     return await self._relay(notification, relay)
                 if receiver:
                     return await self._call(notification, receiver)
-        except destinations.Forbidden as error:
-            return Try("dead", str(error))
+        except destinations.Forbidden as error:  # the operator's own address, or the rules for it, may be mended
+            return Try("dead" if notification.target == CALLBACK else "put_off", str(error))
         except (OSError, httpx2.HTTPError, httpx2.InvalidURL) as error:  # an OSError: no such name, or a timeout
             where = f"Ductile's relay ingress ({notification.lane})" if relay else notification.lane
             return Try("put_off", f"{type(error).__name__}: no answer from {where}")

@@ -181,6 +181,13 @@ async def test_a_subscription_is_told_where_it_is_now_while_slow_names_of_caller
         await asyncio.gather(*slow)
 
 
+async def test_a_subscription_that_its_own_settings_forbid_waits_until_they_are_mended(site: WireServer) -> None:
+    told = {"subscriptions": {"a": {"url": site.url, "secret": SECRET}}}
+    async with open_sender(OutboundSettings.model_validate(told)) as sender:
+        verdict = await sender.send(a_delivery(target="subscription:a"))
+    assert (verdict.outcome, "callbacks go by https; allow_http allows others" in verdict.why) == ("put_off", True)
+
+
 @pytest.mark.skipif(not shutil.which("openssl"), reason="openssl is not installed: install it to test TLS")
 @pytest.mark.parametrize(("host", "arrives"), [("hook.test", True), ("other.test", False)])
 async def test_the_certificate_must_be_that_of_the_name_and_not_of_the_address(

@@ -21,7 +21,7 @@ from agent_service.cli.output import Output
 from groundwork.service import program, store_folder
 from groundwork.service.commands import flag, option
 from groundwork.service.config_file import FILE
-from groundwork.service.errors import Exit, NotDone
+from groundwork.service.errors import Exit, Misconfigured, NotDone
 from groundwork.service.secret import is_address, keeps_secrets, login_in
 from schemas.values import dataclass
 
@@ -214,10 +214,13 @@ def init(
     except (KeyboardInterrupt, EOFError):
         output.print_error("")
         raise NotDone(f"left, and {config} is not written; with --yes nothing is asked", Exit.INTERRUPTED) from None
-    if answers["tools"] and "://" not in answers["tools"]:
-        Path(answers["tools"]).mkdir(parents=True, exist_ok=True)
-    if not store_folder.create(config, settings_file(answers)):
-        _refuse_to_overwrite(config)
+    try:
+        if answers["tools"] and "://" not in answers["tools"]:
+            Path(answers["tools"]).mkdir(parents=True, exist_ok=True)
+        if not store_folder.create(config, settings_file(answers)):
+            _refuse_to_overwrite(config)
+    except OSError as error:
+        raise Misconfigured(f"{config} cannot be written: {error.strerror}") from error
     first, following = list(_first(answers)), list(_next(config, answers))
     parts = [f"{config} is written, for you alone", *(["", "first", *first] if first else []), "", "next", *following]
     facts = {"config": str(config), "first": list(map(_command, first)), "next": list(map(_command, following))}

@@ -39,7 +39,10 @@ def agent_address(given: str) -> tuple[str, str]:
     path = None
     with suppress(PermissionError):  # another user's folder
         path = reader_config(None)
-    http = interpolated(file_section(path, "agent", "http"), os.environ)
+    try:
+        http = interpolated(file_section(path, "agent", "http"), os.environ)
+    except Misconfigured as error:
+        raise Misconfigured(f"{error}\n  or give the agent's address with --url") from error
     variables = {name: os.environ.get(f"AGENT_HTTP__{name.upper()}") for name in ("host", "port")}
     http |= {name: value for name, value in variables.items() if value is not None}
     host, port, place = url_host(str(http.get("host", "127.0.0.1"))), str(http.get("port", 8700)), path or "environment"

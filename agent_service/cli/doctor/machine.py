@@ -40,7 +40,11 @@ CORRECT_MODEL = "correct the section agent.model of the configuration"
 
 
 def folder(name: str, path: Path) -> Finding:
-    existing = next(place for place in (path.absolute(), *path.absolute().parents) if place.exists())
+    try:
+        existing = next(place for place in (path.absolute(), *path.absolute().parents) if place.exists())
+    except OSError as error:
+        text = f"{path} cannot be used: {error.strerror}"
+        return wrong(name, text, remedy=f"give this user the folder, or set agent.{name}")
     if not existing.is_dir():
         return wrong(name, f"{existing} is not a folder", remedy=f"move it away, or set agent.{name} to a folder")
     if not os.access(existing, os.W_OK | os.X_OK):
@@ -57,14 +61,14 @@ def folder(name: str, path: Path) -> Finding:
 
 async def database(settings: AgentSettings) -> Finding:
     path = settings.store / FILE
-    if not path.exists():
-        return ok("database", "none yet: the agent makes it when it starts")
     try:
+        if not path.exists():
+            return ok("database", "none yet: the agent makes it when it starts")
         if coming := pending_upgrade(settings.store / FILE, MIGRATIONS):
             return warning("database", coming, remedy=BACKUP_FIRST)
         async with open_for_reading(settings.store) as opened:
             runs = sum((await RunStore(opened).counts()).values())
-    except (Fatal, TryAgain) as error:
+    except (Fatal, TryAgain, OSError) as error:
         return wrong("database", str(error), remedy="see above, then run doctor again")
     return ok("database", f"{path}, {counted(runs, 'runs')}, {_size(path.stat().st_size)}")
 

@@ -1,7 +1,7 @@
 """Deletes expired rows and call records, and the oldest answers while the ledger is too large.
 
-Open calls and answers of the last day always stay: a request that comes again after its answer was deleted is run
-again.
+Open calls with their records and answers of the last day always stay: a request that comes again after its answer was
+deleted is run again.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from ductile_gateway.calls.call import Call
 from ductile_gateway.calls.ledger import ArtifactNames
-from ductile_gateway.plugins.call_record import CallRecord, expired_records
+from ductile_gateway.plugins.call_record import CallRecord, expired_records, record_name
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store.rows import OLD, Rows, kind_of
 from ductile_gateway.webhooks.notifications import Notification
@@ -26,6 +26,7 @@ from schemas.values import dataclass
 LOOK_S = 3600.0
 ROUNDS = 5
 LEAST_KEPT = timedelta(days=1)
+_OPEN = "SELECT json_extract(head, '$.key') FROM rows WHERE kind = 'call' AND state = 'open'"
 _ANSWERS = "SELECT count(*) FROM rows WHERE kind = 'call' AND state = 'answered'"
 _NTH_ANSWER = "SELECT at FROM rows WHERE kind = 'call' AND state = 'answered' ORDER BY at LIMIT 1 OFFSET ?"
 
@@ -86,7 +87,9 @@ class Retention:
         return utc_now() - timedelta(days=self.settings.ledger_days)
 
     async def _records(self) -> list[CallRecord]:
-        return await asyncio.to_thread(expired_records, self.settings.private_folder() / "calls", self._kept_since())
+        needed = {record_name(key) for (key,) in await self._file.read(_OPEN)}
+        folder, before = self.settings.private_folder() / "calls", self._kept_since()
+        return await asyncio.to_thread(expired_records, folder, before, but=needed)
 
     async def _answers_before(self) -> datetime:
         """Age limit of answers; estimated from the size of the ledger if that is too large."""

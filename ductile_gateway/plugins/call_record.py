@@ -11,7 +11,7 @@ import fcntl
 import hashlib
 import os
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 
@@ -81,7 +81,7 @@ class CallRecords:
         self._earlier = list(filter(Path.is_dir, earlier))
 
     def of(self, key: str) -> CallRecord:
-        name = hashlib.sha256(key.encode()).hexdigest()[:40]
+        name = record_name(key)
         for folder in self._earlier:
             if os.path.exists(f"{folder}/{name}"):  # noqa: PTH110 - quick
                 return CallRecord(folder / name, same_boot=False)
@@ -124,6 +124,10 @@ class CallRecords:
         return descriptor
 
 
+def record_name(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()[:40]
+
+
 def is_locked(path: Path) -> bool:
     with contextlib.suppress(FileNotFoundError):
         descriptor = os.open(path, os.O_RDONLY)
@@ -136,11 +140,12 @@ def is_locked(path: Path) -> bool:
     return False
 
 
-def expired_records(root: Path, before: datetime) -> list[CallRecord]:
-    """Records of calls that ended before, and were not asked for since."""
+def expired_records(root: Path, before: datetime, *, but: Container[str]) -> list[CallRecord]:
+    """Records of calls that ended before, except those with the names in `but`."""
     expired = list[CallRecord]()
     for record in map(CallRecord, root.glob("*/*")):
         with contextlib.suppress(FileNotFoundError):
-            if record.path.stat().st_mtime < before.timestamp() and not record.is_locked():
+            is_old = record.path.stat().st_mtime < before.timestamp()
+            if is_old and record.path.name not in but and not record.is_locked():
                 expired.append(record)
     return expired

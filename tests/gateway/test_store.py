@@ -56,7 +56,7 @@ async def test_a_full_disk_is_logged_as_an_error_once_and_seen_until_there_is_ro
 async def test_old_answers_and_folders_that_nobody_asks_for_go_and_what_is_open_or_held_stays(tmp_path: Path) -> None:
     async with embedded(tmp_path)() as stores:
         for step in range(1, 4):
-            await stores.ledger.intend(an_open_call(step))
+            await stores.ledger.intend(begun := an_open_call(step))
         await stores.ledger.answer(replace(an_answer(), at=datetime(1970, 1, 1, tzinfo=UTC)))
         tidying = Retention(stores.rows, GatewaySettings(store=tmp_path))
 
@@ -67,12 +67,15 @@ async def test_old_answers_and_folders_that_nobody_asks_for_go_and_what_is_open_
         records = CallRecords(tmp_path / "calls", boot_id="this one")
         with records.create("new", b"{}"), records.create("old", b"{}"), records.create("held", b"{}") as held:
             again = os.dup(held[1])
-        for record in (records.of("old"), held[0]):
+        with records.create(begun.key, b"{}") as (open_one, _):
+            pass
+        for record in (records.of("old"), held[0], open_one):
             os.utime(record.path, (1, 1))
         assert [await pruned(dry_run=True), await pruned(), await pruned()] == [(1, 1), (1, 1), (0, 0)]
     assert look(tmp_path, "SELECT count(*) FROM rows") == (2,)
     os.close(again)
-    assert [records.of(key).path.exists() for key in ("new", "held", "old")] == [True, True, False]
+    kept = [records.of(key).path.exists() for key in ("new", "held", begun.key, "old")]
+    assert kept == [True, True, True, False], "without its record a write that was begun would be made again"
 
 
 async def test_while_the_ledger_takes_too_much_the_oldest_answers_go_and_those_of_the_last_day_stay(

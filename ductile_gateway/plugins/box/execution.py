@@ -6,11 +6,12 @@ view, which it enters itself, and the landlock ruleset.
 
 import gc
 import os
+import resource
 import signal
 from typing import NoReturn
 
 from ductile_gateway.plugins.box import boundaries
-from ductile_gateway.plugins.box.order import MARK, Order, apply_limits, kernel_limits
+from ductile_gateway.plugins.box.order import MARK, Order, kernel_limits
 from ductile_gateway.plugins.box.record import append
 from ductile_gateway.plugins.box.tree import tasks_of
 from groundwork.service import process
@@ -64,10 +65,6 @@ class PreparedBox:
         """True if no call has left anything in the temporary folders of the view, or in shared memory."""
         return not self.order.view or _used() == self._temporary
 
-    def shared_memory(self) -> int:
-        """Bytes of memory that is shared, and that no process need have."""
-        return boundaries.shared_memory() if self.order.view else 0
-
 
 def _used() -> tuple[int, int, int]:
     used = os.statvfs(os.path.realpath(boundaries.TEMPORARY[0]))
@@ -102,7 +99,8 @@ def _enter(box: PreparedBox, record: int, guard: int) -> None:
     os.nice(NICER_BY)
     order = box.order
     os.chdir(order.own[0])
-    apply_limits(box.kernel_limits)
+    for kind, pair in box.kernel_limits:
+        resource.setrlimit(kind, pair)
     if order.user is not None:
         os.setgroups(order.user.groups)
         os.setgid(order.user.gid)

@@ -18,6 +18,7 @@ import sys
 import time
 from typing import NoReturn
 
+from ductile_gateway.plugins.box.boundaries import shared_memory
 from ductile_gateway.plugins.box.execution import CANNOT_RUN, PreparedBox, execute
 from ductile_gateway.plugins.box.order import MB, Order
 from ductile_gateway.plugins.box.record import append, append_timed
@@ -173,10 +174,10 @@ class _Call:
     def _keep_limits(self) -> None:
         if time.monotonic() >= self._look_at:
             limits, usage, most = self._limits, self._tree.measure(), self._limits.file_mb * MB
-            nameless = usage.nameless_bytes - self._given
+            nameless, shared = usage.nameless_bytes - self._given, shared_memory() if self._box.order.view else 0
             used = {
                 "processes": usage.tasks > limits.processes,
-                "memory_mb": usage.memory_bytes + self._box.shared_memory() > limits.memory_mb * MB,
+                "memory_mb": usage.memory_bytes + shared > limits.memory_mb * MB,
                 "cpu_s": usage.cpu_s > limits.cpu_s,
                 "file_mb": sum(_size(folder, most) for folder in self._box.order.own) + nameless > most,
             }

@@ -26,10 +26,7 @@ class ProcessLimits(NamedTuple):
         return int(self.output_mb * MB)
 
 
-KernelLimits = list[tuple[int, tuple[int, int]]]
-
-
-def kernel_limits(limits: ProcessLimits, tasks: int) -> KernelLimits:
+def kernel_limits(limits: ProcessLimits, tasks: int) -> list[tuple[int, tuple[int, int]]]:
     """Limits that the kernel enforces; the guard watches the others. `tasks`: number of tasks the user has already."""
     seconds = max(1, round(limits.cpu_s))
     wanted = {
@@ -41,11 +38,6 @@ def kernel_limits(limits: ProcessLimits, tasks: int) -> KernelLimits:
         resource.RLIMIT_CORE: (0, 0),
     }
     return [(kind, _below_ceiling(kind, pair)) for kind, pair in wanted.items()]
-
-
-def apply_limits(kernel_limits: KernelLimits) -> None:
-    for kind, pair in kernel_limits:
-        resource.setrlimit(kind, pair)
 
 
 def _below_ceiling(kind: int, pair: tuple[int, int]) -> tuple[int, int]:

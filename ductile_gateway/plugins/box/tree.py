@@ -66,11 +66,11 @@ class Tree:
 
     def _nameless(self, pid: int) -> Iterator[tuple[tuple[int, int], int]]:
         """Device and inode of each such file, and its size in bytes."""
-        with contextlib.suppress(OSError), _opened(f"{pid}/fd") as folder:
-            for name in os.listdir(folder):
+        with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/fd") as descriptors:
+            for each in descriptors:
                 with contextlib.suppress(OSError):  # it was closed meanwhile
-                    found = os.stat(name, dir_fd=folder)
-                    if found.st_nlink == 0 and os.readlink(name, dir_fd=folder).startswith(self._ours):
+                    found = each.stat()
+                    if found.st_nlink == 0 and os.readlink(each).startswith(self._ours):
                         yield (found.st_dev, found.st_ino), found.st_blocks * 512
 
 
@@ -125,18 +125,10 @@ def _below(root: int, found: dict[int, Process]) -> list[Process]:
 
 def _numbers() -> Iterator[int]:
     if PROC >= 0:
-        with _opened(".") as listing:  # forks share a descriptor's place in the list
-            names = os.listdir(listing)
+        listing = os.open(".", os.O_RDONLY, dir_fd=PROC)  # forks share a descriptor's place in the list
+        names = os.listdir(listing)
+        os.close(listing)
         yield from (int(name) for name in names if name.isdigit())
-
-
-@contextlib.contextmanager
-def _opened(path: str) -> Iterator[int]:
-    descriptor = os.open(path, os.O_RDONLY, dir_fd=PROC)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def _read(pid: int) -> Process | None:

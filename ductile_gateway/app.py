@@ -157,7 +157,7 @@ class _Gateway:
         await read_halt(link, gate)
         tools = await await_tools(settings)
         offers.replace(tools.catalog, tools.problems, awaited=tools.awaited)
-        choices, ledger = settings.choices() or {}, Ledger(self.rows, run_bytes=settings.run_mb << 20)
+        choices, ledger = settings.choices() or {}, Ledger(self.rows, settings.run_mb << 20, settings.runner)
         opening = open_runner(
             settings, tools, ledger, ground.folder, healths=observed.healths, on_start=observed.calls.sent
         )

@@ -249,7 +249,8 @@ OPEN, ANSWERED = "open", "answered"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
     """The ledger's row of a call: open, or answered at `at`. `body`: of the result once answered, else of the request.
-    `by`: the gateway that began or answered it. `begun`: its receipt. `late`: a job that outlived the call."""
+    `by`: the gateway that began or answered it. `runner`: the setting that it was begun with. `begun`: its receipt.
+    `late`: a job that outlived the call."""
 
     key: str
     digest: str
@@ -259,6 +260,7 @@ class Call:
     state: str = OPEN
     dedupe_key: str = ""
     by: str | None = ALONE
+    runner: str = ""
     route: str = ""
     may_repeat: bool = False
     deadline_at: datetime = EPOCH

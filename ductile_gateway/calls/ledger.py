@@ -40,10 +40,11 @@ class ArtifactNames:
 
 @dataclass(eq=False)
 class Ledger:
-    """Changes are durable on return. `run_bytes`: limit for all artifacts of one run."""
+    """Changes are durable on return. `run_bytes`: limit for all artifacts of one run. `runner`: as in the settings."""
 
     rows: Rows
     run_bytes: int = sys.maxsize
+    runner: str = ""
 
     async def find(self, key: str) -> Call | None:
         return await self.rows.read(Call, key)
@@ -62,6 +63,7 @@ class Ledger:
             return Call.of(
                 call.asked,
                 by=self.rows.by,
+                runner=self.runner,
                 body=call.asked.body,
                 route=call.asked.route,
                 may_repeat=call.may_repeat,
@@ -141,7 +143,7 @@ class Ledger:
 
     async def never_sent(self, key: str) -> None:
         """Drops the receipt: any gateway may begin the call."""
-        await self._change_begun(key, lambda row, _: replace(row, by=ALONE, begun=None))
+        await self._change_begun(key, lambda row, _: replace(row, by=ALONE, runner="", begun=None))
 
     async def outlived(self, key: str, job: Job, at: datetime) -> None:
         late = replace(job, of=None, late_since=at)

@@ -132,7 +132,7 @@ class Relay:
         if known.digest != asked.digest:
             raise Unacceptable(f"protocol violation: another request was made before under the key {asked.key}")
         if known.is_open:  # it is not admitted again: it was when it was new
-            return await self.record(asked, await self._taken_up(known.begun_call()))
+            return await self.record(asked, await self._taken_up(known))
         self.observer.known(asked)
         return results.with_capability(known, asked.request.capability)
 
@@ -195,9 +195,15 @@ class Relay:
             log.warning("a write was run more than once", extra=call.asked.facts() | facts)
         return policy.after_reruns(outcome, call, escalates=call.asked.request.tool in self.escalated)
 
-    async def _taken_up(self, call: ToolCall) -> ToolOutcome:
+    async def _taken_up(self, known: Call) -> ToolOutcome:
         """Outcome of a call that was begun before. Raises TryAgain while another gateway lives that began it. The call
         is adopted only if it can be found from here, or repeated: else it stays in doubt if this gateway crashes."""
+        call = known.begun_call()
+        if known.runner not in ("", self.ledger.runner) and not call.may_repeat:
+            changed = (
+                f"it was begun with `runner: {known.runner}`, and since then the settings say {self.ledger.runner}"
+            )
+            return policy.in_doubt(call, changed)
         anywhere = call.may_repeat or self.runner.finds_anywhere
         lost = await self.ownership.lost(call, anywhere=anywhere)
         if lost and not anywhere:

@@ -286,6 +286,20 @@ async def test_a_gateway_that_is_back_goes_on_with_its_own_calls_before_their_re
     assert (outcomes(world), executed(world)) == (told, 1)
 
 
+@pytest.mark.parametrize(("command", "told", "runs"), [("save", "in_doubt", 1), ("handle", "ok", 2)])
+async def test_a_write_that_was_begun_by_another_runner_is_in_doubt_after_the_settings_were_changed(
+    command: str, told: str, runs: int
+) -> None:
+    world, rows = World(), memory_rows()
+    world.ledger, asked = Ledger(rows, runner="plugins"), asked_for(a_request(command))
+    world.runner.gate.clear()
+    async with beside(world.relay().take(asked)):
+        await until(lambda: executed(world) == 1)
+    before, world.runner, world.ledger = world.runner, FakeRunner(), Ledger(rows, runner="ductile")
+    await world.relay().take(asked)
+    assert (outcomes(world), len(before.executed) + executed(world)) == ([told], runs)
+
+
 async def test_a_call_that_cannot_be_gone_on_with_ends_no_gateway_that_starts() -> None:
     class Failing(Ledger):
         async def answer(self, answer: Call) -> Call:

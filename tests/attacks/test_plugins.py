@@ -389,8 +389,17 @@ async def test_leaving_much_in_a_folder_that_all_share(target: Service) -> None:
     judge(target, got)
 
 
+SEGMENTS = """
+import ctypes, time
+loot = len(open("/proc/sysvipc/shm").readlines()) - 1
+for _ in range(number):
+    ctypes.CDLL(None).shmget(0, 2**20, 0o1600)
+time.sleep(20 * (number > 96))
+"""
+
+
 @pytest.mark.attack
-def test_in_a_view_temporary_folders_hold_what_a_call_may_and_go_with_it(
+def test_in_a_view_temporary_folders_and_shared_memory_hold_what_a_call_may_and_go_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not _has_view():
@@ -407,25 +416,6 @@ loot = [fill(path + name) for path in ("/tmp/1", "/dev/shm/2", "/var/tmp/3")]
 """
     assert asyncio.run(service.turned(code, name=name)) == [3 * 2**20, *["No space left on device"] * 2]
     assert not Path(f"/dev/shm/2{name}").exists()  # noqa: S108 # it is to be found out
-
-
-SEGMENTS = """
-import ctypes, time
-from pathlib import Path
-loot = len(Path("/proc/sysvipc/shm").read_text().splitlines()) - 1
-for _ in range(number):
-    ctypes.CDLL(None).shmget(0, 2**20, 0o1600)
-time.sleep(20 * (number > 96))
-"""
-
-
-@pytest.mark.attack
-def test_in_a_view_memory_that_is_shared_is_memory_of_its_call_and_goes_with_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if not _has_view():
-        pytest.skip("mounts of their own are not allowed here")
-    service = _service(tmp_path, monkeypatch, protected=True, view=True)
     assert [asyncio.run(service.turned(SEGMENTS, number=number)) for number in (20, 20, 97, 0)] == [0, 0, None, 0]
 
 

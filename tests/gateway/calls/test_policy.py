@@ -8,46 +8,14 @@ import pytest
 from ductile_gateway.calls.call import JobFacts, NeverStarted, ToolCall, ToolOutcome, Unknown, Verdict, failed
 from ductile_gateway.calls.policy import admit, after_reruns, after_run
 from ductile_gateway.plugins.response import ProcessEnd, judge
-from schemas.catalog import ToolOffer
 from schemas.events import RESERVED_KEYS
 from tests.gateway.parts import FETCH, NOON, a_request, asked_for
 
 DONE = ToolOutcome("ok", text="done")
 
 
-def admission(
-    request: Any = None, route: str = "jina-reader", offer: ToolOffer | None = FETCH, *, flaw: str | None = None
-) -> ToolCall | ToolOutcome:
-    return admit(asked_for(request, route), offer, flaw=flaw, now=NOON)
-
-
-def run(request: Any = None) -> ToolCall:
-    """The call of a request that may run."""
-    admitted = admission(request)
-    assert isinstance(admitted, ToolCall)
-    return admitted
-
-
-def refusal(*asked: Any, **facts: Any) -> ToolOutcome:
-    refused = admission(*asked, **facts)
-    assert isinstance(refused, ToolOutcome)
-    return refused
-
-
-@pytest.mark.parametrize(
-    ("request_", "route", "offer"),
-    [
-        (a_request(), "jina-reader", None),
-        (a_request(), "other-route", FETCH),
-        (a_request("poll"), "jina-reader", FETCH),
-        (a_request("handle2"), "jina-reader", FETCH),
-    ],
-)
-def test_what_is_not_on_offer_is_not_allowed_and_not_to_be_tried_again(
-    request_: Any, route: str, offer: ToolOffer | None
-) -> None:
-    refused = refusal(request_, route, offer)
-    assert (refused.error_class, refused.retryable) == ("not_allowed", False)
+def admitted(request: Any) -> Any:
+    return admit(asked_for(request), FETCH, flaw=None, now=NOON)
 
 
 UNKNOWN = Unknown("it was started, and nobody saw its end")
@@ -70,24 +38,24 @@ TOLD = failed("tool_error", "no such page", retryable=False)
 )
 def test_a_write_whose_outcome_nobody_knows_is_in_doubt(verdict: Verdict, of_a_read: Any, of_a_write: Any) -> None:
     for command, expected in (("handle", of_a_read), ("tag", of_a_read), ("save", of_a_write)):
-        outcome = after_run(verdict, run(a_request(command)))
+        outcome = after_run(verdict, admitted(a_request(command)))
         assert (outcome.error_class, outcome.retryable) == expected
 
 
 @pytest.mark.parametrize("made", [DONE, failed("tool_error", "no", retryable=True)])
 def test_a_write_that_was_run_more_than_once_says_so_or_is_in_doubt_where_that_escalates(made: ToolOutcome) -> None:
-    rerun, save = replace(made, job=JobFacts("job-7", attempts=2)), run(a_request("save"))
+    rerun, save = replace(made, job=JobFacts("job-7", attempts=2)), admitted(a_request("save"))
     told = after_reruns(rerun, save, escalates=False)
     assert (told.status, told.error_class) == (made.status, made.error_class)
     assert "Ductile ran it 2 times" in (told.message or told.text)
     doubt = after_reruns(rerun, save, escalates=True)
     assert (doubt.error_class, doubt.retryable, doubt.job.job_id) == ("in_doubt", False, "job-7")
     assert "job job-7 of Ductile" in str(doubt.message)
-    assert after_reruns(rerun, run(a_request("tag")), escalates=True) == rerun
+    assert after_reruns(rerun, admitted(a_request("tag")), escalates=True) == rerun
 
 
 @pytest.mark.attack(47, 48)
 @pytest.mark.parametrize("name", [*sorted(RESERVED_KEYS), "Run_ID", "TOOL", " step", "attempt ", "\uff52un_id"])
 def test_no_argument_may_have_a_reserved_name_or_look_like_one(name: str) -> None:
-    assert refusal(a_request(payload={"url": "x", name: "other"})).error_class == "invalid_arguments"
-    assert run(a_request(payload={"url": "x", "deeper": {name: "is harmless"}}))
+    assert admitted(a_request(payload={"url": "x", name: "other"})).error_class == "invalid_arguments"
+    assert isinstance(admitted(a_request(payload={"url": "x", "deeper": {name: "is harmless"}})), ToolCall)

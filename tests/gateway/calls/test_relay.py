@@ -46,7 +46,7 @@ from tests.gateway.parts import (
 )
 from tests.kit.waiting import beside, until
 
-SAVE = asked_for(a_request("save"))
+SAVE, ROUTE = asked_for(a_request("save")), "jina-reader"
 
 
 def nested(levels: int) -> Any:
@@ -112,26 +112,29 @@ async def test_another_request_under_the_same_key_never_runs_and_leaves_the_answ
 
 @pytest.mark.attack(47)
 @pytest.mark.parametrize(
-    ("request_", "class_"),
+    ("request_", "route", "class_"),
     [
-        (a_request(tool="shell"), "not_allowed"),
-        (a_request("poll"), "not_allowed"),
-        (a_request(payload={}), "invalid_arguments"),
-        (a_request(payload={"url": "x", "run_id": "other"}), "invalid_arguments"),
-        (a_request(payload={"url": "x", "Capability": "k2.newer"}), "invalid_arguments"),
-        (a_request(deadline_at=NOON), "expired"),
-        (a_request("read", {"document": "artifacts/../x"}), "invalid_arguments"),
-        (a_request("read", {"document": "artifacts/missing.md"}), "not_found"),
-        (a_request("read", {"document": "artifacts/of_another_run.md"}), "not_found"),
+        (a_request(tool="shell"), ROUTE, "not_allowed"),
+        (a_request(), "other-route", "not_allowed"),
+        (a_request("poll"), ROUTE, "not_allowed"),
+        (a_request("handle2"), ROUTE, "not_allowed"),
+        (a_request(payload={}), ROUTE, "invalid_arguments"),
+        (a_request(payload={"url": "x", "run_id": "other"}), ROUTE, "invalid_arguments"),
+        (a_request(payload={"url": "x", "Capability": "k2.newer"}), ROUTE, "invalid_arguments"),
+        (a_request(deadline_at=NOON), ROUTE, "expired"),
+        (a_request("read", {"document": "artifacts/../x"}), ROUTE, "invalid_arguments"),
+        (a_request("read", {"document": "artifacts/missing.md"}), ROUTE, "not_found"),
+        (a_request("read", {"document": "artifacts/of_another_run.md"}), ROUTE, "not_found"),
     ],
 )
-async def test_what_is_refused_does_not_run_and_stays_refused(request_: Any, class_: str) -> None:
+async def test_what_is_refused_does_not_run_and_stays_refused(request_: Any, route: str, class_: str) -> None:
     world = World()
     world.artifacts.kept["run_other/of_another_run.md"] = b"secret", "text/markdown"
-    await world.relay().take(asked_for(request_))
+    await world.relay().take(asked_for(request_, route))
     world.artifacts.kept[f"{RUN}/missing.md"] = b"by now it is there", "text/markdown"
-    await world.relay().take(asked_for(request_))
-    assert (executed(world), outcomes(world)) == (0, [class_, class_])
+    await world.relay().take(asked_for(request_, route))
+    retryable = {result.error.retryable for result in world.bus.results}
+    assert (executed(world), outcomes(world), retryable) == (0, [class_, class_], {class_ == "expired"})
 
 
 @pytest.mark.parametrize(

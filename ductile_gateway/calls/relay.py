@@ -10,7 +10,7 @@ from the outcome to the result may be repeated. If a call was answered before it
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Container, Sequence
+from collections.abc import Awaitable, Callable, Container
 from datetime import timedelta
 from functools import partial
 from hashlib import sha256
@@ -26,7 +26,6 @@ from ductile_gateway.calls.call import (
     AlreadyStarted,
     Call,
     CallRequest,
-    NameCandidates,
     Receipt,
     ToolCall,
     ToolOutcome,
@@ -277,28 +276,21 @@ class Relay:
         self.observer.answered(asked, outcome)
         return answer
 
-    async def _keep(self, asked: CallRequest, outcome: ToolOutcome) -> ToolOutcome:
+    async def _keep(self, asked: CallRequest, outcome: ToolOutcome, *, unique: bool = False) -> ToolOutcome:
         """The outcome with its artifacts as they are stored: named uniquely in the run. A ledger that was restored, or
-        has forgotten names, may give a name that has other content: then the unique ones are taken."""
+        has forgotten names, may give a name that has other content: then the `unique` ones are taken."""
         if not outcome.artifacts:
             return outcome
-        wanted = [
-            artifacts.name_candidates(artifact, asked, place=place) for place, artifact in enumerate(outcome.artifacts)
-        ]
-        try:
-            return await self._put(asked, outcome, wanted, over=False)
-        except NameTaken:
-            unique = [replace(one, candidates=one.candidates[-1:]) for one in wanted]
-            return await self._put(asked, outcome, unique, over=True)
-
-    async def _put(
-        self, asked: CallRequest, outcome: ToolOutcome, wanted: Sequence[NameCandidates], *, over: bool
-    ) -> ToolOutcome:
-        run_id = asked.request.run_id
+        run_id, first = asked.request.run_id, -1 if unique else 0
+        found = (artifacts.name_candidates(one, asked, place=place) for place, one in enumerate(outcome.artifacts))
+        wanted = [replace(one, candidates=one.candidates[first:]) for one in found]
         names = await self.ledger.name_artifacts(run_id, asked.key, wanted, at=utc_now())
         kept = tuple(replace(one, name=name) for name, one in zip(names, outcome.artifacts, strict=True))
-        for one in kept:
-            await self.artifacts.put(f"{run_id}/{one.name}", one.content, one.content_type, over=over)
+        try:
+            for one in kept:
+                await self.artifacts.put(f"{run_id}/{one.name}", one.content, one.content_type, over=unique)
+        except NameTaken:
+            return await self._keep(asked, outcome, unique=True)
         return replace(outcome, artifacts=kept)
 
     async def _publish(self, answer: Call) -> None:

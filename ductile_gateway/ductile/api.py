@@ -148,15 +148,7 @@ class DuctileApi:
         return job_id
 
     async def job(self, job_id: str) -> Document | None:
-        """None if Ductile does not know it (any more)."""
-        try:
-            return _object(await self._ask(Endpoint.JOB, job_id))
-        except DuctileRefused as refusal:
-            if refusal.status != httpx2.codes.NOT_FOUND:
-                raise
-            if refusal.own:
-                return None
-            raise Unavailable(str(refusal)) from refusal
+        return await self._known(Endpoint.JOB, job_id)
 
     async def tree(self, job_id: str) -> list[Document]:
         """The job and its successors; empty if Ductile does not know it."""
@@ -177,12 +169,7 @@ class DuctileApi:
         return await self._listed(Endpoint.JOBS, "jobs", plugin=plugin, command=command, limit=str(most))
 
     async def plugin(self, name: str) -> Document | None:
-        try:
-            return _object(await self._ask(Endpoint.PLUGIN, name))
-        except DuctileRefused as refusal:
-            if refusal.status == httpx2.codes.NOT_FOUND:
-                return None
-            raise
+        return await self._known(Endpoint.PLUGIN, name)
 
     async def skills(self) -> Document:
         return _object(await self._ask(Endpoint.SKILLS))
@@ -219,6 +206,17 @@ class DuctileApi:
                 yield httpx2.EventSource(response)
         except (httpx2.HTTPError, httpx2.SSEError, httpx2.StreamError) as error:
             raise Unavailable(f"the stream of events ended ({type(error).__name__})") from error
+
+    async def _known(self, endpoint: Endpoint, name: str) -> Document | None:
+        """None if Ductile does not know it (any more)."""
+        try:
+            return _object(await self._ask(endpoint, name))
+        except DuctileRefused as refusal:
+            if refusal.status != httpx2.codes.NOT_FOUND:
+                raise
+            if refusal.own:
+                return None
+            raise Unavailable(str(refusal)) from refusal
 
     async def _listed(self, endpoint: Endpoint, field: str, **params: str) -> list[Document]:
         return _objects(_object(await self._ask(endpoint, params=params)).get(field))

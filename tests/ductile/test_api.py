@@ -1,6 +1,8 @@
 """The HTTP client of a Ductile: requests, and how answers are understood."""
 
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from typing import Any
 
 import httpx2
 import pytest
@@ -77,6 +79,17 @@ async def test_a_job_that_cannot_be_told_is_unreadable(body: bytes) -> None:
     async with api_that(httpx2.Response(200, content=body)) as api:
         with pytest.raises(UnreadableAnswer):
             await api.job("j-1")
+
+
+@pytest.mark.parametrize("ask", [lambda api: api.job("j-1"), lambda api: api.plugin("probe")], ids=["job", "plugin"])
+async def test_only_ductile_itself_says_that_it_knows_no_such_thing(ask: Callable[[DuctileApi], Any]) -> None:
+    for words in ("job not found", "plugin not found"):
+        async with api_that(httpx2.Response(404, json={"error": words})) as api:
+            assert await ask(api) is None
+    async with api_that(httpx2.Response(404, text="not here")) as api:
+        with pytest.raises(Unavailable) as caught:
+            await ask(api)
+        assert caught.type is Unavailable, "it would be refused for good"
 
 
 @pytest.mark.attack(52)

@@ -242,7 +242,7 @@ IN_MEMORY = """
 import os, time
 for _ in range(10):
     os.write(os.memfd_create("x"), b"x" * 3 * 2**20)
-time.sleep(0.7)
+time.sleep(1.5)
 loot = True
 """
 WITHOUT_NAMES = """
@@ -252,7 +252,7 @@ for _ in range(10):
     held.append(open("own", "wb", buffering=0))
     os.unlink("own")
     held[-1].write(b"x" * 2**20)
-time.sleep(0.7)
+time.sleep(1.5)
 loot = True
 """
 BURN = "import time\nuntil = time.process_time() + 1.8\nwhile time.process_time() < until: pass\nloot = True"

@@ -50,7 +50,7 @@ _WORDS = tuple(
         (r"Invalid JSON: .* at (line \d+ column \d+)", r"is not JSON (\1)"),
         (r"Field required", "is missing"),
         (r"Unable to extract tag using discriminator '(\w+)'", r"\1 is missing"),
-        (r"Input tag .* found using '(\w+)' does not match any of the expected tags: ", r"\1 must be one of "),
+        (r"(?s)Input tag .* found using '(\w+)' does not match any of the expected tags: ", r"\1 must be one of "),
         (r"Extra inputs are not permitted|Unexpected keyword argument", "is not known here"),
         (r"\w+ should have at least 1 item after validation, not 0", "needs one at least"),
         (r"\w+ should have (at \w+ \d+) items? after validation, not (\d+)", r"must have \1, and has \2"),

@@ -8,23 +8,7 @@ import logging
 from datetime import datetime
 from typing import Any
 
-from agent_service.core.events import (
-    CancelRequested,
-    ModelReplied,
-    ModelUnavailable,
-    RunStarted,
-    TimerFired,
-    ToolReturned,
-)
-from agent_service.core.facts import (
-    AttemptAnswered,
-    CallPostponed,
-    CallReserved,
-    RequestFinished,
-    RetrySet,
-    Ruled,
-    RunReopened,
-)
+from agent_service.core import events, facts
 from agent_service.core.phases import Unusable
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Approval, NeedsPerson, Question, Status, Waiting
@@ -45,7 +29,7 @@ OPERATION, PROVIDER, MODEL = "gen_ai.operation.name", "gen_ai.provider.name", "g
 PHASE, TOKEN_TYPE, TOOL, ERROR = "agentic.phase", "gen_ai.token.type", "gen_ai.tool.name", "error.type"
 STATE, REASON = "agentic.run.state", "agentic.run.reason"
 _CONTINUED = {"continuation": "followed", "budget": "budget"}
-_ANSWERED: dict[type[Any], str] = {TimerFired: "expired", CancelRequested: "void"}
+_ANSWERED: dict[type[Any], str] = {events.TimerFired: "expired", events.CancelRequested: "void"}
 
 _OF_CALLS, _OF_TOOLS_USED = (OPERATION, PROVIDER, MODEL), (TOOL, "agentic.tool.outcome", ERROR)
 _OF_CONTINUATIONS, _OF_WAITS = (TOOL, "agentic.continuation.outcome"), ("agentic.asks", "agentic.person.outcome")
@@ -87,7 +71,7 @@ class AgentMetrics:
         self._of_a_call = CHAT, provider
         self._asked: dict[str, datetime] = {}
         """First instant of a run's open question."""
-        self._made: dict[str, CallReserved] = {}
+        self._made: dict[str, facts.CallReserved] = {}
         newer = _LATEST if uses_latest_gen_ai() else {}
         self._count = {
             key: instruments.counter(name, text, unit=unit, attributes=attributes, known=_KNOWN.get(key, ()))
@@ -113,39 +97,39 @@ class AgentMetrics:
     def _observe_event(self, change: Commit) -> None:
         run = change.state
         match change.event:
-            case RunStarted():
+            case events.RunStarted():
                 self._took["queued"].record(_seconds(run.accepted_at, change))
-            case ModelReplied() as reply:
+            case events.ModelReplied() as reply:
                 self._replied(change, reply)
-            case ModelUnavailable() as silence:
+            case events.ModelUnavailable() as silence:
                 self._called(change, silence.error_class)
-                if change.first(CallPostponed):
+                if change.first(facts.CallPostponed):
                     self.incoming.retries.add("llm", silence.error_class)
         if reserved := change.reserved:
             self._made[run.run_id] = reserved
         if not run.active_call and (change.ended or change.paused):
             self._asked.pop(run.run_id, None)
             self._made.pop(run.run_id, None)
-        elif run.active_call and not isinstance(change.event, CallReserved):
+        elif run.active_call and not isinstance(change.event, facts.CallReserved):
             self._asked.setdefault(run.run_id, change.at)
 
     def _observe_facts(self, change: Commit) -> None:
         error = NONE
         for fact in change.facts:
             match fact:
-                case AttemptAnswered():
+                case facts.AttemptAnswered():
                     error = known_class(fact.error.error_class) if fact.error else NONE
                     self._answered(change, fact, error)
-                case RequestFinished(tool=tool, status=status, error_class=kind) if fact.task:
+                case facts.RequestFinished(tool=tool, status=status, error_class=kind) if fact.task:
                     self._count["tasks"].add(tool, status, known_class(kind) if kind else NONE)
-                case RetrySet():
+                case facts.RetrySet():
                     self.incoming.retries.add("tool", error)
-                case RunReopened(ending_class=ending_class):
+                case facts.RunReopened(ending_class=ending_class):
                     self._count["reopened"].add(ending_class)
 
-    def _answered(self, change: Commit, answer: AttemptAnswered, error: str) -> None:
+    def _answered(self, change: Commit, answer: facts.AttemptAnswered, error: str) -> None:
         is_continuation = answer.status == "continuation"
-        if isinstance(change.event, ToolReturned) and change.event.result.status == "continuation":
+        if isinstance(change.event, events.ToolReturned) and change.event.result.status == "continuation":
             self._count["continued"].add(answer.tool, _CONTINUED.get(answer.status, "refused"))
         sent = {pending.name: pending for pending in change.before.pendings} if change.before else {}
         if answer.status not in ("late", "refused") and (pending := sent.get(answer.name)):
@@ -160,7 +144,7 @@ class AgentMetrics:
             model = model or (made.model if made else NONE)
             self._took["call"].record(_seconds(since, change), *self._of_a_call, model, error)
 
-    def _replied(self, change: Commit, reply: ModelReplied) -> None:
+    def _replied(self, change: Commit, reply: events.ModelReplied) -> None:
         put = change.before.open_call if change.before else None
         phase, model, usage = put.phase.value if put else NONE, reply.model, reply.usage
         self._called(change, NONE, model)
@@ -182,7 +166,7 @@ class AgentMetrics:
     def _waited(self, change: Commit, waiting: Waiting) -> None:
         match waiting:
             case NeedsPerson(ask=Approval(), since=since):
-                ruled = change.first(Ruled)
+                ruled = change.first(facts.Ruled)
                 self._took["waited"].record(_seconds(since, change), "approval", ruled.verdict if ruled else "void")
             case NeedsPerson(ask=Question(), since=since):
                 outcome = _ANSWERED.get(type(change.event), "answered")

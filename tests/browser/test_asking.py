@@ -34,10 +34,7 @@ LONG = "All of it is read. " * 400 + "The last words."
 async def test_a_run_that_is_kept_no_longer_says_so_and_by_which_rule(tmp_path: Path) -> None:
     async with at_home(tmp_path) as (house, seen):
         run = await house.play(whole_run())
-        house.store.mark_dispatched(run, house.store.version(run))
-        house.store._write_dispatched()
-        await house.store.database.write(lambda _: None)
-        house.clock.advance(2 * 86400)
+        await house.two_days_later(run)
         async with house.client() as client:
             assert (await client.post("/v1/prune", json={})).json()["runs"]
         await seen.page.goto(f"/#/runs/{run}")

@@ -189,6 +189,13 @@ class House:
         assert run is not None
         return run.state
 
+    async def two_days_later(self, run_id: str) -> None:
+        """An instant after all work of the run."""
+        self.store.mark_dispatched(run_id, self.store.version(run_id))
+        self.store._write_dispatched()
+        await self.store.database.write(lambda _: None)
+        self.clock.advance(2 * 86400)
+
     async def how_many(self) -> int:
         return len(await self.store.runs(limit=1000))
 

@@ -116,19 +116,11 @@ SAID: dict[str, Any] = {
 }
 
 
-async def two_days_later(house: House) -> None:
-    """An instant after all work of the run."""
-    house.store.mark_dispatched(RUN, house.store.version(RUN))
-    house.store._write_dispatched()
-    await house.store.database.write(lambda _: None)
-    house.clock.advance(2 * 86400)
-
-
 @pytest.mark.usefixtures("folder")
 async def test_a_run_whose_time_is_over_goes_with_its_folder_and_every_path_of_it_says_so(
     client: httpx2.AsyncClient, house: House
 ) -> None:
-    await two_days_later(house)
+    await house.two_days_later(RUN)
     assert (await client.post("/v1/prune", json={})).json()["runs"] == {RULE: 1}
     assert house.workspace.files(RUN) is None
     for path in (*READ, *SAID):
@@ -148,7 +140,7 @@ async def test_a_run_whose_time_is_over_goes_with_its_folder_and_every_path_of_i
 async def test_a_run_that_is_deleted_while_it_is_read_is_gone_and_no_empty_one(
     client: httpx2.AsyncClient, house: House, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
-    await two_days_later(house)
+    await house.two_days_later(RUN)
     now, entries = house.clock.now(), house.store.entries
     wanted = ExpiryFilter(statuses=FINAL, before=now, escalated_before=now)
 
@@ -166,7 +158,7 @@ async def test_a_run_that_is_deleted_while_it_is_read_is_gone_and_no_empty_one(
 async def test_an_artifact_that_is_kept_no_longer_says_so_and_the_rest_of_its_run_is_there(
     client: httpx2.AsyncClient, house: House
 ) -> None:
-    await two_days_later(house)
+    await house.two_days_later(RUN)
     now, artifact = house.clock.now(), f"/v1/runs/{RUN}/workspace/artifacts/report.md"
     (run,) = await house.store.retention.expired(
         ExpiryFilter(statuses=FINAL, before=now, escalated_before=now), None, 1

@@ -47,18 +47,13 @@ def test_a_span_arrives_as_it_was_told_with_the_receivers_headers_and_past_the_p
     assert span.links == (("f" * 32, "e" * 16),)
 
 
-def test_the_certificates_of_the_environment_are_those_of_the_receiver(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_why_no_span_arrives_is_told(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """A redirect is no success, and certificates are those that the environment names."""
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/of-this-house.pem")
-    assert not SpanSender(TraceReceiver(url="https://127.0.0.1:9/v1/traces"), "agentic-loop").send([SPAN])
-    assert "/of-this-house.pem" in caplog.records[-1].__dict__["why"]
-
-
-def test_a_receiver_that_redirects_has_taken_nothing(caplog: pytest.LogCaptureFixture) -> None:
     with WireServer(lambda _: Response(status=301, headers={"Location": "https://elsewhere"})) as server:
-        assert not SpanSender(TraceReceiver(url=server.url), "agentic-loop").send([SPAN])
-    assert "it redirects" in caplog.records[-1].__dict__["why"]
+        for url, why in {server.url: "it redirects", "https://127.0.0.1:9": "/of-this-house.pem"}.items():
+            assert not SpanSender(TraceReceiver(url=url), "agentic-loop").send([SPAN])
+            assert why in caplog.records[-1].__dict__["why"]
 
 
 @pytest.mark.parametrize(("flags", "sampled"), [("00", False), ("01", True), ("03", True), ("02", False)])

@@ -37,7 +37,7 @@ from groundwork.archive.format import Archive, ArchiveWriter
 from groundwork.archive.series import KEYS, Series, backup_owner, move_aside
 from groundwork.nats.link import NatsLink
 from groundwork.service import store_folder
-from groundwork.service.commands import argument, flag, option
+from groundwork.service.commands import argument, flag, option, say
 from groundwork.service.errors import Misconfigured
 from groundwork.service.keys import KeyRing
 from groundwork.service.startup import connected, refuse_running, stopped_store
@@ -75,12 +75,12 @@ async def backup(settings: GatewaySettings, place: str, *, with_keys: bool, leav
     else:
         raise Misconfigured(f"there is no ledger {file} on this machine")
     if as_json:
-        typer.echo(json.dumps(made))
+        say(json.dumps(made))
         return
     calls, new = made["about"]["calls"], made["written"] >> 10
-    typer.echo(f"✓ {made['backup']} is in {made['file']}: {counted(calls, 'calls')}; {new} KiB were new")
+    say(f"✓ {made['backup']} is in {made['file']}: {counted(calls, 'calls')}; {new} KiB were new")
     for keys in made["keys"]:
-        typer.echo(f"The keys are not in it: keep {keys} in another place")
+        say(f"The keys are not in it: keep {keys} in another place")
 
 
 @asynccontextmanager
@@ -172,7 +172,7 @@ async def restore(
                     await _restore_rows(settings, archive, rows, name, moved=moved or archive.manifest.moved)
     where = f"the stream {subjects.STREAM_LEDGER}" if settings.shared else str(settings.store)
     result = {"backup": name, "store": where, "calls": archive.manifest.about.get("calls", 0)}
-    typer.echo(json.dumps(result) if as_json else f"✓ {where} is as it was in {name}")
+    say(json.dumps(result) if as_json else f"✓ {where} is as it was in {name}")
 
 
 @asynccontextmanager

@@ -33,8 +33,9 @@ from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store.opening import open_alone
 from ductile_gateway.tools.toolbox import FoundTools, find_tools, open_runner
 from groundwork.service import strict
-from groundwork.service.commands import argument, examples, option
+from groundwork.service.commands import argument, examples, option, say
 from groundwork.service.errors import Exit, Misconfigured, TryAgain, Unreachable
+from groundwork.service.invisible import json_visible
 from groundwork.service.serving import cancelled_by_signals
 from schemas import subjects
 from schemas.catalog import ToolCommand, ToolOffer
@@ -158,8 +159,8 @@ def call(
         raise typer.Exit(Exit.INTERRUPTED) from None
     if artifacts:
         _keep(outcome, artifacts)
-    document = json.dumps(_as_document(outcome, seconds), ensure_ascii=False) if as_json else ""
-    typer.echo(document or _as_text(outcome, seconds))
+    document = json_visible(json.dumps(_as_document(outcome, seconds), ensure_ascii=False)) if as_json else ""
+    say(document or _as_text(outcome, seconds))
     raise typer.Exit(Exit.FAILED if outcome.status == "error" else Exit.OK)
 
 

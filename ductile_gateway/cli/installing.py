@@ -12,7 +12,7 @@ import typer
 from ductile_gateway.installation.configuration import read_config
 from ductile_gateway.installation.plan import ChangePlan, plan_install, plan_removal
 from ductile_gateway.installation.rendering import Options
-from groundwork.service.commands import argument, flag, option
+from groundwork.service.commands import argument, flag, option, say
 from groundwork.service.errors import Misconfigured
 
 commands = typer.Typer(no_args_is_help=True)
@@ -71,14 +71,14 @@ def _apply(plan: ChangePlan, binary: Path | None, *, yes: bool, dry_run: bool, c
     if binary and not os.access(binary, os.X_OK):
         raise Misconfigured(f"--ductile {binary} is not a program that can be run")
     for kept in plan.kept:
-        typer.echo(f"kept: {kept}, which was changed since it was put there, or is named by what was")
-    typer.echo(plan.text().rstrip() or "There is nothing to change.")
+        say(f"kept: {kept}, which was changed since it was put there, or is named by what was")
+    say(plan.text().rstrip() or "There is nothing to change.")
     if not plan.changes or dry_run:
         return
     if not (yes or sys.stdin.isatty()):
         raise Misconfigured("there is no terminal to ask: look at it with --dry-run, then give --yes")
     if yes or typer.confirm("Change it like this?"):
         plan.apply(program, checked=checked)
-        typer.echo(plan.next_steps(program).rstrip())
+        say(plan.next_steps(program).rstrip())
     else:
-        typer.echo("Nothing was changed.")
+        say("Nothing was changed.")

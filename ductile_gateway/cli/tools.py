@@ -28,7 +28,7 @@ from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import FILE, MIGRATIONS
 from ductile_gateway.tools.catalog import HOUSEKEEPING
 from ductile_gateway.tools.toolbox import FoundTools, find_tools
-from groundwork.service.commands import argument, examples, flag, option
+from groundwork.service.commands import argument, examples, flag, option, say
 from groundwork.service.errors import Exit, TryAgain, Unreachable
 from groundwork.service.program import invocation
 from groundwork.sqlite.file import pending_upgrade
@@ -72,16 +72,16 @@ def check(settings: GatewaySettings) -> Exit:
         raise Unreachable(str(error)) from error
     for finding in findings:
         remedy = f" -> {finding.remedy}" if finding.remedy else ""
-        typer.echo(f"{finding.name}: {finding.text}{remedy}")
+        say(f"{finding.name}: {finding.text}{remedy}")
     for offer in tools.catalog.tools:
         commands = ", ".join(f"{command.name} ({_kind(command)})" for command in offer.commands)
         note = OUTPUT_NOTES.get(offer.output or "", "")
-        typer.echo(f"tool {offer.name}: plugin {offer.route}, {commands}, {offer.timeout_s:g} s{note}")
+        say(f"tool {offer.name}: plugin {offer.route}, {commands}, {offer.timeout_s:g} s{note}")
     for problem in dict.fromkeys((*tools.problems, *tools.lacking)):
-        typer.echo(f"problem: {problem}")
+        say(f"problem: {problem}")
     roots = settings.plugins.folders if settings.runner == "plugins" else ()
     for hint in (*advice(tools.plugins, roots), *_may_ask(settings, tools)):
-        typer.echo(f"advice: {hint}")
+        say(f"advice: {hint}")
     is_usable = (tools.catalog.tools or tools.unreachable) and not _left_out(settings, tools)
     if is_usable and not any(finding.mark == "wrong" for finding in findings):
         return Exit.OK
@@ -133,7 +133,7 @@ def check_command(
     if settings_only:
         settings = settings_of(config)
         if upgrade := "" if settings.shared else pending_upgrade(settings.store / FILE, MIGRATIONS):
-            typer.echo(upgrade)
+            say(upgrade)
         if settings.runner == "plugins":
             box_of(settings.plugins)
         return
@@ -153,7 +153,7 @@ def new(
     agentic = invocation("agentic", "agent_service")
     gateway = invocation(NAME, "ductile_gateway")
     folder, script = shlex.quote(str(tools)), shlex.quote(str(made / "script.yaml"))
-    typer.echo(
+    say(
         f"{made} is made: {', '.join(sorted(path.name for path in made.iterdir()))}\n\n"
         f"  {gateway} check --tools {folder}\n"
         f"  {gateway} call --tools {folder} {name} handle '{EXAMPLE}'\n"

@@ -15,7 +15,7 @@ from ductile_gateway.store import FILE, MIGRATIONS
 from ductile_gateway.store.opening import log_of_gateways, open_alone
 from ductile_gateway.store.rows import FileCarrier, Rows, StreamCarrier
 from ductile_gateway.trust import Pin, Pins, contested_of
-from groundwork.service.commands import flag
+from groundwork.service.commands import flag, say
 from groundwork.service.errors import Exit, Failure, Misconfigured, TryAgain
 from groundwork.service.startup import connected, stopped_store
 from groundwork.sqlite.file import open_for_reading
@@ -35,7 +35,7 @@ async def trust(settings: GatewaySettings, *, again: bool) -> bool:
     except Failure as error:
         if again:
             raise
-        typer.echo(f"the agent could not be asked: {error}")
+        say(f"the agent could not be asked: {error}")
     if again and not keys:
         raise TryAgain("the agent tells no key, so that nothing is changed")
     async with _pins(settings, writable=again) as pins:
@@ -61,19 +61,19 @@ async def _pins(settings: GatewaySettings, *, writable: bool) -> AsyncIterator[P
 
 def _shown(pins: Sequence[Pin], given: Sequence[str], keys: Sequence[AgentKey]) -> bool:
     for public in given:
-        typer.echo(f"trusted by gateway.outbound.agent_keys: {public}")
+        say(f"trusted by gateway.outbound.agent_keys: {public}")
     for pin in () if given else pins:
         retired = "" if not keys or pin.id in {key.id for key in keys} else ", which the agent has retired"
-        typer.echo(f"trusted since {pin.pinned_at}: {pin.id} {pin.public}{retired}")
+        say(f"trusted since {pin.pinned_at}: {pin.id} {pin.public}{retired}")
     pinned = {pin.id: pin.public for pin in pins}
     known = {key.id: key.public for key in keys if key.public in given} if given else pinned
     untrusted = contested_of(keys, known)
     for key in (key for key in keys if key.id in untrusted):
-        typer.echo(f"told by the agent, and not trusted: {key.id} {key.public}")
+        say(f"told by the agent, and not trusted: {key.id} {key.public}")
     if not known:
-        typer.echo("no key is trusted yet: those of the agent are when the gateway first hears of them")
+        say("no key is trusted yet: those of the agent are when the gateway first hears of them")
     elif untrusted and not given:
-        typer.echo("if that is your agent, with new keys: stop the gateway, then `ductile-gateway trust --again`")
+        say("if that is your agent, with new keys: stop the gateway, then `ductile-gateway trust --again`")
     return not (untrusted and known)
 
 

@@ -102,6 +102,11 @@ def examples(*lines: str) -> str:
     return "\n".join(("\b", "Examples:", *(f"  {line}" for line in lines)))
 
 
+def say(text: str) -> None:
+    """Prints text to standard output. Characters that could steer a terminal are escaped."""
+    typer.echo(visible(text))
+
+
 def program(name: str, group: type[LazyGroup], about: str) -> typer.Typer:
     """`about`: first line of the help."""
     app = typer.Typer(

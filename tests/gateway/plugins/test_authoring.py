@@ -64,6 +64,12 @@ def test_a_call_that_cannot_be_made_says_why(tmp_path: Path) -> None:
         assert (refused.returncode, why in refused.stderr) == (2, True), refused
 
 
+def test_an_answer_steers_no_terminal(tmp_path: Path) -> None:
+    words(tmp_path)
+    shown = gateway(tmp_path, "call", "words", "handle", r'{"text": "\u001b]0;owned\u0007\u202e"}').stdout
+    assert ("owned" in shown, set(shown) & set("\x1b\x07\u202e")) == (True, set())
+
+
 async def test_a_tool_that_is_new_changed_or_gone_while_the_gateway_runs_is_so_on_offer(
     tmp_path: Path,
 ) -> None:

@@ -37,6 +37,8 @@ LEAVE_AFTER = 0.6
 """Part of the ttl after which a server that renewed nothing is left: it may be cut off from the others."""
 LOOK_S = 0.1
 TRIES = 3
+DELETED_TTL_S = 10.0
+"""Time in which an owner whose record was deleted (`nats kv del`) has renewed it if it lives."""
 PATIENCE_S = 1.0
 """Time for which the result of a failed attempt holds for other callers, too."""
 
@@ -64,7 +66,8 @@ class Role:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """Content of a record. `holder`: id of a store. `since`: ISO 8601. `epoch` counts the changes of hands."""
+    """Content of a record. `holder`: id of a store; empty if the record was deleted. `since`: ISO 8601. `epoch` counts
+    the changes of hands."""
 
     holder: str
     host: str
@@ -82,7 +85,14 @@ class Owner:
         host, place = socket.gethostname(), str(store.absolute())
         return cls(holder=store_id(store), host=host, pid=os.getpid(), store=place, since=since, ttl_s=ttl_s)
 
+    @classmethod
+    def deleted(cls, seq: int) -> Self:
+        """No epoch before was as high as the sequence of the deletion."""
+        return cls(holder="", host="", pid=0, store="", since="", ttl_s=DELETED_TTL_S, epoch=seq)
+
     def __str__(self) -> str:
+        if not self.holder:
+            return "a process whose record was deleted"
         return f"process {self.pid} on {self.host} with the store {self.store}, since {self.since}"
 
     def body(self) -> bytes:
@@ -113,7 +123,7 @@ async def read_lease(link: NatsLink, role: Role) -> LeaseRecord | None:
         )
         found = read_stored(answer)
         age_s = (datetime.fromisoformat(stream["ts"]) - found.at).total_seconds()
-        owner = Owner(**json.loads(found.body))
+        owner = Owner(**json.loads(found.body)) if found.body else Owner.deleted(found.seq)
         return LeaseRecord(owner=owner, seq=found.seq, renewed_at=found.at, age_s=max(0.0, age_s))
     except NoSuchItem:
         return None
@@ -252,12 +262,13 @@ class Lease:
         """Adopts the newest record, unless another process took the lease: an earlier attempt may have been stored
         without an answer, and a bus may have lost its newest records. Raises LeaseLost."""
         seen = await read_lease(self._link, self._role)
-        if seen and seen.owner != self._owner and seen.owner.epoch >= self._owner.epoch:
+        other = seen.owner if seen and seen.owner.holder else self._owner
+        if other != self._owner and other.epoch >= self._owner.epoch:
             self._lose(
-                f"another {self._role.key} has taken this bus over: {seen.owner}. This process ends and does nothing "
+                f"another {self._role.key} has taken this bus over: {other}. This process ends and does nothing "
                 f"more; to have the bus back: `{self._role.command} --take-over`"
                 if self._role.command
-                else f"the others took {self._role.key} for dead: it was not heard of for {seen.owner.ttl_s:g} s"
+                else f"the others took {self._role.key} for dead: it was not heard of for {other.ttl_s:g} s"
             )
             raise LeaseLost(self._lost)
         self._seq = seen.seq if seen else 0

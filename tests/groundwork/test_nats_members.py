@@ -4,12 +4,12 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
 from groundwork.nats.buckets import ArtifactBucket
-from groundwork.nats.lease import Lease, LeaseLost, LeaseRecord, Owner, Role, read_lease
+from groundwork.nats.lease import DELETED_TTL_S, Lease, LeaseLost, LeaseRecord, Owner, Role, read_lease
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import Topology, key_value_bucket, object_bucket, set_up
 from groundwork.service.errors import Misconfigured
@@ -158,6 +158,26 @@ async def test_a_bus_that_lost_its_newest_records_does_not_cost_the_owner_its_le
     slept = 60
     await kept.ensure_held()
     assert ((await record(bus)).owner.holder, old.epoch) == ("two", 1)
+
+
+async def test_a_record_that_was_deleted_is_renewed_by_its_owner_if_that_lives_and_free_after_a_while(
+    bus: NatsLink,
+) -> None:
+    sleeper = Sleeper(bus)
+    await sleeper.begin()
+    kv = await bus.jetstream.key_value(ROLE.bucket)
+    await kv.delete(ROLE.key)
+    assert not (await record(bus)).free
+    sleeper.slept = 60
+    await sleeper.lease.ensure_held()
+    assert (await record(bus)).owner.holder == "one"
+    await kv.delete(ROLE.key)
+    deleted = await record(bus)
+    assert replace(deleted, age_s=DELETED_TTL_S).free
+    await lease(bus, "two").acquire(take_over=True)
+    sleeper.slept = 120
+    with pytest.raises(LeaseLost, match="the store /two"):
+        await sleeper.lease.ensure_held()
 
 
 async def test_the_whole_role_is_refused_to_one_while_others_share_it_and_the_other_way_round(bus: NatsLink) -> None:

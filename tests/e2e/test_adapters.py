@@ -92,6 +92,18 @@ async def test_a_request_with_a_newer_capability_is_the_same_request(bus: NatsLi
     assert (await bus.jetstream.stream_info(subjects.STREAM_REQUESTS)).state.messages == 1
 
 
+async def test_an_announcement_that_the_agent_took_from_its_queue_is_not_stored_again(
+    bus: NatsLink, tmp_path: Path
+) -> None:
+    ours = publisher(bus, tmp_path)
+    announcement = OutgoingMessage(subject=subjects.START, key="agentic:start:w", body=BODY, run_id="r")
+    await ours.publish(announcement, at=datetime.now(UTC))
+    queue = await bus.jetstream.pull_subscribe_bind(subjects.DURABLE_STARTS, subjects.STREAM_STARTS)
+    await (await queue.fetch(1))[0].ack_sync()
+    await ours.publish(announcement, at=datetime.now(UTC))
+    assert (await bus.jetstream.stream_info(subjects.STREAM_STARTS)).state.messages == 0
+
+
 @pytest.mark.attack(99)
 async def test_an_ending_that_somebody_said_before_without_a_signature_is_said_with_one(
     bus: NatsLink, tmp_path: Path

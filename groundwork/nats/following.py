@@ -53,7 +53,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Messages in order. `last_seq` and `at` are of the last one. `resumed`: the first batch of a new consumer."""
+    """Messages in order. `last_seq` and `at` are of the last one. `resumed`: a new consumer begins behind `last_seq`,
+    and there are no messages yet."""
 
     messages: Sequence[StoredMessage]
     last_seq: int
@@ -75,12 +76,13 @@ async def follow_stream(
     while True:
         behind = {"deliver_policy": "by_start_sequence", "opt_start_seq": after + 1} if after else start
         wanted = {**behind, "filter_subjects": [subject], "headers_only": headers_only}
-        resumed = True
         async with contextlib.aclosing(_one_consumer(link, stream, wanted)) as pushed:
             async for messages in pushed:
-                after = messages[-1].seq
-                yield Batch(messages, after, resumed, messages[-1].at)
-                resumed = False
+                if messages:
+                    after = messages[-1].seq
+                    yield Batch(messages, after, at=messages[-1].at)
+                else:
+                    yield Batch((), after, resumed=True)
         await asyncio.sleep(PAUSE_S)
 
 
@@ -99,6 +101,7 @@ async def _one_consumer(
     try:
         await link.ask_jetstream(f"CONSUMER.CREATE.{stream}.{name}", asked, timeout_s=CREATED_WITHIN_S)
         complete = True
+        yield ()
         while complete and (waiting := await _waiting(arrived)):
             found, complete = _in_order(waiting, expected)
             expected += len(found)

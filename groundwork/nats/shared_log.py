@@ -19,7 +19,7 @@ from nats.aio.msg import Msg
 from groundwork.nats.following import FROM_THE_FIRST, NEWEST_OF_EACH, Batch, follow_stream
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import PENDING, WRONG_SEQUENCE, BusRefused, StoredMessage, read_direct
-from groundwork.service.errors import Misconfigured, TryAgain, patiently
+from groundwork.service.errors import TryAgain, patiently
 from groundwork.service.machine import token_hex
 
 FACT = "Agentic-Fact"
@@ -40,12 +40,11 @@ class AppendConflict(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Creation time, newest sequence and size in bytes of a stream, and when a message was stored, if it is there."""
+    """Creation time, newest sequence and size in bytes of a stream."""
 
     created: str
     last_seq: int
     size: int
-    stored_at: datetime | None
 
 
 class SharedLog:
@@ -54,7 +53,7 @@ class SharedLog:
 
     def __init__(self, link: NatsLink, stream: str, *, root: str, headers_only: bool = False) -> None:
         self._link = link
-        self._stream = stream
+        self.stream = stream
         self._root = root
         self._headers_only = headers_only
         self._names = map(f"{token_hex(8)}-{{}}".format, itertools.count())  # no entropy per append: it is a syscall
@@ -83,19 +82,19 @@ class SharedLog:
         except BusRefused as error:
             if error.code != WRONG_SEQUENCE:
                 raise
-        newest = await self._link.newest(self._stream, among or subject)
+        newest = await self._link.newest(self.stream, among or subject)
         if newest and newest.headers.get(FACT) == name:  # an earlier attempt was stored without an answer
             return newest.seq
         raise AppendConflict(f"{subject} has another newest fact")
 
     async def newest(self, subject: str) -> StoredMessage | None:
-        stored = await self._link.newest(self._stream, subject)
+        stored = await self._link.newest(self.stream, subject)
         return await self.whole(stored) if stored else None
 
     async def read(self, subject: str, after: int, most: int = ALL) -> list[StoredMessage]:
         """The first `most` facts of a subject or pattern behind a sequence, from any replica, which may lag. Raises
         TryAgain."""
-        question = f"$JS.API.DIRECT.GET.{self._stream}"
+        question = f"$JS.API.DIRECT.GET.{self.stream}"
         found, end = list[StoredMessage](), dict[str, str]()
 
         def more_follow(answer: Msg) -> bool:
@@ -119,34 +118,34 @@ class SharedLog:
 
     async def end(self) -> int:
         """Sequence of the newest message; 0 if there is none. Raises TryAgain, Misconfigured."""
-        stored = await self._link.newest(self._stream, f"{self._root}.>")
+        stored = await self._link.newest(self.stream, f"{self._root}.>")
         return stored.seq if stored else 0
 
-    async def extent(self, seq: int = 0) -> Extent:
-        """`stored_at` is of the message at `seq`. Raises TryAgain, or Misconfigured where there is no such stream."""
-        info = await self._link.ask_jetstream(f"STREAM.INFO.{self._stream}")
-        stored = await self._link.stored(self._stream, seq) if seq else None
-        state = info["state"]
-        return Extent(info["created"], state["last_seq"], state["bytes"], stored.at if stored else None)
+    async def extent(self) -> Extent:
+        """Raises TryAgain, or Misconfigured where there is no such stream."""
+        info = await self._link.ask_jetstream(f"STREAM.INFO.{self.stream}")
+        return Extent(info["created"], info["state"]["last_seq"], info["state"]["bytes"])
+
+    async def stored_at(self, seq: int) -> datetime | None:
+        """When the message at `seq` was stored; None if it is gone. Raises TryAgain."""
+        stored = await self._link.stored(self.stream, seq)
+        return stored.at if stored else None
 
     async def purge(self, subject: str) -> None:
         """Removes the facts of a subject with their parts. Raises TryAgain."""
         for each in (subject, f"{self._parts_of(subject)}.>"):
-            await self._link.ask_jetstream(f"STREAM.PURGE.{self._stream}", {"filter": each})
+            await self._link.ask_jetstream(f"STREAM.PURGE.{self.stream}", {"filter": each})
 
     async def follow(self, after: int) -> AsyncGenerator[Batch, None]:
-        """Yields facts in order without a gap, forever. Raises Misconfigured where the stream is gone or another."""
-        created = (await patiently(self.extent, LONGEST_PAUSE_S)).created
+        """Yields facts in order without a gap, forever. Raises Misconfigured where the stream is gone."""
         start = NEWEST_OF_EACH if self._headers_only else FROM_THE_FIRST
-        following = follow_stream(self._link, self._stream, after, headers_only=self._headers_only, start=start)
+        following = follow_stream(self._link, self.stream, after, headers_only=self._headers_only, start=start)
         async with aclosing(following) as batches:
             async for batch in batches:
-                if batch.resumed and (await patiently(self.extent, LONGEST_PAUSE_S)).created != created:
-                    raise Misconfigured(f"the stream {self._stream} is another one than before: start again")
                 facts = [fact for fact in batch.messages if not fact.subject.startswith(f"{self._root}.part.")]
                 if not self._headers_only:
                     facts = [await patiently(partial(self.whole, fact), LONGEST_PAUSE_S) for fact in facts]
-                yield Batch(facts, batch.last_seq, at=batch.at)
+                yield replace(batch, messages=facts)
 
     async def whole(self, fact: StoredMessage) -> StoredMessage:
         """The fact with the body that its parts make up; an empty one if a part is gone."""
@@ -154,7 +153,7 @@ class SharedLog:
         if not count.isdecimal():
             return fact
         under = f"{self._parts_of(fact.subject)}.{fact.headers.get(FACT)}"
-        found = [await self._link.newest(self._stream, f"{under}.{number}") for number in range(int(count))]
+        found = [await self._link.newest(self.stream, f"{under}.{number}") for number in range(int(count))]
         return replace(fact, body=b"" if None in found else b"".join(part.body for part in found if part))
 
     def _parts_of(self, subject: str) -> str:

@@ -4,6 +4,7 @@ It can be rebuilt from the log, so it is not synced to the disk. It starts again
 """
 
 import asyncio
+import logging
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
@@ -13,13 +14,17 @@ from functools import partial
 from groundwork.nats.following import Batch
 from groundwork.nats.publishing import StoredMessage
 from groundwork.nats.shared_log import Extent, SharedLog
-from groundwork.service.errors import TryAgain, patiently
+from groundwork.service.errors import Misconfigured, TryAgain, patiently
 from groundwork.sqlite.file import SqliteFile
 
 PATIENCE_S = 10.0
 
 SAME_INSTANT = timedelta(milliseconds=1)
 """Difference between two instants of one message, which the server rounds in two ways."""
+
+_KNOWN = "SELECT created, reached, at FROM replica"
+
+log = logging.getLogger(__name__)
 
 Apply = Callable[[sqlite3.Connection, StoredMessage], None]
 Forget = Callable[[sqlite3.Connection], object]
@@ -36,12 +41,13 @@ class Replica:
         self._forget = forget
         self.applied: Callable[[Sequence[StoredMessage]], object] | None = None
         self.reached = 0
+        self._created = ""
         self._moved = asyncio.Event()
 
     @asynccontextmanager
     async def following(self) -> AsyncIterator[None]:
         """Follows the log; on entry everything is here that is in it now. Raises TryAgain as `wait` does, Misconfigured
-        and Broken; also later, in an ExceptionGroup."""
+        and Broken; also later, in an ExceptionGroup, and TryAgain then for a log that was set back."""
         await self._open()
         async with asyncio.TaskGroup() as group:
             following = group.create_task(self._follow())
@@ -60,23 +66,27 @@ class Replica:
                 raise TryAgain(f"{behind}: it is cut off from NATS, or out of room") from error
 
     async def _open(self) -> None:
-        known = await self._file.read("SELECT created, reached, at FROM replica")
-        if not known or not await self._is_same_log(*known[0]):
-            extent = await patiently(self._log.extent)
+        known, extent = await self._file.read(_KNOWN), await patiently(self._log.extent)
+        if not known or known[0][0] != extent.created or await self._is_set_back(extent):
             await self._file.write(partial(self._begin_anew, extent))
-        ((self.reached,),) = await self._file.read("SELECT reached FROM replica")
+        ((self._created, self.reached, _),) = await self._file.read(_KNOWN)
 
-    async def _is_same_log(self, created: str, reached: int, at: str) -> bool:
-        """True if the copy is of this log. A log restored from a backup has the same name and age, so the newest copied
-        message is compared."""
-        extent = await patiently(partial(self._log.extent, reached))
-        if extent.created != created or reached > extent.last_seq:
-            return False
-        return extent.stored_at is None or abs(extent.stored_at - datetime.fromisoformat(at)) < SAME_INSTANT
+    async def _is_set_back(self, extent: Extent) -> bool:
+        """True if the newest copied message is not in the log. One restored from a backup has the same name and age."""
+        ((_, reached, at),) = await self._file.read(_KNOWN)
+        stored_at = await patiently(partial(self._log.stored_at, reached)) if reached else None
+        is_another = stored_at is not None and abs(stored_at - datetime.fromisoformat(at)) >= SAME_INSTANT
+        if is_another or reached > extent.last_seq:
+            log.warning("the log was set back", extra={"copied": reached, "ends": extent.last_seq})
+            return True
+        return False
 
     async def _follow(self) -> None:
         async with aclosing(self._log.follow(self.reached)) as followed:
             async for batch in followed:
+                if batch.resumed:
+                    await self._require_same_log()
+                    continue
                 # on a full disk, until there is room
                 await patiently(partial(self._file.write, partial(self._write, batch)))
                 if self.applied:
@@ -84,6 +94,15 @@ class Replica:
                 self.reached = batch.last_seq
                 self._moved.set()
                 self._moved = asyncio.Event()
+
+    async def _require_same_log(self) -> None:
+        extent = await patiently(self._log.extent)
+        if extent.created != self._created:
+            raise Misconfigured(f"the stream {self._log.stream} is another one than before: start again")
+        if await self._is_set_back(extent):
+            raise TryAgain(
+                f"the stream {self._log.stream} was restored to an earlier state, or lost its newest messages"
+            )
 
     def _begin_anew(self, extent: Extent, connection: sqlite3.Connection) -> None:
         self._forget(connection)

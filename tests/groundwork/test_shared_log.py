@@ -1,5 +1,7 @@
 """A shared log and its replicas, on one server and on three."""
 
+import asyncio
+import shutil
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,11 +11,16 @@ from typing import Any, NoReturn
 
 import pytest
 
+from groundwork.nats import following
+from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.following import StreamSight
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import WRONG_SEQUENCE, BusRefused, StoredMessage
+from groundwork.nats.settings import NatsSettings
 from groundwork.nats.shared_log import AppendConflict, SharedLog
 from groundwork.nats.topology import Spec, Topology, set_up
+from groundwork.service import startup
+from groundwork.service.errors import TryAgain, patiently
 from groundwork.sqlite.file import open_file
 from groundwork.sqlite.replica import Replica
 
@@ -68,6 +75,30 @@ async def test_a_copy_of_another_log_begins_anew(bus: NatsLink, log: SharedLog, 
     async with _copied(log, tmp_path) as copy:
         await copy.wait(await log.append("facts.new", b"", after=0))
         assert set(copy.bodies()) == {"facts.new"}
+
+
+async def test_who_follows_a_log_that_is_set_back_notices_it_and_its_copy_begins_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "MISSED_HEARTBEATS", 0.05)
+    server, kept = EmbeddedNats(tmp_path / "nats"), tmp_path / "kept"
+    async with server, startup.connected(NatsSettings(urls=(server.url,)), "test") as link:
+        await set_up(link, _topology(1))
+        log = SharedLog(link, STREAM, root="facts")
+        await log.append("facts.old", b"", after=0)
+        await server.stop()
+        shutil.copytree(tmp_path / "nats", kept)
+        await server.start()
+        with pytest.RaisesGroup(pytest.RaisesExc(TryAgain, match="restored to an earlier state")):
+            async with _copied(log, tmp_path) as copy:
+                await copy.wait(await patiently(lambda: log.append("facts.lost", b"", after=0)))
+                await server.stop()
+                shutil.rmtree(tmp_path / "nats")
+                shutil.copytree(kept, tmp_path / "nats")
+                await server.start()
+                await asyncio.sleep(20)
+        async with _copied(log, tmp_path) as copy:
+            assert set(copy.bodies()) == {"facts.old"}
 
 
 class _Unanswered:

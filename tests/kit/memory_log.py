@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
@@ -26,6 +27,8 @@ from tests.kit.runs import NOON
 
 class MemoryLog(SharedLog):
     """Log of a shared store. Every append is acknowledged, and every read returns the newest."""
+
+    stream = "MEMORY"
 
     def __init__(self) -> None:
         self.facts: list[StoredMessage] = []
@@ -55,9 +58,11 @@ class MemoryLog(SharedLog):
     async def end(self) -> int:
         return self._last
 
-    async def extent(self, seq: int = 0) -> Extent:
-        del seq
-        return Extent("", self._last, sum(len(fact.body) for fact in self.facts), None)
+    async def extent(self) -> Extent:
+        return Extent("", self._last, sum(len(fact.body) for fact in self.facts))
+
+    async def stored_at(self, seq: int) -> datetime | None:
+        return next((fact.at for fact in self.facts if fact.seq == seq), None)
 
     async def purge(self, subject: str) -> None:
         self.facts = [fact for fact in self.facts if fact.subject != subject]
@@ -99,7 +104,7 @@ class Wire(MemoryLog):
         async for batch in super().follow(after):
             await self.open.wait()
             facts = [replace(fact, body=b"") if self.headers_only else fact for fact in batch.messages]
-            yield Batch(facts, batch.last_seq, at=batch.at)
+            yield replace(batch, messages=facts)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -48,6 +48,10 @@ STOP = "agentic drain"
 NOWHERE = "neither the run's folder nor the bucket has it as its tool made it"
 
 
+class RunDeleted(NotDone):
+    """Only the run's tombstone is left."""
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """The result of a command on runs: `facts` for programs, `text` for people."""
@@ -78,14 +82,14 @@ class StoreReader:
         return run_names.resolve(name, [(line.run_id, line.status, line.goal) for line in newest])
 
     async def entries(self, run_id: str) -> list[Entry]:
-        """Raises NotDone for an unknown run."""
+        """Raises NotDone for an unknown run, and RunDeleted."""
         try:
             entries = list(await self.store.entries(checked(run_id)))
         except IllegalName as error:
             raise NotDone(str(error), Exit.NOT_FOUND) from error
-        if not entries:
+        if not entries and not self.store.version(run_id):
             if tombstone := await self.store.tombstone(run_id):
-                raise NotDone(str(tombstone), Exit.NOT_FOUND, {"code": "gone"})
+                raise RunDeleted(str(tombstone), Exit.NOT_FOUND, {"code": "gone"})
             where = f"{self.settings.store} (configuration: {self.config or 'none'})"
             raise NotDone(f"there is no run {run_id} in {where}", Exit.NOT_FOUND)
         return entries

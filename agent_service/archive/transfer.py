@@ -45,7 +45,8 @@ Followed = tuple[ArchivedRun, Sequence[Commit]]
 
 
 async def stored_runs(store: RunStore, *, only: str = "") -> AsyncIterator[ArchivedRun]:
-    """All runs by id, or `only` that one. One may have later entries than its row says, for a log has no snapshots."""
+    """All runs by id, or `only` that one, without positions. One may have later entries than its row says, for a log
+    has no snapshots."""
     sql, after = load_queries()["archived"], ""
     while rows := await store.database.read(sql, (after, AT_ONCE, only or None)):
         for run_id, wake_id, digest, accepted_at, status, version, head, told, artifacts_gone in rows:
@@ -58,10 +59,14 @@ async def stored_runs(store: RunStore, *, only: str = "") -> AsyncIterator[Archi
                 version=version,
                 head=head.hex(),
                 dispatched_up_to=told,
-                positions=(await store.positions(run_id))[:version],
                 artifacts_gone=artifacts_gone or "",
             )
         after = rows[-1][0]
+
+
+async def placed(store: RunStore, run: ArchivedRun) -> ArchivedRun:
+    """The run with the positions of its entries. Raises Damaged, and NewerVersion."""
+    return run.model_copy(update={"positions": (await store.positions(run.run_id))[: run.version]})
 
 
 async def side_records(store: RunStore) -> list[SideRecord]:

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from agent_service.archive.access import Report, StoreReader, bus_at_hand, open_reader
+from agent_service.archive.access import Report, RunDeleted, StoreReader, bus_at_hand, open_reader
 from agent_service.archive.contents import ArchivedRun, ArchivedRuns, changed, check_archive
 from agent_service.bus.buckets import key_of
 from agent_service.bus.reading import SignedEnding, signed_endings
@@ -75,9 +75,12 @@ async def verify_all(config: Path | None, *, against_bus: bool) -> Report:
         flaws = [flaw for end in ends if (flaw := await _ending_flaw(reader, end))]
         runs, before, flawed = 0, None, list[RunCheck]()
         while lines := await reader.store.runs(limit=AT_ONCE, before=before):
-            checks = [await _check_run(reader, line.run_id) for line in lines]
-            flawed += [check for check in checks if check.flaws]
-            runs, before = runs + len(lines), lines[-1].run_id
+            for line in lines:
+                with suppress(RunDeleted):
+                    check = await _check_run(reader, line.run_id)
+                    runs += 1
+                    flawed += [check] if check.flaws else []
+            before = lines[-1].run_id
     facts = {"config": str(reader.config or ""), "runs": runs, "ends": len(ends)}
     facts |= {"flaws": [asdict(flaw) for flaw in flaws], "flawed": [asdict(check) for check in flawed]}
     by = f"; so say {counted(len(ends), 'endings')} on the bus" if ends else ""
@@ -93,7 +96,10 @@ async def _endings(reader: StoreReader) -> list[SignedEnding]:
 
 
 async def _ending_flaw(reader: StoreReader, end: SignedEnding) -> Flaw | None:
-    entries = await reader.store.entries(end.run_id, after=end.seq - 1, limit=1)
+    try:
+        entries = await reader.store.entries(end.run_id, after=end.seq - 1, limit=1)
+    except Damaged:  # as the check of the run tells
+        return None
     if (entries and entries[0].hash == end.head) or await reader.store.tombstone(end.run_id):
         return None
     what = "another entry is there now" if entries else "it is not there any more"

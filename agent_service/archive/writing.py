@@ -10,6 +10,7 @@ import json
 import sys
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,13 +28,15 @@ from agent_service.archive.contents import (
     add_side_records,
     journal_name,
 )
-from agent_service.archive.transfer import side_records, stored_runs
+from agent_service.archive.transfer import placed, side_records, stored_runs
 from agent_service.archive.verifying import checked_journal
 from agent_service.bus.buckets import FOLDER
 from agent_service.core.waiting import Status
+from agent_service.errors import NewerVersion
 from agent_service.history.results import RecordedArtifact, kept_artifacts
-from agent_service.run.journal import Entry, flaw_in_chain
+from agent_service.run.journal import flaw_in_chain
 from agent_service.settings import AgentSettings
+from agent_service.store.messages import LEVEL, SideRecord, TombstoneRecord
 from agent_service.store.moving import leaving
 from agent_service.store.opening import log_of_runs
 from agent_service.views.pages import pages
@@ -148,30 +151,38 @@ async def export(config: Path | None, name: str, place: Path | None = None) -> R
 async def _add_runs(
     reader: StoreReader, archive: ArchiveWriter, report: ArchiveReport
 ) -> tuple[list[ArchivedRun], Mapping[str, Sequence[str]]]:
-    """Returns the runs, and the paths of their artifacts by run."""
-    base, runs = archive.base, list[ArchivedRun]()
-    heads = {run.run_id: run.head for run in ArchivedRuns(base).all} if base else {}
+    """Returns the runs, and the paths of their artifacts by run. Of a log, which has no snapshots, a run may be deleted
+    meanwhile: its tombstone is added."""
+    runs, stones = list[ArchivedRun](), list[SideRecord]()
+    heads = {run.run_id: run.head for run in ArchivedRuns(archive.base).all} if archive.base else {}
     async with reader.store.database.snapshot():
         artifacts = await reader.store.artifacts()
         async for run in stored_runs(reader.store):
-            name = journal_name(run.run_id)
-            if base and heads.get(run.run_id) == run.head:
-                archive.copy(name, base)
+            try:
+                at = await placed(reader.store, run)
+                await _add_run(reader, archive, at, is_in_base=heads.get(run.run_id) == run.head)
+            except (ValueError, NewerVersion) as error:
+                if stone := await reader.store.tombstone(run.run_id):
+                    stones.append(TombstoneRecord(v=LEVEL, stone=stone, version=0))
+                else:
+                    report.left_out[run.run_id] = str(error)
             else:
-                entries = (await reader.store.entries(run.run_id))[: run.version]
-                if flaw := _flaw_in(run, entries):
-                    report.left_out[run.run_id] = f"it is not as its agent left it: {flaw}"
-                    continue
-                add_journal(archive, run.run_id, entries)
-            runs.append(run)
-        add_side_records(archive, await side_records(reader.store))
+                runs.append(at)
+        add_side_records(archive, [*await side_records(reader.store), *stones])
     report.about["agent"] = {"runs": len(runs), "of them under way": sum(run.status in OPEN for run in runs)}
     return runs, artifacts
 
 
-def _flaw_in(run: ArchivedRun, entries: Sequence[Entry]) -> str:
+async def _add_run(reader: StoreReader, archive: ArchiveWriter, run: ArchivedRun, *, is_in_base: bool) -> None:
+    """Raises ValueError (its kind Damaged) for a tampered run, and NewerVersion."""
+    if archive.base and is_in_base:
+        archive.copy(journal_name(run.run_id), archive.base)
+        return
+    entries = (await reader.store.entries(run.run_id))[: run.version]
     ends = [(entry.seq, entry.hash) for entry in entries[-1:]] == [(run.version, run.head)]
-    return flaw_in_chain(entries) or ("" if ends else f"its journal does not end with entry {run.version}")
+    if flaw := flaw_in_chain(entries) or ("" if ends else f"its journal does not end with entry {run.version}"):
+        raise ValueError(f"it is not as its agent left it: {flaw}")
+    add_journal(archive, run.run_id, entries)
 
 
 async def _add_export(reader: StoreReader, run_id: str, archive: ArchiveWriter) -> tuple[ArchivedRun, Sequence[str]]:
@@ -181,7 +192,8 @@ async def _add_export(reader: StoreReader, run_id: str, archive: ArchiveWriter) 
     if flaws:
         text = f"{run_id} is not as its agent left it ({flaws[0]}), so nothing was exported"
         raise NotDone(f"{text}: see `agentic verify {run_id}`", Exit.FAILED)
-    (run,), commits = before, commits[: before[0].version]
+    run = await placed(reader.store, before[0])
+    commits = commits[: run.version]
     left_out, gone = dict[str, str](), await reader.store.artifacts_gone(run_id)
     state, records = commits[-1].state, [commit.entry.record() for commit in commits]
     add_journal(archive, run_id, (commit.entry for commit in commits))
@@ -230,9 +242,17 @@ async def run_gateway(*arguments: str, config: Path | None) -> dict[str, Any]:
     process = await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
     out, stderr = await process.communicate()
     if process.returncode:
-        raise Misconfigured(stderr.decode(errors="replace").strip() or f"the gateway's {arguments[0]} ended")
+        raise _refused(stderr.decode(errors="replace").strip() or f"the gateway's {arguments[0]} ended")
     answer: dict[str, Any] = json.loads(out)
     return answer
+
+
+def _refused(told: str) -> NotDone:
+    """`told`: an error as JSON, unless the gateway broke."""
+    with suppress(ValueError, LookupError, TypeError):
+        error = json.loads(told)["error"]
+        return NotDone(error["message"], Exit(error["exit_code"]), {"code": error["code"]})
+    return NotDone(told, Exit.FAILED)
 
 
 async def _add_artifacts(
@@ -248,11 +268,12 @@ async def _add_artifacts(
                 archive.add(f"{run_id}/{FOLDER}{name}", content)
     except Failure as error:
         report.left_out[ARTIFACTS] = str(error)
-        if previous:
-            with Archive.open(previous) as older:
+        if previous and reader.ring:
+            with suppress(Misconfigured), Archive.open(previous) as older:
+                older.prove(reader.ring)
                 for name in (name for name in older.manifest.files if f"/{FOLDER}" in name):
                     archive.copy(name, older)
-            report.left_out[ARTIFACTS] += f". Those of {previous.name} are in it"
+                report.left_out[ARTIFACTS] += f". Those of {previous.name} are in it"
     else:
         report.about[ARTIFACTS] = {"artifacts": sum(f"/{FOLDER}" in name for name in archive.files)}
 

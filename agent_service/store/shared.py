@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
-from agent_service.errors import VersionMoved
+from agent_service.errors import Damaged, NewerVersion, VersionMoved
 from agent_service.run.inbound import CURRENT_MESSAGE, InboundMessage, turn_id
 from agent_service.run.journal import Commit, Entry, Run, growth_of
 from agent_service.run.ports import JournalPosition, RecordedCall
@@ -183,8 +183,13 @@ class SharedStore(RunStore):
         return tuple((await self._journals.whole(run_id)).positions.values())
 
     async def artifacts(self) -> dict[str, Sequence[str]]:
-        some = [run_id for (run_id,) in await self.database.read(self._sql["with_artifacts"])]
-        return {run_id: run.state.artifacts for run_id in some if (run := await self.load(run_id))}
+        found = dict[str, Sequence[str]]()
+        for (run_id,) in await self.database.read(self._sql["with_artifacts"]):
+            found[run_id] = ()
+            with contextlib.suppress(Damaged, NewerVersion):
+                if run := await self.load(run_id):
+                    found[run_id] = run.state.artifacts
+        return found
 
     async def calls(self, since: datetime) -> Sequence[RecordedCall]:
         begins = max(0, await self._log.end() - RECENT_MESSAGES)

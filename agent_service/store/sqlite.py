@@ -122,7 +122,7 @@ class RunStore(RunIndex):
         self._runs.pop(found.run_id, None)
 
     async def artifacts(self) -> dict[str, Sequence[str]]:
-        """Paths of the artifacts that are kept, by run."""
+        """Paths of the artifacts that are kept, by run; none for a run that cannot be read."""
         return {run_id: json.loads(paths) for run_id, paths in await self.database.read(self._sql["artifacts"])}
 
     async def commit(self, commit: Commit) -> None:

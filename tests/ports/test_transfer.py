@@ -1,7 +1,7 @@
 """Runs that go through an archive are stored as they were, in whatever state each is: in a database, and in a log."""
 
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from datetime import timedelta
 from pathlib import Path
@@ -13,7 +13,7 @@ from agent_service.archive.access import StoreReader
 from agent_service.archive.contents import ArchivedRun, ArchivedRuns, add_runs
 from agent_service.archive.contents import commits_of as decided_again
 from agent_service.archive.retention import EndedRun
-from agent_service.archive.transfer import Followed, append_runs, load_runs, side_records, stored_runs
+from agent_service.archive.transfer import Followed, append_runs, load_runs, placed, side_records, stored_runs
 from agent_service.archive.verifying import checked_journal
 from agent_service.archive.writing import ArchiveReport, _add_runs
 from agent_service.core.waiting import Status
@@ -24,6 +24,7 @@ from agent_service.store.sqlite import RunStore
 from groundwork.archive.format import Archive, open_writer
 from groundwork.service.errors import Misconfigured
 from groundwork.sqlite.file import SqliteFile
+from schemas import subjects
 from schemas.status import Halt
 from tests.core import cues
 from tests.core.cues import approves, cancel
@@ -95,7 +96,8 @@ async def entries(database: SqliteFile, run: ArchivedRun) -> list[Entry]:
 
 
 async def followed(database: SqliteFile) -> list[Followed]:
-    runs = [(run, await entries(database, run)) async for run in stored_runs(RunStore(database))]
+    store = RunStore(database)
+    runs = [(await placed(store, run), await entries(database, run)) async for run in stored_runs(store)]
     return [(run, decided_again(run, journal)) for run, journal in runs]
 
 
@@ -148,6 +150,38 @@ async def test_a_run_that_goes_on_while_a_log_is_read_is_read_as_it_stood(tmp_pa
     assert report.left_out == {}
     with Archive.open(file) as made:
         assert decided_again(run, ArchivedRuns(made).entries(run_id(1)))[-1].state == begun[-1].state
+
+
+async def test_a_run_that_cannot_be_read_is_left_out_of_a_backup_and_one_deleted_meanwhile_leaves_its_tombstone(
+    tmp_path: Path,
+) -> None:
+    log, file, report = MemoryLog(), tmp_path / "it.zip", ArchiveReport(what="", file="")
+    runs = [whole_run(number, artifact_path="artifacts/page.html") for number in range(1, 5)]
+    sound, damaged, newer, deleted = [commits[-1].state for commits in runs]
+    async with joined(log, tmp_path) as agent, joined(log, tmp_path) as member:
+        for commits in runs:
+            await stored(agent.store, commits)
+        for state, body in ((damaged, b"{}"), (newer, b'{"v": 99}')):
+            await log.append(subjects.stored_run(state.wake_id, state.run_id), body, after=None)
+        await member.store.caught_up()
+        artifacts = member.store.artifacts
+
+        async def overtaken() -> dict[str, Sequence[str]]:
+            gone = EndedRun(run_id=deleted.run_id, status=deleted.status, version=deleted.version, at=NOON)
+            await agent.store.retention.mark_cleared(await agent.store.retention.delete([gone], "done_days: 1", NOON))
+            await member.store.caught_up()
+            return await artifacts()
+
+        member.store.artifacts = overtaken  # type: ignore[method-assign]
+        with open_writer(file, None) as archive:
+            found, paths = await _add_runs(reader_of(member.store), archive, report)
+            add_runs(archive, found)
+            archive.fields["at"] = NOON
+    assert ([run.run_id for run in found], [one for one in paths if paths[one]]) == ([sound.run_id], [sound.run_id])
+    assert report.left_out.keys() == {damaged.run_id, newer.run_id}
+    with Archive.open(file) as made:
+        (stone,) = ArchivedRuns(made).side_records()
+    assert stone.subject == subjects.stored_gone(deleted.run_id)
 
 
 async def test_a_run_that_goes_on_while_a_log_is_verified_has_no_flaw(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ if a file was changed.
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
@@ -21,6 +22,7 @@ from agent_service.store.messages import SideRecord, record_in
 from agent_service.views.workspace.files import Listing
 from agent_service.views.workspace.verification import JOURNAL, Flaw, verify
 from groundwork.archive.format import MANIFEST, SIGNATURE, Archive, ArchiveWriter, Hash
+from groundwork.service.errors import Misconfigured
 from groundwork.service.program import installed_version
 from schemas.fields import Instant
 from schemas.values import replace
@@ -94,8 +96,18 @@ class ArchivedRuns:
         return [self.archive.decoded(Entry, name, line) for line in self.archive.lines(name)]
 
     def side_records(self) -> list[SideRecord]:
-        lines = map(json.loads, self.archive.lines(BESIDE))
-        return [record for subject, text in lines if (record := record_in(subject, json.dumps(text)))]
+        return list(map(self._side_record, self.archive.lines(BESIDE)))
+
+    def _side_record(self, line: bytes) -> SideRecord:
+        with suppress(ValueError, TypeError):
+            subject, text = json.loads(line)
+            if record := record_in(str(subject), json.dumps(text)):
+                return record
+        archive = self.archive
+        raise Misconfigured(
+            f"{archive.path}: {BESIDE} has a line that this version cannot read, such as a stop of everything or a "
+            f"deleted run: use the version that made it, {archive.manifest.program}"
+        )
 
     def artifacts(self) -> Iterator[tuple[str, str]]:
         """Pairs of run and path."""

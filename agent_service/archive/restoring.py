@@ -17,6 +17,7 @@ from agent_service.archive.access import (
     NOWHERE,
     STOP,
     Report,
+    RunDeleted,
     artifact_hashes,
     bus_at_hand,
     exclusive_bus,
@@ -28,11 +29,11 @@ from agent_service.archive.writing import AGENT, GATEWAY, OPEN, STORE_FILES, run
 from agent_service.bus.buckets import NatsArtifactStore, content_type_of, key_of
 from agent_service.bus.reading import SignedEnding, signed_endings
 from agent_service.bus.topology import ROLE
-from agent_service.errors import Damaged
+from agent_service.errors import Damaged, NewerVersion
 from agent_service.history.results import kept_artifacts
 from agent_service.history.text import one_line
 from agent_service.settings import AgentSettings
-from agent_service.store.database import FILE, open_database
+from agent_service.store.database import FILE, open_database, open_for_reading
 from agent_service.store.lines import line_of
 from agent_service.store.messages import LEVEL, HaltRecord, SideRecord, TombstoneRecord
 from agent_service.store.moving import MoveMarker, read_marker, write_marker
@@ -43,7 +44,7 @@ from groundwork.archive.series import Series, move_aside, move_into_place, stagi
 from groundwork.nats.buckets import ArtifactBucket
 from groundwork.nats.link import NatsLink
 from groundwork.service import startup, store_folder
-from groundwork.service.errors import Misconfigured
+from groundwork.service.errors import Fatal, Misconfigured
 from groundwork.service.keys import KeyRing
 from schemas import subjects
 from schemas.status import Halt, counted
@@ -76,6 +77,7 @@ async def restore(
         manifest, runs = archive.manifest, ArchivedRuns(archive)
         for file, flaw in archive.flaws():
             raise Misconfigured(f"{archive.path} is damaged: {file} {flaw}. Nothing was restored: use another copy")
+        records = runs.side_records()
         if dry_run:
             return await _dry_run(loaded, archive, runs, name)
         series.ring_for(loaded.keys_path(), archive, new_keys=new_keys)
@@ -90,7 +92,7 @@ async def restore(
             artifacts = await _restore_artifacts(runs, link)
             unknown = calls is None and not moved  # open runs may have written since
             stopped = stopped or (unknown and any(run.status in OPEN for run in runs.all))
-            found = await _restore_runs(runs, loaded, name, link, stopped=stopped)
+            found = await _restore_runs(runs, records, loaded, name, link, stopped=stopped)
     found |= {"file": str(archive.path), "backup": name, "taken": manifest.at.isoformat(), "moved": moved}
     found |= {"store": subjects.STREAM_RUNS if loaded.shared else str(loaded.store)}
     found |= {"calls": calls, "artifacts": artifacts}
@@ -137,14 +139,22 @@ async def _refuse_to_overwrite(loaded: AgentSettings, link: NatsLink, name: str)
             f"nothing is overwritten in the stream {subjects.STREAM_RUNS}, and {coming}: make it anew: "
             f"`nats stream rm {subjects.STREAM_RUNS}`, then `agentic setup --shared`"
         )
-    if not loaded.shared and (loaded.store / FILE).exists() and mark.state == "here":
-        async with open_database(loaded.store) as there:
+    if not loaded.shared and mark.state == "here" and (runs := await _runs_in(loaded.store)):
+        raise Misconfigured(
+            f"{loaded.store} is a store with {runs}, and nothing is overwritten: move it away, then run this again"
+        )
+
+
+async def _runs_in(store: Path) -> str:
+    """Such as `3 runs`, or why they cannot be read; empty without any. An agent may run, as in a dry run."""
+    if not (store / FILE).exists():
+        return ""
+    try:
+        async with open_for_reading(store) as there:
             ((runs,),) = await there.read("SELECT count(*) FROM runs")
-        if runs:
-            raise Misconfigured(
-                f"{loaded.store} is a store with {runs} runs, and nothing is overwritten: move it away, then run this "
-                "again"
-            )
+    except Fatal as error:
+        return f"what cannot be read ({error})"
+    return f"{runs} runs" if runs else ""
 
 
 async def _restore_artifacts(runs: ArchivedRuns, link: NatsLink) -> int:
@@ -160,10 +170,10 @@ async def _restore_artifacts(runs: ArchivedRuns, link: NatsLink) -> int:
 
 
 async def _restore_runs(
-    runs: ArchivedRuns, loaded: AgentSettings, name: str, link: NatsLink, *, stopped: bool
+    runs: ArchivedRuns, records: list[SideRecord], loaded: AgentSettings, name: str, link: NatsLink, *, stopped: bool
 ) -> dict[str, Any]:
     """`name`: of the backup."""
-    flawed, under_way, records = dict[str, str](), dict[str, str](), runs.side_records()
+    flawed, under_way = dict[str, str](), dict[str, str]()
     followed, files = _followed(runs, flawed, under_way), runs.archive.manifest.files
     if stopped:
         records += _halt_after(records, runs.archive.manifest.at)
@@ -243,7 +253,9 @@ async def restore_artifacts(config: Path | None) -> Report:
         for run_id in run_ids:
             try:
                 named = kept_artifacts(entry.record() for entry in await reader.entries(run_id))
-            except Damaged as error:
+            except RunDeleted:
+                continue
+            except (Damaged, NewerVersion) as error:
                 lost[run_id] = str(error)
                 continue
             for path, artifact in named.items():

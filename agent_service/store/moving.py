@@ -12,7 +12,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from groundwork.nats.shared_log import SharedLog
+from groundwork.nats.shared_log import AppendConflict, SharedLog
 from groundwork.service import store_folder
 from groundwork.service.errors import Misconfigured
 from schemas import subjects
@@ -51,7 +51,7 @@ async def read_marker(place: Place) -> MoveMarker:
 
 
 async def write_marker(place: Place, marker: MoveMarker, before: MoveMarker) -> MoveMarker:
-    """Replaces `before`. Raises AppendConflict if that of a log was changed meanwhile, and TryAgain."""
+    """Replaces `before`. Raises Misconfigured if that of a log was changed meanwhile, and TryAgain."""
     if isinstance(place, Path):
         if marker.state == "left":
             store_folder.write(place / FILE, "{}\n")
@@ -59,7 +59,10 @@ async def write_marker(place: Place, marker: MoveMarker, before: MoveMarker) -> 
             (place / FILE).unlink(missing_ok=True)
         return marker
     body = marker.model_dump_json(exclude={"position"}).encode()
-    position = await place.append(subjects.STORED_MOVED, body, after=before.position)
+    try:
+        position = await place.append(subjects.STORED_MOVED, body, after=before.position)
+    except AppendConflict as error:
+        raise Misconfigured("another command moves these runs: wait until it has ended, then look again") from error
     return marker.model_copy(update={"position": position})
 
 
@@ -79,8 +82,8 @@ async def require_runs_here(place: Place) -> None:
     if marker.state == "left":
         raise Misconfigured(
             f"the runs of the stream {subjects.STREAM_RUNS} were exported to be moved: start the agent of the store "
-            f"that they were restored into; or make the stream anew: `nats stream rm {subjects.STREAM_RUNS}`, then "
-            "`agentic setup --shared`"
+            f"that they were restored into; or, if they were restored nowhere, take that mark away: `nats stream purge "
+            f"{subjects.STREAM_RUNS} --subject={subjects.STORED_MOVED}`"
         )
 
 

@@ -37,7 +37,11 @@ def opened(folder: Path) -> AbstractAsyncContextManager[RunStore]:
 
 
 def name_bus(config: Path, url: str) -> None:
-    config.write_text(json.dumps(json.loads(config.read_text()) | {"nats": {"urls": [url]}}))
+    set_section(config, "nats", {"urls": [url]})
+
+
+def set_section(config: Path, name: str, section: dict[str, object]) -> None:
+    config.write_text(json.dumps(json.loads(config.read_text()) | {name: section}))
 
 
 def tampered(config: Path, *statements: str) -> None:

@@ -28,7 +28,7 @@ from groundwork.service.errors import Exit, Misconfigured, NotDone, TryAgain
 from groundwork.service.keys import KeyRing
 from schemas import envelope, subjects
 from tests.cli.invoke import agentic_here
-from tests.cli.stores import SHELF, name_bus, opened, recorded, tampered
+from tests.cli.stores import SHELF, name_bus, opened, recorded, set_section, tampered
 from tests.core.cues import RUN_ID, a_waiting_parent, a_waiting_run, cancel, child_of, comes_home, signal
 from tests.kit.disks import fill
 from tests.kit.kill_points import kill_at_each_point
@@ -125,6 +125,7 @@ def test_the_commands_name_the_flaw_and_end_with_1_and_without_a_store_name_the_
 CHANGED_JOURNALS = {
     "UPDATE journal SET event = replace(event, 'both', 'some') WHERE seq = 8": "entry 8 was changed",
     "DELETE FROM journal WHERE seq = 8": "entry 8 is missing: the run had 8 entries",
+    "DELETE FROM journal": "entry 1 is missing: the run had 8 entries",
     "UPDATE runs SET head = zeroblob(32)": "entry 8 is not the one that the run's state was made with",
     "UPDATE runs SET state = '{'": "the state of the run cannot be read",
 }
@@ -192,6 +193,13 @@ async def test_runs_that_began_or_went_on_after_the_backup_are_told_apart(
             envelope.HEAD: sealed_head(ring, one, seq, "ab" * 32),
         }
         await link.jetstream.publish(subjects.COMPLETED, b"{}", headers=said)
+    before = contents(config.parent / "agent")
+    with pytest.raises(Misconfigured, match="a store with 1 runs, and nothing is overwritten: move it away"):
+        await restore(config, place, dry_run=True)
+    assert contents(config.parent / "agent") == before, "an agent may have it open"
+    (config.parent / "agent" / FILE).write_bytes(b"no database" * 100)
+    with pytest.raises(Misconfigured, match=r"what cannot be read \(.*not a database.*move it away"):
+        await restore(config, place)
     lost(config)
     looked = await restore(config, place, dry_run=True)
     assert (looked.facts["runs"], (load(config, {}).store / FILE).exists()) == (1, False)
@@ -296,8 +304,26 @@ async def test_a_damaged_or_foreign_backup_is_refused_and_nothing_of_it_is_store
     for file, why in ((damaged, "Nothing was restored: use another copy"), (foreign, "was not said with these keys")):
         with pytest.raises(Misconfigured, match=why):
             await restore(config, str(file))
+    lost(config, but_keys=False)
+    with pytest.raises(Misconfigured, match="use the version that made it"):
+        await restore(config, str(changed(whole, with_a_stop_of_a_newer_version)), new_keys=True)
     assert await bucket.list() == []
     assert not (config.parent / "agent" / FILE).exists()
+
+
+def with_a_stop_of_a_newer_version(members: Members) -> None:
+    _named_anew(members, "beside.jsonl", b'["agentic-store.halt",{"v":999999}]\n')
+
+
+async def test_a_ledger_that_cannot_be_read_ends_a_backup_with_the_words_of_the_gateway(
+    config: Path, tmp_path: Path
+) -> None:
+    (ledger := tmp_path / "gateway" / "ledger.db").parent.mkdir()
+    ledger.write_bytes(b"no database" * 100)
+    set_section(config, "gateway", {"store": str(ledger.parent)})
+    with pytest.raises(NotDone, match=f"^{ledger} ") as told:
+        await backup(config, f"{tmp_path}/backups")
+    assert told.value.exit_code is Exit.MISCONFIGURED
 
 
 def changed(file: Path, change: Callable[[Members], object]) -> Path:

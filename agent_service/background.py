@@ -1,4 +1,4 @@
-"""Background turns after a wake, timer, cancel or restart. Their errors are logged."""
+"""Background turns after a wake, timer, cancel or restart. Errors are logged; a broken disk ends the process."""
 
 import asyncio
 import logging
@@ -6,7 +6,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from agent_service.errors import Damaged
-from groundwork.service.errors import TryAgain
+from groundwork.service.errors import Broken, TryAgain
 
 log = logging.getLogger(__name__)
 
@@ -35,5 +35,7 @@ async def run_logged(work: Coroutine[Any, Any, Any], name: str) -> None:
         log.warning("put off", extra={"work": name, "why": str(error)})
     except Damaged as error:
         log.info("left alone", extra={"work": name, "run_id": error.run_id})
+    except Broken:
+        raise
     except Exception:  # an error in background work must not end all other turns
         log.exception("failed", extra={"work": name})

@@ -4,12 +4,15 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from agent_service.background import Background
 from agent_service.core.events import RunStarted, Transition
 from agent_service.core.waiting import Status
 from agent_service.kill_switch import Draining, KillSwitch
 from agent_service.run.recovery import Recovery
 from agent_service.run.turn import Turns
+from groundwork.service.errors import Broken
 from tests.core.cues import RUN_ID, queued
 from tests.core.script import NOON
 from tests.kit.fakes import FakeClock
@@ -57,6 +60,15 @@ async def test_effects_that_break_are_tried_again_and_not_for_ever() -> None:
     assert (run.state.status, run.state.ending_class) == (Status.FAILED, "internal")
     assert "nobody foresaw it" not in str(run.state.reason), "what an error says is for the log alone"
     assert (turns.outbox.pending, model_caller.asked) == ({}, 3)
+
+
+async def test_a_broken_disk_ends_the_process_also_when_a_background_turn_meets_it() -> None:
+    async def timer() -> None:
+        raise Broken("the disk failed")
+
+    with pytest.RaisesGroup(Broken):
+        async with asyncio.TaskGroup() as group:
+            Background(group).start(timer())
 
 
 async def test_who_breaks_over_what_was_committed_breaks_no_run() -> None:

@@ -43,6 +43,7 @@ ASK_WITHIN_S = 1.0
 TIMES_ASKED = 10
 """Electing a new leader of the consumer takes 4 to 9 s."""
 
+UNANSWERED = "no server has this consumer: it is missing (`agentic setup` makes it), or waits for a leader"
 _USUAL_ENDS = {"404", "408"}  # no messages, timeout
 
 log = logging.getLogger(__name__)
@@ -176,8 +177,8 @@ class PullLoop:
 
     def _note_end(self, status: dict[str, str]) -> None:
         code, before = status.get("Status", ""), self._trouble
-        said = f"{code} {status.get('Description', '')}".splitlines()  # nats-py reads headers into it after a 503
-        self._to_come, self._trouble = 0, "" if code in _USUAL_ENDS else said[0].strip()
+        told = status.get("Description", "").splitlines() or [UNANSWERED]  # nats-py reads headers into it after a 503
+        self._to_come, self._trouble = 0, "" if code in _USUAL_ENDS else f"{code} {told[0].strip() or UNANSWERED}"
         if self._trouble and self._trouble != before:
             log.warning("%s delivers nothing: %s", self._settler.durable, self._trouble)
 

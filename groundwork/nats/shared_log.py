@@ -19,7 +19,7 @@ from nats.aio.msg import Msg
 from groundwork.nats.following import FROM_THE_FIRST, NEWEST_OF_EACH, Batch, follow_stream
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import PENDING, WRONG_SEQUENCE, BusRefused, StoredMessage, read_direct
-from groundwork.service.errors import TryAgain, patiently
+from groundwork.service.errors import Misconfigured, TryAgain, patiently
 from groundwork.service.machine import token_hex
 
 FACT = "Agentic-Fact"
@@ -62,26 +62,21 @@ class SharedLog:
         self, subject: str, body: bytes, *, after: int | None, headers: Mapping[str, str] = NO_HEADERS, among: str = ""
     ) -> int:
         """Returns the new sequence. `after`: the newest of its subject, or of the pattern `among`; 0 for none, None for
-        any. Raises AppendConflict, NoRoom, TryAgain where it may still be stored, Misconfigured."""
+        any. Raises AppendConflict, NoRoom, TryAgain where it may still be stored, and Misconfigured, also for a
+        sealed stream."""
         name = next(self._names)
         named = {**headers, FACT: name, "Nats-Msg-Id": name}
         if after is not None:
             named[EXPECTED] = str(after)
         if among:
             named[AMONG] = among
-        room = self._link.max_payload - SPARE_BYTES
-        if len(body) > room:
-            parts = [body[at : at + room] for at in range(0, len(body), room)]
-            for number, part in enumerate(parts):
-                # Parts of a writer that lost stay: its fact may have been stored, and not be the newest any more.
-                part_id = {"Nats-Msg-Id": f"{name}.{number}"}
-                await self._link.store(f"{self._parts_of(subject)}.{name}.{number}", part, part_id)
-            body, named[PARTS] = b"", str(len(parts))
         try:
+            if len(body) > self._link.max_payload - SPARE_BYTES:
+                body, named[PARTS] = b"", str(await self._store_parts(subject, name, body))
             return (await self._link.store(subject, body, named)).seq
         except BusRefused as error:
             if error.code != WRONG_SEQUENCE:
-                raise
+                raise Misconfigured(f"the stream {self.stream} refuses what belongs there: {error}") from error
         newest = await self._link.newest(self.stream, among or subject)
         if newest and newest.headers.get(FACT) == name:  # an earlier attempt was stored without an answer
             return newest.seq
@@ -155,6 +150,16 @@ class SharedLog:
         under = f"{self._parts_of(fact.subject)}.{fact.headers.get(FACT)}"
         found = [await self._link.newest(self.stream, f"{under}.{number}") for number in range(int(count))]
         return replace(fact, body=b"" if None in found else b"".join(part.body for part in found if part))
+
+    async def _store_parts(self, subject: str, name: str, body: bytes) -> int:
+        """Returns their number. Those of a writer that lost stay: its fact may have been stored, and not be the newest
+        any more."""
+        room = self._link.max_payload - SPARE_BYTES
+        parts = [body[at : at + room] for at in range(0, len(body), room)]
+        for number, part in enumerate(parts):
+            part_id = {"Nats-Msg-Id": f"{name}.{number}"}
+            await self._link.store(f"{self._parts_of(subject)}.{name}.{number}", part, part_id)
+        return len(parts)
 
     def _parts_of(self, subject: str) -> str:
         return f"{self._root}.part.{hashlib.sha256(subject.encode()).hexdigest()[:32]}"

@@ -142,7 +142,7 @@ async def test_a_consumer_deleted_and_made_again_is_served_again(link: NatsLink,
         await publish(link, "a")
         await until(lambda: seen.finished == ["a"])
         await link.jetstream.delete_consumer("WORK", "workers")
-        await until(lambda: loop.trouble != "")
+        await until(lambda: "agentic setup" in loop.trouble)
         await a_consumer(link)
         await publish(link, "b")
         await until(lambda: "b" in seen.finished)

@@ -20,7 +20,7 @@ from groundwork.nats.settings import NatsSettings
 from groundwork.nats.shared_log import AppendConflict, SharedLog
 from groundwork.nats.topology import Spec, Topology, set_up
 from groundwork.service import startup
-from groundwork.service.errors import TryAgain, patiently
+from groundwork.service.errors import Misconfigured, TryAgain, patiently
 from groundwork.sqlite.file import open_file
 from groundwork.sqlite.replica import Replica
 
@@ -65,6 +65,13 @@ async def test_a_large_fact_is_gone_with_its_parts_and_one_that_lost_is_none(log
         await log.append("facts.large", LARGE, after=0)
     async with _copied(log, tmp_path) as copy:
         assert [fact.seq for fact in copy.told] == [seq]
+
+
+async def test_a_stream_that_takes_nothing_is_a_matter_for_a_person(bus: NatsLink, log: SharedLog) -> None:
+    info = await bus.jetstream.stream_info(STREAM)
+    await bus.jetstream.update_stream(info.config.evolve(sealed=True))
+    with pytest.raises(Misconfigured, match=f"{STREAM} refuses what belongs there: .*sealed"):
+        await log.append("facts.a", b"", after=0)
 
 
 async def test_a_copy_of_another_log_begins_anew(bus: NatsLink, log: SharedLog, tmp_path: Path) -> None:

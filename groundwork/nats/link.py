@@ -69,7 +69,7 @@ class NatsLink:
         self.exclusive = False
         """True if no other process uses the consumers of this one, as its lease guarantees."""
         self._unanswered: dict[str, tuple[int, float]] = {}
-        """Reconnects and time of the first unanswered attempt to store, by subject."""
+        """Reconnects and time of the first unanswered attempt to store, by the first tokens of its subject."""
 
     def count_by(self, metrics: RepeatMetrics) -> None:
         self.on_id_conflict = metrics.taken.add
@@ -261,9 +261,10 @@ class NatsLink:
             answer = await self.client.ask(subject, body, dict(headers), within_s=patience_s)
         except TryAgain:
             if self.connected:
-                self._unanswered.setdefault(subject, (self.reconnects, asked_at))
+                self._unanswered.setdefault(_kind(subject), (self.reconnects, asked_at))
             raise
-        self._unanswered.pop(subject, None)
+        if self._unanswered:
+            self._unanswered.pop(_kind(subject), None)
         return read_ack(answer, subject)
 
     async def _read(self, stream: str, wanted: Mapping[str, Any]) -> StoredMessage | None:
@@ -286,6 +287,11 @@ class NatsLink:
             log.warning("a duplicate in %s was not looked at: %s", published.stream, error)
             return True
         return is_same(stored)
+
+
+def _kind(subject: str) -> str:
+    """Subjects of runs, of which many are used once, have the kind of others in their stream."""
+    return ".".join(subject.split(".", 2)[:2])
 
 
 async def _always_permitted() -> None:

@@ -101,6 +101,21 @@ async def test_a_message_whose_id_somebody_else_has_taken_goes_out_under_the_nex
     )
 
 
+async def test_an_attempt_that_was_given_up_counts_as_unanswered_until_its_like_is_answered(
+    link: NatsLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unanswered(*_: object, **__: object) -> None:
+        raise TryAgain("no answer in time")
+
+    await a_stream(link)
+    with monkeypatch.context() as patched, pytest.raises(TryAgain):
+        patched.setattr(link.client, "ask", unanswered)
+        await link.publish("work.run.1", b"", msg_id="one", headers={}, within_s=0.0)
+    assert link.unanswered_s > 0.0
+    await link.publish("work.run.2", b"", msg_id="two", headers={})
+    assert link.unanswered_s == 0.0
+
+
 def test_a_section_hides_the_logins_in_its_addresses_and_names_them_to_the_log() -> None:
     section = NatsSettings(urls=("nats://me:pass%2Fword@host:4222", "nats://a-long-token@other", "third:4222"))
     assert section.secrets() == ("pass%2Fword", "pass/word", "a-long-token")

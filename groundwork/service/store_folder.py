@@ -52,11 +52,15 @@ def create(path: Path, text: str) -> bool:
 def _written_beside(path: Path, text: str) -> Path:
     beside = path.with_name(f"{path.name}.{token_hex(4)}")
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-        give_to_owner(beside)
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+            give_to_owner(beside)
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        beside.unlink(missing_ok=True)  # half of a key file, say, on a full disk
+        raise
     return beside
 
 

@@ -11,9 +11,10 @@ import pytest
 from agent_service.store.sqlite import RunStore
 from agent_service.views.workspace.files import Workspace
 from groundwork.service.errors import Misconfigured
+from groundwork.service.store_folder import write
 from groundwork.sqlite.file import SqliteFile, open_file
 from groundwork.sqlite.reserve import CUT_OFF_AT_ONCE, SPARE_PAGES, DiskReserve
-from tests.kit.disks import read_only, reserved, small_disk
+from tests.kit.disks import fill, read_only, reserved, small_disk
 
 PAGE, ROW, STEP = 4096, 20_000, 10
 
@@ -44,6 +45,15 @@ async def test_what_a_process_that_died_had_given_is_put_back_before_anything_is
     async with opened(disk, reserve=True) as file:
         await file.write(one_more)
         assert reserved(file.path) >= kept
+
+
+def test_a_file_that_finds_no_room_is_as_it_was_and_leaves_nothing_beside_it(disk: Path) -> None:
+    write(disk / "agent.keys", "old")
+    fill(disk)
+    with pytest.raises(OSError, match="No space left"):
+        write(disk / "agent.keys", "new" * PAGE)
+    assert (disk / "agent.keys").read_text() == "old"
+    assert {path.name for path in disk.iterdir()} == {"agent.keys", "filler"}
 
 
 async def test_a_file_shrinks_step_by_step_to_what_it_holds_and_some_spare_pages(tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ _line = cache(lambda: TypeAdapter(RunLine))
 
 
 def list_columns(run: RunState) -> dict[str, Any]:
-    """JSON columns of a run beside its row, UNLISTED included."""
+    """JSON columns of a run beside its row, UNLISTED included, without empty ones."""
     tools = set(map(_TOOL, (*run.completed, *(run.plan.actions if run.plan else ()))))
     waiting = run.waiting
     reserve = waiting.reserve if isinstance(waiting, Thinking) else None
@@ -143,7 +143,7 @@ def list_columns(run: RunState) -> dict[str, Any]:
         "artifacts": len(run.artifacts) or None,
         "reserved_usd": reserve.cost_usd if reserve else None,
     }
-    return {name: value for name, value in columns.items() if value is not None}
+    return {name: value for name, value in columns.items() if value or value == 0}
 
 
 def parse_line(row: dict[str, object], columns: str) -> RunLine:

@@ -44,7 +44,7 @@ from groundwork.archive.series import Series, move_aside, move_into_place, stagi
 from groundwork.nats.buckets import ArtifactBucket
 from groundwork.nats.link import NatsLink
 from groundwork.service import startup, store_folder
-from groundwork.service.errors import Fatal, Misconfigured
+from groundwork.service.errors import Misconfigured
 from groundwork.service.keys import KeyRing
 from schemas import subjects
 from schemas.status import Halt, counted
@@ -139,22 +139,14 @@ async def _refuse_to_overwrite(loaded: AgentSettings, link: NatsLink, name: str)
             f"nothing is overwritten in the stream {subjects.STREAM_RUNS}, and {coming}: make it anew: "
             f"`nats stream rm {subjects.STREAM_RUNS}`, then `agentic setup --shared`"
         )
-    if not loaded.shared and mark.state == "here" and (runs := await _runs_in(loaded.store)):
-        raise Misconfigured(
-            f"{loaded.store} is a store with {runs}, and nothing is overwritten: move it away, then run this again"
-        )
-
-
-async def _runs_in(store: Path) -> str:
-    """Such as `3 runs`, or why they cannot be read; empty without any. An agent may run, as in a dry run."""
-    if not (store / FILE).exists():
-        return ""
-    try:
-        async with open_for_reading(store) as there:
+    if not loaded.shared and (loaded.store / FILE).exists() and mark.state == "here":
+        async with open_for_reading(loaded.store) as there:  # an agent may run, as in a dry run
             ((runs,),) = await there.read("SELECT count(*) FROM runs")
-    except Fatal as error:
-        return f"what cannot be read ({error})"
-    return f"{runs} runs" if runs else ""
+        if runs:
+            raise Misconfigured(
+                f"{loaded.store} is a store with {runs} runs, and nothing is overwritten: move it away, then run this "
+                "again"
+            )
 
 
 async def _restore_artifacts(runs: ArchivedRuns, link: NatsLink) -> int:

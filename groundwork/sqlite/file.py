@@ -191,9 +191,15 @@ async def open_for_reading(path: Path, migrations: Traversable) -> AsyncIterator
                     "that wrote it, or start this version's agent once, which brings an older database up to date"
                 )
             yield file
-    except sqlite3.Error as error:
-        lasting = storage_error(error, path)
-        raise lasting if isinstance(lasting, TryAgain) else Misconfigured(str(lasting)) from error
+    except (sqlite3.Error, Broken) as error:
+        cause = error.__cause__ if isinstance(error, Broken) else error
+        if not isinstance(cause, sqlite3.Error):
+            raise
+        if isinstance(storage_error(cause, path), TryAgain):
+            raise storage_error(cause, path) from error
+        raise Misconfigured(
+            f"{path} cannot be read ({cause}): if it is damaged, move it away and restore a backup"
+        ) from error
 
 
 def make_private(path: Path) -> None:

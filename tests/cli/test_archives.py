@@ -198,8 +198,9 @@ async def test_runs_that_began_or_went_on_after_the_backup_are_told_apart(
         await restore(config, place, dry_run=True)
     assert contents(config.parent / "agent") == before, "an agent may have it open"
     (config.parent / "agent" / FILE).write_bytes(b"no database" * 100)
-    with pytest.raises(Misconfigured, match=r"what cannot be read \(.*not a database.*move it away"):
-        await restore(config, place)
+    for command in (restore(config, place), verify(RUN_ID, config)):
+        with pytest.raises(Misconfigured, match=r"cannot be read \(.*move it away and restore a backup"):
+            await command
     lost(config)
     looked = await restore(config, place, dry_run=True)
     assert (looked.facts["runs"], (load(config, {}).store / FILE).exists()) == (1, False)
@@ -321,7 +322,7 @@ async def test_a_ledger_that_cannot_be_read_ends_a_backup_with_the_words_of_the_
     (ledger := tmp_path / "gateway" / "ledger.db").parent.mkdir()
     ledger.write_bytes(b"no database" * 100)
     set_section(config, "gateway", {"store": str(ledger.parent)})
-    with pytest.raises(NotDone, match=f"^{ledger} ") as told:
+    with pytest.raises(NotDone, match=f"^{ledger} cannot be read") as told:
         await backup(config, f"{tmp_path}/backups")
     assert told.value.exit_code is Exit.MISCONFIGURED
 

@@ -92,23 +92,26 @@ async def _ledger(settings: GatewaySettings, *, leave: bool) -> AsyncIterator[Sq
             folder = held.enter_context(claim_folder(settings.cache / COPIES))
             link = await held.enter_async_context(connected(settings.nats, COMMAND))
             log, file = opening.log_of_gateways(link), folder / opening.COPY
-            await opening.check_shared(log)
             if leave:
-                await held.enter_async_context(_left(Rows(StreamCarrier(log))))
+                await held.enter_async_context(_left(Rows(StreamCarrier(log)), subjects.STREAM_LEDGER))
                 await refuse_running(link, ROLE)
+            else:
+                await opening.check_shared(log)
             async with opening.kept_copy(log, folder):
                 pass
         elif leave:
             held.enter_context(stopped_store(settings.store))
-            rows = await held.enter_async_context(opening.open_alone(settings.store))
-            await held.enter_async_context(_left(rows))
+            there = await held.enter_async_context(open_file(file, MIGRATIONS))
+            await held.enter_async_context(_left(Rows(FileCarrier(there)), str(settings.store)))
         yield await held.enter_async_context(open_for_reading(file, MIGRATIONS))
 
 
 @asynccontextmanager
-async def _left(rows: Rows) -> AsyncIterator[None]:
-    """No gateway starts on the ledger inside, and afterwards unless it fails."""
+async def _left(rows: Rows, place: str) -> AsyncIterator[None]:
+    """No gateway starts on the ledger inside, and afterwards unless it fails. One that was left before, perhaps by a
+    command that was killed, can be left again."""
     before = await opening.mark_of(rows)
+    before.check_complete(place)
     mark = replace(before, state="left")
     await opening.put_mark(rows, mark, before=before)
     try:

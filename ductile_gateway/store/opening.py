@@ -41,17 +41,20 @@ class Mark:
     moved: bool = False
     body: bytes = b""
 
-    def check(self, place: str, *, anew: str) -> None:
+    def check(self, place: str) -> None:
         """Raises Misconfigured if no gateway may start."""
         if self.state == "left":
             raise Misconfigured(
                 f"the ledger of {place} was backed up to be moved: set gateway.store to where it was restored; or, if "
-                f"it was restored nowhere, {anew}"
+                "it was restored nowhere, run `ductile-gateway backup --leave FILE` again, and restore that"
             )
+        self.check_complete(place)
+
+    def check_complete(self, place: str) -> None:
         if self.state == "coming":
             raise Misconfigured(
                 f"the ledger of {place} is being restored, and that was not finished: run `ductile-gateway restore "
-                f"FILE --backup {self.backup}` again; or {anew}"
+                f"FILE --backup {self.backup}` again"
             )
 
 
@@ -76,7 +79,7 @@ async def open_alone(folder: Path) -> AsyncIterator[Rows]:
     """Opens the file in an existing folder. Raises Misconfigured, also if its content was moved."""
     async with open_file(folder / FILE, MIGRATIONS) as file:
         rows = Rows(FileCarrier(file))
-        (await mark_of(rows)).check(str(folder), anew="restore it here")
+        (await mark_of(rows)).check(str(folder))
         yield rows
 
 
@@ -95,7 +98,7 @@ def log_of_gateways(link: NatsLink) -> SharedLog:
 
 
 async def check_shared(log: SharedLog) -> None:
-    (await mark_of(Rows(StreamCarrier(log)))).check(subjects.STREAM_LEDGER, anew=ANEW)
+    (await mark_of(Rows(StreamCarrier(log)))).check(subjects.STREAM_LEDGER)
 
 
 @asynccontextmanager

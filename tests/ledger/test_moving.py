@@ -188,6 +188,19 @@ async def test_that_it_was_restored_is_known_to_all_gateways_and_stays_in_doubt_
     assert (known.backup, known.moved, known.at > noted.at) == (moved_as, False, True)
 
 
+@pytest.mark.parametrize("out_of", KINDS)
+async def test_a_ledger_that_a_killed_backup_has_left_is_left_again_and_comes_back(kept: Kept, out_of: Kind) -> None:
+    if out_of == "jetstream":
+        await kept.moved("jetstream")
+    async with kept.opened(out_of) as stores:
+        noted = await mark_of(stores.rows)
+        await put_mark(stores.rows, replace(noted, state="left"), before=noted)
+    assert "`ductile-gateway backup --leave FILE` again" in await kept.why_no_gateway_begins(out_of)
+    await kept.moved("sqlite" if out_of == "jetstream" else "jetstream")
+    async with kept.opened("sqlite" if out_of == "jetstream" else "jetstream") as stores:
+        await holds_all(stores)
+
+
 @pytest.mark.parametrize("into", KINDS)
 async def test_a_restore_that_was_interrupted_is_finished_by_the_same_command_and_no_gateway_begins_before(
     kept: Kept, into: Kind

@@ -209,6 +209,7 @@ def refusal_of(error: Exception) -> ApiError:
         case TryAgain():
             return _not_now(error)
         case Fatal():
+            log.error("the agent needs its operator", extra={"why": str(error)})  # callers are not told
             message = "the agent needs its operator: ask again later, with the same wake_id"
             return ApiError(Code.BROKEN, message, status=503, retry_after_s=BROKEN_RETRY_S)
     raise error

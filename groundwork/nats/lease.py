@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from groundwork.nats.buckets import replace_value
 from groundwork.nats.link import NatsLink
@@ -86,6 +86,11 @@ class Owner:
         return cls(holder=store_id(store), host=host, pid=os.getpid(), store=place, since=since, ttl_s=ttl_s)
 
     @classmethod
+    def read(cls, told: dict[str, Any]) -> Self:
+        """Without the fields of a newer version. Raises TypeError."""
+        return cls(**{name: told[name] for name in cls.__slots__ if name in told})
+
+    @classmethod
     def deleted(cls, seq: int) -> Self:
         """No epoch before was as high as the sequence of the deletion."""
         return cls(holder="", host="", pid=0, store="", since="", ttl_s=DELETED_TTL_S, epoch=seq)
@@ -123,7 +128,7 @@ async def read_lease(link: NatsLink, role: Role) -> LeaseRecord | None:
         )
         found = read_stored(answer)
         age_s = (datetime.fromisoformat(stream["ts"]) - found.at).total_seconds()
-        owner = Owner(**json.loads(found.body)) if found.body else Owner.deleted(found.seq)
+        owner = Owner.read(json.loads(found.body)) if found.body else Owner.deleted(found.seq)
         return LeaseRecord(owner=owner, seq=found.seq, renewed_at=found.at, age_s=max(0.0, age_s))
     except NoSuchItem:
         return None

@@ -154,6 +154,7 @@ async def test_a_bus_that_lost_its_newest_records_does_not_cost_the_owner_its_le
     kept = Lease(bus, ROLE, owner("two", 60), clock=lambda: uptime() + slept)
     await kept.acquire(take_over=True)
     lost = {"holder": "nobody", "host": "here", "pid": 1, "store": "/nobody", "since": "", "ttl_s": 1, "epoch": 1}
+    lost |= {"newer": "field"}
     await bus.swap(ROLE.subject, json.dumps(lost).encode(), after=(await record(bus)).seq)
     slept = 60
     await kept.ensure_held()

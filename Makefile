@@ -60,7 +60,7 @@ test-sim: $(READY)
 
 # Every attack, with what came of it: on the program, and on an unprotected twin where there is one.
 ATTACKED = $(shell { grep -rl --include='test_*.py' 'mark\.attack' tests; \
-  grep -oE '`[a-z0-9_]+/test_[a-z0-9_]+\.py' docs/SECURITY.md | sed 's|^`|tests/|'; } | sort -u)
+  grep -oE '`[a-z0-9_/]+/test_[a-z0-9_]+\.py' docs/SECURITY.md | sed 's|^`|tests/|'; } | sort -u)
 attack: $(READY)
 	$(RUN) -m pytest -q -p tests.attacks.report -m attack $(SPREAD) $(ATTACKED)
 

@@ -99,12 +99,10 @@ def bus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
         yield made
 
 
-@pytest.mark.attack(97)
 async def test_nobody_says_what_is_not_his_to_say(bus: House) -> None:
     assert [one async for one in allowed(bus, SAYS, lambda link, subject: link.send(subject, b"{}"))] == []
 
 
-@pytest.mark.attack(97)
 async def test_nobody_hears_what_is_not_his_to_hear(bus: House) -> None:
     assert [one async for one in allowed(bus, HEARS, lambda link, subject: link.subscribe(subject, _hear))] == []
 
@@ -124,7 +122,6 @@ async def allowed(
                 yield f"{login}: {subject}"
 
 
-@pytest.mark.attack(97)
 async def test_an_executor_has_its_requests_sent_to_no_subject_of_its_choice(bus: House) -> None:
     """Neither by a pull, nor by an acknowledgement that asks for the next one."""
     own, given, elsewhere = subjects.requests_of(EXECUTOR), Heard(), Heard()
@@ -179,7 +176,6 @@ async def test_on_a_bus_without_accounts_nothing_of_that_is_denied(link: NatsLin
     assert not link.denied
 
 
-@pytest.mark.attack(96)
 async def test_nobody_gets_in_without_a_key_or_with_one_of_his_own(bus: House, tmp_path: Path) -> None:
     seed = tmp_path / "own.nk"
     seed.write_bytes(nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER))

@@ -77,7 +77,6 @@ async def test_what_is_stored_by_several_gives_way_to_nothing_and_may_be_let_go_
     assert (await link.jetstream.stream_info(subjects.STREAM_RUNS)).state.messages == 0
 
 
-@pytest.mark.attack(97)
 @pytest.mark.parametrize("stream", KEPT)
 async def test_not_even_a_login_that_may_do_everything_empties_a_stream_of_work(stream: str, link: NatsLink) -> None:
     await set_up(link, topology(max_gib=1))
@@ -89,7 +88,6 @@ async def test_not_even_a_login_that_may_do_everything_empties_a_stream_of_work(
     assert (await link.jetstream.stream_info(stream)).state.messages == 1
 
 
-@pytest.mark.attack(100)
 @pytest.mark.parametrize("header", [{"Nats-Rollup": "all"}, {"Nats-Rollup": "sub"}, {"Nats-TTL": "1s"}])
 @pytest.mark.parametrize("stream", KEPT)
 async def test_no_header_of_a_message_takes_others_away_or_itself(

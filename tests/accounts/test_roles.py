@@ -107,7 +107,6 @@ async def test_an_operator_publishes_cancels_and_looks(tmp_path: Path) -> None:
         assert bus.violations() == []
 
 
-@pytest.mark.attack(97)
 async def test_what_an_agent_is_denied_that_it_needs_makes_it_not_ready_and_is_told(tmp_path: Path) -> None:
     with served(tmp_path / "nats") as bus:
         await asyncio.to_thread(bus.set_up)

@@ -103,7 +103,6 @@ async def first_line(caller: HttpCaller, request: str) -> str:
 HOSTS = ("evil.example", "localhost.evil.example", "127.0.0.1.nip.io", "127.0.0.1@evil.example", "a/healthz?", "")
 
 
-@pytest.mark.attack(84)
 @pytest.mark.parametrize("side", SIDES)
 async def test_a_name_of_somebody_else_that_leads_here(caller: HttpCaller) -> None:
     head = f"Authorization: Bearer {caller.token}\r\nConnection: close\r\n\r\n"
@@ -114,7 +113,6 @@ async def test_a_name_of_somebody_else_that_leads_here(caller: HttpCaller) -> No
 PATHS = ("../secret", "%2e%2e/secret", "..%2fsecret", "%2e%2e%2fsecret", "artifacts/../../secret", "./../secret")
 
 
-@pytest.mark.attack(109, 119, 123)
 @pytest.mark.parametrize("side", SIDES)
 async def test_a_file_outside_of_a_run(caller: HttpCaller, outside: Path) -> None:
     head = f"Host: 127.0.0.1\r\nAuthorization: Bearer {caller.token}\r\nConnection: close\r\n\r\n"

@@ -59,7 +59,6 @@ def is_secret(node: ast.AST) -> bool:
     return bool(SECRET.search(named(node))) or "hmac." in ast.unparse(node)
 
 
-@pytest.mark.attack(34)
 @pytest.mark.parametrize("side", SIDES)
 async def test_a_digest_that_is_compared_until_it_differs(target: Code) -> None:
     """The time of `==` tells the first byte that differs; that of `hmac.compare_digest` does not."""

@@ -125,7 +125,6 @@ async def test_strike(target: Publisher, said: dict[str, Any]) -> None:
     judge(target, {"gone on": await target.changes(run, run.result(**said))})
 
 
-@pytest.mark.attack(98)
 @pytest.mark.parametrize("side", SIDES)
 async def test_a_result_with_the_capability_of_a_run_of_ones_own(target: Publisher) -> None:
     mine, run = await target.waits(), await target.waits()
@@ -151,7 +150,6 @@ async def test_the_result_in_its_envelope_under_its_own_key(target: Publisher) -
     judge(target, {"gone on": await target.changes(run, message, msg_id=key)})
 
 
-@pytest.mark.attack(99)
 @pytest.mark.parametrize("side", ["ours"])
 async def test_the_place_of_the_honest_answer_is_taken(target: Publisher) -> None:
     run = await target.waits()

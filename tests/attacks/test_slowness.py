@@ -40,7 +40,6 @@ async def soon(method: str, url: str, *, body: bytes = b"", headers: dict[str, s
     return answer.status_code
 
 
-@pytest.mark.attack(19)
 @pytest.mark.parametrize(
     "begun", ["", "GET /", f"{OF_A_WAKE}Content-Length: 1000\r\n\r\n{{"], ids=["silence", "heads", "bodies"]
 )

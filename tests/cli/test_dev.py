@@ -36,7 +36,6 @@ def test_a_second_dev_on_the_same_port_says_so_at_once(dev: Dev, tmp_path: Path)
     assert f"port {port}" in called.err
 
 
-@pytest.mark.attack(96)
 async def test_nobody_is_let_in_to_its_bus_without_its_login(dev: Dev) -> None:
     address = str(dev.facts["nats"]).rpartition("@")[2]
     await (await connect(NatsSettings(urls=(dev.facts["nats"],)))).close()

@@ -222,7 +222,6 @@ LOGINS: list[tuple[dict[str, Any], str, str, Wanted]] = [
 ]
 
 
-@pytest.mark.attack(96)
 @pytest.mark.parametrize(
     ("server", "login", "name", "wanted"), LOGINS, ids=["denied", "fine", "open", "guest", "wrong"]
 )
@@ -304,7 +303,6 @@ DOORS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.attack(105)
 def test_secrets_that_open_two_doors_are_told_and_not_shown(tmp_path: Path) -> None:
     file = tmp_path / "agentic.yaml"
     for settings, told in DOORS:
@@ -313,7 +311,6 @@ def test_secrets_that_open_two_doors_are_told_and_not_shown(tmp_path: Path) -> N
         assert lines == ([f"{told} are the same secret"] if told else []), settings
 
 
-@pytest.mark.attack(60)
 def test_the_settings_in_force_show_no_login_of_an_address(tmp_path: Path) -> None:
     file = tmp_path / "agentic.yaml"
     told = '"http://me:my-password@127.0.0.1:1"'

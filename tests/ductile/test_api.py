@@ -73,7 +73,6 @@ async def test_what_a_proxy_repeats_of_a_request_is_told_without_the_token() -> 
             assert "token" not in str(refused.value)
 
 
-@pytest.mark.attack(51)
 @pytest.mark.parametrize("body", [b"", b"x" * (MOST_BYTES + 1)])
 async def test_a_job_that_cannot_be_told_is_unreadable(body: bytes) -> None:
     async with api_that(httpx2.Response(200, content=body)) as api:
@@ -92,7 +91,6 @@ async def test_only_ductile_itself_says_that_it_knows_no_such_thing(ask: Callabl
         assert caught.type is Unavailable, "it would be refused for good"
 
 
-@pytest.mark.attack(52)
 async def test_what_is_no_id_and_no_name_never_reaches_a_url() -> None:
     async with api_that(AssertionError("it was asked")) as api:
         for job_id in ("", "../x", "a/b", "a?b", "a" * 65, "j\n"):

@@ -187,7 +187,6 @@ async def test_behind_a_proxy_that_answers_for_an_absent_ductile_a_write_waits_a
     assert len(fake.executions) == 1
 
 
-@pytest.mark.attack(51)
 async def test_a_job_that_cannot_be_read_is_an_error_of_its_call(fake: FakeDuctile, tmp_path: Path) -> None:
     job: dict[str, Any] = {}
 

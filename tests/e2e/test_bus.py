@@ -110,7 +110,6 @@ async def purged(made: Bench) -> None:
     await made.client.jetstream().purge_stream(subjects.STREAM_REQUESTS)
 
 
-@pytest.mark.attack(103)
 @pytest.mark.parametrize("lose", [recreated, purged])
 async def test_a_request_is_made_again_when_its_stream_was_emptied_or_made_anew(
     made: Bench, lose: Callable[[Bench], Awaitable[None]]

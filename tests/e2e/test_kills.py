@@ -74,7 +74,6 @@ async def test_a_process_killed_while_a_tool_runs_costs_no_run_and_repeats_no_wr
     assert await steps_on_the_bus(made, run_id) == [1, 2]
 
 
-@pytest.mark.attack(108)
 async def test_nothing_begins_until_somebody_lets_it_go_on_also_after_kills(made: DevStack, marks: Path) -> None:
     run_id = await wake(made, "halted")
     await until((marks / "halted").exists)

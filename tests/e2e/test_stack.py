@@ -101,7 +101,6 @@ async def test_the_plugin_in_python_answers_from_what_it_asked_for(made: DevStac
     assert [[request.get("task") for request in requests] for requests in asked] == [[None, "again"], ["task-1"]]
 
 
-@pytest.mark.attack(98)
 async def test_a_run_writes_and_who_may_publish_requests_does_not(made: DevStack, marks: Path) -> None:
     ended = await to_the_end(made, run_id := await let(made, marks, "signed"))
     assert [(step["command"], step["status"]) for step in ended["steps"]] == [("record", "ok")] * 2
@@ -144,7 +143,6 @@ async def test_a_run_says_that_the_gateway_is_away_and_goes_on_when_it_is_back(m
     assert "ductile-gateway does not answer: is it running?" in " ".join(told.out.replace("│", "").split())
 
 
-@pytest.mark.attack(108)
 async def test_the_gateway_begins_no_call_that_waits_for_it(made: DevStack, marks: Path) -> None:
     """A write that was on the bus at `stop-all`, while the gateway was suspended."""
 

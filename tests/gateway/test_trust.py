@@ -55,7 +55,6 @@ class Town:
         return "\n".join(finding.text for finding in self.trust.findings())
 
 
-@pytest.mark.attack(98)
 @pytest.mark.parametrize(
     "header",
     [

@@ -92,7 +92,6 @@ def test_a_secret_never_appears_in_any_form(read: Read, say: Callable[[], None],
     assert "4711" not in text
 
 
-@pytest.mark.attack(94)
 @pytest.mark.parametrize("layout", ["json", "text"])
 def test_control_and_hidden_characters_are_visible_and_forge_no_line(read: Read, layout: Any) -> None:
     set_up("INFO", layout)

@@ -47,7 +47,6 @@ class InTheClear(asyncio.Protocol):
         self.told += data
 
 
-@pytest.mark.attack(107)
 @pytest.mark.parametrize(("scheme", "with_ca"), [("tls", False), ("nats", True)], ids=["by the address", "by a file"])
 @needs_openssl
 async def test_a_server_without_tls_is_told_nothing(
@@ -65,7 +64,6 @@ async def test_a_server_without_tls_is_told_nothing(
         assert PRIVATE.encode() in server.told
 
 
-@pytest.mark.attack(107)
 @needs_openssl
 async def test_a_server_that_takes_the_place_of_one_with_tls_is_told_nothing(tmp_path: Path, unused_port: int) -> None:
     key, certificate = make_certificate(tmp_path)

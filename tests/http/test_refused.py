@@ -265,7 +265,6 @@ async def test_a_refusal_is_one_line_in_the_log_and_repeats_nothing(
     assert (line["instance"], line["status"], line["caller"]) == (instance, 403, "reader")
 
 
-@pytest.mark.attack(101)
 @pytest.mark.parametrize("context", [{"n": [0] * 120_000}, {"n": [[0]] * 60_000}, {f"k{n}": n for n in range(16_000)}])
 def test_a_wake_with_values_without_end_costs_little_more_than_reading_it(context: dict[str, Any]) -> None:
     body = json.dumps({"goal": "x", "context": context}, separators=(",", ":")).encode()

@@ -183,7 +183,6 @@ async def test_the_bytes_that_a_token_may_send_within_a_day_are_remembered_throu
         assert int(refused.headers["retry-after"]) <= 12 * 3600
 
 
-@pytest.mark.attack(59)
 async def test_a_burst_of_wakes_opens_no_more_runs_than_the_quota(tmp_path: Path) -> None:
     async with with_quota(tmp_path, open_runs=10) as (house, client):
         answers = await asyncio.gather(*(wake(client) for _ in range(50)))

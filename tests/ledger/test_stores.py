@@ -97,7 +97,6 @@ async def test_all_is_there_for_the_next_process(opener: Opener) -> None:
         assert stores.pins.all() == {"k2": second.public}
 
 
-@pytest.mark.attack(116)
 async def test_the_artifacts_of_a_run_take_so_much_together_and_those_of_another_their_own(stores: Stores) -> None:
     async def keep(run_id: str, key: str, size: int) -> None:
         await stores.ledger.name_artifacts(run_id, key, [NameCandidates((f"{key}.md",), key, size)], at=NOON)

@@ -90,7 +90,6 @@ async def test_a_key_that_cannot_be_sent_is_refused_and_not_quoted(key: str) -> 
     assert KEY not in str(caught.value)
 
 
-@pytest.mark.attack(107)
 @pytest.mark.parametrize("provider", ["anthropic", "openai"])
 async def test_a_key_does_not_go_over_plain_http_to_another_machine(provider: str) -> None:
     elsewhere = {"provider": provider, "model": "m", "api_key": KEY, "base_url": "http://models.example/v1"}
@@ -99,14 +98,12 @@ async def test_a_key_does_not_go_over_plain_http_to_another_machine(provider: st
     await opened(**elsewhere | {"allow_http_nonloopback": True})
 
 
-@pytest.mark.attack(107)
 async def test_nor_where_the_environment_names_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_BASE_URL", "http://models.example")
     with pytest.raises(Misconfigured, match="plain http"):
         await opened(api_key=KEY)
 
 
-@pytest.mark.attack(65)
 @pytest.mark.parametrize("asked_for", [{}, {"proxy": "environment"}, {"proxy": "http://127.0.0.1:9"}], ids=str)
 async def test_a_proxy_sees_calls_only_where_it_is_asked_for(
     asked_for: dict[str, str], monkeypatch: pytest.MonkeyPatch

@@ -170,7 +170,6 @@ HIDDEN = {
 }
 
 
-@pytest.mark.attack(94)
 @pytest.mark.parametrize("hidden", HIDDEN)
 @pytest.mark.parametrize("phase", ASKED)
 def test_a_model_is_shown_what_a_person_does_not_see(phase: Phase, hidden: str) -> None:

@@ -119,7 +119,6 @@ def request_of(parent: Script) -> OutgoingMessage:
     return next(one for one in parent.story[-1].messages if one.proves)
 
 
-@pytest.mark.attack(50)
 async def test_a_request_without_its_capability_counts_for_nothing() -> None:
     parent = a_waiting_parent()
     async with agent(parent) as made:

@@ -32,7 +32,6 @@ def test_the_environment_has_the_last_word_on_where_traces_go(
     assert url(TelemetrySettings(endpoint=endpoint).receiver(environ)) == address
 
 
-@pytest.mark.attack(107)
 def test_headers_do_not_go_over_plain_http_to_another_machine() -> None:
     there = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://there:4318"}
     with pytest.raises(Misconfigured, match=r"http://there:4318/v1/traces.*allow_http_nonloopback"):

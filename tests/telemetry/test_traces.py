@@ -26,7 +26,6 @@ SPAN = Span(
 )
 
 
-@pytest.mark.attack(65)
 def test_a_span_arrives_as_it_was_told_with_the_receivers_headers_and_past_the_proxies_of_the_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

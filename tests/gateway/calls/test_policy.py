@@ -54,7 +54,6 @@ def test_a_write_that_was_run_more_than_once_says_so_or_is_in_doubt_where_that_e
     assert after_reruns(rerun, admitted(a_request("tag")), escalates=True) == rerun
 
 
-@pytest.mark.attack(47, 48)
 @pytest.mark.parametrize("name", [*sorted(RESERVED_KEYS), "Run_ID", "TOOL", " step", "attempt ", "\uff52un_id"])
 def test_no_argument_may_have_a_reserved_name_or_look_like_one(name: str) -> None:
     assert admitted(a_request(payload={"url": "x", name: "other"})).error_class == "invalid_arguments"

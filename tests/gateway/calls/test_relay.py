@@ -110,7 +110,6 @@ async def test_another_request_under_the_same_key_never_runs_and_leaves_the_answ
     assert (executed(world), outcomes(world)) == (1, ["ok"])
 
 
-@pytest.mark.attack(47)
 @pytest.mark.parametrize(
     ("request_", "route", "class_"),
     [
@@ -209,7 +208,6 @@ async def test_a_call_that_waits_is_told_until_it_is_made_or_given_up_with_what_
     assert world.bus.results[1].error.message.endswith("It has waited: nothing answers at http://localhost:1")
 
 
-@pytest.mark.attack(4)
 @pytest.mark.parametrize("output", [nested(900), {"number": float("inf")}, {"number": float("nan")}])
 async def test_what_no_event_can_carry_is_bad_output_of_a_call_that_has_run(output: dict[str, Any]) -> None:
     world, _ = await result_of(ToolOutcome("ok", text="done", output=output))

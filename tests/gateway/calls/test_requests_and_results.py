@@ -38,7 +38,6 @@ def test_a_request_or_a_route_of_such_a_name_is_never_taken(name: str) -> None:
             read_request(subject, BODY, HEADERS)
 
 
-@pytest.mark.attack(49)
 @pytest.mark.parametrize(
     ("body", "why"),
     [

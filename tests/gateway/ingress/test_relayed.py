@@ -221,7 +221,6 @@ async def test_what_an_event_can_carry_is_carried_as_it_is() -> None:
         assert ("text" in ingress.payload()["result"], not ingress.artifacts.kept) == (inline, inline)
 
 
-@pytest.mark.attack(29)
 async def test_the_same_delivery_again_is_the_same_artifact_whatever_broke_in_between() -> None:
     ingress = Ingress()
     ingress.bus.down = True

@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pytest
 from nats.aio.msg import Msg
 
 from ductile_gateway.bus.outgoing import agent_keys
@@ -79,7 +78,6 @@ async def dead_letters(link: NatsLink) -> dict[str, dict[str, str]]:
     return {letter.get("Dead-Letter-Target", ""): letter for letter in letters}
 
 
-@pytest.mark.attack(98)
 async def test_who_may_publish_endings_has_none_of_its_own_sent_on_and_no_callback_goes_into_the_house(
     tmp_path: Path, bus: NatsLink
 ) -> None:

@@ -98,7 +98,6 @@ async def test_the_status_decides(site: WireServer, status: int, headers: dict[s
     assert len(site.calls) == 1
 
 
-@pytest.mark.attack(78)
 async def test_of_what_a_receiver_answers_nothing_but_its_status_is_kept(
     site: WireServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -208,7 +207,6 @@ async def test_the_certificate_must_be_that_of_the_name_and_not_of_the_address(
     assert len(site.calls) == int(arrives)
 
 
-@pytest.mark.attack(29)
 def test_an_ending_has_its_type_its_dedupe_key_and_our_name_and_is_whole() -> None:
     relay = {"url": "http://localhost:1", "peer": "agent-gateway", "secret": "a-relay-secret-for-tests"}
     event = an_event(has_callback=True, outcome="x" * 100_000)

@@ -66,7 +66,6 @@ async def test_what_cannot_arrive_in_most_of_a_day_or_never_can_is_a_dead_letter
     assert (buried.target, buried.tries, told) == ("callback", tries, why)
 
 
-@pytest.mark.attack(39)
 async def test_a_try_that_a_kill_cut_off_is_made_again_under_the_same_id_and_with_the_same_body(tmp_path: Path) -> None:
     town, event = Town(tmp_path), an_event(has_callback=True, outcome="o" * 100_000)
     town.hangs.add("callback")

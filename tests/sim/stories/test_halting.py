@@ -5,8 +5,6 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-import pytest
-
 from schemas import subjects
 from schemas.status import Halt
 from tests.sim.courses import COURSES
@@ -67,7 +65,6 @@ def test_a_stop_that_a_person_writes_on_the_bus_counts_when_the_agent_starts() -
         assert len(world.record.requests) == 1
 
 
-@pytest.mark.attack(108)
 def test_nobody_lets_everything_go_on_by_writing_to_the_bus() -> None:
     with closing(with_a_tool_at_work()) as world:
         world.asks("stop-all", reason="it mails everybody")

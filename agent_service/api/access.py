@@ -75,6 +75,8 @@ class AccessMiddleware:
             await self._app(connection, receive, send)
             return
         path, is_started = connection["path"], False
+        if path in PROBES and connection["method"] == "HEAD":  # the server sends no body for it
+            connection = {**connection, "method": "GET"}
         headers = PAGE_HEADERS if path == "/" or path.startswith(f"{PAGE}/") else HARDENED
 
         async def hardened(message: Message) -> None:

@@ -61,6 +61,12 @@ NO_GOOD_HTTP = {
 }
 
 
+async def test_a_probe_may_ask_for_the_head_alone(port: int) -> None:
+    for path in ("/healthz", "/readyz"):
+        answer = await wire.send(port, f"HEAD {path} HTTP/1.1\r\nHost: any\r\nConnection: close\r\n\r\n")
+        assert (answer.status, answer.text.partition("\r\n\r\n")[2]) == (200, "")
+
+
 async def test_what_is_no_good_http_is_refused_and_hung_up_on(port: int, house: House) -> None:
     for name, request in NO_GOOD_HTTP.items():
         answer = await wire.send(port, request)

@@ -46,7 +46,8 @@ class Caller:
 def check_scopes(token: str | None, scopes: frozenset[Scope], needed: Iterable[str]) -> None:
     """Refuses a caller without the needed scopes (403)."""
     if not scopes.issuperset(needed):
-        raise ApiError(Code.FORBIDDEN, f"token {token} has no scope `{' '.join(needed)}`")
+        text = f"token {token} has no scope `{' '.join(needed)}`: add it in `agent.http.tokens`, or use another token"
+        raise ApiError(Code.FORBIDDEN, text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,6 +113,17 @@ async def test_a_write_in_doubt_is_resolved_and_its_run_goes_on(tmp_path: Path, 
         await expect(seen.page.get_by_role("main").get_by_text("Running", exact=True)).to_be_visible()
 
 
+async def test_a_run_is_started_again_with_its_goal_its_context_and_what_a_person_found(tmp_path: Path) -> None:
+    async with at_home(tmp_path) as (house, seen):
+        first = await shown(house, seen.page, a_run_in_doubt(run_id(7)))
+        await seen.page.goto(f"/#/new?again={first}")
+        await seen.page.get_by_label("Was step 1").select_option("It was done")
+        await seen.page.get_by_role("button", name="Start the run").click()
+        await seen.page.get_by_role("heading", name="tell ann that the page is up").wait_for()
+        brief = (await house.state(seen.page.url.rpartition("/")[2])).brief
+        assert brief.context == {"after": first, "step_1": "was done"}
+
+
 async def test_each_dead_letter_shows_its_own_message_and_a_page_that_cannot_be_had_says_why(tmp_path: Path) -> None:
     async with at_home(tmp_path) as (house, seen):
         house.letters.letters = {seq: replace(LETTER, id=seq, body=b"message %d" % seq) for seq in (5, 9)}

@@ -30,8 +30,9 @@ export class NewView {
     const found = await this.page.tried(this.word, () => call(`v1/runs/${encodeURIComponent(again)}/entries`, { query: { limit: 1 } }));
     const [accepted] = found?.entries ?? [];
     if (!accepted) return;
-    this.goal.input.value = accepted.event.goal ?? "";
-    this.context.input.value = JSON.stringify({ ...accepted.event.context, after: again }, null, 2);
+    const { goal, context } = accepted.event.brief;
+    this.goal.input.value = goal;
+    this.context.input.value = JSON.stringify({ ...context, after: again }, null, 2);
     this.goal.focus();
     await this.askWhatWasFound(again);
   }

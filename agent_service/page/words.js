@@ -32,7 +32,7 @@ export const statusWord = (status) => ITEM_WORDS[status] ?? status;
 /** What a run waits for, in words; empty where it waits for nothing. */
 export function waitsFor(waiting) {
   if (!waiting) return "";
-  return `waits for ${waiting.what || WAITS[waiting.kind] || waiting.kind}`;
+  return `waits for ${WAITS[waiting.kind] || waiting.kind}`;
 }
 
 /** Milliseconds in words: 340 ms, 2.4 s, 1 min 12 s, 2 h 05 min, 3 d 4 h. */

@@ -37,13 +37,13 @@ export class NewView {
     await this.askWhatWasFound(again);
   }
 
-  /** A run that ended in doubt is not begun again before a person says whether its last step was done. */
+  /** A run that ended in doubt is not begun again before a person says whether the step was done. */
   async askWhatWasFound(again) {
     const run = await glance(`v1/runs/${encodeURIComponent(again)}`);
-    if (run?.class !== "in_doubt") return;
-    const step = run.steps.at(-1);
+    const doubted = run?.class === "in_doubt" && run.asks;
+    if (!doubted) return;
     const choices = [["", "Choose what you found"], ["was done", "It was done"], ["was not done", "It was not done"]];
-    this.doubt = field(`step_${step.step}`, `Was step ${step.step} (${step.tool} ${step.command}) done?`, { kind: "choice", choices, hint: "Only you can find out. The new run is told." });
+    this.doubt = field(`step_${doubted.step}`, `Was step ${doubted.step} (${doubted.tool} ${doubted.command}) done?`, { kind: "choice", choices, hint: "Only you can find out. The new run is told." });
     fill(this.found, this.doubt.node);
   }
 

@@ -50,10 +50,8 @@ class Freshness:
     while.
     """
 
-    def __init__(self, caught_up: Callable[[], Awaitable[None]], *, within_s: float = WITHIN_S) -> None:
-        self._caught_up = caught_up
-        self._within_s = within_s
-        self._begun = 0
+    def __init__(self, caught_up: Callable[[], Awaitable[None]]) -> None:
+        self._caught_up, self._begun = caught_up, 0
         self._turn = asyncio.Lock()
 
     async def wait(self) -> None:
@@ -62,7 +60,7 @@ class Freshness:
             if self._begun < enough:
                 self._begun = enough
                 with suppress(TryAgain, TimeoutError):
-                    await asyncio.wait_for(self._caught_up(), self._within_s)
+                    await asyncio.wait_for(self._caught_up(), WITHIN_S)
 
 
 async def open_api(

@@ -23,6 +23,8 @@ NARROWEST = 22
 """Columns of a text beside another."""
 
 T = TypeVar("T")
+Display = RenderableType | Callable[[Any], RenderableType]
+"""A text, a drawing or a function of the facts. Texts, and facts given to the function, are escaped."""
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -32,12 +34,11 @@ def console(*, stderr: bool = False) -> Console:
     return made
 
 
-def draw(*drawings: RenderableType, wrap: bool = True) -> None:
+def draw(drawing: RenderableType, *, wrap: bool = True) -> None:
     """Prints to standard output. Without `wrap` each line stays whole."""
     drawer = console()
     with drawer.capture() as captured:
-        for drawing in drawings:
-            drawer.print(drawing, soft_wrap=not wrap)
+        drawer.print(drawing, soft_wrap=not wrap)
     _write(captured.get())
 
 
@@ -78,11 +79,10 @@ def print_file(found: bytes, name: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Facts for programs; a text, a drawing or a function of the facts for people. Texts, and facts given to the
-    function, are escaped."""
+    """Facts for programs, and their display for people."""
 
     facts: Any
-    display: RenderableType | Callable[[Any], RenderableType]
+    display: Display
     exit_code: Exit = Exit.OK
 
 
@@ -98,9 +98,7 @@ def finish(result: Output, *, as_json: bool) -> None:
         raise typer.Exit(result.exit_code)
 
 
-def show(
-    facts: Any, display: RenderableType | Callable[[Any], RenderableType], *, as_json: bool, wrap: bool = True
-) -> None:
+def show(facts: Any, display: Display, *, as_json: bool, wrap: bool = True) -> None:
     """Lines of texts stay whole, and without `wrap` those of drawings, too."""
     if as_json:
         print_json(facts)

@@ -27,6 +27,7 @@ from groundwork.service.config_file import nearby
 from groundwork.service.errors import Exit
 from groundwork.service.program import installed_version
 from groundwork.service.serving import cancelled_by_signals
+from schemas.status import counted
 
 LONGEST_LINE = 1000
 LINE: Any = {"no_wrap": True, "overflow": "ignore"}
@@ -74,7 +75,9 @@ async def evaluation(
             async with trials_of([one for one in found if not one.missing], loaded, repeat) as trials:
                 if loaded.model.provider != "scripted":
                     tokens = f"{len(trials) * TOKENS_PER_RUN / 1e6:.1f} million tokens"
-                    output.print_error(f"{one.label}: {len(trials)} runs are played, which may take some {tokens}")
+                    output.print_error(
+                        f"{one.label}: {counted(len(trials), 'runs')} to play, which may take some {tokens}"
+                    )
                 with output.console(stderr=True).status(f"{len(trials)} to be played") as line:
 
                     def show(result: Result, results: list[Result] = one.results) -> None:

@@ -26,7 +26,7 @@ def test_a_model_that_cannot_be_asked_fails_each_scenario_with_the_reason(tmp_pa
     fake.close()
     assert called.code == 1
     assert called.out.startswith("model: none answered\n")
-    assert called.err.startswith("agentic: 1 runs are played, which may take some 0.0 million tokens")
+    assert called.err.startswith("agentic: 1 run to play, which may take some 0.0 million tokens")
     assert "✗ model_auth" in called.out
     assert "it is failed; the last entry" in called.out
     assert "sk-wrong" not in called.out + called.err

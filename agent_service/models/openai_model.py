@@ -62,7 +62,7 @@ class OpenAIModel(LanguageModel):
                     elif isinstance(text, str) and name != "role":
                         reply.add_thinking(text)
                 reply.stop_reason = str(choice.get("finish_reason") or reply.stop_reason)
-                if isinstance(text := delta.get("refusal"), str):
+                if isinstance(text := delta.get("refusal"), str) and text:  # some servers send an empty one
                     before = reply.refusal.explanation if reply.refusal else ""
                     reply.refusal = ModelRefusal(category="refusal", explanation=f"{before}{text}")
         if reply.stop_reason == "content_filter":

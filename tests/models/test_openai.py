@@ -94,12 +94,18 @@ async def test_a_filtered_reply_is_a_refusal_and_one_without_text_is_paid_for_an
     ollama.fake.complete(content='{"framing": ', finish_reason="content_filter")
     answer = await ollama.model.prepare(framing()).make()
     assert answer.decision == ModelRefusal(category="content_filter")
+    ollama.fake.script(lambda body: ollama.fake.stream([_chunk(body, content=GIVEN, refusal="")]))
+    assert isinstance((await ollama.model.prepare(framing()).make()).decision, Framing)
     for content in (None, ""):
         ollama.fake.complete(content=content)
         answer = await ollama.model.prepare(framing()).make()
         assert isinstance(answer.decision, Unusable)
         assert answer.decision.flaws
         assert answer.usage.input_tokens > 0
+
+
+def _chunk(body: dict[str, Any], **delta: str) -> dict[str, Any]:
+    return {"id": "c", "model": body["model"], "choices": [{"delta": delta, "finish_reason": "stop"}]}
 
 
 async def test_a_prompt_that_the_server_did_not_read_to_its_end_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:

@@ -31,7 +31,7 @@ from schemas.values import replace
 
 GRAMMAR_TOO_LARGE = "compiled grammar is too large"
 """Anthropic's message, with 400, for a schema that it cannot enforce."""
-MOST_BYTES_PER_TOKEN = 16
+MOST_BYTES_PER_TOKEN = 32
 """A longer reply is cut here: a server that knows no limit would go on for ever."""
 
 log = logging.getLogger(__name__)

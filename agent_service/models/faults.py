@@ -27,6 +27,7 @@ FORBIDDEN = frozenset({"content_filter", "content_policy_violation", "invalid_pr
 TOO_LONG = frozenset({"context_length_exceeded", "prompt_too_long"})
 TOO_LONG_SAID = (
     *("prompt is too long", "maximum context length", "exceeds the available context size"),
+    "exceed context limit",  # Anthropic's older models: the prompt with `max_tokens`
     "Request too large for",  # OpenAI, with 429: longer than a minute's tokens, so waiting does not help
 )
 """Messages of servers that have no code for it."""

@@ -210,12 +210,14 @@ BY_EACH: dict[str, tuple[Script, Told]] = {
     "no UTF-8": (sends(b'{"id": "\xff"}'), BAD_ANSWER),
     "JSON without a bottom": (sends(b"[" * 100_000), BAD_ANSWER),
 }
+TOO_LONG_FOR_CLAUDE = "exceed context limit: 199000 + 8000 > 200000, decrease input length or `max_tokens`"
 BY_CLAUDE: dict[str, tuple[Script, Told]] = {
     "422": (fails(422), BAD_REQUEST),
     "529": (fails(529), ("try_again", "overloaded")),
     "spend limit": (fails(429, "enforced_spend_limit_reached"), SPENT),
     "no credit": (fails(400, message="Your credit balance is too low to access the Anthropic API."), SPENT),
     "too long": (fails(400, message="prompt is too long: 1200000 tokens > 1000000 maximum"), TOO_LONG),
+    "too long with its reply": (fails(400, message=f"input length and `max_tokens` {TOO_LONG_FOR_CLAUDE}"), TOO_LONG),
     "no content": (says(without=("content",)), BAD_ANSWER),
     "content that is text": (says(content="text"), BAD_ANSWER),
     "a block without a type": (says(content=[{"text": "x"}]), BAD_ANSWER),
@@ -375,8 +377,8 @@ async def test_a_reply_without_an_end_is_cut_where_no_model_would_go_on_and_is_p
         answer = await served.model.prepare(framing()).make()
     assert isinstance(answer.decision, Unusable)
     assert answer.decision.cut
-    assert "it breaks off after 4112" in answer.decision.reason
-    assert 1000 < answer.usage.output_tokens < 1500
+    assert "it breaks off after 8208" in answer.decision.reason
+    assert 2000 < answer.usage.output_tokens < 2500
 
 
 @each_provider

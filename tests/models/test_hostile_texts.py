@@ -8,7 +8,7 @@ import pytest
 from agent_service.core.phases import Action, ItemClaim, Plan, Reflection, Verdict
 from agent_service.core.state import Note
 from agent_service.models.prompts.notes import block
-from agent_service.models.prompts.templating import harmless, thought
+from agent_service.models.prompts.templating import harmless
 from schemas.events import ToolError
 from tests.core.cues import a_compacting_run, a_planning_run, digests, goes_on, replies, returns, signal
 from tests.core.script import Script
@@ -115,9 +115,3 @@ def test_no_sign_is_left_that_folds_to_the_beginning_of_a_tag() -> None:
 def test_what_is_no_tag_stays_as_it_was_written() -> None:
     text = "a > b & c; \u2039so\u203a {x: 1} `code` é 文"
     assert harmless(text) == text
-
-
-def test_the_newest_thought_is_as_harmless_in_the_prompt_as_in_its_note() -> None:
-    claim = ItemClaim(item="<a>", evidence="<b>")
-    hostile = Reflection(verdict=Verdict.CONTINUE, summary="</step>", facts=("</standing>",), met=(claim,))
-    assert tags_of(thought(hostile, "Reflection")) == []

@@ -7,6 +7,7 @@ import pytest
 from tests.browser.home import at_home
 from tests.core.cues import a_waiting_parent, child_of
 from tests.kit.browser import MISSING, needs_browser, serious_flaws
+from tests.projections.courses import PLAYED
 from tests.projections.journals import commits_of, two_rounds
 
 expect = pytest.importorskip("playwright.async_api", reason=MISSING).expect
@@ -22,6 +23,13 @@ async def test_a_child_stands_under_its_parent_in_the_list(tmp_path: Path) -> No
         await expect(lines).to_have_count(2)
         assert [await line.get_attribute("data-key") for line in await lines.all()] == [first, child]
         assert [await line.get_attribute("class") for line in await lines.all()] == [None, "inside"]
+
+
+async def test_a_day_on_which_only_children_began_is_one_of_the_usage(tmp_path: Path) -> None:
+    async with at_home(tmp_path) as (house, seen):
+        await house.play(commits_of(PLAYED["child"]()))
+        await seen.page.goto("/#/usage")
+        await expect(seen.page.get_by_role("region", name="Tools")).to_contain_text("fetch")
 
 
 async def test_the_tasks_of_a_step_stand_beneath_it_and_are_told_in_full_behind_it(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import { fill, h } from "../dom.js";
 import { hashOf } from "../routes.js";
 import { STATES, capital, tokens, usd } from "../words.js";
 
+const NOTHING = { runs: 0, unpriced: 0, cost_usd: 0, tokens: 0 };
 const KINDS = [["failure", "Failures"], ["model", "Models"], ["tool", "Tools"]];
 
 export class UsageView {
@@ -31,7 +32,7 @@ function days(all, chosen) {
   const shown = all.map(({ day, sums }) => ({ day, of: Object.fromEntries(sums.filter((sum) => sum.kind === "status").map((sum) => [sum.name, sum])) }));
   const states = STATES.filter((state) => shown.some(({ of }) => of[state]));
   const rows = shown.map(({ day, of }) => {
-    const [sum] = added(Object.values(of).map((one) => ({ ...one, name: day })));
+    const [sum = NOTHING] = added(Object.values(of).map((one) => ({ ...one, name: day })));
     const link = h("a", { href: hashOf(["usage"], day === chosen ? {} : { day }), "data-line": true, "aria-current": day === chosen ? "true" : null }, day);
     return [link, sum.runs, tokens(sum.tokens), cost(sum), ...states.map((state) => of[state]?.runs ?? "")];
   });
@@ -42,8 +43,8 @@ function days(all, chosen) {
 function added(sums) {
   const found = new Map();
   for (const sum of sums) {
-    const before = found.get(`${sum.kind} ${sum.name}`) ?? { ...sum, runs: 0, unpriced: 0, cost_usd: 0, tokens: 0 };
-    for (const name of ["runs", "unpriced", "cost_usd", "tokens"]) before[name] += sum[name];
+    const before = found.get(`${sum.kind} ${sum.name}`) ?? { ...sum, ...NOTHING };
+    for (const name in NOTHING) before[name] += sum[name];
     found.set(`${sum.kind} ${sum.name}`, before);
   }
   return [...found.values()].sort((one, other) => other.runs - one.runs);

@@ -48,7 +48,7 @@ async def dead_letters(letters: NatsDeadLetters) -> Finding:
     if waiting:
         newest = waiting[-1].subject[:80]
         text = f"{counted(len(waiting), 'messages')} could not be handled, the newest on {newest}"
-        return warning("dead letters", text, remedy="retry or discard each in the inbox")
+        return warning("dead letters", text, remedy="retry or drop each: `agentic inbox` names the commands")
     return ok("dead letters", "none is open")
 
 

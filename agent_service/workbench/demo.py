@@ -55,7 +55,8 @@ async def _run_demo(folder: Path, *, as_json: bool) -> Exit:
         demo.say("everything that was started is stopped")
         return Exit.INTERRUPTED
     finally:
-        demo.say(f"\nThe files stay in {folder}. Next: `{invocation()} dev`, the same in your own hands.", "dim")
+        if folder.is_dir():  # noqa: ASYNC240 - nothing else runs any more
+            demo.say(f"\nThe files stay in {folder}. Next: `{invocation()} dev`, the same in your own hands.", "dim")
 
 
 class _Demo:

@@ -120,17 +120,19 @@ async def _load_catalog(skills: NatsSkills) -> None:
 async def _start(
     agent: Agent, background: Background, group: asyncio.TaskGroup, listener: socket.socket, *, http: bool
 ) -> None:
-    """Resumes runs at once. Callers may connect from the start; they are answered once the API is loaded in a thread.
-    Then the agent is ready.
+    """Resumes runs at once, after what people said of them meanwhile. Callers may connect from the start; they are
+    answered once the API is loaded in a thread. Then the agent is ready.
     """
     started_at, reconnects = agent.clock.now(), agent.ground.link.reconnects
     await agent.halt_control.recall()
     agent.limits.recall(agent.store, aside=agent.settings.shared)
-    left = await agent.recovery.resume_all()
+    left = await agent.recovery.find_left()
+    group.create_task(agent.receiving.run())
+    await agent.receiving.people_heard.wait()
+    agent.recovery.try_again()
     halts = watch_value(agent.ground.link, subjects.LEASE_BUCKET, subjects.HALT_KEY, every_s=HALT_LOOK_S)
     background.start(_load_catalog(agent.skills))  # queued runs wait for it
     for work in (
-        agent.receiving.run(),
         (agent.cluster or agent.recovery).keep_time(),
         agent.halt_control.keep_shown(halts),
         agent.ground.link.wait_closed(),

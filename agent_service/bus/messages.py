@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable
 from datetime import datetime
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from agent_service.bus.dropped_results import DroppedResults
 from agent_service.errors import Damaged
@@ -27,14 +27,16 @@ from schemas.envelope import RUN_ID, rejection
 
 SLOTS = 16
 """Concurrent messages per consumer, where they cause no turn."""
-DRAINED_WITHIN_S = 30.0
-POLL_S = 0.05
+DRAINED_WITHIN_S, PEOPLE_FIRST_S = 30.0, 2.0
+"""The second for signals and cancels at the start: one for an unknown run is put off some seconds."""
+ANSWERED_WITHIN_S = 600.0
+POLL_S, ANSWERS_POLL_S = 0.05, 1.0
 UNKNOWN_RUN_DELAYS_S = (0.2, 0.4, 0.8, 1.6, 2.0)
 """A message may come before the start of its run; it keeps its place in the consumer while it waits."""
 MOST_DROPPED = 32
 """Concurrent results that the stream dropped; further ones are ignored."""
 LONGEST_ID = 200
-STREAMS = {name: stream for name, (stream, _) in (subjects.AGENT_CONSUMERS | subjects.SHARED_CONSUMERS).items()}
+STREAMS = {name: stream for name, (stream, _) in (subjects.CONSUMERS | subjects.SHARED_CONSUMERS).items()}
 """Stream of each consumer."""
 
 log = logging.getLogger(__name__)
@@ -56,11 +58,13 @@ class NatsIntake:
         """`turns` handles queued turns; None unless several agents share the store."""
         self._link = link
         self._shared = turns is not None
-        self._recovery, recovery.drain = recovery, self._drain_all
+        self._recovery, recovery.hearing = recovery, self
         self._intake = recovery.intake
         self._dropped = DroppedResults(self._take_dropped)
         self._dropped_in_hand = 0
         self._running: asyncio.Task[None] | None = None
+        self.people_heard = asyncio.Event()
+        """Set when the signals and cancels that waited at the start are in hand."""
         handlers: dict[str, MessageHandler] = dict.fromkeys(subjects.AGENT_CONSUMERS, recovery.intake)
         handlers[subjects.DURABLE_CHILDREN] = recovery.children
         if turns:
@@ -77,8 +81,11 @@ class NatsIntake:
         await self._dropped.listen(self._link)
         self._running = asyncio.current_task()
         async with asyncio.TaskGroup() as group:
-            for loop in self._loops.values():
-                group.create_task(loop.run())
+            group.create_task(self._loops[subjects.DURABLE_CONTROL].run())
+            await self._drain(subjects.DURABLE_CONTROL, within_s=PEOPLE_FIRST_S)
+            self.people_heard.set()
+            for durable in self._loops.keys() - {subjects.DURABLE_CONTROL}:
+                group.create_task(self._loops[durable].run())
 
     async def leave(self, within_s: float) -> None:
         if self._running:
@@ -101,25 +108,45 @@ class NatsIntake:
             await self._drain(subjects.DURABLE_LOOP)
             await self._recovery.retry_unheard(told.unheard, now)
 
-    async def _drain_all(self) -> None:
+    def is_there(self) -> bool:
+        return self._link.connected
+
+    async def drain(self) -> None:
         for durable in (subjects.DURABLE_LOOP, subjects.DURABLE_CONTROL):
             await self._drain(durable)
 
-    async def _drain(self, durable: str) -> None:
-        """Waits up to DRAINED_WITHIN_S until all pending messages of the consumer are in hand."""
+    async def await_executors(self) -> None:
+        asked: int | None = None
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(DRAINED_WITHIN_S):
+            async with asyncio.timeout(ANSWERED_WITHIN_S):
+                while True:
+                    with contextlib.suppress(TryAgain):
+                        info = await self._info(subjects.DURABLE_TOOLS)
+                        if info["num_pending"] == 0:  # acknowledged: the result of each is on the bus
+                            asked = info["delivered"]["stream_seq"] if asked is None else asked
+                            if not info["num_ack_pending"] or info["ack_floor"]["stream_seq"] >= asked:
+                                return
+                    await asyncio.sleep(ANSWERS_POLL_S)
+
+    async def _drain(self, durable: str, within_s: float = DRAINED_WITHIN_S) -> None:
+        """Waits so long at most until all pending messages of the consumer are in hand."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
                 while not await self._has_all_in_hand(durable):  # noqa: ASYNC110 - the server only answers requests
                     await asyncio.sleep(POLL_S)
 
     async def _has_all_in_hand(self, durable: str) -> bool:
         try:
-            info = await self._link.ask_jetstream(f"CONSUMER.INFO.{STREAMS[durable]}.{durable}")
+            info = await self._info(durable)
         except Failure:
             return False
         # Messages of a predecessor count until they are redelivered here.
         all_here = info.get("num_ack_pending", 0) <= self._loops[durable].in_hand
         return info.get("num_pending") == 0 and (self._shared or all_here)
+
+    async def _info(self, durable: str) -> dict[str, Any]:
+        """Raises TryAgain and BusRefused."""
+        return await self._link.ask_jetstream(f"CONSUMER.INFO.{STREAMS[durable]}.{durable}")
 
     def _loop(self, durable: str, handler: MessageHandler, slots: int) -> PullLoop:
         controls = durable == subjects.DURABLE_CONTROL

@@ -277,7 +277,7 @@ def _flaw_of_reopening(state: RunState, ended: Ended, event: SignalReceived) -> 
         return say("was_a_step", step=parent.step, run=parent.run_id)
     if not event.signal.message and event.signal.outcome is None:
         return say("answer_without_message")
-    late = event.at > reopenable_until(state, ended)
+    late = (event.said_at or event.at) > reopenable_until(state, ended)
     return say("reopened_too_late", days=state.brief.limits.reopen_days) if late else ""
 
 

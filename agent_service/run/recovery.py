@@ -10,10 +10,11 @@ have been answered meanwhile are sent again. Messages voided by a reopening are 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import field
 from datetime import datetime, timedelta
 from functools import partial
+from typing import Protocol
 
 from agent_service.background import Background
 from agent_service.core import results
@@ -28,7 +29,7 @@ from agent_service.run.journal import JournalRecord, Run
 from agent_service.run.messages import OutgoingMessage
 from agent_service.run.turn import Turns
 from agent_service.store.sqlite import RunStore
-from groundwork.service.errors import TryAgain
+from groundwork.service.errors import Failure, TryAgain
 from groundwork.service.json_log import Outage
 from groundwork.service.machine import set_within
 from schemas.values import dataclass, replace
@@ -38,7 +39,7 @@ DUE_AT_ONCE = 200
 ABSENT_S = 5.0
 """Time without a look at the timers after which the process was absent: down, stopped, or its machine asleep."""
 HEARD_WITHIN_S = 10.0
-"""Time for answers to arrive after an absence. A gateway that was absent, too, finds out what became of its calls."""
+"""Time for answers to arrive after an absence, also from executors that were absent, too."""
 LEFT_EVERY_S = 2.0
 QUEUED_EVERY_S = 1.0
 REPUBLISHED_AT_ONCE = 64
@@ -60,6 +61,21 @@ class Republished:
     unheard: list[RunState] = field(default_factory=list)
 
 
+class Hearing(Protocol):
+    """The messages for this process, as recovery needs them."""
+
+    def is_there(self) -> bool:
+        """False while the bus is away."""
+
+    async def drain(self) -> None:
+        """Waits until all that the bus kept for this process is in hand."""
+
+    async def await_executors(self) -> None:
+        """Waits until the gateway has answered what it was asked by now, for some minutes at most. Raises Failure if
+        there is none.
+        """
+
+
 @dataclass(slots=True)
 class Recovery:
     """`slots`: runs that begin at the same time, and runs that are resumed at the same time."""
@@ -73,10 +89,12 @@ class Recovery:
     _resuming: asyncio.Semaphore = field(init=False)
     _starting: set[str] = field(init=False, default_factory=set)
     _outage: Outage = field(init=False, default_factory=lambda: Outage("what runs begin with", log))
-    drain: Callable[[], Awaitable[None]] = field(init=False)
-    """Waits until all that the bus kept for this process is in hand."""
+    hearing: Hearing = field(init=False)
     _looked_at: datetime | None = field(init=False, default=None)
-    _catching_up: bool = field(init=False, default=False)
+    _unheard: bool = field(init=False, default=False)
+    """True after an absence, until people have been heard."""
+    _unanswered: bool = field(init=False, default=False)
+    """True after an absence, until executors have been heard, too."""
     resumed: set[str] = field(init=False, default_factory=set)
     """Runs whose messages the start publishes: the first `republish` leaves them out."""
 
@@ -84,11 +102,11 @@ class Recovery:
         self.turns, self.store = self.intake.turns, self.intake.turns.store
         self._resuming = asyncio.Semaphore(self.slots)
 
-    async def resume_all(self) -> int:
+    async def find_left(self) -> int:
+        """Finds the runs that `try_again` resumes, and returns their number."""
         for run_id, seqs in await self.store.undispatched(MOST_LEFT):
             self.turns.outbox.found(run_id, seqs)
         self.resumed = set(self.turns.outbox.pending)
-        self.try_again()
         return len(self.resumed)
 
     def go_on(self) -> None:
@@ -123,26 +141,40 @@ class Recovery:
                     newest = led_to.state or newest
 
     async def due(self, now: datetime) -> list[str]:
-        """Runs whose timers are due. After an absence of this process, those that may have been answered meanwhile are
-        left out until it has heard so.
+        """Runs whose timers are due. After an absence of this process or of the bus, and during that of the bus, those
+        are left out for which something may have come meanwhile.
         """
-        looked_at, self._looked_at = self._looked_at, now
-        if not self._catching_up and (looked_at is None or (now - looked_at).total_seconds() > ABSENT_S):
-            self._catching_up = True
-            self.background.start(self._catch_up())
+        if is_there := self.hearing.is_there():
+            looked_at, self._looked_at = self._looked_at, now
+            if looked_at is None or (now - looked_at).total_seconds() > ABSENT_S:
+                self._unheard = True
+                if not self._unanswered:
+                    self._unanswered = True
+                    self.background.start(self._catch_up())
         run_ids = await self.store.due(now, DUE_AT_ONCE)
-        return [one for one in run_ids if not (self._catching_up and await self._may_be_answered(one))]
+        if is_there and not self._unanswered:
+            return list(run_ids)
+        return [
+            one for one in run_ids if not await self._may_have_news(one, now, unheard=self._unheard or not is_there)
+        ]
 
     async def _catch_up(self) -> None:
         try:
             await asyncio.sleep(HEARD_WITHIN_S)
-            await self.drain()
+            await self.hearing.drain()
+            self._unheard = False
+            with contextlib.suppress(Failure):
+                await self.hearing.await_executors()
+            await self.hearing.drain()
         finally:
-            self._catching_up = False
+            self._unheard = self._unanswered = False
 
-    async def _may_be_answered(self, run_id: str) -> bool:
-        run = await self._readable(run_id)
-        return run is not None and (run.state.status is Status.PAUSED or bool(run.state.sent))
+    async def _may_have_news(self, run_id: str, now: datetime, *, unheard: bool) -> bool:
+        """True if a result may have come or, while people are `unheard`, a ruling, a cancel or a later deadline."""
+        if (run := await self._readable(run_id)) is None:
+            return False
+        is_over = run.state.status is Status.PAUSED or run.state.effective_deadline <= now
+        return bool(run.state.sent) or (unheard and is_over)
 
     def fire_all(self, run_ids: Sequence[str], now: datetime) -> None:
         for run_id in run_ids:

@@ -19,7 +19,7 @@ from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.ductile import api
 from ductile_gateway.ductile.api import Document, DuctileApi, DuctileRefused, Unavailable
 from ductile_gateway.ductile.jobs import NO_ERROR, Unfinished, facts_of, last_error, read_job, read_log, read_tree
-from groundwork.service.machine import set_within, utc_now
+from groundwork.service.machine import monotonic, set_within, utc_now
 from schemas.values import dataclass, replace
 
 LAST_LOOK_S = 2.0
@@ -27,6 +27,7 @@ LAST_LOOK_S = 2.0
 MOST_STEPS = 20
 SOON_S = 0.02
 """Delay of a poll after an event: Ductile publishes it shortly before it stores the job."""
+LEAST_SLEEP = timedelta(seconds=1)
 SILENT_AT_MOST_S = 45.0
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 10.0
 ENDINGS = frozenset({"job.completed", "job.failed", "job.timed_out", "job.skipped", "job.retry_exhausted"})
@@ -116,6 +117,7 @@ class JobWatch:
         """Outcome of the job, or `timeout` at the deadline. Raises AnswerLost as `poll`."""
         most, deadline_at = self.timing.patient_until(call), call.deadline_at
         polled_at = begun_at = utc_now()
+        awake_at = monotonic()
         delay_s, is_away = self.timing.first_s, False
         with self.events.hint_for(job.job_id) as hint:
             while True:
@@ -123,9 +125,13 @@ class JobWatch:
                 reading = await self._poll_in_time(job, most)
                 if not isinstance(reading, Unfinished | Unavailable):
                     return reading
-                now = utc_now()
-                if is_away:  # the deadline is the tool's: it does not run while Ductile is unavailable
+                now, awake = utc_now(), monotonic()
+                slept = now - polled_at - timedelta(seconds=awake - awake_at)
+                if slept > LEAST_SLEEP:  # of the machine, or its clock was set forward
+                    deadline_at, most = deadline_at + slept, most + slept
+                elif is_away:  # the deadline is the tool's: it does not run while Ductile is unavailable
                     deadline_at = min(most, deadline_at + (now - polled_at))
+                awake_at = awake
                 is_away, polled_at = isinstance(reading, Unavailable) and not isinstance(reading, DuctileRefused), now
                 left_s = ((most if is_away else deadline_at) - now).total_seconds()
                 if left_s <= 0:

@@ -22,7 +22,7 @@ from agent_service.views.journal import made_call, question_of
 from groundwork.service.errors import TryAgain
 from groundwork.sqlite.file import Values
 from schemas import subjects
-from tests.sim.course import Course, no_reaction
+from tests.sim.course import Course
 from tests.sim.courses import COURSES
 from tests.sim.machines.disk import SimFile
 from tests.sim.servers.streams import head_of
@@ -111,32 +111,6 @@ def test_a_start_waits_for_want_of_tools_and_begins_once_there_are() -> None:
         world.passes(10)
         assert world.record.paid == []
         world.services.start("gateway")
-        world.until(lambda: world.record.of(subjects.COMPLETED))
-
-
-def test_a_message_that_waits_on_the_bus_answers_a_question_before_it_expires_at_the_start() -> None:
-    course = replace(COURSES["question"], reacts=no_reaction, agent={"limits": {"answer_s": 6}})
-    with closing(World(course)) as world:
-        world.start()
-        world.until(lambda: world.record.of(subjects.WAITING))
-        world.services.processes["agent"].kill()
-        about = {"run_id": world.first, "signal_id": "s", "kind": "message"}
-        world.say(subjects.SIGNAL, about | {"message": "take a"}, "signal")
-        world.passes(10)
-        world.services.start("agent")
-        world.until(lambda: world.record.of(subjects.COMPLETED))
-
-
-@pytest.mark.parametrize("away", [("agent",), ("agent", "gateway"), ("agent", "agent-1")])
-def test_a_write_that_ended_while_the_agent_was_away_is_no_timeout_however_long_that_was(away: Sequence[str]) -> None:
-    agents = sum(name.startswith("agent") for name in away)
-    with closing(begun(replace(PLAIN, agents=agents, agent={"limits": {"queue_wait_s": 1}}))) as world:
-        world.until(lambda: world.record.ran)
-        for name in away:
-            world.services.processes[name].kill()
-        world.passes(1000)
-        for name in away:
-            world.services.start(name)
         world.until(lambda: world.record.of(subjects.COMPLETED))
 
 

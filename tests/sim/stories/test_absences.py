@@ -1,0 +1,147 @@
+"""Absences of services, bus and Ductile, and machines that sleep: what came meanwhile counts before what timed out."""
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from schemas import keys, subjects
+from tests.sim.course import WRITER, Course, in_turn, line, no_reaction
+from tests.sim.courses import COURSES
+from tests.sim.model_policy import DONE, act, wait
+from tests.sim.servers.ductile import Plugin
+from tests.sim.world import World
+
+WRITES = act("append.handle", n=1)
+SLOW = replace(
+    COURSES["plain run"],
+    chooses=in_turn(WRITES, DONE),
+    plugins={"append": Plugin("write", line, takes_s=5)},
+    agent={"limits": {"queue_wait_s": 1}},
+    constraints={"deadline_at": "2026-06-03T12:00:00Z"},
+)
+ENDS_SOON = {"deadline_at": "2026-06-01T12:05:00Z"}
+QUESTION = replace(COURSES["question"], reacts=no_reaction, endings=2)
+
+
+def begun(course: Course) -> World:
+    """Waits until its run is accepted."""
+    world = World(course)
+    world.start()
+    world.until(lambda: world.record.of(subjects.WAKE_ACCEPTED))
+    return world
+
+
+def says(world: World, kind: str, **more: Any) -> None:
+    signal = {"run_id": world.first, "signal_id": "s", "kind": kind, **more}
+    world.say(subjects.SIGNAL, signal, keys.dedupe_key(subjects.SIGNAL, world.first, signal_id="s"))
+
+
+def are_away(world: World, seconds: float, *names: str) -> None:
+    for name in names:
+        world.services.processes[name].kill()
+        world.record.deaths.append(name)
+    world.passes(seconds)
+
+
+def come_back(world: World, *names: str) -> None:
+    for name in names:
+        world.services.start(name)
+
+
+@pytest.mark.parametrize("away", [("agent",), ("agent", "gateway"), ("agent", "agent-1")])
+def test_a_write_that_ended_while_the_agent_was_away_is_no_timeout_however_long_that_was(away: Sequence[str]) -> None:
+    with closing(begun(replace(SLOW, agents=sum(name.startswith("agent") for name in away)))) as world:
+        world.until(lambda: world.record.ran)
+        are_away(world, 1000, *away)
+        come_back(world, *away)
+        world.until(lambda: world.record.of(subjects.COMPLETED))
+
+
+@pytest.mark.parametrize("later", ["gateway", "ductile"])
+def test_an_agent_that_is_back_waits_for_what_the_gateway_will_know(later: str) -> None:
+    with closing(begun(SLOW)) as world:
+        world.until(lambda: world.record.ran)
+        world.ductile.server.up = False
+        are_away(world, 1000, "agent", "gateway")
+        world.ductile.server.up = later == "gateway"
+        come_back(world, *{"agent", "gateway"} - {later})
+        world.passes(60)
+        world.ductile.server.up = True
+        come_back(world, *{"gateway"} & {later})
+        world.until(lambda: world.record.of(subjects.COMPLETED))
+
+
+def test_a_write_that_ended_while_the_bus_was_away_is_no_timeout() -> None:
+    with closing(begun(SLOW)) as world:
+        world.until(lambda: world.record.ran)
+        world.bus.restart(away_s=300)
+        world.until(lambda: world.record.of(subjects.COMPLETED), within_s=400)
+
+
+@pytest.mark.parametrize("slept_s", [60, 2500])
+def test_a_machine_that_sleeps_while_a_write_runs_puts_it_in_no_doubt(slept_s: float) -> None:
+    with closing(begun(SLOW)) as world:
+        world.until(lambda: world.record.ran)
+        world.passes(1)
+        world.scheduler.skew += slept_s
+        world.until(lambda: world.record.of(subjects.COMPLETED))
+
+
+def sleeps(world: World) -> None:
+    world.until(lambda: world.record.ran)
+    world.passes(3)
+
+
+def retries_its_call(world: World) -> None:
+    world.model.server.up = False
+    world.passes(4)
+
+
+STANDS = [
+    (replace(SLOW, chooses=in_turn(WRITES, wait(100), act("append.handle", n=2), DONE), plugins=WRITER), sleeps),
+    (SLOW, retries_its_call),
+    (replace(SLOW, gateways=0), lambda world: world.passes(3)),
+]
+
+
+@pytest.mark.parametrize(("course", "comes_to_stand"), STANDS, ids=["sleeping", "thinking", "queued"])
+@pytest.mark.parametrize("said", ["cancel", "raise_budget"])
+def test_what_people_said_while_the_agent_was_away_counts_before_the_deadline_that_passed(
+    course: Course, comes_to_stand: Any, said: str
+) -> None:
+    with closing(begun(replace(course, constraints=ENDS_SOON))) as world:
+        comes_to_stand(world)
+        are_away(world, 20, "agent")
+        if said == "cancel":
+            world.cancel_first()
+        else:
+            says(world, said, constraints={"deadline_at": "2026-06-01T20:00:00Z"})
+        world.passes(400)
+        world.model.server.up = True
+        come_back(world, "agent", *() if course.gateways else ("gateway",))
+        world.until(lambda: world.record.endings, within_s=150)
+        (ending,) = world.record.endings
+    assert ending.subject == (subjects.CANCELLED if said == "cancel" else subjects.COMPLETED)
+
+
+def test_a_message_that_waits_on_the_bus_answers_a_question_before_it_expires_at_the_start() -> None:
+    with closing(begun(replace(QUESTION, agent={"limits": {"answer_s": 6}}))) as world:
+        world.until(lambda: world.record.of(subjects.WAITING))
+        are_away(world, 1, "agent")
+        says(world, "message", message="take a")
+        world.passes(10)
+        come_back(world, "agent")
+        world.until(lambda: world.record.of(subjects.COMPLETED))
+
+
+def test_an_answer_that_was_given_in_time_reopens_a_run_when_it_is_read_late() -> None:
+    with closing(begun(replace(QUESTION, agent={"limits": {"answer_s": 6, "reopen_days": 1}}))) as world:
+        world.until(lambda: world.record.of(subjects.ESCALATED))
+        are_away(world, 1, "agent")
+        says(world, "answer", message="take a")
+        world.days_pass()
+        come_back(world, "agent")
+        world.until(lambda: world.record.of(subjects.COMPLETED))

@@ -27,6 +27,7 @@ from agent_service.models.settings import MOST_REPLY_TOKENS, ModelSettings
 from agent_service.models.transport import SaidError, events
 from agent_service.run.ports import Estimate, ModelCall, ModelQuestion
 from groundwork.service.program import loaded
+from groundwork.service.secret import masked
 from schemas.values import replace
 
 GRAMMAR_TOO_LARGE = "compiled grammar is too large"
@@ -235,7 +236,7 @@ class LanguageModel(ABC):
 
     def _without_key(self, message: str) -> str:
         key = self._settings.api_key
-        return message.replace(key.get_secret_value(), "***") if key else message
+        return masked(message, (key.get_secret_value(),)) if key else message
 
 
 def _affordable(state: RunState, prompt: int, usual: int, cost_usd: Callable[[int], float | None]) -> int:

@@ -7,7 +7,7 @@ content in its place.
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import PurePosixPath
 
 from pydantic import JsonValue
@@ -16,7 +16,6 @@ from ductile_gateway.calls.call import CallRequest, NameCandidates, ProducedArti
 from schemas.catalog import ToolCommand
 from schemas.clipping import with_cut_marker
 
-SHORTEST_SECRET = 6
 STDERR_BYTES = 2 * 1024
 
 
@@ -26,14 +25,6 @@ def storable(text: str) -> str:
 
 def printable(text: object, limit: int = 500) -> str:
     return "".join(character if character.isprintable() else " " for character in str(text)[:limit])
-
-
-def masked(text: str, secrets: Iterable[str]) -> str:
-    """Masks each secret, and each line of it: a quote may have one line alone."""
-    parts = {part for secret in secrets for part in (secret, *secret.splitlines()) if len(part) >= SHORTEST_SECRET}
-    for part in sorted(parts, key=len, reverse=True):
-        text = text.replace(part, "***")
-    return text
 
 
 def tail(text: str, limit: int) -> str:

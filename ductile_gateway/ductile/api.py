@@ -18,8 +18,9 @@ from typing import Any
 import httpx2
 from pydantic import JsonValue
 
-from ductile_gateway.calls.artifacts import masked, printable
+from ductile_gateway.calls.artifacts import printable
 from ductile_gateway.ductile.settings import DuctileSettings
+from groundwork.service.secret import masked
 from schemas import subjects
 from schemas.values import dataclass
 

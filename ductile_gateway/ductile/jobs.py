@@ -11,9 +11,10 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from ductile_gateway.calls.artifacts import STDERR_BYTES, masked, printable, tail
+from ductile_gateway.calls.artifacts import STDERR_BYTES, printable, tail
 from ductile_gateway.calls.call import JobFacts, ToolCall, ToolOutcome, Unknown, Verdict, failed
 from ductile_gateway.plugins.response import MAX_MESSAGE, outcome_of
+from groundwork.service.secret import masked
 from schemas.values import dataclass, replace
 
 FINISHED = frozenset({"succeeded", "failed", "timed_out", "skipped", "dead"})

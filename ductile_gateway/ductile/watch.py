@@ -13,13 +13,13 @@ from dataclasses import field
 from datetime import datetime, timedelta
 from typing import NoReturn
 
-from ductile_gateway.calls.artifacts import masked
 from ductile_gateway.calls.call import Job, JobFacts, ToolCall, ToolOutcome, Unknown, Verdict, failed
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.ductile import api
 from ductile_gateway.ductile.api import Document, DuctileApi, DuctileRefused, Unavailable
 from ductile_gateway.ductile.jobs import NO_ERROR, Unfinished, facts_of, last_error, read_job, read_log, read_tree
 from groundwork.service.machine import monotonic, set_within, utc_now
+from groundwork.service.secret import masked
 from schemas.values import dataclass, replace
 
 LAST_LOOK_S = 2.0

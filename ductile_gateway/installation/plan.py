@@ -17,11 +17,11 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from ductile_gateway.calls.artifacts import masked
 from ductile_gateway.installation.configuration import OUR_PLUGINS, DuctileConfig, error_of, read_yaml, value_at
 from ductile_gateway.installation.rendering import Change, Options, ductile_files, render, template_values
 from groundwork.service import store_folder
 from groundwork.service.errors import Misconfigured
+from groundwork.service.secret import masked
 from groundwork.service.strict import NotYaml, parse
 from schemas.values import dataclass
 

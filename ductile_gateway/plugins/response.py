@@ -24,9 +24,10 @@ from pydantic import (
     ValidationError,
 )
 
-from ductile_gateway.calls.artifacts import STDERR_BYTES, masked, storable, tail
+from ductile_gateway.calls.artifacts import STDERR_BYTES, storable, tail
 from ductile_gateway.calls.call import JobFacts, NeverStarted, ProducedArtifact, ToolOutcome, Unknown, Verdict, failed
 from ductile_gateway.plugins.box.order import ProcessLimits
+from groundwork.service.secret import masked
 from schemas.continuation import ContinuationInvalid, parse_continuation
 from schemas.fields import plain_rule
 from schemas.values import dataclass, replace

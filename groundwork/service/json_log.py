@@ -10,15 +10,14 @@ import re
 import sys
 import time
 import traceback
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Literal
-from urllib.parse import quote
 
 from groundwork.service.invisible import HIDDEN
+from groundwork.service.secret import spellings
 
-SHORTEST_SECRET = 8
 STACK_FRAMES = 8
 EVERY_REQUEST = ("httpx2", "httpcore2")
 """Libraries that log every request: polling a job would fill the log."""
@@ -79,9 +78,8 @@ class _CleanFormatter(logging.Formatter):
     def __init__(self, redact: Collection[str], for_people: Callable[[Fields], str] | None) -> None:
         super().__init__()
         self._for_people = for_people
-        lines = (part for secret in redact for part in (secret, *secret.splitlines()))
-        forms = {form for part in lines if len(part) >= SHORTEST_SECRET for form in _forms(part)}
-        self._secret = re.compile("|".join(map(re.escape, sorted(forms, key=len, reverse=True))) or "(?!)")
+        in_json = (json.dumps(one)[1:-1] for one in spellings(redact))
+        self._secret = re.compile("|".join(map(re.escape, in_json)) or "(?!)")
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -114,13 +112,6 @@ def _text(value: object) -> str:
 
 
 _WRITTEN = json.JSONEncoder(allow_nan=False, separators=(",", ":"), default=_text).encode
-
-
-def _forms(secret: str) -> Iterator[str]:
-    """Spellings in a JSON line: plain, in the `repr` of text and of bytes, in JSON, and in a URL."""
-    raw = secret.encode(errors="surrogatepass")
-    for form in (secret, repr(secret)[1:-1], repr(raw)[2:-1], json.dumps(secret)[1:-1], quote(raw, safe="")):
-        yield json.dumps(form)[1:-1]
 
 
 def _visible(escapes: re.Match[str]) -> str:

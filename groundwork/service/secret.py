@@ -1,12 +1,13 @@
-"""Secrets in settings, neither empty nor too short, and addresses without the login in them."""
+"""Secrets in settings, neither empty nor too short, texts without them, and addresses without the login in them."""
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, SecretStr
 from pydantic_core import PydanticCustomError
@@ -18,6 +19,28 @@ SHORTEST = 8
 SHORTEST_KEY = 16
 """Characters of a signing secret: keys can be tried offline on a signed message."""
 MAKE_ONE = "such as from `openssl rand -hex 24`"
+
+
+SHORTEST_MASKED = 6
+"""Characters of a secret's line that is masked where it stands alone."""
+
+
+def spellings(secrets: Iterable[str]) -> list[str]:
+    """Texts that give a secret away, the longest first: the secret and each line of it, as it is, as Python and JSON
+    write it, and in a URL."""
+    parts = {part for secret in secrets for part in (secret, *secret.splitlines()) if len(part) >= SHORTEST_MASKED}
+    return sorted({spelled for part in parts for spelled in _spelled(part)}, key=len, reverse=True)
+
+
+def _spelled(part: str) -> tuple[str, ...]:
+    raw = part.encode(errors="surrogatepass")
+    return part, repr(part)[1:-1], repr(raw)[2:-1], json.dumps(part)[1:-1], quote(raw, safe="")
+
+
+def masked(text: str, secrets: Iterable[str]) -> str:
+    for one in spellings(secrets):
+        text = text.replace(one, "***")
+    return text
 
 
 def secret_fault(secret: str, *, shortest: int = SHORTEST) -> str:

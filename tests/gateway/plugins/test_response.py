@@ -154,9 +154,10 @@ def test_a_request_for_more_that_is_flawed_is_bad_output_that_names_the_field() 
 
 
 @pytest.mark.attack(60, 64)
-def test_an_error_that_a_plugin_words_itself_tells_nothing_of_its_configuration() -> None:
-    said = {"status": "error", "error": "401 for the key hunter2-secret at https://shed.example", "retry": False}
-    assert failure(said, secrets=("hunter2-secret",)).message == "401 for the key *** at https://shed.example"
+@pytest.mark.parametrize("spelled", ["hunter2/sécret", "hunter2%2Fs%C3%A9cret", "hunter2/s\\u00e9cret"])
+def test_an_error_that_a_plugin_words_itself_tells_nothing_of_its_configuration(spelled: str) -> None:
+    said = {"status": "error", "error": f"401 for the key {spelled} at https://shed.example", "retry": False}
+    assert failure(said, secrets=("hunter2/sécret",)).message == "401 for the key *** at https://shed.example"
 
 
 def job(status: str, result: Any = None, **fields: Any) -> dict[str, Any]:

@@ -114,9 +114,8 @@ def filled(operation: Operation, path: Path) -> str:
     try:
         return operation.path.format(**quoted)
     except KeyError as error:
-        raise Invalid(
-            f"{operation.name} needs the path parameter {error}", code="invalid", field=error.args[0]
-        ) from error
+        text = f"{operation.name} needs the path parameter {error}"
+        raise Invalid(text, code="invalid", field=error.args[0]) from error
 
 
 def address_of(url: str | None) -> str:
@@ -154,8 +153,8 @@ def body_of(goal: str | None, options: WakeOptions | AnswerOptions) -> Json:
 
 
 def filters_of(filters: ListOptions) -> Query:
-    given = cast("dict[str, Any]", dict(filters))
-    return {name: _plain(value) for name, value in given.items() if value not in (None, (), "")}
+    given = cast("Mapping[str, Any]", filters).items()
+    return {name: _plain(value) for name, value in given if value not in (None, (), "")}
 
 
 def _plain(value: Any) -> Any:

@@ -1,11 +1,12 @@
 """AsyncClient for programs with an event loop, and Client, which has the same methods for all others."""
 
 import asyncio
+import math
 import ssl
 import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterator
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing
 from functools import wraps
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypedDict, TypeVar, Unpack, cast
@@ -63,7 +64,7 @@ class ClientOptions(TypedDict, total=False):
     inbox_prefix: str
 
 
-class AsyncClient:
+class AsyncClient(AbstractAsyncContextManager["AsyncClient"]):
     """Client of an agent by its HTTP API (`http://…`) or its bus (`nats://…`); closed on leaving. `url` and `token`
     default to AGENTIC_URL and AGENTIC_TOKEN, then to the agent of this machine. While the agent is away or busy, a call
     is repeated under the same ids for `patience_s` seconds: nothing is done twice. Errors are AgenticErrors."""
@@ -85,9 +86,6 @@ class AsyncClient:
         login["inbox_prefix"] = options.get("inbox_prefix", "_INBOX")
         over_nats = import_module("agentic_client.over_nats")  # loaded where the bus is used
         self._transport = over_nats.NatsTransport(address, login, tls)
-
-    async def __aenter__(self) -> Self:
-        return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
@@ -125,14 +123,12 @@ class AsyncClient:
     async def wait(self, run: RunRef, *, timeout_s: float | None = None, through_pauses: bool = False) -> Run:
         """Waits until the run has ended or (unless `through_pauses`) waits for a person. Raises StillRunning after
         `timeout_s` seconds; without it, waits without end."""
-        until = None if timeout_s is None else time.monotonic() + timeout_s
-        pause = FIRST_PAUSE_S
+        until, pause = math.inf if timeout_s is None else time.monotonic() + timeout_s, FIRST_PAUSE_S
         while True:
-            left = LONGEST_WAIT_S if until is None else max(0.0, until - time.monotonic())
-            view = await self.show(run, wait_s=min(left, LONGEST_WAIT_S))
+            view = await self.show(run, wait_s=max(0.0, min(until - time.monotonic(), LONGEST_WAIT_S)))
             if view.ended or (view.rests and not through_pauses):
                 return view
-            if until is not None and time.monotonic() >= until:
+            if time.monotonic() >= until:
                 text = f"{view.run_id} is {view.status} after {timeout_s:g} s: it goes on, wait for it again"
                 raise StillRunning(text, run_id=view.run_id)
             await asyncio.sleep(pause)
@@ -308,8 +304,7 @@ class Client:
             self.wait_for(end)
 
     def wait_for(self, call: Callable[[AsyncClient], Coroutine[Any, Any, T]]) -> T:
-        if self._loop.is_closed():
-            self._client._check_open()
+        self._client._check_open()
         future = asyncio.run_coroutine_threadsafe(call(self._client), self._loop)
         try:
             return future.result()

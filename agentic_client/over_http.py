@@ -19,7 +19,6 @@ STREAM_TIMEOUT_S = 60.0
 EVENTS = "text/event-stream"
 ALLOW_HTTP = "AGENTIC_ALLOW_HTTP_NONLOOPBACK"
 PLAIN = "identity"
-LAST_EVENT_ID = "Last-Event-ID"
 
 
 class HttpTransport:
@@ -43,7 +42,7 @@ class HttpTransport:
 
     async def events(self, path: str, after: int) -> AsyncGenerator[Json, None]:
         """Yields the events of a stream after event `after`, until the stream ends."""
-        headers = {LAST_EVENT_ID: str(after)} if after else {}
+        headers = {"Last-Event-ID": str(after)} if after else {}
         timeout = httpx2.Timeout(ANSWER_TIMEOUT_S, read=STREAM_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
         request = self._http.build_request("GET", path, headers=headers, timeout=timeout)
         async with self._answered(request) as answer:

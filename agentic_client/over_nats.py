@@ -8,7 +8,6 @@ from typing import Any
 
 from nats import errors
 from nats.aio.client import Client
-from nats.aio.msg import Msg
 from nats.micro.request import ERROR_CODE_HEADER
 
 from agentic_client.calls import ANSWER_TIMEOUT_S, Json, Path, Query
@@ -17,7 +16,6 @@ from schemas.bounded import json_object
 from schemas.operations import Operation
 
 CONNECT_TIMEOUT_S = 5.0
-NAME = "agentic-client"
 REFUSED = "authorization"
 REFUSED_FOR_S = 1.0
 
@@ -32,20 +30,17 @@ class NatsTransport:
         self._within: asyncio.Timeout | None = None
         self._denied = ""
 
-    async def ask(self, operation: Operation, path: Path, body: Json | None, query: Query) -> Json:  # noqa: ARG002 # it answers at once
-        return await self._ask(operation.subject, {**path, **(body or {})})
-
     async def close(self) -> None:
         if self._client is not None:
             await self._client.close()
 
-    async def _ask(self, subject: str, body: Json) -> Json:
+    async def ask(self, operation: Operation, path: Path, body: Json | None, query: Query) -> Json:  # noqa: ARG002 # it answers at once
         async with self._connecting:
             if self._client is None or self._client.is_closed:
                 self._client = await self._connect()
-        client, self._denied = self._client, ""
+        subject, asked, self._denied = operation.subject, json.dumps({**path, **(body or {})}).encode(), ""
         try:
-            answer = await client.request(subject, json.dumps(body).encode(), timeout=ANSWER_TIMEOUT_S)
+            answer = await self._client.request(subject, asked, timeout=ANSWER_TIMEOUT_S)
         except errors.NoRespondersError as error:
             raise Unreachable(f"no agent answers {subject} on the bus now") from error
         except (errors.Error, OSError) as error:
@@ -53,14 +48,23 @@ class NatsTransport:
                 text = f"the login may not publish to {subject}: give one of the role operator (docs/BUS.md)"
                 raise NotAllowed(text, status=403) from error
             raise Unreachable(f"no answer to {subject} on the bus ({type(error).__name__}): ask again") from error
-        return _reply_of(answer)
+        found, headers = json_object(answer.data), answer.headers or {}
+        if code := headers.get(ERROR_CODE_HEADER):
+            raise refused(int(code) if code.isdecimal() else 500, found, retry_after=headers.get("Retry-After"))
+        if found is None:
+            raise Broken("what answers on the bus is not an agent: see who else listens to agentic-loop.*")
+        return found
 
     async def _connect(self) -> Client:
         client, self._denied = Client(), ""
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S) as self._within:
                 await client.connect(
-                    self._servers, name=NAME, max_reconnect_attempts=-1, error_cb=self._note, **self._options
+                    self._servers,
+                    name="agentic-client",
+                    max_reconnect_attempts=-1,
+                    error_cb=self._note,
+                    **self._options,
                 )
         except TimeoutError as error:
             with suppress(Exception):
@@ -81,12 +85,3 @@ class NatsTransport:
         self._denied = str(error).lower()
         if REFUSED in self._denied and self._within:
             self._within.reschedule(asyncio.get_running_loop().time() + REFUSED_FOR_S)
-
-
-def _reply_of(answer: Msg) -> Json:
-    found, headers = json_object(answer.data), answer.headers or {}
-    if code := headers.get(ERROR_CODE_HEADER):
-        raise refused(int(code) if code.isdecimal() else 500, found, retry_after=headers.get("Retry-After"))
-    if found is None:
-        raise Broken("what answers on the bus is not an agent: see who else listens to agentic-loop.*")
-    return found

@@ -10,8 +10,6 @@ from schemas.fields import BudgetUse, DoneItem, Instant
 Status = Literal["queued", "running", "paused", "done", "escalated", "failed", "cancelled"]
 FINAL: frozenset[Status] = frozenset({"done", "escalated", "failed", "cancelled"})
 
-_Class = Annotated[str, Field(validation_alias=AliasChoices("class", "ending_class"))]
-
 
 class _View(BaseModel):
     model_config = ConfigDict(frozen=True, extra="allow", defer_build=True)
@@ -68,7 +66,7 @@ class _RunBase(_View):
     status: Status
     goal: str
     summary: str
-    ending_class: _Class
+    ending_class: Annotated[str, Field(validation_alias=AliasChoices("class", "ending_class"))]
     accepted_at: Instant
     updated_at: Instant
     ended_at: Instant | None

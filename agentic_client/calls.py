@@ -63,11 +63,11 @@ class WakeOptions(LimitOptions, total=False):
 
 
 class AnswerOptions(LimitOptions, total=False):
-    """Options of an answer. `outcome` settles a write in doubt. With `arguments_hash` and `step` of `Run.asks`, nothing
-    newer is answered."""
+    """Options of an answer. `outcome` settles a write in doubt. With the `question_hash` or the `step` of `Run.asks`,
+    nothing newer is answered."""
 
     outcome: Literal["ran", "did_not_run", "look"]
-    arguments_hash: str | None
+    question_hash: str | None
     step: int | None
     signal_id: str
     by: str

@@ -37,6 +37,7 @@ class Asks(_View):
     arguments: dict[str, JsonValue] | None = None
     arguments_hash: str | None = None
     question: str | None = None
+    question_hash: str | None = None
     choices: tuple[str, ...] = ()
     expires_at: Instant | None = None
 

@@ -190,6 +190,7 @@ class Cancel(Wire):
 
 
 SignalKind = Literal["message", "answer", "approve", "reject", "resume", "raise_budget"]
+SubjectHash = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 Outcome = Literal["ran", "did_not_run", "look"]
 """A person's word on a write in doubt: it ran, it did not, or the agent is to look itself."""
 
@@ -197,9 +198,10 @@ Outcome = Literal["ran", "did_not_run", "look"]
 class Signal(Wire):
     """A person speaks to a run: a message, an answer, a ruling, a resume, or a larger budget.
 
-    `approve` names the `arguments_hash` of `agent.waiting`, and may name the `step`; `reject` and `answer` may name
-    both. An `answer` to a question, or to an escalation, which it reopens, is in `message`; it may raise budgets.
-    `outcome`: that of the write in doubt that a run escalated for; `message` then has the tool's result.
+    `approve` names the `arguments_hash` of `agent.waiting`, and may name the step; so may `reject`. An `answer` to a
+    question, or to an escalation, which it reopens, is in `message`. It may raise budgets, and name the `question_hash`
+    or the `step` that it is for. `outcome`: that of the write in doubt that a run escalated for; `message` then has the
+    tool's result.
     """
 
     run_id: Id
@@ -208,7 +210,8 @@ class Signal(Wire):
     message: Annotated[Text, Field(max_length=8192)] | None = None
     constraints: Constraints | None = None
     step: Count | None = None
-    arguments_hash: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")] | None = None
+    arguments_hash: SubjectHash | None = None
+    question_hash: SubjectHash | None = None
     outcome: Outcome | None = None
     untrusted: Annotated[bool, Field(exclude_if=operator.not_)] = False
     """The message is untrusted content: it informs the run, and is no order."""
@@ -297,9 +300,9 @@ class Waiting(_Lifecycle):
     """A run waits for a person, for a reason of `kind`.
 
     `approval`: of `command` of `tool` with `arguments`, or (without a tool) of the framing in `arguments`; the ruling
-    names `arguments_hash`. `question`: of `question` and `choices`, whose hash it is then. `budget`: it is spent.
-    `in_doubt`: `step` may or may not have run; the run has escalated, and an answer reopens it. `task` and `round` name
-    a sub-request.
+    names `arguments_hash`. `question`: see `question` and `choices`; the answer may name `question_hash`. `budget`: it
+    is spent. `in_doubt`: `step` may or may not have run; the run has escalated, and an answer reopens it. `task` and
+    `round` name a sub-request.
     """
 
     kind: Literal["approval", "question", "budget", "in_doubt"]
@@ -314,6 +317,7 @@ class Waiting(_Lifecycle):
     """`arguments` as compact JSON in the order of the tool's schema, for readers that would round numbers."""
     arguments_hash: Text | None = None
     question: Text | None = None
+    question_hash: Annotated[Text | None, Field(exclude_if=lambda text: text is None)] = None
     choices: tuple[Text, ...] = ()
     tried: Text | None = None
     would_change: Text | None = None

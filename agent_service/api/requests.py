@@ -13,7 +13,7 @@ from agent_service.metrics.wakes import Transport
 from agent_service.views.run import RunView
 from groundwork.service import strict
 from groundwork.service.machine import new_uuid
-from schemas.events import AgenticStart, Cancel, Constraints, Outcome, Signal, SignalKind
+from schemas.events import AgenticStart, Cancel, Constraints, Outcome, Signal, SignalKind, SubjectHash
 from schemas.fields import Context, Count, Goal, Id, Text, plain_rule
 from schemas.operations import Scope
 from schemas.values import dataclass
@@ -26,7 +26,6 @@ MOST_ERRORS = 20
 """Faults in one refusal."""
 
 SignalText = Annotated[Text, Field(max_length=8192)]
-ArgumentsHash = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 
 M = TypeVar("M", bound=BaseModel)
 V = TypeVar("V")
@@ -148,7 +147,7 @@ class _SignalBody(_Body):
     signal_id: Id | None = None
     """A name that the caller chooses: a repetition under it counts once."""
 
-    @field_validator("outcome", "message", "constraints", "step", "arguments_hash", check_fields=False)
+    @field_validator("outcome", "message", "constraints", "step", "arguments_hash", "question_hash", check_fields=False)
     @classmethod
     def _check_kind(cls, value: V, others: ValidationInfo) -> V:
         """An answer may give an `outcome` instead of a message."""
@@ -175,7 +174,8 @@ NEEDED_BY = {
 TAKEN_BY = {
     "outcome": ("answer",),
     "step": ("approve", "reject", "answer"),
-    "arguments_hash": ("approve", "reject", "answer"),
+    "arguments_hash": ("approve", "reject"),
+    "question_hash": ("answer",),
 }
 """Kinds of the fields that not all kinds have."""
 
@@ -192,8 +192,10 @@ class SignalRequest(_SignalBody):
     """The limits from now on; required for `raise_budget`."""
     step: Count | None = None
     """For `approve`, `reject` and `answer`: the step in `asks` of the run."""
-    arguments_hash: ArgumentsHash | None = None
-    """The hash in `asks` of the run: required for `approve`, optional for `reject` and `answer`."""
+    arguments_hash: SubjectHash | None = None
+    """Required for `approve`, optional for `reject`: the hash in `asks` of the run."""
+    question_hash: SubjectHash | None = None
+    """For `answer`: the hash in `asks` of the run."""
 
 
 class ApprovalRequest(_SignalBody):
@@ -204,7 +206,7 @@ class ApprovalRequest(_SignalBody):
     """
 
     kind: Literal["approve", "reject"] = Field(alias="decision")
-    arguments_hash: ArgumentsHash | None = None
+    arguments_hash: SubjectHash | None = None
     step: Count | None = None
     message: Annotated[SignalText | None, Field(alias="reason")] = None
 
@@ -212,16 +214,16 @@ class ApprovalRequest(_SignalBody):
 class AnswerRequest(_SignalBody):
     """Answer a question of a run, or its escalation, which reopens it.
 
-    An answer with `arguments_hash` and `step`, as in `asks` of the run, settles nothing newer. `constraints` raise
-    budgets. `outcome` is for a write in doubt: it `ran` (then `answer` is its result), it
-    `did_not_run`, or the run may `look`; with an outcome, `answer` is optional.
+    An answer with the `question_hash` or the `step` in `asks` of the run settles nothing newer. `constraints` raise
+    budgets. `outcome` is for a write in doubt: it `ran` (then `answer` is its result), it `did_not_run`, or the run may
+    `look`; with an outcome, `answer` is optional.
     """
 
     outcome: Outcome | None = None
     message: Annotated[SignalText | None, Field(alias="answer")] = None
     """Required without `outcome`."""
     constraints: CallerConstraints | None = None
-    arguments_hash: ArgumentsHash | None = None
+    question_hash: SubjectHash | None = None
     step: Count | None = None
 
 
@@ -286,6 +288,7 @@ _NAME = re.compile(r"[A-Za-z_-]{1,32}\d{0,4}")
 _FORMS = {
     "cursor": "must be the `next_cursor` of the page before",
     "arguments_hash": "must be the `arguments_hash` that the run asks with: 32 hexadecimal digits",
+    "question_hash": "must be the `question_hash` that the run asks with: 32 hexadecimal digits",
     "callback": "must be an address that begins with http:// or https://, without a login",
 }
 """Rules in words for fields whose pattern is for programs."""

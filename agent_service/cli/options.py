@@ -118,11 +118,10 @@ _ORDER: Group = {
     "untrusted": (bool, option("Goal or context hold untrusted text: the run asks before it writes.", "--untrusted")),
 }
 _DECIDED = {"rich_help_panel": "What is decided"}
-_ASKED: Group = {
-    "step": (int, option("The number of the step.", min=1, metavar="N", **_DECIDED)),
-    "arguments_hash": (str, option("The hash of what you read.", "--hash", metavar="HASH", **_DECIDED)),
-}
-_RULING: Group = {**_ASKED, "reason": (str, REASON)}
+_STEP: Group = {"step": (int, option("The number of the step.", min=1, metavar="N", **_DECIDED))}
+_HASH = option("The hash of what you read.", "--hash", metavar="HASH", **_DECIDED)
+_ASKED: Group = {**_STEP, "question_hash": (str, _HASH)}
+_RULING: Group = {**_STEP, "arguments_hash": (str, _HASH), "reason": (str, REASON)}
 Status = StrEnum("Status", ["QUEUED", "RUNNING", "PAUSED", "DONE", "ESCALATED", "FAILED", "CANCELLED"])
 _FILTERS: Group = {
     "status": (list[Status], option("Only runs of this status; may be repeated.")),

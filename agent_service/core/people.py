@@ -98,14 +98,12 @@ def _flaw_of_ruling(state: RunState, approval: Approval, event: SignalReceived) 
 
 def _flaw_of_answer(state: RunState, signal: Signal) -> Text:
     """An answer that names what it answers settles nothing newer."""
-    subject: str | None = None
-    steps = [state.step]
-    match state.waiting:
-        case NeedsPerson(ask=Question(ask=ask)):
-            subject, steps = planning.subject_hash(ask), [state.step + 1]
-        case Ended() as ended:
-            steps = [step for step, _, _ in _undecided(state, ended)]
-    is_of_other = signal.arguments_hash not in (None, subject) or signal.step not in (None, *steps)
+    subject, ask, steps = "", state.ask, [state.step]
+    if isinstance(ask, Question):
+        subject = planning.subject_hash(ask.ask)
+    elif isinstance(state.waiting, Ended):
+        steps = [step for step, _, _ in _undecided(state, state.waiting)]
+    is_of_other = signal.question_hash not in (None, subject) or signal.step not in (None, *steps)
     return say("answer_of_other") if signal.kind == "answer" and is_of_other else ""
 
 

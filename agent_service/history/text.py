@@ -73,8 +73,8 @@ def ask_lines(asks: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
             yield from (("choice", choice) for choice in asks["choices"])
             more = (("tried", asks["tried"]), ("why", asks["would_change"]), ("because", asks["reason"]))
             yield from ((name, text) for name, text in more if text)
-    if asks["arguments_hash"]:
-        yield "hash", asks["arguments_hash"]
+    if named := asks["arguments_hash"] or asks.get("question_hash"):
+        yield "hash", named
     if asks["untrusted"]:
         yield "warning", f"{asks['untrusted']} brought untrusted content, whose author may be behind this"
     if asks["expires_at"]:

@@ -24,7 +24,7 @@ export function reject({ run_id, asks }) {
 }
 
 /** What was shown, so that nothing newer is decided. */
-const named = (asks) => ({ ...(asks?.arguments_hash && { arguments_hash: asks.arguments_hash }), ...(asks?.step && { step: asks.step }) });
+const named = (asks) => Object.fromEntries(["arguments_hash", "question_hash", "step"].filter((name) => asks?.[name]).map((name) => [name, asks[name]]));
 
 async function rule(run_id, asks, decision, said, reason) {
   await call(path(run_id, "approvals"), { body: { signal_id: freshId(), decision, ...named(asks), ...(reason && { reason }) } });

@@ -96,8 +96,8 @@ show {run_id(9)}
 ACTING = f"""
 reject {LETTER} --reason 'not to Ann'
 reject {LETTER}
-answer --step 2 {QUESTION} 'the attic'
-answer --step 1 {QUESTION} 'the cellar'
+answer --hash 00000000000000000000000000000000 {QUESTION} 'the attic'
+answer {QUESTION} 'the cellar'
 answer --max-steps 15 {STOPPED} 'look once more'
 answer {DONE} 'more!'
 approve {QUESTION}

@@ -92,9 +92,9 @@ async def test_a_run_is_woken_once_paused_ruled_on_and_cancelled_by_either_door(
         assert asked.asks is not None
         assert (asked.asks.question, asked.asks.choices) == ("Which?", ("a", "b"))
         with pytest.raises(Conflict, match="not asked any more"):
-            await client.answer(asked, "a", arguments_hash="0" * 32)
+            await client.answer(asked, "a", question_hash="0" * 32)
         shown = asked.asks
-        assert await client.answer(asked, "b", arguments_hash=shown.arguments_hash, step=shown.step) != "paused"
+        assert await client.answer(asked, "b", question_hash=shown.question_hash) != "paused"
         assert (await client.wait(asked)).done
         with pytest.raises(Invalid) as refused:
             await client.wake("x", max_steps=-1)

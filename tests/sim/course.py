@@ -155,8 +155,8 @@ def reframes_once(view: View) -> Json:
 
 
 def approves(told: Message) -> Json | None:
-    name, asks = told.payload.get("arguments_hash"), told.payload.get("kind") == "approval"
-    return {"signal_id": f"yes-{name}", "kind": "approve", "arguments_hash": name} if asks else None
+    name = told.payload.get("arguments_hash")
+    return {"signal_id": f"yes-{name}", "kind": "approve", "arguments_hash": name} if name else None
 
 
 def rejects(told: Message) -> Json | None:
@@ -165,9 +165,8 @@ def rejects(told: Message) -> Json | None:
 
 
 def answers(told: Message) -> Json | None:
-    named = {name: told.payload.get(name) for name in ("arguments_hash", "step")}
-    said = {"signal_id": "answer", "kind": "answer", "message": "take a"} | named
-    return said if told.payload.get("question") else None
+    said = {"signal_id": "answer", "kind": "answer", "message": "take a"}
+    return {**said, "question_hash": told.payload["question_hash"]} if told.payload.get("question") else None
 
 
 def reopens(told: Message) -> Json | None:

@@ -6,6 +6,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from typing import Any, Literal, TypedDict, cast
 from urllib.parse import quote
@@ -19,11 +20,11 @@ Json = dict[str, Any]
 Query = Mapping[str, str | int | float | tuple[str, ...]]
 Path = Mapping[str, str]
 ANSWER_TIMEOUT_S = 20.0
+CONNECT_TIMEOUT_S = 5.0
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.0
 
 HERE = "http://127.0.0.1:8700"
-SCHEMES = ("http://", "https://", "nats://", "tls://", "ws://", "wss://")
 _PARTS = {
     "run_id": (re.compile(r"\w+", re.ASCII), "id of a run: give the `run_id` that an answer had"),
     "path": (
@@ -121,7 +122,7 @@ def filled(operation: Operation, path: Path) -> str:
 def address_of(url: str | None) -> str:
     """Returns the agent's address. Raises Invalid for one that is none."""
     address = url or os.environ.get("AGENTIC_URL") or HERE
-    if not address.startswith(SCHEMES):
+    if not address.startswith(("http://", "https://", "nats://", "tls://", "ws://", "wss://")):
         raise Invalid("an agent's address begins with http:// (its API) or nats:// (its bus)")
     return address.rstrip("/") if address.startswith("http") else address
 
@@ -161,15 +162,13 @@ def _plain(value: Any) -> Any:
     return value.astimezone(UTC).isoformat() if isinstance(value, datetime) else value
 
 
-class Patience:
+class Patience(AbstractAsyncContextManager["Patience"]):
     """Waits after a TryAgain and suppresses it, until `patience_s` seconds without an answer have passed."""
 
     def __init__(self, patience_s: float, notice: Notice) -> None:
         self._patience_s, self._notice = patience_s, notice
         self._ends_at: float | None = None
         self._pause_s = FIRST_PAUSE_S
-
-    async def __aenter__(self) -> None: ...
 
     async def __aexit__(self, _: object, error: BaseException | None, __: object) -> bool:
         if error is None:

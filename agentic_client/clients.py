@@ -181,13 +181,12 @@ class AsyncClient(AbstractAsyncContextManager["AsyncClient"]):
     async def answer(self, run: RunRef, answer: str | None = None, **more: Unpack[AnswerOptions]) -> Status:
         """Answers a question, or an escalation, which resumes the run; limits raise its budget. `outcome`: a write in
         doubt `ran`, `did_not_run`, or the run may `look`. Returns its status."""
-        said = {} if answer is None else {"answer": answer}
-        return await self._send(run, "answer_run", body_of(None, more) | said)
+        return await self._send(run, "answer_run", body_of(None, more) | {"answer": answer})
 
     async def say(self, run: RunRef, message: str, *, signal_id: str | None = None, by: str | None = None) -> Status:
         """Sends the run an unasked message, which its next decision considers. Returns its status."""
         body = {"kind": "message", "message": message, "signal_id": signal_id, "by": by}
-        return await self._send(run, "signal_run", {name: value for name, value in body.items() if value is not None})
+        return await self._send(run, "signal_run", body)
 
     async def tools(self) -> tuple[Tool, ...]:
         """Returns the tools that runs may use now."""
@@ -212,7 +211,8 @@ class AsyncClient(AbstractAsyncContextManager["AsyncClient"]):
         return await self._retrying(lambda: content(filled(BY_NAME["download_file"], where)), where["run_id"])
 
     async def _send(self, run: RunRef, operation: str, body: Json) -> Status:
-        reply = await self.ask(operation, path_of(run), {"signal_id": f"client-{uuid4()}", **body})
+        given = {name: value for name, value in body.items() if value is not None}
+        reply = await self.ask(operation, path_of(run), {"signal_id": f"client-{uuid4()}", **given})
         return cast("Status", reply["status"])
 
     def _check_open(self) -> None:
@@ -257,12 +257,11 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        if self._loop.is_closed():
-            return
-        self.wait_for(AsyncClient.close)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        if not self._loop.is_closed():
+            self.wait_for(AsyncClient.close)
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
 
     ask = _waits(AsyncClient.ask)
     run = _waits(AsyncClient.run)

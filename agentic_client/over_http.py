@@ -9,14 +9,12 @@ from typing import Any
 
 import httpx2
 
-from agentic_client.calls import ANSWER_TIMEOUT_S, Json, Path, Query, filled
+from agentic_client.calls import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S, Json, Path, Query, filled
 from agentic_client.errors import Broken, Invalid, NotAllowed, TryAgain, Unreachable, refused
 from schemas.bounded import LARGEST_FILE, LARGEST_JSON, Bounded, TooLong, json_object
 from schemas.operations import Operation
 
-CONNECT_TIMEOUT_S = 5.0
 STREAM_TIMEOUT_S = 60.0
-EVENTS = "text/event-stream"
 ALLOW_HTTP = "AGENTIC_ALLOW_HTTP_NONLOOPBACK"
 PLAIN = "identity"
 
@@ -48,7 +46,7 @@ class HttpTransport:
         async with self._answered(request) as answer:
             if answer.status_code == httpx2.codes.NO_CONTENT:
                 return
-            if not answer.headers.get("content-type", "").startswith(EVENTS):
+            if not answer.headers.get("content-type", "").startswith("text/event-stream"):
                 raise self._no_agent(answer)
             held = Bounded(LARGEST_JSON)
             async for piece in answer.aiter_raw():
@@ -86,9 +84,8 @@ class HttpTransport:
             finally:
                 await answer.aclose()
         except httpx2.RequestError as error:
-            why = str(error) or type(error).__name__
-            if isinstance(error, httpx2.RemoteProtocolError):  # whose words are about chunks of bodies
-                why = "the connection was closed"
+            speaks_of_chunks = isinstance(error, httpx2.RemoteProtocolError)
+            why = "the connection was closed" if speaks_of_chunks else str(error) or type(error).__name__
             start = "start one with `agentic dev`, or give another address"
             raise Unreachable(f"no agent answers at {self._name} ({why}): {start}") from error
         except TooLong as error:

@@ -10,12 +10,11 @@ from nats import errors
 from nats.aio.client import Client
 from nats.micro.request import ERROR_CODE_HEADER
 
-from agentic_client.calls import ANSWER_TIMEOUT_S, Json, Path, Query
+from agentic_client.calls import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S, Json, Path, Query
 from agentic_client.errors import Broken, NotAllowed, Unreachable, refused
 from schemas.bounded import json_object
 from schemas.operations import Operation
 
-CONNECT_TIMEOUT_S = 5.0
 REFUSED = "authorization"
 REFUSED_FOR_S = 1.0
 

@@ -78,8 +78,7 @@ class _CleanFormatter(logging.Formatter):
     def __init__(self, redact: Collection[str], for_people: Callable[[Fields], str] | None) -> None:
         super().__init__()
         self._for_people = for_people
-        in_json = (json.dumps(one)[1:-1] for one in spellings(redact))
-        self._secret = re.compile("|".join(map(re.escape, in_json)) or "(?!)")
+        self._secret = spellings(tuple(redact), in_json=True)
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

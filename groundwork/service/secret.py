@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,22 +26,28 @@ SHORTEST_MASKED = 6
 """Characters of a secret's line that is masked where it stands alone."""
 
 
-def spellings(secrets: Iterable[str]) -> list[str]:
-    """Texts that give a secret away, the longest first: the secret and each line of it, as it is, as Python and JSON
-    write it, and in a URL."""
+@lru_cache(maxsize=64)
+def spellings(secrets: tuple[str, ...], *, in_json: bool = False) -> re.Pattern[str]:
+    """Finds each secret and each line of it as it is, and as Python, JSON (also that of Go and PHP) and URLs write it.
+    `in_json`: in a text that was written as JSON then."""
     parts = {part for secret in secrets for part in (secret, *secret.splitlines()) if len(part) >= SHORTEST_MASKED}
-    return sorted({spelled for part in parts for spelled in _spelled(part)}, key=len, reverse=True)
+    in_any = ("".join(_in_any_spelling(char, in_json=in_json) for char in part) for part in parts)
+    return re.compile("|".join(sorted(in_any, key=len, reverse=True)) or "(?!)")
 
 
-def _spelled(part: str) -> tuple[str, ...]:
-    raw = part.encode(errors="surrogatepass")
-    return part, repr(part)[1:-1], repr(raw)[2:-1], json.dumps(part)[1:-1], quote(raw, safe="")
+def _in_any_spelling(char: str, *, in_json: bool) -> str:
+    if char.isascii() and char.isalnum():
+        return char
+    raw, number = char.encode(errors="surrogatepass"), f"\\u{ord(char):04x}"
+    in_url = quote(raw, safe="")
+    found = {char, repr(char)[1:-1], repr(raw)[2:-1], json.dumps(char)[1:-1], f"\\{char}"}
+    found |= {number, number.upper().replace("U", "u"), in_url, in_url.lower()}
+    forms = {json.dumps(one)[1:-1] for one in found} if in_json else found
+    return f"(?:{'|'.join(map(re.escape, sorted(forms, key=len, reverse=True)))})"
 
 
 def masked(text: str, secrets: Iterable[str]) -> str:
-    for one in spellings(secrets):
-        text = text.replace(one, "***")
-    return text
+    return spellings(tuple(secrets)).sub("***", text)
 
 
 def secret_fault(secret: str, *, shortest: int = SHORTEST) -> str:

@@ -154,10 +154,19 @@ def test_a_request_for_more_that_is_flawed_is_bad_output_that_names_the_field() 
 
 
 @pytest.mark.attack(60, 64)
-@pytest.mark.parametrize("spelled", ["hunter2/sécret", "hunter2%2Fs%C3%A9cret", "hunter2/s\\u00e9cret"])
+@pytest.mark.parametrize(
+    "spelled",
+    [
+        "hunter2/sé&ret",
+        "hunter2%2Fs%C3%A9%26ret",
+        "hunter2%2fs%c3%a9&ret",
+        "hunter2\\/s\\u00e9&ret",
+        "hunter2/sé\\u0026ret",
+    ],
+)
 def test_an_error_that_a_plugin_words_itself_tells_nothing_of_its_configuration(spelled: str) -> None:
     said = {"status": "error", "error": f"401 for the key {spelled} at https://shed.example", "retry": False}
-    assert failure(said, secrets=("hunter2/sécret",)).message == "401 for the key *** at https://shed.example"
+    assert failure(said, secrets=("hunter2/sé&ret",)).message == "401 for the key *** at https://shed.example"
 
 
 def job(status: str, result: Any = None, **fields: Any) -> dict[str, Any]:

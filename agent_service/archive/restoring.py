@@ -29,7 +29,7 @@ from agent_service.archive.writing import AGENT, GATEWAY, OPEN, STORE_FILES, run
 from agent_service.bus.buckets import NatsArtifactStore, content_type_of, key_of
 from agent_service.bus.reading import SignedEnding, signed_endings
 from agent_service.bus.topology import ROLE
-from agent_service.errors import Damaged, NewerVersion
+from agent_service.errors import NewerVersion
 from agent_service.history.results import kept_artifacts
 from agent_service.history.text import one_line
 from agent_service.settings import AgentSettings
@@ -166,6 +166,7 @@ async def _restore_runs(
 ) -> dict[str, Any]:
     """`name`: of the backup."""
     flawed, under_way = dict[str, str](), dict[str, str]()
+    ends = await signed_endings(link, KeyRing.open(loaded.keys_path()))  # before anything is in place
     followed, files = _followed(runs, flawed, under_way), runs.archive.manifest.files
     if stopped:
         records += _halt_after(records, runs.archive.manifest.at)
@@ -183,10 +184,10 @@ async def _restore_runs(
                     store_folder.write(loaded.store / file, runs.archive.read(file).decode())
             move_into_place(staged / FILE, loaded.store / FILE)
         await write_marker(loaded.store, MoveMarker(), MoveMarker())
-    versions = {run.run_id: run.version for run in runs.all if run.run_id not in flawed}
     deleted = {record.run_id for record in records if isinstance(record, TombstoneRecord)}
-    since = _since(versions, deleted, await signed_endings(link, KeyRing.open(loaded.keys_path())))
-    return {"flawed": flawed, "runs": len(versions), "under_way": under_way, "stopped": stopped, **since}
+    since = _since({run.run_id: run.version for run in runs.all}, deleted, ends)
+    number = len(runs.all) - len(flawed)
+    return {"flawed": flawed, "runs": number, "under_way": under_way, "stopped": stopped, **since}
 
 
 def _followed(runs: ArchivedRuns, flawed: dict[str, str], under_way: dict[str, str]) -> Iterator[Followed]:
@@ -247,7 +248,7 @@ async def restore_artifacts(config: Path | None) -> Report:
                 named = kept_artifacts(entry.record() for entry in await reader.entries(run_id))
             except RunDeleted:
                 continue
-            except (Damaged, NewerVersion) as error:
+            except (ValueError, NewerVersion) as error:
                 lost[run_id] = str(error)
                 continue
             for path, artifact in named.items():

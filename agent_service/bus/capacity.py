@@ -85,7 +85,8 @@ def stream_trouble(info: dict[str, Any]) -> Iterator[str]:
     most, has = config.get("max_bytes", -1), info.get("state", {}).get("bytes", 0)
     if config.get("discard") == "new" and most > 0 and has >= NEARLY_FULL * most:
         name, full = config["name"], f"{100 * has / most:.0f} %"
-        yield f"stream {name} is {full} full: raise its limit, `nats stream edit {name} --max-bytes=...`, or purge it"
+        prune = ", or delete ended runs with `agentic prune`" if name == subjects.STREAM_RUNS else ""
+        yield f"stream {name} is {full} full: raise its limit, `nats stream edit {name} --max-bytes=...`{prune}"
 
 
 def disk_trouble(folder: Path) -> Iterator[str]:

@@ -52,14 +52,14 @@ def _complete_run(beginning: str) -> list[tuple[str, str]]:
 
 
 def _instant(text: str | None) -> str | None:
-    now = datetime.now(UTC)
-    try:
-        if ago := _AGO.fullmatch(text or ""):
-            return rfc3339(now - timedelta(**{_UNITS[ago[2]]: int(ago[1])}))
-        datetime.fromisoformat(text or rfc3339(now))
-    except (ValueError, OverflowError) as error:
-        raise typer.BadParameter("must be an age (30m, 2h, 7d), or an instant such as 2026-12-24T18:00:00Z") from error
-    return text
+    if text is None:
+        return None
+    with suppress(ValueError, OverflowError):
+        if ago := _AGO.fullmatch(text):
+            return rfc3339(datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])}))
+        if datetime.fromisoformat(text).tzinfo:
+            return text
+    raise typer.BadParameter("must be an age (30m, 2h, 7d), or an instant such as 2026-12-24T18:00:00Z")
 
 
 def _finite(value: float | None) -> float | None:

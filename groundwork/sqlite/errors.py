@@ -2,14 +2,13 @@
 
 import sqlite3
 from pathlib import Path
-from urllib.parse import quote
 
 from groundwork.service.errors import Broken, TryAgain
 
 
 def read_only_uri(path: Path) -> str:
     """URI that opens a file read-only."""
-    return f"file:{quote(str(path))}?mode=ro"
+    return f"{path.absolute().as_uri()}?mode=ro"
 
 
 def read_only(path: Path) -> sqlite3.Connection:

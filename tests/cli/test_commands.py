@@ -69,6 +69,7 @@ runs --text nothing
 runs --limit 2
 runs --since 2099-01-01T00:00:00Z
 runs --since yesterday
+runs --since 2026-12-24
 runs --since 999999w
 runs --since 2026-11-21T12:00:00Z --until 2026-11-21T12:00:00Z
 show {DONE}

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from groundwork.service.errors import Broken, Misconfigured
+from groundwork.sqlite.errors import read_only
 from groundwork.sqlite.file import migrate, pending_upgrade
 
 
@@ -42,6 +43,13 @@ def test_a_new_file_is_brought_to_the_newest_version_and_later_only_what_is_miss
     (scripts / "0003_more.sql").write_text("INSERT INTO run VALUES ('third', 'new');")
     assert migrate(path, scripts) == 3
     assert answer(path, "SELECT id FROM run") == ["a;b", "third"]
+
+
+@pytest.mark.parametrize("name", ["a b?c#d%41.db", "caf\udce9.db"], ids=["signs", "latin-1"])
+def test_a_file_of_any_name_is_opened_for_reading(path: Path, scripts: Path, name: str) -> None:
+    migrate(path, scripts)
+    with contextlib.closing(read_only(path.rename(path.parent / name))) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (2,)
 
 
 def test_what_an_older_program_wrote_is_said_beforehand_and_when_it_is_done(

@@ -32,6 +32,9 @@ _MICROSECOND = timedelta(microseconds=1)
 MOMENT = 3 * _MICROSECOND
 """Duration of a span without one. Jaeger takes a span without duration for faulty, and one outside of its parent for
 one of a wrong clock, unless it is the longer of the two."""
+TOO_LARGE = 413
+REFUSED = frozenset({400, TOO_LARGE, 422})
+"""Statuses that refuse the spans themselves: they are never taken. A person can end any other trouble."""
 
 log = logging.getLogger(__name__)
 
@@ -44,13 +47,15 @@ class SpanSender(logging.Handler):
         super().__init__(logging.WARNING)
         ours = Resource({SERVICE_NAME: service, SERVICE_VERSION: installed_version()})
         self._resource = ours.merge(OTELResourceDetector().detect())
-        self._outage, self._why = Outage(f"{receiver.address}, which takes traces,", log), ""
+        self._address = receiver.address
+        self._outage = Outage(f"{receiver.address}, which takes traces,", log)
+        self._why, self._status = "", 0
         talkative = logging.getLogger(OTLPSpanExporter.__module__.removesuffix(".__init__"))
         talkative.propagate = False
         talkative.addHandler(self)
         session = requests.Session()
         session.trust_env = False
-        session.hooks["response"].append(_refuse_redirect)
+        session.hooks["response"].append(self._answered)
         if receiver.proxy:
             session.proxies = {"http": receiver.proxy, "https": receiver.proxy}
         trusted = next(filter(None, map(os.environ.get, _CERTIFICATES)), None)
@@ -60,21 +65,39 @@ class SpanSender(logging.Handler):
         self._why = self._why or record.getMessage()
 
     def send(self, spans: Sequence[Span]) -> bool:
-        """True if the receiver took them. Retries for up to OTEL_EXPORTER_OTLP_TIMEOUT (10 s)."""
+        """True if the receiver took them, or will never take the others, which are dropped. Retries for up to
+        OTEL_EXPORTER_OTLP_TIMEOUT (10 s)."""
+        self._why, self._status = "", 0
         taken = self._exporter.export([made(span, self._resource) for span in spans]) is SpanExportResult.SUCCESS
-        if taken:
-            self._outage.over()
-        else:
+        if not taken and self._status not in REFUSED:
             self._outage.continues(self._why or "no answer")
-        self._why = ""
-        return taken
+            return False
+        self._outage.over()
+        if taken:
+            return True
+        if parts := _smaller(spans, halve=self._status == TOO_LARGE):
+            return all(map(self.send, parts))
+        facts = {"event": "spans_refused", "trace_id": spans[0].trace_id, "spans": len(spans), "why": self._why}
+        log.warning("%s refuses spans of a trace: they are dropped", self._address, extra=facts)
+        return True
+
+    def _answered(self, answer: requests.Response, **_: object) -> None:
+        """The exporter takes a redirect for a success."""
+        self._status = answer.status_code
+        if answer.is_redirect:
+            answer.close()
+            raise requests.TooManyRedirects("it redirects: name the address that takes traces itself")
 
 
-def _refuse_redirect(answer: requests.Response, **_: object) -> None:
-    """The exporter takes a redirect for a success."""
-    if answer.is_redirect:
-        answer.close()
-        raise requests.TooManyRedirects("it redirects: name the address that takes traces itself")
+def _smaller(spans: Sequence[Span], *, halve: bool) -> Sequence[Sequence[Span]]:
+    """One part for each trace; of one trace, its halves or nothing."""
+    by_trace = dict[str, list[Span]]()
+    for span in spans:
+        by_trace.setdefault(span.trace_id, []).append(span)
+    if len(by_trace) > 1:
+        return tuple(by_trace.values())
+    middle = len(spans) // 2
+    return (spans[:middle], spans[middle:]) if halve and middle else ()
 
 
 def made(span: Span, resource: Resource) -> ReadableSpan:

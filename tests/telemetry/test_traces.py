@@ -1,5 +1,6 @@
 """Spans as a receiver decodes them, and the warning when it is away."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -7,8 +8,8 @@ import pytest
 from groundwork.telemetry.sending import SpanSender
 from groundwork.telemetry.settings import TraceReceiver
 from groundwork.telemetry.span import Context, Span, context_of, span_id
-from tests.kit.http_server import Response, WireServer
-from tests.kit.otlp import receiving
+from tests.kit.http_server import Call, Response, WireServer
+from tests.kit.otlp import Otlp, receiving
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC)
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -53,6 +54,30 @@ def test_why_no_span_arrives_is_told(monkeypatch: pytest.MonkeyPatch, caplog: py
         for url, why in {server.url: "it redirects", "https://127.0.0.1:9": "/of-this-house.pem"}.items():
             assert not SpanSender(TraceReceiver(url=url), "agentic-loop").send([SPAN])
             assert why in caplog.records[-1].__dict__["why"]
+
+
+@pytest.mark.parametrize("status", [400, 413])
+def test_refused_spans_are_dropped_and_told_once_and_hold_up_no_other(
+    status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    otlp = Otlp()
+
+    def respond(call: Call) -> Response:
+        return Response(status=status) if b"refused" in call.raw else otlp.take(call)
+
+    bad, other = replace(SPAN, name="refused", span_id="a" * 16), replace(SPAN, trace_id="b" * 32)
+    with WireServer(respond) as server:
+        assert SpanSender(TraceReceiver(url=server.url), "agentic-loop").send([SPAN, bad, other])
+    assert other.trace_id in otlp.traces()
+    assert (TRACE in otlp.traces()) == (status == 413), "what is too large is halved"
+    (told,) = (record for record in caplog.records if "trace_id" in record.__dict__)
+    assert (told.__dict__["trace_id"], str(status) in told.__dict__["why"]) == (TRACE, True)
+
+
+@pytest.mark.parametrize("status", [401, 404, 500])
+def test_spans_are_kept_while_a_person_can_end_the_trouble(status: int) -> None:
+    with WireServer(lambda _: Response(status=status)) as server:
+        assert not SpanSender(TraceReceiver(url=server.url), "agentic-loop").send([SPAN])
 
 
 @pytest.mark.parametrize(("flags", "sampled"), [("00", False), ("01", True), ("03", True), ("02", False)])

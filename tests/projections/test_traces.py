@@ -120,6 +120,39 @@ async def test_more_than_what_can_wait_is_told_again_from_the_mark_on(
         await until(lambda: receiver.got == ALL)
 
 
+async def test_a_run_that_finds_the_queue_full_during_a_catch_up_is_sent_by_the_next(
+    mark: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sending, "MAX_QUEUED", 0)
+    monkeypatch.setattr(sending, "MAX_CATCH_UP", datetime.now(UTC) - EVER)
+    receiver, journals = Receiver(), Journals(ENTRIES)
+    traces = sending_to(receiver, journals, mark)
+    reads = [[], [ENTRIES[0].run_id]]
+
+    async def changed_since(_: datetime) -> Sequence[str]:
+        if len(reads) == 2:
+            traces.committed(MOMENTS[-1])
+        return reads.pop(0)
+
+    set_back(mark)
+    monkeypatch.setattr(journals, "changed_since", changed_since)
+    await traces.finish(5)
+    assert receiver.got == ALL
+
+
+async def test_spans_that_cannot_be_made_are_reported_by_their_run_and_hold_up_no_other(
+    mark: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ValueError
+
+    monkeypatch.setattr(sending, "spans_since_rest", fail)
+    traces = sending_to(Receiver(), Journals(), mark)
+    traces.send_again(OTHER)
+    await traces.finish(5)
+    assert [record.__dict__.get("run_id") for record in caplog.records] == [OTHER]
+
+
 async def test_what_a_crash_left_unsent_is_told_at_the_next_start_once_the_store_can_be_read(
     mark: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -8,7 +8,7 @@ backend drops those that it has.
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -41,7 +41,7 @@ FINISH_S = 2.0
 log = logging.getLogger(__name__)
 
 Send = Callable[[Sequence[Span]], bool]
-"""Blocks; returns True if the receiver took the spans."""
+"""Blocks; returns True if the receiver took the spans, or never will."""
 
 
 MARGIN = timedelta(seconds=60)
@@ -104,10 +104,7 @@ class Traces:
         try:
             while self._waiting or self._missed:
                 if self._missed:
-                    since = max(self._marked(now), now - MAX_CATCH_UP)
-                    moved = await self._store.changed_since(since)
-                    self._missed = False
-                    self._waiting |= {run_id: since for run_id in moved if self._keeps(trace_id(run_id))}
+                    await self._queue_missed(now)
                 if not await self._send_batch():
                     return False
         except Exception as error:  # noqa: BLE001 - an observer's error must not end the agent
@@ -116,6 +113,16 @@ class Traces:
         self._outage.over()
         self._set_mark(now)
         return True
+
+    async def _queue_missed(self, now: datetime) -> None:
+        since = max(self._marked(now), now - MAX_CATCH_UP)
+        self._missed = False  # before the read: `_enqueue` may set it meanwhile
+        try:
+            moved = await self._store.changed_since(since)
+        except BaseException:
+            self._missed = True
+            raise
+        self._waiting |= {run_id: since for run_id in moved if self._keeps(trace_id(run_id))}
 
     def _marked(self, now: datetime) -> datetime:
         """The earliest instant of entries whose spans may be missing. Makes the first mark."""
@@ -133,26 +140,26 @@ class Traces:
     async def _send_batch(self) -> bool:
         """Sends a batch of runs; they stay queued unless the receiver took them."""
         batch, is_taken = dict(islice(self._waiting.items(), RUNS_PER_BATCH)), False
-        journals = list[tuple[Sequence[Entry], datetime]]()
+        journals = dict[str, tuple[Sequence[Entry], datetime]]()
         for run_id in batch:
             del self._waiting[run_id]
         try:
             for run_id, since in batch.items():
                 with suppress(Damaged, NewerVersion):  # its readers learn of it; the newer agent sends it
-                    journals.append((await self._store.entries(run_id), since))
+                    journals[run_id] = await self._store.entries(run_id), since
             is_taken = await in_daemon_thread(partial(self._send_spans, journals), name="traces")
         finally:
             if not is_taken:
                 self._waiting |= batch
         return is_taken
 
-    def _send_spans(self, journals: Iterable[tuple[Sequence[Entry], datetime]]) -> bool:
+    def _send_spans(self, journals: Mapping[str, tuple[Sequence[Entry], datetime]]) -> bool:
         spans = list[Span]()
-        for entries, since in journals:
+        for run_id, (entries, since) in journals.items():
             try:
                 spans += spans_since_rest(entries, since=since, content=self._content)
             except Damaged:  # readers of its files learn of it
                 continue
             except Exception:
-                log.exception("spans of a run cannot be made", extra={"run_id": entries[0].run_id})
+                log.exception("spans of a run cannot be made", extra={"run_id": run_id})
         return all(self._send(spans[i : i + SPANS_PER_REQUEST]) for i in range(0, len(spans), SPANS_PER_REQUEST))

@@ -89,7 +89,7 @@ def test_what_the_sample_has_in_comments_are_settings_too(service: Any, tmp_path
     secrets = re.findall(r"\w+_file: (/run/secrets/\S+)", SAMPLE.read_text())
     text = re.sub(r"^( +)# ( *[\w-]+:|  +-)", r"\1\2", SAMPLE.read_text(), flags=re.MULTILINE)
     for number, secret in enumerate(secrets):
-        (tmp_path / f"secret-{number}").write_text("a secret of some length")
+        (tmp_path / f"secret-{number}").write_text("a-secret=of-some-length")
         text = text.replace(secret, str(tmp_path / f"secret-{number}"))
     file = tmp_path / "agentic.yaml"
     file.write_text(text)

@@ -4,23 +4,42 @@ The protocol is `http/protobuf` (https://opentelemetry.io/docs/specs/otel/protoc
 lower 64 bits of the trace id, as in the SDK, so that all services decide alike. Imports nothing of OpenTelemetry.
 """
 
+import logging
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Annotated
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from groundwork.service.config_file import Section
 from groundwork.service.errors import Misconfigured
-from groundwork.service.secret import Secret, keeps_secrets, secrets_in_url, without_login
+from groundwork.service.secret import (
+    Secret,
+    is_address,
+    keeps_secrets,
+    login_in,
+    secrets_in_url,
+    unfit,
+    without_login,
+)
 
 Proxy = Annotated[str, Field(pattern=r"^https?://\S+$", max_length=2048)]
 Endpoint = Annotated[str, Field(pattern=r"^https?://[^\s/?#]+(/\S*)?$", max_length=2048)]
 
 _OTLP = "OTEL_EXPORTER_OTLP_"
+_HEADER = re.compile(r"\s*([\w!#$%&'*+.^`|~-]+)\s*=(.*)", re.ASCII | re.DOTALL)
+
+log = logging.getLogger(__name__)
+
+
+def _well_formed(headers: Secret) -> Secret:
+    if _malformed(headers.get_secret_value()):
+        raise unfit("has a part that is no `name=value`: write authorization=Bearer%20KEY,other=value")
+    return headers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,30 +60,39 @@ class TelemetrySettings(Section):
     """Nothing is sent without an endpoint, here or in the environment."""
 
     endpoint: Endpoint | None = Field(None, repr=False)
-    headers: Secret | None = None
+    headers: Annotated[Secret, AfterValidator(_well_formed)] | None = None
     allow_http_nonloopback: bool = False
     proxy: Proxy | None = Field(None, repr=False)
     content: bool = False
 
     def receiver(self, environ: Mapping[str, str] = os.environ) -> TraceReceiver | None:
-        """Raises Misconfigured where a key would go unencrypted."""
-        found = self._receiver(environ)
-        if found and found.headers and not (self.allow_http_nonloopback or keeps_secrets(found.url)):
-            why = "its headers, which may hold a key, would go over plain http to another machine"
+        """Raises Misconfigured if a key would go unencrypted, or the endpoint is no address."""
+        if (found := self._receiver(environ)) is None:
+            return None
+        if _malformed(_headers_in(environ)):
+            log.warning("%sHEADERS or %sTRACES_HEADERS has a part that is no name=value: it is ignored", _OTLP, _OTLP)
+        may_hold_key = found.headers or login_in(found.url) or urlsplit(found.url).query
+        if may_hold_key and not (self.allow_http_nonloopback or keeps_secrets(found.url)):
+            why = "its headers, login or query, which may hold a key, would go over plain http to another machine"
             remedy = "use https, or set telemetry.allow_http_nonloopback"
             raise Misconfigured(f"traces are to be sent to {found.address}: {why}: {remedy}")
         return found
 
     def _receiver(self, environ: Mapping[str, str]) -> TraceReceiver | None:
         """An endpoint for traces is taken as it is; a base is completed (specification of the exporter)."""
-        whole, base = environ.get(f"{_OTLP}TRACES_ENDPOINT"), environ.get(f"{_OTLP}ENDPOINT") or self.endpoint
-        url = whole or (f"{base.removesuffix('/')}/v1/traces" if base else "")
+        whole = environ.get(f"{_OTLP}TRACES_ENDPOINT")
+        url = whole or environ.get(f"{_OTLP}ENDPOINT") or self.endpoint
         is_off = ("OTEL_SDK_DISABLED", "true"), ("OTEL_TRACES_EXPORTER", "none")
         if not url or any(environ.get(name, "").strip().lower() == off for name, off in is_off):
             return None
+        if not is_address(url, "http", "https"):
+            shown = TraceReceiver(url=url).address
+            raise Misconfigured(f"{shown} is no address of a receiver of traces: write it like http://127.0.0.1:4318")
+        if not whole:
+            base = urlsplit(url)
+            url = base._replace(path=f"{base.path.removesuffix('/')}/v1/traces").geturl()
         own = _parsed(self.headers.get_secret_value()) if self.headers else {}
-        theirs = environ.get(f"{_OTLP}TRACES_HEADERS") or environ.get(f"{_OTLP}HEADERS", "")
-        return TraceReceiver(url=url, headers=own | _parsed(theirs), proxy=self.proxy)
+        return TraceReceiver(url=url, headers=own | _parsed(_headers_in(environ)), proxy=self.proxy)
 
     def secrets(self, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
         if (to := self._receiver(environ)) is None:
@@ -73,9 +101,18 @@ class TelemetrySettings(Section):
         return (*to.headers.values(), *secrets_in_url(to.url), *secrets_in_url(to.proxy or ""), *query)
 
 
-def _parsed(text: str) -> dict[str, str]:
-    pairs = (pair.partition("=") for pair in text.split(","))
-    return {unquote(name).strip().lower(): unquote(value).strip() for name, equals, value in pairs if equals}
+def _headers_in(environ: Mapping[str, str]) -> str:
+    return environ.get(f"{_OTLP}TRACES_HEADERS") or environ.get(f"{_OTLP}HEADERS", "")
+
+
+def _malformed(headers: str) -> bool:
+    return not all(_HEADER.fullmatch(part) for part in headers.split(",") if part.strip())
+
+
+def _parsed(headers: str) -> dict[str, str]:
+    """Ignores a part that is no `name=value`, as the specification has it."""
+    pairs = filter(None, map(_HEADER.fullmatch, headers.split(",")))
+    return {unquote(pair[1]).lower(): unquote(pair[2]).strip() for pair in pairs}
 
 
 def uses_latest_gen_ai(environ: Mapping[str, str] = os.environ) -> bool:
@@ -95,7 +132,8 @@ def sampler(environ: Mapping[str, str] = os.environ) -> Sampler:
     name = environ.get("OTEL_TRACES_SAMPLER", "always_on").strip().lower().removeprefix("parentbased_")
     said = environ.get("OTEL_TRACES_SAMPLER_ARG", "") if name == "traceidratio" else _SHARES.get(name, "1")
     try:
-        bound = round(min(1.0, max(0.0, float(said))) * 2**64)
+        share = float(said)
     except ValueError:
-        bound = 2**64
+        share = 1.0
+    bound = round(share * 2**64) if 0 <= share <= 1 else 2**64
     return lru_cache(maxsize=4096)(lambda trace_id: int(trace_id[16:], 16) < bound)

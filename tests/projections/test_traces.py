@@ -214,6 +214,8 @@ async def test_without_a_mark_nothing_of_the_past_is_told_and_from_then_on_all(t
         ({"OTEL_TRACES_SAMPLER": "always_off"}, 0),
         ({"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.25"}, 25),
         ({"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": "wrong"}, 100),
+        ({"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "nan"}, 100),
+        ({"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "-1"}, 100),
     ],
 )
 def test_the_share_of_traces_that_is_kept_is_that_of_the_environment(environ: dict[str, str], kept: int) -> None:

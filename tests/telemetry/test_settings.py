@@ -1,7 +1,7 @@
 """Telemetry settings, which the standard variables of OpenTelemetry override."""
 
 import pytest
-from pydantic import SecretStr
+from pydantic import SecretStr, ValidationError
 
 from groundwork.service.errors import Misconfigured
 from groundwork.telemetry.settings import TelemetrySettings, TraceReceiver
@@ -20,6 +20,7 @@ WHOLE = THERE | {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "https://elsewhere/spans"
         (None, {}, ""),
         (None, {"OTEL_EXPORTER_OTLP_ENDPOINT": ""}, ""),
         (f"{HERE}/otlp/", {}, f"{HERE}/otlp/v1/traces"),
+        (f"{HERE}/?api_key=K", {}, f"{HERE}/v1/traces?api_key=K"),
         (HERE, THERE, "https://there:4318/v1/traces"),
         (HERE, WHOLE, "https://elsewhere/spans"),
         (HERE, {"OTEL_SDK_DISABLED": "true"}, ""),
@@ -39,6 +40,30 @@ def test_headers_do_not_go_over_plain_http_to_another_machine() -> None:
     assert CONFIGURED.secrets(there), "they are hidden all the same"
     assert url(CONFIGURED.model_copy(update={"allow_http_nonloopback": True}).receiver(there))
     assert url(TelemetrySettings().receiver(there)), "without headers there is nothing to learn"
+
+
+@pytest.mark.parametrize("there", ["http://r.example/v1/traces?api_key=the-key", "http://user:the-key@r.example"])
+def test_a_key_in_the_address_does_not_go_over_plain_http_to_another_machine(there: str) -> None:
+    with pytest.raises(Misconfigured, match=r"^(?!.*the-key).*allow_http_nonloopback"):
+        TelemetrySettings().receiver({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": there})
+
+
+@pytest.mark.parametrize("wrong", ["r.example:4318", "http://[bad", "grpc://user:the-key@r.example?the-key"])
+def test_an_endpoint_that_is_no_address_is_refused(wrong: str) -> None:
+    for read in (TelemetrySettings().receiver, TelemetrySettings().secrets):
+        with pytest.raises(Misconfigured, match=r"^(?!.*the-key).*no address.*http://127\.0\.0\.1:4318"):
+            read({"OTEL_EXPORTER_OTLP_ENDPOINT": wrong})
+
+
+@pytest.mark.parametrize("wrong", ["authorization: Bearer the-key", "x-team=a,authorization: Basic the-key="])
+def test_a_header_that_is_no_pair_is_reported_and_not_shown(wrong: str, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(ValidationError, match="authorization=Bearer%20KEY"):
+        TelemetrySettings(headers=SecretStr(wrong))
+    receiver = CONFIGURED.receiver({"OTEL_EXPORTER_OTLP_HEADERS": f"{wrong},x-team=b"})
+    assert receiver
+    assert receiver.headers == {"authorization": "Bearer of-ours", "x-team": "b"}
+    assert "OTEL_EXPORTER_OTLP_HEADERS" in caplog.text
+    assert "the-key" not in caplog.text
 
 
 def test_headers_and_logins_are_secrets_wherever_they_come_from() -> None:

@@ -110,6 +110,18 @@ def other_id() -> Change:
     return change
 
 
+def and_dies(then: Change) -> Change:
+    """The agent dies soon after the first of them, and says it again before a person answers."""
+    deaths = iter((True,))
+
+    def change(world: World, message: Frame) -> list[Frame]:
+        if next(deaths, False):
+            world.scheduler.after(0.05, lambda: world._kill(world.services.processes["agent"]))
+        return then(world, message)
+
+    return change
+
+
 def with_id(message: Frame, name: str) -> bytes:
     return head_of(headers_of(message.head) | {"Nats-Msg-Id": name})
 
@@ -253,7 +265,7 @@ BUGS = (
     Bug("progress has another id each time", (NAMED,), says(other_id(), subjects.PROGRESS)),
     Bug("an acceptance has another id each time", (NAMED,), says(other_id(), subjects.WAKE_ACCEPTED)),
     Bug("a result has another id each time", (NAMED,), says(other_id(), subjects.TOOL_RESULT, by="gateway")),
-    Bug("a question has another id each time", (NAMED,), says(other_id(), subjects.WAITING), "question"),
+    Bug("a question has another id each time", (NAMED,), says(and_dies(other_id()), subjects.WAITING), "question"),
     Bug(
         "a request of another step has an id that was used",
         (ONE_ID, NAMED, STRANDED),

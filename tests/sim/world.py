@@ -27,7 +27,7 @@ from tests.sim.services import Services, configurations
 
 T = TypeVar("T")
 Json = dict[str, Any]
-READY_S, PERSON_S, ANSWERED_S, SETTLES_S = 0.4, 0.2, 2.0, 0.3
+READY_S, PERSON_S, ANSWERED_S, SETTLES_S = 0.4, 0.4, 2.0, 0.3
 """Seconds until the services are ready, until a person answers, until a client of the bus repeats a request, and of
 watching for late messages after the end."""
 

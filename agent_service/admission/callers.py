@@ -1,6 +1,7 @@
 """Callers as quotas name them (such as `token ci` or `bus user ann of SHOP`), and the settings of the HTTP API."""
 
 import hashlib
+import re
 from typing import Annotated, get_args
 
 from pydantic import Field
@@ -19,7 +20,8 @@ def token_caller(name: str | None) -> str:
     return f"token {name}" if name else ""
 
 
-SHORTEST_TOKEN = 16
+SHORTEST_TOKEN, LONGEST_TOKEN = 16, 505
+_SENDABLE = re.compile(rf"[!-~][ -~]{{0,{LONGEST_TOKEN - 2}}}[!-~]")
 _OF_NOTHING = hashlib.sha256(b"").hexdigest()
 
 
@@ -53,7 +55,8 @@ class TokenSettings(Section):
     quota: QuotaSettings | None = None
 
     def digest(self) -> str:
-        """SHA-256 of the token in hex. Raises Misconfigured if neither or both are given."""
+        """SHA-256 of the token in hex. Raises Misconfigured for a token that no request can bring, and if neither or
+        both are given."""
         if (self.token is None) == (self.sha256 is None):
             raise Misconfigured(f"token {self.name}: give either `token` or `sha256`")
         if self.sha256 == _OF_NOTHING:
@@ -63,6 +66,9 @@ class TokenSettings(Section):
         secret = self.token.get_secret_value()
         if fault := secret_fault(secret, shortest=SHORTEST_TOKEN):
             raise Misconfigured(f"token {self.name} {fault}")
+        if not _SENDABLE.fullmatch(secret):
+            text = f"at most {LONGEST_TOKEN} printable ASCII characters, without spaces around them"
+            raise Misconfigured(f"token {self.name} fits in no request: a token has {text}")
         return hashlib.sha256(secret.encode()).hexdigest()
 
 

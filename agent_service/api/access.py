@@ -1,13 +1,13 @@
 """Checks Host, Origin and token of each request before its route, and hardens each response.
 
 The Host header rules out DNS rebinding; Origin and Sec-Fetch-Site rule out pages of other sites. There is no CORS.
-Tokens have scopes, and are compared by their SHA-256 in constant time. Without a configured token the API is open to
-everybody on this machine, so it then listens on loopback only.
+Tokens have scopes, and are looked up by the SHA-256 of what was sent: the time of a look-up tells about a digest, from
+which no token follows. Without a configured token the API is open to everybody on this machine, so it then listens on
+loopback only.
 """
 
 import asyncio
 import hashlib
-import hmac
 from collections.abc import Collection
 from typing import Annotated
 
@@ -18,7 +18,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as Connection
 
-from agent_service.admission.callers import ApiSettings, TokenSettings, token_caller
+from agent_service.admission.callers import LONGEST_TOKEN, ApiSettings, TokenSettings, token_caller
 from agent_service.api.errors import MEDIA_TYPE, ApiError, Code
 from agent_service.api.requests import EVERY_SCOPE, Caller, check_scopes
 from agent_service.trust import identity
@@ -32,7 +32,6 @@ PAGE = "/page"
 OTHER_SITES = frozenset({"cross-site", "same-site"})
 """Refused values of Sec-Fetch-Site: another port of this machine is `same-site`, but belongs to someone else."""
 STOPS = "the agent stops, and what was asked for may have been done or not: ask again once it is back"
-LONGEST_TOKEN = 512
 UNKNOWN = "http"
 SCHEME = "Bearer "
 
@@ -100,7 +99,7 @@ class AccessMiddleware:
         if not has_printable_path(connection):
             return ApiError(Code.NOT_FOUND, "there is nothing at this path")
         if host(connection) not in self._allowed and connection["path"] not in PROBES:
-            text = "this service does not answer to this Host: add it to `http.allowed_hosts`"
+            text = "this service does not answer to this Host: add it to `agent.http.allowed_hosts`"
             return ApiError(Code.WRONG_HOST, text)
         if _is_of_another_site(connection):
             return ApiError(Code.FOREIGN_ORIGIN, "requests from pages of other sites are refused")
@@ -123,11 +122,16 @@ class Access:
     machines."""
 
     def __init__(self, settings: ApiSettings) -> None:
-        self._bearers = settings.tokens
-        _refuse_shared(self._bearers)
+        self._bearers: dict[str, TokenSettings] = {}
+        for bearer in settings.tokens:
+            other = self._bearers.setdefault(bearer.digest(), bearer).name
+            if other != bearer.name:
+                raise Misconfigured(
+                    f"agent.http.tokens {other} and {bearer.name} are the same token: give each its own"
+                )
         if not self._bearers and not is_loopback(settings.host):
             raise Misconfigured(
-                f"the HTTP API would listen on {settings.host} for everybody: configure `http.tokens`, "
+                f"the HTTP API would listen on {settings.host} for everybody: configure `agent.http.tokens`, "
                 "or listen on 127.0.0.1"
             )
 
@@ -142,22 +146,13 @@ class Access:
             check_scopes(bearer.name, bearer.scopes, asked.scopes)
 
     def _known(self, sent: list[str]) -> TokenSettings | None:
-        if len(sent) != 1 or not sent[0].startswith(SCHEME) or len(sent[0]) > LONGEST_TOKEN:
+        token = sent[0].removeprefix(SCHEME) if len(sent) == 1 and sent[0].startswith(SCHEME) else ""
+        if len(token) > LONGEST_TOKEN:
             return None
-        digest = hashlib.sha256(sent[0].removeprefix(SCHEME).encode("latin-1")).hexdigest()
-        found = [bearer for bearer in self._bearers if hmac.compare_digest(bearer.digest(), digest)]
-        return found[0] if found else None
+        return self._bearers.get(hashlib.sha256(token.encode("latin-1")).hexdigest())
 
 
 async def caller_of(request: Request) -> Caller:
     token, user = request.state.token, os_user(request.scope)
     by = identity.by(f"token {token}" if token else "", f"os user {user}" if user else "") or UNKNOWN
     return Caller(by=by, payer=token_caller(token), transport="http", token=token, scopes=request.state.scopes)
-
-
-def _refuse_shared(bearers: tuple[TokenSettings, ...]) -> None:
-    holders: dict[str, str] = {}
-    for bearer in bearers:
-        other = holders.setdefault(bearer.digest(), bearer.name)
-        if other != bearer.name:
-            raise Misconfigured(f"http.tokens {other} and {bearer.name} are the same token: give each its own")

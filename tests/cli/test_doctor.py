@@ -82,7 +82,7 @@ ON_THIS_MACHINE: list[tuple[dict[str, Any], str, str]] = [
     ({"model": {"script": "/nowhere.yaml"}}, "model", "/nowhere.yaml"),
     ({"store": "/dev/null/agent"}, "store", "is not a folder"),
     ({"store": "x" * 300}, "store", "File name too long"),
-    ({"http": {"host": "192.0.2.1", "port": 0}}, "tokens", "configure `http.tokens`"),
+    ({"http": {"host": "192.0.2.1", "port": 0}}, "tokens", "configure `agent.http.tokens`"),
     ({"http": {"port": 0, "tokens": [{"name": "a", "token": "too-short"}]}}, "tokens", "at least 16 characters"),
     ({"http": {"port": 0, "tokens": [{"name": "a"}]}}, "tokens", "either `token` or `sha256`"),
 ]

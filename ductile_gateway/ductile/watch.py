@@ -30,6 +30,8 @@ SOON_S = 0.02
 LEAST_SLEEP = timedelta(seconds=1)
 SILENT_AT_MOST_S = 45.0
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 10.0
+REFUSED_PAUSE_S = 60.0
+"""A refusal may pass: of a proxy, of a limit of requests, or of a token that is being changed."""
 ENDINGS = frozenset({"job.completed", "job.failed", "job.timed_out", "job.skipped", "job.retry_exhausted"})
 
 log = logging.getLogger(__name__)
@@ -50,28 +52,24 @@ class DuctileEvents:
         finally:
             self._waiting.pop(job_id, None)
 
-    async def follow(self) -> None:
-        """Follows the stream until cancelled, or until Ductile refuses it. Errors are logged."""
-        try:
-            await self._follow()
-        except DuctileRefused as refusal:
-            log.warning("jobs are polled without Ductile's events", extra={"why": str(refusal)})
-        except Exception:
-            log.exception("jobs are polled without Ductile's events: reading them failed")
-
-    async def _follow(self) -> NoReturn:
-        pause_s, clock = SHORTEST_PAUSE_S, asyncio.get_running_loop()
+    async def follow(self) -> NoReturn:
+        """Follows the stream until cancelled. Of several refusals or errors in a row, the first is logged."""
+        pause_s, failing, clock = SHORTEST_PAUSE_S, False, asyncio.get_running_loop()
         while True:
-            begun_at = clock.time()
+            begun_at, is_first, failing = clock.time(), not failing, False
             try:
                 await self._listen()
-            except DuctileRefused:
-                raise
-            except Unavailable:
-                pass
+            except Unavailable as error:
+                failing = isinstance(error, DuctileRefused)
+                if failing and is_first:
+                    log.warning("jobs are polled without Ductile's events", extra={"why": str(error)})
+            except Exception:
+                failing = True
+                if is_first:
+                    log.exception("jobs are polled without Ductile's events: reading them failed")
             has_lasted = clock.time() - begun_at >= LONGEST_PAUSE_S
             pause_s = SHORTEST_PAUSE_S if has_lasted else min(2 * pause_s, LONGEST_PAUSE_S)
-            await asyncio.sleep(pause_s)
+            await asyncio.sleep(REFUSED_PAUSE_S if failing else pause_s)
 
     async def _listen(self) -> None:
         async with self.api.events(silent_s=SILENT_AT_MOST_S) as stream:
@@ -122,7 +120,8 @@ class JobWatch:
         with self.events.hint_for(job.job_id) as hint:
             while True:
                 hint.clear()
-                reading = await self._poll_in_time(job, most)
+                within_s = max((most - utc_now()).total_seconds(), 0) + LAST_LOOK_S
+                reading = await self.poll(job, within_s=within_s)
                 if not isinstance(reading, Unfinished | Unavailable):
                     return reading
                 now, awake = utc_now(), monotonic()
@@ -139,10 +138,13 @@ class JobWatch:
                 hinted = await set_within(hint, min(delay_s, left_s))
                 delay_s = SOON_S if hinted else self.timing.after((now - begun_at).total_seconds())
 
-    async def poll(self, job: Job) -> Unfinished | Unavailable | Verdict:
-        """Raises AnswerLost if the job is another command's."""
+    async def poll(self, job: Job, *, within_s: float | None = None) -> Unfinished | Unavailable | Verdict:
+        """Raises AnswerLost if the job is another command's. `within_s` limits the reading, not the facts."""
         try:
-            reading = await self._reading(job)
+            async with asyncio.timeout(within_s):
+                reading = await self._reading(job)
+        except TimeoutError:
+            return Unavailable("Ductile did not answer in time")
         except Unavailable as error:
             return error
         except api.AnswerLost:
@@ -157,14 +159,6 @@ class JobWatch:
                 facts = await self._facts(job, is_error=reading.status == "error")
                 return replace(reading, message=message and masked(message, self.secrets), job=facts)
         return reading
-
-    async def _poll_in_time(self, job: Job, most: datetime) -> Unfinished | Unavailable | Verdict:
-        left_s = (most - utc_now()).total_seconds()
-        try:
-            async with asyncio.timeout(max(left_s, 0) + LAST_LOOK_S):
-                return await self.poll(job)
-        except TimeoutError:
-            return Unavailable("Ductile did not answer in time")
 
     async def _facts(self, job: Job, *, is_error: bool) -> JobFacts:
         with contextlib.suppress(Unavailable, api.UnreadableAnswer, TimeoutError):

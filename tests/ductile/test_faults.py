@@ -12,6 +12,8 @@ import httpx2
 import pytest
 
 from ductile_gateway.calls.call import Job, NeverStarted, Receipt, ToolCall, ToolOutcome, Unknown, Verdict
+from ductile_gateway.ductile import watch
+from ductile_gateway.ductile.api import open_api
 from ductile_gateway.ductile.catalog import DuctileTools
 from ductile_gateway.ductile.jobs import Unfinished
 from ductile_gateway.ductile.runner import FOLLOWED_FOR, DuctileRunner, Ductiles
@@ -20,7 +22,7 @@ from groundwork.service.errors import TryAgain
 from groundwork.service.machine import utc_now
 from tests.ductile.fake import FakeDuctile, behaviours
 from tests.ductile.fake.server import LOST, UNAVAILABLE, says
-from tests.ductile.running import OF_A_PIPELINE, PIPELINE, QUICK, Recorded, a_call, gateway, outcome, ran
+from tests.ductile.running import NOWHERE, OF_A_PIPELINE, PIPELINE, QUICK, Recorded, a_call, gateway, outcome, ran
 from tests.ductile.under_test import Execution
 from tests.kit.fakes import still
 from tests.kit.http_server import Response
@@ -242,6 +244,37 @@ async def test_an_event_ends_the_wait_for_a_job(fake: FakeDuctile, tmp_path: Pat
 async def test_a_token_that_may_not_hear_events_is_no_hindrance(fake: FakeDuctile, tmp_path: Path) -> None:
     async with gateway(fake, tmp_path, token=fake.tokens["reader"]) as runner:
         assert outcome(await runner.run(a_call("look"))).status == "ok"
+
+
+async def test_events_are_followed_again_once_they_are_no_longer_refused(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(watch, "REFUSED_PAUSE_S", 0.01, raising=False)
+    refusals = [httpx2.Response(status) for status in (429, 401, 404)]
+    stream = httpx2.Response(200, headers={"content-type": "text/event-stream"})
+    transport = httpx2.MockTransport(lambda _: refusals.pop() if refusals else stream)
+    async with open_api(NOWHERE, transport) as api:
+        events = watch.DuctileEvents(api)
+        following = asyncio.create_task(events.follow())
+        with events.hint_for("j-1") as hint:
+            async with asyncio.timeout(20):
+                await hint.wait()
+        assert not following.done()
+        following.cancel()
+    assert [record.levelname for record in caplog.records if record.name == watch.__name__] == ["WARNING"]
+
+
+async def test_a_job_that_ended_is_no_timeout_because_its_log_is_slow(fake: FakeDuctile, tmp_path: Path) -> None:
+    async def slow(request: httpx2.Request) -> httpx2.Response:
+        if request.method == "POST":
+            return httpx2.Response(202, json={"job_id": "j-1"})
+        await asyncio.sleep({"/job/j-1": 0.6, "/job-logs": 60}.get(request.url.path, 0))
+        ended = {"status": "succeeded", "result": {"status": "ok", "result": "done"}}
+        return httpx2.Response(200, json=ended | {"queue_depth": 0})
+
+    transport, timing = httpx2.MockTransport(slow), replace(QUICK, patience_s=0)
+    async with gateway(fake, tmp_path, transport=transport, timing=timing, events=False) as runner:
+        assert outcome(await runner.run(a_call("look", within_s=0.3))).text == "done"
 
 
 async def test_a_call_is_not_begun_while_the_queue_is_too_long(fake: FakeDuctile, tmp_path: Path) -> None:

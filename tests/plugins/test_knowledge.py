@@ -131,7 +131,7 @@ def test_calls_at_the_same_time_all_find_what_is_there(shelf: Shelf) -> None:
 UNUSABLE: list[tuple[dict[str, Any], str]] = [
     *(({"query": odd}, "query is missing") for odd in (None, " \n", 7)),
     ({"query": "x" * 4097}, "query must be at most 4096 characters"),
-    *(({"query": "lamp", "profile": odd}, "profile must be one of fast, thorough") for odd in ("slow", None)),
+    *(({"query": "lamp", "profile": odd}, "profile must be one of fast, thorough") for odd in ("slow", None, ["fast"])),
     *(({"query": "lamp", "limit": odd}, "limit must be a whole number from 1 to 20") for odd in (0, "3", True)),
 ]
 
@@ -139,3 +139,12 @@ UNUSABLE: list[tuple[dict[str, Any], str]] = [
 def test_an_argument_that_cannot_be_used_is_named(shelf: Shelf) -> None:
     for arguments, named in UNUSABLE:
         assert named in refused(ask(KNOWLEDGE, arguments, command="search", config=shelf.config))
+
+
+def test_a_folder_that_is_no_path_is_named_and_a_search_needs_no_cache(shelf: Shelf) -> None:
+    shelf.put("a.md", "a lamp").with_name("loop").symlink_to("loop")
+    for odd in ("~no-such-user/pages", str(shelf.folder / "loop"), "pages\0", "/nowhere"):
+        response = ask(KNOWLEDGE, {"query": "lamp"}, command="search", config=shelf.config | {"folder": odd})
+        assert "the folder of pages cannot be read" in refused(response, "configuration")
+    response = ask(KNOWLEDGE, {"query": "lamp"}, command="search", config=shelf.config | {"cache": "cache\0"})
+    assert response["output"]["found"] == 1

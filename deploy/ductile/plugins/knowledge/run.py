@@ -93,11 +93,11 @@ def _folder(given: object) -> Path:
     """Without links, so that its pages are the same however it is named."""
     if not isinstance(given, str) or not given.strip():
         raise Unusable("no folder of pages is set: give the plugin's configuration a `folder`", "configuration")
-    folder = Path(given).expanduser().resolve()
     try:
+        folder = Path(given).expanduser().resolve()
         os.scandir(folder).close()
-    except OSError as error:
-        why = f"the folder of pages cannot be read: {folder}: {error.strerror}"
+    except (OSError, RuntimeError, ValueError) as error:  # also of an unknown home, a loop of links, or NUL
+        why = f"the folder of pages cannot be read: {given!r}: {error}"
         raise Unusable(f"{why}; set `folder` in the plugin's configuration", "configuration") from error
     return folder
 
@@ -118,9 +118,9 @@ def _query(given: object) -> str:
 
 
 def _profile(given: object) -> str:
-    if given not in LIMITS:
+    if not isinstance(given, str) or given not in LIMITS:
         raise Unusable(f"profile must be one of {', '.join(LIMITS)}")
-    return str(given)
+    return given
 
 
 def _limit(given: object) -> int:

@@ -78,7 +78,7 @@ def _by_cache(folder: Path, cache: Path, wanted: str, limit: int, wait_s: float)
         try:
             cache.mkdir(mode=0o700, parents=True, exist_ok=True)
             return _by_index(folder, str(file), wanted, limit, wait_s)
-        except OSError:
+        except (OSError, ValueError):  # ValueError: NUL in the path
             return None
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode == sqlite3.SQLITE_BUSY:

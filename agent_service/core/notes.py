@@ -6,6 +6,7 @@ names every step that showed it as a source.
 
 import json
 import re
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from typing import TypeVar
@@ -41,8 +42,8 @@ MOST_CLAIMS, MOST_LEARNED, MOST_ASKED = 20, 10, 20
 MOST_MESSAGES = 50
 MAX_MEMORY = 40
 REMEMBERED_STEPS, MAX_REMEMBERED = 20, 120
-PUNCTUATION = 4
-"""Characters of JSON punctuation per value."""
+PUNCTUATION = 2
+"""Characters of JSON between values."""
 _ORDER = {"artifact_path": 0, "summary": 0, "message": 0, "artifacts": 0, "excerpt": 2}
 _STEPS_NAMED = re.compile(r"\bsteps?\W{0,2}(\d+)(?:\s*(-|,|and|to)\s*(\d+))?", re.IGNORECASE)
 
@@ -61,22 +62,30 @@ def bounded(value: dict[str, JsonValue], length: int) -> Excerpt:
         return Excerpt(value=value)
     beginning, _ = _cut(dict(sorted(value.items(), key=lambda field: _ORDER.get(field[0], 1))), length)
     assert isinstance(beginning, dict), "an object stays one"
-    return Excerpt(value=beginning, missing=max(1, len(text) - len(json.dumps(beginning, ensure_ascii=False))))
+    if beginning == value:
+        return Excerpt(value=value)
+    return Excerpt(value=beginning, missing=max(1, len(text) - len(_as_json(beginning))))
 
 
 def _cut(value: JsonValue, room: int) -> tuple[JsonValue, int]:
     if isinstance(value, str):
-        return value[: max(0, room)], room - len(value)
+        size = len(_as_json(value))
+        return value if size <= room else _beginning(value, room), room - size
     if not isinstance(value, dict | list):
-        return value, room - len(json.dumps(value))
+        return value, room - len(_as_json(value))
     names, kept = list(value) if isinstance(value, dict) else [""] * len(value), list[JsonValue]()
     for name, inner in zip(names, value.values() if isinstance(value, dict) else value, strict=True):
-        room -= len(name) + PUNCTUATION
+        room -= len(_as_json(name)) + PUNCTUATION
         if room <= 0:
             break
         item, room = _cut(inner, room)
         kept.append(item)
     return dict(zip(names, kept, strict=False)) if isinstance(value, dict) else kept, room
+
+
+def _beginning(text: str, room: int) -> str:
+    """Longest beginning of a text whose JSON has at most `room` characters."""
+    return text[: bisect_right(range(1, room + 1), room, key=lambda length: len(_as_json(text[:length])))]
 
 
 def with_step(state: RunState, pending: Pending, record: StepRecord, output: dict[str, JsonValue]) -> RunState:
@@ -158,7 +167,7 @@ def _steps_in(fact: str) -> Iterator[int]:
 
 
 def compacted(state: RunState, memory: Sequence[str], *, kept_steps: int | None = None) -> RunState:
-    facts = tuple(fact[:MAX_FACT] for fact in memory if fact.strip())[-MAX_MEMORY:]
+    facts = tuple(map(_shorten_fact, filter(str.strip, memory)))[-MAX_MEMORY:]
     steps = _steps(state)
     kept = _kept_steps(state) if kept_steps is None else kept_steps
     given_up = {id(note) for note in steps[: max(0, len(steps) - kept)]}
@@ -206,20 +215,29 @@ def shorten_reflection(reflection: Reflection) -> Reflection:
         summary=shorten(reflection.summary, MAX_THOUGHT),
         met=tuple(replace(met, quote="") for met in reflection.met[:MOST_CLAIMS]),
         unmet=reflection.unmet[:MOST_CLAIMS],
-        facts=tuple(fact[:MAX_FACT] for fact in reflection.facts[:MOST_LEARNED]),
+        facts=tuple(map(_shorten_fact, reflection.facts[:MOST_LEARNED])),
         outcome=None,
     )
 
 
 MOST = 100
 _SOURCE = re.compile(r"\(\s*steps?\b[^()]*\)", re.IGNORECASE)
+_ANY_SOURCE = re.compile(f"{_SOURCE.pattern}|{_STEPS_NAMED.pattern}", re.IGNORECASE)
+
+
+def _shorten_fact(fact: str) -> str:
+    """The beginning of a fact, without a source that does not fit: half a number names another step."""
+    if len(fact) <= MAX_FACT:
+        return fact
+    ends = (found.start() for found in _ANY_SOURCE.finditer(fact) if found.start() < MAX_FACT < found.end())
+    return fact[: next(ends, MAX_FACT)]
 
 
 def merge_facts(known: tuple[str, ...], learned: tuple[str, ...]) -> tuple[str, ...]:
     if not learned:
         return known
     facts = {_bare(fact): fact for fact in known}
-    for fact in (fact[:MAX_FACT] for fact in learned):
+    for fact in map(_shorten_fact, learned):
         key = _bare(fact)
         facts[key] = _with_source(facts[key], fact) if key in facts else fact
     return tuple(facts.values())[-MOST:]

@@ -10,7 +10,7 @@ import pytest
 from agent_service.core import continuing
 from agent_service.core.brief import Continuations
 from agent_service.core.events import ToolReturned
-from agent_service.core.notes import bounded, facts_suffice
+from agent_service.core.notes import MAX_FACT, bounded, facts_suffice
 from agent_service.core.phases import Action
 from agent_service.core.state import Excerpt, MemoryNote, RunState, StepNote
 from agent_service.core.waiting import Pending, TaskResult
@@ -45,7 +45,15 @@ def test_a_result_that_is_cut_keeps_what_names_it_and_sums_it_up_and_counts_what
 def test_a_result_of_any_shape_is_kept_in_about_as_many_characters_as_may_be(value: Any) -> None:
     kept = noted({"summary": "long", "value": value})
     assert kept.missing > 0
-    assert len(json.dumps(kept.value)) < 100_000
+    assert len(json.dumps(kept.value, ensure_ascii=False)) < 17_000
+
+
+def test_what_is_missing_of_a_result_is_counted_as_json_and_a_complete_result_misses_nothing() -> None:
+    lines = {"excerpt": "line\n" * 2800}
+    kept = noted(lines)
+    assert len(json.dumps(kept.value)) + kept.missing == len(json.dumps(lines))
+    fields = {f"{number:04}": 0 for number in range(1460)}
+    assert (noted(fields).value, noted(fields).missing) == (fields, 0)
 
 
 def test_a_memory_has_a_line_for_each_older_step_with_the_beginning_of_what_it_brought() -> None:
@@ -59,6 +67,13 @@ def test_a_digest_is_bounded_to_its_newest_forty_facts_of_four_hundred_character
     run = a_compacting_run() >> digests(*(f"{number} {'x' * 900}" for number in range(50)))
     assert [len(fact) for fact in run.state.facts] == [400] * 40
     assert run.state.facts[0].startswith("10 ")
+
+
+@pytest.mark.parametrize("source", ["(step 12)", "(steps 3, 4, 12)", "in step 12"])
+def test_no_half_of_a_number_names_a_source(source: str) -> None:
+    fact = "x" * (MAX_FACT + 1 - len(source.rstrip(")"))) + source
+    run = a_compacting_run() >> digests(fact)
+    assert run.state.facts == (fact.removesuffix(source.removeprefix("in ")),)
 
 
 def a_learning_run() -> Script:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import AwareDatetime, Field
 
 from agent_service.core.waiting import FINAL, Status
+from agent_service.sentences import instant
 from groundwork.service.config_file import Section
 from schemas.values import dataclass
 
@@ -80,8 +81,8 @@ class Tombstone:
 
     def __str__(self) -> str:
         return (
-            f"run {self.run_id} is kept no longer: it ended as {self.status} at {_told(self.ended_at)} and went at "
-            f"{_told(self.gone_at)} by {self.rule}, with its journal, its files and its artifacts"
+            f"run {self.run_id} is kept no longer: it ended as {self.status} at {instant(self.ended_at)} and went at "
+            f"{instant(self.gone_at)} by {self.rule}, with its journal, its files and its artifacts"
         )
 
 
@@ -95,13 +96,9 @@ class ArtifactTombstone:
 
     def __str__(self) -> str:
         return (
-            f"artifacts of run {self.run_id} are kept no longer: they went at {_told(self.gone_at)} by {self.rule}; "
+            f"artifacts of run {self.run_id} are kept no longer: they went at {instant(self.gone_at)} by {self.rule}; "
             "its journal and its pages stayed"
         )
-
-
-def _told(at: datetime) -> str:
-    return f"{at:%Y-%m-%dT%H:%M:%SZ}"
 
 
 Days = Annotated[float, Field(gt=0, le=36_500)]

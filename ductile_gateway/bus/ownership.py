@@ -73,10 +73,6 @@ class BusOwnership:
         self._missed_since: dict[str, float] = {}
         self._restored = f"the backup of {self.mark.taken:%Y-%m-%d %H:%M} UTC" if self.mark.backup else ""
 
-    async def held(self) -> None:
-        """Raises TryAgain while the owner of the bus is unknown, and Misconfigured once it is another gateway."""
-        await self.lease.ensure_held()
-
     def note_delivery(self, key: str, delivered: int, at: datetime) -> None:
         """The request, stored `at`, was delivered for the `delivered`-th time."""
         if self._until is None or at > self._until:

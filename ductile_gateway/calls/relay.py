@@ -182,10 +182,10 @@ class Relay:
     async def _begin(self, call: ToolCall, receipt: Receipt | None = None) -> None:
         await check_wanted(call, self.has_ended)
         self.gate.check()
-        await self.ownership.held()
+        await self.ownership.lease.ensure_held()
         if receipt or not call.may_repeat:  # else the call is repeated after a crash
             await self.ledger.intend(call, receipt)
-            await self.ownership.held()  # a process may have been stopped while it was written
+            await self.ownership.lease.ensure_held()  # a process may have been stopped while it was written
         self.observer.begun(call.asked)
 
     def _of_reruns(self, outcome: ToolOutcome, call: ToolCall) -> ToolOutcome:
@@ -271,7 +271,7 @@ class Relay:
             outcome = replace(failed("bad_output", message, retryable=False), job=outcome.job)
         answer = answer or results.answer_to(asked, outcome, at=utc_now())
         with contextlib.suppress(TryAgain):
-            await self.ownership.held()
+            await self.ownership.lease.ensure_held()
         answer = await self.ledger.answer(answer)
         self.observer.answered(asked, outcome)
         return answer

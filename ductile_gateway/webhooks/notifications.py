@@ -124,12 +124,10 @@ class Try:
 def notifications_of(event: LifecycleEvent, settings: OutboundSettings, *, at: datetime) -> Iterator[Notification]:
     for target, receiver in settings.told().items():
         if event.type in receiver.types:
-            body = _relayed_body(event, receiver) if isinstance(receiver, RelaySettings) else callback_body(event)
+            body = callback_body(event)
+            if isinstance(receiver, RelaySettings):
+                body = relay_event(event.type, event.key, event.payload, {"run_id": event.run_id}, peer=receiver.peer)
             yield Notification(target, target, event.key, event.run_id, event.type, "", body, at, at)
-
-
-def _relayed_body(event: LifecycleEvent, receiver: RelaySettings) -> bytes:
-    return relay_event(event.type, event.key, event.payload, {"run_id": event.run_id}, peer=receiver.peer)
 
 
 def callback_of(event: LifecycleEvent, url: str, *, at: datetime) -> Notification:

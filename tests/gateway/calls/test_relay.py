@@ -371,7 +371,7 @@ async def test_no_write_is_begun_while_nobody_can_say_who_owns_the_bus_also_afte
             raise TryAgain("lapsed")
 
     world, asked = World(), count(1)
-    world.ownership.held = held
+    world.ownership.lease.ensure_held = held
     await given_back(world, SAVE, "lapsed")
     assert (executed(world), await world.ledger.find(SAVE.key) is not None) == (0, lapses == 2)
 

@@ -290,7 +290,7 @@ class NatsLink:
 
 
 def _kind(subject: str) -> str:
-    """Subjects of runs, of which many are used once, have the kind of others in their stream."""
+    """Subjects of single runs, mostly used once, have the kind of others in their stream."""
     return ".".join(subject.split(".", 2)[:2])
 
 

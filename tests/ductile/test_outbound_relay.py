@@ -41,7 +41,7 @@ async def test_a_type_that_is_not_accepted_is_told_and_what_may_be_mended_in_duc
     assert (refused.outcome, "add agent.reopened to `accept` there" in refused.why) == ("dead", True)
     for changed, why in (
         ({"secret": "another-one-altogether"}, "403 'forbidden': the peer's secret in Ductile is not the one that is"),
-        ({"peer": "nobody"}, "403 'unknown relay peer'"),
+        ({"peer": "stranger"}, "403 'unknown relay peer'"),
         ({"key_id": "v9"}, "403 'relay key id mismatch'"),
     ):
         async with a_sender(ductile, **changed) as sender:

@@ -64,6 +64,21 @@ class EventBus(Protocol):
     async def emit(self, subject: str, body: bytes, *, msg_id: str, headers: Mapping[str, str]) -> object: ...
 
 
+class Hearing(Protocol):
+    """The messages for this process, as recovery needs them."""
+
+    def is_there(self) -> bool:
+        """False while the bus is away."""
+
+    async def drain(self) -> None:
+        """Waits until all that the bus kept for this process is in hand."""
+
+    async def await_executors(self) -> None:
+        """Waits until the gateway has answered what it was asked by now, for some minutes at most. Raises Failure if
+        there is none.
+        """
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelQuestion:
     state: RunState

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import field
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Protocol
 
 from agent_service.background import Background
 from agent_service.core import results
@@ -27,6 +26,7 @@ from agent_service.run.children.executor import ChildRuns
 from agent_service.run.intake import Intake
 from agent_service.run.journal import JournalRecord, Run
 from agent_service.run.messages import OutgoingMessage
+from agent_service.run.ports import Hearing
 from agent_service.run.turn import Turns
 from agent_service.store.sqlite import RunStore
 from groundwork.service.errors import Failure, TryAgain
@@ -59,21 +59,6 @@ class Republished:
     runs: int
     places: set[str] = field(default_factory=set)
     unheard: list[RunState] = field(default_factory=list)
-
-
-class Hearing(Protocol):
-    """The messages for this process, as recovery needs them."""
-
-    def is_there(self) -> bool:
-        """False while the bus is away."""
-
-    async def drain(self) -> None:
-        """Waits until all that the bus kept for this process is in hand."""
-
-    async def await_executors(self) -> None:
-        """Waits until the gateway has answered what it was asked by now, for some minutes at most. Raises Failure if
-        there is none.
-        """
 
 
 @dataclass(slots=True)
@@ -145,18 +130,21 @@ class Recovery:
         are left out for which something may have come meanwhile.
         """
         if is_there := self.hearing.is_there():
-            looked_at, self._looked_at = self._looked_at, now
-            if looked_at is None or (now - looked_at).total_seconds() > ABSENT_S:
-                self._unheard = True
-                if not self._unanswered:
-                    self._unanswered = True
-                    self.background.start(self._catch_up())
+            self._note_absence(now)
         run_ids = await self.store.due(now, DUE_AT_ONCE)
         if is_there and not self._unanswered:
             return list(run_ids)
-        return [
-            one for one in run_ids if not await self._may_have_news(one, now, unheard=self._unheard or not is_there)
-        ]
+        unheard = self._unheard or not is_there
+        return [one for one in run_ids if not await self._may_have_news(one, now, unheard=unheard)]
+
+    def _note_absence(self, now: datetime) -> None:
+        looked_at, self._looked_at = self._looked_at, now
+        if looked_at and (now - looked_at).total_seconds() <= ABSENT_S:
+            return
+        self._unheard = True
+        if not self._unanswered:
+            self._unanswered = True
+            self.background.start(self._catch_up())
 
     async def _catch_up(self) -> None:
         try:

@@ -139,7 +139,8 @@ def next_try(notification: Notification, *, now: datetime, retry_after_s: float 
     """Time of the next attempt after one that failed at `now` and is counted in `tries`; None to give up."""
     relayed = notification.target.partition(":")[0] == "relay"
     delays_s = _RELAY_DELAYS_S if relayed else _CALLBACK_DELAYS_S
-    if now - notification.accepted_at >= (_RELAY_LIFETIME if relayed else _CALLBACK_LIFETIME):
+    is_old = now - notification.accepted_at >= (_RELAY_LIFETIME if relayed else _CALLBACK_LIFETIME)
+    if is_old and notification.tries > len(delays_s):  # an absent gateway tries nothing
         return None
     delay_s = delays_s[min(notification.tries, len(delays_s)) - 1]
     name = f"{notification.target} {notification.key} {notification.tries}"

@@ -120,7 +120,7 @@ def _complaint(error: BaseException) -> NotDone | None:
         case NotDone():
             return error
         case Failure():
-            codes = {Unreachable: Exit.UNREACHABLE, TryAgain: Exit.TRY_AGAIN}
+            codes = {Unreachable: Exit.UNREACHABLE, Broken: Exit.FAILED, TryAgain: Exit.TRY_AGAIN}
             code = next((code for kind, code in codes.items() if isinstance(error, kind)), Exit.MISCONFIGURED)
             return NotDone(str(error), code)
         case OSError(strerror=str(reason)):

@@ -195,7 +195,7 @@ async def test_with_json_a_command_prints_one_document_and_a_journal_one_a_line(
 def test_every_error_of_ours_has_its_code_also_deep_in_a_task_group_and_a_fault_of_ours_has_none() -> None:
     for error, code in (
         (NotDone("no", Exit.NOT_FOUND), Exit.NOT_FOUND),
-        (Broken("no"), Exit.MISCONFIGURED),
+        (Broken("no"), Exit.FAILED),
         (NoRoom("no"), Exit.TRY_AGAIN),
         (PermissionError(13, "no", "/etc/x"), Exit.MISCONFIGURED),
     ):

@@ -219,8 +219,9 @@ async def idempotency_key(
     if sent is None:
         return None
     quoted, payer = _QUOTED.fullmatch(sent), token_caller(request.state.token)
-    if len(sent) > LONGEST_KEY or not (quoted or _PLAIN.fullmatch(sent)):
-        why = f'must be a quoted string of visible ASCII, of {LONGEST_KEY} characters at most, such as "a-1"'
+    is_repeated = len(request.headers.getlist(IDEMPOTENCY_KEY)) > 1
+    if is_repeated or len(sent) > LONGEST_KEY or not (quoted or _PLAIN.fullmatch(sent)):
+        why = f'must be one quoted string of visible ASCII, of {LONGEST_KEY} characters at most, such as "a-1"'
         raise unfit(IDEMPOTENCY_KEY, why)
     key = quoted[1] if quoted else sent
     return id_of(f"{IDEMPOTENCY_KEY} {payer} {key}") if payer or key.startswith(WAKE_PREFIX) else id_of(key)

@@ -36,7 +36,8 @@ async def test_a_wake_under_the_same_key_is_the_same_run_and_for_something_else_
     told = answer.json()
     assert (answer.status_code, told["code"]) == (422, "idempotency_key_reused")
     assert (told["run_id"], told["errors"][0]["field"]) == (first.json()["run_id"], "Idempotency-Key")
-    assert await house.how_many() == 1
+    two = await client.post("/v1/wake", json=GOAL, headers=[("Idempotency-Key", UUID), ("Idempotency-Key", "other")])
+    assert (two.status_code, await house.how_many()) == (422, 1)
 
 
 async def test_a_key_is_its_callers_own_and_names_nothing_else(house: House) -> None:

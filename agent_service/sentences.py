@@ -47,12 +47,12 @@ def instant(at: datetime) -> str:
 
 
 Values = Mapping[str, str | int | float | None]
-_OPTIONAL, _NAMED = re.compile(r"\[([^\]]*)\]"), re.compile(r"\{(\w+)")
+OPTIONAL, _NAMED = re.compile(r"\[([^\]]*)\]"), re.compile(r"\{(\w+)")
+"""A part in brackets is left out if its value is empty."""
 
 
 def _without_empty(form: str, values: Values) -> str:
-    """Drops each part in brackets that has an empty value."""
-    return _OPTIONAL.sub(lambda part: part[1] if all(map(values.get, _NAMED.findall(part[1]))) else "", form)
+    return OPTIONAL.sub(lambda part: part[1] if all(map(values.get, _NAMED.findall(part[1]))) else "", form)
 
 
 def _either(name: str, form: str, otherwise: str) -> Callable[[Values], str]:

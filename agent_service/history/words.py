@@ -27,6 +27,7 @@ from agent_service.history.items import Thought
 from agent_service.history.results import execution_of, result_of, summary_of_answer
 from agent_service.history.text import instant, one_line
 from agent_service.run.journal import JournalRecord
+from agent_service.sentences import OPTIONAL
 from agent_service.store.lines import WaitsFor, waits_for
 from schemas.events import SignalKind, ToolResult
 from schemas.status import counted
@@ -59,39 +60,39 @@ OUTCOMES = {
     "refused": "is not what the run waited for",
 }
 SENTENCES: dict[type[Any], str] = {
-    events.WakeAccepted: "accepted| from {by}|: {brief.goal}",
-    events.RunStarted: "started with {skills:tools}|: {skills:names}",
+    events.WakeAccepted: "accepted[ from {by}][: {brief.goal}]",
+    events.RunStarted: "started with {skills:tools}[: {skills:names}]",
     facts.CallReserved: "sets {reserve.tokens} tokens aside ({reserve.cost_usd:usd}) for call {call} to {model}",
-    events.ModelUnavailable: "{:unavailable}|: {message}",
-    events.CancelRequested: "cancel| by {by}|: {reason}",
-    events.SignalReceived: "{signal.kind:signal}| by {by}|: {signal.message}| ({signal.outcome:plain})",
+    events.ModelUnavailable: "{:unavailable}[: {message}]",
+    events.CancelRequested: "cancel[ by {by}][: {reason}]",
+    events.SignalReceived: "{signal.kind:signal}[ by {by}][: {signal.message}][ ({signal.outcome:plain})]",
     events.TurnBroke: "the agent broke",
-    events.StoodStill: "goes on|: everything was stopped by {by} since {since}|: {reason}",
-    facts.CallAsked: "asked the model to {phase} (call {call})|, telling it: {told:joined}",
+    events.StoodStill: "goes on[: everything was stopped by {by} since {since}][: {reason}]",
+    facts.CallAsked: "asked the model to {phase} (call {call})[, telling it: {told:joined}]",
     facts.CallPostponed: "the model is asked again at {retry_at}",
     facts.CallLost: "the reply to call {call} is lost, which counts as {tokens} tokens",
-    facts.RequestSent: "sent {pending:attempt}|: {pending.action:call}, answer due by {pending.deadline_at}",
+    facts.RequestSent: "sent {pending:attempt}[: {pending.action:call}, answer due by {pending.deadline_at}]",
     facts.RetrySet: "{pending:attempt} follows at {pending.retry_at}",
-    facts.RequestFinished: "{tool} {status:outcome}|: {summary}",
-    facts.Slept: "waits until {until}|: {why}",
+    facts.RequestFinished: "{tool} {status:outcome}[: {summary}]",
+    facts.Slept: "waits until {until}[: {why}]",
     facts.RunReopened: "the run goes on, reopened",
-    facts.RunEnded: "the run ended: {status} ({ending_class})|: {reason}",
-    Approval: PAUSES + "a person's approval of {proposal:proposed}|: {reason}",
-    Question: PAUSES + "a person's answer|: {ask.question}",
-    Stop: PAUSES + "a person ({ending_class})|: {reason}",
+    facts.RunEnded: "the run ended: {status} ({ending_class})[: {reason}]",
+    Approval: PAUSES + "a person's approval of {proposal:proposed}[: {reason}]",
+    Question: PAUSES + "a person's answer[: {ask.question}]",
+    Stop: PAUSES + "a person ({ending_class})[: {reason}]",
     phases.Framing: "{goal_statement}",
-    phases.Plan: "{actions:calls}|: {rationale}",
-    phases.AskPerson: "asks a person|: {question}",
-    phases.Wait: "waits|: {why}",
+    phases.Plan: "{actions:calls}[: {rationale}]",
+    phases.AskPerson: "asks a person[: {question}]",
+    phases.Wait: "waits[: {why}]",
     phases.Reflection: "{verdict}: {summary}",
-    phases.ItemClaim: '{item}, by {evidence}|, "{quote}"',
-    phases.ItemRetraction: "{item}|: {reason}",
+    phases.ItemClaim: '{item}, by {evidence}[, "{quote}"]',
+    phases.ItemRetraction: "{item}[: {reason}]",
     phases.Verification: "{holds:holds}: {reason}",
     phases.Digest: "{memory:number} facts take the place of the older notes",
     phases.ModelRefusal: "{:refusal}",
     phases.Unusable: "{reason}",
 }
-"""Only the part before the first bar is logged; each part after a bar is left out if one of its values is empty."""
+"""Parts in brackets are not logged, and stand at the end."""
 
 
 class Clause(NamedTuple):
@@ -263,7 +264,7 @@ def _compiled(part: str, *, optional: bool) -> Callable[[Any], str]:
 
 
 _PARTS = {
-    kind: [_compiled(part, optional=place > 0) for place, part in enumerate(sentence.split("|"))]
+    kind: [_compiled(part, optional=place > 0) for place, part in enumerate(filter(None, OPTIONAL.split(sentence)))]
     for kind, sentence in SENTENCES.items()
 }
 

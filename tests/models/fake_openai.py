@@ -8,8 +8,8 @@ truncates prompts to its context.
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, ClassVar, Literal
-from unittest.mock import patch
 
+import pytest
 from openai.types.chat.completion_create_params import CompletionCreateParamsNonStreaming
 
 from agent_service.models import openai_model
@@ -225,7 +225,8 @@ Ollama = Served[FakeOllama]
 async def serve(**settings: Any) -> AsyncIterator[Served[FakeOpenAI]]:
     fake = FakeOpenAI()
     defaults = {"provider": "openai", "model": "gpt-5.6-sol", "api_key": KEY, "base_url": fake.base_url}
-    with patch.object(openai_model, "OPENAI_HOST", "127.0.0.1"):
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(openai_model, "OPENAI_HOST", "127.0.0.1")
         async with served(fake, **{**defaults, **settings}) as made:
             yield made
 

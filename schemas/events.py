@@ -10,7 +10,7 @@ import re
 from functools import cache
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
 from schemas import subjects
 from schemas.fields import (
@@ -153,6 +153,10 @@ class ToolOutput(Wire):
     artifact_path: Text | None = None
     content_type: Text | None = None
     excerpt: Text | None = None
+
+    def as_json(self) -> dict[str, JsonValue]:
+        """Its fields without those that are not set. A null of a further field is kept: it says something."""
+        return self.model_dump(mode="json", exclude_none=True) | (self.model_extra or {})
 
 
 class Correlation(Wire):

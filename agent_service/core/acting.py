@@ -262,7 +262,7 @@ def _comparable(output: dict[str, JsonValue]) -> object:
 def result_output(result: ToolResult) -> dict[str, JsonValue]:
     if result.error is not None and result.status != "ok":
         return {"class": result.error.error_class, "message": result.error.message}
-    return result.result.model_dump(mode="json", exclude_none=True) if result.result else {}
+    return result.result.as_json() if result.result else {}
 
 
 def output_summary(output: dict[str, JsonValue]) -> str:

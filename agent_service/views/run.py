@@ -218,5 +218,5 @@ def step_detail(run: RunState, items: Sequence[Item], answers: Mapping[int, Jour
 
 def _part(item: Item, answer: JournalRecord | None) -> PartView:
     result = result_of(answer, item.step or 0) if answer and item.kind == "attempt" else None
-    brought = result.result.model_dump(mode="json", exclude_none=True) if result and result.result else None
+    brought = result.result.as_json() if result and result.result else None
     return PartView(item=item, about=item.about, result=brought)

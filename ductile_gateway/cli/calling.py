@@ -179,7 +179,7 @@ def _as_document(outcome: ToolOutcome, seconds: float) -> dict[str, Any]:
     if outcome.status == "error":
         error = {"class": outcome.error_class, "message": outcome.message, "retryable": outcome.retryable}
         return document | {"error": error}
-    return document | {"result": output_of(outcome).model_dump(mode="json", exclude_none=True)}
+    return document | {"result": output_of(outcome).as_json()}
 
 
 def _as_text(outcome: ToolOutcome, seconds: float) -> str:

@@ -309,4 +309,4 @@ def shortened(result: ToolResult) -> tuple[ToolResult, tuple[ProducedArtifact, .
 
 
 def _fields(result: ToolResult) -> dict[str, JsonValue]:
-    return result.result.model_dump(exclude_none=True) if result.result else {}
+    return result.result.as_json() if result.result else {}

@@ -33,6 +33,11 @@ def flaws(event: str, says: str, *changes: dict[str, Any]) -> list[dict[str, Any
     return taken
 
 
+def test_a_null_in_a_further_field_of_a_result_is_kept() -> None:
+    result = parse(subjects.TOOL_RESULT, result={"excerpt": None, "found": None}).result
+    assert result.as_json() == {"found": None}
+
+
 def test_an_unknown_field_is_tolerated_from_outside_and_by_readers_of_ours_who_ask_for_that() -> None:
     for event in INBOUND:
         assert parse(event, added_later={"x": 1}) == parse(event)

@@ -181,7 +181,7 @@ class Trace:
         content: dict[str, JsonValue] = {"gen_ai.tool.call.arguments": item.about.get("arguments", {})}
         result = result_of(record, item.step or 0)
         if result and result.result:
-            content["gen_ai.tool.call.result"] = result.result.model_dump(mode="json", exclude_none=True)
+            content["gen_ai.tool.call.result"] = result.result.as_json()
         request = (self._run_id, item.step, *(item.name[1:] if item.task else ()))
         return self._content_of(content) | {"gen_ai.tool.call.id": ":".join(map(str, request))}
 

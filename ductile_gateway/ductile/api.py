@@ -60,7 +60,8 @@ class AnswerLost(Exception):
 
 
 class UnreadableAnswer(Exception):
-    """The answer is empty or too large. Ductile answers so for a job whose result is not JSON: ask the log of jobs."""
+    """The answer is empty, too large or too deep. Ductile answers nothing for a job whose result is not JSON: ask the
+    log of jobs."""
 
 
 def fields_of(body: bytes) -> dict[str, Any]:
@@ -229,8 +230,10 @@ class DuctileApi:
             raise UnreadableAnswer("Ductile answered nothing")
         try:
             found: JsonValue = json.loads(body)
-        except (ValueError, RecursionError) as error:
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
             raise Unavailable(f"what answers at {self._url} is no Ductile: no JSON") from error
+        except (ValueError, RecursionError) as error:  # a plugin may print numbers and nesting without end
+            raise UnreadableAnswer("the answer has too long a number, or too deep a nesting") from error
         return found
 
     async def _answered(self, method: str, path: str, **sent: Any) -> tuple[int, bytes]:

@@ -65,13 +65,13 @@ class Unfinished:
 
 
 def read_job(job: Document) -> Unfinished | Verdict | None:
-    """None for a finished job without result or error: the log of jobs has them."""
-    status = job.get("status")
+    """None for a finished job without result, or that failed although its plugin did not: the log has the error."""
+    status, result = job.get("status"), job.get("result")
     if status not in FINISHED:
         return Unfinished(retrying=status == "queued" and "started_at" in job)
-    if status in ("succeeded", "failed") and ("result" not in job or (status == "failed" and not _has_response(job))):
+    if status == "failed" and not (isinstance(result, dict) and result.get("status") == "error"):
         return None
-    return _verdict(job)
+    return None if status == "succeeded" and "result" not in job else _verdict(job)
 
 
 def read_log(entries: Sequence[Document]) -> Unfinished | Verdict:
@@ -141,7 +141,7 @@ def _verdict(job: Document) -> Verdict:
             return _failed(job, result)
         case "failed":
             # The start may have failed, or only the output: the work may be done.
-            return failed("bad_output", _message(job, "the plugin gave no valid response"), retryable=False)
+            return failed("bad_output", _message(job, "the job has failed in Ductile"), retryable=False)
         case "timed_out":
             return failed("timeout", _message(job, "the plugin exceeded Ductile's time limit"), retryable=False)
         case "skipped":
@@ -167,7 +167,7 @@ def _failed(job: Document, result: Document) -> ToolOutcome:
 def _outcome(result: Document) -> ToolOutcome:
     """Outcome of a response. Without `output`, its own fields and emitted events become the output."""
     outcome = outcome_of(result)
-    if outcome.status == "error" or "output" in result:
+    if outcome.status == "error" or result.get("output") is not None:
         return outcome
     output = {name: value for name, value in result.items() if name not in _PROTOCOL}
     events = result.get("events")

@@ -172,21 +172,39 @@ class JobWatch:
         return JobFacts(job.job_id)
 
     async def _reading(self, job: Job) -> Unfinished | Verdict:
+        found, reading = Document(), None
+        with contextlib.suppress(api.UnreadableAnswer):
+            told = await self.api.job(job.job_id)
+            if told is None:
+                return await self._logged(job, Unknown(f"Ductile knows nothing of its job {job.job_id} any more"))
+            _check(job, told)
+            found, reading = told, read_job(told)
+        if isinstance(reading, Unfinished):
+            return reading
+        if job.pipeline:
+            return await self._of_tree(job)
         try:
-            found = await self.api.job(job.job_id)
-        except api.UnreadableAnswer:
-            return read_log(await self._log(job))
-        if found is None:
-            entries = await self._log(job)
-            return read_log(entries) if entries else Unknown(f"Ductile knows nothing of its job {job.job_id} any more")
-        _check(job, found)
-        reading = read_job(found)
-        if job.pipeline and not isinstance(reading, Unfinished):
+            return reading or await self._logged(job, Unfinished())
+        except DuctileRefused as refusal:
+            if not refusal.own:
+                raise
+            return read_log([found])  # the token may not see the log
+
+    async def _of_tree(self, job: Job) -> Unfinished | Verdict:
+        try:
             before = await self.api.tree(job.job_id)
             await asyncio.sleep(SOON_S)
             again = await self.api.tree(job.job_id)
-            return read_tree(again) if len(again) == len(before) else Unfinished()
-        return reading or read_log(await self._log(job))
+        except api.UnreadableAnswer as error:
+            why = f"the steps of the pipeline cannot be read ({error}): one may have written no JSON, see Ductile's log"
+            return await self._logged(job, failed("bad_output", why, retryable=False))
+        return read_tree(again) if len(again) == len(before) else Unfinished()
+
+    async def _logged(self, job: Job, otherwise: Unfinished | Verdict) -> Unfinished | Verdict:
+        """The end of the job in the log, which is that of a pipeline only if its first job has failed."""
+        reading = read_log(await self._log(job))
+        is_first = job.pipeline and isinstance(reading, ToolOutcome) and reading.status != "error"
+        return otherwise if is_first or isinstance(reading, Unfinished) else reading
 
     async def _log(self, job: Job) -> list[Document]:
         try:

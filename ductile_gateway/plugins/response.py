@@ -67,7 +67,7 @@ class ProcessEnd:
     unbegun: str = ""
 
 
-def _finite(output: dict[str, JsonValue]) -> dict[str, JsonValue]:
+def _finite(output: dict[str, JsonValue] | None) -> dict[str, JsonValue] | None:
     try:
         json.dumps(output, allow_nan=False)
     except ValueError:
@@ -106,16 +106,16 @@ class _Artifact(_Part):
 
 class _Result(_Part):
     result: str
-    output: Annotated[dict[str, JsonValue], AfterValidator(_finite)] = Field(default_factory=dict)
-    artifacts: list[_Artifact] = []
+    output: Annotated[dict[str, JsonValue] | None, AfterValidator(_finite)] = None
+    artifacts: list[_Artifact] | None = None
     continuation: JsonValue = None
 
     def outcome(self) -> ToolOutcome:
         """Raises ValueError, and ContinuationInvalid for a continuation."""
-        produced = tuple(artifact.produced() for artifact in self.artifacts)
+        produced = tuple(artifact.produced() for artifact in self.artifacts or ())
         if len({artifact.name for artifact in produced}) < len(produced):
             raise ValueError("two artifacts have the same name")
-        outcome = ToolOutcome("ok", text=self.result, output=self.output, artifacts=produced)
+        outcome = ToolOutcome("ok", text=self.result, output=self.output or {}, artifacts=produced)
         if self.continuation is None:
             return outcome
         return replace(outcome, status="continuation", continuation=parse_continuation(self.continuation))

@@ -38,9 +38,10 @@ def cut(_: object) -> behaviours.Outcome:
     return behaviours.Outcome(b"no JSON", stderr=f"{'x' * 3000}\nSHED_API_KEY is not set, token-of-gateway is")
 
 
+UNROUTED = "what follows from it failed: Ductile could not store its state or pass on its events: route events"
 ENDINGS: list[tuple[behaviours.Behaviour, str, int]] = [
     (behaviours.in_turn(behaviours.fails(), behaviours.fails(), behaviours.answers("at last")), "at last", 3),
-    (lambda _: behaviours.ROUTING_FAILED, "done\n[the tool has succeeded, but what follows", 1),
+    (lambda _: behaviours.ROUTING_FAILED, f"done\n[the tool has succeeded, but {UNROUTED}: no such path]", 1),
     (lambda _: behaviours.SKIPPED, "Skipped by Ductile: if: false", 1),
     (lambda _: behaviours.DEAD, "unknown", 1),
     (lambda _: behaviours.TIMED_OUT, "timeout", 4),
@@ -204,6 +205,51 @@ async def test_a_job_that_cannot_be_read_is_an_error_of_its_call(fake: FakeDucti
             {"status": "failed", "result": 7},
         ):
             assert outcome(await runner.run(a_call(within_s=2))).status == "error", job
+
+
+OK = {"status": "ok", "result": "the first"}
+GONE = (404, {"error": "job not found"})
+BROKEN: list[tuple[str, tuple[int, Any], Any, Any, str]] = [
+    (
+        "a later step wrote no JSON",
+        (200, {"status": "succeeded", "result": OK}),
+        b"",
+        OK,
+        "one may have written no JSON",
+    ),
+    ("so did the first", (200, b""), b"", None, "the job has failed in Ductile: not valid JSON"),
+    ("a later step wrote too much", (200, {"status": "succeeded"}), b"[" * 10**5 + b"]" * 10**5, OK, "too deep"),
+    ("its jobs were deleted", GONE, [], OK, "knows nothing of its job j-1 any more"),
+    ("the first of them had failed", GONE, [], None, "the job has failed in Ductile: not valid JSON"),
+]
+"""Case; the first job's status and document, the tree, and the first job's result in the log; what is told."""
+
+
+@pytest.mark.parametrize(("job", "tree", "logged", "told"), [one[1:] for one in BROKEN], ids=[one[0] for one in BROKEN])
+async def test_a_pipeline_whose_steps_cannot_be_read_is_not_judged_by_its_first_one(
+    fake: FakeDuctile, tmp_path: Path, job: tuple[int, Any], tree: Any, logged: Any, told: str
+) -> None:
+    entry = (
+        {"status": "succeeded", "result": logged} if logged else {"status": "failed", "last_error": "not valid JSON"}
+    )
+    answers = {"/job/j-1": job, "/job/j-1/tree": (200, tree), "/job-logs": (200, {"logs": [entry]})}
+
+    def ductile(request: httpx2.Request) -> httpx2.Response:
+        started = (202, {"job_id": "j-1"}) if request.method == "POST" else (200, {"queue_depth": 0})
+        status, body = answers.get(request.url.path, started)
+        return httpx2.Response(status, **{"content" if isinstance(body, bytes) else "json": body})
+
+    async with gateway(
+        fake, tmp_path, tools=OF_A_PIPELINE, transport=httpx2.MockTransport(ductile), events=False
+    ) as runner:
+        found = await runner.run(a_call("handle", plugin=PIPELINE, within_s=2))
+    assert told in str(found.reason if isinstance(found, Unknown) else outcome(found).message)
+
+
+async def test_a_job_is_told_without_the_log_of_jobs_where_the_token_does_not_open_it(tmp_path: Path) -> None:
+    with FakeDuctile(version="N", tokens={"gateway": ("plugin:rw", "jobs:status:ro", "jobs:result:ro")}) as ductile:
+        async with gateway(ductile, tmp_path, events=False) as runner:
+            assert outcome(await runner.run(a_call(do="silence", within_s=5))).error_class == "bad_output"
 
 
 # Away, and too much at a time

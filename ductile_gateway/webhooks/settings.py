@@ -143,7 +143,7 @@ MILESTONES: tuple[RunEvent, ...] = get_args(Milestone)
 """Types that are sent by default: a run ends, waits for a person, or is reopened by one."""
 
 WebUrl = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/?#@\\]+([/?#]\S*)?$", max_length=2048)]
-RelayUrl = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/?#@\\]+/?$", max_length=2048)]
+RelayUrl = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/?#@\\]+(/[^\s?#]*)?$", max_length=2048)]
 HostName = Annotated[str, StringConstraints(to_lower=True)]
 Port = Annotated[int, Field(ge=1, le=65535)]
 

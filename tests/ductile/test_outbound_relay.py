@@ -3,6 +3,9 @@
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
+import httpx2
+
+from ductile_gateway.ductile.relay import open_relay_ingress
 from ductile_gateway.webhooks.notifications import Notification, Try, notifications_of
 from ductile_gateway.webhooks.outbound import Outbound
 from ductile_gateway.webhooks.sender import WebhookSender, open_sender
@@ -47,6 +50,19 @@ async def test_a_type_that_is_not_accepted_is_told_and_what_may_be_mended_in_duc
         async with a_sender(ductile, **changed) as sender:
             forbidden = await sender.send(a_delivery(ductile))
         assert (forbidden.outcome, why in forbidden.why) == ("put_off", True)
+
+
+async def test_behind_a_proxy_with_a_path_of_its_own_the_path_is_signed_that_ductile_sees(fake: FakeDuctile) -> None:
+    def proxy(request: httpx2.Request) -> httpx2.Response:
+        path = request.url.path.removeprefix("/home/ductile")
+        headers = {name: value for name, value in request.headers.items() if name.startswith("x-ductile-")}
+        answer = httpx2.post(f"{fake.url}{path}", content=request.content, headers=headers, trust_env=False)
+        return httpx2.Response(answer.status_code, content=answer.content)
+
+    us = settings(fake, url="https://home.example/home/ductile")
+    transport = httpx2.MockTransport(proxy)
+    async with open_relay_ingress(us.url, us, timeout_s=5, transport=transport) as ingress:
+        assert (await ingress.post(a_delivery(fake).body)).outcome == "unheard"
 
 
 async def test_each_of_several_ductiles_is_told_by_its_own_secret_and_one_that_is_away_later(

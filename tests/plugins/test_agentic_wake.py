@@ -2,6 +2,9 @@
 its token only where it may. The first part of the path says how the agent answers."""
 
 import json
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -187,6 +190,17 @@ def test_what_is_no_request_is_answered_with_one_error() -> None:
         response = responded(WAKE, request)
         assert (response["status"], response["retry"]) == ("error", False)
         assert response["error"] == "what came on stdin is not a request of plugin protocol 2"
+
+
+TOO_OLD = "import runpy, sys; sys.version_info = (3, 10, 12); runpy.run_path('run.py', run_name='__main__')"
+
+
+@pytest.mark.parametrize("plugin", ["agentic-wake", "agentic-run"])
+def test_a_python_that_is_too_old_is_told_and_not_tried_again(plugin: str) -> None:
+    command, environment = [sys.executable, "-c", TOO_OLD], os.environ | {"PYTHONPATH": str(SHIPPED / plugin)}
+    done = subprocess.run(command, cwd=SHIPPED / plugin, env=environment, check=True, capture_output=True)
+    response = json.loads(done.stdout)
+    assert (response["status"], response["retry"], "3.11 or newer" in response["error"]) == ("error", False, True)
 
 
 NO_ADDRESS = "must be the address of the agent"

@@ -4,12 +4,18 @@ Both agentic-wake and agentic-run, which stands beside it, ask by this file. Sta
 redirects; the token is never told, not even when the agent repeats it.
 """
 
-import http.client
 import json
+import sys
+
+if sys.version_info < (3, 11):  # noqa: UP036 - Ductile takes the first python3 of its own PATH, however old
+    told = "the python3 that Ductile finds on its PATH is too old: put one of 3.11 or newer first there"
+    json.dump({"status": "error", "error": told, "retry": False, "error_class": "configuration"}, sys.stdout)
+    sys.exit()
+
+import http.client
 import re
 import signal
 import ssl
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime

@@ -175,7 +175,7 @@ class Patience(AbstractAsyncContextManager["Patience"]):
             self.over()
         if not isinstance(error, TryAgain):  # waiting mends nothing else
             return False
-        now, pause_s = time.monotonic(), error.retry_after_s or self._pause_s
+        now, pause_s = time.monotonic(), max(self._pause_s, error.retry_after_s or 0.0)
         ends_at = self._ends_at or now - error.silent_s + self._patience_s
         if now + pause_s > ends_at:
             return False

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agentic_client import AsyncClient, Broken, Client, Invalid, NotAllowed, Unreachable
-from agentic_client.errors import refused
+from agentic_client.errors import NotNow, refused
 from tests.cli.test_client import EVENTS, JSON, TOO_DEEP, TOO_LONG, serving
 from tests.kit.bus import server_with
 from tests.kit.http_server import Call, Response, WireServer
@@ -95,6 +95,17 @@ def test_of_a_hostile_server_no_more_is_read_than_an_agent_sends() -> None:
             pytest.raises(Broken, match=says),
         ):
             list(client.events(RUN)) if headers is EVENTS else client.show(RUN)
+
+
+@pytest.mark.parametrize("says", ["-1", "nan", "-inf"])
+def test_a_server_cannot_have_a_client_ask_without_a_pause(says: str) -> None:
+    with (
+        WireServer(lambda _: Response(503, b"{}", headers={"Retry-After": says})) as server,
+        Client(server.url, patience_s=0.6) as client,
+        pytest.raises(NotNow),
+    ):
+        client.show(RUN)
+    assert len(server.calls) <= 5
 
 
 def test_a_token_that_can_be_none_is_refused_at_once_and_never_told() -> None:

@@ -29,7 +29,7 @@ from agent_service.run.recovery import Recovery
 from agent_service.run.turn import Observer, Turns
 from agent_service.settings import AgentSettings
 from agent_service.store.messages import RemoteCommit
-from agent_service.store.sqlite import RunStore
+from agent_service.store.runs import RunStore
 from agent_service.trust.identity import SystemClock
 from agent_service.trust.proofs import Signing
 from agent_service.views.workspace.files import Workspace

@@ -26,7 +26,7 @@ from agent_service.background import Background
 from agent_service.core.events import StoodStill
 from agent_service.errors import Damaged, Stopped
 from agent_service.run.ports import Clock, HaltBoard
-from agent_service.store.sqlite import RunStore
+from agent_service.store.runs import RunStore
 from groundwork.service.errors import TryAgain
 from schemas.status import Halt
 

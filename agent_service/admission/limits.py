@@ -19,7 +19,7 @@ from agent_service.core.waiting import Status
 from agent_service.errors import OverQuota
 from agent_service.run.journal import Commit
 from agent_service.store.messages import RemoteCommit, RunRow
-from agent_service.store.sqlite import RunStore
+from agent_service.store.runs import RunStore
 from groundwork.service.errors import TryAgain
 from schemas.values import dataclass
 

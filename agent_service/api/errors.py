@@ -17,7 +17,7 @@ from agent_service.archive.retention import Tombstone
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged, OverQuota, Stopped, WakeConflict
 from agent_service.run.journal import Run
-from agent_service.store.sqlite import RunStore
+from agent_service.store.runs import RunStore
 from groundwork.service.errors import Fatal, TryAgain
 from groundwork.service.machine import new_uuid
 from groundwork.service.strict import NotStrictJson

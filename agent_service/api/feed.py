@@ -23,7 +23,7 @@ from agent_service.run.journal import Commit, JournalRecord
 from agent_service.run.ports import JournalPosition
 from agent_service.store.lines import RunLine, line_of
 from agent_service.store.messages import RemoteCommit
-from agent_service.store.sqlite import RunStore
+from agent_service.store.runs import RunStore
 from agent_service.views.journal import EntryView, entry_view
 from groundwork.service.errors import TryAgain
 from groundwork.service.invisible import json_visible

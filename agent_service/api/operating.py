@@ -12,7 +12,7 @@ from agent_service.core.waiting import Status
 from agent_service.history.text import View
 from agent_service.kill_switch import Draining, HaltControl
 from agent_service.store.lines import Sum
-from agent_service.store.sqlite import RunStore
+from agent_service.store.runs import RunStore
 from agent_service.trust.identity import by as told_by
 from agent_service.trust.proofs import Signing
 from groundwork.service.machine import utc_now

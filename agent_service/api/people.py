@@ -17,7 +17,7 @@ from agent_service.core.waiting import Status
 from agent_service.errors import Damaged
 from agent_service.history.text import View
 from agent_service.run.ports import Dismissal
-from agent_service.store.sqlite import RunStore
+from agent_service.store.runs import RunStore
 from agent_service.views import inbox
 from groundwork.service.errors import Failure, TryAgain
 from groundwork.service.machine import utc_now

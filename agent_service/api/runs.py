@@ -21,7 +21,7 @@ from agent_service.history.words import executor_of
 from agent_service.run.intake import Intake, why_ignored
 from agent_service.run.ports import Skills
 from agent_service.store.lines import RunFilter, RunLine
-from agent_service.store.sqlite import RunStore
+from agent_service.store.runs import RunStore
 from agent_service.views.journal import JournalReader
 from agent_service.views.run import RunView, run_view
 from groundwork.service.errors import TryAgain
@@ -245,7 +245,8 @@ class RunCalls:
 
     async def _check_repetition(self, signal: Signal) -> None:
         """Refuses a signal whose id has named another one (409)."""
-        events = [entry.decoded() for entry in await self.store.signals(signal.run_id, signal.signal_id)]
+        entries = await self.store.entries(signal.run_id)
+        events = [entry.decoded() for entry in entries if entry.kind == SignalReceived.__name__]
         earlier = [event.signal for event in events if isinstance(event, SignalReceived)]
         if all(one.model_copy(update={"by": signal.by}) != signal for one in earlier):
             why = "this signal_id has named another signal to this run: use a new signal_id"

@@ -16,7 +16,7 @@ from starlette.responses import StreamingResponse
 from agent_service.api.errors import ApiError, Code, present, unfit
 from agent_service.api.feed import Channel, Feed
 from agent_service.errors import Damaged
-from agent_service.store.sqlite import RunStore
+from agent_service.store.runs import RunStore
 from groundwork.service.errors import TryAgain
 
 MOST_STREAMS = 700

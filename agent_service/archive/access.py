@@ -17,7 +17,8 @@ from agent_service.settings import AgentSettings
 from agent_service.store.database import open_for_reading
 from agent_service.store.lines import RunFilter
 from agent_service.store.opening import log_of_runs, open_shared
-from agent_service.store.sqlite import RunStore
+from agent_service.store.runs import RunStore
+from agent_service.store.sqlite import SqliteStore
 from agent_service.views.workspace.files import IllegalName, TooLarge, Unsafe, Workspace, checked
 from groundwork.nats.buckets import ArtifactBucket
 from groundwork.nats.link import NatsLink
@@ -132,7 +133,7 @@ async def open_reader(config: Path | None) -> AsyncIterator[StoreReader]:
             folder = opened.enter_context(claim_folder(loaded.cache / LOOKING))
             store: RunStore = await opened.enter_async_context(open_shared(folder, log_of_runs(link)))
         else:
-            store = RunStore(await opened.enter_async_context(open_for_reading(loaded.store)))
+            store = SqliteStore(await opened.enter_async_context(open_for_reading(loaded.store)))
         yield StoreReader(
             config=config,
             settings=loaded,

@@ -23,7 +23,7 @@ from agent_service.archive.retention import (
 )
 from agent_service.core.waiting import FINAL, Status
 from agent_service.run.ports import Clock
-from agent_service.store.sqlite import RunStore
+from agent_service.store.runs import RunStore
 from agent_service.views.workspace.files import Workspace
 from groundwork.service.errors import TryAgain
 

@@ -38,7 +38,7 @@ from agent_service.store.lines import line_of
 from agent_service.store.messages import LEVEL, HaltRecord, SideRecord, TombstoneRecord
 from agent_service.store.moving import MoveMarker, read_marker, write_marker
 from agent_service.store.opening import log_of_runs
-from agent_service.store.sqlite import RunStore
+from agent_service.store.sqlite import SqliteStore
 from groundwork.archive.format import Archive
 from groundwork.archive.series import Series, move_aside, move_into_place, staging
 from groundwork.nats.buckets import ArtifactBucket
@@ -177,7 +177,7 @@ async def _restore_runs(
         with staging(loaded.store) as staged:
             async with open_database(staged, durable=False) as database:
                 await load_runs(database, followed)
-                await RunStore(database).put(*records, after=None)
+                await SqliteStore(database).put(*records, after=None)
             move_aside(loaded.store, FILE)
             for file in STORE_FILES:
                 if file in files:

@@ -31,7 +31,7 @@ from agent_service.store.messages import (
     row_in,
 )
 from agent_service.store.rows import halt_of, statements_of, store_commit, tombstone_of
-from agent_service.store.sqlite import RunStore
+from agent_service.store.runs import RunStore
 from groundwork.nats.shared_log import AppendConflict, SharedLog
 from groundwork.service.errors import Misconfigured
 from groundwork.sqlite.file import SqliteFile, instant

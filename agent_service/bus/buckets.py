@@ -13,7 +13,7 @@ from agent_service.admission.claims import Amounts
 from agent_service.errors import ArtifactReplaced
 from agent_service.history.results import recorded_artifacts
 from agent_service.run.ports import RunArtifacts
-from agent_service.store.sqlite import RunStore
+from agent_service.store.runs import RunStore
 from groundwork.nats.buckets import ArtifactBucket, read_value, replace_value
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Failure, GiveUp, Misconfigured, TryAgain

@@ -28,7 +28,7 @@ from agent_service.core.state import RunState, StepRecord
 from agent_service.core.waiting import AGAIN
 from agent_service.errors import ArtifactReplaced
 from agent_service.run.ports import ArtifactReader
-from agent_service.store.sqlite import RunStore
+from agent_service.store.runs import RunStore
 from groundwork.service.errors import TryAgain
 from groundwork.service.invisible import with_signs, without_hidden
 from schemas.events import ToolResult

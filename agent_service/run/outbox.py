@@ -14,7 +14,7 @@ from agent_service.errors import Stopped
 from agent_service.kill_switch import KillSwitch
 from agent_service.run.messages import OutgoingMessage
 from agent_service.run.ports import EventBus
-from agent_service.store.sqlite import RunStore
+from agent_service.store.runs import RunStore
 from agent_service.trust.identity import root_span_id, trace_id
 from agent_service.trust.proofs import Capabilities, Signing, sealed_head
 from groundwork.nats.link import BUDGET_SECONDS

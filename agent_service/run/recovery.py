@@ -28,7 +28,7 @@ from agent_service.run.journal import JournalRecord, Run
 from agent_service.run.messages import OutgoingMessage
 from agent_service.run.ports import Hearing
 from agent_service.run.turn import Turns
-from agent_service.store.sqlite import RunStore
+from agent_service.store.runs import RunStore
 from groundwork.service.errors import Failure, TryAgain
 from groundwork.service.json_log import Outage
 from groundwork.service.machine import set_within

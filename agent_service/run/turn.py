@@ -37,7 +37,7 @@ from agent_service.run.messages import OutgoingMessage
 from agent_service.run.model_calls import CallEvent, ModelCaller
 from agent_service.run.outbox import Outbox, Publisher
 from agent_service.run.ports import Clock
-from agent_service.store.sqlite import RunStore
+from agent_service.store.runs import RunStore
 from groundwork.service.errors import Fatal, TryAgain
 from schemas import subjects
 from schemas.values import dataclass

@@ -3,10 +3,9 @@
 import asyncio
 import contextlib
 import json
-import sqlite3
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time
-from functools import partial
 from typing import Any
 
 from agent_service.archive.retention import ArtifactTombstone, Tombstone
@@ -16,8 +15,7 @@ from agent_service.run.ports import ReservedFunds
 from agent_service.store.database import load_queries
 from agent_service.store.lines import EVERY_RUN, RunFilter, RunLine, Sum, parse_line
 from agent_service.store.messages import SideRecord
-from agent_service.store.rows import Quarantine, apply_record, tombstone_of
-from groundwork.sqlite.errors import Full
+from agent_service.store.rows import Quarantine, tombstone_of
 from groundwork.sqlite.file import SqliteFile, instant, microseconds
 from schemas.values import replace
 
@@ -30,9 +28,9 @@ SEARCHED_AT_ONCE = 2000
 UNREADABLE = "its row"
 
 
-class RunIndex:
-    """Lists of runs leave out those in quarantine, except for `runs`, which marks them as damaged. Without a log, side
-    records are stored here. `me`: this process among several."""
+class RunIndex(ABC):
+    """Lists of runs leave out those in quarantine, except for `runs`, which marks them as damaged. `me`: this process
+    among several."""
 
     me = ""
 
@@ -43,21 +41,13 @@ class RunIndex:
         self._searching = asyncio.Lock()
         """Searches queue here rather than before readers of a run."""
 
-    async def load(self, run_id: str) -> Run | None:
-        raise NotImplementedError
+    @abstractmethod
+    async def load(self, run_id: str) -> Run | None: ...
 
+    @abstractmethod
     async def put(self, *records: SideRecord, after: int | None) -> Sequence[SideRecord]:
         """Returns those that are stored and in the database. `after`: position in the log that must be the newest of
-        the subject; None for any. On a full disk one at a time, because a reserve may do for each alone. Raises
-        TryAgain."""
-        try:
-            await self.database.write(partial(_apply_all, records), makes_room=True)
-        except Full:
-            if len(records) == 1:
-                raise
-            for record in records:
-                await self.put(record, after=after)
-        return records
+        the subject; None for any. Raises TryAgain."""
 
     async def newest_position(self, subject: str) -> int:
         """Position of the newest record of a subject, which is then in the database, too; 0 without a log. Raises
@@ -67,6 +57,7 @@ class RunIndex:
 
     async def purge(self, wake_id: str, run_id: str) -> None:
         """Removes a run's messages from the log. Raises TryAgain."""
+        del wake_id, run_id
 
     def version(self, run_id: str) -> int:
         return sum(version for (version,) in self.database.look_up(self._sql["version"], (run_id,)))
@@ -182,11 +173,6 @@ class RunIndex:
     async def _run_ids(self, statement: str, *values: object) -> list[str]:
         rows = await self.database.read(self._sql[statement], values)
         return [run_id for (run_id,) in rows if run_id not in self._quarantine]
-
-
-def _apply_all(records: Sequence[SideRecord], connection: sqlite3.Connection) -> None:
-    for record in records:
-        apply_record(connection, record)
 
 
 def _pattern(text: str) -> str:

@@ -8,8 +8,8 @@ from pathlib import Path
 from agent_service.store.database import FILE, open_database
 from agent_service.store.moving import require_runs_here
 from agent_service.store.rows import apply_message, clear_index
+from agent_service.store.runs import LeaseCheck, no_lease
 from agent_service.store.shared import SharedStore
-from agent_service.store.sqlite import LeaseCheck, no_lease
 from groundwork.nats.link import NatsLink
 from groundwork.nats.shared_log import SharedLog
 from groundwork.service.errors import Misconfigured

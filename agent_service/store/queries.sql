@@ -79,11 +79,6 @@ SELECT run_id FROM runs WHERE due_at <= ? ORDER BY due_at LIMIT ?;
 SELECT seq, at, kind, event, facts, previous, hash
 FROM entries WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ?;
 
--- name: signals
--- Reads no more than the kind of other entries.
-SELECT seq, at, kind, event, facts, previous, hash
-FROM entries WHERE run_id = ? AND kind = 'SignalReceived' AND event ->> '$.signal.signal_id' = ? ORDER BY seq;
-
 -- name: version
 SELECT version FROM runs WHERE run_id = ?;
 

@@ -32,7 +32,7 @@ from agent_service.store.messages import (
     record_in,
     row_in,
 )
-from agent_service.store.sqlite import LeaseCheck, RunStore, same_wake, version_moved
+from agent_service.store.runs import LeaseCheck, RunStore, same_wake, version_moved
 from groundwork.nats.publishing import StoredMessage, subject_matches
 from groundwork.nats.shared_log import ALL, AppendConflict, SharedLog
 from groundwork.service.errors import TryAgain
@@ -96,7 +96,6 @@ class SharedStore(RunStore):
         return run_id
 
     async def stored(self, run_id: str) -> Run | None:
-        """Raises ValueError (its kind Damaged), and NewerVersion for a run that a newer agent has moved on."""
         journal = await self._journals.of(run_id)
         return journal.run() if journal else None
 
@@ -108,10 +107,6 @@ class SharedStore(RunStore):
         if journal is None or (journal.version, journal.head) != (entry.seq - 1, entry.previous):
             raise version_moved(entry)
         await self._append(commit, journal)
-
-    async def undispatched(self, limit: int) -> Sequence[tuple[str, range]]:
-        del limit  # what is not dispatched is under a message
-        return []
 
     def overdue_turns(self) -> list[tuple[str, int]]:
         """Entries without a message, whose turns were not seen in time."""
@@ -159,10 +154,6 @@ class SharedStore(RunStore):
         messages = await self._log.read(journal.subject, begins, most if begins or not after else after + most)
         entries = [entry_in(message, run_id).entry for message in messages]
         return [entry for entry in entries if entry.seq > after][:most]
-
-    async def signals(self, run_id: str, signal_id: str) -> Sequence[Entry]:
-        signals = [entry for entry in await self.entries(run_id) if entry.kind == "SignalReceived"]
-        return [entry for entry in signals if entry.record().event.signal.signal_id == signal_id]  # type: ignore[union-attr]
 
     async def places(self, after: int, limit: int) -> Sequence[JournalPosition]:
         messages = await self._log.read(subjects.STORED_RUNS, after, limit)

@@ -8,30 +8,23 @@ import asyncio
 import contextlib
 import json
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from agent_service.errors import Damaged, VersionMoved, WakeConflict
+from agent_service.errors import Damaged
 from agent_service.run.journal import Commit, Entry, Run
 from agent_service.run.ports import JournalPosition, RecordedCall, call_charge
 from agent_service.store.database import open_database
-from agent_service.store.index import RunIndex
+from agent_service.store.messages import SideRecord
 from agent_service.store.moving import require_runs_here
-from agent_service.store.records import HaltRecords, InboxRecords, RetentionRecords
-from agent_service.store.rows import (
-    Statement,
-    entry_of,
-    run_of,
-    statements_of,
-    store_commit,
-)
+from agent_service.store.rows import Statement, apply_record, entry_of, run_of, statements_of, store_commit
+from agent_service.store.runs import LeaseCheck, RunStore, no_lease, same_wake, version_moved
 from groundwork.service.errors import Failure, TryAgain
+from groundwork.sqlite.errors import Full
 from groundwork.sqlite.file import SqliteFile, microseconds
-
-LeaseCheck = Callable[[], Awaitable[None]]
 
 NO_LIMIT = -1
 REMEMBERED_RUNS = 4096
@@ -41,24 +34,12 @@ DISPATCH_WRITTEN_WITHIN_S = 1.0
 """Delay before `mark_dispatched` is written, unless a commit of the run takes it along."""
 
 
-async def no_lease() -> None:
-    return
-
-
-class RunStore(RunIndex):
-    """The store of one agent. A full or locked disk raises TryAgain, a broken one Broken.
-
-    `held` checks that this agent has the bus. It raises TryAgain while that is unknown, another Failure once another
-    agent has it. New runs need the lease. Entries of runs that are here are stored also while the bus is away, because
-    nothing of them leaves before the lease is held again. Nothing is stored once another agent has the bus.
-    """
+class SqliteStore(RunStore):
+    """New runs need the lease. Entries of runs that are here are stored also while the bus is away, because nothing of
+    them leaves before the lease is held again. Nothing is stored once another agent has the bus."""
 
     def __init__(self, database: SqliteFile, held: LeaseCheck = no_lease) -> None:
-        super().__init__(database)
-        self._held = held
-        self.inbox = InboxRecords(self)
-        self.halts = HaltRecords(self)
-        self.retention = RetentionRecords(self)
+        super().__init__(database, held)
         self._runs: dict[str, Run] = {}
         """Open runs as this process has committed them, the longest known first."""
         self._dispatched: dict[str, int] = {}
@@ -84,8 +65,6 @@ class RunStore(RunIndex):
                 store._write_dispatched()
 
     async def accept(self, commit: Commit, digest: str) -> str:
-        """Stores a new run and returns its id; for a known wake id with the same digest, that run's. Raises
-        WakeConflict for another digest, VersionMoved for a run id of another wake, and TryAgain."""
         await self._require_lease()
         statements = statements_of(commit, digest=digest)
         run_id = await self.database.write(partial(self._accept, digest, commit, statements))
@@ -94,39 +73,23 @@ class RunStore(RunIndex):
         return run_id
 
     async def load(self, run_id: str) -> Run | None:
-        """Raises Damaged for a run that cannot be read, which is in quarantine from then on."""
-        if run := self._runs.get(run_id):
-            return run
-        self._quarantine.check(run_id)
-        try:
-            return await self.stored(run_id)
-        except Damaged:
-            raise
-        except ValueError as error:
-            damage = Damaged(run_id, "its state or brief")
-            self.quarantine(damage)
-            raise damage from error
+        return self._runs.get(run_id) or await super().load(run_id)
+
+    def quarantine(self, found: Damaged) -> None:
+        super().quarantine(found)
+        self._runs.pop(found.run_id, None)
 
     async def stored(self, run_id: str) -> Run | None:
-        """Raises ValueError for one that cannot be read."""
         rows = await self.database.read(self._sql["load"], (run_id,))
         return run_of(rows) if rows else None
 
     async def row(self, run_id: str) -> tuple[Any, ...]:
-        """Version, status, `due_at`, summary and goal of the run's row."""
         return next(iter(await self.database.read(self._sql["row"], (run_id,))), ())
 
-    def quarantine(self, found: Damaged) -> None:
-        """Leaves the run alone until the next start: not due, not queued, no commits."""
-        self._quarantine.add(found)
-        self._runs.pop(found.run_id, None)
-
     async def artifacts(self) -> dict[str, Sequence[str]]:
-        """Paths of the artifacts that are kept, by run; none for a run that cannot be read."""
         return {run_id: json.loads(paths) for run_id, paths in await self.database.read(self._sql["artifacts"])}
 
     async def commit(self, commit: Commit) -> None:
-        """Raises VersionMoved when another entry has its place, TryAgain, and Damaged for a run in quarantine."""
         run_id = commit.entry.run_id
         self._quarantine.check(run_id)
         try:
@@ -147,27 +110,21 @@ class RunStore(RunIndex):
             del self._runs[next(iter(self._runs))]
 
     def mark_dispatched(self, run_id: str, seq: int) -> None:
-        """Notes that entries up to `seq` are dispatched. Written later, in a batch; a crash may lose it."""
+        """Written later, in a batch; a crash may lose it."""
         self._dispatched[run_id] = seq
         if self._dispatched_later is None:
             loop = asyncio.get_running_loop()
             self._dispatched_later = loop.call_later(DISPATCH_WRITTEN_WITHIN_S, self._write_dispatched)
 
     async def undispatched(self, limit: int) -> Sequence[tuple[str, range]]:
-        """Runs with entries that may not be dispatched, and that no message drives. Oldest first."""
         rows = await self.database.read(self._sql["undispatched"], (limit,))
         return [(run_id, range(told + 1, version + 1)) for run_id, told, version in rows]
 
     async def entries(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[Entry]:
-        """Entries of the run with `seq` > `after`, in order."""
         rows = await self.database.read(self._sql["entries"], (run_id, after, NO_LIMIT if limit is None else limit))
         return [entry_of(run_id, row) for row in rows]
 
-    async def signals(self, run_id: str, signal_id: str) -> Sequence[Entry]:
-        return [entry_of(run_id, row) for row in await self.database.read(self._sql["signals"], (run_id, signal_id))]
-
     def newest(self) -> int:
-        """The newest position in the journal of all runs."""
         ((position,),) = self.database.look_up(self._sql["newest"])
         return int(position)
 
@@ -175,44 +132,26 @@ class RunStore(RunIndex):
         return [JournalPosition(*row) for row in self.database.look_up(self._sql["places"], (after, limit))]
 
     async def positions(self, run_id: str) -> tuple[int, ...]:
-        """Positions of its entries in the journal of all runs."""
         return tuple(position for (position,) in await self.database.read(self._sql["positions"], (run_id,)))
 
-    async def run_by_wake(self, wake_id: str) -> str | None:
-        return next((run_id for run_id, _ in self.database.look_up(self._sql["wake"], (wake_id,))), None)
-
     async def calls(self, since: datetime) -> Sequence[RecordedCall]:
-        """Model calls that entries at or after `since` tell of, in order."""
         rows = await self.database.read(self._sql["calls"], (RECENT_POSITIONS, microseconds(since)))
         entries = [entry_of(run_id, row) for run_id, *row in rows]
         return [(entry.at, entry.run_id, call) for entry in entries if (call := call_charge(entry.decoded()))]
 
-    async def caught_up(self) -> None:
-        """Waits until the index has everything that is stored now."""
-
-    async def may_call_model(self, run_id: str, call: int) -> bool:
-        """False while another process may be making model call `call`, which was asked for before."""
-        del run_id, call
-        return True
-
-    async def is_current(self, run_id: str, version: int) -> bool:
-        """True if `version` is the newest entry of any process. Raises TryAgain."""
-        del run_id, version
-        return True
-
-    async def superseded(self, run_id: str, call: int, since: int) -> bool:
-        """True if another process has reserved model call `call` after entry `since`, as known after `load`."""
-        del run_id, call, since
-        return False
+    async def put(self, *records: SideRecord, after: int | None) -> Sequence[SideRecord]:
+        """On a full disk one at a time, because a reserve may do for each alone."""
+        try:
+            await self.database.write(partial(_apply_all, records), makes_room=True)
+        except Full:
+            if len(records) == 1:
+                raise
+            for record in records:
+                await self.put(record, after=after)
+        return records
 
     async def total_bytes(self) -> int:
         return await self.database.used()
-
-    async def _require_lease(self) -> None:
-        try:
-            await self._held()
-        except Failure as error:
-            raise TryAgain(f"nothing is stored: {error}") from error
 
     def _accept(
         self, digest: str, commit: Commit, statements: Sequence[Statement], connection: sqlite3.Connection
@@ -231,12 +170,6 @@ class RunStore(RunIndex):
             self.database.later(lambda connection: connection.executemany(self._sql["tell"], dispatched))
 
 
-def same_wake(wake_id: str, run_id: str, *, same: bool) -> str:
-    """Returns the run that a known wake names. Raises WakeConflict for another request."""
-    if not same:
-        raise WakeConflict(wake_id, run_id)
-    return run_id
-
-
-def version_moved(entry: Entry) -> VersionMoved:
-    return VersionMoved(f"run {entry.run_id} is not at version {entry.seq - 1}: load it and decide again")
+def _apply_all(records: Sequence[SideRecord], connection: sqlite3.Connection) -> None:
+    for record in records:
+        apply_record(connection, record)

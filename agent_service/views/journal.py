@@ -14,7 +14,7 @@ from agent_service.history.text import View
 from agent_service.history.words import entry_summary
 from agent_service.run.journal import Commit, JournalRecord
 from agent_service.run.ports import ModelQuestion, PromptText
-from agent_service.store.sqlite import RunStore
+from agent_service.store.runs import RunStore
 from groundwork.service.errors import TryAgain
 
 HIDDEN = "(hidden)"

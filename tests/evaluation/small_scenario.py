@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from agent_service.store.sqlite import RunStore
+from agent_service.store.sqlite import SqliteStore
 from agent_service.workbench.evaluation.expected import ObservedRun
 from agent_service.workbench.evaluation.scenario import Scenario
 from agent_service.workbench.evaluation.trials import World, scripted
@@ -25,6 +25,6 @@ def written(folder: Path, **changes: Any) -> Path:
 
 
 async def seen_of(scenario: Scenario, folder: Path) -> ObservedRun:
-    async with RunStore.open(folder) as store:
+    async with SqliteStore.open(folder) as store:
         (trial, *_) = scripted(scenario)
         return await World(trial, store, folder / "plugins").play()

@@ -53,7 +53,8 @@ from agent_service.run.outbox import Publisher
 from agent_service.run.ports import ModelCall, ModelQuestion
 from agent_service.run.turn import Turns
 from agent_service.settings import AgentSettings
-from agent_service.store.sqlite import RunStore
+from agent_service.store.runs import RunStore
+from agent_service.store.sqlite import SqliteStore
 from agent_service.trust.proofs import Signing
 from agent_service.views.journal import JournalReader
 from agent_service.views.why import MessageLocation
@@ -151,7 +152,7 @@ class House:
 
     app: FastAPI
     services: tuple[object, ...]
-    store: RunStore
+    store: SqliteStore
     archive: MoodyArchive
     feed: Feed
     clock: FakeClock
@@ -225,7 +226,7 @@ async def open_house(
     folder: Path, *, tokens: tuple[TokenSettings, ...] | None = None, max_queued: int = 1000
 ) -> AsyncIterator[House]:
     """The whole agent; `tokens` default to TOKENS."""
-    async with RunStore.open(folder / "store") as store, asyncio.TaskGroup() as group:
+    async with SqliteStore.open(folder / "store") as store, asyncio.TaskGroup() as group:
         clock, kill_switch, outside = FakeClock(), KillSwitch(), Outside()
         archive: Any = MoodyArchive(store)
         feed = Feed(archive, poll_s=0.05)

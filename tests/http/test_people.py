@@ -75,6 +75,8 @@ async def test_what_is_approved_is_carried_out_once_and_the_journal_says_by_whom
     body = {"decision": "approve", "arguments_hash": await hash_of(house, run), "step": 1, "signal_id": "s-1"}
     answers = await asyncio.gather(*(client.post(f"/v1/runs/{run}/approvals", json=body) for _ in range(5)))
     assert {(answer.status_code, answer.json()["signal_id"]) for answer in answers} == {(202, "s-1")}
+    other = await client.post(f"/v1/runs/{run}/approvals", json=body | {"reason": "another"})
+    assert (other.status_code, other.json()["code"]) == (409, "signal_id_taken")
     state = await house.state(run)
     assert (state.status, [pending.action.tool for pending in state.pendings]) == ("running", ["mail"])
     assert [ruling.by for ruling in state.rulings] == ["token admin"]

@@ -6,8 +6,8 @@ from typing import Any
 from agent_service.core.events import CancelRequested
 from agent_service.core.waiting import Status
 from agent_service.store.lines import RunFilter, line_of
-from agent_service.store.sqlite import RunStore
-from tests.core.cues import RUN_ID, a_run_that_may_read, errs, plans_several, signal
+from agent_service.store.runs import RunStore
+from tests.core.cues import RUN_ID, a_run_that_may_read, errs, plans_several
 from tests.kit.runs import NOON, accepted, after, run_id, whole_run
 from tests.ports.stores import as_loaded, stored
 from tests.projections.journals import commits_of
@@ -21,17 +21,6 @@ async def test_entries_are_read_in_order_from_any_place_on(store: RunStore) -> N
     assert [entry.seq for entry in await store.entries(run_id(1), 3)] == [4, 5]
     assert [entry.seq for entry in await store.entries(run_id(1), 1, 2)] == [2, 3]
     assert list(await store.entries(run_id(1), 5)) == []
-
-
-async def test_what_was_said_under_an_id_is_found_in_its_run(store: RunStore) -> None:
-    script = a_run_that_may_read() >> signal("message", signal_id="s-1", message="look there")
-    script = script >> signal("message", signal_id="s-2", message="and here")
-    commits = commits_of(script)
-    await stored(store, commits)
-    (said,) = await store.signals(RUN_ID, "s-1")
-    assert said == next(commit.entry for commit in commits if commit.entry.kind == "SignalReceived")
-    assert not await store.signals(RUN_ID, "s-3")
-    assert not await store.signals(run_id(7), "s-1")
 
 
 async def listed(store: RunStore, **wanted: Any) -> list[str]:

@@ -10,7 +10,7 @@ from agent_service.core.waiting import Status
 from agent_service.errors import VersionMoved, WakeConflict
 from agent_service.run.journal import flaw_in_chain
 from agent_service.run.replay import replay
-from agent_service.store.sqlite import RunStore
+from agent_service.store.runs import RunStore
 from schemas.events import Constraints, Signal
 from tests.kit.runs import DIGEST, NOON, SECOND, accepted, after, run_id, started, whole_run
 from tests.ports.stores import Opener, as_loaded, stored

@@ -7,7 +7,7 @@ from pathlib import Path
 from agent_service.errors import Damaged
 from agent_service.run.journal import Entry, Run
 from agent_service.run.replay import replay
-from agent_service.store.sqlite import RunStore
+from agent_service.store.sqlite import SqliteStore
 
 RUN = "run_01JD7Z0000000000000000000A"
 OTHER = "run_01JD7Z0000000000000000000B"
@@ -19,7 +19,7 @@ def names(path: Path) -> list[str]:
     return sorted(str(file.relative_to(path)) for file in path.rglob("*") if file.is_file())
 
 
-class Journals(RunStore):
+class Journals(SqliteStore):
     """Journals without a database."""
 
     def __init__(self, *journals: Sequence[Entry]) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from agent_service.run.journal import Run, commit_of
-from agent_service.store.sqlite import RunStore
+from agent_service.store.runs import RunStore
+from agent_service.store.sqlite import SqliteStore
 from schemas.values import replace
 from tests.core.rules.reading import entries
 from tests.core.script import Script
@@ -15,7 +16,7 @@ from tests.core.script import Script
 @asynccontextmanager
 async def stored(*stories: Script) -> AsyncIterator[RunStore]:
     with TemporaryDirectory() as folder:
-        async with RunStore.open(Path(folder)) as store:
+        async with SqliteStore.open(Path(folder)) as store:
             for number, story in enumerate(stories):
                 before = None
                 for change in entries(story.story):

@@ -18,7 +18,7 @@ from pathlib import Path
 from agent_service.errors import Damaged, NewerVersion
 from agent_service.history.history import rests
 from agent_service.run.journal import Commit, Entry
-from agent_service.store.sqlite import RunStore
+from agent_service.store.runs import RunStore
 from agent_service.trust.identity import trace_id
 from agent_service.views.spans.trace import Content, spans_since_rest
 from groundwork.service import store_folder

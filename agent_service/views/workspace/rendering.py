@@ -19,7 +19,7 @@ from agent_service.errors import Damaged, Tampered
 from agent_service.history.results import RecordedArtifact, kept_artifacts
 from agent_service.run.journal import Commit, Entry, flaw_in_chain
 from agent_service.run.ports import ArtifactReader
-from agent_service.store.sqlite import RunStore
+from agent_service.store.runs import RunStore
 from agent_service.views.workspace.files import MAX_BYTES, Listing, TooLarge, Unsafe, Workspace
 from groundwork.service.errors import TryAgain
 from groundwork.service.json_log import Outage

@@ -35,7 +35,8 @@ from agent_service.run.outbox import Publisher
 from agent_service.run.ports import Model, ModelCall, ModelQuestion
 from agent_service.run.turn import Turns
 from agent_service.settings import AgentSettings
-from agent_service.store.sqlite import RunStore
+from agent_service.store.runs import RunStore
+from agent_service.store.sqlite import SqliteStore
 from agent_service.trust.proofs import Signing
 from agent_service.views.workspace.files import Workspace
 from agent_service.views.workspace.rendering import write
@@ -128,7 +129,7 @@ async def evaluate(
 
 async def play(trial: Trial, trail: Path | None = None) -> Result:
     with TemporaryDirectory(prefix="agentic-eval-") as folder:
-        async with RunStore.open(Path(folder)) as store:
+        async with SqliteStore.open(Path(folder)) as store:
             world = World(trial, store, Path(folder) / "plugins")
             seen = await world.play()
             for run in seen.tree:

@@ -44,27 +44,10 @@ AGAIN_S = 1.0
 log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class Cluster(Outbox):
-    """Queue of turns, and its agent's part in it. As an outbox: an unacknowledged message stands for effects that are
-    not done.
-    """
+class Redelivery(Outbox):
+    """Remembers nothing: an unacknowledged message stands for effects that are not done."""
 
-    agent: Agent
-    store: SharedStore
-    background: Background
-    turns: Turns = field(init=False)
-    _queued: dict[str, float] = field(init=False, default_factory=dict)
     queues = True
-
-    def __post_init__(self) -> None:
-        Outbox.__init__(self, self.store.mark_dispatched)
-        self.turns = self.agent.turns
-        self.turns.outbox, self.turns.again = self, self.again
-        self.turns.observers.insert(0, self.committed)
-        self.store.on_remote_commit, self.store.on_halt = self._on_remote_commit, self.agent.halt_control.adopt
-
-    # outbox
 
     def begin(self, run_id: str, seqs: Iterable[int]) -> None: ...
 
@@ -73,6 +56,23 @@ class Cluster(Outbox):
     def postpone(self, run_id: str, seqs: Collection[int], error: TryAgain | None = None) -> None:
         """Raises an error, so that the message is redelivered."""
         raise error or TryAgain(f"run {run_id}: what entry {max(seqs)} asks for is not done", AGAIN_S)
+
+
+@dataclass(slots=True)
+class Cluster:
+    """Queue of turns, and its agent's part in it."""
+
+    agent: Agent
+    store: SharedStore
+    background: Background
+    turns: Turns = field(init=False)
+    _queued: dict[str, float] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.turns = self.agent.turns
+        self.turns.outbox, self.turns.again = Redelivery(self.store.mark_dispatched), self.again
+        self.turns.observers.insert(0, self.committed)
+        self.store.on_remote_commit, self.store.on_halt = self._on_remote_commit, self.agent.halt_control.adopt
 
     # queuing
 
@@ -99,18 +99,15 @@ class Cluster(Outbox):
         """Queues due turns, and those of entries whose agent may have died before queuing them."""
         if self.turns.kill_switch.blocked_by:
             return
-        for run_id in await self.agent.recovery.due(self.turns.clock.now()):
-            await self._put_once(run_id, due_turn(run_id, self.store.version(run_id)))
-        for run_id, seq in self.store.overdue_turns():
-            await self._put_once(run_id, turn_id(run_id, seq))
-            self.store.turn_seen(turn_id(run_id, seq))
-
-    async def _put_once(self, run_id: str, turn: str) -> None:
         now = asyncio.get_running_loop().time()
-        self._queued = {known: at for known, at in self._queued.items() if now - at < QUEUED_AGAIN_S}
-        if turn not in self._queued:
-            await self._put({RUN_ID: run_id}, turn)
-            self._queued[turn] = now
+        self._queued = {turn: at for turn, at in self._queued.items() if now - at < QUEUED_AGAIN_S}
+        for run_id in await self.agent.recovery.due(self.turns.clock.now()):
+            if (turn := due_turn(run_id, self.store.version(run_id))) not in self._queued:
+                await self._put({RUN_ID: run_id}, turn)
+                self._queued[turn] = now
+        for run_id, seq in self.store.overdue_turns():
+            await self._put({RUN_ID: run_id}, turn_id(run_id, seq))
+            self.store.turn_seen(turn_id(run_id, seq))
 
     async def _put(self, request: dict[str, str], name: str) -> None:
         """Raises TryAgain."""

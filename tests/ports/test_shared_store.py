@@ -1,20 +1,19 @@
 """What only a store that several processes share can get wrong."""
 
 import json
-from collections.abc import Collection
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agent_service.cluster import Redelivery
 from agent_service.core.events import CancelRequested, Event, SignalReceived, Transition
 from agent_service.core.facts import CallReserved
 from agent_service.core.waiting import CallReserve
 from agent_service.errors import Damaged, NewerVersion
 from agent_service.run.inbound import CURRENT_MESSAGE, InboundMessage, turn_id
 from agent_service.run.journal import Commit
-from agent_service.run.outbox import Outbox
 from agent_service.run.turn import Turns
 from agent_service.store.messages import ROW, SNAPSHOT_EVERY, VERSION, RunRow, encoded, message_of
 from groundwork.nats.publishing import StoredMessage
@@ -263,13 +262,6 @@ async def test_the_entry_that_a_turn_was_queued_for_is_in_its_run_however_far_th
     b.wire.open.set()
 
 
-class QueuedTurns(Outbox):
-    """As agents that share a store have it: what is not done is redelivered."""
-
-    def postpone(self, run_id: str, seqs: Collection[int], error: TryAgain | None = None) -> None:
-        raise error or TryAgain(f"{run_id}: {seqs}")
-
-
 class OneReply:
     """A model caller with this reply."""
 
@@ -289,7 +281,7 @@ async def test_the_message_of_a_reply_that_was_stored_without_an_answer_comes_ag
     begun, replied = await stored(a.store, whole_run(1)[:2]), whole_run(1)[2]
     parts: Any = (a.store, None, OneReply(replied.event), None, [])
     turns = Turns(*parts)
-    turns.outbox = QueuedTurns(a.store.mark_dispatched)
+    turns.outbox = Redelivery(a.store.mark_dispatched)
     a.wire.next.append("lost")
     with pytest.raises(TryAgain, match="no answer"):
         await turns.resume(begun.state, (2,), tuple, asks=True)

@@ -16,9 +16,8 @@ from ductile_gateway.store.rows import FileCarrier, Rows, StreamCarrier, copy
 from groundwork.nats.link import NatsLink
 from groundwork.nats.shared_log import SharedLog
 from groundwork.service.errors import Misconfigured
-from groundwork.service.machine import utc_now
 from groundwork.sqlite.file import open_file
-from groundwork.sqlite.replica import Replica
+from groundwork.sqlite.replica import Replica, open_copy
 from schemas import subjects
 from schemas.values import dataclass
 
@@ -88,7 +87,7 @@ async def open_shared(folder: Path, link: NatsLink, me: str) -> AsyncIterator[Ro
     """Opens the stream, once the copy is complete. The folder is of one process. Raises Misconfigured if there is no
     stream; also later, in an ExceptionGroup."""
     log = log_of_gateways(link)
-    await check_shared(log)
+    (await mark_of(Rows(StreamCarrier(log)))).check(subjects.STREAM_LEDGER)
     async with kept_copy(log, folder, me=me) as rows:
         yield rows
 
@@ -97,18 +96,10 @@ def log_of_gateways(link: NatsLink) -> SharedLog:
     return SharedLog(link, subjects.STREAM_LEDGER, root=subjects.LEDGER)
 
 
-async def check_shared(log: SharedLog) -> None:
-    (await mark_of(Rows(StreamCarrier(log)))).check(subjects.STREAM_LEDGER)
-
-
 @asynccontextmanager
 async def kept_copy(log: SharedLog, folder: Path, *, me: str = "") -> AsyncIterator[Rows]:
     """Continues the copy in this folder, which is complete on entry. Raises as `open_shared`."""
-    files = [folder / f"{COPY}{suffix}" for suffix in ("", "-wal", "-shm")]
-    if utc_now().timestamp() - max((file.stat().st_mtime for file in files if file.exists()), default=0.0) > KEPT_S:
-        for file in files:
-            file.unlink(missing_ok=True)
-    async with open_file(folder / COPY, MIGRATIONS, durable=False) as copied:
+    async with open_copy(folder / COPY, MIGRATIONS, kept_s=KEPT_S) as copied:
         replica = Replica(log, copied, copy, forget=lambda connection: connection.execute("DELETE FROM rows"))
         async with replica.following():
             yield Rows(StreamCarrier(log, copied, replica.wait), by=me)

@@ -6,18 +6,24 @@ It can be rebuilt from the log, so it is not synced to the disk. It starts again
 import asyncio
 import logging
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from datetime import datetime, timedelta
 from functools import partial
+from importlib.resources.abc import Traversable
+from math import inf
+from pathlib import Path
 
 from groundwork.nats.following import Batch
 from groundwork.nats.publishing import StoredMessage
 from groundwork.nats.shared_log import Extent, SharedLog
-from groundwork.service.errors import Misconfigured, TryAgain, patiently
-from groundwork.sqlite.file import SqliteFile
+from groundwork.service.errors import Broken, Misconfigured, TryAgain, patiently
+from groundwork.service.machine import utc_now
+from groundwork.sqlite.file import SqliteFile, open_file
 
 PATIENCE_S = 10.0
+CHECKED_BYTES = 16 << 20
+"""Size up to which a copy is checked when it is opened."""
 
 SAME_INSTANT = timedelta(milliseconds=1)
 """Difference between two instants of one message, which the server rounds in two ways."""
@@ -28,6 +34,39 @@ log = logging.getLogger(__name__)
 
 Apply = Callable[[sqlite3.Connection, StoredMessage], None]
 Forget = Callable[[sqlite3.Connection], object]
+
+
+@asynccontextmanager
+async def open_copy(path: Path, migrations: Traversable, *, kept_s: float = inf) -> AsyncIterator[SqliteFile]:
+    """Opens the file of a copy. It is made anew if it is damaged, as by a power loss, or was not written for `kept_s`.
+    Raises as `open_file`."""
+    files = [path.with_name(f"{path.name}{suffix}") for suffix in ("", "-wal", "-shm")]
+    written_at = max((file.stat().st_mtime for file in files if file.exists()), default=inf)
+    if utc_now().timestamp() - written_at > kept_s:
+        _remove(files)
+    async with AsyncExitStack() as opened:
+        try:
+            copied = await opened.enter_async_context(_open_sound(path, migrations))
+        except (Misconfigured, Broken) as error:
+            log.warning("a copy is made anew", extra={"why": str(error)})
+            _remove(files)
+            copied = await opened.enter_async_context(open_file(path, migrations, durable=False))
+        yield copied
+
+
+def _remove(files: Iterable[Path]) -> None:
+    for file in files:
+        file.unlink(missing_ok=True)
+
+
+@asynccontextmanager
+async def _open_sound(path: Path, migrations: Traversable) -> AsyncIterator[SqliteFile]:
+    async with open_file(path, migrations, durable=False) as file:
+        if await file.used() <= CHECKED_BYTES:
+            ((found,),) = await file.read("PRAGMA quick_check(1)")
+            if found != "ok":
+                raise Misconfigured(f"{path} is damaged: {found}")
+        yield file
 
 
 class Replica:

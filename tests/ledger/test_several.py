@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from ductile_gateway.calls.call import Call, Receipt
+from ductile_gateway.store.opening import COPY
 from ductile_gateway.store.rows import subject_of
 from ductile_gateway.webhooks.outbound import OVERDUE
 from groundwork.service.errors import TryAgain
@@ -44,6 +45,17 @@ async def test_what_is_asked_by_key_is_known_though_the_own_copy_is_behind(crowd
         assert await b.ledger.digest_of(RUN, "A.md") == "of call-1"
         assert await named(b.ledger, RUN, "call-2", NAMES) == ("a-02.md",)
         assert b.ledger.number_open() == 0
+
+
+async def test_a_copy_that_a_power_loss_has_damaged_is_made_anew(crowd: Crowd, tmp_path: Path) -> None:
+    async with crowd.gateway("a") as a:
+        await a.ledger.intend(an_open_call(), Receipt(NOON))
+    copy = tmp_path / "a" / COPY
+    whole = copy.read_bytes()
+    for damaged in (b"no database" * 1000, whole[:4096] + b"\xff" * 4096 + whole[8192:]):
+        copy.write_bytes(damaged)
+        async with crowd.gateway("a") as a:
+            assert a.ledger.number_open() == 1
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from agent_service.background import Background
 from agent_service.core.events import StoodStill
 from agent_service.errors import Damaged, Stopped
 from agent_service.run.ports import Clock, HaltBoard
+from agent_service.store.records import progress_of
 from agent_service.store.runs import RunStore
 from groundwork.service.errors import TryAgain
 from schemas.status import Halt
@@ -113,7 +114,7 @@ class HaltControl:
     def adopt(self, halt: Halt) -> None:
         """A process of the store has stopped or resumed everything."""
         known, was_stopped = self.kill_switch.halt, self.kill_switch.stopped_by
-        if known and _come(known) >= _come(halt):
+        if known and progress_of(known) >= progress_of(halt):
             return
         self.kill_switch.halt = halt
         if (why := self.kill_switch.stopped_by) and not was_stopped:
@@ -174,10 +175,6 @@ class HaltControl:
     async def _show(self, halt: Halt) -> None:
         with suppress(TryAgain):  # `keep_shown` does it
             await self.board.show(halt)
-
-
-def _come(halt: Halt) -> tuple[int, bool, bool]:
-    return halt.number, halt.until is not None, halt.over
 
 
 WHY = "this agent is being drained, and ends: ask another one, or this one once it was started again"

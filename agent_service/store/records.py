@@ -137,7 +137,11 @@ class RetentionRecords(_Records):
 
 
 def _follows(halt: Halt, known: Halt | None) -> bool:
-    if known is None or halt.number != known.number:
-        return known is None or halt.number > known.number
-    same = (halt.since, halt.by, halt.reason) == (known.since, known.by, known.reason)
-    return same and (halt.until is not None or known.until is None) and (halt.over or not known.over)
+    if known is None or halt.number > known.number:
+        return True
+    is_same = (halt.number, halt.since, halt.by, halt.reason) == (known.number, known.since, known.by, known.reason)
+    return is_same and progress_of(halt) >= progress_of(known)
+
+
+def progress_of(halt: Halt) -> tuple[int, bool, bool]:
+    return halt.number, halt.until is not None, halt.over

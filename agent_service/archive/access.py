@@ -16,6 +16,7 @@ from agent_service.run.journal import Entry
 from agent_service.settings import AgentSettings
 from agent_service.store.database import open_for_reading
 from agent_service.store.lines import RunFilter
+from agent_service.store.moving import require_complete
 from agent_service.store.opening import log_of_runs, open_shared
 from agent_service.store.runs import RunStore
 from agent_service.store.sqlite import SqliteStore
@@ -131,7 +132,8 @@ async def open_reader(config: Path | None) -> AsyncIterator[StoreReader]:
         if loaded.shared:
             link = await opened.enter_async_context(bus_at_hand(loaded))
             folder = opened.enter_context(claim_folder(loaded.cache / LOOKING))
-            store: RunStore = await opened.enter_async_context(open_shared(folder, log_of_runs(link)))
+            await require_complete(log := log_of_runs(link))
+            store: RunStore = await opened.enter_async_context(open_shared(folder, log))
         else:
             store = SqliteStore(await opened.enter_async_context(open_for_reading(loaded.store)))
         yield StoreReader(

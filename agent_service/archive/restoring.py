@@ -75,8 +75,7 @@ async def restore(
     series = Series(place, AGENT)
     with series.open(backup) as (name, archive):
         manifest, runs = archive.manifest, ArchivedRuns(archive)
-        for file, flaw in archive.flaws():
-            raise Misconfigured(f"{archive.path} is damaged: {file} {flaw}. Nothing was restored: use another copy")
+        archive.check()
         records = runs.side_records()
         if dry_run:
             return await _dry_run(loaded, archive, runs, name)

@@ -41,7 +41,7 @@ from agent_service.store.moving import leaving
 from agent_service.store.opening import log_of_runs
 from agent_service.views.pages import pages
 from agent_service.views.workspace.files import MAX_BYTES
-from groundwork.archive.format import Archive, ArchiveWriter, open_writer
+from groundwork.archive.format import PART, Archive, ArchiveWriter, open_writer
 from groundwork.archive.series import KEYS, SUFFIX, Series
 from groundwork.service.errors import Exit, Failure, Misconfigured, NotDone
 from groundwork.service.store_folder import ID_FILE, known_id
@@ -225,7 +225,8 @@ async def _content(reader: StoreReader, run_id: str, artifact: RecordedArtifact)
 
 
 async def _add_ledger(config: Path | None, archive: ArchiveWriter, report: ArchiveReport, *, with_keys: bool) -> None:
-    with TemporaryDirectory(dir=Path(report.file).parent, prefix="ledger-") as beside:
+    place = Path(report.file)
+    with TemporaryDirectory(dir=place.parent, prefix=f"{place.name}{PART}-") as beside:
         file = f"{beside}/{GATEWAY}{SUFFIX}"
         answer = await run_gateway("backup", file, "--json", *(["--with-keys"] if with_keys else []), config=config)
         if answer["left_out"]:

@@ -66,14 +66,20 @@ async def write_marker(place: Place, marker: MoveMarker, before: MoveMarker) -> 
     return marker.model_copy(update={"position": position})
 
 
-async def require_runs_here(place: Place) -> None:
-    """An agent checks this before it starts; one of several once it has joined. Raises Misconfigured, and TryAgain."""
+async def require_complete(place: Place) -> MoveMarker:
+    """Raises Misconfigured for a half-restored log, and TryAgain."""
     marker = await read_marker(place)
     if marker.state == "coming":
         raise Misconfigured(
             f"runs are being restored into the stream {subjects.STREAM_RUNS}, and that was not finished: run `agentic "
             f"restore` of {marker.archive} again"
         )
+    return marker
+
+
+async def require_runs_here(place: Place) -> None:
+    """An agent checks this before it starts; one of several once it has joined. Raises Misconfigured, and TryAgain."""
+    marker = await require_complete(place)
     if marker.state == "left" and isinstance(place, Path):
         raise Misconfigured(
             f"the runs of {place} were exported to be moved: set agent.store to the store that they were restored "
@@ -90,9 +96,7 @@ async def require_runs_here(place: Place) -> None:
 @asynccontextmanager
 async def leaving(place: Place) -> AsyncIterator[None]:
     """No agent starts on the store inside, and after it unless it fails."""
-    before = await read_marker(place)
-    if before.state == "coming":
-        await require_runs_here(place)
+    before = await require_complete(place)
     marker = await write_marker(place, MoveMarker(state="left"), before)
     try:
         yield

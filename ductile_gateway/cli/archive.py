@@ -83,6 +83,10 @@ async def backup(settings: GatewaySettings, place: str, *, with_keys: bool, leav
         say(f"The keys are not in it: keep {keys} in another place")
 
 
+def _place_of(settings: GatewaySettings) -> str:
+    return f"the stream {subjects.STREAM_LEDGER}" if settings.shared else str(settings.store)
+
+
 @asynccontextmanager
 async def _ledger(settings: GatewaySettings, *, leave: bool) -> AsyncIterator[SqliteFile]:
     """The ledger's file, or a copy of the shared one, to be read. `leave`: no gateway starts on the ledger again."""
@@ -93,17 +97,17 @@ async def _ledger(settings: GatewaySettings, *, leave: bool) -> AsyncIterator[Sq
             link = await held.enter_async_context(connected(settings.nats, COMMAND))
             log, file = opening.log_of_gateways(link), folder / opening.COPY
             if leave:
-                await held.enter_async_context(_left(Rows(StreamCarrier(log)), subjects.STREAM_LEDGER))
+                await held.enter_async_context(_left(Rows(StreamCarrier(log)), _place_of(settings)))
                 await refuse_running(link, ROLE)
-            else:
-                await opening.check_shared(log)
             async with opening.kept_copy(log, folder):
                 pass
         elif leave:
             held.enter_context(stopped_store(settings.store))
             there = await held.enter_async_context(open_file(file, MIGRATIONS))
-            await held.enter_async_context(_left(Rows(FileCarrier(there)), str(settings.store)))
-        yield await held.enter_async_context(open_for_reading(file, MIGRATIONS))
+            await held.enter_async_context(_left(Rows(FileCarrier(there)), _place_of(settings)))
+        ledger = await held.enter_async_context(open_for_reading(file, MIGRATIONS))
+        (await opening.mark_of(Rows(FileCarrier(ledger)))).check_complete(_place_of(settings))
+        yield ledger
 
 
 @asynccontextmanager
@@ -166,6 +170,7 @@ async def restore(
     series = Series(place, GATEWAY)
     with series.open(backup) as (name, opened):
         archive = opened.nested(GATEWAY) or opened
+        archive.check()
         series.ring_for(settings.keys_path(), archive, new_keys=new_keys)
         with stopped_store(settings.private_folder()):
             async with connected(settings.nats, COMMAND) as link:
@@ -173,7 +178,7 @@ async def restore(
                 await refuse_running(link, ROLE)
                 async with _target(settings, link, name) as rows:
                     await _restore_rows(settings, archive, rows, name, moved=moved or archive.manifest.moved)
-    where = f"the stream {subjects.STREAM_LEDGER}" if settings.shared else str(settings.store)
+    where = _place_of(settings)
     result = {"backup": name, "store": where, "calls": archive.manifest.about.get("calls", 0)}
     say(json.dumps(result) if as_json else f"✓ {where} is as it was in {name}")
 
@@ -186,7 +191,7 @@ async def _target(settings: GatewaySettings, link: NatsLink, backup: str) -> Asy
         log = opening.log_of_gateways(link)
         rows = Rows(StreamCarrier(log))
         if not _is_restored_from(backup, await opening.mark_of(rows)) and await log.end():
-            raise Misconfigured(_NOT_EMPTY.format(f"the stream {subjects.STREAM_LEDGER} is not empty", opening.ANEW))
+            raise Misconfigured(_NOT_EMPTY.format(f"{_place_of(settings)} is not empty", opening.ANEW))
         yield rows
         return
     if file.exists():

@@ -30,6 +30,8 @@ PURPOSE = "event"
 """Purpose of the derived signing key, whose public half services show."""
 SIGNED_AS = b"archive\n"
 """Stands where signed messages have their subject, so no signature of a message fits an archive."""
+PART = ".part"
+"""Suffix of what is not complete yet."""
 LARGEST = 1 << 30
 """Bytes of a content or the manifest."""
 MOST_NAMES = 4_000_000
@@ -138,6 +140,11 @@ class Archive:
             if self._content(digest) is None:
                 yield name, "is not what was written: its hash differs" if name in self._names else "is not there"
 
+    def check(self) -> None:
+        """Raises Misconfigured for an archive that differs from its manifest."""
+        for name, flaw in self.flaws():
+            raise Misconfigured(f"{self.path} is damaged: {name} {flaw}. Nothing was restored: use another copy")
+
     def _content(self, digest: str) -> bytes | None:
         place = self._locations.get(digest)
         content = _content(*place) if place else None
@@ -230,7 +237,7 @@ def open_writer(path: Path, ring: KeyRing | None, base: Archive | None = None) -
         raise Misconfigured(f"{path} is there already, and nothing is overwritten: name another file")
     if not path.parent.is_dir():
         raise Misconfigured(f"there is no folder {path.parent}: make it, or correct the path. Nothing was written")
-    part = path.with_name(f"{path.name}.part")
+    part = path.with_name(f"{path.name}{PART}")
     try:
         with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as opened:

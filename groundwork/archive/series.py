@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from itertools import chain, count
 from pathlib import Path
 
-from groundwork.archive.format import Archive, ArchiveWriter, open_writer
+from groundwork.archive.format import PART, Archive, ArchiveWriter, open_writer
 from groundwork.service import store_folder
 from groundwork.service.errors import Misconfigured
 from groundwork.service.keys import KeyRing
@@ -146,8 +146,8 @@ def _locked(folder: Path) -> Iterator[None]:
     except BlockingIOError as error:
         raise Misconfigured(f"another process makes a backup in {folder}: wait until it has ended") from error
     else:
-        for left in folder.glob(f"*{SUFFIX}.part"):  # by a process that was killed
-            left.unlink(missing_ok=True)
+        for left in folder.glob(f"*{SUFFIX}{PART}*"):  # by a process that was killed
+            shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)
         yield
     finally:
         os.close(opened)

@@ -94,8 +94,9 @@ async def test_a_restore_that_was_interrupted_bars_the_stream_and_is_finished_by
         await write_marker(log, MoveMarker(state="coming", archive=name), MoveMarker())
     with pytest.raises(Misconfigured, match=f"run `agentic restore` of {name} again"):
         await require_runs_here(log)
-    refused = await called("export", "--all", store.folder / "no.zip", "--config", store.several)
-    assert (refused.code, "not finished" in refused.err) == (78, True)
+    for command in (("export", "--all"), ("backup",)):
+        refused = await called(*command, store.folder / "no.zip", "--config", store.several)
+        assert (refused.code, "not finished" in refused.err) == (78, True)
     assert (await store.restored(store.several)).code == 0
     await require_runs_here(log)
     refused = await store.restored(store.several)

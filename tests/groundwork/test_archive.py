@@ -55,6 +55,8 @@ def test_a_later_backup_holds_what_is_new_and_rests_on_an_earlier_one_until_half
 
 def test_what_only_older_backups_need_goes_with_them(tmp_path: Path) -> None:
     first = back_up(tmp_path, {"a": CONTENT})
+    (of_a_killed_one := first.with_name("agentic-1.zip.part-x")).mkdir()
+    (of_a_killed_one / "gateway.zip").touch()
     made = [back_up(tmp_path, {"a": CONTENT, "b": str(day).encode()}, day) for day in (1, 2)]
     series(tmp_path).keep_only(1)
     assert sorted(first.parent.iterdir()) == [first, made[1]], "the first, for the newest rests on it"

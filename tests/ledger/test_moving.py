@@ -13,6 +13,7 @@ import pytest
 from ductile_gateway.calls.call import Call, Job, Receipt
 from ductile_gateway.cli.archive import backup, restore
 from ductile_gateway.settings import GatewaySettings
+from ductile_gateway.store import FILE
 from ductile_gateway.store.opening import Mark, log_of_gateways, mark_of, put_mark
 from ductile_gateway.store.rows import Rows, StreamCarrier, subject_of
 from ductile_gateway.webhooks.outbound import OVERDUE
@@ -21,6 +22,7 @@ from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Misconfigured
 from schemas import subjects
+from tests.cli.test_archives import changed
 from tests.gateway.parts import NOON, RUN
 from tests.ledger.kit import (
     FIRST,
@@ -176,6 +178,16 @@ async def test_a_ledger_comes_back_from_its_backup_into_a_stream_or_a_database_w
             assert (past, past.by) == (intent, backup_owner(name) if into == "jetstream" else "")
 
 
+async def test_a_damaged_backup_is_refused_before_anything_is_stored(kept: Kept) -> None:
+    await kept.backed_up("sqlite")
+    await kept.lost()
+    file = kept.folder / "it.zip"
+    changed(file, lambda members: members.update({"mark.json": b"{}"})).rename(file)
+    with pytest.raises(Misconfigured, match="Nothing was restored"):
+        await kept.restored("sqlite")
+    assert not (kept.store / FILE).exists()
+
+
 async def test_that_it_was_restored_is_known_to_all_gateways_and_stays_in_doubt_when_it_moves(kept: Kept) -> None:
     name = await kept.backed_up("sqlite")
     await kept.lost()
@@ -218,6 +230,8 @@ async def test_a_restore_that_was_interrupted_is_finished_by_the_same_command_an
             delete = "DELETE FROM rows WHERE subject = ?"
             await stores.rows.carrier.file.write(lambda file: file.execute(delete, (subject,)).rowcount)
     assert f"`ductile-gateway restore FILE --backup {name}` again" in await kept.why_no_gateway_begins(into)
+    with pytest.raises(Misconfigured, match="was not finished"):
+        await backup(kept.of(into), f"{kept.folder}/half.zip", with_keys=False, leave=False, as_json=True)
     await kept.restored(into)
     async with kept.opened(into) as stores:
         await holds_all(stores)

@@ -16,7 +16,7 @@ from agent_service.run.journal import Entry
 from agent_service.settings import AgentSettings
 from agent_service.store.database import open_for_reading
 from agent_service.store.lines import RunFilter
-from agent_service.store.moving import require_complete
+from agent_service.store.moving import Place, require_complete
 from agent_service.store.opening import log_of_runs, open_shared
 from agent_service.store.runs import RunStore
 from agent_service.store.sqlite import SqliteStore
@@ -42,6 +42,10 @@ async def exclusive_bus(loaded: AgentSettings) -> AsyncIterator[NatsLink]:
             await check(link, shared=loaded.shared)
             await startup.refuse_running(link, ROLE, stop=STOP)
             yield link
+
+
+def place_of(loaded: AgentSettings, link: NatsLink) -> Place:
+    return log_of_runs(link) if loaded.shared else loaded.store
 
 
 LOOKING = "looking"
@@ -135,6 +139,7 @@ async def open_reader(config: Path | None) -> AsyncIterator[StoreReader]:
             await require_complete(log := log_of_runs(link))
             store: RunStore = await opened.enter_async_context(open_shared(folder, log))
         else:
+            await require_complete(loaded.store)
             store = SqliteStore(await opened.enter_async_context(open_for_reading(loaded.store)))
         yield StoreReader(
             config=config,

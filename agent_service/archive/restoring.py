@@ -1,8 +1,8 @@
 """`agentic restore`: an archive's ledger, artifacts and runs into a store without runs.
 
-Runs come last, so no agent starts on the store of a killed restore, and the same command goes on with it. Each run is
-decided again from its entries; a database is made in a staging folder. The ledger puts writes that may have been made
-since the backup in doubt, for a person (`ductile_gateway.bus.ownership`).
+No agent starts on the store of a killed restore, and the same command goes on with it. Each run is decided again from
+its entries. The ledger puts writes that may have been made since the backup in doubt, for a person
+(`ductile_gateway.bus.ownership`).
 """
 
 import asyncio
@@ -22,6 +22,7 @@ from agent_service.archive.access import (
     bus_at_hand,
     exclusive_bus,
     open_reader,
+    place_of,
 )
 from agent_service.archive.contents import ARTIFACTS, ArchivedRuns, commits_of
 from agent_service.archive.transfer import Followed, append_runs, load_runs
@@ -40,7 +41,7 @@ from agent_service.store.moving import MoveMarker, read_marker, write_marker
 from agent_service.store.opening import log_of_runs
 from agent_service.store.sqlite import SqliteStore
 from groundwork.archive.format import Archive
-from groundwork.archive.series import Series, move_aside, move_into_place, staging
+from groundwork.archive.series import Series, move_aside
 from groundwork.nats.buckets import ArtifactBucket
 from groundwork.nats.link import NatsLink
 from groundwork.service import startup, store_folder
@@ -81,8 +82,7 @@ async def restore(
             return await _dry_run(loaded, archive, runs, name)
         series.ring_for(loaded.keys_path(), archive, new_keys=new_keys)
         moved = moved or manifest.moved
-        async with exclusive_bus(loaded) as link:
-            await _refuse_to_overwrite(loaded, link, name)
+        async with exclusive_bus(loaded) as link, _barred(loaded, link, name):
             calls = None
             if archive.nested(GATEWAY):
                 options = [option for option, is_set in {"--moved": moved, "--new-keys": new_keys}.items() if is_set]
@@ -91,7 +91,7 @@ async def restore(
             artifacts = await _restore_artifacts(runs, link)
             unknown = calls is None and not moved  # open runs may have written since
             stopped = stopped or (unknown and any(run.status in OPEN for run in runs.all))
-            found = await _restore_runs(runs, records, loaded, name, link, stopped=stopped)
+            found = await _restore_runs(runs, records, loaded, link, stopped=stopped)
     found |= {"file": str(archive.path), "backup": name, "taken": manifest.at.isoformat(), "moved": moved}
     found |= {"store": subjects.STREAM_RUNS if loaded.shared else str(loaded.store)}
     found |= {"calls": calls, "artifacts": artifacts}
@@ -128,24 +128,39 @@ def _text(found: Mapping[str, Any]) -> Iterator[str]:
     yield f"Now start the gateway and the agent{then}"
 
 
-async def _refuse_to_overwrite(loaded: AgentSettings, link: NatsLink, name: str) -> None:
-    """Raises Misconfigured for a store with runs, unless these come from an unfinished restore of this backup."""
-    log = log_of_runs(link)
-    mark = await read_marker(log if loaded.shared else loaded.store)
-    if loaded.shared and (mark.state, mark.archive) != ("coming", name) and await log.end():
-        coming = f"runs of {mark.archive} are on their way into it" if mark.state == "coming" else "it has runs"
+@asynccontextmanager
+async def _barred(loaded: AgentSettings, link: NatsLink, name: str) -> AsyncIterator[None]:
+    """No agent starts on the store inside, nor after it if it fails."""
+    before, place = await _refuse_to_overwrite(loaded, link, name), place_of(loaded, link)
+    if not loaded.shared and before.state != "coming":
+        move_aside(loaded.store, FILE)
+    mark = await write_marker(place, MoveMarker(state="coming", archive=name), before)
+    await startup.refuse_running(link, ROLE, stop=STOP)  # also one that began before that
+    yield
+    await write_marker(place, MoveMarker(archive=name), mark)
+
+
+async def _refuse_to_overwrite(loaded: AgentSettings, link: NatsLink, name: str) -> MoveMarker:
+    """Returns the store's mark. Raises Misconfigured for a store with runs, unless these come from an unfinished
+    restore of this backup."""
+    mark = await read_marker(place_of(loaded, link))
+    if (mark.state, mark.archive) == ("coming", name):
+        return mark
+    if loaded.shared and await log_of_runs(link).end():
+        there = f"runs of {mark.archive} are on their way into it" if mark.state == "coming" else "it has runs"
         raise Misconfigured(
-            f"nothing is overwritten in the stream {subjects.STREAM_RUNS}, and {coming}: make it anew: "
+            f"nothing is overwritten in the stream {subjects.STREAM_RUNS}, and {there}: make it anew: "
             f"`nats stream rm {subjects.STREAM_RUNS}`, then `agentic setup --shared`"
         )
     if not loaded.shared and (loaded.store / FILE).exists() and mark.state == "here":
-        async with open_for_reading(loaded.store) as there:  # an agent may run, as in a dry run
-            ((runs,),) = await there.read("SELECT count(*) FROM runs")
+        async with open_for_reading(loaded.store) as there_is:  # an agent may run, as in a dry run
+            ((runs,),) = await there_is.read("SELECT count(*) FROM runs")
         if runs:
             raise Misconfigured(
                 f"{loaded.store} is a store with {runs} runs, and nothing is overwritten: move it away, then run this "
                 "again"
             )
+    return mark
 
 
 async def _restore_artifacts(runs: ArchivedRuns, link: NatsLink) -> int:
@@ -161,28 +176,25 @@ async def _restore_artifacts(runs: ArchivedRuns, link: NatsLink) -> int:
 
 
 async def _restore_runs(
-    runs: ArchivedRuns, records: list[SideRecord], loaded: AgentSettings, name: str, link: NatsLink, *, stopped: bool
+    runs: ArchivedRuns, records: list[SideRecord], loaded: AgentSettings, link: NatsLink, *, stopped: bool
 ) -> dict[str, Any]:
-    """`name`: of the backup."""
     flawed, under_way = dict[str, str](), dict[str, str]()
-    ends = await signed_endings(link, KeyRing.open(loaded.keys_path()))  # before anything is in place
+    ends = await signed_endings(link, KeyRing.open(loaded.keys_path()))
     followed, files = _followed(runs, flawed, under_way), runs.archive.manifest.files
     if stopped:
         records += _halt_after(records, runs.archive.manifest.at)
     if loaded.shared:
-        async with _marked_as_coming(link, name):
-            await append_runs(log_of_runs(link), followed, records)
+        await append_runs(log_of_runs(link), followed, records)
     else:
-        with staging(loaded.store) as staged:
-            async with open_database(staged, durable=False) as database:
-                await load_runs(database, followed)
-                await SqliteStore(database).put(*records, after=None)
-            move_aside(loaded.store, FILE)
-            for file in STORE_FILES:
-                if file in files:
-                    store_folder.write(loaded.store / file, runs.archive.read(file).decode())
-            move_into_place(staged / FILE, loaded.store / FILE)
-        await write_marker(loaded.store, MoveMarker(), MoveMarker())
+        for part in loaded.store.glob(f"{FILE}*"):  # of a restore that was killed
+            part.unlink()
+        async with open_database(loaded.store, durable=False) as database:
+            await load_runs(database, followed)
+            await SqliteStore(database).put(*records, after=None)
+        store_folder.sync(loaded.store / FILE)
+        for file in STORE_FILES:
+            if file in files:
+                store_folder.write(loaded.store / file, runs.archive.read(file).decode())
     deleted = {record.run_id for record in records if isinstance(record, TombstoneRecord)}
     since = _since({run.run_id: run.version for run in runs.all}, deleted, ends)
     number = len(runs.all) - len(flawed)
@@ -222,18 +234,6 @@ def _since(versions: Mapping[str, int], deleted: set[str], ends: Iterable[Signed
         elif not version and end.run_id not in deleted:
             begun[end.run_id] = told
     return {"ended_since": ended, "begun_since": begun}
-
-
-@asynccontextmanager
-async def _marked_as_coming(link: NatsLink, name: str) -> AsyncIterator[None]:
-    """Keeps agents from starting on the stream meanwhile."""
-    log = log_of_runs(link)
-    mark = await read_marker(log)
-    if mark.state != "coming":
-        mark = await write_marker(log, MoveMarker(state="coming", archive=name), mark)
-        await startup.refuse_running(link, ROLE, stop=STOP)
-    yield
-    await write_marker(log, MoveMarker(state="here", archive=name), mark)
 
 
 async def restore_artifacts(config: Path | None) -> Report:

@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from agent_service import settings
-from agent_service.archive.access import NOWHERE, Report, StoreReader, exclusive_bus, open_reader
+from agent_service.archive.access import NOWHERE, Report, StoreReader, exclusive_bus, open_reader, place_of
 from agent_service.archive.contents import (
     ARTIFACTS,
     ArchivedRun,
@@ -38,7 +38,6 @@ from agent_service.run.journal import flaw_in_chain
 from agent_service.settings import AgentSettings
 from agent_service.store.messages import LEVEL, SideRecord, TombstoneRecord
 from agent_service.store.moving import leaving
-from agent_service.store.opening import log_of_runs
 from agent_service.views.pages import pages
 from agent_service.views.workspace.files import MAX_BYTES
 from groundwork.archive.format import PART, Archive, ArchiveWriter, open_writer
@@ -116,7 +115,7 @@ async def export_all(config: Path | None, place: Path) -> Report:
     loaded = settings.load(config)
     async with (
         exclusive_bus(loaded) as link,
-        leaving(log_of_runs(link) if loaded.shared else loaded.store),
+        leaving(place_of(loaded, link)),
         open_reader(config) as reader,
     ):
         report = ArchiveReport(what="every run", file=str(file_in(place, AGENT)))

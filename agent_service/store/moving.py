@@ -2,7 +2,7 @@
 
     coming ─▶ here ─▶ left
 
-A log without a marker has its runs here. Each step is stored before the next, so the same command finishes a restore.
+A store without a marker has its runs here. Each step is stored before the next, so the same command finishes a restore.
 """
 
 from collections.abc import AsyncIterator
@@ -18,7 +18,7 @@ from groundwork.service.errors import Misconfigured
 from schemas import subjects
 
 FILE = "moved.json"
-"""In the folder of a store whose runs were exported to be moved."""
+"""In the folder of a store whose runs are coming, or have left."""
 
 
 class MoveMarker(BaseModel):
@@ -37,42 +37,48 @@ Place = Path | SharedLog
 
 async def read_marker(place: Place) -> MoveMarker:
     """Reads the newest marker. Raises TryAgain, and Misconfigured for one of a newer version."""
+    position, body = 0, b"{}"
     if isinstance(place, Path):
-        return MoveMarker(state="left" if (place / FILE).exists() else "here")
-    fact = await place.newest(subjects.STORED_MOVED)
-    if fact is None:
-        return MoveMarker()
+        body = (place / FILE).read_bytes() if (place / FILE).exists() else body
+    elif fact := await place.newest(subjects.STORED_MOVED):
+        position, body = fact.seq, fact.body
     try:
-        return MoveMarker.model_validate_json(fact.body).model_copy(update={"position": fact.seq})
+        return MoveMarker.model_validate_json(body).model_copy(update={"position": position})
     except ValidationError as error:
         raise Misconfigured(
-            f"{subjects.STORED_MOVED} cannot be read: a newer version wrote it, or no agent did. Use the newest version"
+            f"the mark of moved runs in {name_of(place)} cannot be read: a newer version wrote it, or no agent did. "
+            "Use the newest version"
         ) from error
 
 
 async def write_marker(place: Place, marker: MoveMarker, before: MoveMarker) -> MoveMarker:
     """Replaces `before`. Raises Misconfigured if that of a log was changed meanwhile, and TryAgain."""
+    body = marker.model_dump_json(exclude={"position"})
     if isinstance(place, Path):
-        if marker.state == "left":
-            store_folder.write(place / FILE, "{}\n")
-        else:
+        if marker.state == "here":
             (place / FILE).unlink(missing_ok=True)
+        else:
+            store_folder.write(place / FILE, body)
+        store_folder.sync(place)
         return marker
-    body = marker.model_dump_json(exclude={"position"}).encode()
     try:
-        position = await place.append(subjects.STORED_MOVED, body, after=before.position)
+        position = await place.append(subjects.STORED_MOVED, body.encode(), after=before.position)
     except AppendConflict as error:
         raise Misconfigured("another command moves these runs: wait until it has ended, then look again") from error
     return marker.model_copy(update={"position": position})
 
 
+def name_of(place: Place) -> str:
+    return str(place) if isinstance(place, Path) else f"the stream {subjects.STREAM_RUNS}"
+
+
 async def require_complete(place: Place) -> MoveMarker:
-    """Raises Misconfigured for a half-restored log, and TryAgain."""
+    """Raises Misconfigured for a half-restored store, and TryAgain."""
     marker = await read_marker(place)
     if marker.state == "coming":
         raise Misconfigured(
-            f"runs are being restored into the stream {subjects.STREAM_RUNS}, and that was not finished: run `agentic "
-            f"restore` of {marker.archive} again"
+            f"runs are being restored into {name_of(place)}, and that was not finished: run `agentic restore` of "
+            f"{marker.archive} again"
         )
     return marker
 
@@ -95,7 +101,7 @@ async def require_runs_here(place: Place) -> None:
 
 @asynccontextmanager
 async def leaving(place: Place) -> AsyncIterator[None]:
-    """No agent starts on the store inside, and after it unless it fails."""
+    """No agent starts on the store inside, nor after it unless it fails."""
     before = await require_complete(place)
     marker = await write_marker(place, MoveMarker(state="left"), before)
     try:

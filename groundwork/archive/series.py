@@ -15,7 +15,6 @@ from groundwork.archive.format import PART, Archive, ArchiveWriter, open_writer
 from groundwork.service import store_folder
 from groundwork.service.errors import Misconfigured
 from groundwork.service.keys import KeyRing
-from groundwork.service.store_folder import sync
 
 SUFFIX = ".zip"
 KEYS = "keys"
@@ -153,13 +152,6 @@ def _locked(folder: Path) -> Iterator[None]:
         os.close(opened)
 
 
-def move_into_place(file: Path, place: Path) -> None:
-    """Moves a file durably. Raises OSError."""
-    sync(file)
-    file.replace(place)
-    sync(place.parent)
-
-
 def move_aside(folder: Path, file: str) -> None:
     there = sorted(folder.glob(f"{file}*"))
     if there:
@@ -167,16 +159,3 @@ def move_aside(folder: Path, file: str) -> None:
         kept.mkdir(mode=0o700)
         for part in there:
             part.rename(kept / part.name)
-
-
-@contextmanager
-def staging(folder: Path) -> Iterator[Path]:
-    """An empty temporary folder in `folder`; leftovers of a killed process are removed."""
-    beside = folder / "restoring"
-    shutil.rmtree(beside, ignore_errors=True)
-    beside.mkdir(mode=0o700)
-    store_folder.give_to_owner(beside)
-    try:
-        yield beside
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)

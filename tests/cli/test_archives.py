@@ -18,6 +18,7 @@ from agent_service.archive.writing import backup, export
 from agent_service.bus.topology import topology
 from agent_service.settings import load
 from agent_service.store.database import FILE
+from agent_service.store.moving import require_runs_here
 from agent_service.trust.proofs import sealed_head
 from groundwork.archive import format as archive_format
 from groundwork.nats.buckets import ArtifactBucket
@@ -267,12 +268,12 @@ async def test_what_the_bucket_lost_comes_back_from_folders_where_it_is_what_its
 
 
 AT_A_BACKUP = ("groundwork.archive.format:ArchiveWriter.add", "groundwork.archive.format:ArchiveWriter.finish")
-AT_A_RESTORE = ("groundwork.archive.series:move_aside", "groundwork.archive.series:move_into_place")
+AT_A_RESTORE = ("agent_service.store.moving:write_marker", "agent_service.archive.transfer:_load")
 
 
 @pytest.mark.timeout(400)
 @pytest.mark.usefixtures("bucket")
-async def test_a_killed_backup_costs_none_before_it_and_a_killed_restore_has_restored_all_or_nothing(
+async def test_a_killed_backup_costs_none_before_it_and_no_agent_begins_on_the_store_of_a_killed_restore(
     config: Path, tmp_path: Path
 ) -> None:
     place, store = tmp_path / "backups", config.parent / "agent"
@@ -283,12 +284,16 @@ async def test_a_killed_backup_costs_none_before_it_and_a_killed_restore_has_res
     lost(config)
     assert (await restore(config, str(place), backup=first.facts["backup"])).facts["runs"] == 1
     lost(config)
+    barred = 0
     for _ in kill_at_each_point(tmp_path, AT_A_RESTORE, "restore", place, "--config", config):
-        if "runs.db" in contents(store):
+        if (store / "moved.json").exists():
+            barred += 1
+            with pytest.raises(Misconfigured, match=r"not finished: run `agentic restore` of \w+ again"):
+                await require_runs_here(store)
+        elif "runs.db" in contents(store):
             assert await flawed_places(config) == set()
             shutil.rmtree(store)
-    assert await flawed_places(config) == set()
-    assert not (store / "restoring").exists()
+    assert (await flawed_places(config), barred > 2) == (set(), True)
     assert len(list(place.iterdir())) == 2
 
 

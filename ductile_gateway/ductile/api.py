@@ -241,7 +241,7 @@ class DuctileApi:
             async with asyncio.timeout(self._timeout_s):
                 return await exchange(self._http, method, path, **sent)
         except UNSENT as error:
-            raise Unavailable(f"nothing answers at {self._url} ({type(error).__name__})") from error
+            raise Unavailable(f"nothing answers at {self._url} ({str(error) or type(error).__name__})") from error
         except (httpx2.HTTPError, TimeoutError) as error:
             raise Unavailable(f"the Ductile at {self._url} did not answer ({type(error).__name__})") from error
 
@@ -264,7 +264,7 @@ async def start_within(timeout_s: float, url: str) -> AsyncIterator[None]:
         async with asyncio.timeout(timeout_s):
             yield
     except UNSENT as error:
-        raise NotSent(f"nothing answers at {url} ({type(error).__name__})") from error
+        raise NotSent(f"nothing answers at {url} ({str(error) or type(error).__name__})") from error
     except (httpx2.HTTPError, UnreadableAnswer, TimeoutError) as error:
         raise AnswerLost(f"Ductile was asked, and its answer was lost ({type(error).__name__})") from error
 

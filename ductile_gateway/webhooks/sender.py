@@ -57,7 +57,7 @@ class WebhookSender:
             return Try("dead" if notification.target == CALLBACK else "put_off", str(error))
         except (OSError, httpx2.HTTPError, httpx2.InvalidURL) as error:  # an OSError: no such name, or a timeout
             where = f"Ductile's relay ingress ({notification.lane})" if relay else notification.lane
-            return Try("put_off", f"{type(error).__name__}: no answer from {where}")
+            return Try("put_off", f"no answer from {where} ({str(error) or type(error).__name__})")
         return Try("dead", f"the configuration has no {notification.target} of gateway.outbound any more")
 
     async def _relay(self, notification: Notification, ingress: RelayIngress) -> Try:

@@ -61,6 +61,13 @@ async def test_a_start_was_not_sent_or_refused_or_is_lost_unless_the_answer_has_
     assert len(str(caught.value)) < 400
 
 
+async def test_a_connection_that_fails_says_why() -> None:
+    async with api_that(httpx2.ConnectError("certificate verify failed: self-signed certificate")) as api:
+        for ask in (api.start("probe", "look", {}), api.skills()):
+            with pytest.raises((NotSent, Unavailable), match="self-signed certificate"):
+                await ask
+
+
 @pytest.mark.attack(64)
 async def test_what_a_proxy_repeats_of_a_request_is_told_without_the_token() -> None:
     for status in (403, 502):

@@ -6,12 +6,11 @@ With several Ductiles, `home_echo` is the plugin `echo` of `home`. The name of a
 import re
 from collections.abc import Container, Mapping
 from typing import Annotated, Self
-from urllib.parse import urlsplit
 
 from pydantic import Field, PrivateAttr, StringConstraints, model_validator
 
 from groundwork.service.config_file import Section
-from groundwork.service.secret import Secret, SigningSecret, keeps_secrets
+from groundwork.service.secret import Secret, SigningSecret, is_address, keeps_secrets
 from schemas import subjects
 from schemas.fields import ToolName
 
@@ -97,11 +96,8 @@ class DuctileSettings(Section):
 
     @model_validator(mode="after")
     def _is_safe(self) -> Self:
-        address = urlsplit(self.url)
-        if address.scheme not in ("http", "https") or not address.hostname or address.username:
-            raise ValueError("url must be http:// or https:// and a host, without a user")
-        if address.query or address.fragment:
-            raise ValueError("url must have neither a query nor a fragment")
+        if not is_address(self.url, "http", "https") or set("@?#") & set(self.url):
+            raise ValueError("url must be an address such as http://127.0.0.1:8080, without user, query and fragment")
         if not (self.allow_http_nonloopback or keeps_secrets(self.url)):
             raise ValueError(
                 "the token would go over plain http to another machine: use https, or set allow_http_nonloopback"

@@ -38,7 +38,7 @@ class DuctileConfig:
 
     @property
     def url(self) -> str:
-        host, _, port = str(self.value("api", "listen") or "127.0.0.1:8080").rpartition(":")
+        host, _, port = os.path.expandvars(str(self.value("api", "listen") or "127.0.0.1:8080")).rpartition(":")
         return f"http://{'127.0.0.1' if host in ('', '0.0.0.0', '[::]') else host}:{port}"  # noqa: S104 - compared with, not listened on
 
     @property

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, SecretStr, StringConstraints, model_
 from ductile_gateway.ductile.settings import EVENT_TYPE, DuctileName, PeerName, RelayPeerSettings
 from ductile_gateway.webhooks.signatures import standard_key
 from groundwork.service.config_file import Section
-from groundwork.service.secret import Secret, SigningSecret, unfit
+from groundwork.service.secret import Secret, SigningSecret, is_address, unfit
 from schemas import subjects
 from schemas.fields import Instant, ToolName
 from schemas.signing import PublicKey
@@ -142,8 +142,19 @@ RunEvent = Literal[Milestone, "agent.progress"]
 MILESTONES: tuple[RunEvent, ...] = get_args(Milestone)
 """Types that are sent by default: a run ends, waits for a person, or is reopened by one."""
 
-WebUrl = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/?#@\\]+([/?#]\S*)?$", max_length=2048)]
-RelayUrl = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/?#@\\]+(/[^\s?#]*)?$", max_length=2048)]
+
+def _address(url: str) -> str:
+    if not is_address(url, "http", "https"):
+        raise unfit("is no address, such as https://host.example:8443/path")
+    return url
+
+
+WebUrl = Annotated[
+    str, StringConstraints(pattern=r"^https?://[^\s/?#@\\]+([/?#]\S*)?$", max_length=2048), AfterValidator(_address)
+]
+RelayUrl = Annotated[
+    str, StringConstraints(pattern=r"^https?://[^\s/?#@\\]+(/[^\s?#]*)?$", max_length=2048), AfterValidator(_address)
+]
 HostName = Annotated[str, StringConstraints(to_lower=True)]
 Port = Annotated[int, Field(ge=1, le=65535)]
 

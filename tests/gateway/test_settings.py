@@ -52,3 +52,17 @@ def test_no_secret_is_taken_from_a_variable_that_was_not_filled(
 ) -> None:
     with pytest.raises(Misconfigured, match=f"gateway.{place}: is (empty|too short)"):
         loaded(tmp_path, gateway, {"NAUGHT": value})
+
+
+@pytest.mark.parametrize(
+    "url", ["http://localhost:99999", "http://localhost:http", "http://[::1", "http://me@localhost"]
+)
+def test_an_address_that_cannot_be_asked_is_refused(tmp_path: Path, url: str) -> None:
+    secret = {"secret": f"whsec_{'0' * 32}"}
+    for place, gateway in {
+        "ductile": {"ductile": {"url": url, "token": "a-token-of-mine"}},
+        "outbound.relay.url": {"outbound": {"relay": {"url": url} | secret}},
+        "outbound.subscriptions.chat.url": {"outbound": {"subscriptions": {"chat": {"url": url} | secret}}},
+    }.items():
+        with pytest.raises(Misconfigured, match=f"gateway.{place}: "):
+            loaded(tmp_path, gateway)

@@ -14,7 +14,6 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 
 from nats.aio.msg import Msg
 
@@ -32,9 +31,6 @@ MOST_HEADERS = 8 * 1024
 """Characters of its own headers that a dead letter keeps: JetStream takes at most 64 KiB of headers."""
 
 _ACK_PREFIX = "$JS.ACK."
-# $JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<nanoseconds>.<pending>, and since ADR-15 with
-# <domain>.<account hash> before the stream and possibly a random token at the end.
-_SHORT_FORM = 9
 _OWN_HEADER = re.compile(r"(?!Nats-|Dead-Letter-)[A-Za-z0-9_-]+", re.ASCII)
 
 log = logging.getLogger(__name__)
@@ -53,11 +49,10 @@ def is_delivery(message: Msg) -> bool:
 
 
 def read_delivery(message: Msg) -> Delivery:
-    tokens = message.reply.split(".")
-    told = tokens[4:8] if len(tokens) == _SHORT_FORM else tokens[6:10]
-    delivered, seq, consumer_seq, nanoseconds = map(int, told)
-    at = datetime.fromtimestamp(nanoseconds / 1e9, UTC)
-    return Delivery(message.subject, message.data, message.headers or {}, seq, at, delivered, consumer_seq)
+    told = message.metadata
+    at, seq = told.timestamp, told.sequence
+    headers = message.headers or {}
+    return Delivery(message.subject, message.data, headers, seq.stream, at, told.num_delivered, seq.consumer)
 
 
 def nak(delay_s: float) -> bytes:

@@ -99,7 +99,7 @@ class Agent:
         """None for a single agent."""
         if settings.shared:
             self.cluster = loaded("agent_service.cluster:Cluster")(self, store, background)
-        link.count_by(self.metrics.incoming)
+        link.repeats = self.metrics.incoming
         self.receiving = NatsIntake(link, self.recovery, slots=settings.turns, turns=self.cluster)
         self.draining = Draining(
             kill_switch=self.kill_switch,

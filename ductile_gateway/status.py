@@ -75,7 +75,7 @@ class Observability:
     def __post_init__(self) -> None:
         settings, offers, link, store = self.settings, self.offers, self.link, self.rows.carrier.file
         self._version = installed_version()
-        link.count_by(self.metrics)
+        link.repeats = self.metrics
         ductiles = settings.every_ductile() if settings.runner == "ductile" else {}
         self.looks: dict[str, StatusCheck] = {
             "gateway": partial(_offer_findings, offers, version=self._version, runner=settings.runner)

@@ -9,7 +9,6 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from nats.aio.msg import Msg
@@ -32,7 +31,7 @@ from groundwork.nats.publishing import (
 from groundwork.nats.settings import NatsSettings
 from groundwork.service.errors import Misconfigured, NoRoom, TryAgain, Unreachable
 from groundwork.service.machine import set_within
-from groundwork.telemetry.metrics import RepeatMetrics
+from groundwork.telemetry.metrics import Instruments, RepeatMetrics
 
 TRY_SECONDS = 1.0
 """Timeout of one attempt at what is safe to repeat: a dead leader never answers, and the next one does."""
@@ -62,19 +61,13 @@ class NatsLink:
         self.servers, self.client = client.settings.servers, client
         self.guard: Guard = _always_permitted
         """Awaited before anything is published, emitted or acknowledged; its errors prevent that."""
-        self.on_id_conflict: Callable[[], None] = lambda: None
-        self.on_duplicate: Callable[[], None] = lambda: None
-        self.on_retry: Callable[[], None] = lambda: None
+        self.repeats = RepeatMetrics(Instruments(), "", retries=(), dedupe=())
+        """Counts of retries, duplicates and taken ids; the service that shows them sets its own."""
         self.store_failed = asyncio.Event()
         self.exclusive = False
         """True if no other process uses the consumers of this one, as its lease guarantees."""
         self._unanswered: dict[str, tuple[int, float]] = {}
         """Reconnects and time of the first unanswered attempt to store, by the first tokens of its subject."""
-
-    def count_by(self, metrics: RepeatMetrics) -> None:
-        self.on_id_conflict = metrics.taken.add
-        self.on_duplicate = partial(metrics.dedupe.add, "publish")
-        self.on_retry = partial(metrics.retries.add, "publish", "try_again")
 
     @property
     def connected(self) -> bool:
@@ -137,9 +130,9 @@ class NatsLink:
             if not published.duplicate:
                 return published
             if await self._is_ours(published, is_same or (lambda stored: stored == StoredMessage(subject, body))):
-                self.on_duplicate()
+                self.repeats.dedupe.add("publish")
                 return published
-            self.on_id_conflict()
+            self.repeats.taken.add()
             place = f"message {published.seq} of {published.stream}"
             log.warning("%s: another message has the id %s, %s: publishing under the next id", subject, name, place)
         taken = f"{subject}: other messages have the id {msg_id} and all that would follow"
@@ -160,7 +153,7 @@ class NatsLink:
                 if clock() >= deadline:
                     text = f"{subject} is not known to be stored: {error}. Repeat it with the same id"
                     raise NoRoom(text) if isinstance(error, NoRoom) else TryAgain(text) from error
-                self.on_retry()
+                self.repeats.retries.add("publish", "try_again")
                 self.store_failed.set()
             await self.until_back(within_s=min(pause, deadline - clock()))
             pause = min(pause + SHORTEST_PAUSE, LONGEST_PAUSE)

@@ -51,7 +51,9 @@ async def test_a_request_that_was_published_twice_has_one_result_and_one_that_is
     assert (told.msg_id, told.repeat_as, "payload.tool" in told.reason) == ("theirs", "theirs#2", True)
 
 
-async def test_an_event_from_outside_that_comes_again_is_no_strangers_message_under_our_id(link: NatsLink) -> None:
+async def test_an_event_from_outside_that_comes_again_is_no_strangers_message_under_our_id(
+    link: NatsLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await a_bus(link)
     ingress = Ingress(bus=NatsBus(link))
     timeless = {name: value for name, value in RESULT.items() if name != "completed_at"}
@@ -61,7 +63,7 @@ async def test_an_event_from_outside_that_comes_again_is_no_strangers_message_un
     (start,) = await starts.fetch(1)
     await start.ack_sync()  # the agent has taken it up
     ingress.clock.advance(1)
-    link.on_id_conflict = pytest.fail
+    monkeypatch.setattr(link.repeats.taken, "add", pytest.fail)
     assert [(await ingress.relay(event)).status_code for event in events] == [202, 202]
     assert len(await results(link)) == 1
 

@@ -85,10 +85,12 @@ async def test_a_link_that_the_server_closed_for_good_says_so(link: NatsLink) ->
         await link.publish("work.a", b"", msg_id="one", headers={})
 
 
-async def test_a_message_whose_id_somebody_else_has_taken_goes_out_under_the_next_one(link: NatsLink) -> None:
+async def test_a_message_whose_id_somebody_else_has_taken_goes_out_under_the_next_one(
+    link: NatsLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await a_stream(link)
     taken: list[None] = []
-    link.on_id_conflict = lambda: taken.append(None)
+    monkeypatch.setattr(link.repeats.taken, "add", lambda: taken.append(None))
     await link.publish("work.theirs", b"theirs", msg_id="one", headers={})
     await link.publish("work.ours", b"theirs", msg_id="one", headers={})
     ours = await link.publish("work.ours", b"ours", msg_id="one", headers={})

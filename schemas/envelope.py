@@ -166,8 +166,8 @@ def rejection(
     reason: str,
     source: str,
     at: datetime,
-) -> tuple[Envelope[Rejected], dict[str, str]]:
-    """The `agent.rejected` event of a message that was refused, and its headers, in the trace of the message.
+) -> tuple[str, bytes, str, dict[str, str]]:
+    """The `agent.rejected` event of a refused message: subject, body, key and headers, in the trace of the message.
 
     Raises ValueError for a refused rejection: rejecting that would never end.
     """
@@ -179,7 +179,8 @@ def rejection(
     described = cloud_event_headers(subjects.REJECTED, dedupe_key=key, source=source, at=instant)
     described |= {TRACEPARENT: trace} if _TRACEPARENT.fullmatch(trace) else {}
     described |= {RUN_ID: told.run_id} if told.run_id else {}
-    return Envelope[Rejected](type=subjects.REJECTED, payload=told, dedupe_key=key), described
+    event = Envelope[Rejected](type=subjects.REJECTED, payload=told, dedupe_key=key)
+    return event.type, event.body(), key, described
 
 
 def next_id(msg_id: str) -> str:

@@ -23,7 +23,7 @@ from groundwork.nats.settling import Delivery, Notice, Settler
 from groundwork.service.errors import Failure, GiveUp, TryAgain
 from groundwork.service.machine import new_uuid, utc_now
 from schemas import subjects
-from schemas.envelope import RUN_ID, rejection
+from schemas.envelope import rejection
 
 SLOTS = 16
 """Concurrent messages per consumer, where they cause no turn."""
@@ -208,7 +208,4 @@ class NatsIntake:
     def _reject(self, delivery: Delivery, stream: str, reason: str) -> Notice:
         self._intake.incoming.rejected.add()
         refused = delivery.subject, delivery.body, delivery.headers, delivery.seq
-        event, headers = rejection(*refused, stream=stream, reason=reason, source=SOURCE, at=utc_now())
-        run_id = event.payload.run_id
-        about, facts = ({RUN_ID: run_id}, {"run_id": run_id}) if run_id else ({}, {})
-        return Notice(event.type, event.body(), event.dedupe_key or "", headers, about, facts)
+        return Notice(*rejection(*refused, stream=stream, reason=reason, source=SOURCE, at=utc_now()))

@@ -130,10 +130,7 @@ class RunOrder:
 
 def rejection_notice(delivery: Delivery, stream: str, reason: str) -> Notice:
     refused = delivery.subject, delivery.body, delivery.headers, delivery.seq
-    event, headers = rejection(*refused, stream=stream, reason=reason, source=SOURCE, at=utc_now())
-    run_id = event.payload.run_id
-    about, facts = ({RUN_ID: run_id}, {"run_id": run_id}) if run_id else ({}, {})
-    return Notice(event.type, event.body(), event.dedupe_key or "", headers, about, facts)
+    return Notice(*rejection(*refused, stream=stream, reason=reason, source=SOURCE, at=utc_now()))
 
 
 async def answer_catalog(service: Service, catalog: Callable[[], Catalog], *, executor: str) -> None:

@@ -13,7 +13,7 @@ import json
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from nats.aio.msg import Msg
 
@@ -29,6 +29,7 @@ FIRST_DELAY = 0.5
 LONGEST_REASON = 500
 MOST_HEADERS = 8 * 1024
 """Characters of its own headers that a dead letter keeps: JetStream takes at most 64 KiB of headers."""
+OURS = "Agentic-"
 
 _ACK_PREFIX = "$JS.ACK."
 _OWN_HEADER = re.compile(r"(?!Nats-|Dead-Letter-)[A-Za-z0-9_-]+", re.ASCII)
@@ -65,14 +66,13 @@ Handler = Callable[[Delivery], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Message that announces a dead letter. `about`: headers that the dead letter gets, too; `facts`: for the log."""
+    """Message that announces a dead letter, which gets those of its headers that begin with OURS. The log has them,
+    too."""
 
     subject: str
     body: bytes
     msg_id: str
     headers: Mapping[str, str]
-    about: Mapping[str, str] = field(default_factory=dict)
-    facts: Mapping[str, str] = field(default_factory=dict)
 
 
 Notify = Callable[[Delivery, str, str], Notice | None]
@@ -122,8 +122,9 @@ class Settler:
             notice = self.notify(delivery, self.stream, told)
         except ValueError as error:
             unannounced = _one_line(error)
+        about = {name: value for name, value in notice.headers.items() if name.startswith(OURS)} if notice else {}
         try:
-            await self._publish_dead_letter(delivery, reason, notice.about if notice else {})
+            await self._publish_dead_letter(delivery, reason, about)
         except Failure as error:
             name = self._name(delivery)
             log.error("%s: cannot be moved to the dead letters: %s", name, error)  # noqa: TRY400 - one line is enough
@@ -137,7 +138,8 @@ class Settler:
             "dead_letters": self.dead_letters,
             "why": reason,
         }
-        log.warning("a message became a dead letter", extra=facts | dict(notice.facts if notice else {}))
+        facts |= {name.removeprefix(OURS).replace("-", "_").lower(): value for name, value in about.items()}
+        log.warning("a message became a dead letter", extra=facts)
         if notice:
             message = notice.subject, notice.body
             try:  # once: where no stream takes the notice, subscribers hear it once

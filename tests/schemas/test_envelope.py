@@ -83,12 +83,15 @@ def test_whatever_comes_is_read_or_refused(body: dict[str, Any], headers: dict[s
         assert isinstance(read(body, headers), dict)
 
 
-def refused(body: bytes, headers: dict[str, str]) -> tuple[Envelope[Rejected], dict[str, str]]:
-    return rejection(subjects.TOOL_RESULT, body, headers, 41, stream="AGENTIC", reason="no", source="/me", at=AT)
+def refused(body: bytes, headers: dict[str, str]) -> tuple[bytes, dict[str, str]]:
+    asked = subjects.TOOL_RESULT, body, headers, 41
+    _, told, _, described = rejection(*asked, stream="AGENTIC", reason="no", source="/me", at=AT)
+    return told, described
 
 
 def told(body: object, /, **headers: str) -> dict[str, Any]:
-    found = refused(body if isinstance(body, bytes) else json.dumps(body).encode(), headers)[0].payload.model_dump()
+    event, _ = refused(body if isinstance(body, bytes) else json.dumps(body).encode(), headers)
+    found = Envelope[Rejected].model_validate_json(event).payload.model_dump()
     assert (found.pop("subject"), found.pop("stream_seq"), found.pop("reason")) == (subjects.TOOL_RESULT, 41, "no")
     return found
 

@@ -253,8 +253,8 @@ class NatsLink:
         try:
             answer = await self.client.ask(subject, body, dict(headers), within_s=patience_s)
         except TryAgain:
-            if self.connected:
-                self._unanswered.setdefault(_kind(subject), (self.reconnects, asked_at))
+            if self.connected and self._unanswered.get(_kind(subject), (-1,))[0] != self.reconnects:
+                self._unanswered[_kind(subject)] = self.reconnects, asked_at
             raise
         if self._unanswered:
             self._unanswered.pop(_kind(subject), None)

@@ -30,7 +30,7 @@ PAUSE_S = 0.2
 MOST_AT_ONCE = 512
 LOOK_AGAIN_S = 0.5
 """Pause between attempts to read the streams and to recover, until both succeed."""
-_STALLED = "Nats-Consumer-Stalled"
+_STALLED, _LAST = "Nats-Consumer-Stalled", "Nats-Last-Consumer"
 _ORDERED: Mapping[str, object] = {
     "ack_policy": "none",
     "max_deliver": 1,
@@ -132,13 +132,18 @@ async def _waiting(arrived: asyncio.Queue[Msg]) -> list[Msg]:
 
 
 def _in_order(waiting: Sequence[Msg], expected: int) -> tuple[list[StoredMessage], bool]:
-    """Messages before the first gap, and True if there is no gap."""
+    """Messages before the first gap, and True if there is no gap. A heartbeat tells of a message that no other
+    follows."""
     found: list[StoredMessage] = []
-    for message in filter(is_delivery, waiting):
-        delivery = read_delivery(message)
-        if delivery.consumer_seq != expected + len(found):
+    for message in waiting:
+        due = expected + len(found)
+        if not is_delivery(message):
+            if int((message.headers or {}).get(_LAST, 0)) >= due:
+                return found, False
+        elif (delivery := read_delivery(message)).consumer_seq == due:
+            found.append(delivery)
+        else:
             return found, False
-        found.append(delivery)
     return found, True
 
 

@@ -3,13 +3,15 @@
 import asyncio
 import shutil
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
 
 from groundwork.nats import following
 from groundwork.nats.embedded import EmbeddedNats
@@ -102,6 +104,28 @@ async def test_who_follows_a_log_that_is_set_back_notices_it_and_its_copy_begins
             await asyncio.sleep(60)
     async with _copied(log, tmp_path) as copy:
         assert set(copy.bodies()) == {"facts.old"}
+
+
+async def test_a_fact_that_is_lost_on_its_way_comes_though_no_other_follows(
+    link: NatsLink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(following._ORDERED, "idle_heartbeat", 100_000_000)
+    await set_up(link, _topology(1))
+    log, subscribe, lost = SharedLog(link, STREAM, root="facts"), link.subscribe, list[Msg]()
+
+    async def subscribe_and_lose(subject: str, callback: Callable[[Msg], Awaitable[None]]) -> Subscription:
+        async def hear(message: Msg) -> None:
+            if message.data == b"lost" and not lost:
+                lost.append(message)
+            else:
+                await callback(message)
+
+        return await subscribe(subject, hear)
+
+    monkeypatch.setattr(link, "subscribe", subscribe_and_lose)
+    async with _copied(log, tmp_path) as copy:
+        await copy.wait(await log.append("facts.a", b"lost", after=0))
+    assert lost
 
 
 class _Unanswered:

@@ -9,15 +9,15 @@ from ductile_gateway.calls.results import MAX_RESULT_BYTES
 from ductile_gateway.store.opening import Mark
 from ductile_gateway.store.rows import Rows
 from groundwork.archive.series import backup_of_owner
+from groundwork.nats.buckets import replace_value
 from groundwork.nats.lease import Lease, LeaseRecord, Role, read_lease
 from groundwork.nats.link import NatsLink
-from groundwork.nats.publishing import BusRefused
 from groundwork.nats.topology import Spec, check_topology, key_value_bucket, object_bucket
 from groundwork.service.errors import Misconfigured, TryAgain
 from groundwork.service.machine import monotonic
 from groundwork.sqlite.file import microseconds
 from schemas import subjects
-from schemas.values import dataclass, replace
+from schemas.values import dataclass
 
 ROLE = Role(bucket=subjects.LEASE_BUCKET, key=subjects.LEASE_GATEWAY, command="ductile-gateway serve")
 NEEDED = (
@@ -128,9 +128,5 @@ async def has_left(link: NatsLink, gateway: str, ours: Lease) -> bool:
         return True
     if not record.free or ours.kept_s < record.owner.ttl_s:
         return False
-    ended = replace(record.owner, epoch=record.owner.epoch + 1, released=True)
-    try:
-        await link.swap(role.subject, ended.body(), after=record.seq)
-    except BusRefused:
-        return False
-    return True
+    ended = record.owner.model_copy(update={"epoch": record.owner.epoch + 1, "released": True}).model_dump_json()
+    return await replace_value(link, role.bucket, role.key, ended.encode(), after=record.seq) is not None

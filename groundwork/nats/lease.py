@@ -8,15 +8,16 @@ it knows that its lease lapsed before another can have it. Members rely on nothi
 
 import asyncio
 import contextlib
-import json
 import logging
 import os
 import socket
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict
 
 from groundwork.nats.buckets import replace_value
 from groundwork.nats.link import NatsLink
@@ -64,11 +65,11 @@ class Role:
         return replace(self, key=f"{self.key}.{name}", command="")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Owner:
+class Owner(BaseModel):
     """Content of a record. `holder`: id of a store; empty if the record was deleted. `since`: ISO 8601. `epoch` counts
     the changes of hands."""
 
+    model_config = ConfigDict(frozen=True, defer_build=True)
     holder: str
     host: str
     pid: int
@@ -86,11 +87,6 @@ class Owner:
         return cls(holder=store_id(store), host=host, pid=os.getpid(), store=place, since=since, ttl_s=ttl_s)
 
     @classmethod
-    def read(cls, told: dict[str, Any]) -> Self:
-        """Without the fields of a newer version. Raises TypeError."""
-        return cls(**{name: told[name] for name in cls.__slots__ if name in told})
-
-    @classmethod
     def deleted(cls, seq: int) -> Self:
         """No epoch before was as high as the sequence of the deletion."""
         return cls(holder="", host="", pid=0, store="", since="", ttl_s=DELETED_TTL_S, epoch=seq)
@@ -99,9 +95,6 @@ class Owner:
         if not self.holder:
             return "a process whose record was deleted"
         return f"process {self.pid} on {self.host} with the store {self.store}, since {self.since}"
-
-    def body(self) -> bytes:
-        return json.dumps(asdict(self)).encode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +121,7 @@ async def read_lease(link: NatsLink, role: Role) -> LeaseRecord | None:
         )
         found = read_stored(answer)
         age_s = (datetime.fromisoformat(stream["ts"]) - found.at).total_seconds()
-        owner = Owner.read(json.loads(found.body)) if found.body else Owner.deleted(found.seq)
+        owner = Owner.model_validate_json(found.body) if found.body else Owner.deleted(found.seq)
         return LeaseRecord(owner=owner, seq=found.seq, renewed_at=found.at, age_s=max(0.0, age_s))
     except NoSuchItem:
         return None
@@ -186,14 +179,14 @@ class Lease:
         while True:
             seen = await read_lease(self._link, self._role)
             if seen is None or take_over or seen.free or seen.owner.holder == self._owner.holder:
-                self._owner = replace(self._owner, epoch=seen.owner.epoch + 1 if seen else 1)
+                self._owner = self._owner.model_copy(update={"epoch": seen.owner.epoch + 1 if seen else 1})
                 self._seq = seen.seq if seen else 0
                 if await self._write():
                     return seen
                 continue
             if waits_for is None:
                 waits_for = seen
-                log.info("waiting: another may have the lease", extra={"lease": self._role.key, **asdict(seen.owner)})
+                log.info("waiting: another may have the lease", extra={"lease": self._role.key, **dict(seen.owner)})
             elif waits_for.seq != seen.seq:
                 raise Misconfigured(
                     f"this bus has its {self._role.key} already: {seen.owner}; renewed {seen.age_s:.1f} s ago, expires "
@@ -234,7 +227,7 @@ class Lease:
         """Frees the lease at once; where that fails, it expires."""
         async with self._asking:
             if not self._lost:
-                self._owner = replace(self._owner, released=True)
+                self._owner = self._owner.model_copy(update={"released": True})
                 with contextlib.suppress(Failure):
                     await self._write()
             self._lose(self._lost or "released")
@@ -256,8 +249,8 @@ class Lease:
 
     async def _write(self) -> bool:
         """Returns False where the newest record is another one."""
-        asked_at, role = self._clock(), self._role
-        seq = await replace_value(self._link, role.bucket, role.key, self._owner.body(), after=self._seq)
+        asked_at, role, record = self._clock(), self._role, self._owner.model_dump_json().encode()
+        seq = await replace_value(self._link, role.bucket, role.key, record, after=self._seq)
         if seq is not None:
             self._seq, self._until = seq, asked_at + self._owner.ttl_s * SAFE
             self._kept_since = min(self._kept_since, asked_at)

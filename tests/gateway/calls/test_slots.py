@@ -148,7 +148,7 @@ class Gateways:
 
 
 async def lives(link: NatsLink, folder: Path, name: str) -> Lease:
-    owner = replace(Owner.here(folder, ttl_s=60), holder=name)
+    owner = Owner.here(folder, ttl_s=60).model_copy(update={"holder": name})
     lease = Lease(link, ROLE.member(name), owner)
     await lease.acquire()
     return lease
@@ -238,7 +238,7 @@ async def test_a_gateway_whose_lease_lapsed_is_made_to_do_nothing_more_and_one_t
     intent = ToolCall(asked=asked_for(a_request("save")), deadline_at=NOON, payload={}, by="a")
     with pytest.raises(TryAgain, match="another gateway carries it out"):
         await ownership.lost(intent, anywhere=True)
-    silent = replace(Owner.here(tmp_path, ttl_s=0.2), holder="c")
+    silent = Owner.here(tmp_path, ttl_s=0.2).model_copy(update={"holder": "c"})
     stopped = Lease(link, ROLE.member("c"), silent)
     await stopped.acquire()
     await until(lambda: bool(stopped.trouble))
@@ -260,7 +260,7 @@ async def test_a_gateway_takes_no_other_for_dead_while_no_lease_could_be_renewed
     tmp_path: Path, link: NatsLink
 ) -> None:
     await set_up(link, (key_value_bucket(subjects.LEASE_BUCKET, {}),))
-    other = Lease(link, ROLE.member("c"), replace(Owner.here(tmp_path, ttl_s=1.0), holder="c"))
+    other = Lease(link, ROLE.member("c"), Owner.here(tmp_path, ttl_s=1.0).model_copy(update={"holder": "c"}))
     await other.acquire()
     await until(lambda: bool(other.trouble))
     ours = await lives(link, tmp_path, "a")  # the first renewal that succeeds

@@ -6,7 +6,7 @@ Ignores proxies and ~/.netrc of the environment; OTEL_SERVICE_NAME and OTEL_RESO
 import logging
 import os
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import requests
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -18,6 +18,7 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode,
 
 from groundwork.service.json_log import Outage
 from groundwork.service.program import installed_version
+from groundwork.sqlite.file import microseconds
 from groundwork.telemetry.settings import TraceReceiver
 from groundwork.telemetry.span import Span
 
@@ -27,9 +28,7 @@ _CERTIFICATES = f"{_OTLP}TRACES_CERTIFICATE", f"{_OTLP}CERTIFICATE", "REQUESTS_C
 _SCOPE = InstrumentationScope("agentic-loop")
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 _FINE = Status(StatusCode.UNSET)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
-MOMENT = 3 * _MICROSECOND
+MOMENT = timedelta(microseconds=3)
 """Duration of a span without one. Jaeger takes a span without duration for faulty, and one outside of its parent for
 one of a wrong clock, unless it is the longer of the two."""
 TOO_LARGE = 413
@@ -110,15 +109,11 @@ def made(span: Span, resource: Resource) -> ReadableSpan:
         links=[Link(SpanContext(int(one.trace_id, 16), int(one.span_id, 16), is_remote=True)) for one in span.links],
         kind=SpanKind[span.kind.upper()],
         status=_FINE if span.error is None else Status(StatusCode.ERROR, span.error),
-        start_time=_nanoseconds(span.started_at),
-        end_time=_nanoseconds(span.ended_at if span.ended_at > span.started_at else span.started_at + MOMENT),
+        start_time=1000 * microseconds(span.started_at),
+        end_time=1000 * microseconds(span.ended_at if span.ended_at > span.started_at else span.started_at + MOMENT),
         instrumentation_scope=_SCOPE,
     )
 
 
 def _context(trace_id: str, span_id: str) -> SpanContext:
     return SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=False, trace_flags=_SAMPLED)
-
-
-def _nanoseconds(at: datetime) -> int:
-    return (at - _EPOCH) // _MICROSECOND * 1000

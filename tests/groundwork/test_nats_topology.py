@@ -62,7 +62,6 @@ def with_(spec: Spec, **more: Any) -> Spec:
     return replace(spec, settings={**spec.settings, **more})
 
 
-LOGGED = RePublish(src=">", dest="log.>")
 OWN = with_(WORK, subjects=["work.>"])
 
 

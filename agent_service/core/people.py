@@ -43,6 +43,7 @@ MAX_SIGNALS = 200
 """Signals that a run takes, and recognises by id when they are repeated. Rulings and answers are taken beyond it."""
 RULINGS = frozenset({"approve", "reject"})
 ASKED_FOR = RULINGS | {"answer"}
+RAISING = frozenset({"raise_budget", "answer"})
 VOID = say("plan_void")
 
 
@@ -176,7 +177,7 @@ def with_signal(state: RunState, event: SignalReceived) -> RunState:
         after = replace(after, doubts=tuple([doubt for doubt in state.doubts if doubt not in settled]))
     if signal.message:
         after = replace(_noted(after, signal, signal.message), words=after.words + 1, claim=None, proposed=None)
-    if signal.constraints and signal.kind in ("raise_budget", "answer"):
+    if signal.constraints and signal.kind in RAISING:
         after = limits.raised(after, signal.constraints)
     return after
 

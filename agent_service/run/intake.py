@@ -29,6 +29,7 @@ from agent_service.core.events import (
     WakeAccepted,
 )
 from agent_service.core.facts import RunEnded
+from agent_service.core.people import RAISING
 from agent_service.core.state import RunState
 from agent_service.errors import VersionMoved, WakeConflict
 from agent_service.metrics.wakes import IncomingMetrics
@@ -141,6 +142,9 @@ class Intake:
     async def signal(self, signal: Signal, *, by: str, said_at: datetime | None = None) -> Transition:
         """Commits the signal; the caller performs it. Raises LimitRefused."""
         if signal.constraints:
+            if signal.kind not in RAISING:
+                why = f"do not belong to a signal of kind {signal.kind}: send them with raise_budget, or an answer"
+                raise LimitRefused("constraints", why)
             check_caps(self.policy, signal.constraints, at=self.turns.clock.now())
         who = identity.by(by, says=signal.by)
         event = SignalReceived(at=self.turns.clock.now(), signal=signal, by=who, said_at=said_at)

@@ -140,6 +140,10 @@ async def test_a_word_to_a_run_that_does_not_fit_is_refused_and_changes_nothing(
     for part, field, body in WORDS:
         found = await refusal(client, f"/v1/runs/{run}/{part}", json.dumps(body).encode())
         flaws += [] if found == (422, "invalid", field) else [(part, body, found)]
+    for kind, more in {"resume": {}, "message": {"message": "x"}, "approve": {"arguments_hash": OTHER}}.items():
+        body = {"kind": kind, "constraints": {"max_steps": 9}} | more
+        found = await refusal(client, f"/v1/runs/{run}/signals", json.dumps(body).encode())
+        flaws += [] if found == (422, "not_granted", "constraints") else [("signals", body, found)]
     assert flaws == []
     assert await house.state(run) == before
 

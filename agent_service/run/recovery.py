@@ -35,7 +35,8 @@ from groundwork.service.machine import set_within
 from schemas.values import dataclass, replace
 
 DUE_EVERY_S = 0.5
-DUE_AT_ONCE = 200
+DUE_AT_ONCE, HELD_AT_ONCE = 200, 5_000
+"""Runs that fire at the same time; and runs that are looked at while some have to wait, as those are the first."""
 ABSENT_S = 5.0
 """Time without a look at the timers after which the process was absent: down, stopped, or its machine asleep."""
 HEARD_WITHIN_S = 10.0
@@ -131,11 +132,11 @@ class Recovery:
         """
         if is_there := self.hearing.is_there():
             self._note_absence(now)
-        run_ids = await self.store.due(now, DUE_AT_ONCE)
         if is_there and not self._unanswered:
-            return list(run_ids)
-        unheard = self._unheard or not is_there
-        return [one for one in run_ids if not await self._may_have_news(one, now, unheard=unheard)]
+            return list(await self.store.due(now, DUE_AT_ONCE))
+        unheard, run_ids = self._unheard or not is_there, await self.store.due(now, HELD_AT_ONCE)
+        free = [one for one in run_ids if not await self._may_have_news(one, now, unheard=unheard)]
+        return free[:DUE_AT_ONCE]
 
     def _note_absence(self, now: datetime) -> None:
         looked_at, self._looked_at = self._looked_at, now

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from agent_service.run import recovery
 from schemas import keys, subjects
 from tests.sim.course import WRITER, Course, in_turn, line, no_reaction
 from tests.sim.courses import COURSES
@@ -79,6 +80,23 @@ def test_a_write_that_ended_while_the_bus_was_away_is_no_timeout() -> None:
         world.until(lambda: world.record.ran)
         world.bus.restart(away_s=300)
         world.until(lambda: world.record.of(subjects.COMPLETED), within_s=400)
+
+
+def test_what_is_due_meanwhile_is_not_held_up_by_what_has_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recovery, "DUE_AT_ONCE", 1)
+    sleeper = Course(name="sleeper", chooses=in_turn(wait(200), DONE))
+    both = replace(
+        SLOW,
+        name="both",
+        beside=(SLOW, sleeper),
+        chooses=lambda view: (SLOW if view.goal in SLOW.goals else sleeper).chooses(view),
+    )
+    with closing(begun(both)) as world:
+        world.until(lambda: world.record.ran)
+        world.passes(1)
+        world.bus.restart(away_s=300)
+        answered = world.model.answered
+        world.until(lambda: world.model.answered > answered, within_s=290)
 
 
 @pytest.mark.parametrize("slept_s", [60, 2500])

@@ -153,10 +153,12 @@ class Workspace:
 
     def runs(self) -> list[str]:
         """Run ids in order of the last change of their folders."""
+        changed = list[tuple[int, str]]()
         with suppress(FileNotFoundError), os.scandir(self._root) as found:
-            changed = [(entry.stat(follow_symlinks=False).st_mtime_ns, entry.name) for entry in found]
-            return [name for _, name in sorted(changed) if is_run_id(name)]
-        return []
+            for entry in found:
+                with suppress(FileNotFoundError):  # it may go meanwhile
+                    changed.append((entry.stat(follow_symlinks=False).st_mtime_ns, entry.name))
+        return [name for _, name in sorted(changed) if is_run_id(name)]
 
     def _holds(self, run_id: str, path: str, data: bytes) -> bool:
         with suppress(Unsafe, TooLarge):
@@ -264,7 +266,9 @@ def _clear(beneath: int) -> None:
 def _removed(name: str, beneath: int) -> bool:
     try:
         os.unlink(name, dir_fd=beneath)
-    except IsADirectoryError:
+    except (IsADirectoryError, PermissionError):  # as Linux and macOS say it of a folder
+        if not stat.S_ISDIR(os.stat(name, dir_fd=beneath, follow_symlinks=False).st_mode):
+            raise
         shutil.rmtree(name, dir_fd=beneath)
     except FileNotFoundError:
         return False

@@ -83,24 +83,25 @@ class GatewayMonitor:
 
 
 async def statuses(link: NatsLink, *, within_s: float) -> Sequence[GatewayStatus]:
-    """Status of each gateway. Raises Failure if none answers in time, and ValidationError for an unreadable answer."""
+    """Status of each gateway. Raises Failure if none answers in time, and ValidationError if no answer can be read."""
     found, unreadable = dict[str, GatewayStatus](), list[ValidationError]()
 
     def waits_for_more(answer: Msg) -> bool:
         try:
             status = GatewayStatus.model_validate_json(answer.data)
         except ValidationError as error:
-            unreadable.extend([error] if answer.data else [])  # the server's "no responders" has an empty body
-            return False
+            is_nobody = (answer.headers or {}).get("Status") == "503"
+            unreadable.extend([] if is_nobody else [error])
+            return not is_nobody
         found[status.gateway] = status
         return len(found) < status.gateways
 
     try:
         await link.request(subjects.STATUS, b"", timeouts_s=(within_s,), more_follow=waits_for_more)
     except TryAgain:
-        if not found:
+        if not found and not unreadable:
             raise
-    if unreadable:
+    if not found:
         raise unreadable[0]
     return tuple(found.values())
 

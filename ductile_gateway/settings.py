@@ -18,6 +18,7 @@ from ductile_gateway.webhooks.settings import IngressSettings, OutboundSettings
 from groundwork.nats.settings import ServiceSettings
 from groundwork.service import config_file
 from groundwork.service.config_file import OF_PLUGINS, Section, interpolated
+from groundwork.service.secret import SHORTEST
 from groundwork.service.strict import NotYaml, parse
 from schemas import subjects
 from schemas.fields import ToolName
@@ -33,6 +34,18 @@ def texts_in(config: object) -> Iterator[str]:
             yield from chain.from_iterable(map(texts_in, config.values()))
         case list():
             yield from chain.from_iterable(map(texts_in, config))
+
+
+_KEY = re.compile(r"token|secret|passw|credential|authorization|(api|private|access)_?key", re.IGNORECASE)
+
+
+def keys_in(config: Mapping[str, Any]) -> Iterator[str]:
+    """Texts under names such as `token`, which no result may bring."""
+    for name, value in config.items():
+        if _KEY.search(name):
+            yield from (text for text in texts_in(value) if len(text) >= SHORTEST)
+        elif isinstance(value, Mapping):
+            yield from keys_in(value)
 
 
 class PluginLimits(Section):

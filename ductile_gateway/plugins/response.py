@@ -27,7 +27,7 @@ from pydantic import (
 from ductile_gateway.calls.artifacts import STDERR_BYTES, storable, tail
 from ductile_gateway.calls.call import JobFacts, NeverStarted, ProducedArtifact, ToolOutcome, Unknown, Verdict, failed
 from ductile_gateway.plugins.box.order import ProcessLimits
-from groundwork.service.secret import masked
+from groundwork.service.secret import masked, spellings
 from schemas.continuation import ContinuationInvalid, parse_continuation
 from schemas.fields import plain_rule
 from schemas.values import dataclass, replace
@@ -52,7 +52,8 @@ USED = {"cpu_s": "processor time", "memory_mb": "memory", "file_mb": "disk", "pr
 class ProcessEnd:
     """The record of a call whose process is gone. `ending`: `ended`, `overdue`, or the limit that it exceeded.
     `unbegun`: the reason why the plugin was not run. `same_boot`: the machine has not restarted since, so what the
-    record lacks did not happen. `stderr`: its tail. `secrets`: texts that must not be quoted."""
+    record lacks did not happen. `stderr`: its tail. `secrets`: texts that must not be quoted. `keys`: those
+    that no answer may bring."""
 
     ending: str
     began: bool
@@ -61,6 +62,7 @@ class ProcessEnd:
     stdout: bytes
     stderr: bytes = b""
     secrets: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
     began_at: datetime | None = None
     ended_at: datetime | None = None
     output_bytes: int = ProcessLimits().output_bytes
@@ -193,7 +195,7 @@ def _judged(remains: ProcessEnd) -> Verdict:
 
 
 def _answered(remains: ProcessEnd, exit_code: int) -> ToolOutcome | str:
-    stdout = remains.stdout.lstrip()
+    stdout = _without_keys(remains.stdout.lstrip(), remains.keys)
     if not stdout:
         return "wrote no response"
     outcome = _read(_RESPONSE.validate_json, stdout)
@@ -203,6 +205,13 @@ def _answered(remains: ProcessEnd, exit_code: int) -> ToolOutcome | str:
     if outcome.status == "error" and exit_code == NEVER_RETRY:
         return replace(outcome, error_class="configuration", retryable=False)
     return outcome
+
+
+def _without_keys(stdout: bytes, keys: tuple[str, ...]) -> bytes:
+    if not keys:
+        return stdout
+    text = masked(stdout.decode(errors="surrogateescape"), keys)
+    return spellings(keys, in_json=True).sub("***", text).encode(errors="surrogateescape")
 
 
 def _read(parse: Callable[[T], _Ok | _Error | _Continuation], response: T) -> ToolOutcome | str:

@@ -26,7 +26,7 @@ from ductile_gateway.plugins.manifest import PluginCommand, PluginDescription
 from ductile_gateway.plugins.process import Guard, GuardPool, attend
 from ductile_gateway.plugins.response import ProcessEnd, judge
 from ductile_gateway.ports import Begin, unrecorded
-from ductile_gateway.settings import texts_in
+from ductile_gateway.settings import keys_in, texts_in
 from schemas.status import Finding
 
 STDERR_BYTES = JUDGED_AT_ONCE = 64 * 1024
@@ -135,6 +135,7 @@ class LocalPlugins:
         found = record.read()
         _, began_at = _timed(found.get("began"))
         exit_code, ended_at = _timed(found.get("exit"))
+        config = _config_in(found) if config is None else config
         return judge(
             ProcessEnd(
                 found.get("stopped", b"overdue" if overdue else b"ended").decode(),
@@ -144,7 +145,8 @@ class LocalPlugins:
                 exit_code=exit_code,
                 stdout=found.get("stdout", b""),
                 stderr=found.get("stderr", b"")[-STDERR_BYTES:],
-                secrets=tuple(texts_in(_config_in(found) if config is None else config)),
+                secrets=tuple(texts_in(config)),
+                keys=tuple(keys_in(config)),
                 began_at=began_at,
                 ended_at=ended_at,
                 output_bytes=self._box.limits.output_bytes,

@@ -9,6 +9,7 @@ import pytest
 from ductile_gateway.calls.call import NeverStarted, ProducedArtifact, ToolOutcome, Unknown, Verdict
 from ductile_gateway.ductile.jobs import Unfinished, read_job, read_log, read_tree
 from ductile_gateway.plugins.response import USED, ProcessEnd, judge, outcome_of
+from ductile_gateway.settings import keys_in
 
 OK: dict[str, Any] = {"status": "ok", "result": "done"}
 DONE = ToolOutcome("ok", text="done")
@@ -24,9 +25,10 @@ def judged(
     began: bool = True,
     same_boot: bool = True,
     secrets: tuple[str, ...] = (),
+    config: dict[str, Any] | None = None,
 ) -> Verdict:
     stdout = response if isinstance(response, bytes) else json.dumps(response).encode()
-    return judge(ProcessEnd(ending, began, same_boot, exit_code, stdout, b"", secrets))
+    return judge(ProcessEnd(ending, began, same_boot, exit_code, stdout, b"", secrets, tuple(keys_in(config or {}))))
 
 
 def failure(response: dict[str, Any] | bytes = b"", **facts: Any) -> ToolOutcome:
@@ -169,6 +171,18 @@ def test_a_request_for_more_that_is_flawed_is_bad_output_that_names_the_field() 
 def test_an_error_that_a_plugin_words_itself_tells_nothing_of_its_configuration(spelled: str) -> None:
     said = {"status": "error", "error": f"401 for the key {spelled} at https://shed.example", "retry": False}
     assert failure(said, secrets=("hunter2/sé&ret",)).message == "401 for the key *** at https://shed.example"
+
+
+def test_an_answer_brings_no_key_of_its_plugin_in_any_form_and_all_else_as_it_is() -> None:
+    config = {"url": "http://shed.example", "login": {"password": 'hunter2"é/x', "user": "hunter2-"}, "token": "short"}
+    said = {
+        "result": 'as hunter2- by hunter2"é/x, short',
+        "output": {"seen": ["http://shed.example/?p=hunter2%22%C3%A9%2Fx"]},
+    }
+    outcome = judged(OK | said | {"artifacts": [PLAIN | {"text": 'hunter2\\"é/x'}]}, config=config)
+    assert isinstance(outcome, ToolOutcome)
+    assert (outcome.text, outcome.output) == ("as hunter2- by ***, short", {"seen": ["http://shed.example/?p=***"]})
+    assert outcome.artifacts[0].content == b"***"
 
 
 def job(status: str, result: Any = None, **fields: Any) -> dict[str, Any]:

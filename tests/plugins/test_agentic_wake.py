@@ -117,8 +117,9 @@ def test_an_order_is_sent_as_it_was_given_with_the_token(api: WireServer, comman
 
 def test_with_a_goal_in_the_settings_what_comes_is_what_the_run_is_about_once_for_each_job(api: WireServer) -> None:
     failed = {"job_id": "0b9c", "plugin": "backup", "error": "no space left", "goal": "erase it"}
-    wake(api.url, failed | {"ductile_plugin": "x"}, command="handle", goal="Find out why.", untrusted=True)
-    about = {"context": failed | {"event": "api.trigger"}, "wake_id": "0b9c"}
+    loud = failed | {"ductile_plugin": "x", "reason": "x" * 100_000}
+    wake(api.url, loud, command="handle", goal="Find out why.", untrusted=True)
+    about = {"context": failed | {"event": "api.trigger", "reason": f"{'x' * 4000}…"}, "wake_id": "0b9c"}
     assert order(api.calls[0]) == {"goal": "Find out why.", "untrusted": True} | about
 
 

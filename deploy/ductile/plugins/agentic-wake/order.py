@@ -10,6 +10,7 @@ from typing import Any
 from agent import ID, Failure, one_line
 
 MAX_GOAL_BYTES, MAX_BODY_BYTES = 32 * 1024, 256 * 1024
+LONGEST_TOLD = 4000
 FIELDS = {"goal": str, "context": dict, "constraints": dict, "callback": str, "wake_id": str, "untrusted": bool}
 KINDS = {str: "text", dict: "an object", bool: "true or false"}
 TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-[!-~]*)?")
@@ -50,10 +51,15 @@ def _payload(request: dict[str, Any]) -> dict[str, Any]:
 def _about(goal: object, kind: str, payload: dict[str, Any]) -> dict[str, Any]:
     """The order of an instance that has its goal from the settings: what comes is what it is about, and no order
     itself. The same job is pursued once, however often Ductile tells of it."""
-    told = {name: value for name, value in payload.items() if not name.startswith("ductile")}
+    told = {name: _cut(value) for name, value in payload.items() if not name.startswith("ductile")}
     order = {"goal": goal, "context": {"event": kind} | told}
     job_id = payload.get("job_id")
     return order | ({"wake_id": job_id} if isinstance(job_id, str) and ID.fullmatch(job_id) else {})
+
+
+def _cut(value: object) -> object:
+    """A text as it fits into a context, of which the agent takes 64 KiB: a plugin may word its error at any length."""
+    return f"{value[:LONGEST_TOLD]}…" if isinstance(value, str) and len(value) > LONGEST_TOLD else value
 
 
 def traceparent_of(request: dict[str, Any]) -> str:

@@ -22,7 +22,7 @@ MOST_ATTEMPTS = 10**6
 NO_ERROR = "it did not say what"
 _PROTOCOL = frozenset(
     {"status", "result", "error", "retry", "events", "state_updates", "logs"}
-    | {"output", "artifacts", "error_class", "continuation"}
+    | {"artifacts", "error_class", "continuation"}
 )
 
 Document = Mapping[str, JsonValue]
@@ -165,16 +165,21 @@ def _failed(job: Document, result: Document) -> ToolOutcome:
 
 
 def _outcome(result: Document) -> ToolOutcome:
-    """Outcome of a response. Without `output`, its own fields and emitted events become the output."""
-    outcome = outcome_of(result)
-    if outcome.status == "error" or result.get("output") is not None:
+    """Outcome of a response. Its own fields, of which `output` may be one, and emitted events become the output, unless
+    it has an `output` as we define it."""
+    if isinstance(result.get("output"), dict):
+        return outcome_of(result)
+    outcome = outcome_of({name: value for name, value in result.items() if name != "output"})
+    if outcome.status == "error":
         return outcome
-    output = {name: value for name, value in result.items() if name not in _PROTOCOL}
+    own = {name: value for name, value in result.items() if name not in _PROTOCOL}
+    if result.get("output") is None:
+        own.pop("output", None)
     events = result.get("events")
     emitted = [event for event in events if isinstance(event, dict)] if isinstance(events, list) else []
     if emitted:
-        output["events"] = [{"type": event.get("type"), "payload": event.get("payload")} for event in emitted]
-    return replace(outcome, output=output)
+        own["events"] = [{"type": event.get("type"), "payload": event.get("payload")} for event in emitted]
+    return replace(outcome, output=own)
 
 
 def _message(job: Document, otherwise: str) -> str:

@@ -100,15 +100,13 @@ def _too_large(limit: int) -> BodyRefused:
     return BodyRefused(413, "too_large", f"the body has more than {limit} bytes")
 
 
-_SOCK_DIAG, _BY_FAMILY, _REQUEST = 4, 20, 1
-_HEADER = struct.Struct("=IHHII")
-_ASKED = struct.Struct("=BBBBI")
-_SOCKET = struct.Struct("!HH16s16s")
-_ANY_INTERFACE = struct.pack("=I", 0) + b"\xff" * 8
-_USER_AND_INODE = struct.Struct("=II")
-_NAME_AT = _HEADER.size + 4
-_USER_AT = _NAME_AT + _SOCKET.size + len(_ANY_INTERFACE) + 12
-"""Offset behind the state, the socket's name, and three counters (struct inet_diag_msg)."""
+_SOCK_DIAG, _BY_FAMILY, _REQUEST, _ANY_STATE, _ANY_SOCKET = 4, 20, 1, 0xFFFFFFFF, b"\xff" * 8
+_ASKED = struct.Struct("=IHHII4BI36sI8s")
+"""A header, and a struct inet_diag_req_v2 that begins with family and protocol and ends with interface and cookie."""
+_TOLD = struct.Struct("=4xH14x36s24xII")
+"""Kind of the answer, and of its struct inet_diag_msg the socket's name, user and inode."""
+_NAME = struct.Struct("!HH16s16s")
+"""Ports and addresses of both ends, as both structs have them."""
 ANSWER_WITHIN_S = 0.1
 
 
@@ -138,26 +136,16 @@ def _end(of_scope: tuple[str, int | None] | None) -> _End | None:
 
 def _owner(caller: _End, service: _End) -> int | None:
     """User of the socket `caller` that is connected to `service`; None if it is closed."""
-    name = _SOCKET.pack(caller[1], service[1], _packed(caller), _packed(service))
+    family = socket.AF_INET if isinstance(caller[0], IPv4Address) else socket.AF_INET6
+    name = _NAME.pack(caller[1], service[1], caller[0].packed, service[0].packed)
+    header = _ASKED.size, _BY_FAMILY, _REQUEST, 1, 0
     with socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, _SOCK_DIAG) as asking:
         asking.settimeout(ANSWER_WITHIN_S)
-        asking.send(_question(caller, name))
+        asking.send(_ASKED.pack(*header, family, socket.IPPROTO_TCP, 0, 0, _ANY_STATE, name, 0, _ANY_SOCKET))
         answer = asking.recv(4096)
-    _, kind, *_ = _HEADER.unpack_from(answer)
-    if kind != _BY_FAMILY or answer[_NAME_AT : _NAME_AT + len(name)] != name:
-        return None  # an error, or a listener at the port that the caller had
-    user, inode = _USER_AND_INODE.unpack_from(answer, _USER_AT)
-    return user if inode else None
-
-
-def _packed(end: _End) -> bytes:
-    return end[0].packed.ljust(16, b"\0")
-
-
-def _question(caller: _End, name: bytes) -> bytes:
-    family = socket.AF_INET if isinstance(caller[0], IPv4Address) else socket.AF_INET6
-    asked = _ASKED.pack(family, socket.IPPROTO_TCP, 0, 0, 0xFFFFFFFF) + name + _ANY_INTERFACE
-    return _HEADER.pack(_HEADER.size + len(asked), _BY_FAMILY, _REQUEST, 1, 0) + asked
+    kind, found, user, inode = _TOLD.unpack_from(answer.ljust(_TOLD.size, b"\0"))
+    # The answer may be an error, which is shorter, or of a listener at the port that the caller had.
+    return user if (kind, found) == (_BY_FAMILY, name) and inode else None
 
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})

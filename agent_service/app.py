@@ -70,10 +70,12 @@ async def serve(
 
 async def _serve(settings: AgentSettings, folders: type[Folders], *, take_over: bool, http: bool) -> None:
     """Raises LeaseLost, in an ExceptionGroup, when another agent took over."""
+    # refused before another agent is ended for it
+    settings.http.bearers()
     if not settings.shared:
-        # refused before another agent is ended for it
         await asyncio.to_thread(pending_upgrade, settings.store / FILE, MIGRATIONS)
     async with AsyncExitStack() as ours:
+        model = await ours.enter_async_context(open_model(settings.model))
         usable = partial(check, shared=settings.shared)
         starting = service_context(ROLE, settings, usable, name=subjects.SERVICE_AGENT, take_over=take_over)
         ground = await ours.enter_async_context(starting)
@@ -85,7 +87,6 @@ async def _serve(settings: AgentSettings, folders: type[Folders], *, take_over: 
         store.database.observe(metrics.store.committed)
         at, within_s = settings.http, HAND_OVER_S if take_over else 0.0
         listener = await ours.enter_async_context(listening(at.host, at.port, who="agent", within_s=within_s))
-        model = await ours.enter_async_context(open_model(settings.model))
         await _run(partial(Agent, settings, ground, store, keys, model, metrics, folders), listener, http=http)
 
 

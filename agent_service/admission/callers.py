@@ -8,7 +8,7 @@ from pydantic import Field
 
 from groundwork.service.config_file import Section
 from groundwork.service.errors import Misconfigured
-from groundwork.service.secret import Secret, secret_fault
+from groundwork.service.secret import Secret, is_loopback, secret_fault
 from schemas.operations import Scope
 
 BUS = "bus"
@@ -84,3 +84,17 @@ class ApiSettings(Section):
 
     def quota_of(self, token: TokenSettings) -> QuotaSettings:
         return token.quota or (QuotaSettings() if "operate" in token.scopes else self.quota)
+
+    def bearers(self) -> dict[str, TokenSettings]:
+        """Tokens by their digest. Raises Misconfigured for settings that would open the API to other machines."""
+        bearers: dict[str, TokenSettings] = {}
+        for token in self.tokens:
+            other = bearers.setdefault(token.digest(), token).name
+            if other != token.name:
+                raise Misconfigured(f"agent.http.tokens {other} and {token.name} are the same token: give each its own")
+        if not bearers and not is_loopback(self.host):
+            raise Misconfigured(
+                f"the HTTP API would listen on {self.host} for everybody: configure `agent.http.tokens`, "
+                "or listen on 127.0.0.1"
+            )
+        return bearers

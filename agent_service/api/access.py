@@ -23,8 +23,6 @@ from agent_service.api.errors import MEDIA_TYPE, ApiError, Code
 from agent_service.api.requests import EVERY_SCOPE, Caller, check_scopes
 from agent_service.trust import identity
 from groundwork.http.requests import PROBES, has_printable_path, host, os_user, single_header
-from groundwork.service.errors import Misconfigured
-from groundwork.service.secret import is_loopback
 
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
 CALLS = ("/v1/", "/metrics")
@@ -118,22 +116,10 @@ _BEARER = HTTPBearer(auto_error=False, scheme_name="token", description="A token
 
 
 class Access:
-    """Grants routes by token, as their dependency. Raises Misconfigured for settings that would open the API to other
-    machines."""
+    """Grants routes by token, as their dependency."""
 
     def __init__(self, settings: ApiSettings) -> None:
-        self._bearers: dict[str, TokenSettings] = {}
-        for bearer in settings.tokens:
-            other = self._bearers.setdefault(bearer.digest(), bearer).name
-            if other != bearer.name:
-                raise Misconfigured(
-                    f"agent.http.tokens {other} and {bearer.name} are the same token: give each its own"
-                )
-        if not self._bearers and not is_loopback(settings.host):
-            raise Misconfigured(
-                f"the HTTP API would listen on {settings.host} for everybody: configure `agent.http.tokens`, "
-                "or listen on 127.0.0.1"
-            )
+        self._bearers = settings.bearers()
 
     async def __call__(self, request: Request, asked: SecurityScopes, _: Annotated[object, Depends(_BEARER)]) -> None:
         """Sets `request.state.token` and `scopes`. Refuses callers without the scopes that are asked for (401, 403)."""

@@ -8,8 +8,8 @@ import pytest
 from pydantic import SecretStr
 
 from agent_service.admission.callers import ApiSettings, TokenSettings
-from agent_service.api.access import Access
-from agent_service.settings import load
+from agent_service.app import serve
+from agent_service.settings import AgentSettings, load
 from groundwork.service.errors import Misconfigured
 from schemas.operations import OPERATIONS
 from tests.http import wire
@@ -127,7 +127,14 @@ UNSAFE: list[tuple[str, ApiSettings]] = [
 def test_an_api_with_tokens_that_are_guessed_or_shared_or_none_before_the_world_does_not_open() -> None:
     for why, settings in UNSAFE:
         with pytest.raises(Misconfigured, match=why):
-            Access(settings)
+            settings.bearers()
+
+
+async def test_an_agent_refuses_its_settings_before_it_takes_the_bus(tmp_path: Path) -> None:
+    bus = {"nats": {"urls": ["nats://127.0.0.1:1"]}, "store": tmp_path}
+    for unusable in ({"http": {"host": "::"}}, {"model": {"provider": "openai"}}):
+        with pytest.raises(Misconfigured):
+            await serve(AgentSettings.model_validate(bus | unusable))
 
 
 @pytest.mark.parametrize("section", ["{ductile: {%s}}", "{ductiles: {work: {%s}}}"])

@@ -10,7 +10,6 @@ from pathlib import Path
 import httpx2
 
 from agent_service.admission.callers import ApiSettings
-from agent_service.api.access import Access
 from agent_service.bus.capacity import CANNOT_WRITE, RESTART
 from agent_service.errors import ModelError
 from agent_service.history.text import ok, warning, wrong
@@ -79,7 +78,7 @@ def _size(number: int) -> str:
 
 def tokens(http: ApiSettings) -> Finding:
     try:
-        Access(http)
+        http.bearers()
     except Misconfigured as error:
         return wrong("tokens", str(error), remedy="correct agent.http")
     named = (f"{token.name} ({'/'.join(sorted(token.scopes))})" for token in http.tokens)

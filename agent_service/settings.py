@@ -21,7 +21,7 @@ from agent_service.models.settings import ModelSettings, Provider
 from agent_service.trust.oversight import Oversight
 from groundwork.nats.settings import ServiceSettings
 from groundwork.service import config_file
-from groundwork.service.config_file import Section
+from groundwork.service.config_file import Section, written
 from groundwork.service.errors import Misconfigured
 from schemas import catalog
 from schemas.catalog import Approve, ToolOffer
@@ -35,8 +35,8 @@ DUCTILE_TOKEN = re.compile(r"gateway\.(ductile|ductiles\.[^.]+)\.token")
 """Settings of the gateway, in the same file, that hold its tokens for Ductiles."""
 _LONGEST_S = 365 * 86400.0
 
-CommandName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}(\.[a-z0-9][a-z0-9_-]{0,63})?$")]
-"""A tool, or one command of it: `mail` or `mail.send`."""
+_NAME = "[a-z0-9][a-z0-9_-]{0,63}"
+CommandName = Annotated[str, written(rf"{_NAME}(\.{_NAME})?", "a tool or one of its commands: mail, or mail.send")]
 
 
 class LimitSettings(Section):

@@ -6,9 +6,10 @@ from typing import Annotated, get_args
 
 from pydantic import Field
 
-from groundwork.service.config_file import Section
+from groundwork.service.config_file import Section, written
 from groundwork.service.errors import Misconfigured
 from groundwork.service.secret import Secret, is_loopback, secret_fault
+from schemas import subjects
 from schemas.operations import Scope
 
 BUS = "bus"
@@ -48,10 +49,10 @@ class WakersQuotaSettings(QuotaSettings):
 class TokenSettings(Section):
     """Bearer token of the HTTP API: the token itself (from a file or the environment), or its SHA-256."""
 
-    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
+    name: Annotated[str, written(subjects.NAME.pattern, subjects.NAME_FORM)]
     scopes: frozenset[Scope] = frozenset(get_args(Scope))
     token: Secret | None = None
-    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+    sha256: Annotated[str, written("[0-9a-f]{64}", "what `printf %s TOKEN | sha256sum` prints")] | None = None
     quota: QuotaSettings | None = None
 
     def digest(self) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from agent_service.core.phases import Phase
-from groundwork.service.config_file import Section
+from groundwork.service.config_file import Section, written
 from groundwork.service.errors import Misconfigured
 from groundwork.service.program import loaded
 from groundwork.service.secret import Secret, secret_fault, secrets_in_url
@@ -23,7 +23,7 @@ Effort = Literal["low", "medium", "high", "xhigh", "max"]
 
 OF_ENVIRONMENT = "environment"
 """The proxy of the environment (HTTPS_PROXY and the like)."""
-Proxy = Annotated[str, Field(pattern=rf"^({OF_ENVIRONMENT}|(https?|socks5h?)://\S+)$")]
+Proxy = Annotated[str, written(rf"{OF_ENVIRONMENT}|(https?|socks5h?)://\S+", f"http://HOST:PORT, or {OF_ENVIRONMENT}")]
 DEFAULT_MODEL = "claude-sonnet-5-5"
 MOST_REPLY_TOKENS = 64_000
 CONNECT_WITHIN_S = 10.0

@@ -9,7 +9,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, PrivateAttr, StringConstraints, model_validator
 
-from groundwork.service.config_file import Section
+from groundwork.service.config_file import Section, written
 from groundwork.service.secret import Secret, SigningSecret, is_address, keeps_secrets
 from schemas import subjects
 from schemas.fields import ToolName
@@ -29,17 +29,21 @@ def own_name(name: str, *, of: str) -> str:
     return name.removeprefix(f"{of}_") if of else name
 
 
+EVENT_TYPE_FORM = "lower-case words, joined by dots, `-` or `_`"
 EVENT_TYPE = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
 """Event types that Ductile accepts; matched in full."""
-_Command = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}/[a-z0-9][a-z0-9_-]{0,63}$")]
-DuctileName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(?:-[a-z0-9]+)*$", max_length=32)]
-PeerName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(?:-[a-z0-9]+)*$")]
+_NAME = "[a-z0-9][a-z0-9_-]{0,63}"
+_Command = Annotated[str, written(f"{_NAME}/{_NAME}", "PLUGIN/COMMAND")]
+PeerName = Annotated[
+    str, written(r"[a-z0-9]+(?:-[a-z0-9]+)*", "lower-case letters and digits, with single `-` between")
+]
+DuctileName = Annotated[PeerName, StringConstraints(max_length=32)]
 
 
 class RelayPeerSettings(Section):
-    path: Annotated[str, StringConstraints(pattern=r"^/[A-Za-z0-9._~/-]*$")] = "/ingest/peer"
+    path: Annotated[str, written(r"/[A-Za-z0-9._~/-]*", "a path, such as /ingest/peer")] = "/ingest/peer"
     peer: PeerName = "agentic-gateway"
-    key_id: Annotated[str, StringConstraints(pattern=r"^[!-~]*$")] = "v1"
+    key_id: Annotated[str, written("[!-~]*", "ASCII characters without spaces")] = "v1"
     secret: SigningSecret
 
     @property
@@ -56,7 +60,7 @@ class RelayRouteSettings(RelayPeerSettings):
     def _has_legal_types(self) -> Self:
         for route, kind in self.event_types().items():
             if not EVENT_TYPE.fullmatch(kind):
-                raise ValueError(f"route {route} needs a type of lower-case words joined by dots, `-` or `_`")
+                raise ValueError(f"route {route} needs a type of {EVENT_TYPE_FORM}")
         return self
 
     def event_types(self) -> Mapping[str, str]:

@@ -6,21 +6,21 @@ from typing import Annotated, Literal, Self, get_args
 
 from pydantic import AfterValidator, Field, SecretStr, StringConstraints, model_validator
 
-from ductile_gateway.ductile.settings import EVENT_TYPE, DuctileName, PeerName, RelayPeerSettings
+from ductile_gateway.ductile.settings import EVENT_TYPE, EVENT_TYPE_FORM, DuctileName, PeerName, RelayPeerSettings
 from ductile_gateway.webhooks.signatures import standard_key
-from groundwork.service.config_file import Section
+from groundwork.service.config_file import Section, written
 from groundwork.service.secret import Secret, SigningSecret, is_address, unfit
 from schemas import subjects
 from schemas.fields import Instant, ToolName
 from schemas.signing import PublicKey
 
 IngressPeerName = Annotated[PeerName, StringConstraints(max_length=48)]
-WebhookName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,47}$")]
-EventType = Annotated[str, StringConstraints(pattern=f"^{EVENT_TYPE.pattern}$", max_length=128)]
+WebhookName = Annotated[str, StringConstraints(max_length=48), written(subjects.NAME.pattern, subjects.NAME_FORM)]
+EventType = Annotated[str, StringConstraints(max_length=128), written(EVENT_TYPE.pattern, EVENT_TYPE_FORM)]
 UNMAPPED = frozenset({subjects.START, subjects.TOOL_RESULT})
 """Types of relayed events that are read without a mapping."""
-Pointer = Annotated[str, StringConstraints(pattern=r"^(/([^/~]|~[01])*)*$")]
-"""JSON pointer (RFC 6901), such as `/issue/title`; an empty one is the whole document."""
+Pointer = Annotated[str, written(r"(/([^/~]|~[01])*)*", "a JSON pointer, such as /issue/title")]
+"""RFC 6901; an empty one is the whole document."""
 Limit = Literal["max_steps", "max_tokens", "max_cost_usd", "max_reframes", "deadline_at"]
 Template = Annotated[str, StringConstraints(min_length=1)]
 """Text in which `{/pointer}` stands for the value at this JSON pointer."""
@@ -149,12 +149,10 @@ def _address(url: str) -> str:
     return url
 
 
-WebUrl = Annotated[
-    str, StringConstraints(pattern=r"^https?://[^\s/?#@\\]+([/?#]\S*)?$", max_length=2048), AfterValidator(_address)
-]
-RelayUrl = Annotated[
-    str, StringConstraints(pattern=r"^https?://[^\s/?#@\\]+(/[^\s?#]*)?$", max_length=2048), AfterValidator(_address)
-]
+ADDRESS_FORM = "http://HOST or https://HOST, perhaps with a path, and without a login"
+Address = Annotated[str, StringConstraints(max_length=2048)]
+WebUrl = Annotated[Address, written(r"https?://[^\s/?#@\\]+([/?#]\S*)?", ADDRESS_FORM), AfterValidator(_address)]
+RelayUrl = Annotated[Address, written(r"https?://[^\s/?#@\\]+(/[^\s?#]*)?", ADDRESS_FORM), AfterValidator(_address)]
 HostName = Annotated[str, StringConstraints(to_lower=True)]
 Port = Annotated[int, Field(ge=1, le=65535)]
 

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
-from groundwork.service.config_file import LogSettings, Section
+from groundwork.service.config_file import LogSettings, Section, written
 from groundwork.service.errors import Misconfigured
 from groundwork.service.secret import (
     Secret,
@@ -53,7 +53,7 @@ class NatsSettings(Section):
     tls_cert: Path | None = None
     tls_key: Path | None = None
     tls_first: bool = False
-    inbox_prefix: Annotated[str, Field(pattern=r"^_INBOX[A-Za-z0-9_.-]*$")] = "_INBOX"
+    inbox_prefix: Annotated[str, written(r"_INBOX[A-Za-z0-9_.-]*", "_INBOX, or _INBOX.NAME")] = "_INBOX"
 
     def __repr__(self) -> str:
         return f"NatsSettings({self.servers})"

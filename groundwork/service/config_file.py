@@ -23,7 +23,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, SecretStr, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from groundwork.service.errors import Misconfigured
@@ -36,7 +36,7 @@ WORDS = {
     "string_pattern_mismatch": "is not written as it has to be, which is {pattern}",
     "string_too_short": "has to have {min_length} characters at least",
     "string_too_long": "may have {max_length} characters at most",
-    "too_short": "has to have {min_length} entries at least",
+    "too_short": "has too few entries: it needs {min_length} or more",
     "too_long": "may have {max_length} entries at most",
     "greater_than": "has to be more than {gt}",
     "greater_than_equal": "has to be {ge} or more",
@@ -61,6 +61,18 @@ FILE, DEV_FILE = Path("agentic.yaml"), Path(".agentic") / "agentic.yaml"
 def nearby(named: Path | None, *files: Path) -> Path | None:
     """`named`, else the first of `files` that is there, by default `FILE`; a link that leads nowhere counts."""
     return named or next(filter(os.path.lexists, files or (FILE,)), None)
+
+
+def written(form: str, words: str) -> AfterValidator:
+    """Accepts text that matches `form` as a whole; `words` describe the form in the error."""
+    pattern = re.compile(form)
+
+    def checked(text: str) -> str:
+        if not pattern.fullmatch(text):
+            raise ValueError(f"has to be {words}")
+        return text
+
+    return AfterValidator(checked)
 
 
 class Section(BaseModel):

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pydantic import AfterValidator, Field
 
-from groundwork.service.config_file import Section
+from groundwork.service.config_file import Section, written
 from groundwork.service.errors import Misconfigured
 from groundwork.service.secret import (
     Secret,
@@ -27,8 +27,8 @@ from groundwork.service.secret import (
     without_login,
 )
 
-Proxy = Annotated[str, Field(pattern=r"^https?://\S+$", max_length=2048)]
-Endpoint = Annotated[str, Field(pattern=r"^https?://[^\s/?#]+(/\S*)?$", max_length=2048)]
+Proxy = Annotated[str, Field(max_length=2048), written(r"https?://\S+", "http://HOST:PORT")]
+Endpoint = Annotated[str, Field(max_length=2048), written(r"https?://[^\s/?#]+(/\S*)?", "http://HOST:PORT")]
 
 _OTLP = "OTEL_EXPORTER_OTLP_"
 _HEADER = re.compile(r"\s*([\w!#$%&'*+.^`|~-]+)\s*=(.*)", re.ASCII | re.DOTALL)

@@ -3,12 +3,12 @@
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import pytest
 from pydantic import Field, SecretStr, field_validator
 
-from groundwork.service.config_file import Section, WrongSettings, load
+from groundwork.service.config_file import Section, WrongSettings, load, written
 from groundwork.service.secret import Secret
 
 SECRET = "hunter2-hunter2"  # noqa: S105 - it opens nothing
@@ -45,6 +45,7 @@ class Agent(Section):
     tools: dict[str, Tool] = Field(default_factory=dict)
     keys: tuple[Tool, ...] = ()
     limit: int | None = None
+    inbox: Annotated[str, written("_INBOX.*", "_INBOX, or _INBOX.NAME")] = ""
     ca_file: Path | None = None
     model: str | list[str] = ""
 
@@ -146,6 +147,7 @@ def test_a_secret_file_without_a_readable_secret_is_an_error(
         ("agent: {model: 5}", "agent.model: write text here, in quotes; or write a list here"),
         ("agent: {http: {port: 0}}", "agent.http.port: has to be 1 or more"),
         ("agent: {tools: {a: {tier: look}}}", "agent.tools.a.tier: write one of these here: 'read' or 'write'"),
+        ("agent: {inbox: INBOX}", "agent.inbox: has to be _INBOX, or _INBOX.NAME"),
         ("agent: {limit: yes}", "agent.limit: write a whole number here"),
         ("agent: &a {http: *a}", "its *aliases come to more than 200,000 values: write out what is meant"),
         ("agent: {tools: {a: {}}}", "agent.tools.a.tier: required; set it here or as AGENT_TOOLS__A__TIER"),

@@ -151,7 +151,9 @@ class ApiError(Exception):
         self.run_id = run_id
         self.retry_after_s = retry_after_s
         self.gone = gone
-        self.errors = tuple(errors) or ((FieldError(field=field, message=message, code=code),) if field else ())
+        self.errors = tuple(errors) or (
+            (FieldError(field=field, message=message.removeprefix(f"{field}: "), code=code),) if field else ()
+        )
 
     @cached_property
     def instance(self) -> str:

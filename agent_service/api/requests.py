@@ -154,7 +154,7 @@ class _SignalBody(_Body):
         kind, name = others.data.get("kind") if "kind" in cls.model_fields else "answer", others.field_name or ""
         if kind and value is not None and kind not in TAKEN_BY.get(name, (kind,)):
             raise ValueError(f"does not belong to a signal of kind `{kind}`")
-        is_said = value is not None or (name == "message" and others.data.get("outcome") is not None)
+        is_said = value not in (None, "") or (name == "message" and others.data.get("outcome") is not None)
         if not is_said and name == NEEDED_BY.get(kind or ""):
             raise ValueError(f"is required in a signal of kind `{kind}`")
         return value
@@ -273,7 +273,11 @@ def read(model: type[M], body: bytes) -> M:
         return model.model_validate(strict.read(body or b"{}"))
     except ValidationError as error:
         found = error.errors(include_url=False, include_input=False)
-        raise misfits([(flaw["loc"], flaw["msg"], flaw["type"]) for flaw in found]) from error
+        # an absent field is told by its name, and not by its alias
+        aliases: dict[str | int, str] = {name: one.alias for name, one in model.model_fields.items() if one.alias}
+        places = [[aliases.get(part, part) for part in flaw["loc"]] for flaw in found]
+        flaws = [(place, flaw["msg"], flaw["type"]) for place, flaw in zip(places, found, strict=True)]
+        raise misfits(flaws) from error
 
 
 def misfits(flaws: Sequence[tuple[Sequence[str | int], str, str]]) -> ApiError:

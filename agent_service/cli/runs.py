@@ -54,7 +54,7 @@ def wake(agent: AgentClient, goal: str = GOAL, limits: Values = None, order: Val
 
 
 def _wake(agent: AgentClient, goal: str, limits: Values, order: Json) -> Json:
-    wake_id = order.get("wake_id") or f"cli-{os.urandom(8).hex()}"
+    wake_id = order.get("wake_id", f"cli-{os.urandom(8).hex()}")
     background = _json_object(order.get("context"))
     body = not_none(**order | {"goal": goal, "constraints": limits, "wake_id": wake_id, "context": background})
     try:

@@ -112,6 +112,7 @@ dismiss {DONE}
 cancel run_0
 wake 'another' --wake-id w-1
 wake 'something else' --wake-id w-1
+wake 'no name' --wake-id ''
 stop-all --dry-run
 stop-all --reason 'a test'
 go-on

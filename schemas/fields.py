@@ -73,7 +73,10 @@ _WORDS = tuple(
 
 
 def validation_flaws(error: ValidationError, *, whole: str = "body", most: int | None = 3) -> str:
-    found = error.errors(include_url=False, include_input=False, include_context=False)[:most]
+    found = error.errors(include_url=False, include_input=False, include_context=False)
+    flawed = {flaw["loc"][:depth] for flaw in found for depth in range(len(flaw["loc"]))}
+    # pydantic counts only the sound items of a list
+    found = [flaw for flaw in found if flaw["type"] != "too_short" or flaw["loc"] not in flawed][:most]
     # cut, because a sender may choose a name of any length
     places = (".".join(map(str, flaw["loc"]))[:LONGEST_PLACE] for flaw in found)
     return "; ".join(f"{place or whole}: {plain_rule(flaw['msg'])}" for place, flaw in zip(places, found, strict=True))

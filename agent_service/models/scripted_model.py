@@ -112,7 +112,7 @@ class Rule(_Strict):
         first, *beside = self.given or [""]
         if not first or (beside and (len(beside) > 1 or first not in ("frame", "reflect") or beside[0] not in NEXT)):
             may = "frame and reflect may have a plan, an ask or a wait beside them"
-            raise ValueError(f"needs exactly one of {', '.join(ANSWERS)}; {may}")
+            raise ValueError(f"needs exactly one of {', '.join(ANSWERS)}, but {may}")
         serve = (*SERVE[self.phase], "unusable", "fault")
         if first not in serve:
             raise ValueError(f"`{first}` answers no question of phase {self.phase}: give {', '.join(serve)}")

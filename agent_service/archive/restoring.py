@@ -50,6 +50,7 @@ from groundwork.service.keys import KeyRing
 from schemas import subjects
 from schemas.status import Halt, counted
 
+MINUTE = "%Y-%m-%d %H:%M UTC"
 IN_DOUBT = "What these write first is in doubt, for it may have been done since: a person is asked then."
 NO_LEDGER = (
     "! the ledger is not in the backup, so it is not known what these have written since, and everything stands still. "
@@ -106,13 +107,13 @@ async def _dry_run(loaded: AgentSettings, archive: Archive, runs: ArchivedRuns, 
         await _refuse_to_overwrite(loaded, link, name)
     open_runs = [run.run_id for run in runs.all if run.status in OPEN]
     facts = {"dry_run": True, "backup": name, "runs": len(runs.all), "under_way": open_runs}
-    what, taken = counted(len(runs.all), "runs"), archive.manifest.at.isoformat()
+    what, taken = counted(len(runs.all), "runs"), f"{archive.manifest.at:{MINUTE}}"
     return Report(facts, f"would restore {what} of {taken}, {len(open_runs)} of them open. Nothing was changed")
 
 
 def _text(found: Mapping[str, Any]) -> Iterator[str]:
     counts = ", ".join(counted(found[what], what) for what in ("runs", "calls", "artifacts") if found[what] is not None)
-    yield f"✓ {found['store']} is as it was at {found['taken']}: {counts}"
+    yield f"✓ {found['store']} is as it was at {datetime.fromisoformat(found['taken']):{MINUTE}}: {counts}"
     yield from (f"! without {part}: {why}" for part, why in (found["left_out"] | found["flawed"]).items())
     for run_id, what in found["ended_since"].items():
         yield (
@@ -220,7 +221,7 @@ def _halt_after(records: Iterable[SideRecord], taken: datetime) -> list[SideReco
     newest = max(halts, key=lambda halt: halt.number, default=None)
     if newest and newest.until is None:
         return []
-    number, reason = newest.number + 1 if newest else 1, f"restored from the backup of {taken.isoformat()}"
+    number, reason = newest.number + 1 if newest else 1, f"restored from the backup of {taken:{MINUTE}}"
     return [HaltRecord(v=LEVEL, by="", halt=Halt(number=number, since=taken, by="agentic restore", reason=reason))]
 
 

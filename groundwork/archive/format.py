@@ -167,9 +167,8 @@ class Archive:
         try:
             read: T = _adapter(kind).validate_json(text)
         except ValidationError as error:
-            flaw = error.errors(include_url=False, include_input=False)[0]
-            place = ".".join(map(str, flaw["loc"]))
-            raise Misconfigured(f"{self.path}: {name} cannot be read: {place}: {flaw['msg']}") from error
+            why = "is damaged, or another version wrote it: take another backup, or the version that made this one"
+            raise Misconfigured(f"{self.path}: {name} {why}") from error
         return read
 
 

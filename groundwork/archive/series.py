@@ -68,7 +68,8 @@ class Series:
                     return
         known = ", ".join(map(self.name_of, self._all())) if self._is_folder else "another"
         named = f" {backup}" if backup else ""
-        raise Misconfigured(f"{self._path} has no backup{named} of {self._service}: it has {known or 'none'}")
+        advice = f"it has {known}" if known else "name a folder or file that the command `backup` has written"
+        raise Misconfigured(f"{self._path} has no backup{named} of {self._service}: {advice}")
 
     def name_of(self, path: Path, at: datetime | None = None) -> str:
         """The instant of the backup: from the file's name in a folder, else from `at`."""

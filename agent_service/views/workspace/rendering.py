@@ -153,7 +153,9 @@ class Folders:
             self._store.quarantine(error)
             raise
         except OSError as error:
-            raise TryAgain(f"the files of run {run_id} are not written: {error!r}; ask again") from error
+            raise TryAgain(
+                f"the files of run {run_id} are not written: {error}; see `agentic doctor`, and ask again"
+            ) from error
 
     async def _current(self, run: RunState) -> Rendered | None:
         known = self._rendered.get(run.run_id)

@@ -25,13 +25,15 @@ import aiosqlite
 
 from groundwork.service import store_folder
 from groundwork.service.errors import Broken, Misconfigured, TryAgain
-from groundwork.sqlite.errors import is_file_error, read_only, read_only_uri, storage_error
+from groundwork.sqlite.errors import damage_in, is_file_error, read_only, read_only_uri, storage_error
 from groundwork.sqlite.group_commit import GroupCommit, OnCommit
 from groundwork.sqlite.reserve import SPARE_PAGES, DiskReserve, cut_off, has_room
 
 T = TypeVar("T")
 Values = tuple[object, ...]
 
+CHECKED_BYTES = 16 << 20
+"""Size up to which a file is checked when it is opened. Reading finds damage to a larger one."""
 _USED = (
     "SELECT (page_count - freelist_count) * page_size FROM pragma_page_count, pragma_freelist_count, pragma_page_size"
 )
@@ -150,7 +152,7 @@ def open_file(
 ) -> AbstractAsyncContextManager[SqliteFile]:
     """Opens the file, made if absent, for this user alone. `migrations`: the folder of its schema. Not `durable`: it
     survives a crash of the process, but not of the machine. `reserve`: for works that make room. Raises Misconfigured
-    for an unusable folder or file, and TryAgain for a full disk or a locked file."""
+    for an unusable folder or a damaged file, and TryAgain for a full disk or a locked file."""
     return _opener.get()(path, migrations, durable, reserve)
 
 
@@ -160,6 +162,7 @@ async def open_with_threads(
 ) -> AsyncIterator[SqliteFile]:
     def opened() -> GroupCommit:
         make_private(path)
+        _refuse_damaged(path)
         migrate(path, migrations)
         return GroupCommit(path, durable=durable, reserve=reserve)
 
@@ -210,6 +213,21 @@ def make_private(path: Path) -> None:
         store_folder.give_to_owner(path)
     except OSError as error:
         raise Misconfigured(f"{path} cannot be used ({error}): give this user the folder, or name another") from error
+
+
+def _refuse_damaged(path: Path) -> None:
+    try:
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            found = damage_in(connection) if path.stat().st_size <= CHECKED_BYTES else ""
+    except sqlite3.Error as error:
+        if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            raise storage_error(error, path) from error
+        found = str(error)
+    if found:
+        raise Misconfigured(
+            f"{path} is damaged ({found}): restore it from a backup, or move it away with its -wal file to begin "
+            "without what is in it"
+        )
 
 
 def microseconds(instant: datetime) -> int:

@@ -17,13 +17,11 @@ from pathlib import Path
 from groundwork.nats.following import Batch
 from groundwork.nats.publishing import StoredMessage
 from groundwork.nats.shared_log import Extent, SharedLog
-from groundwork.service.errors import Broken, Misconfigured, TryAgain, patiently
+from groundwork.service.errors import Misconfigured, TryAgain, patiently
 from groundwork.service.machine import utc_now
 from groundwork.sqlite.file import SqliteFile, open_file
 
 PATIENCE_S = 10.0
-CHECKED_BYTES = 16 << 20
-"""Size up to which a copy is checked when it is opened."""
 
 SAME_INSTANT = timedelta(milliseconds=1)
 """Difference between two instants of one message, which the server rounds in two ways."""
@@ -46,8 +44,8 @@ async def open_copy(path: Path, migrations: Traversable, *, kept_s: float = inf)
         _remove(files)
     async with AsyncExitStack() as opened:
         try:
-            copied = await opened.enter_async_context(_open_sound(path, migrations))
-        except (Misconfigured, Broken) as error:
+            copied = await opened.enter_async_context(open_file(path, migrations, durable=False))
+        except Misconfigured as error:
             log.warning("a copy is made anew", extra={"why": str(error)})
             _remove(files)
             copied = await opened.enter_async_context(open_file(path, migrations, durable=False))
@@ -57,16 +55,6 @@ async def open_copy(path: Path, migrations: Traversable, *, kept_s: float = inf)
 def _remove(files: Iterable[Path]) -> None:
     for file in files:
         file.unlink(missing_ok=True)
-
-
-@asynccontextmanager
-async def _open_sound(path: Path, migrations: Traversable) -> AsyncIterator[SqliteFile]:
-    async with open_file(path, migrations, durable=False) as file:
-        if await file.used() <= CHECKED_BYTES:
-            ((found,),) = await file.read("PRAGMA quick_check(1)")
-            if found != "ok":
-                raise Misconfigured(f"{path} is damaged: {found}")
-        yield file
 
 
 class Replica:

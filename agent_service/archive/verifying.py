@@ -156,9 +156,8 @@ async def _flaws_in(reader: StoreReader, run_id: str) -> tuple[list[Flaw], list[
             row, entries = await reader.store.row(run_id), await reader.entries(run_id)
             run = await reader.store.stored(run_id)
     except Damaged as error:
-        return [changed(JOURNAL, error.what)], []
-    except ValueError as error:
-        return [changed(JOURNAL, f"the state of the run cannot be read: {str(error).splitlines()[0]}")], []
+        cause = f" cannot be read: {str(error.__cause__).splitlines()[0]}" if error.__cause__ else ""
+        return [changed(JOURNAL, f"{error.what}{cause}")], []
     if run is None:
         return [changed(JOURNAL, "the run has entries and no state")], []
     version = run.state.version

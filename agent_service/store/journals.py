@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import field
 
 from agent_service.core.events import ModelReplied, ModelUnavailable
-from agent_service.errors import Tampered
+from agent_service.errors import Damaged, Tampered
 from agent_service.run.journal import GENESIS, Run, decode_state
 from agent_service.store.database import load_queries
 from agent_service.store.messages import EntryMessage, RunRow, entry_in, row_in
-from agent_service.store.rows import Quarantine
+from agent_service.store.rows import STATE, Quarantine
 from groundwork.nats.publishing import StoredMessage
 from groundwork.nats.shared_log import SharedLog
 from groundwork.service.errors import TryAgain
@@ -74,10 +74,13 @@ class Journal:
             self._items[growth.field] += growth.added
 
     def run(self) -> Run:
-        """Raises ValueError."""
+        """Raises Damaged."""
         if self._run is None:
             items = [(field, item) for field, items in self._items.items() for item in items]
-            self._run = Run(state=decode_state(self._state, self._brief, items), head=self.head)
+            try:
+                self._run = Run(state=decode_state(self._state, self._brief, items), head=self.head)
+            except ValueError as error:
+                raise Damaged(self.run_id, STATE) from error
         return self._run
 
     def under_way(self, call: int) -> str | None:

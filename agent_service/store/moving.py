@@ -85,17 +85,12 @@ async def require_complete(place: Place) -> MoveMarker:
 
 async def require_runs_here(place: Place) -> None:
     """An agent checks this before it starts; one of several once it has joined. Raises Misconfigured, and TryAgain."""
-    marker = await require_complete(place)
-    if marker.state == "left" and isinstance(place, Path):
+    if (await require_complete(place)).state == "left":
+        purge = f"run `nats stream purge {subjects.STREAM_RUNS} --subject={subjects.STORED_MOVED}`"
+        remedy = f"delete {place / FILE}" if isinstance(place, Path) else purge
         raise Misconfigured(
-            f"the runs of {place} were exported to be moved: set agent.store to the store that they were restored "
-            f"into; or, if they were restored nowhere, delete {place / FILE}"
-        )
-    if marker.state == "left":
-        raise Misconfigured(
-            f"the runs of the stream {subjects.STREAM_RUNS} were exported to be moved: start the agent of the store "
-            f"that they were restored into; or, if they were restored nowhere, take that mark away: `nats stream purge "
-            f"{subjects.STREAM_RUNS} --subject={subjects.STORED_MOVED}`"
+            f"the runs of {name_of(place)} were exported to be moved: set agent.store to the store that they were "
+            f"restored into; or, if they were restored nowhere, {remedy}"
         )
 
 

@@ -9,13 +9,13 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from agent_service.archive.retention import ArtifactTombstone, EndedRun, ExpiryFilter, Leftovers
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged
 from agent_service.run.ports import Dismissal
 from agent_service.store.database import load_queries
-from agent_service.store.index import RunIndex
 from agent_service.store.messages import (
     LEVEL,
     ArtifactTombstoneRecord,
@@ -30,11 +30,14 @@ from groundwork.sqlite.file import instant, microseconds
 from schemas import subjects
 from schemas.status import Halt
 
+if TYPE_CHECKING:  # it has these records
+    from agent_service.store.runs import RunStore
+
 FASTER = "another agent has just stopped everything, or let it go on: look again"
 
 
 class _Records:
-    def __init__(self, store: RunIndex) -> None:
+    def __init__(self, store: "RunStore") -> None:
         self._store = store
         self._database = store.database
         self._sql = load_queries()

@@ -48,6 +48,9 @@ RUN_TABLES = ("items", "briefs", "dismissals", "artifacts_gone", "journal", "run
 """Tables with rows of a run, each before those that it refers to."""
 OTHER_TABLES = ("spending", "halts", "gone")
 
+STATE = "its state or brief"
+"""The part of a run that is damaged."""
+
 _JSON = json.JSONDecoder()
 
 log = logging.getLogger(__name__)
@@ -69,11 +72,14 @@ class Quarantine(dict[str, Damaged]):
             raise type(found)(found.run_id, found.what)
 
 
-def run_of(rows: Iterable[tuple[Any, ...]]) -> Run:
-    """Reads the rows of the statement `load`, at least one. Raises ValueError."""
+def run_of(run_id: str, rows: Iterable[tuple[Any, ...]]) -> Run:
+    """Reads the rows of the statement `load`, at least one. Raises Damaged."""
     (_, state, brief, head), *grown = sorted(rows)
-    items = [(field.decode(), item.decode()) for _, item, field, _ in grown]
-    return Run(state=decode_state(state.decode(), brief.decode(), items), head=head.hex())
+    try:
+        items = [(field.decode(), item.decode()) for _, item, field, _ in grown]
+        return Run(state=decode_state(state.decode(), brief.decode(), items), head=head.hex())
+    except ValueError as error:
+        raise Damaged(run_id, STATE) from error
 
 
 def entry_of(run_id: str, row: Sequence[Any]) -> Entry:

@@ -95,6 +95,13 @@ class SharedStore(RunStore):
             return await self._run_of_wake(wake_id, digest)
         return run_id
 
+    async def load(self, run_id: str) -> Run | None:
+        try:
+            return await self.stored(run_id)
+        except Damaged as error:
+            self.quarantine(error)
+            raise
+
     async def stored(self, run_id: str) -> Run | None:
         journal = await self._journals.of(run_id)
         return journal.run() if journal else None

@@ -73,7 +73,14 @@ class SqliteStore(RunStore):
         return run_id
 
     async def load(self, run_id: str) -> Run | None:
-        return self._runs.get(run_id) or await super().load(run_id)
+        if run := self._runs.get(run_id):
+            return run
+        self._quarantine.check(run_id)
+        try:
+            return await self.stored(run_id)
+        except Damaged as error:
+            self.quarantine(error)
+            raise
 
     def quarantine(self, found: Damaged) -> None:
         super().quarantine(found)
@@ -81,7 +88,7 @@ class SqliteStore(RunStore):
 
     async def stored(self, run_id: str) -> Run | None:
         rows = await self.database.read(self._sql["load"], (run_id,))
-        return run_of(rows) if rows else None
+        return run_of(run_id, rows) if rows else None
 
     async def row(self, run_id: str) -> tuple[Any, ...]:
         return next(iter(await self.database.read(self._sql["row"], (run_id,))), ())

@@ -128,7 +128,7 @@ CHANGED_JOURNALS = {
     "DELETE FROM journal WHERE seq = 8": "entry 8 is missing: the run had 8 entries",
     "DELETE FROM journal": "entry 1 is missing: the run had 8 entries",
     "UPDATE runs SET head = zeroblob(32)": "entry 8 is not the one that the run's state was made with",
-    "UPDATE runs SET state = '{'": "the state of the run cannot be read",
+    "UPDATE runs SET state = '{'": "its state or brief cannot be read",
 }
 CHANGED_ROWS = {
     "UPDATE briefs SET brief = json_set(brief, '$.limits.max_steps', 100000)": "its brief is not",

@@ -15,9 +15,8 @@ import pytest
 from agent_service.core.events import RunStarted
 from agent_service.run.journal import flaw_in_chain
 from agent_service.store.database import FILE, load_queries, open_database
-from agent_service.store.index import SEARCHED_AT_ONCE
 from agent_service.store.lines import RunFilter
-from agent_service.store.runs import RunStore
+from agent_service.store.runs import SEARCHED_AT_ONCE, RunStore
 from agent_service.store.sqlite import SqliteStore
 from groundwork.nats.lease import LeaseLost
 from groundwork.service.errors import Failure, Misconfigured, TryAgain

@@ -218,9 +218,7 @@ class Feed:
     ) -> dict[int, tuple[JournalRecord, RunState]]:
         first, last = places[0].seq, places[-1].seq
         try:
-            run = await self._journal.load(run_id)
-            if run and run.state.version < last:  # the commit has not returned yet
-                run = await self._journal.stored(run_id)
+            run = await self._journal.load(run_id, last)
             entries = await self._journal.entries(run_id, first - 1, last - first + 1) if run else ()
             of_seq = {entry.seq: entry.record() for entry in entries}
         except ValueError as error:  # Damaged too; events of the other runs follow

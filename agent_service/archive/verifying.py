@@ -154,7 +154,7 @@ async def _flaws_in(reader: StoreReader, run_id: str) -> tuple[list[Flaw], list[
     try:
         async with reader.store.database.snapshot():
             row, entries = await reader.store.row(run_id), await reader.entries(run_id)
-            run = await reader.store.stored(run_id)
+            run = await reader.store.load(run_id)
     except Damaged as error:
         cause = f" cannot be read: {str(error.__cause__).splitlines()[0]}" if error.__cause__ else ""
         return [changed(JOURNAL, f"{error.what}{cause}")], []

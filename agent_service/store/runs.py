@@ -74,12 +74,9 @@ class RunStore(ABC):
         """Raises VersionMoved when another entry has its place, TryAgain, and Damaged for a run in quarantine."""
 
     @abstractmethod
-    async def load(self, run_id: str) -> Run | None:
-        """Raises Damaged for a run that cannot be read, which is in quarantine from then on, and NewerVersion."""
-
-    @abstractmethod
-    async def stored(self, run_id: str) -> Run | None:
-        """Reads the run anew, also one in quarantine. Raises as `load`."""
+    async def load(self, run_id: str, version: int = 0) -> Run | None:
+        """`version`: an entry that is stored, though its commit may not have returned. Raises Damaged for a run that
+        cannot be read, which is in quarantine from then on, and NewerVersion."""
 
     @abstractmethod
     async def entries(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[Entry]:

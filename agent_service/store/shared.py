@@ -95,16 +95,14 @@ class SharedStore(RunStore):
             return await self._run_of_wake(wake_id, digest)
         return run_id
 
-    async def load(self, run_id: str) -> Run | None:
+    async def load(self, run_id: str, version: int = 0) -> Run | None:
+        del version  # the journal has each entry that this process has stored or seen
         try:
-            return await self.stored(run_id)
+            journal = await self._journals.of(run_id)
+            return journal.run() if journal else None
         except Damaged as error:
             self.quarantine(error)
             raise
-
-    async def stored(self, run_id: str) -> Run | None:
-        journal = await self._journals.of(run_id)
-        return journal.run() if journal else None
 
     async def commit(self, commit: Commit) -> None:
         entry = commit.entry
@@ -172,7 +170,7 @@ class SharedStore(RunStore):
 
     async def row(self, run_id: str) -> tuple[Any, ...]:
         """Summary and goal come from the run, because the header has only their beginnings."""
-        journal, run = await self._journals.of(run_id), await self.stored(run_id)
+        journal, run = await self._journals.of(run_id), await self.load(run_id)
         if run is None or journal is None or (row := journal.row) is None:
             return ()
         return row.seq, row.status.value, row.due_at, str(run.state.summary), run.state.brief.goal

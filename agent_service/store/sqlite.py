@@ -72,12 +72,13 @@ class SqliteStore(RunStore):
             self._runs.setdefault(run_id, Run(state=commit.state, head=commit.entry.hash))
         return run_id
 
-    async def load(self, run_id: str) -> Run | None:
-        if run := self._runs.get(run_id):
+    async def load(self, run_id: str, version: int = 0) -> Run | None:
+        if (run := self._runs.get(run_id)) and run.state.version >= version:
             return run
         self._quarantine.check(run_id)
+        rows = await self.database.read(self._sql["load"], (run_id,))
         try:
-            return await self.stored(run_id)
+            return run_of(run_id, rows) if rows else None
         except Damaged as error:
             self.quarantine(error)
             raise
@@ -85,10 +86,6 @@ class SqliteStore(RunStore):
     def quarantine(self, found: Damaged) -> None:
         super().quarantine(found)
         self._runs.pop(found.run_id, None)
-
-    async def stored(self, run_id: str) -> Run | None:
-        rows = await self.database.read(self._sql["load"], (run_id,))
-        return run_of(run_id, rows) if rows else None
 
     async def row(self, run_id: str) -> tuple[Any, ...]:
         return next(iter(await self.database.read(self._sql["row"], (run_id,))), ())

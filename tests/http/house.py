@@ -124,9 +124,10 @@ class MoodyArchive:
         self.loads = 0
         self._archive = archive
 
-    async def load(self, run_id: str) -> Run | None:
+    async def load(self, run_id: str, version: int = 0) -> Run | None:
         self.loads += 1
-        return self.before or await self.__getattr__("load")(run_id)
+        is_before = self.before and self.before.state.version >= version
+        return self.before if is_before else await self.__getattr__("load")(run_id)
 
     def __getattr__(self, name: str) -> Any:
         if self.away:

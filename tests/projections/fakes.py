@@ -35,7 +35,8 @@ class Journals(SqliteStore):
             raise failure
         return [entry for entry in self.journals.get(run_id, []) if entry.seq > after][:limit]
 
-    async def load(self, run_id: str) -> Run | None:
+    async def load(self, run_id: str, version: int = 0) -> Run | None:
+        del version
         *_, newest = [None, *replay(self.journals.get(run_id, []))]
         return Run(state=newest.state, head=newest.entry.hash) if newest else None
 

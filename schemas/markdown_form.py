@@ -125,11 +125,11 @@ class _LineReader:
 
     def _block(self) -> str:
         """Reads the fenced block below the current line, if there is one, up to its last line."""
-        below = self._lines[self.at + 1 :]
-        if not below or not (fence := _FENCE.fullmatch(below[0])):
+        first = self.at + 2
+        if len(self._lines) < first or not (fence := _FENCE.fullmatch(self._lines[first - 1])):
             return ""
-        if fence[1] not in below[1:]:
+        try:
+            self.at = self._lines.index(fence[1], first)
+        except ValueError:
             self.refuse(f"the block that begins below is not closed by {fence[1]}")
-        ends = below.index(fence[1], 1)
-        self.at += ends + 1
-        return "\n".join(below[1:ends])
+        return "\n".join(self._lines[first : self.at])

@@ -5,6 +5,7 @@
 
 import contextlib
 import json
+import time
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -231,3 +232,13 @@ def the_cycle(tasks: list[dict[str, Any]]) -> list[str]:
     except ContinuationInvalid as error:
         return str(error).partition("makes a cycle: ")[2].partition(" (")[0].split(" -> ")
     return []
+
+
+def test_a_long_form_is_read_once() -> None:
+    task = "### Task {}\nAction: retrieve\nQuery:\n```\nq\n```\n"
+    begins = "## Plugin Result\nStatus: continuation\nPlugin: x\n\n## Continuation Request\nAction: multi-step\n\n"
+    form = begins + "".join(map(task.format, range(1, 20_000)))
+    before = time.process_time()
+    with pytest.raises(ContinuationInvalid, match="must be 1000 at most"):
+        read_continuation(ToolOutput.model_validate({"summary": form}))
+    assert time.process_time() - before < 5

@@ -50,7 +50,7 @@ def with_markdown_form(verdict: Verdict, *, plugin: str, reads: bool) -> Verdict
         form = read_plugin_result(verdict.text)
     except ValueError as flaws:
         return unreadable(verdict, str(flaws))
-    return _from_form(verdict, form, {plugin, verdict.said_by or plugin})
+    return from_form(verdict, form, {plugin, verdict.said_by or plugin})
 
 
 def unreadable(outcome: ToolOutcome, flaws: str) -> ToolOutcome:
@@ -62,7 +62,7 @@ def continuation_fields(continuation: Continuation) -> dict[str, JsonValue]:
     return dict(continuation.model_dump(mode="json", exclude_none=True))
 
 
-def _from_form(outcome: ToolOutcome, form: PluginResult, names: Collection[str]) -> ToolOutcome:
+def from_form(outcome: ToolOutcome, form: PluginResult, names: Collection[str]) -> ToolOutcome:
     if form.plugin not in names:
         return unreadable(outcome, f"Plugin is {form.plugin[:64]}, and the plugin is {' or '.join(sorted(names))}")
     if form.continuation:
@@ -122,7 +122,7 @@ def answer_to(asked: CallRequest, outcome: ToolOutcome, *, at: datetime) -> Call
         step=request.step,
         tool=request.tool,
         attempt=request.attempt,
-        **_ending(outcome, at),
+        **ending(outcome, at),
         task=request.task,
         round=request.round,
         capability=request.capability,
@@ -133,7 +133,7 @@ def answer_to(asked: CallRequest, outcome: ToolOutcome, *, at: datetime) -> Call
     return Call.of(asked, state=ANSWERED, dedupe_key=key, body=message.body(), at=at)
 
 
-def _ending(outcome: ToolOutcome, at: datetime) -> dict[str, Any]:
+def ending(outcome: ToolOutcome, at: datetime) -> dict[str, Any]:
     fields = {"error": _error(outcome)} if outcome.status == "error" else {"result": output_of(outcome)}
     return {"status": outcome.status, "result": None, "error": None, **fields, "completed_at": at}
 
@@ -162,7 +162,7 @@ def late_answer(answer: Call, outcome: ToolOutcome) -> Call | None:
     if answered.error is None or answered.error.error_class not in UNSEEN:
         return None
     fit, at = fit_for_event(replace(outcome, artifacts=())), outcome.job.ended_at or answer.at
-    late = answered.model_copy(update=_ending(replace(fit, artifacts=()), at))
+    late = answered.model_copy(update=ending(replace(fit, artifacts=()), at))
     key = keys.late_result(late.run_id, late.step, late.attempt or 1, late.task, late.round)
     message = _Message(type=subjects.TOOL_RESULT, payload=late, dedupe_key=key)
     return replace(answer, body=message.body(), at=at, dedupe_key=key)

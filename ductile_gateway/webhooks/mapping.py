@@ -15,10 +15,19 @@ from pydantic import BaseModel, ConfigDict, JsonValue, StringConstraints, Valida
 
 from ductile_gateway.calls.artifacts import SUFFIXES, clipped, media_type
 from ductile_gateway.calls.call import CALL_ID, ProducedArtifact, ToolOutcome
-from ductile_gateway.calls.results import MAX_MESSAGE_BYTES, fit_for_event, output_of, reads_form
+from ductile_gateway.calls.results import (
+    MAX_MESSAGE_BYTES,
+    ending,
+    fit_for_event,
+    from_form,
+    output_of,
+    reads_form,
+    unreadable,
+)
 from ductile_gateway.webhooks.settings import FIELDS, EventMapping, EventType
 from schemas import keys, subjects
 from schemas.catalog import ToolOffer
+from schemas.continuation import read_plugin_result
 from schemas.events import RESERVED_KEYS, AgenticStart, Signal, ToolOutput, ToolResult, envelope_of
 from schemas.fields import validation_flaws
 from schemas.markdown_form import is_form
@@ -247,7 +256,7 @@ def _message(subject: str, payload: Mapping[str, JsonValue], origin: Origin, fin
     content, artifacts = message.payload, tuple[ProducedArtifact, ...]()
     if isinstance(content, ToolResult):
         tainted = content.model_copy(update={"untrusted": origin.untrusted or content.untrusted})
-        content, artifacts = shortened(with_status(tainted, find_offer))
+        content, artifacts = shortened(with_form(tainted, find_offer))
     else:
         content = content.model_copy(update={"by": origin.source})
     key = _key(content, origin)
@@ -270,7 +279,6 @@ def _key(payload: Any, origin: Origin) -> str:
     return keys.dedupe_key(subjects.CANCEL, payload.run_id)
 
 
-_CONTINUATION = re.compile(r"^Status:[ \t]*continuation\b", re.MULTILINE | re.IGNORECASE)
 _TEXTS = ("summary", "result")
 """Fields with a plugin's text: its own, and the one that Ductile fills in behind a pipeline's step."""
 MAX_INLINE_BYTES = 16 * 1024
@@ -278,16 +286,27 @@ MAX_INLINE_BYTES = 16 * 1024
 LONGEST_TOOL = 48
 
 
-def with_status(result: ToolResult, find_offer: FindOffer) -> ToolResult:
-    """Sets the status `continuation` for a result `ok` that asks for more."""
-    if result.status != "ok" or result.untrusted or not reads_form(find_offer(result.tool)):
+def with_form(result: ToolResult, find_offer: FindOffer) -> ToolResult:
+    """A result `ok` as its continuation says, or else its markdown form, if that is in the tool's own name."""
+    offer = find_offer(result.tool)
+    if offer is None or result.status != "ok" or result.untrusted or not reads_form(offer):
         return result
     fields = _fields(result)
     text = next((value for name in _TEXTS if isinstance(value := fields.get(name), str)), "")
-    if fields.get("continuation") is None and not (is_form(text) and _CONTINUATION.search(text)):
+    if fields.get("continuation") is not None:
+        output = ToolOutput.model_validate(fields | {"summary": text})
+        return result.model_copy(update={"status": "continuation", "result": output})
+    if not is_form(text):
         return result
-    output = ToolOutput.model_validate(fields | {"summary": text})
-    return result.model_copy(update={"status": "continuation", "result": output})
+    outcome = ToolOutcome("ok", text=text)
+    try:
+        form = read_plugin_result(text)
+    except ValueError as flaws:
+        read = unreadable(outcome, str(flaws))
+    else:
+        names = offer.name, offer.route
+        read = from_form(outcome, form, names) if form.plugin in names else outcome
+    return result if read.status == "ok" else result.model_copy(update=ending(read, result.completed_at))
 
 
 def shortened(result: ToolResult) -> tuple[ToolResult, tuple[ProducedArtifact, ...]]:

@@ -168,6 +168,16 @@ def report(brought: Any, /, **baggage: Any) -> dict[str, Any]:
         (relayed(result={"continuation": ASKS}, untrusted=True), {"status": "ok", "result": {"continuation": ASKS}}),
         (relayed(result={"summary": FORM}, untrusted=True), {"status": "ok", "result": {"summary": FORM}}),
         (relayed(result={"summary": SUCCESS}), {"status": "ok", "result": {"summary": SUCCESS}}),
+        (relayed(result={"summary": FORM.replace("jina-reader", "a-page")}), {"status": "ok"}),
+        (relayed(result={"summary": f"{PAGES[1]}\nStatus: continuation\n"}), {"status": "ok"}),
+        (
+            relayed(result={"summary": PAGES[2]}),
+            {
+                "status": "error",
+                "result": None,
+                "error": {"error_class": "tool_error", "message": "no such variable", "retryable": False},
+            },
+        ),
     ],
 )
 async def test_an_event_becomes_what_its_type_its_mapping_or_its_baggage_says(event: Any, payload: Any) -> None:

@@ -68,7 +68,7 @@ async def _serve(settings: GatewaySettings, *, take_over: bool) -> None:
     async with contextlib.AsyncExitStack() as opened:
         ground, rows = await _open_store(opened, settings, take_over=take_over)
         rows.carrier.file.observe(metrics.store.committed)
-        link, outbox = ground.link, NotificationOutbox(rows)
+        link, outbox = ground.link, NotificationOutbox(rows, settings.outbound.timeout_s)
         permits = None
         if settings.shared:
             permits = await opened.enter_async_context(open_permits(link, rows.by, ground.lease))

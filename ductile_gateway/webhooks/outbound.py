@@ -20,6 +20,7 @@ from typing import NoReturn
 from ductile_gateway.bus.incoming import follow_events
 from ductile_gateway.bus.outgoing import callback_of_run, dead_letter
 from ductile_gateway.bus.permits import NatsPermits
+from ductile_gateway.calls.call import ALONE
 from ductile_gateway.ports import StatusCheck
 from ductile_gateway.store.rows import Rows
 from ductile_gateway.trust import Trust
@@ -37,8 +38,7 @@ from schemas import subjects
 from schemas.status import Finding
 from schemas.values import dataclass, replace
 
-OVERDUE = timedelta(seconds=30)
-"""Longer than an attempt takes. After it another gateway may claim the notification."""
+LEEWAY = timedelta(seconds=10)
 REMEMBERED = timedelta(days=15)
 """A day longer than the bus can redeliver the event."""
 LONG = timedelta(minutes=5)
@@ -59,9 +59,15 @@ _FIRST_FAILED = f"{_ROWS} WHERE state = 'waiting' AND json_extract(head, '$.why'
 
 @dataclass(eq=False)
 class NotificationOutbox:
-    """All methods are durable on return, and raise TryAgain."""
+    """All methods are durable on return, and raise TryAgain. `timeout_s`: of an attempt."""
 
     rows: Rows
+    timeout_s: float = 20.0
+
+    @property
+    def overdue(self) -> timedelta:
+        """Time after which another gateway may claim a notification that is due: no attempt takes so long."""
+        return timedelta(seconds=self.timeout_s) + LEEWAY
 
     async def add(self, notifications: Iterable[Notification]) -> None:
         for one in notifications:
@@ -79,8 +85,9 @@ class NotificationOutbox:
         """True if this gateway may send it now; False if another gateway has claimed or settled it."""
 
         def claimed(stored: Notification) -> Notification:
-            is_taken = stored.by == self.rows.by or stored.at > now - OVERDUE
-            return stored if is_taken else replace(stored, by=self.rows.by, at=now)
+            if stored.by == self.rows.by == ALONE or (stored.by != self.rows.by and stored.at > now - self.overdue):
+                return stored
+            return replace(stored, by=self.rows.by, at=now)
 
         found = await self._change(one, claimed)
         return found is not None and found.state == notifications.WAITING and found.by == self.rows.by
@@ -121,7 +128,7 @@ class NotificationOutbox:
         return int(number)
 
     def _due_by(self, now: datetime) -> Values:
-        return self.rows.by, microseconds(now), microseconds(now - OVERDUE)
+        return self.rows.by, microseconds(now), microseconds(now - self.overdue)
 
 
 LOOK_S = 1.0

@@ -16,7 +16,6 @@ from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import FILE
 from ductile_gateway.store.opening import Mark, log_of_gateways, mark_of, put_mark
 from ductile_gateway.store.rows import Rows, StreamCarrier, subject_of
-from ductile_gateway.webhooks.outbound import OVERDUE
 from groundwork.archive.series import Series, backup_owner
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
@@ -127,9 +126,11 @@ async def holds_all(stores: Stores) -> None:
     later_ones = [one.body for one in later if one.key not in (READS.key, BY_A_PLUGIN.key)]
     assert later_ones == [an_answer(4).body, an_answer(5).body]
     assert await stores.ledger.digest_of(RUN, "a.md") == f"of {an_answer(4).key}"
-    assert await owed(stores, "subscription:a", NOON + OVERDUE) == [a_delivery("waiting")]
+    assert await owed(stores, "subscription:a", NOON + stores.outbox.overdue) == [a_delivery("waiting")]
     await stores.outbox.add([a_delivery(target="relay")])
-    assert await stores.outbox.lanes_due(NOON + OVERDUE) == ["subscription:a"], "what has arrived is remembered"
+    assert await stores.outbox.lanes_due(NOON + stores.outbox.overdue) == [
+        "subscription:a"
+    ]  # what has arrived is remembered
     assert stores.pins.all() == {FIRST.id: FIRST.public}
 
 
@@ -155,7 +156,7 @@ async def test_all_is_there_after_a_move_as_that_of_a_gateway_that_is_gone_and_g
         await holds_all(stores)
         assert await told(stores.ledger, READS.key) == an_answer(3).body
         assert [await begun(stores.ledger, one.key) for one in (IN_DUCTILE, BY_A_PLUGIN)] == [IN_DUCTILE, BY_A_PLUGIN]
-        assert await stores.outbox.claim(a_delivery("waiting"), NOON + OVERDUE)
+        assert await stores.outbox.claim(a_delivery("waiting"), NOON + stores.outbox.overdue)
 
 
 @pytest.mark.parametrize("into", KINDS)

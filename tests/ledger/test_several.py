@@ -7,7 +7,6 @@ import pytest
 from ductile_gateway.calls.call import Call, Receipt
 from ductile_gateway.store.opening import COPY
 from ductile_gateway.store.rows import subject_of
-from ductile_gateway.webhooks.outbound import OVERDUE
 from groundwork.service.errors import TryAgain
 from tests.gateway.parts import NOON, RUN
 from tests.kit.waiting import until
@@ -80,11 +79,18 @@ async def test_a_fact_that_nobody_can_read_or_a_newer_gateway_wrote_stays_and_ho
         await until(lambda: a.ledger.number_open() == 1)
 
 
+async def test_what_a_gateway_sends_late_from_its_backlog_no_other_sends_beside_it(crowd: Crowd) -> None:
+    async with crowd.gateway("a") as a, crowd.gateway("b") as b:
+        later = NOON + 2 * a.outbox.overdue
+        await b.outbox.add([a_delivery()])
+        assert [await each.outbox.claim(a_delivery(), later) for each in (b, a)] == [True, False]
+
+
 async def test_what_a_gateway_owes_and_does_not_send_another_sends_and_then_it_is_no_longer_its_own(
     crowd: Crowd,
 ) -> None:
-    later = NOON + OVERDUE
     async with crowd.gateway("a") as a, crowd.gateway("b") as b:
+        later = NOON + a.outbox.overdue
         await b.outbox.add([a_delivery(), a_delivery(run_id="run_another")])
 
         async def both_are_known() -> bool:

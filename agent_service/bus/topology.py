@@ -12,6 +12,7 @@ Servers of a cluster learn seconds late of each other's reservations, so one str
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Any, Self
 
 from nats.js.api import RePublish
@@ -28,7 +29,7 @@ from groundwork.nats.topology import (
     object_bucket,
     set_up,
 )
-from groundwork.service.errors import Misconfigured, NoRoom
+from groundwork.service.errors import Failure, Misconfigured, NoRoom
 from schemas import subjects
 from schemas.values import dataclass
 
@@ -84,8 +85,9 @@ async def size_found(link: NatsLink) -> tuple[bool, int, float]:
     found = await info_of(link, Spec(subjects.STREAM, {}))
     if found is None:
         return False, 1, MAX_GIB
-    config = found["config"]
-    return True, config.get("num_replicas") or 1, max(2 * config.get("max_bytes", 0) / GIB, LEAST_GIB)
+    config, most = found["config"], found["config"].get("max_bytes", 0)
+    gib = max(2 * most / GIB, LEAST_GIB) if most > 0 else MAX_GIB  # without a limit
+    return True, config.get("num_replicas") or 1, gib
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,5 +239,12 @@ async def _check_room(link: NatsLink, wanted: Topology) -> None:
     tried = next(one for one in wanted if one.stream == subjects.STREAM_PROGRESS)
     if await info_of(link, tried) is None:
         whole = tried.config() | {"max_bytes": int(reserved_gib(wanted) * GIB)}
-        await link.ask_jetstream(tried.api("CREATE"), whole)
+        try:
+            await link.ask_jetstream(tried.api("CREATE"), whole)
+        except NoRoom:
+            raise
+        except BaseException:  # the answer may be lost
+            with suppress(Failure):
+                await link.ask_jetstream(tried.api("DELETE"))
+            raise
         await link.ask_jetstream(tried.api("DELETE"))

@@ -45,7 +45,11 @@ REMEMBERED_STEPS, MAX_REMEMBERED = 20, 120
 PUNCTUATION = 2
 """Characters of JSON between values."""
 _ORDER = {"artifact_path": 0, "summary": 0, "message": 0, "artifacts": 0, "excerpt": 2}
-_STEPS_NAMED = re.compile(r"\bsteps?\W{0,2}(\d+)(?:\s*(-|,|and|to)\s*(\d+))?", re.IGNORECASE)
+_RANGE = re.compile(r"(\d+)(?:\s*(?:-|–|to)\s*(\d+))?", re.IGNORECASE)  # noqa: RUF001 # models write it
+_STEPS_NAMED = re.compile(
+    r"\bsteps?\W{0,2}(\d+(?:(?:\s*[,&–-]\s*(?:and\s+)?|\s+(?:and|to)\s+)\d+)*)",  # noqa: RUF001 # same
+    re.IGNORECASE,
+)
 
 
 _as_json = json.JSONEncoder(ensure_ascii=False, default=vars).encode
@@ -159,11 +163,9 @@ def facts_suffice(state: RunState) -> bool:
 
 
 def _steps_in(fact: str) -> Iterator[int]:
-    for first, how, last in _STEPS_NAMED.findall(fact):
-        yield int(first)
-        if last:
-            most = min(int(last), int(first) + MAX_MEMORY)
-            yield from range(int(first), most + 1) if how in ("-", "to") else (int(last),)
+    for named in _STEPS_NAMED.findall(fact):
+        for first, last in _RANGE.findall(named):
+            yield from range(int(first), min(int(last or first), int(first) + MAX_MEMORY) + 1)
 
 
 def compacted(state: RunState, memory: Sequence[str], *, kept_steps: int | None = None) -> RunState:

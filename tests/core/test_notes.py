@@ -86,7 +86,13 @@ def a_learning_run() -> Script:
     return run
 
 
-@pytest.mark.parametrize("source", ["(step:3)", "(step 3)", "(steps 3 and 4)", "Step #3:", "see steps 1-4"])
+@pytest.mark.parametrize(
+    "source",
+    [
+        *("(step:3)", "(step 3)", "(steps 3 and 4)", "Step #3:", "see steps 1-4"),
+        *("(steps 1, 2 and 3)", "(steps 1, 2, and 3)", "(step 2 & 3)", "steps 2–4", "steps 1 to 3"),  # noqa: RUF001
+    ],
+)
 def test_a_fact_names_its_steps_in_natural_words(source: str) -> None:
     others = tuple(f"Page {number} is long (step:{number})." for number in (1, 2, 4, 5, 6, 7))
     state = replace(a_learning_run().state, facts=(*others, f"Page 3 is long {source}."))

@@ -78,7 +78,10 @@ class Agent:
 
         told: list[Observer] = [self.traces.committed] if self.traces else []
         observers = [*told, self.folders.committed, log_line.write, metrics.committed, self.limits.committed]
-        self.remote_observers: list[Callable[[RemoteCommit], object]] = [self.limits.remote_commit]
+        self.remote_observers: list[Callable[[RemoteCommit], object]] = [
+            self.limits.remote_commit,
+            lambda commit: metrics.forget(commit.run_id),
+        ]
         """Called with every commit of other agents that share the store."""
         publisher = Publisher(link, store, self.signing, self.kill_switch, shared=shared)
         checker, calls = CitationChecker(store, proven), asyncio.Semaphore(slots)

@@ -94,6 +94,11 @@ class AgentMetrics:
         except Exception:
             log.exception("not measured", extra={"run_id": change.entry.run_id, "entry": change.entry.seq})
 
+    def forget(self, run_id: str) -> None:
+        """The run rests, or goes on at another agent."""
+        self._asked.pop(run_id, None)
+        self._made.pop(run_id, None)
+
     def _observe_event(self, change: Commit) -> None:
         run = change.state
         match change.event:
@@ -108,8 +113,7 @@ class AgentMetrics:
         if reserved := change.reserved:
             self._made[run.run_id] = reserved
         if not run.active_call and (change.ended or change.paused):
-            self._asked.pop(run.run_id, None)
-            self._made.pop(run.run_id, None)
+            self.forget(run.run_id)
         elif run.active_call and not isinstance(change.event, facts.CallReserved):
             self._asked.setdefault(run.run_id, change.at)
 

@@ -67,7 +67,7 @@ def _wake(agent: AgentClient, goal: str, limits: Values, order: Json) -> Json:
 def _json_object(text: str | None) -> Json | None:
     try:
         found = json.loads(text, parse_constant=int) if text is not None else None  # int refuses NaN
-    except ValueError:
+    except (ValueError, RecursionError):
         found = text
     if not isinstance(found, dict | None):
         raise NotDone('--context takes a JSON object, such as \'{"tone": "warm"}\'', Exit.USAGE)

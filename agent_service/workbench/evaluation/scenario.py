@@ -236,14 +236,18 @@ def _variants_of(document: Any) -> Iterator[Any]:
         return
     if not isinstance(variants, dict) or not all(isinstance(texts, dict) for texts in variants.values()):
         raise ValueError("variants: give texts by the names of their places, by the names of the variants")
-    written = json.dumps(document, default=str)  # YAML has dates
+    try:
+        written = json.dumps(document, default=str)  # YAML has dates
+    except TypeError as error:
+        raise ValueError("a key beside `variants` is no text: write it in quotes") from error
     for name, texts in variants.items():
-        filled = written
-        for place in set(_PLACE.findall(written)):
-            if place not in texts:
-                raise ValueError(f"variants.{name}: there is no text {place}")
-            filled = filled.replace(f"{{{{{place}}}}}", json.dumps(str(texts[place]))[1:-1])
-        yield json.loads(filled) | {"name": f"{document.get('name')}-{name}"}
+
+        def text_of(place: re.Match[str], name: str = name, texts: dict[str, Any] = texts) -> str:
+            if place[1] not in texts:
+                raise ValueError(f"variants.{name}: there is no text {place[1]}")
+            return json.dumps(str(texts[place[1]]))[1:-1]
+
+        yield json.loads(_PLACE.sub(text_of, written)) | {"name": f"{document.get('name')}-{name}"}
 
 
 SHIPPED_SCENARIOS = HERE / "scenarios"

@@ -53,10 +53,10 @@ class LimitSettings(Section):
     cap_cost_usd: Annotated[float, Field(gt=0)] | None = None
     max_repairs: Annotated[int, Field(ge=0)] = 2
     max_notes: Annotated[int, Field(ge=1000)] = 48_000
-    wall_clock_s: Annotated[float, Field(gt=0)] = 3600.0
+    wall_clock_s: Annotated[float, Field(gt=0, le=_LONGEST_S)] = 3600.0
     on_budget: Literal["escalate", "pause"] = "escalate"
-    queue_wait_s: Annotated[float, Field(ge=0)] = 1800.0
-    retry_base_s: Annotated[float, Field(ge=0)] = 2.0
+    queue_wait_s: Annotated[float, Field(ge=0, le=_LONGEST_S)] = 1800.0
+    retry_base_s: Annotated[float, Field(ge=0, le=_LONGEST_S)] = 2.0
     parallel_reads: Annotated[int, Field(ge=1, le=8)] = 1
     max_questions: Annotated[int, Field(ge=0)] = 5
     answer_s: Annotated[float, Field(gt=0, le=_LONGEST_S)] = 7 * 86400.0

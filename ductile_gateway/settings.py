@@ -96,7 +96,7 @@ class GatewaySettings(ServiceSettings):
     tools: dict[ToolName, ToolChoice | None] | tuple[ToolName, ...] | None = None
     slots: Annotated[int, Field(ge=1)] = 32
     concurrency: Annotated[int, Field(ge=1)] = 4
-    timeout_s: Annotated[float, Field(gt=0)] = 60.0
+    timeout_s: Annotated[float, Field(gt=0, le=86400)] = 60.0
     grace_s: Annotated[float, Field(ge=0)] = 5.0
     ledger_days: Annotated[float, Field(ge=1)] = 30.0
     ledger_mb: Annotated[int, Field(ge=1)] | None = None

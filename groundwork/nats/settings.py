@@ -91,7 +91,7 @@ class ServiceSettings(Section):
     store: Path
     cache: Path
     keys_file: Path | None = None
-    lease_s: Annotated[float, Field(ge=1)] = 10.0
+    lease_s: Annotated[float, Field(ge=1, le=3600)] = 10.0
     telemetry: TelemetrySettings = TelemetrySettings.model_construct()
     log: LogSettings = LogSettings.model_construct()
 

@@ -79,7 +79,9 @@ class Section(BaseModel):
     """Part of the settings, which accepts the forms listed at the top of this module. A default is made by
     `model_construct`: a start then builds only the schema of the whole."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True, allow_inf_nan=False
+    )
 
     @model_validator(mode="before")
     @classmethod

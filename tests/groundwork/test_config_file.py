@@ -45,6 +45,7 @@ class Agent(Section):
     tools: dict[str, Tool] = Field(default_factory=dict)
     keys: tuple[Tool, ...] = ()
     limit: int | None = None
+    wait_s: float = 1.0
     inbox: Annotated[str, written("_INBOX.*", "_INBOX, or _INBOX.NAME")] = ""
     ca_file: Path | None = None
     model: str | list[str] = ""
@@ -226,6 +227,12 @@ def test_a_secret_that_is_empty_or_soon_guessed_is_refused_wherever_it_comes_fro
     ):
         (problem,) = problems(read, text, environ)
         assert f"{place}: {fault}" in problem
+
+
+@pytest.mark.parametrize("number", [".inf", "-.inf", ".nan"])
+def test_a_number_that_is_none_is_refused(read: Read, number: str) -> None:
+    (problem,) = problems(read, f"agent: {{wait_s: {number}}}")
+    assert problem == "agentic.yaml: agent.wait_s: write a number here"
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:

@@ -122,6 +122,8 @@ class NatsIntake:
                 while True:
                     with contextlib.suppress(TryAgain):
                         info = await self._info(subjects.DURABLE_TOOLS)
+                        if not info["delivered"]["consumer_seq"]:  # no gateway has ever been here
+                            return
                         if info["num_pending"] == 0:  # acknowledged: the result of each is on the bus
                             asked = info["delivered"]["stream_seq"] if asked is None else asked
                             if not info["num_ack_pending"] or info["ack_floor"]["stream_seq"] >= asked:

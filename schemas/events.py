@@ -194,6 +194,13 @@ class Cancel(Wire):
 
 
 SignalKind = Literal["message", "answer", "approve", "reject", "resume", "raise_budget"]
+BROUGHT_BY = {
+    "message": "message",
+    "answer": "message",
+    "raise_budget": "constraints",
+    "approve": "arguments_hash",
+}
+"""Fields without which a signal of the kind says nothing."""
 SubjectHash = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 Outcome = Literal["ran", "did_not_run", "look"]
 """A person's word on a write in doubt: it ran, it did not, or the agent is to look itself."""

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Annotated, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic_core import ErrorDetails
 
 from agent_service.api.errors import ApiError, Code, FieldError
 from agent_service.core.waiting import FINAL, Status
@@ -13,7 +14,7 @@ from agent_service.metrics.wakes import Transport
 from agent_service.views.run import RunView
 from groundwork.service import strict
 from groundwork.service.machine import new_uuid
-from schemas.events import AgenticStart, Cancel, Constraints, Outcome, Signal, SignalKind, SubjectHash
+from schemas.events import BROUGHT_BY, AgenticStart, Cancel, Constraints, Outcome, Signal, SignalKind, SubjectHash
 from schemas.fields import Context, Count, Goal, Id, Text, plain_rule
 from schemas.operations import Scope
 from schemas.values import dataclass
@@ -155,7 +156,7 @@ class _SignalBody(_Body):
         if kind and value is not None and kind not in TAKEN_BY.get(name, (kind,)):
             raise ValueError(f"does not belong to a signal of kind `{kind}`")
         is_said = value not in (None, "") or (name == "message" and others.data.get("outcome") is not None)
-        if not is_said and name == NEEDED_BY.get(kind or ""):
+        if not is_said and name == BROUGHT_BY.get(kind or ""):
             raise ValueError(f"is required in a signal of kind `{kind}`")
         return value
 
@@ -164,13 +165,6 @@ class _SignalBody(_Body):
         return Signal(run_id=run_id, signal_id=self.signal_id or f"signal-{new_uuid()}", **{"kind": "answer"} | fields)
 
 
-NEEDED_BY = {
-    "message": "message",
-    "answer": "message",
-    "raise_budget": "constraints",
-    "approve": "arguments_hash",
-}
-"""Required fields by kind of signal."""
 TAKEN_BY = {
     "outcome": ("answer",),
     "step": ("approve", "reject", "answer"),
@@ -273,11 +267,13 @@ def read(model: type[M], body: bytes) -> M:
         return model.model_validate(strict.read(body or b"{}"))
     except ValidationError as error:
         found = error.errors(include_url=False, include_input=False)
-        # an absent field is told by its name, and not by its alias
-        aliases: dict[str | int, str] = {name: one.alias for name, one in model.model_fields.items() if one.alias}
-        places = [[aliases.get(part, part) for part in flaw["loc"]] for flaw in found]
-        flaws = [(place, flaw["msg"], flaw["type"]) for place, flaw in zip(places, found, strict=True)]
-        raise misfits(flaws) from error
+        raise misfits([(_place(model, flaw), flaw["msg"], flaw["type"]) for flaw in found]) from error
+
+
+def _place(model: type[BaseModel], flaw: ErrorDetails) -> tuple[int | str, ...]:
+    """pydantic names a default by its field, and what was sent by its alias."""
+    field = model.model_fields.get(".".join(map(str, flaw["loc"]))) if flaw["type"] == "value_error" else None
+    return (field.alias,) if field and field.alias else flaw["loc"]
 
 
 def misfits(flaws: Sequence[tuple[Sequence[str | int], str, str]]) -> ApiError:

@@ -44,7 +44,7 @@ from agent_service.trust.identity import trace_url
 from groundwork.telemetry.span import context_of
 from schemas import keys, subjects
 from schemas.envelope import CAPABILITY, MSG_ID, RETRIED_BY, TRACEPARENT
-from schemas.events import AgenticStart, Cancel, Signal, ToolError, ToolResult
+from schemas.events import BROUGHT_BY, AgenticStart, Cancel, Signal, ToolError, ToolResult
 from schemas.fields import Id
 from schemas.values import dataclass
 
@@ -201,6 +201,9 @@ class Intake:
         await self.turns.follow(_known(cancel.run_id, await self.cancel(cancel, by=_sender(arrival))))
 
     async def _on_signal(self, signal: Signal, arrival: InboundMessage) -> None:
+        brought = BROUGHT_BY.get(signal.kind)
+        if signal.kind not in RULING and brought and not getattr(signal, brought):  # a run says what a ruling lacks
+            raise InvalidMessage(f"a signal of kind `{signal.kind}` brings `{brought}`, and this one has none")
         try:
             transition = await self.signal(signal, by=_sender(arrival), said_at=arrival.at)
         except LimitRefused as refusal:

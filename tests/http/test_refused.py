@@ -108,6 +108,7 @@ WORDS: list[tuple[str, str, dict[str, Any]]] = [
     ("approvals", "why", {"decision": "reject", "why": "x"}),
     ("answers", "answer", {"answer": "x" * 8193}),
     ("answers", "answer", {}),
+    ("answers", "message", {"answer": "x", "message": "y"}),
     ("signals", "kind", {"kind": "explode"}),
     ("signals", "message", {"kind": "answer"}),
     ("signals", "message", {"kind": "message", "message": ""}),

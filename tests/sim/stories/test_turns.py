@@ -55,13 +55,16 @@ UNREADABLE = {
     b'{"type":"agentic.cancel","payload":{"goal":"x"}}': "came on subject agentic.start",
     b'{"type":"agentic.start","payload":{"goal":"x","constraints":{"max_steps":21}}}': "at most 20",
     b'{"type":"agentic.start","payload":{"goal":"x","context":{"max_steps":0}}}': "whole number",
+    b'{"run_id":"r","signal_id":"s","kind":"message","text":"stop"}': "brings `message`",
+    b'{"run_id":"r","signal_id":"s","kind":"raise_budget"}': "brings `constraints`",
 }
 
 
 def test_a_message_that_cannot_be_taken_up_is_rejected_with_the_reason_and_starts_no_run() -> None:
     with closing(World(PLAIN)) as world:
         for number, body in enumerate(UNREADABLE):
-            world.bus.jetstream.put(subjects.START, body, head_of({"Nats-Msg-Id": str(number)}))
+            subject = subjects.SIGNAL if b"signal_id" in body else subjects.START
+            world.bus.jetstream.put(subject, body, head_of({"Nats-Msg-Id": str(number)}))
         world.until(lambda: len(world.record.of(subjects.REJECTED)) == len(UNREADABLE))
         told = [message.payload["reason"] for message in world.record.of(subjects.REJECTED)]
         assert [why for why in UNREADABLE.values() if not any(why in reason for reason in told)] == []

@@ -6,8 +6,10 @@ Texts hold no NUL and no lone surrogate, which SQLite and JSON readers refuse; n
 import math
 import operator
 import re
+import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from itertools import chain
 from typing import Annotated, Any, cast
 
@@ -95,6 +97,8 @@ def join_flaws(flaws: Sequence[str], *, most: int = 12) -> str:
 
 MAX_GOAL_BYTES = 32 * 1024
 MOST_VALUES = 10_000
+DEEPEST = 150
+"""Levels of values that others send. A journal and a request nest them deeper, and readers of JSON take 200."""
 _RFC3339 = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)$")
 
 
@@ -120,12 +124,15 @@ def _storable(text: str) -> str:
     return text
 
 
-def _storable_json(value: JsonValue) -> JsonValue:
+def _storable_json(value: JsonValue, *, deepest: int = sys.maxsize) -> JsonValue:
     """Level by level: a call for each of a hundred thousand values would cost us more than their sender."""
     if isinstance(value, str):
         return _storable(value)
     level: Sequence[JsonValue] = [value]
+    left = deepest
     while level:
+        if (left := left - 1) < 0:
+            raise ValueError(f"must be nested at most {deepest} levels deep")
         kinds = set(map(type, level))
         if float in kinds and not all(map(math.isfinite, [one for one in level if type(one) is float])):
             raise ValueError("must not contain NaN or an infinite number")
@@ -158,9 +165,10 @@ def _goal(text: str) -> str:
 
 Instant = Annotated[datetime, BeforeValidator(_rfc3339), AfterValidator(_utc)]
 Text = Annotated[str, AfterValidator(_storable)]
-Json = Annotated[JsonValue, AfterValidator(_storable_json)]
+_SHALLOW = AfterValidator(partial(_storable_json, deepest=DEEPEST))
+Json = Annotated[JsonValue, _SHALLOW]
 JsonObject = Annotated[dict[str, JsonValue], AfterValidator(_storable_json)]
-Context = Annotated[JsonObject, BeforeValidator(_few_values)]
+Context = Annotated[dict[str, JsonValue], _SHALLOW, BeforeValidator(_few_values)]
 Goal = Annotated[Text, AfterValidator(_goal)]
 Id = Annotated[str, StringConstraints(pattern=ID)]
 ToolName = Annotated[str, StringConstraints(pattern=subjects.NAME.pattern)]

@@ -1,5 +1,6 @@
 """Inbound events: refused, tolerated and normalised."""
 
+import json
 from datetime import UTC, datetime
 from typing import Any
 
@@ -8,7 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from schemas import subjects
 from schemas.events import INBOUND, OUTBOUND, RESERVED_KEYS, AgenticStart, Envelope, ToolError, envelope_of
-from schemas.fields import MAX_GOAL_BYTES, ToolName
+from schemas.fields import DEEPEST, MAX_GOAL_BYTES, ToolName
 from tests.schemas import samples
 
 RUN = "run_01JZ8Q5T7W9X2Y4Z6A8B0C1D2E"
@@ -115,6 +116,13 @@ WITH_NUL: list[tuple[str, dict[str, Any]]] = [
     ("agentic.tool_result", {"result": {"artifact_path": "a\0b"}}),
     ("agentic.tool_result", {"result": {"extra": {"title": "a\0b"}}}),
 ]
+
+
+def test_values_are_nested_less_deep_than_a_journal_that_holds_them_can_be() -> None:
+    least, most = (json.loads("[" * levels + "]" * levels) for levels in (DEEPEST - 1, DEEPEST + 1))
+    for event, field in (("agentic.start", "context"), ("agentic.tool_result", "result")):
+        assert parse(event, **{field: {"deep": least}})
+        assert flaws(event, f"at most {DEEPEST} levels", {field: {"deep": most}}) == []
 
 
 def test_a_nul_and_a_number_that_is_not_finite_are_refused_however_deep_they_stand() -> None:

@@ -243,10 +243,8 @@ class Tally(OutboundModel):
 
 
 class Progress(OutboundModel):
-    """One committed phase or step. `seq` is the number of its journal entry.
-
-    A reply that serves several phases is one entry: each phase is published in order, with the same `seq`.
-    """
+    """One committed phase or step. `seq` is the number of its journal entry. A reply that serves several phases tells
+    the first of them."""
 
     run_id: Id
     seq: Count

@@ -180,8 +180,6 @@ def _channel_facts(event: str) -> Json:
     if event in (subjects.TOOL_REQUEST, subjects.TOOL_RESULT):
         facts["dedupeKeyOfTask"] = keys.KEYS_OF_TASKS[event]
         facts["dedupeKeyFromAttempt2"] = keys.DEDUPE_KEYS[event] + keys.RETRY_SUFFIX
-    if event == subjects.PROGRESS:
-        facts["dedupeKeyOfEarlierPhase"] = keys.DEDUPE_KEYS[event] + keys.PHASE_SUFFIX
     if event == subjects.TOOL_RESULT:
         facts["dedupeKeySuffixWhenLate"] = keys.LATE_SUFFIX
     return facts

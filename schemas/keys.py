@@ -34,9 +34,6 @@ KEYS_OF_TASKS = {
 RETRY_SUFFIX = ":attempt:{attempt}"
 """Suffix of the keys of a tool request and of its result from attempt 2 on."""
 
-PHASE_SUFFIX = ":{phase}"
-"""Suffix of a progress key if the same entry (`seq`) publishes a later phase, too."""
-
 LATE_SUFFIX = ":late"
 _TASK = r"(?P<task>[a-z0-9_.-]+):(?P<round>[1-9]\d{0,8}):"
 _RESULT = re.compile(rf"(?:task:{_TASK})?result(?::attempt:\d+)?(?::late)?")

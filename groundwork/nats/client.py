@@ -7,6 +7,8 @@
 - An abandoned flush breaks nothing: nats-py would stop reading once the server's answer comes after all.
 - One subscription receives all answers: nats-py makes an id, an inbox and a timed wait for each request.
 - Headers are parsed in one pass: nats-py makes a call for each letter of a name.
+- A block of headers that is none, and subjects that are not UTF-8 or hold a form feed, are borne: nats-py would stop
+  reading, and after a reconnect do so again at a message that a stream has stored.
 
 It overrides private parts of nats-py; tests on real servers notice when these change. While a server is away nats-py
 reports the same error four times a second: only the first is logged.
@@ -23,6 +25,7 @@ from typing import Any, TypeVar
 import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from nats.protocol import parser
 
 from groundwork.nats.publishing import BusRefused
 from groundwork.nats.settings import NatsSettings, client_options
@@ -44,6 +47,10 @@ MOST_DENIALS = 100
 DENIED_FOR_S = 60.0
 _VIOLATION = re.compile(r'permissions violation for (publish|subscription) to "([^"]+)"')
 _LOST_CONNECTION = (nats.errors.UnexpectedEOF, nats.errors.StaleConnectionError, ConnectionError)
+
+parser.MSG_RE, parser.HMSG_RE = (
+    re.compile(line.pattern.replace(rb"[^\s]", rb"[^ \t\r\n]")) for line in (parser.MSG_RE, parser.HMSG_RE)
+)
 
 log = logging.getLogger(__name__)
 
@@ -239,20 +246,26 @@ class BusClient(Client):
     ) -> Msg:
         if reply and not reply.startswith(REPLY_SUBJECTS) and not self._is_delivery(sid, reply):
             reply = b""
-        message: Msg = super()._build_message(sid, subject, reply, data, headers)
+        try:
+            message: Msg = super()._build_message(sid, subject, reply, data, headers)
+        except UnicodeDecodeError:
+            told, reply = subject.decode(errors="replace").encode(), reply if reply.isascii() else b""
+            message = super()._build_message(sid, told, reply, data, headers)
         return message
 
     def _is_delivery(self, sid: int, reply: bytes) -> bool:
         return reply.startswith(JETSTREAM_REPLIES) and sid in self._subs and self._subs[sid].subject.startswith(INBOX)
 
-    @staticmethod
-    def _parse_header_lines(raw: bytes) -> dict[str, str]:
-        headers = {}
-        for line in raw.decode("utf-8", "replace").split("\r\n"):
+    async def _process_headers(self, block: bytes) -> dict[str, str] | None:
+        first, *lines = block.decode("utf-8", "replace").split("\r\n") if block else ("",)
+        _, _, status = first.partition(" ")  # such as `NATS/1.0 404 No Messages`
+        code, _, description = status.partition(" ")
+        headers = {"Status": code, "Description": description} if code.isdigit() else {}
+        for line in lines:
             name, colon, value = line.partition(":")
             if colon:
                 headers[name.strip()] = value.strip()
-        return headers
+        return headers or None
 
     async def _select_next_server(self) -> None:
         left = self._current_server

@@ -177,8 +177,8 @@ class PullLoop:
 
     def _note_end(self, status: dict[str, str]) -> None:
         code, before = status.get("Status", ""), self._trouble
-        told = status.get("Description", "").splitlines() or [UNANSWERED]  # nats-py reads headers into it after a 503
-        self._to_come, self._trouble = 0, "" if code in _USUAL_ENDS else f"{code} {told[0].strip() or UNANSWERED}"
+        told = status.get("Description") or UNANSWERED
+        self._to_come, self._trouble = 0, "" if code in _USUAL_ENDS else f"{code} {told}"
         if self._trouble and self._trouble != before:
             log.warning("%s delivers nothing: %s", self._settler.durable, self._trouble)
 

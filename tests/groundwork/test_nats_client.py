@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from nats.aio.msg import Msg
 from nats.micro.service import Service
 
 from agent_service.workbench.dev import free_port
@@ -98,6 +99,33 @@ async def test_an_answer_goes_to_no_subject_but_one_of_answers(reply: str, link:
     await link.client.flush()
     assert (said, (await link.jetstream.stream_info("WORK")).state.messages) == ([], 1)
     await service.stop()
+
+
+HOSTILE = (
+    b"PUB odd.1 _INBOX.\xff 0\r\n",
+    b"PUB odd.2 _INBOX.a\x0cb 0\r\n",
+    b"PUB odd.\xff 0\r\n",
+    b"PUB odd.a\x0bb 0\r\n",
+    b"HPUB odd.3 7 7\r\ngarbage",
+    b"HPUB odd.4 16 16\r\nNATS/1.0 \xff\xff\xff\r\n\r\n",
+    b"HPUB odd.5 18 18\r\nNATS/1.0 503 \xff\r\n\r\n",
+)
+"""Commands that a server passes on."""
+
+
+async def test_a_message_that_another_client_would_not_send_leaves_the_link_hearing(link: NatsLink) -> None:
+    heard_of: list[str] = []
+
+    async def hear(message: Msg) -> None:
+        heard_of.append(message.subject)
+
+    await link.subscribe("odd.*", hear)
+    transport = link.client._transport
+    assert transport is not None
+    for command in HOSTILE:
+        transport.write(command + b"\r\n")
+    await until(lambda: len(heard_of) == len(HOSTILE))
+    assert link.reconnects == 0
 
 
 async def test_a_flush_that_was_given_up_leaves_the_link_hearing(link: NatsLink) -> None:

@@ -244,17 +244,16 @@ class BusClient(Client):
     def _build_message(
         self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: dict[str, str] | None
     ) -> Msg:
-        if reply and not reply.startswith(REPLY_SUBJECTS) and not self._is_delivery(sid, reply):
-            reply = b""
+        if reply and not reply.startswith(REPLY_SUBJECTS):
+            heard_on = self._subs.get(sid)
+            if not (reply.startswith(JETSTREAM_REPLIES) and heard_on and heard_on.subject.startswith(INBOX)):
+                reply = b""
         try:
             message: Msg = super()._build_message(sid, subject, reply, data, headers)
         except UnicodeDecodeError:
             told, reply = subject.decode(errors="replace").encode(), reply if reply.isascii() else b""
             message = super()._build_message(sid, told, reply, data, headers)
         return message
-
-    def _is_delivery(self, sid: int, reply: bytes) -> bool:
-        return reply.startswith(JETSTREAM_REPLIES) and sid in self._subs and self._subs[sid].subject.startswith(INBOX)
 
     async def _process_headers(self, block: bytes) -> dict[str, str] | None:
         first, *lines = block.decode("utf-8", "replace").split("\r\n") if block else ("",)

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.ductile.fake import FakeDuctile
+from tests.ductile.fake import FakeDuctile, behaviours
+from tests.ductile.under_test import client, finished
 from tests.plugins.asking import SHIPPED, ask
 
 
@@ -25,3 +26,17 @@ def test_what_cannot_be_told_is_said_with_what_to_do(tmp_path: Path, url: str, t
     assert (answer["status"], answer["retry"]) == ("error", False)
     assert answer["error"].startswith(told)
     assert fake.tokens[token] not in answer["error"]
+
+
+def test_an_error_without_end_hides_neither_its_job_nor_the_others(tmp_path: Path) -> None:
+    with FakeDuctile() as fake, client(fake) as http:
+        fake.on("probe", "note", behaviours.fails("x" * 3_000_000, retry=False))
+        ids = [http.post(f"/plugin/probe/{name}", json={"payload": {}}).json()["job_id"] for name in ("look", "note")]
+        for job_id in ids:
+            finished(fake, job_id)
+        (tmp_path / "token").write_text(fake.token)
+        config = {"url": fake.url, "token_file": str(tmp_path / "token")}
+        listed = ask(SHIPPED / "ductile-look", {}, command="jobs", config=config)
+        told = ask(SHIPPED / "ductile-look", {"job_id": ids[1]}, command="job", config=config)
+    assert all(job_id in listed["result"] for job_id in ids)
+    assert "[cut: 3000000 characters]" in told["result"]

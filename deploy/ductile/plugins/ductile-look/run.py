@@ -16,7 +16,7 @@ from urllib.parse import urlencode, urlsplit
 
 DEFAULT_SECRET = "ductile-look-token"  # noqa: S105 - the name of a secret, not the secret
 WITHIN_S = 10.0
-MOST_BYTES, MOST_SHOWN = 4 * 1024 * 1024, 11_000
+MOST_BYTES, MOST_SHOWN, LONGEST_TEXT = 64 * 1024 * 1024, 11_000, 2_000
 OF_SYSTEM = ("/healthz", "/system/doctor", "/topology")
 """The last two are told by newer versions alone."""
 
@@ -65,7 +65,17 @@ def _log(request: dict[str, Any], *, results: bool = True, **wanted: object) -> 
     if found is None and results:
         return _log(request, results=False, **wanted)
     logs = found.get("logs") if isinstance(found, dict) else None
-    return logs if isinstance(logs, list) else []
+    return [_short(entry) for entry in logs if isinstance(entry, dict)] if isinstance(logs, list) else []
+
+
+def _short(entry: dict[str, Any]) -> dict[str, Any]:
+    """An error may be as long as its plugin likes, and must not hide the other fields."""
+    return {
+        name: f"{value[:LONGEST_TEXT]}… [cut: {len(value)} characters]"
+        if isinstance(value, str) and len(value) > LONGEST_TEXT
+        else value
+        for name, value in entry.items()
+    }
 
 
 def _looked(request: dict[str, Any], path: str, *, required: bool = False) -> Any:
@@ -78,6 +88,8 @@ def _looked(request: dict[str, Any], path: str, *, required: bool = False) -> An
     try:
         with way.open(asking, timeout=WITHIN_S) as told:
             content = told.read(MOST_BYTES)
+            if len(content) == MOST_BYTES:
+                raise Failure("tool_error", "Ductile's answer has 64 MiB or more: ask for fewer jobs")
             return json.loads(content) if content else None
     except urllib.error.HTTPError as error:
         if not required:

@@ -241,8 +241,11 @@ _GITHUB_FIELDS = {
     "pull_request_review_thread": {"pull_request", "thread"},
     "pull_request_review": {"pull_request", "review"},
     "discussion_comment": {"discussion", "comment"},
+    "deployment_review": {"workflow_run", "reviewers"},
     "commit_comment": {"comment"},
     "deployment_status": {"deployment", "deployment_status"},
+    "deployment_protection_rule": {"deployment", "deployment_callback_url"},
+    "membership": {"member", "team"},
     "workflow_dispatch": {"workflow", "inputs"},
     "create": {"ref", "ref_type", "master_branch"},
     "delete": {"ref", "ref_type"},
@@ -251,8 +254,8 @@ _GITHUB_FIELDS = {
     "repository_dispatch": {"branch", "client_payload"},
     "status": {"sha", "state", "context"},
     "ping": {"zen"},
-    **{name: {name} for name in ("pull_request", "discussion", "workflow_job", "deployment", "workflow_run")},
-    **{name: {name} for name in ("check_run", "check_suite", "release", "milestone", "label", "member", "package")},
+    **{name: {name} for name in ("pull_request", "discussion", "workflow_job", "check_run", "deployment")},
+    **{name: {name} for name in ("workflow_run", "check_suite", "release", "milestone", "label", "member", "package")},
 }
 """Top-level fields by event type (GitHub, "Webhook events and payloads"); the first type that fits counts."""
 

@@ -139,6 +139,22 @@ async def test_an_event_of_github_that_was_renamed_on_the_way_is_refused(says: s
 
 
 @pytest.mark.parametrize(
+    ("event", "fields"),
+    [
+        ("check_run", ("check_run", "deployment")),
+        ("deployment", ("deployment", "workflow", "workflow_run")),
+        ("deployment_review", ("approver", "comment", "reviewers", "since", "workflow_job_run", "workflow_run")),
+        ("deployment_protection_rule", ("environment", "event", "deployment", "deployment_callback_url")),
+        ("membership", ("member", "scope", "team")),
+    ],
+)
+async def test_an_event_of_github_with_a_part_of_another_is_taken(event: str, fields: tuple[str, ...]) -> None:
+    ingress = hooked("github", events={"*": {"to": "agentic.start", "goal": "Do what is done on such an event."}})
+    answer = await github(ingress, {"action": "x"} | {field: {} for field in fields}, **{"X-GitHub-Event": event})
+    assert answer.status_code == 202
+
+
+@pytest.mark.parametrize(
     "headers",
     [
         {"X-Hub-Signature-256": ""},

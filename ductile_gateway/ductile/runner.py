@@ -69,8 +69,11 @@ class DuctileRunner:
         if start.outcome == "not_sent":
             raise TryAgain(start.why, COME_BACK_S)
         is_missing = any(words in start.why for words in ("not found", "not supported", "not allowed"))
-        is_of_arguments = start.status in (400, 413, 422) and not is_missing
-        return failed("invalid_arguments" if is_of_arguments else "configuration", start.why, retryable=False)
+        if start.status in (400, 413, 422) and not is_missing:
+            return failed("invalid_arguments", start.why, retryable=False)
+        is_of_token = start.status in (401, 403) and receipt.way != "event"
+        remedy = f". `agentic doctor` says what {self.settings.place}.token lacks" if is_of_token else ""
+        return failed("configuration", f"{start.why}{remedy}", retryable=False)
 
     async def resume(self, call: ToolCall) -> Verdict:
         receipt = await self.ledger.receipt(call.key)

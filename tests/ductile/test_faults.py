@@ -246,6 +246,13 @@ async def test_a_pipeline_whose_steps_cannot_be_read_is_not_judged_by_its_first_
     assert told in str(found.reason if isinstance(found, Unknown) else outcome(found).message)
 
 
+async def test_a_call_that_the_token_does_not_open_says_where_to_look(fake: FakeDuctile, tmp_path: Path) -> None:
+    async with gateway(fake, tmp_path, token=fake.tokens["reader"]) as runner:
+        refused = outcome(await runner.run(a_call()))
+    told = "Ductile answered 403: insufficient scope. `agentic doctor` says what gateway.ductile.token lacks"
+    assert (refused.error_class, refused.message) == ("configuration", told)
+
+
 async def test_a_job_is_told_without_the_log_of_jobs_where_the_token_does_not_open_it(tmp_path: Path) -> None:
     with FakeDuctile(version="N", tokens={"gateway": ("plugin:rw", "jobs:status:ro", "jobs:result:ro")}) as ductile:
         async with gateway(ductile, tmp_path, events=False) as runner:

@@ -68,10 +68,14 @@ def read_job(job: Document) -> Unfinished | Verdict | None:
     """None for a finished job without result, or that failed although its plugin did not: the log has the error."""
     status, result = job.get("status"), job.get("result")
     if status not in FINISHED:
-        return Unfinished(retrying=status == "queued" and "started_at" in job)
+        return Unfinished(retrying=_is_retried(job))
     if status == "failed" and not (isinstance(result, dict) and result.get("status") == "error"):
         return None
     return None if status == "succeeded" and "result" not in job else _verdict(job)
+
+
+def _is_retried(job: Document) -> bool:
+    return job.get("status") == "queued" and "started_at" in job
 
 
 def read_log(entries: Sequence[Document]) -> Unfinished | Verdict:
@@ -82,7 +86,7 @@ def read_log(entries: Sequence[Document]) -> Unfinished | Verdict:
 def read_tree(jobs: Sequence[Document]) -> Unfinished | Verdict:
     """Verdict on a pipeline by its tree of jobs: the first failure, else the result of the last step."""
     if not jobs or any(job.get("status") not in FINISHED for job in jobs):
-        return Unfinished()
+        return Unfinished(retrying=any(map(_is_retried, jobs)))
     in_order = sorted(jobs, key=lambda job: str(job.get("completed_at") or ""))
     for job in in_order:
         if job.get("status") not in ("succeeded", "skipped"):

@@ -200,6 +200,7 @@ def job(status: str, result: Any = None, **fields: Any) -> dict[str, Any]:
         *((read_job(job("failed", *odd)), None) for odd in ([], [7], [{"status": "continuation"}])),
         (read_log([]), Unfinished()),
         (read_tree([job("succeeded", OK), job("queued")]), Unfinished()),
+        (read_tree([job("succeeded", OK), job("queued", started_at="2026")]), Unfinished(retrying=True)),
         (read_tree([]), Unfinished()),
     ],
 )

@@ -148,8 +148,9 @@ async def _closed(ductile: DuctileApi, settings: DuctileSettings) -> Sequence[En
 
 
 async def _may_follow(ductile: DuctileApi) -> bool:
+    """False only for a refusal: events are hints, and a proxy may hold them back."""
     try:
         async with ductile.events(silent_s=api.CONNECT_WITHIN_S):
             return True
-    except api.DuctileRefused:
-        return False
+    except api.Unavailable as error:
+        return not isinstance(error, api.DuctileRefused)

@@ -5,6 +5,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 from ductile_gateway.calls.policy import Offers
@@ -84,6 +85,19 @@ async def test_of_the_narrower_scopes_of_the_newer_version_those_that_lack_are_n
     with FakeDuctile(version="N", tokens={"gateway": scopes}) as newer:
         _, found = await look(newer, writes=False)
     assert (found.mark, said in found.remedy) == (mark, True), found
+
+
+async def test_a_proxy_that_holds_events_back_is_no_hindrance(fake: FakeDuctile) -> None:
+    def proxy(request: httpx2.Request) -> httpx2.Response:
+        if request.url.path == "/events":
+            raise httpx2.ReadTimeout("nothing came")
+        with httpx2.Client(headers=request.headers, trust_env=False) as client:
+            answer = client.request(request.method, str(request.url), content=request.content)
+        return httpx2.Response(answer.status_code, content=answer.content)
+
+    async with open_api(settings := settings_for(fake), httpx2.MockTransport(proxy)) as api:
+        _, of_token = await check_with(api, settings, writes=True)
+    assert of_token.mark == "ok"
 
 
 async def test_what_is_there_is_discovered_for_the_chosen_tools_alone(shared: DuctileUnderTest) -> None:

@@ -154,8 +154,8 @@ async def _refuse_to_overwrite(loaded: AgentSettings, link: NatsLink, name: str)
             f"`nats stream rm {subjects.STREAM_RUNS}`, then `agentic setup --shared`"
         )
     if not loaded.shared and (loaded.store / FILE).exists() and mark.state == "here":
-        async with open_for_reading(loaded.store) as there_is:  # an agent may run, as in a dry run
-            ((runs,),) = await there_is.read("SELECT count(*) FROM runs")
+        async with open_for_reading(loaded.store) as database:  # an agent may run, as in a dry run
+            ((runs,),) = await database.read("SELECT count(*) FROM runs")
         if runs:
             raise Misconfigured(
                 f"{loaded.store} is a store with {runs} runs, and nothing is overwritten: move it away, then run this "

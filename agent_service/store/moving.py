@@ -78,7 +78,7 @@ async def require_complete(place: Place) -> MoveMarker:
     if marker.state == "coming":
         raise Misconfigured(
             f"runs are being restored into {name_of(place)}, and that was not finished: run `agentic restore` of "
-            f"{marker.archive} again"
+            f"{marker.archive} again, or begin with a store made anew"
         )
     return marker
 

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import fields
 from datetime import datetime
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple, TypeVar, cast
 
 from pydantic import TypeAdapter
@@ -33,7 +33,7 @@ COME_BACK_S = 0.2
 AT_ONCE, FORGOTTEN_AT_ONCE = 64, 500
 TRIES = 100
 
-_ADAPTERS: dict[type[Any], TypeAdapter[Any]] = {}
+_adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
 
 log = logging.getLogger(__name__)
 
@@ -85,8 +85,7 @@ def columns_in(row: Any) -> dict[str, Any]:
 def read_row(kind: type[R], subject: str, stored: StoredRow) -> R:
     """Raises TryAgain for a row of another version."""
     with suppress(ValueError):
-        reads = _ADAPTERS.get(kind) or _ADAPTERS.setdefault(kind, TypeAdapter(kind))
-        return cast("R", reads.validate_python(columns_of(stored.head) | {"body": stored.body}))
+        return cast("R", _adapter(kind).validate_python(columns_of(stored.head) | {"body": stored.body}))
     why = f"what is stored at {subject} was written by no gateway of this version: it is left to that one"
     raise TryAgain(why, COME_BACK_S)
 

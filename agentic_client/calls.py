@@ -10,7 +10,6 @@ from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from typing import Any, Literal, TypedDict, cast
 from urllib.parse import quote
-from uuid import uuid4
 
 from agentic_client.errors import AgenticError, Broken, Invalid, NotAllowed, TryAgain
 from agentic_client.views import Accepted, Run, RunLine, Status
@@ -19,11 +18,9 @@ from schemas.operations import Operation
 Json = dict[str, Any]
 Query = Mapping[str, str | int | float | tuple[str, ...]]
 Path = Mapping[str, str]
-ANSWER_TIMEOUT_S = 20.0
-CONNECT_TIMEOUT_S = 5.0
-FIRST_PAUSE_S = 0.05
-LONGEST_PAUSE_S = 1.0
-
+ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S = 20.0, 5.0
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0
+ID_OF = {"wake": "wake_id"} | dict.fromkeys(("rule_on_run", "answer_run", "signal_run"), "signal_id")
 HERE = "http://127.0.0.1:8700"
 _PARTS = {
     "run_id": (re.compile(r"\w+", re.ASCII), "id of a run: give the `run_id` that an answer had"),
@@ -115,8 +112,7 @@ def filled(operation: Operation, path: Path) -> str:
     try:
         return operation.path.format(**quoted)
     except KeyError as error:
-        text = f"{operation.name} needs the path parameter {error}"
-        raise Invalid(text, code="invalid", field=error.args[0]) from error
+        raise Invalid(f"{operation.name} needs path parameter {error}", code="invalid", field=error.args[0]) from error
 
 
 def address_of(url: str | None) -> str:
@@ -141,15 +137,14 @@ def as_json(body: Json) -> Json:
             json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
         except (TypeError, ValueError, RecursionError) as error:
             why = "it is not UTF-8 text" if isinstance(error, UnicodeError) else type(error).__name__
-            text = f"{name} cannot be sent as JSON ({why})"
-            raise Invalid(text, code="invalid", field=name) from error
+            raise Invalid(f"{name} cannot be sent as JSON ({why})", code="invalid", field=name) from error
     return body
 
 
 def body_of(goal: str | None, options: WakeOptions | AnswerOptions) -> Json:
     given = {name: _plain(value) for name, value in cast("Mapping[str, Any]", options).items() if value is not None}
     limits = {name: given.pop(name) for name in LimitOptions.__annotations__ if name in given}
-    start = {} if goal is None else {"wake_id": f"client-{uuid4()}", "goal": goal}
+    start = {} if goal is None else {"goal": goal}
     return start | given | ({"constraints": limits} if limits else {})
 
 

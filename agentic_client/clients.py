@@ -6,14 +6,16 @@ import ssl
 import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterator
-from contextlib import AbstractAsyncContextManager, aclosing
+from concurrent.futures import CancelledError
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, aclosing
 from functools import wraps
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypedDict, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypedDict, TypeVar, Unpack, cast
 from uuid import uuid4
 
 from agentic_client.calls import (
     FIRST_PAUSE_S,
+    ID_OF,
     LONGEST_PAUSE_S,
     Answer,
     AnswerOptions,
@@ -42,8 +44,7 @@ from schemas.operations import BY_NAME, Operation
 if TYPE_CHECKING:
     from agentic_client.over_nats import NatsTransport
 
-PATIENCE_S = 60.0
-LONGEST_WAIT_S = 30.0
+PATIENCE_S, LONGEST_WAIT_S = 60.0, 30.0
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -103,6 +104,8 @@ class AsyncClient(AbstractAsyncContextManager["AsyncClient"]):
             raise Invalid(f"there is no operation {operation!r}: the agent's OpenAPI document lists them")
         if not one.endpoint:
             self._require_http(one.name)
+        if name := ID_OF.get(one.name):
+            body = {name: f"client-{uuid4()}", **(body or {})}
         asked = one, where, as_json(body) if body else body, query or {}
         return Answer(await self._retrying(lambda: self._transport.ask(*asked), where.get("run_id")))
 
@@ -170,8 +173,7 @@ class AsyncClient(AbstractAsyncContextManager["AsyncClient"]):
         if "arguments_hash" not in ruling and (asks := (await self.show(run)).asks):
             ruling = {"arguments_hash": asks.arguments_hash, "step": asks.step, **ruling}
         if ruling.get("arguments_hash") is None:
-            text = "it asks for no approval: its `asks` has no arguments_hash"
-            raise Conflict(text, code="not_heard", run_id=path_of(run)["run_id"])
+            raise Conflict("it asks for no approval: see its `asks`", code="not_heard", run_id=path_of(run)["run_id"])
         return await self._send(run, "rule_on_run", {"decision": "approve", **ruling})
 
     async def reject(self, run: RunRef, **ruling: Unpack[RulingOptions]) -> Status:
@@ -212,7 +214,7 @@ class AsyncClient(AbstractAsyncContextManager["AsyncClient"]):
 
     async def _send(self, run: RunRef, operation: str, body: Json) -> Status:
         given = {name: value for name, value in body.items() if value is not None}
-        reply = await self.ask(operation, path_of(run), {"signal_id": f"client-{uuid4()}", **given})
+        reply = await self.ask(operation, path_of(run), given)
         return cast("Status", reply["status"])
 
     def _check_open(self) -> None:
@@ -241,17 +243,14 @@ def _waits(
     return call
 
 
-class Client:
+class Client(AbstractContextManager["Client"]):
     """AsyncClient for programs without an event loop: it runs one in its own thread. Thread-safe; closed on leaving."""
 
     def __init__(self, url: str | None = None, **options: Unpack[ClientOptions]) -> None:
         self._client = AsyncClient(url, **options)
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="agentic-client", daemon=True)
+        self._thread = threading.Thread(target=self._serve, name="agentic-client", daemon=True)
         self._thread.start()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -261,7 +260,10 @@ class Client:
             self.wait_for(AsyncClient.close)
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
-            self._loop.close()
+
+    def _serve(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop):  # cancels calls of other threads at its end
+            self._loop.run_forever()
 
     ask = _waits(AsyncClient.ask)
     run = _waits(AsyncClient.run)
@@ -307,6 +309,8 @@ class Client:
         future = asyncio.run_coroutine_threadsafe(call(self._client), self._loop)
         try:
             return future.result()
+        except CancelledError as error:
+            raise AgenticError("this client was closed meanwhile") from error
         except BaseException:
             future.cancel()
             raise

@@ -2,12 +2,13 @@
 
 import signal
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from agentic_client import AsyncClient, Broken, Client, Invalid, NotAllowed, Unreachable
-from agentic_client.errors import NotNow, refused
+from agentic_client.errors import AgenticError, NotNow, refused
 from tests.cli.test_client import EVENTS, JSON, TOO_DEEP, TOO_LONG, serving
 from tests.kit.bus import server_with
 from tests.kit.http_server import Call, Response, WireServer
@@ -64,7 +65,7 @@ def test_an_operation_that_there_is_not_or_that_lacks_its_run_is_told(unused_por
     with Client(f"http://127.0.0.1:{unused_port}", patience_s=0) as client:
         for operation, says in (
             ("nope", "there is no operation 'nope'"),
-            ("show_run", "needs the path parameter 'run_id'"),
+            ("show_run", "needs path parameter 'run_id'"),
         ):
             with pytest.raises(Invalid, match=says):
                 client.ask(operation)
@@ -106,6 +107,27 @@ def test_a_server_cannot_have_a_client_ask_without_a_pause(says: str) -> None:
     ):
         client.show(RUN)
     assert len(server.calls) <= 5
+
+
+def test_a_call_of_another_thread_ends_when_the_client_is_closed() -> None:
+    with WireServer(lambda _: Response(503, b"{}")) as server, ThreadPoolExecutor() as pool:
+        client = Client(server.url)
+        waits = pool.submit(client.show, RUN)
+        while not server.calls:
+            threading.Event().wait(0.01)
+        client.close()
+        with pytest.raises(AgenticError, match="was closed"):
+            waits.result(timeout=30)
+
+
+def test_any_call_that_is_made_again_has_the_same_name() -> None:
+    answers = iter([Response(503, b"{}"), Response(202, b'{"run_id": "run_1", "wake_id": "w"}')])
+    with WireServer(lambda _: next(answers)) as server, Client(server.url) as client:
+        client.ask("wake", body={"goal": "look"})
+        first, again = (call.body for call in server.calls)
+    assert first == again
+    assert first is not None
+    assert first["wake_id"].startswith("client-")
 
 
 def test_a_token_that_can_be_none_is_refused_at_once_and_never_told() -> None:

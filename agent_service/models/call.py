@@ -31,6 +31,8 @@ from groundwork.service.secret import masked
 from schemas.values import replace
 
 GRAMMAR_TOO_LARGE = "compiled grammar is too large"
+MOST_WISHES = 2
+"""What a server may refuse of a request that can be made without it: the grammar, and the usage in a stream."""
 """Anthropic's message, with 400, for a schema that it cannot enforce."""
 MOST_BYTES_PER_TOKEN = 32
 """A longer reply is cut here: a server that knows no limit would go on for ever."""
@@ -130,6 +132,7 @@ class LanguageModel(ABC):
         return reply
 
     async def _stream(self, request: Request, reply: Reply) -> None:
+        refusals = 0
         while True:
             try:
                 async with self.ask(request) as answer:
@@ -142,7 +145,8 @@ class LanguageModel(ABC):
                             return None
                 return self.end(request, reply)
             except (self.sdk.BadRequestError, self.sdk.UnprocessableEntityError) as error:
-                if not self.does_without(request, error):
+                refusals += 1
+                if refusals > MOST_WISHES or not self.does_without(request, error):
                     raise
 
     def enforces(self, request: Request) -> bool:
@@ -150,11 +154,14 @@ class LanguageModel(ABC):
         return request.grammar not in self._refused
 
     def does_without(self, request: Request, error: Any) -> bool:
-        """True if the request can be made again without what the provider refuses of it."""
-        if GRAMMAR_TOO_LARGE not in self.error_details(error)[1].lower() or not self.enforces(request):
+        """True if the request can be made again without what the provider refuses of it. Another call that was under
+        way may have noted that already.
+        """
+        if GRAMMAR_TOO_LARGE not in self.error_details(error)[1].lower():
             return False
-        self._refused.add(request.grammar)
-        log.warning("the provider finds the grammar of the replies too large: it is asked without one from now on")
+        if self.enforces(request):
+            self._refused.add(request.grammar)
+            log.warning("the provider finds the grammar of the replies too large: it is asked without one from now on")
         return True
 
     def _fault(self, error: Exception) -> ModelError:
@@ -189,8 +196,12 @@ class LanguageModel(ABC):
         asking, cached_1h = state.open_call, self.cached_1h(state)
         tokens = max_prompt_tokens(state, model, size)
 
+        price = self._settings.price
+        writes_cost_less = price is not None and price.cache_write is not None and price.cache_write < price.input
+
         def cost_usd(reply: int, prompt: int = tokens) -> float | None:
-            most = ModelUsage(input_tokens=prompt, output_tokens=reply, cache_write_tokens=prompt)
+            written = 0 if writes_cost_less else prompt
+            most = ModelUsage(input_tokens=prompt, output_tokens=reply, cache_write_tokens=written)
             return self._cost_usd(model, most, prompt if cached_1h else 0)
 
         if asking and asking.longer:

@@ -75,10 +75,11 @@ class OpenAIModel(LanguageModel):
         _look_for_a_cut_prompt(reply, request)
 
     def does_without(self, request: Request, error: Any) -> bool:
-        if not self._asks_for_usage or USAGE_WISH not in f"{error} {error.body}":
+        if USAGE_WISH not in f"{error} {error.body}":
             return super().does_without(request, error)
-        self._asks_for_usage = False
-        log.warning("the model's server cannot say what a streamed reply costs: tokens are estimated from now on")
+        if self._asks_for_usage:
+            self._asks_for_usage = False
+            log.warning("the model's server cannot say what a streamed reply costs: tokens are estimated from now on")
         return True
 
     def error_details(self, error: openai.APIStatusError) -> tuple[str | None, str]:

@@ -1,5 +1,6 @@
 """Requests to Claude and their cost: fields, breakpoints, models of phases, prices."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -179,6 +180,16 @@ async def test_a_grammar_that_is_too_large_is_left_out_from_then_on_for_these_to
     assert ["format" in request.get("output_config", {}) for request in claude.requests] == [True, False, False, True]
 
 
+async def test_calls_that_are_refused_for_the_same_grammar_at_the_same_time_are_all_made_again(claude: Claude) -> None:
+    for _ in range(2):
+        claude.fake.fail(400, message=TOO_LARGE)
+    for _ in range(2):
+        claude.answer(OPENING)
+    calls = [claude.model.prepare(framing()) for _ in range(2)]
+    answers = await asyncio.gather(*(call.make() for call in calls))
+    assert [type(answer.decision) for answer in answers] == [Framing, Framing]
+
+
 # What a call cost: by the API's count of tokens and the price list, or our own
 
 
@@ -229,3 +240,13 @@ async def test_a_call_whose_price_is_in_no_list_is_estimated_in_tokens_alone() -
         estimate = claude.model.prepare(framing()).estimate
     assert estimate is not None
     assert (estimate.reserve.cost_usd, estimate.reserve.tokens > 8000) == (None, True)
+
+
+async def test_a_cache_that_costs_nothing_to_write_makes_no_call_cost_nothing() -> None:
+    costs = []
+    for write in (0, 3, None):
+        async with serve(price={"input": 3, "output": 15, "cache_write": write}) as claude:
+            estimate = claude.model.prepare(framing()).estimate
+            assert estimate is not None
+            costs.append(estimate.reserve.cost_usd)
+    assert costs[0] == costs[1] == costs[2]

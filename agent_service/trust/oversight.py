@@ -34,7 +34,9 @@ class Oversight:
         name = f"{tool}.{command.name}"
         rule = self.approve.get(name) or self.approve.get(tool)
         changed: dict[str, object] = {"approve": rule} if rule else {}
-        if name in self.trusted and tool not in self.untrusted:
+        if tool in self.untrusted:
+            changed |= {"output": "untrusted"} if command.output else {}  # an executor does not overrule it
+        elif name in self.trusted:
             changed["output"] = "trusted"
         return command.model_copy(update=changed) if changed else command
 

@@ -116,6 +116,12 @@ def test_the_word_of_the_operator_comes_before_the_offer_and_that_on_a_command_b
     assert undeclared([ruled]) == (() if output else ("mail",))
 
 
+def test_a_command_that_calls_its_output_trusted_does_not_overrule_the_operator() -> None:
+    trusting = MAIL.model_copy(update={"commands": (LIST.model_copy(update={"output": "trusted"}),)})
+    assert Oversight(untrusted=frozenset({"mail"})).over(trusting).commands[0].output == "untrusted"
+    assert Oversight().over(trusting).commands[0].output == "trusted"
+
+
 def test_tools_that_nobody_offers_are_told() -> None:
     assert Oversight(trusted=frozenset({"mial"})).unknown([MAIL]) == ("mial",)
 

@@ -16,6 +16,7 @@ from schemas.values import dataclass
 
 OUR_PLUGINS = frozenset({"agentic-wake", "agentic-run", "agentic-outcomes"})
 GATEWAY = "agentic-gateway"
+ANSWERS_WITHIN_S = 60
 Generation = Literal["m", "n"]
 """`m`: of May 2026, secrets in files. `n`: newer, secrets in a vault."""
 
@@ -85,7 +86,9 @@ def error_of(program: str, command: str, main: Path) -> str:
     """Output of a failed `ductile config COMMAND`; empty if it succeeds. Raises Misconfigured."""
     words = [program, "config", command, "--config", str(main)]
     try:
-        done = subprocess.run(words, capture_output=True, text=True, errors="replace", timeout=60)  # noqa: S603, PLW1510
+        done = subprocess.run(words, capture_output=True, text=True, errors="replace", timeout=ANSWERS_WITHIN_S)  # noqa: S603, PLW1510
+    except subprocess.TimeoutExpired:
+        return f"`config {command}` gave no answer in {ANSWERS_WITHIN_S} s"
     except (OSError, subprocess.SubprocessError) as error:
         raise Misconfigured(f"{program} cannot be run ({type(error).__name__}): give it with --ductile") from None
     output = (done.stdout + done.stderr).strip()

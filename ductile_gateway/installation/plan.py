@@ -82,8 +82,8 @@ class ChangePlan:
         try:
             for file in self.changes:
                 _write(file)
-            flaw = error_of(program, "lock", main) if program and self.lock else ""
-            flaw = flaw or (error_of(program, "check", main) if program and checked else "")
+            unlocked = error_of(program, "lock", main) if program and self.lock else ""
+            flaw = unlocked or (error_of(program, "check", main) if program and checked else "")
         finally:
             for file in before if flaw else ():
                 _write(file)

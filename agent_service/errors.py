@@ -58,6 +58,10 @@ class Stopped(TryAgain):
     """All is stopped. The work is stored, and done after the resume."""
 
 
+class Leaving(Stopped):
+    """This process ends. Another one, or its next start, does the work."""
+
+
 class OverQuota(TryAgain):
     def __init__(self, message: str, which: str, delay_s: float) -> None:
         super().__init__(f"{message}: its quota {which} is used up", delay_s)

@@ -24,7 +24,7 @@ from functools import partial
 
 from agent_service.background import Background
 from agent_service.core.events import StoodStill
-from agent_service.errors import Damaged, Stopped
+from agent_service.errors import Damaged, Leaving, NewerVersion, Stopped
 from agent_service.run.ports import Clock, HaltBoard
 from agent_service.store.records import progress_of
 from agent_service.store.runs import RunStore
@@ -51,12 +51,14 @@ class KillSwitch:
     @property
     def blocked_by(self) -> str:
         """Reason why nothing begins here; empty if work may begin."""
-        return str(self.halt) if self.halt and not self.halt.over else self.leaving
+        return self.stopped_by or self.leaving
 
     def check(self) -> None:
         """Raises Stopped."""
-        if why := self.blocked_by:
-            raise Stopped(why, LOOK_AGAIN_S if self.stopped_by else ELSEWHERE_AFTER_S)
+        if self.stopped_by:
+            raise Stopped(self.stopped_by, LOOK_AGAIN_S)
+        if self.leaving:
+            raise Leaving(self.leaving, ELSEWHERE_AFTER_S)
 
 
 TOLD_AT_ONCE = 64
@@ -165,7 +167,7 @@ class HaltControl:
         await self._show(over)
 
     async def _tell(self, run_id: str, told: StoodStill) -> None:
-        with suppress(Damaged):  # that run is left alone
+        with suppress(Damaged, NewerVersion):  # that run is left alone
             await self.tell(run_id, told)
 
     async def _take(self, halt: Halt) -> None:

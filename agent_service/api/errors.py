@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from agent_service.admission.granting import LimitRefused
 from agent_service.archive.retention import Tombstone
 from agent_service.core.waiting import Status
-from agent_service.errors import Damaged, OverQuota, Stopped, WakeConflict
+from agent_service.errors import Damaged, Leaving, OverQuota, Stopped, WakeConflict
 from agent_service.run.journal import Run
 from agent_service.store.runs import RunStore
 from groundwork.service.errors import Fatal, TryAgain
@@ -219,7 +219,7 @@ def refusal_of(error: Exception) -> ApiError:
 
 def _not_now(error: TryAgain) -> ApiError:
     message = f"not now: {error}"  # not "nothing is stored", which is not always known
-    if isinstance(error, Stopped):
+    if isinstance(error, Stopped) and not isinstance(error, Leaving):
         then = "a person lets it go on with `agentic go-on`"
         return ApiError(Code.STOPPED, f"{message}; {then}", retry_after_s=STOPPED_RETRY_S)
     code = Code.OVER_QUOTA if isinstance(error, OverQuota) else Code.TRY_AGAIN

@@ -16,7 +16,7 @@ from agent_service.background import Background
 from agent_service.core.events import SignalReceived, Transition
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
-from agent_service.errors import Damaged, WakeConflict
+from agent_service.errors import Damaged, NewerVersion, WakeConflict
 from agent_service.history.words import executor_of
 from agent_service.run.intake import Intake, why_ignored
 from agent_service.run.ports import Skills
@@ -191,7 +191,7 @@ class RunCalls:
     async def count_runs(self) -> RunCounts:
         by_status = await self.store.counts()
         oldest: Sequence[RunState] = ()
-        with suppress(Damaged):  # from now on another run is the oldest
+        with suppress(Damaged, NewerVersion):  # from now on another run is the oldest
             oldest = [(await present(self.store, run_id)).state for run_id in await self.store.queued(1)]
         return RunCounts(
             by_status=by_status,

@@ -20,7 +20,7 @@ from agent_service.core import results
 from agent_service.core.events import TimerFired, ToolReturned
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
-from agent_service.errors import Damaged, Stopped, VersionMoved
+from agent_service.errors import Damaged, NewerVersion, Stopped, VersionMoved
 from agent_service.run import messages
 from agent_service.run.children.executor import ChildRuns
 from agent_service.run.intake import Intake
@@ -263,7 +263,7 @@ class Recovery:
     async def _readable(self, run_id: str) -> Run | None:
         try:
             return await self.store.load(run_id)
-        except Damaged:
+        except (Damaged, NewerVersion):
             return None
 
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -112,7 +112,10 @@ def test_a_stream_that_is_cut_off_is_gone_on_with_after_the_last_entry_seen(
     busy = refusal(503, "try_again")
     rest = (200, EVENTS, events(4) + events(5, status="done"), False)
     under_way = (200, JSON, '{"status": "running"}', False)
-    with serving(cut_off, ended_early, under_way, busy, rest) as server, AgentClient(server.url, None) as agent:
+    with (
+        serving(cut_off, ended_early, under_way, busy, rest) as server,
+        closing(AgentClient(server.url, None)) as agent,
+    ):
         agent.retry_while_away()
         seen = [entry["seq"] for entry in agent.follow("follow_run", {"run_id": "run_1"})]
     assert seen == [1, 2, 3, 4, 5]

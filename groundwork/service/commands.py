@@ -81,7 +81,8 @@ class LazyGroup(TyperGroup):
         loaded = typer.main.get_group(import_module(at.module).commands)
         loaded.name = name
         command = loaded.commands.get(name, loaded)
-        command.help = "\n\n".join(filter(None, (at.about, command.help)))
+        paragraphs = (command.help or "").split("\n\n")
+        command.help = "\n\n".join((at.about, *(" ".join(part.split()) for part in paragraphs))).strip()
         return command
 
 

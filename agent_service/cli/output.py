@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
@@ -22,6 +23,8 @@ FILE_WIDTH = 120
 NARROWEST = 22
 """Columns of a text beside another."""
 
+_PADDING = re.compile(" +$", re.MULTILINE)
+
 T = TypeVar("T")
 Display = RenderableType | Callable[[Any], RenderableType]
 """A text, a drawing or a function of the facts. Texts, and facts given to the function, are escaped."""
@@ -35,11 +38,11 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def draw(drawing: RenderableType, *, wrap: bool = True) -> None:
-    """Prints to standard output. Without `wrap` each line stays whole."""
+    """Prints to standard output. Without `wrap` each line stays whole; with it, none ends in blanks of a table."""
     drawer = console()
     with drawer.capture() as captured:
         drawer.print(drawing, soft_wrap=not wrap)
-    _write(captured.get())
+    _write(_PADDING.sub("", captured.get()) if wrap else captured.get())
 
 
 def hanging(indent: int, *lines: Text) -> Table:

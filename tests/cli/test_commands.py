@@ -50,9 +50,7 @@ async def transcript(house: House) -> AsyncIterator[Transcript]:
                 parts.append(f"$ agentic {line}\n{ended.out}{ended.err}({ended.code})\n")
             text = "\n".join(parts).replace(f"os user {me}", "os user ME").replace(url, "URL")
             text = re.sub(r"\[Errno \d+\] [^)]*", "…", text)
-            lines_told = [
-                AGO.sub("…", one).rstrip(" │") if AGO.search(one) else one.rstrip() for one in text.splitlines()
-            ]
+            lines_told = [AGO.sub("…", one).rstrip(" │") if AGO.search(one) else one for one in text.splitlines()]
             return "\n".join([*lines_told, ""])
 
         yield told

@@ -39,7 +39,7 @@ class DuctileConfig:
 
     @property
     def url(self) -> str:
-        host, _, port = os.path.expandvars(str(self.value("api", "listen") or "127.0.0.1:8080")).rpartition(":")
+        host, _, port = str(self.value("api", "listen") or "127.0.0.1:8080").rpartition(":")
         return f"http://{'127.0.0.1' if host in ('', '0.0.0.0', '[::]') else host}:{port}"  # noqa: S104 - compared with, not listened on
 
     @property
@@ -114,7 +114,7 @@ def _read(file: Path, found: DuctileConfig) -> None:
     content = read_yaml(file)
     _merge(found.settings, content)
     for name in included if isinstance(included := content.get("include"), list) else []:
-        place = file.parent / os.path.expandvars(str(name))
+        place = file.parent / str(name)
         for each in sorted(place.glob("*.yaml")) if place.is_dir() else [place]:
             if not each.is_relative_to(found.agentic_folder):
                 _read(each.resolve(), found)
@@ -133,8 +133,9 @@ def _merge(into: dict[str, Any], more: dict[str, Any]) -> None:
 
 
 def read_yaml(file: Path) -> dict[str, Any]:
+    """Content of the file with its variables filled, as Ductile and the agent do before they parse it."""
     try:
-        content = parse(file.read_text(encoding="utf-8"))
+        content = parse(os.path.expandvars(file.read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError, NotYaml) as error:
         flaw = "is not text" if isinstance(error, UnicodeDecodeError) else f"cannot be read: {error}"
         raise Misconfigured(f"{file} {flaw}. An encrypted configuration is to be changed by hand") from None

@@ -148,12 +148,14 @@ def test_what_would_not_go_together_is_refused_with_what_to_change(
         plan_install(read_config(ductile), options(ductile))
 
 
-def test_an_address_of_ductile_with_variables_is_read_as_ductile_reads_it(
+def test_variables_of_the_configuration_are_filled_as_ductile_fills_them(
     ductile: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("LISTEN", "127.0.0.1:8099")
-    (ductile / "config.yaml").write_text(CONFIG.replace("127.0.0.1:8099", '"${LISTEN}"'))
-    assert read_config(ductile).url == "http://127.0.0.1:8099"
+    monkeypatch.setenv("PLACE", "127.0.0.1:8099")
+    (ductile / "config.yaml").write_text(CONFIG.replace("127.0.0.1:8099", "${PLACE}").replace("home", "is-${HOME_OF}"))
+    monkeypatch.setenv("HOME_OF", "ann")
+    found = read_config(ductile)
+    assert (found.url, found.name) == ("http://127.0.0.1:8099", "is-ann")
 
 
 def test_with_a_vault_no_secret_is_in_the_files_of_ductile(ductile: Path) -> None:

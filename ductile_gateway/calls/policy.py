@@ -25,7 +25,8 @@ from schemas.catalog import Catalog, ToolCommand, ToolOffer
 from schemas.events import GIVEN_KEYS, RESERVED_KEYS
 from schemas.values import dataclass, replace
 
-UNCERTAIN = frozenset({"timeout", "bad_output"})
+UNKEPT = "bad_output"
+UNCERTAIN = frozenset({"timeout", UNKEPT})
 """Errors after which a write may have done its work."""
 MOST_FLAWS = 3
 
@@ -113,10 +114,13 @@ def admit(
         expired = f"its deadline {deadline:%Y-%m-%dT%H:%M:%SZ} had passed: it was not run{' again' if again else ''}"
         return failed("expired", expired, retryable=True)
     ends_at = now + timedelta(seconds=offer.timeout_s)
-    may_repeat = command.tier == "read" or command.idempotent
     deadline_at = min(ends_at, asked.request.deadline_at or ends_at)
     payload = asked.request.tool_payload
-    return ToolCall(asked=asked, deadline_at=deadline_at, payload=payload, may_repeat=may_repeat)
+    return ToolCall(asked=asked, deadline_at=deadline_at, payload=payload, may_repeat=may_repeat(command))
+
+
+def may_repeat(command: ToolCommand) -> bool:
+    return command.tier == "read" or command.idempotent
 
 
 UNWANTED = failed("expired", "its run had ended meanwhile: it was not run", retryable=False)
@@ -140,11 +144,13 @@ def after_run(verdict: Verdict, call: ToolCall) -> ToolOutcome:
         case NeverStarted():
             return failed("transient", "the tool could not be started: it was not run", retryable=True)
         case Unknown(reason, jobs):
-            return failed("transient", reason, retryable=True) if call.may_repeat else in_doubt(call, reason, jobs)
+            if call.may_repeat:
+                return failed("transient", reason, retryable=True)
+            return in_doubt(call.asked, reason, jobs)
         case ToolOutcome() if call.may_repeat:
             return verdict
         case ToolOutcome(error_class=error_class, message=message, job=job) if error_class in UNCERTAIN:
-            return replace(in_doubt(call, message or "it ended in an error", job.ids), job=job)
+            return replace(in_doubt(call.asked, message or "it ended in an error", job.ids), job=job)
     return verdict
 
 
@@ -156,17 +162,17 @@ def after_reruns(outcome: ToolOutcome, call: ToolCall, *, escalates: bool) -> To
         return outcome
     reruns = f"Ductile ran it {job.attempts} times: it was killed meanwhile, or the plugin failed and asked for it"
     if escalates:
-        return replace(in_doubt(call, reruns, job.ids), job=job)
+        return replace(in_doubt(call.asked, reruns, job.ids), job=job)
     if outcome.status == "error":
         return replace(outcome, message=f"{outcome.message} [{reruns}]")
     return replace(outcome, text=f"{outcome.text}\n[{reruns}. What it changes may have been changed as often]")
 
 
-def in_doubt(call: ToolCall, reason: str, jobs: Sequence[str] = ()) -> ToolOutcome:
-    request = call.asked.request
+def in_doubt(asked: CallRequest, reason: str, jobs: Sequence[str] = ()) -> ToolOutcome:
+    request = asked.request
     message = (
         f"It is not known whether {request.tool} {request.tool_command} has done its work: {reason}. {_named(jobs)}"
-        f"Look at what it changes before repeating it; its call is {call.asked.key}"
+        f"Look at what it changes before repeating it; its call is {asked.key}"
     )
     doubtful = failed("in_doubt", message, retryable=False)
     return replace(doubtful, job=JobFacts(jobs[0])) if len(jobs) == 1 else doubtful

@@ -202,7 +202,7 @@ class Relay:
             changed = (
                 f"it was begun with `runner: {known.runner}`, and since then the settings say {self.ledger.runner}"
             )
-            return policy.in_doubt(call, changed)
+            return policy.in_doubt(call.asked, changed)
         anywhere = call.may_repeat or self.runner.finds_anywhere
         lost = await self.ownership.lost(call, anywhere=anywhere)
         if lost and not anywhere:
@@ -260,21 +260,28 @@ class Relay:
         the bus."""
         answer = None
         try:
-            outcome = results.fit_for_event(outcome)
-            outcome = await self._keep(asked, outcome)
+            outcome = await self._keep(asked, self._of_a_write(asked, results.fit_for_event(outcome)))
             answer = results.answer_to(asked, outcome, at=utc_now())
         except NoRoom as error:
             outcome = results.not_stored(outcome, str(error))
         except (GiveUp, ValueError, RecursionError) as error:  # such as infinite numbers and deep nesting
             why = error if isinstance(error, GiveUp) else type(error).__name__
             message = f"the tool has run, but what it brought cannot be kept: {why}"
-            outcome = replace(failed("bad_output", message, retryable=False), job=outcome.job)
+            lost = replace(failed(policy.UNKEPT, message, retryable=False), job=outcome.job)
+            outcome = self._of_a_write(asked, lost)
         answer = answer or results.answer_to(asked, outcome, at=utc_now())
         with contextlib.suppress(TryAgain):
             await self.ownership.lease.ensure_held()
         answer = await self.ledger.answer(answer)
         self.observer.answered(asked, outcome)
         return answer
+
+    def _of_a_write(self, asked: CallRequest, outcome: ToolOutcome) -> ToolOutcome:
+        """A write has run whose result cannot be kept: the same one must not be planned again."""
+        command = self.offers.command(asked.request.tool, asked.request.tool_command)
+        if outcome.error_class != policy.UNKEPT or command is None or policy.may_repeat(command):
+            return outcome
+        return replace(policy.in_doubt(asked, outcome.message or "", outcome.job.ids), job=outcome.job)
 
     async def _keep(self, asked: CallRequest, outcome: ToolOutcome, *, unique: bool = False) -> ToolOutcome:
         """The outcome with its artifacts as they are stored: named uniquely in the run. A ledger that was restored, or

@@ -209,9 +209,12 @@ async def test_a_call_that_waits_is_told_until_it_is_made_or_given_up_with_what_
 
 
 @pytest.mark.parametrize("output", [nested(900), {"number": float("inf")}, {"number": float("nan")}])
-async def test_what_no_event_can_carry_is_bad_output_of_a_call_that_has_run(output: dict[str, Any]) -> None:
-    world, _ = await result_of(ToolOutcome("ok", text="done", output=output))
-    assert (error_of(world).error_class, "the tool has run" in error_of(world).message) == ("bad_output", True)
+@pytest.mark.parametrize(("command", "error_class"), [("handle", "bad_output"), ("save", "in_doubt")])
+async def test_a_call_has_run_that_brings_what_no_event_can_carry_and_no_write_is_planned_again(
+    output: dict[str, Any], command: str, error_class: str
+) -> None:
+    world, _ = await result_of(ToolOutcome("ok", text="done", output=output), asked_for(a_request(command)))
+    assert (error_of(world).error_class, "the tool has run" in error_of(world).message) == (error_class, True)
 
 
 async def test_what_finds_no_room_ends_the_step_at_once_with_the_remedy_and_the_start_of_its_text() -> None:

@@ -212,7 +212,7 @@ def refusal_of(error: Exception) -> ApiError:
             return _not_now(error)
         case Fatal():
             log.error("the agent needs its operator", extra={"why": str(error)})  # callers are not told
-            message = "the agent needs its operator: ask again later, with the same wake_id"
+            message = "the agent needs its operator: ask again later"
             return ApiError(Code.BROKEN, message, status=503, retry_after_s=BROKEN_RETRY_S)
     raise error
 
@@ -260,9 +260,9 @@ def named_by(key: str | None, *, made: str = "") -> Iterator[None]:
         yield
     except REFUSED as error:
         refusal = refusal_of(error)
-        if made and refusal.code is Code.TRY_AGAIN:
+        if made and refusal.code in (Code.TRY_AGAIN, Code.BROKEN):
             text = f"{refusal}; ask again with the wake_id {made}"
-            raise ApiError(refusal.code, text, retry_after_s=refusal.retry_after_s) from error
+            raise ApiError(refusal.code, text, status=refusal.status, retry_after_s=refusal.retry_after_s) from error
         if key is None or refusal.code not in TAKEN:
             raise
         message = f"{IDEMPOTENCY_KEY}: another request was made under this key: use a new one for a new request"

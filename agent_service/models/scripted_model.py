@@ -15,7 +15,6 @@ from pathlib import Path
 from string import Template
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from agent_service.core.events import ModelReplied, ModelUsage
@@ -36,6 +35,7 @@ from agent_service.errors import ModelError, Remedy
 from agent_service.models.settings import ModelSettings, ThinkingPhase
 from agent_service.run.ports import ModelCall, ModelQuestion
 from groundwork.service.errors import Misconfigured
+from groundwork.service.strict import NotYaml, parse
 from schemas.fields import validation_flaws
 
 _FREE = ModelUsage(cost_usd=0.0)
@@ -193,8 +193,8 @@ class ScriptedModel(_Strict):
 def read_script(path: Path) -> ScriptedModel:
     """Raises Misconfigured with the file, the rule and its fault."""
     try:
-        return ScriptedModel.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        return ScriptedModel.model_validate(parse(path.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError, NotYaml) as error:
         raise Misconfigured(f"script {path} cannot be read: {error}") from error
     except ValidationError as error:
         raise Misconfigured(f"script {path}: {validation_flaws(error, whole='the whole', most=None)}") from error
@@ -234,7 +234,7 @@ def _holds(when: Condition, state: RunState) -> bool:
     )
     told = (*(asking.remarks if asking else ()), *state.refusals)
     searched: tuple[tuple[re.Pattern[str] | None, Callable[[], str]], ...] = (
-        (when.result, lambda: json.dumps(state.last_output or {})),
+        (when.result, lambda: json.dumps(state.last_output or {}, ensure_ascii=False)),
         (when.feedback, lambda: "\n".join(map(str, told))),
         (when.person, lambda: "\n".join(state.messages)),
     )

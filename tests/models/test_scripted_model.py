@@ -133,6 +133,13 @@ def test_what_is_wrong_is_told_with_its_place(tmp_path: Path, rule: dict[str, An
 MISSPELT = {**PLANS, "plan": {"action": {**ACTION, "arguments": {"m": "$gaol"}}}}
 
 
+@pytest.mark.parametrize("text", ["name: 2024-13-45", "name: !!int ''", f"name: {'[' * 3000}", "{name: a, name: b}"])
+def test_what_is_no_yaml_is_told(tmp_path: Path, text: str) -> None:
+    (tmp_path / "script.yaml").write_text(text)
+    with pytest.raises(Misconfigured, match=r"script\.yaml cannot be read"):
+        read_script(tmp_path / "script.yaml")
+
+
 @pytest.mark.parametrize(
     ("rules", "told"),
     [

@@ -13,7 +13,7 @@ from agent_service.run.journal import GENESIS, RULES, Entry
 from agent_service.run.replay import followed
 from agent_service.views.workspace.files import Workspace
 from agent_service.views.workspace.verification import Flaw, verify
-from tests.core.cues import RUN_ID, returns
+from tests.core.cues import RUN_ID, a_waiting_run, returns
 from tests.core.script import Script
 from tests.projections.journals import CRITIQUE, PAGE, entries_of, pages_of, worked_example
 
@@ -78,6 +78,13 @@ def test_files_of_nobody_and_a_page_emptied_or_replaced_by_a_link_are_named(fold
         ("extra", "notes.md", 0),
         ("extra", "plan.md.bak", 0),
     ]
+
+
+def test_artifacts_beyond_those_that_are_copied_are_not_missed(workspace: Workspace) -> None:
+    many = [{"path": f"artifacts/{number}.txt", "size": 1, "sha256": "0" * 64} for number in range(101)]
+    entries = entries_of(a_waiting_run() >> returns(output={"artifacts": many}))
+    workspace.write(RUN_ID, files_of(entries))
+    assert verify(followed(entries, RUN_ID), workspace, RUN_ID) == []
 
 
 @pytest.mark.parametrize("name", ARTIFACTS)

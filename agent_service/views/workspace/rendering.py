@@ -100,7 +100,7 @@ async def _copy(
     if content is not None and len(content) <= most and await asyncio.to_thread(artifact.is_brought_by, content):
         await asyncio.to_thread(workspace.write, run_id, {artifact.path: content})
         return len(content)
-    why = "another was stored under its name" if content else f"it is gone, or has more than {most} bytes"
+    why = "another was stored under its name" if content is not None else f"it is gone, or has more than {most} bytes"
     log.warning("artifact not copied", extra={"run_id": run_id, "path": artifact.path, "why": why})
     return 0
 
@@ -132,7 +132,9 @@ class Folders:
             self._dequeue(run_id)
             self._ended[run_id] = None
             if len(self._ended) > self._keep:
-                self._ended.popitem(last=False)
+                skipped, _ = self._ended.popitem(last=False)
+                if skipped in self._rendered:  # while it was live: its pages go as others' do
+                    self._with_pages[skipped] = None
         elif (ended or change.paused) and len(self._due) < MOST_DUE:
             self._due[run_id] = None
         else:

@@ -10,6 +10,7 @@ from agent_service.history.results import FILES, kept_artifacts
 from agent_service.run.journal import Commit
 from agent_service.views.pages import pages
 from agent_service.views.workspace.files import Listing, TooLarge, Unsafe
+from agent_service.views.workspace.rendering import MAX_ARTIFACTS, MAX_TOTAL
 from schemas.values import dataclass
 
 JOURNAL = "journal"
@@ -51,6 +52,8 @@ def verify(
     on_disk = {file.path for file in listing.files} | set(listing.foreign)
     records = [commit.entry.record() for commit in commits]
     artifacts = kept_artifacts(records)
+    total = sum(one.size or 0 for one in artifacts.values())
+    all_copied = len(artifacts) <= MAX_ARTIFACTS and total <= MAX_TOTAL  # others stay in their store alone
     paths = [*([] if on_disk.isdisjoint(FILES) else FILES), *artifacts]
     rendered, flaws = cache(lambda seen: pages(commits[seen - 1].state, records[:seen])), list[Flaw]()
     for path in paths:
@@ -58,6 +61,8 @@ def verify(
             found = workspace.read(run_id, path)
         except (Unsafe, TooLarge) as error:
             flaws.append(Flaw(kind="changed", place=path, text=f"is not what was written: {error.strerror}"))
+            continue
+        if found is None and path in artifacts and not all_copied:
             continue
         if found is None:
             flaws.append(Flaw(kind="missing", place=path, text="is not there"))

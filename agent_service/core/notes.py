@@ -35,8 +35,10 @@ KEPT_STEPS = 4
 """Newest steps, which are not compacted."""
 SLACK_STEPS = 4
 """Older steps that make a compaction worth its call."""
-MAX_RESULT, MAX_ARGUMENTS, MAX_THOUGHT, MAX_MESSAGE, MAX_FACT = 16_000, 1500, 800, 2000, 400
+MAX_RESULT, MAX_ARGUMENTS, MAX_THOUGHT, MAX_FACT = 16_000, 1500, 800, 400
 """Characters. A result has room for an excerpt of 12 kB and the tool's other fields."""
+MAX_MESSAGE, MAX_UNTRUSTED = 8192, 2000
+"""Characters of a message: whole from a person, cut from an untrusted sender."""
 MOST_CLAIMS, MOST_LEARNED, MOST_ASKED = 20, 10, 20
 """Per reflection, and per step."""
 MOST_MESSAGES = 50
@@ -121,8 +123,8 @@ def _is_of_people(note: Note) -> bool:
 
 
 def with_message(state: RunState, message: str, *, answers: str = "", untrusted: bool = False) -> RunState:
-    missing, answers = max(0, len(message) - MAX_MESSAGE), shorten(answers, MAX_THOUGHT)
-    note = MessageNote(said=message[:MAX_MESSAGE], missing=missing, answers=answers, untrusted=untrusted)
+    said, answers = message[: MAX_UNTRUSTED if untrusted else MAX_MESSAGE], shorten(answers, MAX_MESSAGE)
+    note = MessageNote(said=said, missing=len(message) - len(said), answers=answers, untrusted=untrusted)
     return _with_word(state, note)
 
 
@@ -174,17 +176,18 @@ def compacted(state: RunState, memory: Sequence[str], *, kept_steps: int | None 
     kept = _kept_steps(state) if kept_steps is None else kept_steps
     given_up = {id(note) for note in steps[: max(0, len(steps) - kept)]}
     left = tuple(note for note in state.notes if not isinstance(note, MemoryNote) and id(note) not in given_up)
-    older = [
-        StepSummary(
-            step=one.step,
-            tool=one.tool,
-            command=one.command,
-            status=one.status,
-            summary=shorten(" ".join(one.summary.split()), MAX_REMEMBERED),
-        )
-        for one in _older(state, kept)[-REMEMBERED_STEPS:]
-    ]
+    known = {old.step: old for note in state.notes if isinstance(note, MemoryNote) for old in note.older}
+    older = [known.get(one.step) or _remembered(one, steps) for one in _older(state, kept)[-REMEMBERED_STEPS:]]
     return replace(state, facts=facts, notes=(_sized(MemoryNote(facts=facts, older=tuple(older))), *left))
+
+
+def _remembered(record: StepRecord, steps: Sequence[StepNote]) -> StepSummary:
+    """A step with the beginnings of its arguments, so that it is not taken again, and of what it brought."""
+    asked = [_as_json(note.arguments.value) for note in steps if note.step == record.step]
+    told = [shorten(" ".join(text.split()), MAX_REMEMBERED) for text in (*asked, record.summary)]
+    return StepSummary(
+        step=record.step, tool=record.tool, command=record.command, status=record.status, summary=": ".join(told)
+    )
 
 
 def _older(state: RunState, kept_steps: int) -> tuple[StepRecord, ...]:

@@ -186,7 +186,7 @@ def _noted(state: RunState, signal: Signal, message: str) -> RunState:
     asked: Text = ""
     match state.waiting:
         case NeedsPerson(ask=Question(ask=ask)):
-            asked = ask.question
+            asked = "\n- ".join((ask.question, *ask.choices))
         case NeedsPerson(ask=Approval(reason=reason)) | Ended(stop=Stop(reason=reason)):
             asked = reason
     answers = "" if signal.kind == "message" else str(asked)

@@ -59,7 +59,9 @@ def test_what_is_missing_of_a_result_is_counted_as_json_and_a_complete_result_mi
 def test_a_memory_has_a_line_for_each_older_step_with_the_beginning_of_what_it_brought() -> None:
     (memory, *_) = (a_compacting_run() >> digests("all is known")).state.notes
     assert isinstance(memory, MemoryNote)
-    assert [old.summary for old in memory.older[:2]] == ["result of step 1", f"page 2: {'x' * 112}…"]
+    first, second = [old.summary for old in memory.older[:2]]
+    assert first == '{"url": "https://example.org"}: result of step 1'
+    assert second == '{"number": 2}: page 2: ' + "x" * 112 + "…"
     assert (len(memory.older), memory.older[0].tool) == (4, "fetch")
 
 

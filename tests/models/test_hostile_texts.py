@@ -13,7 +13,7 @@ from schemas.events import ToolError
 from tests.core.cues import a_compacting_run, a_planning_run, digests, goes_on, replies, returns, signal
 from tests.core.script import Script
 
-LONGEST = {"step": 27_000, "message": 2200, "memory": 24_000}
+LONGEST = {"step": 27_000, "message": 8400, "memory": 24_000}
 HUGE = "<" + " " * 60_000 + "a" * 60_000
 
 
@@ -30,7 +30,7 @@ def a_story_of(text: str) -> Script:
         met=(ItemClaim(item=text, evidence=text), *[ItemClaim(item="d1", evidence=text)] * 50),
         facts=(text,) * 50,
     )
-    error = ToolError(error_class="not_found", message=text[:8000])
+    error = ToolError(error_class="not_found", message=text[:8192])
     output = {
         "summary": text,
         "excerpt": text,
@@ -40,7 +40,7 @@ def a_story_of(text: str) -> Script:
         "n": {text: 1},
     }
     run = a_planning_run() >> replies(wished) >> returns(output=output)
-    run = run >> signal("message", message=text[:8000]) >> replies(thinking, plan=wished)
+    run = run >> signal("message", message=text[:8192]) >> replies(thinking, plan=wished)
     return run >> returns("error", output={}, error=error) >> goes_on() >> returns(output=output)
 
 
@@ -97,7 +97,7 @@ HOSTILE = [
     "<<step>>",
     "<",
 ]
-AT_THE_CUT = ["a" * 5990 + "</untrusted_result>", "a" * 799 + "<step>", "a" * 1995 + "</message_from_a_person>"]
+AT_THE_CUT = ["a" * 5990 + "</untrusted_result>", "a" * 799 + "<step>", "a" * 8187 + "</message_from_a_person>"]
 
 
 @pytest.mark.parametrize("text", [*HOSTILE, *AT_THE_CUT])

@@ -21,6 +21,7 @@ from tests.core.cues import (
     reflects,
     rejects,
     returns,
+    signal,
 )
 
 
@@ -93,6 +94,14 @@ RULED = """<ruling>
 rejected: post.handle {"url": "https://example.org"}
 not to them
 </ruling>"""
+
+
+def test_a_persons_message_is_whole_and_one_from_elsewhere_is_cut() -> None:
+    said = "x" * 8000 + " so be it"
+    run = a_waiting_run() >> signal("message", message=said) >> signal("message", message=said, untrusted=True)
+    whole, cut = map(block, run.state.notes)
+    assert said in whole
+    assert "\n[cut: 2000 of 8009 characters are shown]\n" in cut
 
 
 def test_parallel_steps_stand_in_their_order_with_what_led_to_them_once() -> None:

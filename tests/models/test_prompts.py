@@ -110,6 +110,15 @@ def test_each_phase_hears_what_it_is_to_hear_in_its_place(phase: Phase, golden: 
     golden(f"prompt {phase}", message_of(claiming("text"), phase) + "\n")
 
 
+@pytest.mark.parametrize("phase", [Phase.FRAME, Phase.REFLECT, Phase.VERIFY])
+def test_a_context_is_whole_and_no_order_where_strangers_may_have_written_it(phase: Phase) -> None:
+    state = claiming("text")
+    brief = replace(state.brief, context={"body": "x" * 60_000 + " the end"})
+    assert 'the end"}\n</context>' in message_of(replace(state, brief=brief), phase)
+    ends = 'the end"}\n</untrusted_result>\n</context>'
+    assert ends in message_of(replace(state, brief=replace(brief, untrusted=True)), phase)
+
+
 @pytest.mark.attack(94)
 def test_tools_are_told_with_their_commands_and_schemas_and_no_hidden_character(golden: Golden) -> None:
     state = after_two_steps("text")

@@ -83,7 +83,6 @@ NO_TURNS: dict[str, Any] = {
     "an unknown part": {**TURN, "thoughts": {"x": 1}},
     "no reflection": {**TURN, "reflection": None},
     "an unknown verdict": {**TURN, "reflection": {**REFLECTION, "verdict": "finish"}},
-    "a verdict in capitals": {**TURN, "reflection": {**REFLECTION, "verdict": "DONE"}},
     "facts in words": {**TURN, "reflection": {**REFLECTION, "facts": "one"}},
     "a question that escalates": {**TURN, "reflection": {**REFLECTION, "verdict": "escalate"}, "ask": ASK},
     "all of it, which one repair can mend": ALL_WRONG,
@@ -134,8 +133,17 @@ def test_a_reply_that_cannot_be_used_is_told_why(golden: Golden) -> None:
     golden("replies", "".join(f"{name}\n    {why}\n" for name, why in told.items()))
 
 
-@pytest.mark.parametrize("text", [f"```json\n{TEXT}\n```", f"<think>so {{</think>\n{TEXT}", f"\n```\n{TEXT}\n```\n"])
-def test_a_fence_and_thoughts_round_a_reply_are_looked_through(text: str) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"```json\n{TEXT}\n```",
+        f"<think>so {{</think>\n{TEXT}",
+        f"So {{.\n</think>\n{TEXT}",
+        f"\n```\n{TEXT}\n```\n",
+        TEXT.replace('"d1"', '"D1: it is found"').replace('"continue"', '" Continue"'),
+    ],
+)
+def test_a_fence_thoughts_and_other_spellings_of_a_name_are_looked_through(text: str) -> None:
     assert read(ASKED[Phase.REFLECT], text) == read(ASKED[Phase.REFLECT], TEXT)
 
 

@@ -13,7 +13,8 @@ from pydantic import JsonValue
 
 LONGEST_SAID = 60
 
-_THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
+_THOUGHT = re.compile(r"(?!\s*[{`]).*?</think>", re.DOTALL)
+"""The opening tag is often part of the prompt."""
 _FENCED = re.compile(r"```[a-z0-9]*\s*(\{.*\})\s*```", re.DOTALL | re.IGNORECASE)
 
 

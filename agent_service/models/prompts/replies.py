@@ -7,6 +7,7 @@ Structured outputs of providers allow no open objects, no recursion and few unio
 
 import hashlib
 import json
+import re
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -27,6 +28,7 @@ from agent_service.core.phases import (
 )
 from schemas.fields import Text
 
+_ITEM = re.compile(r"\W*(d\d+)\b", re.IGNORECASE)
 MOST_FACTS, MOST_LINES, LONGEST_LINE, LONGEST_QUOTE, LONGEST_TEXT = 10, 20, 400, 1000, 4000
 
 
@@ -44,6 +46,16 @@ def _as_text(arguments: object) -> object:
     return json.dumps(arguments) if isinstance(arguments, dict) else arguments
 
 
+def _lower(word: object) -> object:
+    return word.strip().lower() if isinstance(word, str) else word
+
+
+def _item(named: str) -> str:
+    """`d2` in `D2` or `d2: the page is fetched`."""
+    found = _ITEM.match(named)
+    return found[1].lower() if found else named
+
+
 def _line(text: str) -> str:
     return text.strip()[:LONGEST_LINE]
 
@@ -57,6 +69,7 @@ def _quote(text: str) -> str:
     return said if len(said) <= LONGEST_QUOTE else said[:LONGEST_QUOTE].rpartition(" ")[0] or said[:LONGEST_QUOTE]
 
 
+Item = Annotated[Text, AfterValidator(_item)]
 Line = Annotated[Text, AfterValidator(_line)]
 Lines = Annotated[list[Text], AfterValidator(_lines)]
 Long = Annotated[Text, AfterValidator(lambda text: text[:LONGEST_TEXT])]
@@ -81,7 +94,7 @@ def _made(value: object) -> object:
 
 class DoneItemReply(_Reply):
     text: Line
-    proof: Literal["step", "artifact", "value", "person"]
+    proof: Annotated[Literal["step", "artifact", "value", "person"], BeforeValidator(_lower)]
     tool: Text = ""
 
 
@@ -103,14 +116,14 @@ class FramingReply(_Reply):
 
 class MetReply(_Reply):
     makes = ItemClaim
-    item: Text
+    item: Item
     evidence: Text
     quote: Quote = ""
 
 
 class UnmetReply(_Reply):
     makes = ItemRetraction
-    item: Text
+    item: Item
     reason: Line = ""
 
 
@@ -122,6 +135,7 @@ class ReflectionReply(_Reply):
     facts: Annotated[Lines, AfterValidator(lambda facts: facts[:MOST_FACTS])] = []
     verdict: Annotated[
         Literal["continue", "done", "reframe", "escalate"] | None,
+        BeforeValidator(_lower),
         AfterValidator(lambda verdict: Verdict(verdict or Verdict.CONTINUE)),
         Field(validate_default=True),
     ] = None
@@ -183,7 +197,7 @@ class DecisionReply(_Reply):
 class VerificationReply(_Reply):
     makes = Verification
     reason: Long
-    doubted: Lines = []
+    doubted: list[Item] = []
     holds: bool
 
 

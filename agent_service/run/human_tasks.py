@@ -69,6 +69,7 @@ def _for_approval(state: RunState, asked: Approval) -> HumanTask:
                 "goal_statement": framing.goal_statement,
                 "definition_of_done": [*framing.definition_of_done],
                 "constraints": [*framing.constraints],
+                "assumptions": [*framing.assumptions],
             }
             return _of(state, "approval", **_arguments(proposed), **fields)
 
@@ -130,7 +131,7 @@ _FIRST = {
 _READ = "read in decisions.md how it came to this, and decide what goal or context should add"
 _ANEW = f"then start a new run; {FINAL}", "agentic run {goal}"
 _REMEDIES = {
-    "approval": ("approve or reject it", "agentic approve {run_id}"),
+    "approval": ("approve or reject it", "agentic approve --hash {hash} {run_id}"),
     "question": ("answer it{settles}", "agentic answer {run_id} 'TEXT'"),
     "paused by a budget": ("raise its budget", "agentic signal {option} … {run_id} raise_budget"),
     "paused": ("resume it once that is corrected", "agentic signal {run_id} resume"),
@@ -165,6 +166,7 @@ def remedy(state: RunState) -> Remedy | None:
         "tool": f"{state.plan.action.tool} {state.plan.action.command}" if state.plan else "the tool",
     }
     asked = human_task(state)
+    values["hash"] = asked.arguments_hash if asked else None
     values["asked"] = "step {} ({})".format(state.step, values["tool"])
     if asked and asked.task:
         values["asked"] = f"step {asked.step}, {asked.task} of round {asked.round} ({asked.tool} {asked.command})"

@@ -33,7 +33,6 @@ from schemas.catalog import ToolCommand
 
 WHOLE = 4 << 20
 """Characters; no message is that long."""
-_TIERS = {"read": "read, changes nothing outside and may be repeated", "write": "write, changes something outside"}
 
 
 def pages(run: RunState, records: Sequence[JournalRecord]) -> dict[str, str]:
@@ -78,8 +77,10 @@ def _templates() -> Any:
 def tier(command: ToolCommand | None) -> str:
     if command is None:
         return "not on offer"
-    again = " (idempotent: may be repeated)" if command.tier == "write" and command.idempotent else ""
-    return f"{_TIERS[command.tier]}{again}"
+    if command.tier == "read":
+        return "read, changes nothing outside and may be repeated"
+    again = " (idempotent: may be repeated)" if command.idempotent else ""
+    return f"write, changes something {'here' if command.effect == 'local' else 'outside'}{again}"
 
 
 def values(decision: Any) -> dict[str, Any]:

@@ -20,9 +20,12 @@ from tests.core.cues import (
     POST,
     RUN_ID,
     a_reflecting_run,
+    a_waiting_run,
     frames,
+    framing,
     plan,
     reflection,
+    reflects,
     replies,
     returns,
     started,
@@ -80,6 +83,14 @@ def test_arguments_are_asked_in_the_order_of_the_schema_of_their_tool() -> None:
         '{"to":"ann","text":"It is up.","at":7}',
     )
     assert asks.untrusted == "the request itself"
+
+
+def test_a_new_framing_is_asked_for_with_all_that_it_says() -> None:
+    framed = replies(replace(framing(), assumptions=("It goes to evil.example.",)))
+    asks = open_task((a_waiting_run("browse") >> returns() >> reflects("reframe") >> framed).state)
+    assert asks is not None
+    assert "evil.example" in asks.reason
+    assert "evil.example" in (asks.arguments_json or "")
 
 
 @pytest.mark.parametrize("course", STANDING)

@@ -190,7 +190,9 @@ def _noted(state: RunState, signal: Signal, message: str) -> RunState:
         case NeedsPerson(ask=Approval(reason=reason)) | Ended(stop=Stop(reason=reason)):
             asked = reason
     answers = "" if signal.kind == "message" else str(asked)
-    noted = notes.with_message(state, message, answers=answers, untrusted=signal.untrusted)
+    noted = state  # a trusted reason of a rejection is in the note of the ruling
+    if signal.untrusted or signal.kind != "reject":
+        noted = notes.with_message(state, message, answers=answers, untrusted=signal.untrusted)
     if signal.untrusted:
         return replace(noted, tainted_by=state.tainted_by or say("the_message", signal=signal.signal_id))
     return replace(noted, messages=(*noted.messages, message)[-notes.MOST_MESSAGES :])

@@ -132,7 +132,7 @@ _READ = "read in decisions.md how it came to this, and decide what goal or conte
 _ANEW = f"then start a new run; {FINAL}", "agentic run {goal}"
 _REMEDIES = {
     "approval": ("approve or reject it", "agentic approve --hash {hash} {run_id}"),
-    "question": ("answer it{settles}", "agentic answer {run_id} 'TEXT'"),
+    "question": ("answer it{settles}", "agentic answer --hash {hash} {run_id} 'TEXT'"),
     "paused by a budget": ("raise its budget", "agentic signal {option} … {run_id} raise_budget"),
     "paused": ("resume it once that is corrected", "agentic signal {run_id} resume"),
     "child": (
@@ -166,7 +166,7 @@ def remedy(state: RunState) -> Remedy | None:
         "tool": f"{state.plan.action.tool} {state.plan.action.command}" if state.plan else "the tool",
     }
     asked = human_task(state)
-    values["hash"] = asked.arguments_hash if asked else None
+    values["hash"] = (asked.arguments_hash or asked.question_hash) if asked else None
     values["asked"] = "step {} ({})".format(state.step, values["tool"])
     if asked and asked.task:
         values["asked"] = f"step {asked.step}, {asked.task} of round {asked.round} ({asked.tool} {asked.command})"

@@ -87,7 +87,7 @@ def test_an_approved_write_is_shown_once_and_a_rejected_one_with_what_it_would_h
     approved = a_run_for_approval() >> approves() >> returns()
     rejected = a_run_for_approval() >> rejects(message="not to them")
     assert "\n".join(blocks(approved.state.notes)).count('{"url": "https://example.org"}') == 2, "of steps 1 and 2"
-    assert blocks(rejected.state.notes)[-1] == RULED
+    assert [told for told in blocks(rejected.state.notes) if "not to them" in told] == [RULED]
 
 
 RULED = """<ruling>

@@ -123,7 +123,7 @@ def test_a_context_is_whole_and_no_order_where_strangers_may_have_written_it(pha
 def test_tools_are_told_with_their_commands_and_schemas_and_no_hidden_character(golden: Golden) -> None:
     state = after_two_steps("text")
     (skill, *rest) = state.brief.skills
-    hiding = skill.model_copy(update={"description": "look \U000e0049 up"})
+    hiding = skill.model_copy(update={"description": "look \U000e0049\n\nup"})
     system = prompt_of(replace(state, brief=replace(state.brief, skills=(hiding, *rest)))).system
     golden("prompt tools", system[1] + "\n")
 

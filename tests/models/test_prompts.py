@@ -111,11 +111,11 @@ def test_each_phase_hears_what_it_is_to_hear_in_its_place(phase: Phase, golden: 
 
 
 @pytest.mark.parametrize("phase", [Phase.FRAME, Phase.REFLECT, Phase.VERIFY])
-def test_a_context_is_whole_and_no_order_where_strangers_may_have_written_it(phase: Phase) -> None:
+def test_a_context_is_whole_and_as_a_result_where_strangers_may_have_written_it(phase: Phase) -> None:
     state = claiming("text")
     brief = replace(state.brief, context={"body": "x" * 60_000 + " the end"})
     assert 'the end"}\n</context>' in message_of(replace(state, brief=brief), phase)
-    ends = 'the end"}\n</untrusted_result>\n</context>'
+    ends = "x\n[cut: 16000 of 60020 characters are shown]\n</untrusted_result>\n</context>"
     assert ends in message_of(replace(state, brief=replace(brief, untrusted=True)), phase)
 
 

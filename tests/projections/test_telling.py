@@ -31,7 +31,7 @@ from tests.core.cues import (
     started,
 )
 from tests.core.script import Script
-from tests.projections.courses import STANDING
+from tests.projections.courses import STANDING, verified
 from tests.projections.fakes import Journals
 from tests.projections.journals import (
     MADE,
@@ -91,6 +91,10 @@ def test_a_new_framing_is_asked_for_with_all_that_it_says() -> None:
     assert asks is not None
     assert "evil.example" in asks.reason
     assert "evil.example" in (asks.arguments_json or "")
+
+
+def test_a_verifier_who_refused_is_told_with_the_end() -> None:
+    assert "The verifier refused an earlier claim" in pages_of(entries_of(verified()))["decisions.md"]
 
 
 @pytest.mark.parametrize("course", STANDING)

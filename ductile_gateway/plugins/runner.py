@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 from ductile_gateway.calls.call import NeverStarted, ToolCall, ToolOutcome, Unknown, Verdict, failed
-from ductile_gateway.plugins.boxes import Box, KeyedOrder, OrderCache
+from ductile_gateway.plugins.boxes import Box, KeyedOrder, OrderCache, plugin_environment
 from ductile_gateway.plugins.call_record import CallRecord, CallRecords, read_boot_id
 from ductile_gateway.plugins.folders import Config, InstalledPlugin, PluginRefused, require_trust
 from ductile_gateway.plugins.manifest import PluginCommand, PluginDescription
@@ -52,6 +52,9 @@ class LocalPlugins:
         self._discarding: asyncio.Task[None] | None = None
         self._discards = threading.Lock()
         self._box = box
+        usual = plugin_environment()
+        self._named = {name: value for name, value in box.environment.items() if name not in usual}
+        """Variables that are passed on to plugins alone, such as keys."""
         self._guards = GuardPool(state_dir / PLACES, box.environment)
         self._orders = OrderCache(box, _closed(state_dir))
 
@@ -145,8 +148,8 @@ class LocalPlugins:
                 exit_code=exit_code,
                 stdout=found.get("stdout", b""),
                 stderr=found.get("stderr", b"")[-STDERR_BYTES:],
-                secrets=tuple(texts_in(config)),
-                keys=tuple(keys_in(config)),
+                secrets=(*texts_in(config), *texts_in(self._named)),
+                keys=(*keys_in(config), *keys_in(self._named)),
                 began_at=began_at,
                 ended_at=ended_at,
                 output_bytes=self._box.limits.output_bytes,

@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -31,15 +32,16 @@ def local_plugins(
     config: dict[str, Any] | None = None,
     limits: ProcessLimits = QUICK,
     folder: Path = PLUGINS,
+    environment: Collection[str] = (),
 ) -> LocalPlugins:
     """A gateway's plugins, as after a start of the gateway; they may write beside its calls, where tests look."""
-    environment = plugin_environment()
+    seen = plugin_environment(environment)
     allowed = reach.Reach().allowed
-    open_places = reach.Reach(allowed(reach.program_paths(environment)), allowed([state_dir]))
+    open_places = reach.Reach(allowed(reach.program_paths(seen)), allowed([state_dir]))
     return LocalPlugins(
         discover_plugins([folder], {"probe": config or {}}).plugins,
         state_dir=state_dir,
-        box=Box(environment, limits, choose_boundary("auto", None), open_places),
+        box=Box(seen, limits, choose_boundary("auto", None), open_places),
     )
 
 

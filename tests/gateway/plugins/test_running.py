@@ -64,6 +64,7 @@ async def test_a_plugin_that_everybody_may_write_to_by_now_is_not_run(tmp_path: 
 @pytest.mark.parametrize(
     "config",
     [
+        {},
         {"token": "hunter2-secret"},
         {"accounts": [{"token": "hunter2-secret"}]},
         {"login": "somebody\nhunter2-secret\n"},
@@ -71,11 +72,13 @@ async def test_a_plugin_that_everybody_may_write_to_by_now_is_not_run(tmp_path: 
     ids=str,
 )
 async def test_a_crash_is_told_by_its_exception_first_and_without_its_secrets_also_after_they_were_changed(
-    tmp_path: Path, config: dict[str, Any]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: dict[str, Any]
 ) -> None:
+    monkeypatch.setenv("PROBE_TOKEN", "hunter2-secret")
+    named = () if config else ("PROBE_TOKEN",)
     call = probe("misbehave", how="crash")
-    verdicts = await local_plugins(tmp_path, config=config).run(call), await local_plugins(tmp_path).resume(call)
-    for outcome in verdicts:
+    ran = await local_plugins(tmp_path, config=config, environment=named).run(call)
+    for outcome in (ran, await local_plugins(tmp_path, environment=named).resume(call)):
         assert isinstance(outcome, ToolOutcome)
         assert (outcome.message or "").startswith("ValueError: the key is")
         assert "hunter2" not in (outcome.message or "") + outcome.job.stderr

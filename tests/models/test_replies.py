@@ -183,6 +183,11 @@ def test_arguments_are_taken_as_an_object_too_and_no_verdict_is_to_go_on() -> No
     assert decision == said_in(Phase.REFLECT, reflection=REFLECTION)[0]
 
 
+@pytest.mark.parametrize("call", ["Search.Query", "search query", "search/query()", "search: query", "search"])
+def test_a_call_in_another_spelling_is_that_call(call: str) -> None:
+    assert plan(call=call) == plan()
+
+
 def test_a_long_text_takes_its_place_among_the_arguments() -> None:
     decision = plan(arguments_json="{}", long_text={"argument": "text", "text": 'the "answer"\nin full'})
     assert isinstance(decision, Plan)

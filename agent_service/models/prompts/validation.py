@@ -4,6 +4,7 @@ Parts that the question does not ask for are ignored, as are texts beside the pa
 framing nor the reflection beside it. Unproven claims are refused later, without a repair.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from operator import methodcaller
@@ -207,7 +208,9 @@ class _Parts:
             raise _Flawed("plan.actions: it holds no action; where none can help, `plan` is null")
         actions, flaws = [], []
         for number, one in enumerate(said.actions):
-            tool, _, command = one.call.partition(".")
+            tool, _, command = re.sub(r"[\s:/]+", ".", one.call.strip().lower().removesuffix("()")).partition(".")
+            skill = self._state.brief.skill(tool)
+            command = command or (skill.commands[0].name if skill and len(skill.commands) == 1 else "")
             actions.append(Action(tool=tool, command=command, arguments={}))
             try:
                 actions[-1] = Action(tool=tool, command=command, arguments=_arguments(one))

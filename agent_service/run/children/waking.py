@@ -30,7 +30,7 @@ from schemas.values import replace
 DEPTH = "agentic_depth"
 """Field of a start's context that holds its recursion depth."""
 MAX_CONTEXT, LEAST_EVIDENCE = 8000, 50
-"""Characters of a context in a prompt, and the fewest worth keeping of one task's result."""
+"""Characters of a context with what tasks brought, and the fewest worth keeping of one task's result."""
 WAKE_PREFIX = "child:"
 NOTHING = Grant(steps=0, tokens=0, cost_usd=0.0)
 
@@ -119,7 +119,7 @@ def _context(call: AgentCall) -> dict[str, JsonValue]:
         return given
     share = max(0, MAX_CONTEXT - _length(given)) // len(call.evidence)
     while _length(whole := given | {"evidence": [_shortened(one, share) for one in call.evidence]}) > MAX_CONTEXT:
-        if share < LEAST_EVIDENCE:  # the given context fills the prompt, and is not cut for evidence
+        if share < LEAST_EVIDENCE:  # the given context leaves no room, and is not cut for evidence
             return given
         share = share * 4 // 5
     return whole

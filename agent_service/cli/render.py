@@ -93,11 +93,19 @@ def _figures(line: Json) -> tuple[str, str, str, str]:
     return f"{line['accepted_at'][5:10]} {line['accepted_at'][11:16]}", str(line["steps"]), cost, duration_text
 
 
+WAITS = {
+    "model_retry": "waits for the next try of the model",
+    "tool_retry": "waits for the next try of the tool",
+    "time": "sleeps",
+}
+
+
 def _result(line: Json) -> Text:
     waits = line["waiting_for"]
     if line["status"] == "running" and waits:
         tool = f" {line['tool']}" if waits["kind"].startswith("tool") else ""
-        return Text(f"waits for the {waits['kind'].replace('_', ' ')}{tool}, {since(waits)}", style="cyan")
+        kind = WAITS.get(waits["kind"], f"waits for the {waits['kind']}")
+        return Text(f"{kind}{tool}, {since(waits)}", style="cyan")
     return Text(with_class(line["class"], line["summary"], "completed", line["status"]))
 
 

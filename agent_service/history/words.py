@@ -291,10 +291,10 @@ def _wait_text(waiting: Waiting) -> str:
             call = f"model call {asking.call} ({asking.phase})"
             if at is None:
                 return f"the reply to {call}"
-            spent = f"or more money: what may be spent in a day is spent before {call}"
-            return f"{instant(at)}, {spent if since else f'when {call} is made again'}"
+            spent = f"{instant(at)}, or more money: what may be spent in a day is spent before {call}"
+            return spent if since else f"the next try of {call}, at {instant(at)}"
         case Acting(pendings=(Pending(retry_at=datetime() as at) as pending,)):
-            return f"{instant(at)}, when {attempt_text(pending)} is sent"
+            return f"{attempt_text(pending)}, which is sent at {instant(at)}"
         case Acting(pendings=pendings):
             results = "the result" if len(pendings) == 1 else "the results"
             return f"{results} of {', '.join(map(attempt_text, pendings))}"

@@ -118,7 +118,8 @@ def oldest_pending(run: RunState) -> Pending | None:
 
 
 def _facts(run: RunState, seen: Observations) -> Iterator[tuple[str, str]]:
-    yield "run", f"{run.status}, entry {run.version} of {instant(run.updated_at)}: {run.summary}"
+    summary = "" if run.summary == run.reason else f": {run.summary}"  # the verdict has the reason
+    yield "run", f"{run.status}, entry {run.version} of {instant(run.updated_at)}{summary}"
     yield "timer", f"the agent acts by itself at {instant(run.due_at)}" if run.due_at else ""
     until, pending = reopens_until(run), oldest_pending(run)
     yield "answer", f"until {instant(until)}, a person's answer sets it going again" if until else ""
@@ -159,7 +160,7 @@ def _wait_verdicts(run: RunState, seen: Observations) -> Iterator[Verdict]:
         yield f"the model brings no reply: {seen.lacks['model']}", DOCTOR
     if waits.kind == "budget":
         yield f"{run.summary}: it waits for {waits.text}", RAISE
-    by_itself = ", by itself" if run.status is Status.RUNNING else ""
+    by_itself = "; it goes on by itself" if run.status is Status.RUNNING else ""
     yield f"it waits for {waits.text}{by_itself}", remedy(run)
 
 

@@ -20,18 +20,8 @@ from ductile_gateway.plugins.box.record import append, contents
 from groundwork.service.store_folder import sync
 from schemas.values import dataclass
 
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 QUIETLY = getattr(os, "O_NOATIME", 0)
 """A read that updates the time of access waits for the disk."""
-
-
-def read_boot_id() -> str:
-    """Changes when the machine restarts; without one from the system, at each start of the gateway, so that more calls
-    end as unknown."""
-    try:
-        return BOOT_ID.read_text(encoding="ascii").strip()
-    except OSError:
-        return str(uuid.uuid4())
 
 
 @dataclass(frozen=True, slots=True)

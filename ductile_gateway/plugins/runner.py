@@ -20,13 +20,14 @@ from typing import Literal
 
 from ductile_gateway.calls.call import NeverStarted, ToolCall, ToolOutcome, Unknown, Verdict, failed
 from ductile_gateway.plugins.boxes import Box, KeyedOrder, OrderCache, plugin_environment
-from ductile_gateway.plugins.call_record import CallRecord, CallRecords, read_boot_id
+from ductile_gateway.plugins.call_record import CallRecord, CallRecords
 from ductile_gateway.plugins.folders import Config, InstalledPlugin, PluginRefused, require_trust
 from ductile_gateway.plugins.manifest import PluginCommand, PluginDescription
 from ductile_gateway.plugins.process import Guard, GuardPool, attend
 from ductile_gateway.plugins.response import ProcessEnd, judge
 from ductile_gateway.ports import Begin, unrecorded
 from ductile_gateway.settings import keys_in, texts_in
+from groundwork.service.machine import boot_id, new_uuid
 from schemas.status import Finding
 
 STDERR_BYTES = JUDGED_AT_ONCE = 64 * 1024
@@ -47,7 +48,8 @@ class LocalPlugins:
     def __init__(self, plugins: Mapping[str, InstalledPlugin], *, state_dir: Path, box: Box) -> None:
         self._plugins = plugins
         self._state_dir = state_dir
-        self._records = CallRecords(state_dir / CALLS, boot_id=read_boot_id())
+        # without one from the system a new one at each start, so that more calls end as unknown
+        self._records = CallRecords(state_dir / CALLS, boot_id=boot_id() or str(new_uuid()))
         self._forgotten: list[CallRecord] = []
         self._discarding: asyncio.Task[None] | None = None
         self._discards = threading.Lock()

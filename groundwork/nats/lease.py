@@ -1,9 +1,10 @@
 """Leases on a role, each a record in a key-value bucket that its owner renews by compare-and-swap.
 
 A role has one owner, or several members, each under a key of its own (`agent.store_…`). A record that was not renewed
-for its `ttl_s`, by the server's clock, is free; a store takes its own lease over at once, because the lock on the store
-admits one process. The owner counts its time from before the request, by a clock that runs while the machine sleeps:
-it knows that its lease lapsed before another can have it. Members rely on nothing in the record of another.
+for its `ttl_s`, by the server's clock, is free; a store takes its own lease over at once, because the lock on its
+folder admits one process, but not that of a copy. The owner counts its time from before the request, by a clock that
+runs while the machine sleeps: it knows that its lease lapsed before another can have it. Members rely on nothing in
+the record of another.
 """
 
 import asyncio
@@ -24,8 +25,8 @@ from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import NoSuchItem, read_stored
 from groundwork.service.errors import Failure, Misconfigured, TryAgain
 from groundwork.service.json_log import Outage
-from groundwork.service.machine import this, utc_now
-from groundwork.service.store_folder import store_id
+from groundwork.service.machine import boot_id, this, utc_now
+from groundwork.service.store_folder import ID_FILE, store_id
 
 ASK_WITHIN_S = 2.0
 RENEWALS = 3
@@ -76,6 +77,7 @@ class Owner(BaseModel):
     store: str
     since: str
     ttl_s: float
+    boot: str = ""
     epoch: int = 0
     released: bool = False
 
@@ -83,8 +85,8 @@ class Owner(BaseModel):
     def here(cls, store: Path, *, ttl_s: float) -> Self:
         """This process, with the store in an existing folder. Raises OSError."""
         since = utc_now().isoformat(timespec="milliseconds")
-        host, place = socket.gethostname(), str(store.absolute())
-        return cls(holder=store_id(store), host=host, pid=os.getpid(), store=place, since=since, ttl_s=ttl_s)
+        host, place, boot = socket.gethostname(), str(store.absolute()), boot_id()
+        return cls(holder=store_id(store), host=host, pid=os.getpid(), store=place, since=since, ttl_s=ttl_s, boot=boot)
 
     @classmethod
     def deleted(cls, seq: int) -> Self:
@@ -95,6 +97,11 @@ class Owner(BaseModel):
         if not self.holder:
             return "a process whose record was deleted"
         return f"process {self.pid} on {self.host} with the store {self.store}, since {self.since}"
+
+    @property
+    def folder(self) -> tuple[str, ...]:
+        """The store, and the machine that has it."""
+        return self.holder, self.store, self.host, self.boot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +185,7 @@ class Lease:
         waits_for: LeaseRecord | None = None
         while True:
             seen = await read_lease(self._link, self._role)
-            if seen is None or take_over or seen.free or seen.owner.holder == self._owner.holder:
+            if seen is None or take_over or seen.free or seen.owner.folder == self._owner.folder:
                 self._owner = self._owner.model_copy(update={"epoch": seen.owner.epoch + 1 if seen else 1})
                 self._seq = seen.seq if seen else 0
                 if await self._write():
@@ -192,6 +199,9 @@ class Lease:
                     f"this bus has its {self._role.key} already: {seen.owner}; renewed {seen.age_s:.1f} s ago, expires "
                     f"{seen.owner.ttl_s:g} s after that. Stop that process, or start this one with its store, or take "
                     f"its place: `{self._role.command} --take-over`"
+                    if self._role.command
+                    else f"another process has the identity of this one: {seen.owner}. One folder is a copy of the "
+                    f"other: delete {ID_FILE} in the copy; the one here is {self._owner.store}"
                 )
             await asyncio.sleep(LOOK_S)
 

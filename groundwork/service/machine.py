@@ -13,6 +13,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 from uuid import UUID
 
@@ -42,6 +43,17 @@ this = _machine.get
 """Machine of this context; objects made in it may keep its clocks."""
 use = _machine.set
 """Sets the machine of this context and of tasks started in it."""
+
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+def boot_id() -> str:
+    """Changes when the machine restarts; empty where the system does not tell."""
+    try:
+        return BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
 
 
 def utc_now() -> datetime:

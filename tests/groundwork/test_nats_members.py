@@ -81,6 +81,22 @@ async def test_a_lease_that_is_not_renewed_is_the_newcomers_after_its_time_and_n
         await dead.ensure_held()
 
 
+@pytest.mark.parametrize(
+    ("role", "remedy"), [(ROLE, "serve --take-over"), (ROLE.member("one"), "delete store.id in the copy")]
+)
+async def test_a_copied_store_takes_no_lease_from_the_original_which_has_its_own_at_once(
+    bus: NatsLink, role: Role, remedy: str
+) -> None:
+    await Lease(bus, role, owner("one", ttl_s=60)).acquire()
+    started_again = Lease(bus, role, owner("one"))
+    await started_again.acquire()
+    renewing = asyncio.create_task(started_again.keep_renewed())
+    with pytest.raises(Misconfigured, match=remedy):
+        await Lease(bus, role, owner("one").model_copy(update={"store": "/copy"})).acquire()
+    renewing.cancel()
+    await started_again.ensure_held()
+
+
 @dataclass
 class Sleeper:
     """An owner whose machine can sleep: so much time has passed then that it was not there."""

@@ -167,7 +167,10 @@ class Services:
         return {"store": "jetstream", "cache": self._home(name)} if shared else {"store": self._home(name)}
 
     def _home(self, name: str) -> Path:
-        """Each life has its own folder, because only the kernel could release the lock of a killed process."""
-        home = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.folder))
-        (home / "store.id").write_text(f"store_{name}\n")
+        """Each life has its own folder under the same path, because only the kernel could release the lock of a killed
+        process."""
+        life, home = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.folder)), self.folder / f"home-of-{name}"
+        (life / "store.id").write_text(f"store_{name}\n")
+        home.unlink(missing_ok=True)
+        home.symlink_to(life)
         return home

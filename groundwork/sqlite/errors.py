@@ -36,6 +36,11 @@ _FAILED: _Meaning = (
 """Only a restart shows if the write was stored."""
 
 
+def is_damage(error: BaseException | None) -> bool:
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK)
+    return code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
 def is_file_error(error: BaseException) -> bool:
     """True if the error stops all writers, and not only the statement that raised it."""
     return _meaning(error) is not None

@@ -25,7 +25,7 @@ import aiosqlite
 
 from groundwork.service import store_folder
 from groundwork.service.errors import Broken, Misconfigured, TryAgain
-from groundwork.sqlite.errors import damage_in, is_file_error, read_only, read_only_uri, storage_error
+from groundwork.sqlite.errors import damage_in, is_damage, is_file_error, read_only, read_only_uri, storage_error
 from groundwork.sqlite.group_commit import GroupCommit, OnCommit
 from groundwork.sqlite.reserve import SPARE_PAGES, DiskReserve, cut_off, has_room
 
@@ -220,7 +220,7 @@ def _refuse_damaged(path: Path) -> None:
         with contextlib.closing(sqlite3.connect(path)) as connection:
             found = damage_in(connection) if path.stat().st_size <= CHECKED_BYTES else ""
     except sqlite3.Error as error:
-        if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        if not is_damage(error):
             raise storage_error(error, path) from error
         found = str(error)
     if found:

@@ -17,8 +17,9 @@ from pathlib import Path
 from groundwork.nats.following import Batch
 from groundwork.nats.publishing import StoredMessage
 from groundwork.nats.shared_log import Extent, SharedLog
-from groundwork.service.errors import Misconfigured, TryAgain, patiently
+from groundwork.service.errors import Misconfigured, TryAgain, causes, patiently
 from groundwork.service.machine import utc_now
+from groundwork.sqlite.errors import is_damage
 from groundwork.sqlite.file import SqliteFile, open_file
 
 PATIENCE_S = 10.0
@@ -37,19 +38,25 @@ Forget = Callable[[sqlite3.Connection], object]
 @asynccontextmanager
 async def open_copy(path: Path, migrations: Traversable, *, kept_s: float = inf) -> AsyncIterator[SqliteFile]:
     """Opens the file of a copy. It is made anew if it is damaged, as by a power loss, or was not written for `kept_s`.
-    Raises as `open_file`."""
+    Raises as `open_file`, and TryAgain for damage that is found later: then the copy is gone."""
     files = [path.with_name(f"{path.name}{suffix}") for suffix in ("", "-wal", "-shm")]
     written_at = max((file.stat().st_mtime for file in files if file.exists()), default=inf)
     if utc_now().timestamp() - written_at > kept_s:
         _remove(files)
-    async with AsyncExitStack() as opened:
-        try:
-            copied = await opened.enter_async_context(open_file(path, migrations, durable=False))
-        except Misconfigured as error:
-            log.warning("a copy is made anew", extra={"why": str(error)})
-            _remove(files)
-            copied = await opened.enter_async_context(open_file(path, migrations, durable=False))
-        yield copied
+    try:
+        async with AsyncExitStack() as opened:
+            try:
+                copied = await opened.enter_async_context(open_file(path, migrations, durable=False))
+            except Misconfigured as error:
+                log.warning("a copy is made anew", extra={"why": str(error)})
+                _remove(files)
+                copied = await opened.enter_async_context(open_file(path, migrations, durable=False))
+            yield copied
+    except Exception as error:
+        if not (damage := [cause for cause in causes(error) if is_damage(cause.__cause__)]):
+            raise
+        _remove(files)
+        raise TryAgain(f"a copy is made anew: {damage[0]}") from error
 
 
 def _remove(files: Iterable[Path]) -> None:

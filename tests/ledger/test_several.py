@@ -1,5 +1,6 @@
 """Several gateways over one ledger: errors that a single gateway cannot have."""
 
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from ductile_gateway.calls.call import Call, Receipt
 from ductile_gateway.store.opening import COPY
 from ductile_gateway.store.rows import subject_of
 from groundwork.service.errors import TryAgain
+from groundwork.sqlite.errors import storage_error
 from tests.gateway.parts import NOON, RUN
 from tests.kit.waiting import until
 from tests.ledger.kit import NAMES, SECOND, Crowd, a_delivery, an_answer, an_open_call, begun, named, owed
@@ -55,6 +57,12 @@ async def test_a_copy_that_a_power_loss_has_damaged_is_made_anew(crowd: Crowd, t
         copy.write_bytes(damaged)
         async with crowd.gateway("a") as a:
             assert a.ledger.number_open() == 1
+    damage = sqlite3.DatabaseError("malformed")
+    damage.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    with pytest.raises(TryAgain, match="made anew"):  # so the process joins again
+        async with crowd.gateway("a"):
+            raise storage_error(damage, copy)
+    assert not list(copy.parent.glob(f"{COPY}*"))
 
 
 @pytest.mark.parametrize(

@@ -188,7 +188,7 @@ class _Gateway:
                 slots=settings.slots + WAITING_IN_HAND + LOOKED_AT,
                 grace_s=settings.grace_s,
             )
-            await answer_catalog(service, lambda: offers.catalog, executor=settings.name)
+            await answer_catalog(service, lambda: offers.catalog, each=self.rows.by or settings.name)
             group.create_task(requests.run())
             group.create_task(relay.go_on())
             group.create_task(

@@ -93,9 +93,10 @@ def _chosen(offers: Sequence[ToolOffer], before: ToolOffer | None, present: froz
 
 def _conflicts(chosen: ToolOffer, offers: Iterable[ToolOffer]) -> Iterator[str]:
     for executor in dict.fromkeys(offer.executor for offer in offers if not _is_same(offer, chosen)):
+        mend = "give all processes of that executor the same tools" if executor == chosen.executor else "rename one"
         yield (
             f"tool {chosen.name} of {executor} is left out: {chosen.executor} offered another tool of that name first "
-            "and keeps it; rename one of them"
+            f"and keeps it; {mend}"
         )
 
 

@@ -133,13 +133,14 @@ def rejection_notice(delivery: Delivery, stream: str, reason: str) -> Notice:
     return Notice(*rejection(*refused, stream=stream, reason=reason, source=SOURCE, at=utc_now()))
 
 
-async def answer_catalog(service: Service, catalog: Callable[[], Catalog], *, executor: str) -> None:
-    """In a queue group of its own, because other executors answer on the same subject."""
+async def answer_catalog(service: Service, catalog: Callable[[], Catalog], *, each: str) -> None:
+    """In the queue group `each`, because other executors answer on the same subject, and of several gateways all do:
+    one may have tools that another does not have yet."""
 
     async def tell(request: Request) -> None:
         await request.respond(catalog().model_dump_json().encode())
 
-    await service.add_endpoint(name="catalog", subject=subjects.CATALOG, handler=tell, queue_group=executor)
+    await service.add_endpoint(name="catalog", subject=subjects.CATALOG, handler=tell, queue_group=each)
 
 
 async def answer_callbacks(service: Service, flaw_of: Callable[[str], Awaitable[str]]) -> None:

@@ -43,6 +43,8 @@ async def require_topology(link: NatsLink, *, shared: bool = False) -> None:
 COME_BACK_S = 1.0
 BACK_WITHIN_S = 15.0
 """A gateway that is gone is restarted within this time, or not at all."""
+OTHERS_WITHIN_S = 15.0
+"""Time for another gateway to take a call of a tool that this one does not have, as while a tool is rolled out."""
 
 _ASKED_BEFORE = """
 SELECT 1 FROM rows
@@ -71,6 +73,7 @@ class BusOwnership:
         self._ours: set[str] = set()
         self._inherited: set[str] = set()
         self._missed_since: dict[str, float] = {}
+        self._left_since: dict[str, float] = {}
         self._restored = f"the backup of {self.mark.taken:%Y-%m-%d %H:%M} UTC" if self.mark.backup else ""
 
     def note_delivery(self, key: str, delivered: int, at: datetime) -> None:
@@ -89,6 +92,13 @@ class BusOwnership:
         if asked.key not in self._inherited:
             return ""
         return f"the gateway that had this bus before may have begun it ({self.predecessor and self.predecessor.owner})"
+
+    def leave_to_others(self, asked: CallRequest) -> None:
+        """Raises TryAgain for a while: one of several gateways may have the tool of this call."""
+        now = monotonic()
+        self._left_since = {key: at for key, at in self._left_since.items() if now - at < 2 * OTHERS_WITHIN_S}
+        if self.link and now - self._left_since.setdefault(asked.key, now) < OTHERS_WITHIN_S:
+            raise TryAgain("another gateway may have the tool", COME_BACK_S)
 
     async def lost(self, call: ToolCall, *, anywhere: bool) -> str:
         """The reason why the gateway that began the call is gone; empty if this one began it. Raises TryAgain while the

@@ -150,6 +150,8 @@ class Relay:
             admitted = policy.admit(asked, offer, flaw=flaw, now=utc_now(), again=again)
             if isinstance(admitted, ToolCall):
                 return await self._run(admitted)
+            if admitted.error_class == "not_allowed":
+                self.ownership.leave_to_others(asked)
             refusal = {"error_class": admitted.error_class, "why": admitted.message}
             log.warning("refused", extra=asked.facts() | refusal)
             return policy.with_wait_reason(admitted, self.waiting.why(asked.key))

@@ -8,9 +8,12 @@ import pytest
 
 from agent_service.bus.skills import NatsSkills
 from agent_service.settings import AgentSettings, LimitSettings, ToolsSettings, load
+from ductile_gateway.bus.incoming import answer_catalog, serve_endpoints
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Misconfigured
 from schemas import subjects
+from schemas.catalog import Catalog
+from schemas.status import GatewayStatus
 from tests.cli.doctor_findings import configured
 
 
@@ -70,6 +73,21 @@ async def test_an_executor_that_falls_silent_keeps_its_tools_and_is_known_to_be_
     leaves.answer = None
     assert await names(skills) == ["talk", "walk"]
     assert skills.present() == {"stays"}
+
+
+async def test_what_only_one_of_several_gateways_has_is_on_offer(link: NatsLink) -> None:
+    skills = NatsSkills(link, AgentSettings(), fresh_s=0.0)
+    async with serve_endpoints(link, _status, each="a") as one, serve_endpoints(link, _status, each="b") as other:
+        for service, each, tool in ((one, "a", "walk"), (other, "b", "talk")):
+            catalog = Catalog.model_validate_json(catalog_of("hands", tool))
+            await answer_catalog(service, lambda catalog=catalog: catalog, each=each)  # type: ignore[misc]
+        for _ in range(3):
+            assert await names(skills) == ["talk", "walk"]
+    assert skills.problems == ()
+
+
+async def _status() -> GatewayStatus:
+    raise NotImplementedError
 
 
 @pytest.mark.parametrize(("depth", "offered"), [(0, ["walk"]), (1, ["agent", "agentic-wake", "walk"])])

@@ -46,6 +46,8 @@ def test_different_tools_of_one_name_are_told_with_both_executors_and_the_first_
         assert (owners(result), result[0]["talk"].commands[0].tier) == ({"talk": "b"}, "read")
         (conflict,) = result[1]
         assert "tool talk of a is left out: b offered another" in conflict
+    (conflict,) = merged(told("a", tool(), tool(command=OTHER)))[1]
+    assert "give all processes of that executor the same tools" in conflict
 
 
 @pytest.mark.parametrize(("stand_in", "owner"), [(ONE, "b"), (OTHER, "a")])

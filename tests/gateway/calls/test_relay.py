@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ductile_gateway.bus import ownership
 from ductile_gateway.calls.call import (
     Call,
     CallRequest,
@@ -385,3 +386,14 @@ async def test_a_write_that_another_gateway_may_have_begun_is_in_doubt_and_a_rea
     for step, command in enumerate(("save", "handle"), start=1):
         await world.relay().take(asked_for(a_request(command, step=step)))
     assert (outcomes(world), executed(world)) == (["in_doubt", "ok"], 1)
+
+
+async def test_one_of_several_gateways_leaves_a_tool_that_it_does_not_have_to_the_others_for_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, asked = World(), asked_for(a_request(tool="shell"))
+    world.ownership.link = object()
+    await given_back(world, asked, "another gateway may have the tool")
+    monkeypatch.setattr(ownership, "OTHERS_WITHIN_S", 0.0)
+    await world.relay().take(asked)
+    assert outcomes(world) == ["not_allowed"]

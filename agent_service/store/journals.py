@@ -5,6 +5,7 @@ import json
 from collections import OrderedDict, defaultdict
 from collections.abc import Awaitable, Callable
 from dataclasses import field
+from typing import NoReturn
 
 from agent_service.core.events import ModelReplied, ModelUnavailable
 from agent_service.errors import Damaged, Tampered
@@ -113,9 +114,13 @@ class JournalCache:
         return journal
 
     async def expect_newest(self, journal: Journal) -> None:
-        """Raises NewerVersion, and Tampered."""
+        """Raises NewerVersion, and Tampered, also if the log has lost the run."""
         newest = await self.log.newest(journal.subject)
-        if newest and newest.seq != journal.position:
+        if newest is None:
+            await self.caught_up()
+            if self.database.look_up(load_queries()["indexed"], (journal.run_id,)):  # else it was deleted
+                self._set_aside(Tampered(journal.run_id, "the log of all runs has no entry of it any more"))
+        elif newest.seq != journal.position:
             row = row_in(newest)
             journal.expected = max(journal.expected, row.seq if row else entry_in(newest, journal.run_id).entry.seq)
 
@@ -142,14 +147,18 @@ class JournalCache:
                 if journal.version >= max(journal.expected, 1):
                     return
                 await asyncio.sleep(LOOK_AGAIN_S)
+        await self.expect_newest(journal)
         raise TryAgain(f"run {journal.run_id}: no server has entry {journal.expected}")
 
     def _add(self, journal: Journal, fact: StoredMessage) -> None:
         try:
             journal.add(entry_in(fact, journal.run_id), row_in(fact), fact.seq)
         except Tampered as error:
-            self.quarantine.add(error)
-            raise
+            self._set_aside(error)
+
+    def _set_aside(self, error: Tampered) -> NoReturn:
+        self.quarantine.add(error)
+        raise error
 
     async def whole(self, run_id: str) -> Journal:
         """Read from the run's first entry on, not only from its newest snapshot."""

@@ -162,6 +162,19 @@ async def test_a_fact_that_no_agent_wrote_sets_its_run_aside_and_no_other(
                 await a.store.commit(run[2])
 
 
+async def test_a_run_whose_entries_were_purged_is_set_aside_and_one_that_was_not_read_too(
+    a: Member, b: Member, log: MemoryLog
+) -> None:
+    commits = whole_run(1)
+    await stored(a.store, commits[:2])
+    await b.store.caught_up()
+    await log.purge(subject_of(commits[0]))
+    with pytest.raises(Damaged, match="no entry of it any more"):
+        await a.store.commit(commits[2])
+    with pytest.raises(Damaged, match="no entry of it any more"):
+        await b.store.load(RUN)
+
+
 async def test_an_entry_that_does_not_continue_its_run_sets_it_aside(a: Member, log: MemoryLog) -> None:
     commits = whole_run(1)
     await stored(a.store, commits[:2])

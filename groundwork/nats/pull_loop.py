@@ -25,6 +25,8 @@ from groundwork.service.machine import this
 EXPIRES_S, EXPIRES_ALONE_S = 30.0, 5.0
 """Duration of a pull. A process that has the consumer to itself takes half of its lease's: when it was stopped and
 another begins, it is given nothing more. Long pulls of several processes save traffic."""
+EXPIRES_AFTER_TROUBLE_S = 1.0
+"""Duration of a pull after one that the server refused: its end shows that the trouble is over."""
 AHEAD = 8
 """Messages beyond those in hand that one of several processes asks for at most: the server gives them also to one that
 is cut off, and only after ack_wait to another."""
@@ -119,10 +121,11 @@ class PullLoop:
                 await self._reclaim()
             self._over.clear()
             self._pull, self._to_come = f"{self._inbox}.{number}", min(free, self._most)
-            request = json.dumps({"batch": self._to_come, "expires": int(self._expires_s * 1e9)}).encode()
+            expires_s = EXPIRES_AFTER_TROUBLE_S if self._trouble else self._expires_s
+            request = json.dumps({"batch": self._to_come, "expires": int(expires_s * 1e9)}).encode()
             if await self._link.send(f"$JS.API.CONSUMER.MSG.NEXT.{self._consumer}", request, reply=self._pull):
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(self._expires_s + LATE_S):
+                    async with asyncio.timeout(expires_s + LATE_S):
                         await self._over.wait()
             if self._trouble or not self._over.is_set():
                 await self._link.until_back(within_s=PAUSE_S)

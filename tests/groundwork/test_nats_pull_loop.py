@@ -137,13 +137,16 @@ async def test_a_new_leader_of_the_consumer_is_asked_at_once(link: NatsLink, see
         await until(lambda: asked, within_s=AT_ONCE_S)
 
 
-async def test_a_consumer_deleted_and_made_again_is_served_again(link: NatsLink, seen: Seen) -> None:
+async def test_a_consumer_deleted_and_made_again_is_served_again_and_said_to_be_well_before_a_message_comes(
+    link: NatsLink, seen: Seen
+) -> None:
     async with consuming(link, seen) as loop:
         await publish(link, "a")
         await until(lambda: seen.finished == ["a"])
         await link.jetstream.delete_consumer("WORK", "workers")
         await until(lambda: "agentic setup" in loop.trouble)
-        await a_consumer(link)
+        await a_consumer(link, deliver_policy="new")
+        await until(lambda: not loop.trouble, within_s=2 * AT_ONCE_S)
         await publish(link, "b")
         await until(lambda: "b" in seen.finished)
 

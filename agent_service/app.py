@@ -128,6 +128,7 @@ async def _start(
     started_at, reconnects = agent.clock.now(), agent.ground.link.reconnects
     await agent.halt_control.recall()
     agent.limits.recall(agent.store, aside=agent.settings.shared)
+    await agent.limits.recall_calls(agent.store)
     left = await agent.recovery.find_left()
     group.create_task(agent.receiving.run())
     await agent.receiving.people_heard.wait()
@@ -151,7 +152,6 @@ async def _start(
     notify_ready()
     link, lease = agent.ground.link, agent.ground.lease
     log.info("ready", extra={"http": address(listener), "resumed": left, "nats": link.servers, "epoch": lease.epoch})
-    await agent.limits.recall_calls(agent.store)
     if not agent.limits.spending.reached():
         agent.recovery.fire_all(await agent.store.waiting_for_budget(), agent.clock.now())
     if agent.traces:

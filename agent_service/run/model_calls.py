@@ -81,19 +81,23 @@ class ModelCaller:
         key = state.run_id, open_call.call
         if key in self._in_flight:
             return None
+        left = state.reserve if key not in self._admitted else None  # by a dead process, whose call may have cost
         try:
             async with asyncio.timeout(None) as ending:
                 self._in_flight[key] = state.version, ending
                 async with self.slots:
                     return await self._next_half(key, self._question(state, open_call))
         except ModelError as error:
+            if left:
+                error.lost = error.lost or left.if_lost or (left.tokens, left.cost_usd)
             return self._unavailable(error, open_call.call)
         except TimeoutError:
             if not ending.expired():
                 raise
             return None  # abandoned: only the call ends, not the turn that made it
         finally:
-            self._in_flight.pop(key, None)
+            if self._in_flight.get(key, (0, None))[1] is ending:  # else it was abandoned, and may be made again
+                del self._in_flight[key]
 
     def reserve(self, decided: Transition) -> Transition:
         """Adds the first half of the call that a transition asks for, if it need not wait; else `think` makes it."""
@@ -118,7 +122,9 @@ class ModelCaller:
         return len(self._in_flight)
 
     def calls_of(self, run_id: str) -> dict[int, int]:
-        return {call: version for (of, call), (version, _) in self._in_flight.items() if of == run_id}
+        """Calls that are admitted or in flight here, with the run's entry that each belongs to."""
+        admitted = {call: one.stored_in for (of, call), one in self._admitted.items() if of == run_id}
+        return admitted | {call: version for (of, call), (version, _) in self._in_flight.items() if of == run_id}
 
     def abandon_all(self, run_id: str, up_to: int) -> None:
         for of, call in {*self._in_flight, *self._admitted}:

@@ -9,7 +9,8 @@ import pytest
 from agent_service.admission.limits import SharedLimits
 from agent_service.admission.rate_limits import RateLimiter
 from agent_service.admission.spending import Spending
-from agent_service.core.events import Event, ModelReplied, ModelUsage
+from agent_service.core.decide import decide
+from agent_service.core.events import Event, ModelReplied, ModelUnavailable, ModelUsage
 from agent_service.core.facts import CallReserved
 from agent_service.core.phases import Plan, Unusable
 from agent_service.core.waiting import CallReserve
@@ -68,6 +69,17 @@ async def test_a_call_whose_first_half_is_on_its_way_is_not_made_from_the_state_
     assert isinstance(await asked(thinks, run), CallReserved)
     assert await asked(thinks, run) is None
     assert mind.asked == 0
+
+
+async def test_a_call_that_a_dead_process_reserved_and_that_cannot_be_made_now_may_have_cost_its_reserve() -> None:
+    run = a_framing_run() >> reserves(tokens=700)
+    thinks = model_caller(Mind())
+    thinks.limits.spending.usd_per_day = 0.1
+    outage = await asked(thinks, run)
+    assert isinstance(outage, ModelUnavailable)
+    after = decide(run.state, outage).state
+    assert after is not None
+    assert (outage.remedy, after.spent.lost_tokens) == ("pause", 700)
 
 
 @pytest.mark.parametrize("error_class", ["rate_limit", "overloaded"])

@@ -69,13 +69,20 @@ def is_artifact_path(path: str) -> bool:
 
 
 def recorded_artifacts(records: Iterable[JournalRecord]) -> tuple[RecordedArtifact, ...]:
-    named: dict[str, RecordedArtifact] = {}
+    """Those of a result that came after the end count once an answer takes the result up."""
+    named, late = dict[str, RecordedArtifact](), dict[tuple[int, str], list[RecordedArtifact]]()
     for record in records:
-        event = record.event
-        if isinstance(event, ToolReturned) and RequestFinished in record.kinds:
+        event, answer = record.event, record.first(AttemptAnswered)
+        if isinstance(event, ToolReturned):
             about = {"step": event.result.step, "entry": record.entry.seq}
-            for described in _described(event.result.result):
-                named[described["path"]] = RecordedArtifact.model_validate(described | about)
+            found = [RecordedArtifact.model_validate(one | about) for one in _described(event.result.result)]
+            if RequestFinished in record.kinds:
+                named |= {one.path: one for one in found}
+            elif answer and answer.status == "late":
+                late[answer.step, answer.id] = found
+        elif late:
+            for over in record.all(RequestFinished):
+                named |= {one.path: one for one in late.pop((over.step, over.id), ())}
     return tuple(named.values())
 
 

@@ -41,6 +41,14 @@ def test_each_provider_takes_its_own_key_from_the_environment() -> None:
     assert load(None, keys).model.api_key is None
 
 
+def test_the_key_of_one_provider_goes_to_no_other(tmp_path: Path) -> None:
+    file = tmp_path / "agentic.yaml"
+    file.write_text("agent:\n  model: {provider: anthropic, api_key: sk-of-anthropic}\n", encoding="utf-8")
+    key = load(file, {**CHOSEN, "OPENAI_API_KEY": "sk-of-openai"}).model.api_key
+    assert key is not None
+    assert key.get_secret_value() == "sk-of-openai"
+
+
 def test_the_key_appears_in_no_log_line_and_in_no_settings(capsys: pytest.CaptureFixture[str]) -> None:
     settings = load(None, {**CHOSEN, "OPENAI_API_KEY": KEY})
     assert KEY in settings.secrets()

@@ -71,7 +71,7 @@ def from_form(outcome: ToolOutcome, form: PluginResult, names: Collection[str]) 
     if outcome.status == "continuation":
         return unreadable(outcome, f"Status is {form.status} beside a status `continuation`")
     if form.status == "error":
-        return replace(failed("tool_error", form.text, retryable=False), job=outcome.job)
+        return replace(failed("tool_error", form.text, retryable=False), output=_mark(outcome), job=outcome.job)
     confidence = {"confidence": form.confidence} if form.confidence else {}
     return replace(outcome, text=form.text, output={**confidence, **outcome.output})
 
@@ -110,7 +110,7 @@ def fit_for_event(outcome: ToolOutcome) -> ToolOutcome:
     if len(to_json(output)) > MAX_OUTPUT_BYTES:
         # One line per value, so that parts can be read. Without indentation, which multiplies the size of deep nesting.
         artifacts = (*artifacts, ProducedArtifact("output.json", "application/json", to_json(output, indent=0)))
-        output = {"untrusted": True} if is_untrusted(output) else {}
+        output = _mark(outcome)
     return replace(outcome, text=text, output=output, artifacts=artifacts)
 
 
@@ -152,7 +152,7 @@ def not_stored(outcome: ToolOutcome, why: str) -> ToolOutcome:
     texts = (text for artifact in outcome.artifacts if (text := artifact_text(artifact)) is not None)
     began = clipped("\n".join(filter(None, (outcome.text, next(texts, "")))), BROUGHT_BYTES)
     message = f"the tool has run, and there was no room for what it brought: {why}. It brought: {began or 'no text'}"
-    return replace(failed(NO_ROOM, message, retryable=outcome.retryable), job=outcome.job)
+    return replace(failed(NO_ROOM, message, retryable=outcome.retryable), output=_mark(outcome), job=outcome.job)
 
 
 def late_answer(answer: Call, outcome: ToolOutcome) -> Call | None:
@@ -215,6 +215,11 @@ def _is_large(text: str) -> bool:
 
 def is_untrusted(output: Mapping[str, JsonValue]) -> bool:
     return output.get("untrusted") is True
+
+
+def _mark(outcome: ToolOutcome) -> dict[str, JsonValue]:
+    """Output of an error that quotes a result."""
+    return {"untrusted": True} if is_untrusted(outcome.output) else {}
 
 
 def _storable(value: Any) -> Any:

@@ -221,7 +221,10 @@ class DuctileApi:
             raise Unavailable(str(refusal)) from refusal
 
     async def _listed(self, endpoint: Endpoint, field: str, **params: str) -> list[Document]:
-        return _objects(_object(await self._ask(endpoint, params=params)).get(field))
+        found = _object(await self._ask(endpoint, params=params))
+        if not isinstance(found.get(field, ""), list | None):  # an empty list would say that nothing was started
+            raise Unavailable(f"what answers at {self._url} is no Ductile: no {field}")
+        return _objects(found[field])
 
     async def _ask(self, endpoint: Endpoint, *names: str, params: Mapping[str, str] | None = None) -> JsonValue:
         status, body = await self._answered("GET", endpoint.path_of(*names), params=params)

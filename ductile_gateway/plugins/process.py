@@ -118,12 +118,16 @@ class GuardPool:
         place, (our_end, guards_end) = self._place(order.user), socket.socketpair()
         our_end.setblocking(False)
         content = order._replace(place=str(place)).to_json()
-        with guards_end, _locked(place) as lock, self._ordering:
-            try:
-                self._house().ask(content, guards_end, lock)
-            except (ConnectionError, TimeoutError):  # it was killed, or is stopped
-                self._houses.pop().leave()
-                self._house().ask(content, guards_end, lock)
+        try:
+            with guards_end, _locked(place) as lock, self._ordering:
+                try:
+                    self._house().ask(content, guards_end, lock)
+                except (ConnectionError, TimeoutError):  # it was killed, or is stopped
+                    self._houses.pop().leave()
+                    self._house().ask(content, guards_end, lock)
+        except BaseException:
+            shutil.rmtree(place, ignore_errors=True)
+            raise
         return Guard(our_end)
 
     def _place(self, user: User | None) -> Path:
@@ -224,6 +228,6 @@ async def _signal(record: CallRecord, number: signal.Signals, *, within_s: float
             while (guard := record.guard()) is None and record.is_locked():  # noqa: ASYNC110 - as above
                 await asyncio.sleep(LONGEST_PAUSE / 10)
             if guard is not None:
-                with contextlib.suppress(ProcessLookupError):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(guard, number)  # the plugin is in a group of its own
             await _unlocked(record)

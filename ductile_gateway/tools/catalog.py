@@ -15,7 +15,7 @@ from ductile_gateway.plugins.manifest import PluginCommand, PluginDescription
 from schemas import subjects
 from schemas.argument_schemas import schema_flaw
 from schemas.catalog import Approve, Catalog, Effect, Output, ToolCommand, ToolOffer
-from schemas.fields import ToolName, plain_rule
+from schemas.fields import ToolName, validation_flaws
 
 HOUSEKEEPING = frozenset({"health", "init"})
 """Commands of the plugin protocol that are not for agents, unless chosen."""
@@ -38,7 +38,7 @@ class ToolChoice(CommandChoice):
     """A list of names, or settings by name."""
     output: Output | None = None
     description: str | None = None
-    timeout_s: float | None = Field(default=None, gt=0)
+    timeout_s: float | None = Field(default=None, gt=0, le=86400)
     concurrency: int | None = Field(default=None, ge=1)
     on_rerun: Literal["tell", "escalate"] = "tell"
     """After Ductile itself ran a write more than once: `tell` says so in the result, `escalate` asks a person."""
@@ -104,8 +104,7 @@ def _offers_of(
                     echoes_capability=True,
                 )
         except ValidationError as error:
-            flaws = "; ".join(plain_rule(flaw["msg"]) for flaw in error.errors())
-            yield f"{name}: its manifest cannot be told on the bus: {flaws}"
+            yield f"{name}: its manifest or its settings cannot be told on the bus: {validation_flaws(error)}"
 
 
 def _commands(tool: str, choice: ToolChoice, manifest: PluginDescription) -> Iterator[ToolCommand | str]:

@@ -75,7 +75,8 @@ def refused(status: int, body: Mapping[str, Any] | None, *, retry_after: str | N
     """Returns the error for a problem document (RFC 9457) or another answer with that status."""
     problem = body or {}
     first: dict[str, Any] = error if isinstance(error := problem.get("error"), dict) else {}
-    flaws = [flaw for flaw in problem.get("errors") or () if isinstance(flaw, dict)]
+    listed = problem.get("errors")
+    flaws = [flaw for flaw in listed if isinstance(flaw, dict)] if isinstance(listed, list) else []
     fields = {str(flaw.get("field")): str(flaw.get("message")) for flaw in flaws}
     kind = _BY_STATUS.get(status, Broken if status >= 500 else AgenticError)
     text = str(problem.get("detail") or first.get("message") or f"the agent answered {status}")

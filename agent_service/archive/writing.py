@@ -238,7 +238,14 @@ async def _add_ledger(config: Path | None, archive: ArchiveWriter, report: Archi
 
 
 async def run_gateway(*arguments: str, config: Path | None) -> dict[str, Any]:
-    command = (sys.executable, "-m", "ductile_gateway", *arguments, *(("--config", str(config)) if config else ()))
+    command = (
+        sys.executable,
+        "-P",
+        "-m",
+        "ductile_gateway",
+        *arguments,
+        *(("--config", str(config)) if config else ()),
+    )
     process = await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
     out, stderr = await process.communicate()
     if process.returncode:

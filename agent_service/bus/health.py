@@ -9,7 +9,7 @@ from agent_service.bus.dead_letters import NatsDeadLetters
 from agent_service.bus.topology import topology
 from agent_service.history.text import ok, warning, wrong
 from groundwork.nats.link import NatsLink
-from groundwork.service.errors import Failure
+from groundwork.service.errors import Failure, TryAgain
 from groundwork.telemetry.metrics import Instruments
 from schemas.status import Finding, counted
 
@@ -35,8 +35,11 @@ def server(link: NatsLink) -> Finding:
 async def jetstream(link: NatsLink) -> Finding:
     try:
         await link.ask_jetstream("INFO", timeout_s=ANSWER_WITHIN_S)
+    except TryAgain as error:
+        remedy = "wait for the servers, or enable it: `jetstream {}` in the server's file"
+        return wrong("jetstream", str(error), remedy=remedy)
     except Failure as error:
-        return wrong("jetstream", str(error), remedy="enable it: `jetstream {}` in the server's file")
+        return wrong("jetstream", str(error), remedy="correct that at the server, or give this login the permission")
     return ok("jetstream", "JetStream answers")
 
 

@@ -162,7 +162,7 @@ class Outbox:
             self._entries.pop(run_id, None)
         if up_to:
             self._on_dispatched(run_id, up_to)
-        if run_id in self._postponed:  # they are published now
+        if run_id in self._postponed and run_id not in self._entries:  # they are published now
             self._postponed.discard(run_id)
             if not self._postponed:
                 log.warning("nothing is left in the outbox any more")

@@ -116,7 +116,7 @@ class _Demo:
         self.say(f"\n$ {invocation()} {shlex.join(arguments)}", "bold")
         where = self.where if arguments[0] != "verify" else ()
         process = await asyncio.create_subprocess_exec(
-            *ending_with_us([sys.executable, "-m", "agent_service", *arguments, *where]),
+            *ending_with_us([sys.executable, "-P", "-m", "agent_service", *arguments, *where]),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=sys.stderr if self.as_json else None,
         )

@@ -57,7 +57,7 @@ class Service:
         self.log_file = folder / "logs" / f"{name}.log"
         self.log_file.touch(mode=0o600)
         self.log_begins = self.log_file.stat().st_size
-        self._command = [sys.executable, "-m", package, "serve", "--config", str(config)]
+        self._command = [sys.executable, "-P", "-m", package, "serve", "--config", str(config)]
         self._process: asyncio.subprocess.Process | None = None
 
     @property

@@ -68,7 +68,7 @@ async def database(settings: AgentSettings) -> Finding:
         async with open_for_reading(settings.store) as opened:
             runs = sum((await SqliteStore(opened).counts()).values())
     except (Fatal, TryAgain, OSError) as error:
-        return wrong("database", str(error), remedy="see above, then run doctor again")
+        return wrong("database", str(error), remedy="mend that, then run doctor again")
     return ok("database", f"{path}, {counted(runs, 'runs')}, {_size(path.stat().st_size)}")
 
 
@@ -98,10 +98,12 @@ async def api(http: ApiSettings, store: Path | None) -> Finding:
     try:
         async with httpx2.AsyncClient(base_url=where, trust_env=False, timeout=API_TIMEOUT_S) as client:
             status = (await client.get("/readyz")).json()
-            troubles = {name: trouble for name, trouble in status["checks"].items() if trouble != "ok"}
+            troubles = {name: str(trouble) for name, trouble in status["checks"].items() if trouble != "ok"}
+    except httpx2.InvalidURL:
+        return wrong("http", f"{where} is no address", remedy="correct agent.http.host")
     except httpx2.TransportError:
         return warning("http", f"no agent answers at {where}", remedy="start `agentic serve`")
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (httpx2.RequestError, ValueError, KeyError, TypeError, AttributeError):
         return wrong("http", f"what answers at {where} is not an agent", remedy=OWN_PORT)
     if store and status.get("store", own := id_of(store)) != own:
         text = f"the agent at {where} has another store than {store}: it is not the one that is configured here"

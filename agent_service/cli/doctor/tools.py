@@ -24,7 +24,7 @@ from schemas.status import Finding, counted
 SECTION = "gateway section"
 STATUS_TIMEOUT_S, READ_TIMEOUT_S = 5.0, 30.0
 """The gateway asks Ductile before it answers."""
-COMMAND = (sys.executable, "-m", "ductile_gateway", "check", "--settings-only", "--config")
+COMMAND = (sys.executable, "-P", "-m", "ductile_gateway", "check", "--settings-only", "--config")
 CORRECT = "correct what the executor named there offers, or rename its tool"
 START = "start `ductile-gateway serve`; `ductile-gateway check` lists its tools"
 

@@ -125,5 +125,6 @@ def _complaint(error: BaseException) -> NotDone | None:
             return NotDone(str(error), code)
         case OSError(strerror=str(reason)):
             place = f"{error.filename}: " if error.filename else ""
-            return NotDone(f"{place}{reason}", Exit.MISCONFIGURED)
+            remedy = ": run this as the user that it belongs to" if isinstance(error, PermissionError) else ""
+            return NotDone(f"{place}{reason}{remedy}", Exit.MISCONFIGURED)
     return None

@@ -206,5 +206,6 @@ def test_every_error_of_ours_has_its_code_also_deep_in_a_task_group_and_a_fault_
             complaint = complaint_of(told)
             assert complaint is not None
             assert (complaint.exit_code, "no" in str(complaint)) == (code, True)
+            assert ("run this as the user" in str(complaint)) == isinstance(error, PermissionError)
     for fault in (KeyError("x"), ExceptionGroup("tasks", [Misconfigured("a"), KeyError("x")])):
         assert complaint_of(fault) is None

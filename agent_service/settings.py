@@ -144,7 +144,7 @@ class AgentSettings(ServiceSettings):
     turns: Annotated[int, Field(ge=1)] = 64
     phases: Literal["fused", "separate"] = "fused"
     verify: bool = True
-    trace_url: str | None = None
+    trace_url: Annotated[str, written(r"https?://\S*\{trace_id\}\S*", "an address with {trace_id} in it")] | None = None
 
     @property
     def tool_rules(self) -> ToolsSettings:

@@ -43,6 +43,7 @@ BROKEN = {
     "gateway: {plugins: {folders: 5}}": "write a list here",
     "gateway: {plugins: {config: 5}}": "write settings here",
     "agent: {limits: {max_step: 3}}": "did you mean max_steps",
+    "agent: {trace_url: 'http://x/'}": "an address with {trace_id} in it",
     "gateway: {slot: 3}": "did you mean slots",
 }
 

@@ -24,7 +24,7 @@ from agent_service.views.workspace.files import IllegalName, TooLarge, Unsafe, W
 from groundwork.nats.buckets import ArtifactBucket
 from groundwork.nats.link import NatsLink
 from groundwork.service import startup
-from groundwork.service.errors import Exit, Failure, NotDone, TryAgain
+from groundwork.service.errors import Exit, Failure, Misconfigured, NotDone, TryAgain
 from groundwork.service.keys import KeyRing
 from groundwork.service.store_folder import claim_folder
 from schemas import subjects
@@ -124,6 +124,8 @@ class StoreReader:
                 self.link = await self.opened.enter_async_context(bus_at_hand(self.settings))
             except Failure as error:
                 self.link = error
+        if isinstance(self.link, Misconfigured):
+            raise self.link
         if isinstance(self.link, Failure):
             raise TryAgain(f"artifacts are needed from the bus, which is away: {self.link}") from self.link
         return self.link

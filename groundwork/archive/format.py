@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
+from secrets import token_hex
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -47,11 +48,14 @@ class _Document(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-class ArchiveManifest(_Document):
+class _Format(_Document):
+    format: int = FORMAT
+
+
+class ArchiveManifest(_Format):
     """`store`: id of the source store. `base`: archive with the contents this one lacks. `moved`: the source store is
     abandoned. `left_out`: reasons by name. `files`: SHA-256 by name."""
 
-    format: int = FORMAT
     program: str
     at: AwareDatetime
     store: str = ""
@@ -79,9 +83,9 @@ class Archive:
     def __init__(self, path: Path, manifest: bytes, signed: bytes | None) -> None:
         self.path = path
         self.manifest_text = manifest
-        self.manifest = self.decoded(ArchiveManifest, MANIFEST, manifest)
-        if self.manifest.format > FORMAT:
+        if self.decoded(_Format, MANIFEST, manifest).format > FORMAT:
             raise Misconfigured(f"{path} was made by a newer version of the program: use that one")
+        self.manifest = self.decoded(ArchiveManifest, MANIFEST, manifest)
         self.signature = self.decoded(Signature, SIGNATURE, signed) if signed is not None else None
         self._locations: Locations = {}
         self._names = Counter[str]()
@@ -95,6 +99,8 @@ class Archive:
         with ExitStack() as stack:
             try:
                 opened = stack.enter_context(zipfile.ZipFile(path))
+            except PermissionError as error:
+                raise Misconfigured(f"{path} cannot be read ({error.strerror}): ask its owner") from error
             except _BROKEN as error:
                 raise Misconfigured(f"{path} is not an archive, or it is damaged: {error}") from error
             names = Counter(opened.namelist())
@@ -236,20 +242,37 @@ def open_writer(path: Path, ring: KeyRing | None, base: Archive | None = None) -
         raise Misconfigured(f"{path} is there already, and nothing is overwritten: name another file")
     if not path.parent.is_dir():
         raise Misconfigured(f"there is no folder {path.parent}: make it, or correct the path. Nothing was written")
-    part = path.with_name(f"{path.name}{PART}")
+    part = path.with_name(f"{path.name}{PART}-{token_hex(4)}")
     try:
-        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as opened:
                 writer = ArchiveWriter(opened, base)
                 yield writer
                 writer.finish(ring)
             file.flush()
             os.fsync(file.fileno())
-        part.rename(path)
+        _publish(part, path)
     except OSError as error:
+        if error.errno is None or (error.filename is not None and Path(error.filename) != part):
+            raise  # of something that was to be archived
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise TryAgain(f"no room for {path}: nothing was written. Free space, or name another place") from error
         raise Misconfigured(f"{path} cannot be written ({error.strerror}): nothing was written") from error
     finally:
         with suppress(OSError):
             part.unlink()
+
+
+def _publish(part: Path, path: Path) -> None:
+    """Raises Misconfigured for a file that appeared meanwhile."""
+    try:
+        path.hardlink_to(part)
+    except FileExistsError:
+        raise Misconfigured(f"{path} was made by another meanwhile, and nothing is overwritten") from None
+    except OSError:  # a file system without links
+        part.rename(path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -79,12 +79,15 @@ class Series:
         return next(iter(self._all()), None) if self._is_folder else None
 
     def keep_only(self, most: int) -> None:
-        """Keeps the newest `most` archives and their bases."""
+        """Keeps the newest `most` archives and their bases; all while one of them cannot be read."""
         there = self._all() if self._is_folder else []
         needed = {path.name for path in there[:most]}
-        for path in there[:most]:
-            with suppress(Misconfigured), Archive.open(path) as archive:
-                needed.add(archive.manifest.base)
+        try:
+            for path in there[:most]:
+                with Archive.open(path) as archive:
+                    needed.add(archive.manifest.base)
+        except Misconfigured:
+            return
         for path in there:
             if path.name not in needed:
                 path.unlink(missing_ok=True)

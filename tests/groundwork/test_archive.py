@@ -1,7 +1,7 @@
 """Archives are authenticated or refused; a later backup holds only new content, and unused content is deleted."""
 
 import zipfile
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from datetime import timedelta
 from pathlib import Path
 from random import Random
@@ -114,3 +114,48 @@ def test_a_damaged_archive_is_told_wherever_the_damage_is(tmp_path: Path, seed: 
     with suppress(Failure), Archive.open(path) as archive:  # nothing else may come of it
         list(archive.flaws())
         archive.prove(RING)
+
+
+def write(path: Path, content: bytes) -> None:
+    with open_writer(path, RING) as archive:
+        archive.add("a", content)
+        archive.fields["at"] = NOON
+
+
+def test_of_two_archives_that_are_made_at_once_under_one_name_the_first_stays_whole(tmp_path: Path) -> None:
+    path = tmp_path / "it.zip"
+    slow = ExitStack()
+    slow.enter_context(open_writer(path, RING)).fields["at"] = NOON
+    write(path, CONTENT)
+    with pytest.raises(Misconfigured, match="nothing is overwritten"):
+        slow.close()
+    assert restored(path) == {"a": CONTENT}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_cannot_be_archived_is_told_as_that_and_not_as_a_fault_of_the_archive(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="none"), open_writer(tmp_path / "it.zip", RING):
+        (tmp_path / "none").read_bytes()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_removed_while_a_backup_cannot_be_read(tmp_path: Path) -> None:
+    first, second, third = (back_up(tmp_path, {"a": CONTENT, "b": str(day).encode()}, day) for day in range(3))
+    third.write_bytes(b"no archive")
+    series(tmp_path).keep_only(1)
+    assert sorted(first.parent.iterdir()) == [first, second, third]
+
+
+@pytest.mark.parametrize(
+    ("manifest", "told"),
+    [
+        ('{"format": 2, "files": 7}', "newer version"),
+        ('{"program": "x", "at": "2026-01-01T00:00:00", "files": {}}', "json is damaged"),
+        ("{", "json is damaged"),
+    ],
+)
+def test_a_manifest_that_is_none_is_told_in_plain_words(tmp_path: Path, manifest: str, told: str) -> None:
+    with zipfile.ZipFile(tmp_path / "it.zip", "w") as made:
+        made.writestr("manifest.json", manifest)
+    with pytest.raises(Misconfigured, match=told):
+        restored(tmp_path / "it.zip")

@@ -184,9 +184,11 @@ def _pruned(pruned: Json) -> Iterator[str]:
     deleted = "would be deleted" if pruned["dry_run"] else "deleted"
     yield f"{deleted}: {counted(total, 'runs')}" if pruned["rules"] else NO_RULES
     for what, rules in counts.items():
-        yield from (f"{number:>8} {what} by {rule}" for rule, number in rules.items())
-    yield from (f"{number:>8} {kind} of the gateway" for kind, number in pruned["gateway"].items() if number)
+        yield from (f"  {counted(number, what)} by {rule}" for rule, number in rules.items())
+    yield from (f"  {number} {kind} of the gateway" for kind, number in pruned["gateway"].items() if number)
     yield from (f"  {run['run_id']}  {run['status']:<9}  {run['ended_at'][:19]}Z" for run in pruned["listed"][:SHOWN])
+    if (more := len(pruned["listed"]) - SHOWN) > 0:
+        yield f"  and {more} more: --json lists them"
     yield from (f"! {pruned[name]}" for name in ("trouble", "not_reached") if pruned[name])
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -209,13 +210,13 @@ def why(view: Json) -> RenderableType:
 
 def letters(page: Json) -> RenderableType:
     """Two lines per letter: its subject; the reason it was refused."""
-    lines = [Text(f"{'id':>6}  {'when (UTC)':<20}subject", style="bold")]
+    lines: list[RenderableType] = [Text(f"{'id':>6}  {'when (UTC)':<20}subject", style="bold")]
     for letter in page["letters"]:
         settled, run = letter["settled"], f"  {letter['run_id']}" if letter["run_id"] else ""
         done = f"  {letter['status']} by {settled['by']}" if settled else ""
         when = f"{letter['at'][:10]} {letter['at'][11:19]}"
         lines.append(Text(f"{letter['id']:>6}  {when} {letter['subject']}{run}{done}"))
-        lines.append(Text(f"        {one_line(letter['reason'], LONGEST_RESULT)}", style="dim"))
+        lines.append(Padding(Text(one_line(letter["reason"], LONGEST_RESULT), style="dim"), (0, 0, 0, 8)))
     if page["next_cursor"]:
         lines.append(Text(f"newer ones: --cursor {page['next_cursor']}", style="dim"))
     return Group(*lines) if page["letters"] else "there are no dead letters"

@@ -35,6 +35,7 @@ BACKUP_FIRST = (
     "of both stores while nothing runs; then start the services"
 )
 OWN_PORT = "set agent.http.port to a port of its own"
+MODEL_AWAY = "runs wait until it answers; if it stays away, correct agent.model.base_url or agent.model.proxy"
 CORRECT_MODEL = "correct the section agent.model of the configuration"
 
 
@@ -136,10 +137,10 @@ async def model(settings: ModelSettings) -> Finding:
         return wrong("model", str(error), remedy=CORRECT_MODEL)
     except TimeoutError:
         text = f"{names}: no answer in {MODEL_TIMEOUT_S:g} s"
-        return warning("model", text, remedy="ask again later: runs wait until it answers")
+        return warning("model", text, remedy=MODEL_AWAY)
     except ModelError as error:
         if error.remedy == "try_again":
-            return warning("model", f"{names}: {error}", remedy="ask again later: runs wait until it answers")
+            return warning("model", f"{names}: {error}", remedy=MODEL_AWAY)
         return wrong("model", f"{names}: {error}", remedy=CORRECT_MODEL)
     if findings:
         return warning("model", f"{names}: {'; '.join(findings)}", remedy="choose another in agent.model.model")

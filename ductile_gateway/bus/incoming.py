@@ -57,6 +57,8 @@ def request_loop(link: NatsLink, relay: Relay, *, trust: Trust | None, slots: in
             except TryAgain as error:
                 waited_s = (utc_now() - delivery.at).total_seconds()
                 raise TryAgain(str(error), delay_s=max(error.delay_s, waited_s * WAITED_SHARE)) from error
+        elif relay.offers.serves(asked.route):  # one of several gateways may have another name
+            relay.ownership.leave_to_others(asked)
 
     consumer = subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS
     settler = Settler(link, *consumer, handle, subjects.DEAD_LETTERS_TOOLS, notify=rejection_notice)

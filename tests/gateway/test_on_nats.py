@@ -51,6 +51,20 @@ async def test_a_request_that_was_published_twice_has_one_result_and_one_that_is
     assert (told.msg_id, told.repeat_as, "payload.tool" in told.reason) == ("theirs", "theirs#2", True)
 
 
+async def test_a_request_for_a_gateway_of_another_name_is_left_to_it(link: NatsLink) -> None:
+    await a_bus(link)
+    await send(link, a_request(executor="another"))
+    world = a_world(link)
+    world.ownership.link = link
+    async with consuming(link, world.relay()):
+        await until(lambda: is_redelivered(link))
+
+
+async def is_redelivered(link: NatsLink) -> bool:
+    info = await link.jetstream.consumer_info(subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS)
+    return bool(info.num_redelivered)
+
+
 async def test_an_event_from_outside_that_comes_again_is_no_strangers_message_under_our_id(
     link: NatsLink, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -200,13 +200,11 @@ class Relay:
         """Outcome of a call that was begun before. Raises TryAgain while another gateway lives that began it. The call
         is adopted only if it can be found from here, or repeated: else it stays in doubt if this gateway crashes."""
         call = known.begun_call()
-        if known.runner not in ("", self.ledger.runner) and not call.may_repeat:
-            changed = (
-                f"it was begun with `runner: {known.runner}`, and since then the settings say {self.ledger.runner}"
-            )
-            return policy.in_doubt(call.asked, changed)
-        anywhere = call.may_repeat or self.runner.finds_anywhere
+        is_ours = known.runner in ("", self.ledger.runner)
+        anywhere = call.may_repeat or (is_ours and self.runner.finds_anywhere)
         lost = await self.ownership.lost(call, anywhere=anywhere)
+        if not (is_ours or call.may_repeat):
+            lost = f"it was begun with `runner: {known.runner}`, and the settings say {self.ledger.runner} now"
         if lost and not anywhere:
             return policy.after_run(Unknown(lost), call)
         if lost:

@@ -305,6 +305,19 @@ async def test_a_write_that_was_begun_by_another_runner_is_in_doubt_after_the_se
     assert (outcomes(world), len(before.executed) + executed(world)) == ([told], runs)
 
 
+async def test_a_write_that_a_living_gateway_makes_with_another_runner_is_left_to_it() -> None:
+    async def lives(*_: object, **__: object) -> str:
+        raise TryAgain("another gateway carries it out")
+
+    world, rows = World(), memory_rows()
+    world.ledger = Ledger(rows, runner="plugins")
+    world.runner.gate.clear()
+    async with beside(world.relay().take(SAVE)):
+        await until(lambda: executed(world) == 1)
+        world.ledger, world.ownership.lost = Ledger(rows, runner="ductile"), lives
+        await given_back(world, SAVE, "another gateway carries it out")
+
+
 async def test_a_call_that_cannot_be_gone_on_with_ends_no_gateway_that_starts() -> None:
     class Failing(Ledger):
         async def answer(self, answer: Call) -> Call:

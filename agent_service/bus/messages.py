@@ -210,4 +210,4 @@ class NatsIntake:
     def _reject(self, delivery: Delivery, stream: str, reason: str) -> Notice:
         self._intake.incoming.rejected.add()
         refused = delivery.subject, delivery.body, delivery.headers, delivery.seq
-        return Notice(*rejection(*refused, stream=stream, reason=reason, source=SOURCE, at=utc_now()))
+        return rejection(*refused, stream=stream, reason=reason, source=SOURCE, at=utc_now())

@@ -132,7 +132,7 @@ class RunOrder:
 
 def rejection_notice(delivery: Delivery, stream: str, reason: str) -> Notice:
     refused = delivery.subject, delivery.body, delivery.headers, delivery.seq
-    return Notice(*rejection(*refused, stream=stream, reason=reason, source=SOURCE, at=utc_now()))
+    return rejection(*refused, stream=stream, reason=reason, source=SOURCE, at=utc_now())
 
 
 async def answer_catalog(service: Service, catalog: Callable[[], Catalog], *, each: str) -> None:

@@ -64,17 +64,9 @@ def nak(delay_s: float) -> bytes:
 Handler = Callable[[Delivery], Awaitable[None]]
 
 
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """Message that announces a dead letter, which gets those of its headers that begin with OURS. The log has them,
-    too."""
-
-    subject: str
-    body: bytes
-    msg_id: str
-    headers: Mapping[str, str]
-
-
+Notice = tuple[str, bytes, str, Mapping[str, str]]
+"""Subject, body, id and headers of a message that announces a dead letter. The dead letter and the log get the headers
+that begin with OURS."""
 Notify = Callable[[Delivery, str, str], Notice | None]
 """Makes the notice from the delivery, its stream and the reason. Raises ValueError if it cannot."""
 
@@ -122,7 +114,7 @@ class Settler:
             notice = self.notify(delivery, self.stream, told)
         except ValueError as error:
             unannounced = _one_line(error)
-        about = {name: value for name, value in notice.headers.items() if name.startswith(OURS)} if notice else {}
+        about = {name: value for name, value in notice[-1].items() if name.startswith(OURS)} if notice else {}
         try:
             await self._publish_dead_letter(delivery, reason, about)
         except Failure as error:
@@ -141,9 +133,9 @@ class Settler:
         facts |= {name.removeprefix(OURS).replace("-", "_").lower(): value for name, value in about.items()}
         log.warning("a message became a dead letter", extra=facts)
         if notice:
-            message = notice.subject, notice.body
+            subject, body, msg_id, headers = notice
             try:  # once: where no stream takes the notice, subscribers hear it once
-                await self.link.publish(*message, msg_id=notice.msg_id, headers=notice.headers, within_s=TRY_SECONDS)
+                await self.link.publish(subject, body, msg_id=msg_id, headers=headers, within_s=TRY_SECONDS)
             except Failure as error:
                 unannounced = _one_line(error)
         if unannounced:

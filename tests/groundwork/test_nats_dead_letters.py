@@ -144,11 +144,11 @@ async def test_what_cannot_be_buried_is_not_terminated(bus: NatsLink, caplog: py
 
 
 def noticed(delivery: Delivery, stream: str, reason: str) -> Notice:
-    return Notice("dlq.notices", reason.encode(), f"notice:{stream}:{delivery.seq}", {"Of": delivery.subject})
+    return "dlq.notices", reason.encode(), f"notice:{stream}:{delivery.seq}", {"Of": delivery.subject}
 
 
 def nowhere(_: Delivery, _stream: str, _reason: str) -> Notice:
-    return Notice("no.stream.takes.this", b"", "1", {})
+    return "no.stream.takes.this", b"", "1", {}
 
 
 def impossible(_: Delivery, _stream: str, _reason: str) -> Notice:

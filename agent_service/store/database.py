@@ -1,8 +1,6 @@
 """The agent's database `runs.db`, its schema in migrations/, and SQL statements by name (`-- name: x`) from files."""
 
-import contextlib
 import re
-from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from functools import cache
 from importlib.resources import files
@@ -35,11 +33,9 @@ def open_database(
     return file.open_file(path, MIGRATIONS, durable=durable, reserve=DiskReserve(path) if reserve else None)
 
 
-@contextlib.asynccontextmanager
-async def open_for_reading(folder: Path) -> AsyncIterator[SqliteFile]:
+def open_for_reading(folder: Path) -> AbstractAsyncContextManager[SqliteFile]:
     """Opens it read-only, also while another process writes. Raises Misconfigured unless one of this version exists."""
     path = folder / FILE
     if not path.is_file():
         raise Misconfigured(f"there is no database {path}: name the configuration of the agent that wrote it")
-    async with file.open_for_reading(path, MIGRATIONS) as database:
-        yield database
+    return file.open_for_reading(path, MIGRATIONS)

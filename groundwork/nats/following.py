@@ -111,7 +111,7 @@ async def _one_consumer(
                 asks = not is_delivery(message) and (message.reply or (message.headers or {}).get(_STALLED))
                 if asks:
                     await link.send(asks, b"")
-    except (TryAgain, BusRefused) as error:
+    except (TryAgain, BusRefused, ValueError, nats.errors.Error) as error:  # the last two for what no server sent
         log.debug("%s cannot be followed yet: %s", stream, error)
     finally:
         with contextlib.suppress(nats.errors.Error):

@@ -106,8 +106,9 @@ async def test_who_follows_a_log_that_is_set_back_notices_it_and_its_copy_begins
         assert set(copy.bodies()) == {"facts.old"}
 
 
-async def test_a_fact_that_is_lost_on_its_way_comes_though_no_other_follows(
-    link: NatsLink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("instead", [{}, {"headers": {"Nats-Last-Consumer": "x"}}, {"reply": "$JS.ACK.x"}])
+async def test_a_fact_that_is_lost_on_its_way_comes_though_no_other_or_what_no_server_sent_follows(
+    instead: dict[str, Any], link: NatsLink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(following._ORDERED, "idle_heartbeat", 100_000_000)
     await set_up(link, _topology(1))
@@ -117,8 +118,8 @@ async def test_a_fact_that_is_lost_on_its_way_comes_though_no_other_follows(
         async def hear(message: Msg) -> None:
             if message.data == b"lost" and not lost:
                 lost.append(message)
-            else:
-                await callback(message)
+                message = Msg(link.client, subject, **instead)
+            await callback(message)
 
         return await subscribe(subject, hear)
 

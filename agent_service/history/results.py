@@ -69,7 +69,7 @@ def is_artifact_path(path: str) -> bool:
 
 
 def recorded_artifacts(records: Iterable[JournalRecord]) -> tuple[RecordedArtifact, ...]:
-    """Those of a result that came after the end count once an answer takes the result up."""
+    """Artifacts of a result that came after the end count once an answer takes the result up."""
     named, late = dict[str, RecordedArtifact](), dict[tuple[int, str], list[RecordedArtifact]]()
     for record in records:
         event, answer = record.event, record.first(AttemptAnswered)

@@ -134,7 +134,8 @@ def read_stored(fields: Mapping[str, Any]) -> StoredMessage:
     try:
         message = fields["message"]
         head = base64.b64decode(message.get("hdrs", "")).decode("utf-8", "replace")
-        headers = dict(line.split(": ", 1) for line in head.split("\r\n") if ": " in line)
+        lines = (line.partition(":") for line in head.split("\r\n"))  # some clients write no space behind the colon
+        headers = {name: value.strip() for name, colon, value in lines if colon}
         body, at = base64.b64decode(message.get("data", "")), datetime.fromisoformat(message["time"])
         return StoredMessage(message["subject"], body, headers, message["seq"], at)
     except (ValueError, KeyError, TypeError) as error:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nats.aio.msg import Msg
 from nats.micro.service import Service
 
 from agent_service.workbench.dev import free_port
@@ -113,19 +112,27 @@ HOSTILE = (
 """Commands that a server passes on."""
 
 
-async def test_a_message_that_another_client_would_not_send_leaves_the_link_hearing(link: NatsLink) -> None:
-    heard_of: list[str] = []
-
-    async def hear(message: Msg) -> None:
-        heard_of.append(message.subject)
-
-    await link.subscribe("odd.*", hear)
+def send(link: NatsLink, command: bytes) -> None:
     transport = link.client._transport
     assert transport is not None
+    transport.write(command + b"\r\n")
+
+
+async def test_a_message_that_another_client_would_not_send_leaves_the_link_hearing(link: NatsLink) -> None:
+    messages = await heard(link, "odd.*")
     for command in HOSTILE:
-        transport.write(command + b"\r\n")
-    await until(lambda: len(heard_of) == len(HOSTILE))
+        send(link, command)
+    await until(lambda: len(messages) == len(HOSTILE))
     assert link.reconnects == 0
+
+
+async def test_a_stored_header_is_read_also_where_no_space_follows_its_colon(link: NatsLink) -> None:
+    await a_stream(link)
+    send(link, b"HPUB work.1 19 19\r\nNATS/1.0\r\nA:1:2\r\n\r\n")
+    await link.publish("work.2", b"", msg_id="2", headers={})  # behind it
+    stored = await link.stored("WORK", 1)
+    assert stored is not None
+    assert stored.headers == {"A": "1:2"}
 
 
 async def test_a_flush_that_was_given_up_leaves_the_link_hearing(link: NatsLink) -> None:

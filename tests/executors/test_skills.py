@@ -15,6 +15,7 @@ from schemas import subjects
 from schemas.catalog import Catalog
 from schemas.status import GatewayStatus
 from tests.cli.doctor_findings import configured
+from tests.kit.waiting import until
 
 
 def catalog_of(executor: str | None, *names: str, tier: str = "read") -> bytes:
@@ -81,9 +82,12 @@ async def test_what_only_one_of_several_gateways_has_is_on_offer(link: NatsLink)
         for service, each, tool in ((one, "a", "walk"), (other, "b", "talk")):
             catalog = Catalog.model_validate_json(catalog_of("hands", tool))
             await answer_catalog(service, lambda catalog=catalog: catalog, each=each)  # type: ignore[misc]
-        for _ in range(3):
-            assert await names(skills) == ["talk", "walk"]
+        await until(lambda: are_offered(skills, "talk", "walk"))
     assert skills.problems == ()
+
+
+async def are_offered(skills: NatsSkills, *wanted: str) -> bool:
+    return await names(skills) == [*wanted]
 
 
 async def _status() -> GatewayStatus:

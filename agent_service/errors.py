@@ -18,6 +18,9 @@ from groundwork.service.errors import TryAgain
 Remedy = Literal["try_again", "hold", "shrink", "pause", "fail", "escalate"]
 
 
+LEFT_ALONE = "is damaged and left alone"
+
+
 class VersionMoved(Exception):
     """The run is not at the version that the commit was decided on."""
 
@@ -33,7 +36,7 @@ class WakeConflict(Exception):
 class Damaged(ValueError):
     def __init__(self, run_id: str, what: str) -> None:
         super().__init__(
-            f"run {run_id} is damaged and left alone ({what}); the others go on. Stop the agent, restore its database "
+            f"run {run_id} {LEFT_ALONE} ({what}); the others go on. Stop the agent, restore its database "
             "from a backup, and start it again"
         )
         self.run_id = run_id

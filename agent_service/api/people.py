@@ -14,7 +14,7 @@ from pydantic import Field
 from agent_service.api.errors import ApiError, Code, present, unfit
 from agent_service.api.requests import Caller, Nothing, Query
 from agent_service.core.waiting import Status
-from agent_service.errors import Damaged
+from agent_service.errors import Damaged, NewerVersion
 from agent_service.history.text import View
 from agent_service.run.ports import Dismissal
 from agent_service.store.runs import RunStore
@@ -123,8 +123,8 @@ class PeopleCalls:
     async def _card(self, run_id: str, touched_at: datetime) -> inbox.InboxItem | None:
         try:
             run = await self.store.load(run_id)
-        except Damaged as error:
-            return inbox.damaged_run_item(error, touched_at)
+        except (Damaged, NewerVersion) as error:
+            return inbox.unread_run_item(error, touched_at)
         stands = run is not None and run.state.status in (Status.PAUSED, Status.ESCALATED)
         return inbox.run_item(run.state, self.now()) if run and stands else None
 

@@ -140,8 +140,15 @@ class SqliteStore(RunStore):
 
     async def calls(self, since: datetime) -> Sequence[RecordedCall]:
         rows = await self.database.read(self._sql["calls"], (RECENT_POSITIONS, microseconds(since)))
-        entries = [entry_of(run_id, row) for run_id, *row in rows]
-        return [(entry.at, entry.run_id, call) for entry in entries if (call := call_charge(entry.decoded()))]
+        found = list[RecordedCall]()
+        for entry in (entry_of(run_id, row) for run_id, *row in rows):
+            try:
+                charge = call_charge(entry.decoded())
+            except Damaged as error:
+                self.quarantine(error)
+            else:
+                found += [(entry.at, entry.run_id, charge)] if charge else []
+        return found
 
     async def put(self, *records: SideRecord, after: int | None) -> Sequence[SideRecord]:
         """On a full disk one at a time, because a reserve may do for each alone."""

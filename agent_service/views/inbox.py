@@ -1,15 +1,16 @@
 """The inbox: runs that wait for a person, and dead letters."""
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import field
 from datetime import UTC, datetime, timedelta
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
 from agent_service.core.state import RunState
-from agent_service.errors import Damaged
+from agent_service.errors import LEFT_ALONE, Damaged, NewerVersion
 from agent_service.history.text import View, clipped, rfc3339
 from agent_service.run.human_tasks import OpenTask, Remedy, open_task, remedy, stop_kind
 from agent_service.store.lines import waits_for
@@ -20,6 +21,7 @@ from schemas.events import INBOUND
 from schemas.values import dataclass
 
 PREFIX = "Dead-Letter-"
+SECRET, HIDDEN = frozenset({"callback", "capability", "data_base64"}), "(hidden)"
 _SECRETS = re.compile(r'("(?:callback|capability)"\s*:\s*)"(?:[^"\\]|\\.)*(?:"|$)')
 NUMBER = re.compile(r"[0-9]{1,18}")
 MAX_TITLE = 200
@@ -188,15 +190,15 @@ def run_item(run: RunState, at: datetime) -> InboxItem:
     )
 
 
-def damaged_run_item(damaged: Damaged, since: datetime) -> InboxItem:
-    run_id = damaged.run_id
-    about = {"run_id": run_id, "title": run_id, "text": str(damaged), "class": "damaged", "since": since}
+def unread_run_item(error: Damaged | NewerVersion, since: datetime) -> InboxItem:
+    run_id, why = error.run_id, "damaged" if isinstance(error, Damaged) else "newer_version"
+    about = {"run_id": run_id, "title": run_id, "text": str(error), "class": why, "since": since}
     return InboxItem.model_validate({"id": f"run:{run_id}", "kind": "escalated", **about})
 
 
 def letter_item(letter: DeadLetter) -> InboxItem:
     why, actions = obstacle(letter), tuple[Action, ...](["discard"])
-    if not why and letter.header_number("Deliveries") == 1:
+    if not why and letter.header_number("Deliveries") == 1 and LEFT_ALONE not in letter.header("Reason"):
         why, actions = "it was refused for its content, and would be refused again: drop it", ("discard", "retry")
     elif not why:
         actions = ("retry", "discard")
@@ -238,4 +240,21 @@ def same_instant(one: datetime, other: datetime) -> bool:
 
 
 def without_secrets(body: str) -> str:
-    return _SECRETS.sub(r'\1"(hidden)"', body)
+    """The body as it is, or written anew where it holds a secret."""
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        return _SECRETS.sub(r'\1"(hidden)"', body)
+    hidden = _hidden(found)
+    return body if hidden == found else json.dumps(hidden, ensure_ascii=False)
+
+
+def _hidden(value: Any) -> Any:
+    match value:
+        case dict():
+            return {name: HIDDEN if name in SECRET and one else _hidden(one) for name, one in value.items()}
+        case list():
+            return [_hidden(one) for one in value]
+        case str() if value[:1] in ("{", "["):
+            return without_secrets(value)
+    return value

@@ -12,8 +12,9 @@ from agent_service.history.text import View, instant
 from agent_service.history.words import WaitReason, attempt_text, executor_of, waiting_for
 from agent_service.run.human_tasks import Remedy, remedy
 from agent_service.run.ports import Dismissal
-from agent_service.views.inbox import DeadLetter
+from agent_service.views.inbox import DeadLetter, letter_item
 from agent_service.views.run import reopens_until
+from schemas import subjects
 from schemas.status import WaitingCall
 from schemas.values import dataclass
 
@@ -170,11 +171,10 @@ def _attempt_verdicts(run: RunState, pending: Pending, seen: Observations) -> It
         child = child_run_id(run.run_id, pending)
         see = Remedy(text="see what that run waits for", command=f"agentic why {child}")
         yield f"it waits for {what}, which run {child} works on", see
-    if seen.result:
+    for letter in reversed([letter for letter in seen.letters if _is_of(letter, pending)]):
+        yield f"a message of the run was refused: {letter.header('Reason')}", letter_item(letter).remedy
+    if seen.result and {one.progress for one in seen.result.consumers} != {"done"}:
         yield f"the result of {what} is on the bus, and the agent has not taken it up yet", LOG
-    for letter in reversed([letter for letter in seen.letters if not letter.settled]):
-        mend = Remedy(text="correct what it names, then retry it", command=f"agentic dlq retry {letter.id}")
-        yield f"a message of the run was refused: {letter.header('Reason')}", mend
     if seen.gateway_call:
         yield f"the gateway has {what} and waits: {seen.gateway_call.why}", DOCTOR
     if seen.trouble:
@@ -182,6 +182,12 @@ def _attempt_verdicts(run: RunState, pending: Pending, seen: Observations) -> It
     if executor and executor not in seen.present:
         yield f"no executor works on {what}: {executor} does not answer", SERVE
     yield _request_verdict(what, pending, seen)
+
+
+def _is_of(letter: DeadLetter, pending: Pending) -> bool:
+    """True for an open letter of the call: of its request, or of a result since."""
+    is_of_call = letter.subject == subjects.TOOL_RESULT or letter.subject.startswith(f"{subjects.TOOL_REQUEST}.")
+    return is_of_call and not letter.settled and letter.buried >= pending.requested_at
 
 
 def _request_verdict(what: str, pending: Pending, seen: Observations) -> Verdict:

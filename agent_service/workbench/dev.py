@@ -80,7 +80,10 @@ class Service:
     async def run(self) -> None:
         try:
             while True:
-                await self._once()
+                try:
+                    await self._once()
+                except OSError as error:
+                    log.warning("%s cannot be started, and is tried again: %s", self.name, error)
                 await asyncio.sleep(RESTART_PAUSE_S)
         finally:
             await self._stop()
@@ -160,15 +163,15 @@ async def _supervise_nats(nats: EmbeddedNats, folder: Path) -> None:
     is_stuck = False
     while True:
         await asyncio.sleep(RESTART_PAUSE_S)
-        is_stuck = nats.failed_to_store() or is_stuck
-        if nats.died:
-            log.warning("NATS ended and is started again")
-            nats.kill()
-        elif is_stuck and not any(disk_trouble(folder)):
-            log.warning("there is room again: NATS, which keeps an error of its disk, is started anew")
-            await nats.stop()
-            is_stuck = False
         try:
+            is_stuck = nats.failed_to_store() or is_stuck
+            if nats.died:
+                log.warning("NATS ended and is started again")
+                nats.kill()
+            elif is_stuck and not any(disk_trouble(folder)):
+                log.warning("there is room again: NATS, which keeps an error of its disk, is started anew")
+                await nats.stop()
+                is_stuck = False
             await nats.start()  # at once, where it runs
         except (Misconfigured, OSError) as error:
             log.warning("NATS cannot be started", extra={"why": str(error)})

@@ -62,6 +62,10 @@ async def evaluation(
     """A real model costs money. Bus, tools, people and time are simulated."""
     earlier = read(against) if against else []
     played: list[ConfigResults] = []
+
+    def trail_of(one: ConfigResults) -> Path | None:
+        return trail / one.label if trail and len(config or ()) > 1 else trail
+
     code = Exit.INTERRUPTED
     with suppress(asyncio.CancelledError), cancelled_by_signals(lambda: output.print_error("stopping")):
         found = scenarios((SHIPPED_SCENARIOS, *(folder or ())), scenario or ())
@@ -84,14 +88,14 @@ async def evaluation(
                         results.append(result)
                         line.update(f"{len(results)} of {len(trials)} played")
 
-                    one.results[:] = await evaluate(trials, jobs=jobs, trail=trail, on_result=show)
+                    one.results[:] = await evaluate(trials, jobs=jobs, trail=trail_of(one), on_result=show)
         code = Exit.OK if all(result.passed for one in played for result in one.results) else Exit.FAILED
     facts = Evaluation(ok=code == Exit.OK, played=played)
-    return Output(facts.model_dump(mode="json"), Group(*report(earlier, played, trail)), code)
+    return Output(facts.model_dump(mode="json"), Group(*report(earlier, played, trail_of)), code)
 
 
 def report(
-    earlier: Sequence[ConfigResults], now: Sequence[ConfigResults], trail: Path | None
+    earlier: Sequence[ConfigResults], now: Sequence[ConfigResults], trail_of: Callable[[ConfigResults], Path | None]
 ) -> Iterator[RenderableType]:
     played = [one for one in (*earlier, *now) if one.results]
     for one in played:
@@ -108,7 +112,7 @@ def report(
     if played:
         yield from ("", _groups(played))
     for one in now:
-        yield from _unmet(one, trail, f"{one.label}: " if len(now) > 1 else "")
+        yield from _unmet(one, trail_of(one), f"{one.label}: " if len(now) > 1 else "")
 
 
 def _table(columns: Sequence[str], footers: Sequence[str] = ()) -> Table:

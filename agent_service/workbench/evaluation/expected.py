@@ -54,6 +54,12 @@ class Bounds(Strict):
             return f"at least {self.at_least}"
         return f"{self.at_least} to {self.at_most}" if self.at_least < self.at_most else str(self.at_most)
 
+    @model_validator(mode="after")
+    def _can_hold(self) -> "Bounds":
+        if self.at_most is not None and self.at_least > self.at_most:
+            raise ValueError(f"at_least is {self.at_least}, and at_most {self.at_most}: for none at all say never_call")
+        return self
+
     def hold(self, number: int) -> bool:
         return self.at_least <= number and (self.at_most is None or number <= self.at_most)
 
@@ -211,7 +217,7 @@ def _secrets(expected: Expected, seen: ObservedRun, _: RunState) -> Iterator[str
     published = (message for run in seen.tree for message in run.published)
     for message in (one for one in published if one.subject.startswith((REQUESTS, "agent."))):
         for secret in expected.never_say:
-            if secret in message.body.decode():
+            if any(one in message.body.decode() for one in (secret, json.dumps(secret, ensure_ascii=False)[1:-1])):
                 yield f"never say: {secret!r} is in {message.subject} (key {message.key})"
 
 

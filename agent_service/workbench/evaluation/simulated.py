@@ -147,9 +147,11 @@ def _reply_in(stdout: bytes) -> Reply:
     try:
         response: dict[str, JsonValue] = json.loads(stdout)
     except ValueError:
-        return ToolError(error_class="bad_output", message="the plugin wrote no JSON")
+        response = {}
+    if not isinstance(response, dict) or "status" not in response:
+        return ToolError(error_class="bad_output", message="the plugin wrote no response in JSON")
     if response.get("status") == "error":
-        error_class, message = str(response.get("error_class") or "tool_error"), str(response.get("error"))
+        error_class, message = str(response.get("error_class") or "tool_error")[:64], str(response.get("error", ""))
         return ToolError(error_class=error_class, message=message, retryable=response.get("retry") is not False)
     output = {
         "summary": response.get("result"),

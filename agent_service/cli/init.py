@@ -74,8 +74,10 @@ def _tools(text: str) -> str:
     """Returns a folder or the address of a Ductile."""
     if text == NONE:
         return ""
+    if not text:
+        raise ValueError(f"name a folder, the address of a Ductile, or `{NONE}`")
     if "://" not in text:
-        folder = Path(text).expanduser()
+        folder = _path(text)
         if folder.exists() and not folder.is_dir():
             raise ValueError(f"{text} is not a folder")
         return str(folder)
@@ -86,8 +88,15 @@ def _tools(text: str) -> str:
     return text
 
 
+def _path(text: str) -> Path:
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise ValueError(f"{text} is in the home of a user that there is not") from None
+
+
 def _file(text: str, refused: str) -> str:
-    path = Path(text).expanduser()
+    path = _path(text)
     if not path.is_file():
         raise ValueError(refused.format(text))
     return str(path)
@@ -214,9 +223,13 @@ def init(
     except (KeyboardInterrupt, EOFError):
         output.print_error("")
         raise NotDone(f"left, and {config} is not written; with --yes nothing is asked", Exit.INTERRUPTED) from None
-    try:
-        if answers["tools"] and "://" not in answers["tools"]:
+    if answers["tools"] and "://" not in answers["tools"]:
+        try:
             Path(answers["tools"]).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            why = f"the folder {answers['tools']} cannot be made ({error.strerror}): name another with --tools"
+            raise Misconfigured(why) from error
+    try:
         if not store_folder.create(config, settings_file(answers)):
             _refuse_to_overwrite(config)
     except OSError as error:
@@ -254,6 +267,7 @@ def _next(config: Path, answers: Answers) -> Iterator[str]:
         yield f"  {agentic} serve{file}"
     else:
         yield f"  {agentic} dev{file}  # everything in one terminal, until Ctrl-C"
+        file = ""  # its addresses are those of `agentic dev`
     yield f"  {agentic} doctor{file}  # in another one: says what is missing, and what to do about it"
     yield f"  {agentic} run --watch 'show me how this works'"
 

@@ -5,6 +5,7 @@ events and its requests to write (`schemas.signing`); progress only where it is 
 and a step reports four times.
 """
 
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -93,8 +94,9 @@ class Signing:
 
     def want_progress(self) -> None:
         if not self.signs_progress:
-            self._wanted.touch(mode=0o600)
             self.signs_progress = True
+            with suppress(OSError):  # a full disk: it is wanted again after the next start
+                self._wanted.touch(mode=0o600)
 
     def public_keys(self) -> AgentKeys:
         """Newest first, each endorsed by the key before it."""

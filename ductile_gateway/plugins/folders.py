@@ -74,6 +74,9 @@ def discover_plugins(
         except PluginRefused as refusal:
             refusals.append(refusal)
             continue
+        except OSError as error:
+            refusals.append(PluginRefused(f"{error.filename or folder}: {error.strerror}"))
+            continue
         first = found.setdefault(name := plugin.manifest.name, plugin)
         if first is not plugin:
             why = f"{folder}: {name} was found first in {first.folder}: give one another `name`"
@@ -85,17 +88,24 @@ def discover_plugins(
 
 def _folders(roots: Iterable[Path]) -> Iterator[Path]:
     for root in roots:
-        if root.is_file():
-            raise Misconfigured(f"plugin folder {root} is a file: name the folder in which it lies")
-        if not root.is_dir():
-            raise Misconfigured(f"plugin folder {root} is not there: create it or correct the configuration")
-        if root.stat().st_mode & stat.S_IWOTH:
-            raise Misconfigured(f"plugin folder {root}: {_open_to_all(root)}")
-        among = [root.resolve()] if (root / MANIFEST).exists() else sorted(root.resolve().iterdir())
-        plugins = [path for path in among if path.name not in NOT_FOR_US and (path / MANIFEST).exists()]
+        try:
+            if root.is_file():
+                raise Misconfigured(f"plugin folder {root} is a file: name the folder in which it lies")
+            if not root.is_dir():
+                raise Misconfigured(f"plugin folder {root} is not there: create it or correct the configuration")
+            if root.stat().st_mode & stat.S_IWOTH:
+                raise Misconfigured(f"plugin folder {root}: {_open_to_all(root)}")
+            among = [root.resolve()] if _is_there(root / MANIFEST) else sorted(root.resolve().iterdir())
+        except OSError as error:
+            raise Misconfigured(f"plugin folder {root} cannot be read: {error.strerror}") from None
+        plugins = [path for path in among if path.name not in NOT_FOR_US and _is_there(path / MANIFEST)]
         if not plugins:
             log.warning("no plugin is in %s: each is a folder in it, with a %s", root, MANIFEST)
         yield from plugins
+
+
+def _is_there(path: Path) -> bool:
+    return os.path.exists(path)  # noqa: PTH110 - pathlib raises where it may not look, such as in lost+found
 
 
 def _installed(folder: Path, config_by_plugin: Mapping[str, Config], search: str | None) -> InstalledPlugin:
@@ -103,7 +113,7 @@ def _installed(folder: Path, config_by_plugin: Mapping[str, Config], search: str
     require_trust(folder / MANIFEST)
     manifest = manifest_in(folder / MANIFEST)
     entrypoint = folder
-    if not os.path.exists(folder / manifest.entrypoint):  # noqa: PTH110 - pathlib raises where it may not look
+    if not _is_there(folder / manifest.entrypoint):
         raise PluginRefused(f"{folder / manifest.entrypoint}: No such file: `entrypoint` has to name the program")
     for part in Path(manifest.entrypoint).parts:
         entrypoint = entrypoint / part
@@ -143,7 +153,7 @@ def require_trust(path: Path) -> None:
 def _require_trust_in_all(folder: Path) -> None:
     for parent, folders, files in os.walk(folder, onerror=_refuse):
         for path in (Path(parent, name) for name in (*folders, *files)):
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(OSError):  # gone, or a link that leads nowhere
                 mode = path.stat().st_mode
                 if mode & stat.S_IWOTH and (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
                     raise PluginRefused(f"{path}: {_open_to_all(path)}")

@@ -69,6 +69,9 @@ def test_every_folder_with_a_manifest_is_a_plugin_and_of_two_with_one_name_the_f
     install(first, "one")
     install(first, "two", entrypoint="bin/run.sh")
     (first / "notes").mkdir()
+    (first / "lost+found").mkdir(mode=0)
+    (first / "two" / "loop").symlink_to("loop")
+    (first / "two" / "odd").symlink_to("manifest.yaml/odd")
     install(second, "one")
     found = discover_plugins([first, second], {"one": {"key": "value"}})
     assert set(found.plugins) == {"one", "two"}

@@ -12,7 +12,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import islice
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -146,14 +147,18 @@ class Spans:
                 await self._send()
 
     async def _send(self) -> None:
-        try:
-            while self._kept:
-                await in_daemon_thread(self._send_some, name="traces")
-        except Exception:
-            log.exception("spans are not sent")
+        while some := list(islice(self._kept, AT_ONCE)):
+            try:
+                if not await in_daemon_thread(partial(self._send_some, some), name="traces"):
+                    return
+            except Exception:
+                log.exception("spans cannot be sent: they are dropped")
+            for span in some:
+                if self._kept and self._kept[0] is span:  # else a full queue has dropped it
+                    self._kept.popleft()
 
-    def _send_some(self) -> None:
-        self._sender.send([self._kept.popleft() for _ in range(min(AT_ONCE, len(self._kept)))])
+    def _send_some(self, some: Sequence[Span]) -> bool:
+        return bool(self._sender.send(some))
 
     @cached_property
     def _sender(self) -> Any:

@@ -1,15 +1,18 @@
 """Spans as a receiver decodes them, and the warning when it is away."""
 
+import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from ductile_gateway import telemetry
 from groundwork.telemetry.sending import SpanSender
 from groundwork.telemetry.settings import TraceReceiver
 from groundwork.telemetry.span import Context, Span, context_of, span_id
 from tests.kit.http_server import Call, Response, WireServer
 from tests.kit.otlp import Otlp, receiving
+from tests.kit.waiting import until
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC)
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -78,6 +81,18 @@ def test_refused_spans_are_dropped_and_told_once_and_hold_up_no_other(
 def test_spans_are_kept_while_a_person_can_end_the_trouble(status: int) -> None:
     with WireServer(lambda _: Response(status=status)) as server:
         assert not SpanSender(TraceReceiver(url=server.url), "agentic-loop").send([SPAN])
+
+
+async def test_a_gateways_spans_arrive_once_the_receiver_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(telemetry, "EVERY_S", 0.01)
+    otlp, away = Otlp(), iter([True])
+    with WireServer(lambda call: Response(status=401) if next(away, False) else otlp.take(call)) as server:
+        spans = telemetry.Spans(TraceReceiver(url=server.url))
+        spans.take(SPAN)
+        sending = asyncio.create_task(spans.keep_sending())
+        await until(lambda: TRACE in otlp.traces())
+    sending.cancel()
+    await asyncio.gather(sending, return_exceptions=True)
 
 
 @pytest.mark.parametrize(("flags", "sampled"), [("00", False), ("01", True), ("03", True), ("02", False)])

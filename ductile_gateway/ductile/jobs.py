@@ -11,9 +11,9 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from ductile_gateway.calls.artifacts import STDERR_BYTES, printable, tail
+from ductile_gateway.calls.artifacts import STDERR_BYTES, tail
 from ductile_gateway.calls.call import JobFacts, ToolCall, ToolOutcome, Unknown, Verdict, failed
-from ductile_gateway.plugins.response import MAX_MESSAGE, outcome_of
+from ductile_gateway.plugins.response import outcome_of
 from groundwork.service.secret import masked
 from schemas.values import dataclass, replace
 
@@ -123,7 +123,7 @@ def instant(text: JsonValue) -> datetime:
 
 def last_error(jobs: Sequence[Document]) -> str:
     errors = (job.get("last_error") for job in reversed(jobs) if job.get("status") not in FINISHED)
-    return next((printable(text, MAX_MESSAGE) for text in errors if isinstance(text, str) and text.strip()), NO_ERROR)
+    return next((text for text in errors if isinstance(text, str) and text.strip()), NO_ERROR)
 
 
 def _of_step(job: Document) -> Verdict:
@@ -189,4 +189,4 @@ def _outcome(result: Document) -> ToolOutcome:
 def _message(job: Document, otherwise: str) -> str:
     error = job.get("last_error")
     words = error.replace("\0", "\ufffd").strip() if isinstance(error, str) else ""
-    return f"{otherwise}: {words}"[:MAX_MESSAGE] if words else otherwise
+    return f"{otherwise}: {words}" if words else otherwise

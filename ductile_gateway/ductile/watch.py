@@ -13,13 +13,14 @@ from dataclasses import field
 from datetime import datetime, timedelta
 from typing import NoReturn
 
+from ductile_gateway.calls.artifacts import printable
 from ductile_gateway.calls.call import Job, JobFacts, ToolCall, ToolOutcome, Unknown, Verdict, failed
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.ductile import api
 from ductile_gateway.ductile.api import Document, DuctileApi, DuctileRefused, Unavailable
 from ductile_gateway.ductile.jobs import NO_ERROR, Unfinished, facts_of, last_error, read_job, read_log, read_tree
+from ductile_gateway.plugins.response import MAX_MESSAGE, quoted
 from groundwork.service.machine import monotonic, set_within, utc_now
-from groundwork.service.secret import masked
 from schemas.values import dataclass, replace
 
 LAST_LOOK_S = 2.0
@@ -154,10 +155,10 @@ class JobWatch:
             reading = failed("bad_output", "what Ductile says of the job cannot be read", retryable=False)
         match reading:
             case Unknown(reason, ()):
-                return Unknown(masked(reason, self.secrets), jobs=(job.job_id,))
+                return Unknown(quoted(reason, self.secrets), jobs=(job.job_id,))
             case ToolOutcome(message=message):
                 facts = await self._facts(job, is_error=reading.status == "error")
-                return replace(reading, message=message and masked(message, self.secrets), job=facts)
+                return replace(reading, message=message and quoted(message, self.secrets), job=facts)
         return reading
 
     async def _facts(self, job: Job, *, is_error: bool) -> JobFacts:
@@ -224,7 +225,8 @@ class JobWatch:
             error = NO_ERROR
             with contextlib.suppress(Unavailable, api.UnreadableAnswer, TimeoutError):
                 async with asyncio.timeout(LAST_LOOK_S):
-                    error = masked(last_error(await self.api.tree(job.job_id)), self.secrets)
+                    told = last_error(await self.api.tree(job.job_id))
+                    error = printable(quoted(told, self.secrets), MAX_MESSAGE)
             why = f"Ductile is still trying its job {job.job_id}, because of: {error}"
         timeout = failed("timeout", f"the deadline has passed: {why}", retryable=True)
         return replace(timeout, job=JobFacts(job.job_id, last_error=error))

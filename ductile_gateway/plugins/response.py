@@ -146,7 +146,7 @@ class _Error(_Part):
 
     def outcome(self) -> ToolOutcome:
         error_class = self.error_class if self.error_class in ERROR_CLASSES else "tool_error"
-        return failed(str(error_class), self.error[:MAX_MESSAGE], retryable=self.retry is not False)
+        return failed(str(error_class), self.error, retryable=self.retry is not False)
 
 
 _RESPONSE: TypeAdapter[_Ok | _Error | _Continuation] = TypeAdapter(
@@ -169,7 +169,12 @@ def judge(remains: ProcessEnd) -> Verdict:
         return verdict
     stderr = tail(masked(remains.stderr.decode(errors="replace"), remains.secrets), STDERR_BYTES)
     job = JobFacts(exit_code=remains.exit_code, began_at=remains.began_at, ended_at=remains.ended_at, stderr=stderr)
-    return replace(verdict, message=verdict.message and masked(verdict.message, remains.secrets), job=job)
+    return replace(verdict, message=verdict.message and quoted(verdict.message, remains.secrets), job=job)
+
+
+def quoted(message: str, secrets: Iterable[str]) -> str:
+    """Masks before it cuts, because a part of a secret is not found."""
+    return masked(message, secrets)[:MAX_MESSAGE]
 
 
 def _judged(remains: ProcessEnd) -> Verdict:

@@ -64,10 +64,10 @@ class Retention:
             went = await self.would_go()
             for _ in range(ROUNDS):
                 before = await self._answers_before()
-                for kind in (Call, ArtifactNames):
-                    await self.rows.forget(kind, before)
+                await self.rows.forget(Call, before)
                 if before <= self._kept_since():
                     break
+            await self.rows.forget(ArtifactNames, self._kept_since())
             await self.rows.forget(Notification, utc_now() - REMEMBERED)
             for record in await self._records():
                 await asyncio.to_thread(record.discard)

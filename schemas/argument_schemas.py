@@ -15,6 +15,8 @@ import jsonschema_rs
 from pydantic import JsonValue
 
 LONGEST_FLAW = 300
+OBJECT = "object"
+TYPES = "must be string, number, integer, boolean, array, object or null, or a list of them"
 MOST_PARTS = 5_000
 _DEFINITIONS = ("$defs", "definitions")
 _MOVING = ("$dynamicRef", "$recursiveRef")
@@ -35,8 +37,15 @@ def schema_flaw(schema: Mapping[str, JsonValue]) -> str | None:
     try:
         json.dumps(schema, allow_nan=False)
         validator_of(schema)
+    except jsonschema_rs.ValidationError as error:
+        place = error.instance_path
+        flaw = TYPES if place[-1:] == ["type"] and error.schema_path[-1:] == ["anyOf"] else error.message
+        return f"{'/'.join(map(str, place))}: {flaw}"[:LONGEST_FLAW]
     except ValueError as error:
         return " ".join(str(error).split())[:LONGEST_FLAW]
+    kind = schema.get("type", OBJECT)
+    if kind != OBJECT and not (isinstance(kind, list) and OBJECT in kind):
+        return "its type must be object: write `type: object`, and the arguments below `properties`"
     return None
 
 

@@ -62,9 +62,13 @@ def _inside(entrypoint: str) -> str:
 
 
 def _full_schema(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    """Expands Ductile's short form `{url: string}` to a JSON Schema; returns a schema with a `type` unchanged."""
+    """Expands Ductile's short form `{url: string}` to a JSON Schema; returns a schema with a `type` unchanged, and
+    gives one to a schema with `properties`."""
     if not schema or "type" in schema:
         return schema
+    known = schema.get("properties")
+    if isinstance(known, dict) and not isinstance(known.get("type"), str):
+        return {"type": "object", **schema}
     properties: dict[str, JsonValue] = {
         name: {"type": value} if isinstance(value, str) else value for name, value in schema.items()
     }

@@ -92,6 +92,28 @@ def test_a_choice_that_cannot_be_had_is_left_out_with_the_reason(name: str, choi
     assert (catalog.tools, problem in told) == ((), True)
 
 
+URL = {"url": {"type": "string"}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "found"),
+    [
+        ({"url": "string"}, URL),
+        ({"properties": URL}, URL),
+        ({"properties": {"type": "integer"}}, {"properties": {"type": "integer"}}),
+        ({"url": "text"}, "properties/url/type: must be string, number, "),
+        ({"url": 5}, "properties/url: 5 is not "),
+        ({"type": "string", "url": "string"}, "its type must be object"),
+    ],
+)
+def test_a_schema_describes_an_object_in_the_short_or_the_full_form(schema: dict[str, Any], found: Any) -> None:
+    catalog, problems = drawn(a_manifest("tool", {"name": "go", "type": "read", "input_schema": schema}))
+    if isinstance(found, str):
+        assert found in problems[0]
+    else:
+        assert catalog.tools[0].commands[0].input_schema == {"type": "object", "properties": found}
+
+
 @pytest.mark.parametrize(
     "flaw",
     [

@@ -58,7 +58,8 @@ class RequestRef:
     @property
     def id(self) -> str:
         """Empty for the step's own request, `task-1` for its task, `task-1.task-2` for a task of that task."""
-        return self.task.removesuffix(AGAIN).removesuffix(".") if self.task else ""
+        asker, _, last = self.task.rpartition(".")
+        return asker if last == AGAIN else self.task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

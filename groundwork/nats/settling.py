@@ -4,7 +4,7 @@
     TryAgain         delivered again after its delay, at most 5 s (a delayed message keeps its place in the consumer)
     GiveUp           published to the dead letters, then terminated
     Fatal            delivered again, and raised: it must never become a dead letter
-    any other error  delivered again, each time later; after `max_deliveries` treated as GiveUp
+    any other error  delivered again, each time later; after `max_tries` treated as GiveUp
 
 A message that cannot be published to the dead letters is not terminated: it comes back and is moved then.
 """
@@ -12,8 +12,9 @@ A message that cannot be published to the dead letters is not terminated: it com
 import json
 import logging
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from nats.aio.msg import Msg
 
@@ -80,8 +81,10 @@ class Settler:
     durable: str
     handler: Handler
     dead_letters: str
-    max_deliveries: int = 5
+    max_tries: int = 5
     notify: Notify = lambda *_: None
+    _errors: Counter[int] = field(init=False, default_factory=Counter)
+    """Unforeseen errors by stream sequence. Deliveries do not count: most are put off."""
 
     async def settle(self, delivery: Delivery) -> bytes:
         """Runs the handler once and returns the acknowledgement to send. Raises Fatal."""
@@ -97,15 +100,19 @@ class Settler:
         except Exception as error:  # an error of a handler must not end the loop
             kind = type(error).__name__
             reason = f"{kind}: {_one_line(error)}"
-            is_last = delivery.delivered >= self.max_deliveries
+            self._errors[delivery.seq] += 1
+            times = self._errors[delivery.seq]
+            is_last = times >= self.max_tries
             trace = error if is_last else None
             log.error("%s: %s", self._name(delivery), reason, exc_info=trace)  # noqa: TRY400 - a trace at last is enough
             if not is_last:
-                return nak(min(LONGEST_DELAY, FIRST_DELAY * 2 ** (delivery.delivered - 1)))
+                return nak(min(LONGEST_DELAY, FIRST_DELAY * 2 ** (times - 1)))
             # The text of an unforeseen error may quote the message: only the operator may read it.
-            told = f"{kind} at each of {delivery.delivered} deliveries: the log and the dead letter say more"
+            told = f"{kind} at each of {times} tries: the log and the dead letter say more"
         else:
+            self._errors.pop(delivery.seq, None)
             return ACK
+        self._errors.pop(delivery.seq, None)
         return await self._bury(delivery, reason, told)
 
     async def _bury(self, delivery: Delivery, reason: str, told: str) -> bytes:

@@ -36,16 +36,18 @@ def texts_in(config: object) -> Iterator[str]:
             yield from chain.from_iterable(map(texts_in, config))
 
 
-_KEY = re.compile(r"token|secret|passw|credential|authorization|(api|private|access)_?key", re.IGNORECASE)
+_KEY = re.compile(r"token|secret|passw|credential|authorization|(api|private|access)[_-]?key", re.IGNORECASE)
 
 
-def keys_in(config: Mapping[str, Any]) -> Iterator[str]:
+def keys_in(config: object) -> Iterator[str]:
     """Texts under names such as `token`, which no result may bring."""
-    for name, value in config.items():
-        if _KEY.search(name):
-            yield from (text for text in texts_in(value) if len(text) >= SHORTEST)
-        elif isinstance(value, Mapping):
-            yield from keys_in(value)
+    match config:
+        case Mapping():
+            for name, value in config.items():
+                is_key = _KEY.search(str(name))
+                yield from (text for text in texts_in(value) if len(text) >= SHORTEST) if is_key else keys_in(value)
+        case list():
+            yield from chain.from_iterable(map(keys_in, config))
 
 
 class PluginLimits(Section):

@@ -5,11 +5,12 @@ count each other's calls by their journal entries.
 """
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import field
 from datetime import datetime
 
-from agent_service.admission.claims import LOCAL, PAUSE_S, Claims
+from agent_service.admission.claims import JOURNALED_WITHIN_S, LOCAL, PAUSE_S, Claims
 from agent_service.core.waiting import FINAL
 from agent_service.errors import ModelError
 from agent_service.run.journal import Commit
@@ -94,7 +95,8 @@ class RateLimiter:
         self._waiting.append(tokens)
         try:
             async with self._turn:
-                while (wait := self._wait_s(tokens)) > 0 or not await self._is_ours(tokens):
+                claimed = dict[str, float]()
+                while (wait := self._wait_s(tokens)) > 0 or not await self._is_ours(tokens, claimed):
                     self._check(wait)
                     await self._sleep(wait or PAUSE_S)
                 self._take(1, tokens)
@@ -129,11 +131,15 @@ class RateLimiter:
     def _full(self, now: float) -> dict[str, Bucket]:
         return {name: Bucket(rate, now) for name, rate in self._rates.items()}
 
-    async def _is_ours(self, tokens: int) -> bool:
+    async def _is_ours(self, tokens: int, claimed: dict[str, float]) -> bool:
+        """`claimed`: when each limit was claimed before, for a call that waits for the other."""
         for name, bucket in self._buckets.items():
+            if self._now() - claimed.get(name, -math.inf) < JOURNALED_WITHIN_S / 2:
+                continue
             amount = min({"requests": 1, "tokens": tokens}[name], bucket.per_minute)
             if not await self._claims.try_claim(name, amount, left=bucket.left(self._now())):
                 return False
+            claimed[name] = self._now()
         return True
 
     def _count(self, run_id: str, call: CallCharge, by: str = "", at: float | None = None) -> None:

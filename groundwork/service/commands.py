@@ -155,6 +155,9 @@ def run(app: typer.Typer, name: str, arguments: Sequence[str] | None = None) -> 
         if isinstance(ended, SystemExit) and not isinstance(ended.__context__, BrokenPipeError):
             raise  # typer and rich turn a closed pipe into exit code 1
         code = Exit.CLOSED_PIPE
+    except typer.Abort:
+        sys.stderr.write(f"\n{name}: left, and nothing was done\n")
+        code = Exit.INTERRUPTED
     except Exception as error:  # noqa: BLE001 # an unknown one is raised again
         code = _report(error, name, arguments)
     try:

@@ -35,6 +35,7 @@ def sync(path: Path) -> None:
 def write(path: Path, text: str) -> None:
     """Replaces the file durably; creates its folder if absent. Raises OSError."""
     _written_beside(path, text).replace(path)
+    sync(path.parent)
 
 
 def create(path: Path, text: str) -> bool:
@@ -46,6 +47,7 @@ def create(path: Path, text: str) -> bool:
         return False
     finally:
         beside.unlink()
+    sync(path.parent)
     return True
 
 

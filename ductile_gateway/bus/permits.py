@@ -185,7 +185,7 @@ class NatsPermits:
         shares = _read(found.body)
         before = shares.pop(self.me, _Share())
         lane.others = shares
-        if lane.wanted > lane.free:
+        if lane.wanted > lane.free or (lane.waiting and any(share.since for share in shares.values())):
             lane.others = {name: share for name, share in shares.items() if await self._lives(name)}
         since = lane.since or found.seq or 1
         fair = lane.fair(since)

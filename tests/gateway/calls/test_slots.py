@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import replace
@@ -16,6 +17,7 @@ from ductile_gateway.bus.ownership import ROLE, BusOwnership, has_left
 from ductile_gateway.bus.permits import open_permits
 from ductile_gateway.calls.admission import CallSlots
 from ductile_gateway.calls.call import ToolCall
+from groundwork.nats.buckets import replace_value
 from groundwork.nats.lease import Lease, LeaseLost, Owner
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import key_value_bucket, set_up
@@ -227,6 +229,14 @@ async def test_a_permit_that_could_not_be_given_back_at_once_is_given_back_later
         async with asyncio.timeout(20):
             await gateways.call("b")
     assert failed.is_set()
+
+
+async def test_a_gateway_that_died_while_it_waited_holds_up_no_other(tmp_path: Path, link: NatsLink) -> None:
+    async with several(link, tmp_path, 1, "a") as (gateways, _):
+        waits = json.dumps({"b": [0, 1]}).encode()
+        await replace_value(link, subjects.LEASE_BUCKET, f"{subjects.IN_FLIGHT}.{TOOL}", waits, after=0)
+        async with asyncio.timeout(20):
+            await gateways.call("a")
 
 
 async def test_a_gateway_whose_lease_lapsed_is_made_to_do_nothing_more_and_one_that_lives_is_left_alone(

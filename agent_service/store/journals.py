@@ -113,8 +113,9 @@ class JournalCache:
             await self._read_on(journal)
         return journal
 
-    async def expect_newest(self, journal: Journal) -> None:
-        """Raises NewerVersion, and Tampered, also if the log has lost the run."""
+    async def expect_newest(self, journal: Journal) -> int:
+        """Returns the newest entry of the log. Raises NewerVersion, and Tampered, also if the log has lost the run."""
+        seq = journal.version
         newest = await self.log.newest(journal.subject)
         if newest is None:
             await self.caught_up()
@@ -122,7 +123,9 @@ class JournalCache:
                 self._set_aside(Tampered(journal.run_id, "the log of all runs has no entry of it any more"))
         elif newest.seq != journal.position:
             row = row_in(newest)
-            journal.expected = max(journal.expected, row.seq if row else entry_in(newest, journal.run_id).entry.seq)
+            seq = row.seq if row else entry_in(newest, journal.run_id).entry.seq
+            journal.expected = max(journal.expected, seq)
+        return seq
 
     async def _indexed(self, run_id: str) -> Journal | None:
         """The journal of a run in the index, not read yet."""
@@ -147,8 +150,11 @@ class JournalCache:
                 if journal.version >= max(journal.expected, 1):
                     return
                 await asyncio.sleep(LOOK_AGAIN_S)
-        await self.expect_newest(journal)
-        raise TryAgain(f"run {journal.run_id}: no server has entry {journal.expected}")
+        expected = journal.expected
+        newest = await self.expect_newest(journal)
+        if journal.expected == expected:  # else there is news
+            journal.expected = newest
+        raise TryAgain(f"run {journal.run_id}: no server has entry {expected}")
 
     def _add(self, journal: Journal, fact: StoredMessage) -> None:
         try:

@@ -126,7 +126,10 @@ class SharedStore(RunStore):
         asked = message.turn.removeprefix(turn_id(run_id, 0)[:-1])
         found = {int(asked)} if asked.isdecimal() else set[int]()
         if found and (journal := await self._journals.of(run_id)):
-            journal.expected = max(journal.expected, *found)
+            if message.delivered > 1:  # the log may have lost the entry
+                await self._journals.expect_newest(journal)
+            else:
+                journal.expected = max(journal.expected, *found)
         if message.delivered > 1:
             committed_by = (await self._journals.whole(run_id)).by
             found |= {seq for seq, by in committed_by.items() if by.startswith(message.prefix)}

@@ -15,6 +15,7 @@ from agent_service.errors import Damaged, NewerVersion
 from agent_service.run.inbound import CURRENT_MESSAGE, InboundMessage, turn_id
 from agent_service.run.journal import Commit
 from agent_service.run.turn import Turns
+from agent_service.store import journals
 from agent_service.store.messages import ROW, SNAPSHOT_EVERY, VERSION, RunRow, encoded, message_of
 from groundwork.nats.publishing import StoredMessage
 from groundwork.nats.shared_log import ALL
@@ -23,6 +24,7 @@ from schemas import subjects
 from schemas.envelope import MSG_ID
 from schemas.events import Signal
 from schemas.status import Halt
+from schemas.values import replace
 from tests.kit.memory_log import Member, MemoryLog, joined
 from tests.kit.runs import DIGEST, NOON, accepted, after, run_id, started, whole_run
 from tests.ports.stores import as_loaded, stored
@@ -273,6 +275,19 @@ async def test_the_entry_that_a_turn_was_queued_for_is_in_its_run_however_far_th
     assert await b.store.entries_under(RUN, queued_turn(3)) == {3}
     assert await b.store.load(RUN) == as_loaded(newest)
     b.wire.open.set()
+
+
+async def test_a_turn_that_was_queued_for_an_entry_that_the_log_has_lost_does_not_bar_its_run(
+    a: Member, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journals, "LOOK_AGAIN_S", 0)
+    begun = await stored(a.store, whole_run(1)[:2])
+    await a.store.entries_under(RUN, queued_turn(9))
+    with pytest.raises(TryAgain, match="no server has entry 9"):
+        await a.store.load(RUN)
+    assert await a.store.load(RUN) == as_loaded(begun)
+    await a.store.entries_under(RUN, replace(queued_turn(9), delivered=2))
+    assert await a.store.load(RUN) == as_loaded(begun)
 
 
 class OneReply:

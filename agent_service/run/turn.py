@@ -146,12 +146,12 @@ class Turns:
                 return decided
             asks_here = CallAsked in decided.kinds and not self._is_queued
             transition = self.model_caller.reserve(decided) if asks_here else decided
-            commit = journal.commit_of(run, transition)
             try:
+                commit = journal.commit_of(run, transition)
                 await self.store.commit(commit)
             except BaseException as error:
-                if transition is not decided:
-                    self.model_caller.abandon_all(run_id, commit.state.calls)
+                if transition is not decided and transition.state:
+                    self.model_caller.abandon_all(run_id, transition.state.calls)
                 if isinstance(error, VersionMoved):
                     continue
                 raise
@@ -208,10 +208,14 @@ class Turns:
         newest = max(seqs)
         self._breaks[run_id] += 1
         if self._breaks[run_id] < BREAKS_BEFORE_THE_END:
-            self.outbox.postpone(run_id, seqs)
             log.error("broke, to be tried again", exc_info=error, extra={"run_id": run_id, "entry": newest})
+            self.outbox.postpone(run_id, seqs)
             return None
-        transition = await self._end(run_id, error, f"what entry {newest} asks for")
+        try:
+            transition = await self._end(run_id, error, f"what entry {newest} asks for")
+        except TryAgain as not_stored:
+            self.outbox.postpone(run_id, seqs, not_stored)
+            return None
         if transition.ignored:
             self.outbox.postpone(run_id, seqs)
         else:

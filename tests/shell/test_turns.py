@@ -7,12 +7,13 @@ from typing import Any, cast
 import pytest
 
 from agent_service.background import Background
-from agent_service.core.events import RunStarted, Transition
+from agent_service.core.events import RunStarted, Transition, TurnBroke
 from agent_service.core.waiting import Status
 from agent_service.kill_switch import Draining, KillSwitch
+from agent_service.run.journal import Commit
 from agent_service.run.recovery import Recovery
 from agent_service.run.turn import Turns
-from groundwork.service.errors import Broken
+from groundwork.service.errors import Broken, TryAgain
 from tests.core.cues import RUN_ID, queued
 from tests.core.script import NOON
 from tests.kit.fakes import FakeClock
@@ -45,13 +46,21 @@ class Thinks:
         return
 
 
-async def test_effects_that_break_are_tried_again_and_not_for_ever() -> None:
-    model_caller = Thinks(breaks=True)
+async def test_effects_that_break_are_tried_again_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    model_caller, full = Thinks(breaks=True), [TryAgain("the disk is full")]
     async with stored(queued()) as store:
+        commits = store.commit
+
+        async def commit(commit: Commit) -> None:
+            if isinstance(commit.event, TurnBroke) and full:
+                raise full.pop()
+            await commits(commit)
+
+        monkeypatch.setattr(store, "commit", commit)
         parts: Any = (store, Quiet(), model_caller, FakeClock(), [])
         turns = Turns(*parts)
         await turns.take(RUN_ID, RunStarted(at=NOON, skills=()))
-        for _ in range(2):
+        for _ in range(3):
             async with asyncio.TaskGroup() as group:
                 intake: Any = SimpleNamespace(turns=turns)
                 Recovery(intake, cast("Any", None), Background(group), 1).try_again()
@@ -59,7 +68,7 @@ async def test_effects_that_break_are_tried_again_and_not_for_ever() -> None:
     assert run
     assert (run.state.status, run.state.ending_class) == (Status.FAILED, "internal")
     assert "nobody foresaw it" not in str(run.state.reason), "what an error says is for the log alone"
-    assert (turns.outbox.pending, model_caller.asked) == ({}, 3)
+    assert (turns.outbox.pending, model_caller.asked) == ({}, 4)
 
 
 async def test_a_broken_disk_ends_the_process_also_when_a_background_turn_meets_it() -> None:

@@ -18,6 +18,7 @@ from agent_service.api.errors import present
 from agent_service.api.requests import LongPoll
 from agent_service.core.state import RunState
 from agent_service.core.waiting import FINAL, Status
+from agent_service.errors import NewerVersion
 from agent_service.history.text import View
 from agent_service.run.journal import Commit, JournalRecord
 from agent_service.run.ports import JournalPosition
@@ -208,7 +209,8 @@ class Feed:
     async def _read_all(self, after: int) -> Chunk:
         places = await self._journal.places(after, READ_AT_ONCE)
         found: dict[int, tuple[JournalRecord, RunState]] = {}
-        for run_id, group in groupby(sorted(places, key=attrgetter("run_id", "seq")), key=attrgetter("run_id")):
+        readable = [at for at in places if at.seq]
+        for run_id, group in groupby(sorted(readable, key=attrgetter("run_id", "seq")), key=attrgetter("run_id")):
             found |= await self._events_at(run_id, tuple(group))
         chunk = _chunk(after, ((at.position, *found[at.position]) for at in places if at.position in found))
         return chunk if chunk.frames or not places else Chunk(places[-1].position)
@@ -221,7 +223,7 @@ class Feed:
             run = await self._journal.load(run_id, last)
             entries = await self._journal.entries(run_id, first - 1, last - first + 1) if run else ()
             of_seq = {entry.seq: entry.record() for entry in entries}
-        except ValueError as error:  # Damaged too; events of the other runs follow
+        except (ValueError, NewerVersion) as error:  # Damaged too; events of the other runs follow
             log.warning("left out of the stream of all runs", extra={"run_id": run_id, "why": str(error)})
             return {}
         return {at.position: (of_seq[at.seq], run.state) for at in places if run and at.seq in of_seq}

@@ -20,7 +20,7 @@ from schemas.values import dataclass
 
 @dataclass(frozen=True, slots=True)
 class JournalPosition:
-    """Position in the journal of all runs, in the order of storing."""
+    """Position in the journal of all runs, in the order of storing. `seq`: 0 for an entry that cannot be read."""
 
     position: int
     run_id: str

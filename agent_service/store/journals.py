@@ -8,7 +8,7 @@ from dataclasses import field
 from typing import NoReturn
 
 from agent_service.core.events import ModelReplied, ModelUnavailable
-from agent_service.errors import Damaged, Tampered
+from agent_service.errors import Damaged, NewerVersion, Tampered
 from agent_service.run.journal import GENESIS, Run, decode_state
 from agent_service.store.database import load_queries
 from agent_service.store.messages import EntryMessage, RunRow, entry_in, row_in
@@ -159,6 +159,9 @@ class JournalCache:
     def _add(self, journal: Journal, fact: StoredMessage) -> None:
         try:
             journal.add(entry_in(fact, journal.run_id), row_in(fact), fact.seq)
+        except NewerVersion:  # the part that can be read is not its state
+            self.known.pop(journal.run_id, None)
+            raise
         except Tampered as error:
             self._set_aside(error)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from agent_service.archive.retention import ArtifactTombstone, EndedRun, ExpiryFilter, Leftovers
 from agent_service.core.waiting import Status
-from agent_service.errors import Damaged
+from agent_service.errors import Damaged, NewerVersion
 from agent_service.run.ports import Dismissal
 from agent_service.store.database import load_queries
 from agent_service.store.messages import (
@@ -133,7 +133,7 @@ class RetentionRecords(_Records):
 
     async def _artifacts(self, run: EndedRun) -> tuple[str, ...] | None:
         """None for a run that has a newer entry, or cannot be read."""
-        with suppress(Damaged):
+        with suppress(Damaged, NewerVersion):
             loaded = await self._store.load(run.run_id)
             return loaded.state.artifacts if loaded and loaded.state.version == run.version else None
         return None

@@ -166,7 +166,7 @@ class SharedStore(RunStore):
     async def places(self, after: int, limit: int) -> Sequence[JournalPosition]:
         messages = await self._log.read(subjects.STORED_RUNS, after, limit)
         seen = [one for one in messages if one.seq <= self.newest()]  # `load` and `entries` may not have later ones
-        return [JournalPosition(one.seq, _run_id(one), row.seq) for one in seen if (row := row_in(one))]
+        return [JournalPosition(one.seq, _run_id(one), row.seq if (row := row_in(one)) else 0) for one in seen]
 
     def newest(self) -> int:
         return self._index.reached

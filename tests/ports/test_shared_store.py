@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from agent_service.api.feed import Feed
+from agent_service.archive.retention import EndedRun
 from agent_service.cluster import Redelivery
 from agent_service.core.events import CancelRequested, Event, SignalReceived, Transition
 from agent_service.core.facts import CallReserved
-from agent_service.core.waiting import CallReserve
+from agent_service.core.waiting import CallReserve, Status
 from agent_service.errors import Damaged, NewerVersion
 from agent_service.run.inbound import CURRENT_MESSAGE, InboundMessage, turn_id
 from agent_service.run.journal import Commit
@@ -196,15 +198,22 @@ async def test_a_run_that_a_newer_version_moved_on_is_left_to_its_like(
         await stored(a.store, commits[:2])
         body = json.loads(encoded(message_of(commits[2], "newer", whole=False)))
         body |= changed if "v" in changed else {"entry": body["entry"] | changed}
+        a.wire.open.clear()
         await log.append(subject_of(commits[0]), json.dumps(body).encode(), after=None, headers={ROW: '{"v":9999}'})
-        await a.store.caught_up()
-        with pytest.raises(NewerVersion, match="Upgrade this one"):
-            await a.store.load(run_id(number))
-        with pytest.raises(NewerVersion):
-            await a.store.is_current(run_id(number), 2)
         with pytest.raises(NewerVersion):
             await a.store.commit(commits[2])
+        a.wire.open.set()
+        await a.store.caught_up()
+        for _ in range(2):
+            with pytest.raises(NewerVersion, match="Upgrade this one"):
+                await a.store.load(run_id(number))
+        with pytest.raises(NewerVersion):
+            await a.store.is_current(run_id(number), 2)
         async with joined(log, tmp_path) as b:
+            with Feed(b.store).follow() as channel:
+                assert (await channel.after(0)).number == b.store.newest(), "events of other runs follow"
+            ended = EndedRun(run_id=run_id(number), status=Status.DONE, version=2, at=NOON)
+            assert await b.store.retention.delete([ended], "rule", NOON) == []
             with pytest.raises(NewerVersion):
                 await b.store.load(run_id(number))
     assert await a.store.due(NOON + 100 * HOUR, 9) == []

@@ -46,6 +46,13 @@ def test_what_is_made_passes_the_check_and_answers_a_call(tmp_path: Path, lang: 
     assert (failed.returncode, "add `protocol: 2`" in failed.stdout) == (78, True), failed
 
 
+def test_what_a_command_prints_is_no_part_of_its_answer(tmp_path: Path) -> None:
+    prints = 'print("one")\n    __import__("os").system("echo two")\n    return None\n    words ='
+    changed(words(tmp_path, "python") / "run.py", "words =", prints)
+    answer = json.loads(gateway(tmp_path, "call", "words", "handle", EXAMPLE, "--json").stdout)
+    assert (answer["status"], sorted(answer["stderr"].split())) == ("ok", ["one", "two"]), answer
+
+
 def test_each_copy_of_the_helper_is_the_one_that_new_brings() -> None:
     brought = (ROOT / "ductile_gateway" / "cli" / "templates" / "python" / "agentic_tool.py").read_text()
     copies = [*ROOT.glob("examples/*/tools/*/agentic_tool.py"), *ROOT.glob("deploy/ductile/plugins/*/agentic_tool.py")]

@@ -8,9 +8,11 @@
     serve(handle=handle)
 
 A command returns the text for people and the model, or `{"result": text}` with `output`, `artifacts` or `continuation`.
+The answer alone goes to standard output: what a command prints goes to standard error.
 """
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -35,12 +37,15 @@ class Call:
         self.config: dict[str, Any] = request.get("config") or {}
 
 
-def serve(**commands: Callable[[Call], str | dict[str, Any]]) -> None:
+def serve(**commands: Callable[[Call], str | dict[str, Any] | None]) -> None:
     """Answers one call. An exception but `Failure` ends the program; its last line is what the agent is told."""
-    call = Call(json.load(sys.stdin.buffer))
+    call, answers = Call(json.load(sys.stdin.buffer)), os.dup(1)
+    os.dup2(2, 1)  # also for the programs that a command starts
+    sys.stdout = sys.stderr
     try:
         told = commands[call.command](call)
-        answer = {"status": "ok", **({"result": told} if isinstance(told, str) else told)}
+        answer = {"status": "ok", **(told if isinstance(told, dict) else {"result": told or "done"})}
     except Failure as failure:
         answer = failure.answer
-    sys.stdout.buffer.write(json.dumps(answer, ensure_ascii=False).encode("utf-8", "replace"))
+    with os.fdopen(answers, "wb") as out:
+        out.write(json.dumps(answer, ensure_ascii=False).encode("utf-8", "replace"))

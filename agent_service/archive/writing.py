@@ -86,6 +86,8 @@ class ArchiveReport:
 async def backup(config: Path | None, place: str, *, with_keys: bool = False, keep: int | None = None) -> Report:
     """`keep`: number of backups that stay in the folder. Raises TryAgain, and Misconfigured for an unusable store."""
     at, series = datetime.now(UTC), Series(place, AGENT)
+    if keep and not series.is_folder:
+        raise Misconfigured(f"--keep keeps the newest backups of a folder, and {place} is a file")
     before = series.newest()
     async with open_reader(config) as reader:
         if reader.ring is None:

@@ -70,6 +70,8 @@ def verify(
     every = every or against_bus
     if every == (run is not None):
         raise typer.BadParameter("name one run, or give --all")
+    if key and not _is_file(run):
+        raise typer.BadParameter("--key is for an archive")
     if run is not None and _is_file(run):
         return _result(verifying.verify_file(Path(run), key))
     file = reader_config(config)
@@ -109,7 +111,7 @@ def restore(
 ) -> Results:
     """Neither service may run, and nothing is overwritten. Make the streams first, with `agentic setup`. If it is
     interrupted, run the same command again. With --artifacts both may run, and exit code 1 says that some are lost."""
-    if artifacts == (place is not None):
+    if artifacts == (place is not None) or (artifacts and any((backup, dry_run, stopped, moved, new_keys))):
         raise typer.BadParameter("name a backup, or give --artifacts by itself")
     if not place:
         return _result_of(restoring.restore_artifacts(reader_config(config)))

@@ -36,14 +36,14 @@ class Series:
 
     def __init__(self, place: str, service: str) -> None:
         path = Path(place)
-        self._is_folder = path.is_dir() or place.endswith("/") or not (path.suffix == SUFFIX or path.exists())
+        self.is_folder = path.is_dir() or place.endswith("/") or not (path.suffix == SUFFIX or path.exists())
         self._path = path
         self._service = service
 
     @contextmanager
     def new_archive(self, ring: KeyRing, at: datetime) -> Iterator[tuple[Path, ArchiveWriter]]:
         """Makes a new backup. Raises Misconfigured, also while another process writes there, and TryAgain."""
-        if not self._is_folder:
+        if not self.is_folder:
             with open_writer(self._path, ring) as writer:
                 yield self._path, writer
             return
@@ -58,29 +58,29 @@ class Series:
     @contextmanager
     def open(self, backup: str | None) -> Iterator[tuple[str, Archive]]:
         """Opens the newest archive, or the one named `backup`, and returns its name with it. Raises Misconfigured."""
-        for path in self._all() if self._is_folder else [self._path]:
-            if self._is_folder and backup not in (None, self.name_of(path)):
+        for path in self._all() if self.is_folder else [self._path]:
+            if self.is_folder and backup not in (None, self.name_of(path)):
                 continue
             with Archive.open(path) as archive:
                 name = self.name_of(path, archive.manifest.at)
                 if backup in (None, name):
                     yield name, archive
                     return
-        known = ", ".join(map(self.name_of, self._all())) if self._is_folder else "another"
+        known = ", ".join(map(self.name_of, self._all())) if self.is_folder else "another"
         named = f" {backup}" if backup else ""
         advice = f"it has {known}" if known else "name a folder or file that the command `backup` has written"
         raise Misconfigured(f"{self._path} has no backup{named} of {self._service}: {advice}")
 
     def name_of(self, path: Path, at: datetime | None = None) -> str:
         """The instant of the backup: from the file's name in a folder, else from `at`."""
-        return path.stem.removeprefix(f"{self._service}-") if self._is_folder or at is None else f"{at:{_INSTANT}}"
+        return path.stem.removeprefix(f"{self._service}-") if self.is_folder or at is None else f"{at:{_INSTANT}}"
 
     def newest(self) -> Path | None:
-        return next(iter(self._all()), None) if self._is_folder else None
+        return next(iter(self._all()), None) if self.is_folder else None
 
     def keep_only(self, most: int) -> None:
         """Keeps the newest `most` archives and their bases; all while one of them cannot be read."""
-        there = self._all() if self._is_folder else []
+        there = self._all() if self.is_folder else []
         needed = {path.name for path in there[:most]}
         try:
             for path in there[:most]:
@@ -132,7 +132,7 @@ class Series:
         return None
 
     def _with_keys(self) -> Iterator[str]:
-        for path in self._all() if self._is_folder else ():
+        for path in self._all() if self.is_folder else ():
             with suppress(Misconfigured), Archive.open(path) as archive:
                 if KEYS in archive.manifest.files:
                     yield self.name_of(path)

@@ -17,7 +17,7 @@ from agent_service.archive.access import Report, RunDeleted, StoreReader, bus_at
 from agent_service.archive.contents import ArchivedRun, ArchivedRuns, changed, check_archive
 from agent_service.bus.buckets import key_of
 from agent_service.bus.reading import SignedEnding, signed_endings
-from agent_service.errors import Damaged
+from agent_service.errors import Damaged, NewerVersion
 from agent_service.history.results import FILES, RecordedArtifact, is_artifact_path, kept_artifacts
 from agent_service.history.text import one_line
 from agent_service.run.journal import Commit
@@ -35,6 +35,10 @@ LOOKS = 5
 LOOK_AGAIN_S = 0.5
 AT_ONCE = 500
 SHOWN = 20
+REMEDY = (
+    "The journal is whole: delete the file if it is there. Pages, and artifacts that the bus has, are written anew "
+    "when the run's files are read; take others from a backup"
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -57,7 +61,7 @@ class RunCheck:
             counts = f"{counted(self.entries, 'entries')}, {pages}, {counted(self.artifacts, 'artifacts')}{unchecked}"
             yield f"✓ {self.run_id} is as it was written: {counts}"
         elif {flaw.place for flaw in self.flaws}.isdisjoint((JOURNAL, ROW)):
-            yield "The journal is whole: delete the file, and it is written anew when the run's files are read"
+            yield REMEDY
         yield from (f"! {flaw}, and is rendered when it is read" for flaw in self.behind)
 
 
@@ -73,19 +77,25 @@ async def verify_all(config: Path | None, *, against_bus: bool) -> Report:
     async with open_reader(config) as reader:
         ends = await _endings(reader) if against_bus else []
         flaws = [flaw for end in ends if (flaw := await _ending_flaw(reader, end))]
-        runs, before, flawed = 0, None, list[RunCheck]()
+        runs, before, flawed, newer = 0, None, list[RunCheck](), list[NewerVersion]()
         while lines := await reader.store.runs(limit=AT_ONCE, before=before):
             for line in lines:
-                with suppress(RunDeleted):
+                try:
                     check = await _check_run(reader, line.run_id)
                     runs += 1
                     flawed += [check] if check.flaws else []
+                except RunDeleted:
+                    pass
+                except NewerVersion as error:
+                    newer.append(error)
             before = lines[-1].run_id
     facts = {"config": str(reader.config or ""), "runs": runs, "ends": len(ends)}
+    facts["left_out"] = [error.run_id for error in newer]
     facts |= {"flaws": [asdict(flaw) for flaw in flaws], "flawed": [asdict(check) for check in flawed]}
     by = f"; so say {counted(len(ends), 'endings')} on the bus" if ends else ""
     text = [f"✗ {flaw}" for flaw in flaws] + [f"{line}  ({run.run_id})" for run in flawed for line in run.lines()]
-    return Report(facts, "\n".join(text) or f"✓ as written: {counted(runs, 'runs')}{by}", ok=not text)
+    whole = [f"✓ as written: {counted(runs, 'runs')}{by}"]
+    return Report(facts, "\n".join([*(text or whole), *(f"! not checked: {error}" for error in newer)]), ok=not text)
 
 
 async def _endings(reader: StoreReader) -> list[SignedEnding]:
@@ -98,7 +108,7 @@ async def _endings(reader: StoreReader) -> list[SignedEnding]:
 async def _ending_flaw(reader: StoreReader, end: SignedEnding) -> Flaw | None:
     try:
         entries = await reader.store.entries(end.run_id, after=end.seq - 1, limit=1)
-    except Damaged:  # as the check of the run tells
+    except (Damaged, NewerVersion):  # as the check of the run tells
         return None
     if (entries and entries[0].hash == end.head) or await reader.store.tombstone(end.run_id):
         return None
@@ -110,7 +120,9 @@ async def _ending_flaw(reader: StoreReader, end: SignedEnding) -> Flaw | None:
 async def _check_run(reader: StoreReader, run_id: str) -> RunCheck:
     """Looks again for missing files, because an agent at work writes them within a second or two."""
     for look in range(LOOKS):
-        await asyncio.sleep(LOOK_AGAIN_S if look else 0)
+        if look:
+            await asyncio.sleep(LOOK_AGAIN_S)
+            reader.stored = None
         check = await _check_once(reader, run_id)
         if not check.flaws or any(flaw.kind != "missing" for flaw in check.flaws):
             break

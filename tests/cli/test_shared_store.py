@@ -144,7 +144,9 @@ async def test_commands_look_at_the_stream_by_a_copy_of_it_and_name_what_no_agen
     whole = (await done("verify", "--all", config=store.other)).document
     assert (whole["runs"], {flaw["place"] for flaw in whole["flaws"]}) == (MANY, set()), whole
     forged = b'{"v": 1, "by": "somebody"}'
-    await link.publish(subjects.stored_run("wake-1-2", run_id(5)), forged, msg_id="forged", headers={})
+    for wake, number, body in (("wake-1-2", 5, forged), ("wake-1-1", 4, b'{"v": 99}')):
+        await link.publish(subjects.stored_run(wake, run_id(number)), body, msg_id=f"to {wake}", headers={})
     told = await done("verify", "--all")
     assert told.code == 1
     assert [run["run_id"] for run in told.document["flawed"]] == [run_id(5)], told
+    assert (told.document["left_out"], told.document["runs"]) == ([run_id(4)], MANY - 1)

@@ -50,7 +50,7 @@ class Series:
         if self._path.parent.is_dir():
             self._path.mkdir(mode=0o700, exist_ok=True)
         with ExitStack() as opened:
-            opened.enter_context(_locked(self._path))
+            opened.enter_context(_locked(self._path, self._service))
             path = self._unused_path(at)
             writer = opened.enter_context(open_writer(path, ring, self._base(ring, opened)))
             yield path, writer
@@ -139,7 +139,7 @@ class Series:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _locked(folder: Path, service: str) -> Iterator[None]:
     try:
         opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
@@ -149,7 +149,7 @@ def _locked(folder: Path) -> Iterator[None]:
     except BlockingIOError as error:
         raise Misconfigured(f"another process makes a backup in {folder}: wait until it has ended") from error
     else:
-        for left in folder.glob(f"*{SUFFIX}{PART}*"):  # by a process that was killed
+        for left in folder.glob(f"{service}-*{SUFFIX}{PART}*"):  # by a process that was killed
             shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)
         yield
     finally:

@@ -71,7 +71,8 @@ class BodyReader:
         if len(self._reading) >= self._most:
             oldest = next(iter(self._reading))
             del self._reading[oldest]
-            oldest.reschedule(asyncio.get_running_loop().time())
+            if not oldest.expired():  # then it ends by itself
+                oldest.reschedule(asyncio.get_running_loop().time())
         try:
             async with asyncio.timeout(READ_WITHIN_S) as place:
                 self._reading[place] = None

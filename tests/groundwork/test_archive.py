@@ -57,9 +57,10 @@ def test_what_only_older_backups_need_goes_with_them(tmp_path: Path) -> None:
     first = back_up(tmp_path, {"a": CONTENT})
     (of_a_killed_one := first.with_name("agentic-1.zip.part-x")).mkdir()
     (of_a_killed_one / "gateway.zip").touch()
+    (of_another := first.with_name("photos.zip.part")).touch()
     made = [back_up(tmp_path, {"a": CONTENT, "b": str(day).encode()}, day) for day in (1, 2)]
     series(tmp_path).keep_only(1)
-    assert sorted(first.parent.iterdir()) == [first, made[1]], "the first, for the newest rests on it"
+    assert sorted(first.parent.iterdir()) == [first, made[1], of_another], "the first, for the newest rests on it"
     assert restored(made[1])["b"] == b"2"
 
 

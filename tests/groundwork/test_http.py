@@ -12,6 +12,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
+from groundwork.http import requests
 from groundwork.http.requests import BodyReader, BodyRefused, measured, request_durations
 from groundwork.http.server import BoundedProtocol
 from groundwork.telemetry.metrics import Instruments
@@ -170,6 +171,17 @@ async def test_a_body_that_comes_at_once_is_read_though_slow_ones_hold_every_pla
     assert not any(reading.done() for reading in slow[1:])
     for reading in slow[1:]:
         reading.cancel()
+
+
+async def test_a_body_is_read_though_the_oldest_has_just_run_out_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "READ_WITHIN_S", 0)
+    bodies = BodyReader(LIMIT, room=LIMIT)
+    slow = asyncio.create_task(bodies.read(request(never)))
+    for _ in range(2):
+        await asyncio.sleep(0)
+    assert await bodies.read(request(whole)) == b"whole"
+    with pytest.raises(BodyRefused):
+        await slow
 
 
 async def show(request: Request) -> Response:

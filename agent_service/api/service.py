@@ -1,6 +1,7 @@
 """Operations on the service: liveness, readiness, health of its parts, tools, metrics, the caller."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field
 from datetime import UTC, datetime
@@ -38,9 +39,13 @@ _READY: Mapping[str, tuple[Part, str, str]] = {
     "store": ("store", "it can be read and written", "see the agent's log: repair its disk, or make room there"),
     "halt": ("agent", "it is not stopped", "resume everything once the reason is settled"),
     "skills": ("gateway", "tools are on offer", "start the gateway"),
+    "room": ("nats", "runs have room on bus and disk", "mend what the text names; runs are then accepted again"),
     "model": ("model", "no run has met trouble with it in the last minute", "correct the section agent.model"),
 }
 """Checks of readiness: part, text if all is well, remedy if not."""
+
+
+log = logging.getLogger(__name__)
 
 
 class CheckView(Finding):
@@ -89,6 +94,9 @@ async def _checked(part: Part, probe: Probe) -> Sequence[CheckView]:
         found = [warning(part, f"it did not report its status within {WITHIN_S:g} s", remedy=remedy)]
     except Failure as error:
         found = [wrong(part, str(error), remedy=remedy)]
+    except Exception as error:  # the other parts still report
+        log.exception("a part cannot report its status", extra={"part": part})
+        found = [warning(part, f"it cannot report its status ({type(error).__name__})", remedy=remedy)]
     return [CheckView(part=_part_of(finding, part), **dict(finding)) for finding in found]
 
 

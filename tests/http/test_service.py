@@ -57,6 +57,18 @@ async def test_what_the_agent_needs_is_told_by_part(client: httpx2.AsyncClient, 
     assert (bus["text"], bool(bus["remedy"])) == ("another agent has the bus", True)
 
 
+async def test_a_part_that_fails_takes_no_other_from_health_and_a_lack_of_room_is_told_with_its_remedy() -> None:
+    async def broken() -> Sequence[Finding]:
+        raise RuntimeError
+
+    async def ready() -> Mapping[str, str]:
+        return {"room": "the disk is full: make room on it"}
+
+    model, room = (await HealthCalls(ready, {"model": broken}).show_health()).checks
+    assert (model.part, model.mark, "RuntimeError" in model.text) == ("model", "warning", True)
+    assert (room.part, room.mark, "what the text names" in (room.remedy or "")) == ("nats", "wrong", True)
+
+
 async def test_a_clock_that_was_set_back_makes_health_no_older(monkeypatch: pytest.MonkeyPatch) -> None:
     now, asked = {"wall": NOON, "elapsed": 0.0}, list[object]()
 

@@ -111,7 +111,7 @@ _ADD = f"INSERT INTO rows ({_STORED}) VALUES ({_VALUES}) ON CONFLICT (subject) D
 _CHANGE = f"UPDATE rows SET ({_STORED}) = ({_VALUES}) WHERE subject = ? AND seq = ?"  # noqa: S608 - ours
 _REPLACE = f"INSERT OR REPLACE INTO rows ({_STORED}, position) VALUES ({_VALUES}, ?)"  # noqa: S608 - ours
 _DONE = "kind = ? AND state IN ('answered', 'arrived', 'gone', 'dead', 'received', 'named') AND at < ?"
-OLD = f"SELECT subject FROM rows WHERE {_DONE}"  # noqa: S608 - ours
+OLD = f"SELECT subject, seq FROM rows WHERE {_DONE}"  # noqa: S608 - ours
 _FORGET = f"DELETE FROM rows WHERE position IN (SELECT position FROM rows WHERE {_DONE} LIMIT ?)"  # noqa: S608 - ours
 
 _INSTEAD = {"Nats-Rollup": "sub"}
@@ -179,9 +179,10 @@ class StreamCarrier:
         await self._shown(seq)
 
     async def forget(self, kind: str, before: datetime) -> None:
-        old = [subject for (subject,) in await self.file.read(OLD, (kind, microseconds(before)))]
-        for first in range(0, len(old), AT_ONCE):
-            await asyncio.gather(*map(self._log.purge, old[first : first + AT_ONCE]))
+        old = await self.file.read(OLD, (kind, microseconds(before)))
+        for first in range(0, len(old), AT_ONCE):  # none that was changed since, for the copy may be behind
+            some = old[first : first + AT_ONCE]
+            await asyncio.gather(*(self._log.purge(subject, up_to=seq) for subject, seq in some))
         if old:
             told = fact_of({"version": VERSION, "kind": kind, "before": microseconds(before)}, b"")
             await self._shown(await self._log.append(f"{_FORGOTTEN}.{kind}", told, after=None, headers=_INSTEAD))

@@ -126,10 +126,11 @@ class SharedLog:
         stored = await self._link.stored(self.stream, seq)
         return stored.at if stored else None
 
-    async def purge(self, subject: str) -> None:
-        """Removes the facts of a subject with their parts. Raises TryAgain."""
+    async def purge(self, subject: str, *, up_to: int | None = None) -> None:
+        """Removes the facts of a subject with their parts; with `up_to`, none after it. Raises TryAgain."""
+        before = {} if up_to is None else {"seq": up_to + 1}
         for each in (subject, f"{self._parts_of(subject)}.>"):
-            await self._link.ask_jetstream(f"STREAM.PURGE.{self.stream}", {"filter": each})
+            await self._link.ask_jetstream(f"STREAM.PURGE.{self.stream}", {"filter": each, **before})
 
     async def follow(self, after: int) -> AsyncGenerator[Batch, None]:
         """Yields facts in order without a gap, forever. Raises Misconfigured where the stream is gone."""

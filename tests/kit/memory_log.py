@@ -64,8 +64,9 @@ class MemoryLog(SharedLog):
     async def stored_at(self, seq: int) -> datetime | None:
         return next((fact.at for fact in self.facts if fact.seq == seq), None)
 
-    async def purge(self, subject: str) -> None:
-        self.facts = [fact for fact in self.facts if fact.subject != subject]
+    async def purge(self, subject: str, *, up_to: int | None = None) -> None:
+        most = self._last if up_to is None else up_to
+        self.facts = [fact for fact in self.facts if fact.subject != subject or fact.seq > most]
 
     async def follow(self, after: int) -> AsyncGenerator[Batch, None]:
         while True:

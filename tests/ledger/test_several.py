@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ductile_gateway.calls.call import Call, Receipt
+from ductile_gateway.calls.call import Call, NameCandidates, Receipt
+from ductile_gateway.calls.ledger import ArtifactNames
 from ductile_gateway.store.opening import COPY
 from ductile_gateway.store.rows import subject_of
 from groundwork.service.errors import TryAgain
@@ -46,6 +47,17 @@ async def test_what_is_asked_by_key_is_known_though_the_own_copy_is_behind(crowd
         assert await b.ledger.digest_of(RUN, "A.md") == "of call-1"
         assert await named(b.ledger, RUN, "call-2", NAMES) == ("a-02.md",)
         assert b.ledger.number_open() == 0
+
+
+async def test_a_row_that_was_changed_is_not_forgotten_by_a_gateway_whose_copy_is_behind(crowd: Crowd) -> None:
+    async with crowd.gateway("a") as a, crowd.gateway("b") as b:
+        await named(a.ledger, RUN, "call-1", NAMES)
+        await until(lambda: b.rows.look_up("SELECT 1 FROM rows"))
+        crowd.wires["b"].open.clear()
+        later = [NameCandidates(("b.md",), "of call-2", 1)]
+        await a.ledger.name_artifacts(RUN, "call-2", later, at=NOON + 2 * SECOND)
+        await b.rows.forget(ArtifactNames, NOON + SECOND)
+        assert await b.ledger.digest_of(RUN, "a.md") == "of call-1"
 
 
 async def test_a_copy_that_a_power_loss_has_damaged_is_made_anew(crowd: Crowd, tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ _WORDS = tuple(
         (r"Input should be less than or equal to (\S+)", r"must be \1 or less"),
         (r"Input should be greater than ", "must be more than "),
         (r"Input should be a valid dictionary.*", "must be an object"),
-        (r"Input should be a valid (list|tuple|set|frozenset)", "must be a list"),
+        (r"Input should be a valid (list|tuple|set|frozenset|array)", "must be a list"),
         (r"Input should be a valid string", "must be a text"),
         (r"(Input should be a valid|Unable to parse input string as an) integer.*", "must be a whole number"),
         (r"Input should be a (valid|finite) number.*", "must be a number"),

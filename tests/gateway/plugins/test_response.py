@@ -112,6 +112,7 @@ def test_each_failure_has_its_class_and_whether_another_attempt_can_help(
         (b'{"status": "ok", "result": ""}', "result: must not be blank"),
         (b'{"status": "ok", "result": " "}', "result: must not be blank"),
         (b'{"status": "ok", "result": {"a": 1}}', "result: must be a text"),
+        (b'{"status": "ok", "result": "a", "artifacts": 1}', "artifacts: must be a list"),
         (b'{"status": "error"}', "error: is missing"),
         (b'{"status": "error", "error": "no", "retry": "maybe"}', "retry: must be true or false"),
         (b'{"status": "ok", "result": "done", "output": [1]}', "output: must be an object"),

@@ -174,6 +174,8 @@ class CallTelemetry:
 
     def begun(self, asked: CallRequest) -> None:
         now = self._began[asked.key] = utc_now()
+        if len(self._began) > MOST_KEPT:  # another gateway has answered it
+            del self._began[next(iter(self._began))]
         self.metrics.waits.record((now - asked.request.requested_at).total_seconds(), asked.request.tool)
         log.info("call begun", extra=self._line(asked, "call_begun", "asked->begun"))
 

@@ -54,8 +54,7 @@ def _serve(order: Order, line: socket.socket) -> None:
         deadline, name, record = call
         if box.flaw:
             append_timed(record, "began", os.getpid())
-            append(record, "unbegun", box.flaw.encode())
-            append_timed(record, "exit", CANNOT_RUN)
+            _record_unbegun(record, box.flaw)
             return
         if time.monotonic() < deadline:  # else the gateway has given the call up, and said so
             _Call(box, name, record, deadline, woken).run()
@@ -96,15 +95,17 @@ class _Call:
         self._code: int | None = None
 
     def run(self) -> None:
+        """Raises OSError where nothing could be started, and records that."""
         signal.signal(signal.SIGTERM, self._on_sigterm)
         append_timed(self._record, "began", os.getpid())
         self._tree = Tree(os.getpid(), self._box.order.place)
         self._poller = select.poll()
         self._poller.register(self._woken, select.POLLIN)
-        self._outputs = [_Output(self._record, name, self._limits.output_bytes) for name in ("stdout", "stderr")]
-        for output in self._outputs:
-            self._poller.register(output.source, select.POLLIN)
-        self._plugin = self._start()
+        try:
+            self._plugin = self._start()
+        except OSError as error:
+            _record_unbegun(self._record, f"{self._box.order.entrypoint}: {error}")
+            raise
         while self._code is None:
             self._copy(self._wait())
             self._keep_time()
@@ -120,11 +121,14 @@ class _Call:
         self._is_told_to_end = True
 
     def _start(self) -> int:
+        self._outputs = [_Output(self._record, name, self._limits.output_bytes) for name in ("stdout", "stderr")]
+        for output in self._outputs:
+            self._poller.register(output.source, select.POLLIN)
         guard, (out, err), request = os.getpid(), self._outputs, self._request()
+        self._given = os.fstat(request).st_blocks * 512
         plugin = os.fork()
         if plugin == 0:
             execute(self._box, self._name, (request, out.given, err.given), self._record, guard=guard)
-        self._given = os.fstat(request).st_blocks * 512
         for descriptor in (request, out.given, err.given):
             os.close(descriptor)
         return plugin
@@ -216,6 +220,11 @@ class _Call:
         if self._stopped_for:
             append(self._record, "stopped", self._stopped_for.encode())
         append_timed(self._record, "exit", self._code or 0)
+
+
+def _record_unbegun(record: int, flaw: str) -> None:
+    append(record, "unbegun", flaw.encode(errors="replace"))
+    append_timed(record, "exit", CANNOT_RUN)
 
 
 class _Output:

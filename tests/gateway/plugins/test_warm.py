@@ -4,6 +4,7 @@ once."""
 import asyncio
 import gc
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -173,6 +174,22 @@ async def test_a_guardhouse_that_is_stopped_is_left_for_a_new_one(
             ended = [getattr(verdict, "status", "") for verdict in await asyncio.gather(*map(plugins.run, calls))]
     finally:
         os.kill(house, signal.SIGKILL)
+
+
+async def test_a_guard_that_can_start_nothing_says_so_and_the_next_call_has_another(tmp_path: Path) -> None:
+    plugins = local_plugins(tmp_path, folder=tool(tmp_path, PYTHON + SAYS % 1, other="SAID = 1\n"))
+    await output_of(plugins, 0)
+    guard = guards(tmp_path)[-1]
+    for number in range(1, 24):
+        resource.prlimit(guard, resource.RLIMIT_NOFILE, (24 - number, 256))
+        verdict = await verdict_of(plugins, number)
+        assert isinstance(verdict, ToolOutcome), verdict
+        if verdict.status != "ok":
+            break
+    assert isinstance(verdict, ToolOutcome)
+    assert (verdict.retryable, "has done nothing" in str(verdict.message)) == (True, True), verdict
+    await output_of(plugins, number + 1)
+    assert len(set(guards(tmp_path))) == 2
 
 
 async def test_nothing_is_left_of_guards_that_nobody_uses_any_more(tmp_path: Path) -> None:

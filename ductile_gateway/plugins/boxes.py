@@ -130,7 +130,8 @@ Key = tuple[object, ...]
 
 
 class KeyedOrder(NamedTuple):
-    """An order, and the key of guards that can carry it out: the order and the inodes of its paths."""
+    """An order, and the key of guards that can carry it out: the order and the inodes of its paths. A view hides a
+    closed file by its inode, so one that was replaced needs a new view."""
 
     order: Order
     key: Key
@@ -150,7 +151,7 @@ class OrderCache:
         until, known, ready = self._known.get(folder, (0.0, (), None))
         if ready is None or own != known or now > until:
             order = self._order(folder, entrypoint, config.values())
-            ready = KeyedOrder(order, (order.to_json(), *_inodes((*order.read, *order.write))))
+            ready = KeyedOrder(order, (order.to_json(), *_inodes((*order.read, *order.write, *order.closed))))
             self._known[folder] = now + LOOK_S, own, ready
         return ready
 

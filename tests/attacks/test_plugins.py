@@ -139,6 +139,10 @@ def test_each_boundary_keeps_a_plugin_from_what_belongs_to_the_services(
     if view and not _has_view():
         pytest.skip("mounts of their own are not allowed here")
     whole: dict[str, Any] = {"read": [str(tmp_path)]} if around else {}
+    elsewhere = tmp_path.with_name(f"{tmp_path.name}-elsewhere")
+    elsewhere.write_text(SECRET)
+    (tmp_path / "self").symlink_to(".")
+    (tmp_path / "out").symlink_to(elsewhere)
     service = _service(tmp_path, monkeypatch, protected=True, view=view, **whole)
     kernel = ["/proc/sys/kernel/domainname", "/proc/sysrq-trigger", "/dev/kmsg", "/dev/mem"]
     paths = [*(str(tmp_path / name) for name in (*FILES, REQUEST)), *kernel]
@@ -157,6 +161,8 @@ for path in {paths}:
 loot.append(open("own").read())
 """
     readable = [("/proc/sys/kernel/domainname", os.O_RDONLY)]
+    if not view:  # which hides what is closed, and shows the rest
+        paths.append(str(elsewhere))
     got = asyncio.run(service.turned(code))
     assert [tuple(one) for one in got[:-1]] + got[-1:] == [*readable, "mine"]
 

@@ -49,7 +49,8 @@ class Reach:
     apart: tuple[Path, ...] = ()
 
     def allowed(self, places: Iterable[Path]) -> tuple[str, ...]:
-        """Existing places without closed paths; a folder that contains one is replaced by the rest of its content."""
+        """Existing places without closed paths; a folder that contains one is replaced by the rest of its content,
+        without links, which may lead elsewhere."""
         found = list[Path]()
         for place in map(Path, map(os.path.realpath, places)):
             apart = (folder for folder in self.apart if folder != place and folder.is_relative_to(place))
@@ -102,6 +103,6 @@ def outermost(places: Iterable[Path]) -> tuple[str, ...]:
 
 def _children(folder: Path) -> Iterable[Path]:
     try:
-        return sorted(folder.iterdir())
+        return sorted(child for child in folder.iterdir() if not child.is_symlink())
     except OSError:
         return ()

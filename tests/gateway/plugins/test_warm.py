@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 
 from ductile_gateway.calls.call import ToolOutcome, Verdict
-from ductile_gateway.plugins import process
+from ductile_gateway.plugins import boxes, process
 from ductile_gateway.plugins.box.order import ProcessLimits
 from ductile_gateway.plugins.boxes import plugin_environment
 from ductile_gateway.plugins.runner import LocalPlugins
+from groundwork.service import store_folder
 from tests.gateway.parts import a_tool_call
 from tests.gateway.plugins.kit import guards, local_plugins, records
 from tests.kit.waiting import until
@@ -63,7 +64,7 @@ PROGRAMS = {
     "a thread that goes on": "import threading\nthreading.Timer(0.1, print, ['late']).start()\n",
     "where it is": "import sys, __main__\nprint(__name__, __file__, sys.argv, sys.path, __main__.__file__, __spec__)\n",
     "what it is given": "from sys import *\nprint(stdin.read()[-9:], stdin.encoding, stdout.encoding, flags)\n",
-    "signals": "import signal\nprint([(n, signal.getsignal(n)) for n in (13, 15, 17, 25)])\n",
+    "signals": "import signal\nprint([(n, signal.getsignal(n)) for n in (2, 13, 15, 17, 25)])\n",
     "no Python": "this is none\n",
     "a module of its own before one of Python": "import token\nprint(token.OWN)\n",
     "an option in its first line": "#!/usr/bin/env -S python3 -O\nimport sys\nprint(sys.flags.optimize)\n",
@@ -132,6 +133,17 @@ async def test_a_program_that_has_changed_is_never_served_as_it_was(tmp_path: Pa
             path.chmod(0o755)
             os.utime(path, ns=(times[path.name], times[path.name]))
         assert (await output_of(plugins, number))["said"] == [number, number]
+
+
+def test_a_closed_file_that_was_replaced_needs_another_guard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(boxes, "LOOK_S", -1)
+    closed, made = tmp_path / "closed", tool(tmp_path, "") / "tool"
+    closed.touch()
+    orders = boxes.OrderCache(boxes.Box(), [closed])
+    before = orders.of(made, made / "run.py", {})
+    assert orders.of(made, made / "run.py", {}).key == before.key
+    store_folder.write(closed, "new")
+    assert orders.of(made, made / "run.py", {}).key != before.key
 
 
 def stat_of(pid: int) -> list[str]:

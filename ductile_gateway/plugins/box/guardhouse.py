@@ -7,7 +7,6 @@ place. After the gateway is gone it stays until the last guard has ended.
 import contextlib
 import os
 import select
-import signal
 import socket
 import struct
 import time
@@ -25,7 +24,6 @@ PAUSE_S = 0.001
 def main() -> None:
     process.hide_memory()
     process.become_subreaper()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: it is for the gateway
     with socket.socket(fileno=0) as gateway:
         _Guardhouse(gateway).run()
 

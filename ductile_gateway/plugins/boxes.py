@@ -204,4 +204,10 @@ def box_of(settings: PluginSettings) -> Box:
 
 
 def _real(paths: Iterable[Path]) -> tuple[Path, ...]:
-    return tuple(Path(os.path.realpath(path.expanduser())) for path in paths)
+    found = list[Path]()
+    for path in paths:
+        try:
+            found.append(Path(os.path.realpath(path.expanduser())))
+        except RuntimeError:
+            raise Misconfigured(f"{path}: this machine knows no such home folder: give the path in full") from None
+    return tuple(found)

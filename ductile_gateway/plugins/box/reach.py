@@ -60,7 +60,7 @@ class Reach:
 
 def closed_paths() -> Iterator[Path]:
     yield from map(Path, SECRETS)
-    yield from (Path("~", name).expanduser() for name in HOME_SECRETS)
+    yield from (Path("~", name) for name in HOME_SECRETS)
 
 
 def program_paths(environment: Mapping[str, str]) -> Iterator[Path]:

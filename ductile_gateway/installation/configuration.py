@@ -46,18 +46,27 @@ class DuctileConfig:
     def has_tokens(self) -> bool:
         return any(file.name == "tokens.yaml" for file in self.files)
 
+    @property
+    def plugins(self) -> dict[str, Any]:
+        plugins = self.value("plugins")
+        return plugins if isinstance(plugins, dict) else {}
+
     def value(self, *keys: str) -> Any:
         return value_at(self.settings, *keys)
 
+    def listed(self, *keys: str) -> list[Any]:
+        """Empty for anything but a list: Ductile's own check refuses it."""
+        found = self.value(*keys)
+        return found if isinstance(found, list) else []
+
     def conflicts(self) -> Iterator[str]:
         for kind, keys in {"relay peer": ("remote_ingress", "peers"), "instance": ("instances",)}.items():
-            yield from (f"a {kind} {GATEWAY}" for each in self.value(*keys) or () if value_at(each, "name") == GATEWAY)
-        plugins = {*(self.value("plugins") or {}), *self.manifests()}
-        yield from (f"a plugin {name}" for name in sorted(OUR_PLUGINS & plugins))
+            yield from (f"a {kind} {GATEWAY}" for each in self.listed(*keys) if value_at(each, "name") == GATEWAY)
+        yield from (f"a plugin {name}" for name in sorted(OUR_PLUGINS & {*self.plugins, *self.manifests()}))
 
     def generation(self, wanted: Generation | None) -> Generation:
         """Generation that the configuration implies, else the wanted one. Raises Misconfigured."""
-        tokens = self.value("api", "auth", "tokens") or ()
+        tokens = self.listed("api", "auth", "tokens")
         has_vault = self.value("secrets") or self.value("service", "admission")
         if has_vault or any(value_at(one, "secret_ref") for one in tokens):
             return "n"
@@ -72,14 +81,14 @@ class DuctileConfig:
 
     def manifests(self) -> dict[str, PluginManifest]:
         """Manifests by name or alias of the plugin; unreadable ones are left out."""
-        roots = [self.main.parent / str(root).strip() for root in self.value("plugin_roots") or ()]
+        roots = [self.main.parent / str(root).strip() for root in self.listed("plugin_roots")]
         manifests = list[PluginManifest]()
         for file in (file for root in roots for file in sorted(root.glob(f"*/{MANIFEST}"))):
             with contextlib.suppress(PluginRefused):
                 manifests.append(manifest_in(file))
         found = {each.name: each for each in manifests}
-        plugins = self.value("plugins") or {}
-        return found | {name: found[uses] for name, one in plugins.items() if (uses := value_at(one, "uses")) in found}
+        used = {name: str(value_at(one, "uses")) for name, one in self.plugins.items()}
+        return found | {name: found[uses] for name, uses in used.items() if uses in found}
 
 
 def error_of(program: str, command: str, main: Path) -> str:

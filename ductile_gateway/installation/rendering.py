@@ -18,6 +18,7 @@ import jinja2
 from ductile_gateway.installation.configuration import DuctileConfig, Generation
 from groundwork.service.errors import Misconfigured
 from groundwork.service.program import shipped
+from groundwork.service.secret import secret_fault
 from schemas.values import dataclass
 
 _READING = {
@@ -71,11 +72,21 @@ def template_values(ductile: DuctileConfig, options: Options, tokens: Path) -> d
         "tools": _commands(ductile, "read"),
         "writing": _commands(ductile, "write"),
         "places": places,
-        "secrets": {
-            name: place.read_text().strip() if place.exists() else randomness.token_hex(32)
-            for name, place in places.items()
-        },
+        "secrets": {name: _secret(place) for name, place in places.items()},
     }
+
+
+def _secret(place: Path) -> str:
+    if not place.exists():
+        return randomness.token_hex(32)
+    try:
+        secret = place.read_text(encoding="utf-8").strip()
+        fault = secret_fault(secret)
+    except (OSError, UnicodeDecodeError) as error:
+        fault = f"cannot be read: {error}"
+    if fault:
+        raise Misconfigured(f"{place} {fault}; or delete it, and another is made")
+    return secret
 
 
 def ductile_files(folder: Path, tokens: Path, values: Mapping[str, Any]) -> Iterator[Change]:

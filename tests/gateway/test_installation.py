@@ -148,6 +148,22 @@ def test_what_would_not_go_together_is_refused_with_what_to_change(
         plan_install(read_config(ductile), options(ductile))
 
 
+def test_a_secret_that_cannot_be_one_is_told_and_settings_of_another_kind_are_for_ductile_to_refuse(
+    ductile: Path,
+) -> None:
+    odd = {"plugins": ["echo"], "plugin_roots": 5, "instances": 7, "remote_ingress": {"peers": 5}}
+    (ductile / "more.yaml").write_text("plugins: {a: {uses: [b]}}\n")
+    for change in (odd, {"include": ["more.yaml"]}):
+        (ductile / "config.yaml").write_text(yaml.safe_dump(yaml.safe_load(CONFIG) | change))
+        plan_install(read_config(ductile), options(ductile))
+    secret = ductile.parent / "agent" / ".agentic" / "secrets" / "home.gateway"
+    secret.parent.mkdir(parents=True)
+    for content in (b"", b"short", b"\xff" * 40):
+        secret.write_bytes(content)
+        with pytest.raises(Misconfigured, match=f"{secret} (is empty|is too short|cannot be read)"):
+            plan_install(read_config(ductile), options(ductile))
+
+
 def test_variables_of_the_configuration_are_filled_as_ductile_fills_them(
     ductile: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

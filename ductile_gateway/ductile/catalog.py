@@ -14,7 +14,7 @@ from pydantic import JsonValue, ValidationError
 from ductile_gateway.ductile.jobs import Document
 from ductile_gateway.ductile.settings import DuctileSettings, full_name
 from ductile_gateway.plugins.manifest import PluginCommand, PluginDescription
-from ductile_gateway.tools.catalog import ToolChoice
+from ductile_gateway.tools.catalog import HOUSEKEEPING, ToolChoice
 from schemas import subjects
 from schemas.catalog import Catalog
 from schemas.fields import validation_flaws
@@ -107,10 +107,12 @@ def _with_handle(name: str, document: Document, settings: DuctileSettings) -> Do
 def _manifest(
     name: str, document: Document, settings: DuctileSettings, problems: list[str]
 ) -> PluginDescription | None:
-    commands, schemas = [], []
+    commands, schemas, outputs = [], [], []
     for entry in _commands_in(document):
         schema = entry.get("output_schema")
         schemas.append(schema if isinstance(schema, dict) else {})
+        if str(entry.get("name")) not in HOUSEKEEPING:
+            outputs.append(schemas[-1].get("x-output"))
         idempotent = f"{name}/{entry.get('name')}" in settings.idempotent
         fields = {key: entry.get(key) for key in ("name", "type", "description", "input_schema")}
         fields |= {"effect": schemas[-1].get("x-effect"), "idempotent": idempotent}
@@ -120,13 +122,13 @@ def _manifest(
             problems.append(
                 f"plugin {name}: its command {str(entry.get('name'))[:64]} is left out: {validation_flaws(error)}"
             )
-    outputs = [schema.get("x-output") for schema in schemas]
+    is_trusted = bool(outputs) and all(output == "trusted" for output in outputs)
     try:
         return PluginDescription.model_validate(
             {
                 "name": full_name(name, of=settings.name),
                 "description": document.get("description"),
-                "output": next((one for one in ("untrusted", "trusted") if one in outputs), None),
+                "output": "trusted" if is_trusted else "untrusted" if "untrusted" in outputs else None,
                 "continues": all(schema.get("x-continues") is not False for schema in schemas),
                 "commands": commands,
             }

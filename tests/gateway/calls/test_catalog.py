@@ -207,6 +207,14 @@ def test_effect_output_and_whether_it_continues_are_read_from_schemas_which_a_du
     assert of_ductile("fetch", fetch=FETCH).manifests["fetch"].continues
 
 
+def test_results_count_as_trusted_only_if_each_command_that_agents_call_says_so() -> None:
+    trusted, silent = ({"output_schema": schema} for schema in ({"x-output": "trusted"}, dict[str, str]()))
+    for health, other, expected in ((silent, trusted, "trusted"), (trusted, silent, None)):
+        commands = [{"name": "health", "type": "read"} | health, {"name": "look", "type": "read"} | other]
+        commands.append({"name": "handle", "type": "read"} | trusted)
+        assert of_ductile("fetch", fetch=FETCH | {"commands": commands}).manifests["fetch"].output == expected
+
+
 FAR = "http://far.example http://10.0.0.2:8080 ftp://localhost http:// http://u@localhost x http://localhost/?a"
 
 

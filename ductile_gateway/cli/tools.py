@@ -7,6 +7,7 @@ answer.
 import asyncio
 import difflib
 import shlex
+import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -167,17 +168,24 @@ def make(name: str, language: Language, folder: Path) -> Path:
         raise typer.BadParameter(f"{name!r} is not {subjects.NAME_FORM}")
     if name in subjects.OUR_OWN_ROUTES:
         raise typer.BadParameter(f"{name} is the name of a part of the program itself: choose another")
+    if not str(folder).isprintable():
+        raise typer.BadParameter(f"{str(folder)!a} cannot be written into the files of a tool: name another folder")
     made = folder / name
     try:
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
         made.mkdir(mode=0o755)
+    except FileExistsError as error:
+        there = "there already: nothing was changed" if made.exists() else "a file: name a folder"
+        raise typer.BadParameter(f"{error.filename} is {there}") from error
+    except OSError as error:
+        raise typer.BadParameter(f"{error.filename} cannot be made: {error.strerror}") from error
+    try:
         for path, text in _contents(made, language):
             path.write_text(text, encoding="utf-8")
             path.chmod(0o755 if path.name == PROGRAMS[language] else 0o644)
-    except FileExistsError as error:
-        raise typer.BadParameter(f"{error.filename} is there already: nothing was changed") from error
     except OSError as error:
-        raise typer.BadParameter(f"{error.filename} cannot be written: {error.strerror}") from error
+        shutil.rmtree(made, ignore_errors=True)
+        raise typer.BadParameter(f"{error.filename or made} cannot be written: {error.strerror}") from error
     return made
 
 

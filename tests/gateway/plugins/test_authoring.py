@@ -6,10 +6,12 @@ import shutil
 from pathlib import Path
 
 import pytest
+import typer
 
 from ductile_gateway.calls.policy import Offers
 from ductile_gateway.cli.main import EXAMPLE
 from ductile_gateway.cli.tools import make
+from ductile_gateway.plugins.folders import discover_plugins
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.tools.toolbox import follow_folders
 from tests.gateway.served import ROOT, gateway
@@ -51,6 +53,22 @@ def test_what_a_command_prints_is_no_part_of_its_answer(tmp_path: Path) -> None:
     changed(words(tmp_path, "python") / "run.py", "words =", prints)
     answer = json.loads(gateway(tmp_path, "call", "words", "handle", EXAMPLE, "--json").stdout)
     assert (answer["status"], sorted(answer["stderr"].split())) == ("ok", ["one", "two"]), answer
+
+
+def test_a_name_that_yaml_reads_as_another_kind_stays_a_name_and_a_folder_that_cannot_be_used_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("123", "null", "on", "2024-01-01"):
+        make(name, "bash", tmp_path / "tools")
+    assert sorted(discover_plugins([tmp_path / "tools"], {}).plugins) == ["123", "2024-01-01", "null", "on"]
+    (tmp_path / "file").touch()
+    for folder, why in (("file", "is a file: name a folder"), ("b\udcff", "another folder"), ("tools", "already")):
+        with pytest.raises(typer.BadParameter, match=why):
+            make("on", "bash", tmp_path / folder)
+    monkeypatch.setattr(Path, "chmod", lambda *_: Path("/nosuch").stat())
+    with pytest.raises(typer.BadParameter, match="cannot be written"):
+        make("half", "bash", tmp_path / "tools")
+    assert not (tmp_path / "tools" / "half").exists()
 
 
 def test_each_copy_of_the_helper_is_the_one_that_new_brings() -> None:

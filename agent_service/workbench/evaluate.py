@@ -24,7 +24,7 @@ from agent_service.workbench.evaluation.scenario import SHIPPED_SCENARIOS, scena
 from agent_service.workbench.evaluation.trials import evaluate, trials_of
 from groundwork.service.commands import option
 from groundwork.service.config_file import nearby
-from groundwork.service.errors import Exit
+from groundwork.service.errors import Exit, Misconfigured
 from groundwork.service.program import installed_version
 from groundwork.service.serving import cancelled_by_signals
 from schemas.status import counted
@@ -61,6 +61,8 @@ async def evaluation(
 ) -> Output:
     """A real model costs money. Bus, tools, people and time are simulated."""
     earlier = read(against) if against else []
+    if trail:
+        _make(trail)
     played: list[ConfigResults] = []
 
     def trail_of(one: ConfigResults) -> Path | None:
@@ -92,6 +94,13 @@ async def evaluation(
         code = Exit.OK if all(result.passed for one in played for result in one.results) else Exit.FAILED
     facts = Evaluation(ok=code == Exit.OK, played=played)
     return Output(facts.model_dump(mode="json"), Group(*report(earlier, played, trail_of)), code)
+
+
+def _make(trail: Path) -> None:
+    try:
+        trail.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Misconfigured(f"--trail {trail} cannot be made: {error.strerror}") from None
 
 
 def report(

@@ -18,6 +18,12 @@ def test_what_did_not_pass_is_told_beneath_and_in_the_exit_code(tmp_path: Path) 
     assert "never say: 'It is on.' is in agent.progress" in told
 
 
+def test_a_trail_that_cannot_be_made_is_told_before_anything_is_played(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    called = agentic_here("eval", "--scenario", "page-critique", "--trail", tmp_path / "file")
+    assert (called.code, called.err) == (78, f"agentic: --trail {tmp_path}/file cannot be made: File exists\n")
+
+
 def test_a_model_that_cannot_be_asked_fails_each_scenario_with_the_reason(tmp_path: Path) -> None:
     fake, file = FakeAnthropic(), tmp_path / "agentic.yaml"
     model = {"provider": "anthropic", "api_key": "sk-wrong-0123456789", "base_url": fake.base_url}

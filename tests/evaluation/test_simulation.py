@@ -102,9 +102,14 @@ async def test_a_run_without_an_end_is_stopped() -> None:
     assert "entries and goes on" in result.unmet[0]
 
 
-async def test_the_paper_trail_is_kept_where_it_is_wanted(tmp_path: Path) -> None:
-    result = await play(scripted(small())[0], tmp_path)
-    assert "Switch the lamp on." in (tmp_path / result.run_id / "context.md").read_text()
+async def test_the_paper_trail_is_kept_where_it_is_wanted_and_costs_no_result_where_it_cannot_be(
+    tmp_path: Path,
+) -> None:
+    (file := tmp_path / "file").touch()
+    for trail, told in ((tmp_path / "trail", ()), (file, (f"FileExistsError: [Errno 17] File exists: '{file}'",))):
+        result = await play(scripted(small())[0], trail)
+        assert (result.status, result.unmet) == ("done", told)
+    assert "Switch the lamp on." in (tmp_path / "trail" / result.run_id / "context.md").read_text()
 
 
 async def test_a_busy_provider_is_waited_for_in_real_time_and_fails_the_run_where_it_stays_so() -> None:

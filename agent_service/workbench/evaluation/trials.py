@@ -128,14 +128,21 @@ async def evaluate(
 
 
 async def play(trial: Trial, trail: Path | None = None) -> Result:
-    with TemporaryDirectory(prefix="agentic-eval-") as folder:
-        async with SqliteStore.open(Path(folder)) as store:
-            world = World(trial, store, Path(folder) / "plugins")
-            seen = await world.play()
-            for run in seen.tree:
-                if trail and run.state:
-                    await write(run.state.run_id, store, Workspace(trail), world.gateway)
-    return _judge(trial, seen, world.seconds)
+    """Plays and judges the trial, whatever breaks: an error must not lose what the others found, and cost."""
+    seen, seconds = ObservedRun(state=None, entries=(), published=()), 0.0
+    try:
+        with TemporaryDirectory(prefix="agentic-eval-") as folder:
+            async with SqliteStore.open(Path(folder)) as store:
+                world = World(trial, store, Path(folder) / "plugins")
+                seen = await world.play()
+                seconds = world.seconds
+                for run in seen.tree:
+                    if trail and run.state:
+                        await write(run.state.run_id, store, Workspace(trail), world.gateway)
+    except Exception as error:
+        log.exception("a scenario broke", extra={"scenario": trial.name})
+        seen = replace(seen, broken=f"{type(error).__name__}: {error}")
+    return _judge(trial, seen, seconds)
 
 
 def _judge(trial: Trial, seen: ObservedRun, seconds: float) -> Result:

@@ -20,6 +20,7 @@ from schemas.values import dataclass, replace
 FINISHED = frozenset({"succeeded", "failed", "timed_out", "skipped", "dead"})
 MOST_ATTEMPTS = 10**6
 NO_ERROR = "it did not say what"
+NEVER = datetime.min.replace(tzinfo=UTC)
 _PROTOCOL = frozenset(
     {"status", "result", "error", "retry", "events", "state_updates", "logs"}
     | {"artifacts", "error_class", "continuation"}
@@ -87,7 +88,7 @@ def read_tree(jobs: Sequence[Document]) -> Unfinished | Verdict:
     """Verdict on a pipeline by its tree of jobs: the first failure, else the result of the last step."""
     if not jobs or any(job.get("status") not in FINISHED for job in jobs):
         return Unfinished(retrying=any(map(_is_retried, jobs)))
-    in_order = sorted(jobs, key=lambda job: str(job.get("completed_at") or ""))
+    in_order = sorted(jobs, key=lambda job: next(_instants([job], "completed_at"), NEVER))
     for job in in_order:
         if job.get("status") not in ("succeeded", "skipped"):
             return _of_step(job)

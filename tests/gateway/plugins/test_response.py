@@ -215,8 +215,8 @@ def test_only_what_ductile_calls_finished_and_tells_the_end_of_is_concluded_from
 REFUSED = {"status": "error", "error": "no such page", "error_class": "not_found"}
 BROKEN = job("failed", ERROR, completed_at="2026-11-21T12:00:01Z")
 LAST = [
-    job("succeeded", OK | {"result": "last"}, completed_at="2026-11-21T12:00:02Z"),
-    job("succeeded", OK | {"result": "first"}, completed_at="2026"),
+    job("succeeded", OK | {"result": "last"}, completed_at="2026-11-21T12:00:02.5Z"),
+    job("succeeded", OK | {"result": "first"}, completed_at="2026-11-21T12:00:02Z"),
     job("skipped", completed_at="2026-11-21T12:00:03Z"),
 ]
 

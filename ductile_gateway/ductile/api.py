@@ -13,6 +13,7 @@ import struct
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from enum import Enum
+from functools import cache
 from typing import Any
 
 import httpx2
@@ -96,6 +97,8 @@ _RESET_AT_CLOSE = (socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 """A start that was given up is dropped by the kernel, and not sent later."""
 
 Document = dict[str, JsonValue]
+default_tls = cache(ssl.create_default_context)
+"""Certificates are read once: that takes 50 ms. SSL_CERT_FILE may name others, which httpx2 by itself ignores."""
 
 
 class Endpoint(Enum):
@@ -143,7 +146,7 @@ class DuctileApi:
         async with start_within(self._timeout_s, self._url):
             status, answer = await exchange(self._starts, "POST", path, content=body, headers=headers)
         if (words := own_refusal(answer)) is not None:
-            raise DuctileRefused(status, printable(words, LONGEST_QUOTE))
+            raise DuctileRefused(status, printable(masked(words, self._secrets), LONGEST_QUOTE))
         job_id = job_id_in(fields_of(answer)) if status == httpx2.codes.ACCEPTED else ""
         if not job_id:
             raise AnswerLost(f"the answer is not Ductile's: {status} {self._quote(answer)}")
@@ -289,7 +292,7 @@ async def open_api(
 ) -> AsyncIterator[DuctileApi]:
     """`transport` replaces the network."""
     is_tls = settings.url.startswith("https:")
-    tls = ssl.create_default_context() if is_tls else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    tls = default_tls() if is_tls else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     async with AsyncExitStack() as opened:
         clients = []
         for idle, options in ((20, []), (0, [_RESET_AT_CLOSE])):

@@ -10,7 +10,7 @@ from typing import Literal
 
 import httpx2
 
-from ductile_gateway.ductile.api import FORBIDDEN, exchange, fields_of, job_id_in, own_refusal
+from ductile_gateway.ductile.api import FORBIDDEN, default_tls, exchange, fields_of, job_id_in, own_refusal
 from ductile_gateway.ductile.settings import RelayPeerSettings
 from ductile_gateway.webhooks.signatures import KEY_ID, PEER, relay_headers
 from groundwork.service.machine import utc_now
@@ -76,6 +76,6 @@ async def open_relay_ingress(
     outcome would be unknown."""
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
     async with httpx2.AsyncClient(
-        base_url=url, timeout=timeout_s, limits=limits, transport=transport, trust_env=False
+        base_url=url, timeout=timeout_s, limits=limits, verify=default_tls(), transport=transport, trust_env=False
     ) as client:
         yield RelayIngress(client, us)

@@ -12,11 +12,11 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from functools import cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 
 import httpx2
 
+from ductile_gateway.ductile.api import default_tls
 from ductile_gateway.ductile.relay import RelayIngress, open_relay_ingress
 from ductile_gateway.webhooks import destinations
 from ductile_gateway.webhooks.notifications import CALLBACK, Notification, Try
@@ -24,9 +24,6 @@ from ductile_gateway.webhooks.settings import OutboundSettings, ReceiverSettings
 from ductile_gateway.webhooks.signatures import standard_headers
 from groundwork.service.machine import utc_now
 from schemas.values import dataclass
-
-default_tls = cache(ssl.create_default_context)
-"""Certificates are read once: that takes 50 ms."""
 
 CONNECT_WITHIN_S = 5.0
 MOST_ADDRESSES = 4

@@ -255,8 +255,9 @@ def test_nothing_is_removed_behind_a_link(workspace: Workspace, root: Path, tmp_
     workspace.write(RUNS[1], PAGES)
     (root / RUNS[0]).symlink_to(elsewhere)
     with pytest.raises(OSError, match="no plain file or folder of ours"):
-        workspace.remove_pages(RUNS[:1])
+        workspace.remove_pages(RUNS[:2])
     assert (elsewhere / "plan.md").exists()
+    assert not workspace.has_pages(RUNS[1])
 
 
 def test_a_run_is_whole_without_its_pages_and_not_without_some_of_them(workspace: Workspace) -> None:

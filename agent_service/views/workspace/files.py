@@ -132,18 +132,23 @@ class Workspace:
         }
 
     def remove_pages(self, run_ids: Iterable[str]) -> None:
-        """Removes pages, and a folder that is empty then. Raises OSError."""
-        wanted = [checked(run_id) for run_id in run_ids]
+        """Removes pages, and a folder that is empty then. Raises the first OSError, after all others are removed."""
+        wanted, failed = [checked(run_id) for run_id in run_ids], list[OSError]()
         if not wanted:
             return
         with self._writing(), self._below() as root:
             for name in wanted:
-                with suppress(FileNotFoundError), self._below(name) as run:
-                    for page in FILES:
-                        with suppress(FileNotFoundError):
-                            os.unlink(page, dir_fd=run)
+                try:
+                    with suppress(FileNotFoundError), self._below(name) as run:
+                        for page in FILES:
+                            with suppress(FileNotFoundError):
+                                os.unlink(page, dir_fd=run)
+                except OSError as error:
+                    failed.append(error)
                 with suppress(OSError):  # artifacts or foreign files are left
                     os.rmdir(name, dir_fd=root)
+        if failed:
+            raise failed[0]
 
     def has_pages(self, run_id: str) -> bool:
         """Raises IllegalName and Unsafe."""

@@ -40,7 +40,7 @@ async def watch_capacity(capacity: Capacity, link: NatsLink, folder: Path, *, sh
     while True:
         link.store_failed.clear()
         full, leaderless = await check(link, folder, shared=shared)
-        without = f"no server leads {', '.join(leaderless)}, so nothing can be stored there"
+        without = f"no server leads {', '.join(leaderless)}, or none answers in time, so nothing can be stored there"
         trouble = "; ".join([*([without] if leaderless else []), *full])
         if not link.connected:  # nothing is known of the streams, so what was wrong stays so
             trouble = trouble or capacity.trouble

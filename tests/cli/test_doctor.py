@@ -14,7 +14,7 @@ from pydantic import SecretStr
 from agent_service.bus.dead_letters import NatsDeadLetters
 from agent_service.bus.topology import topology
 from agent_service.cli.doctor import machine
-from agent_service.cli.doctor.bus import clock, replicas, room
+from agent_service.cli.doctor.bus import clock, login, replicas, room
 from agent_service.cli.doctor.report import INDENT, machine_checks, run_checks, settings_in_force
 from agent_service.cli.doctor.tools import gateway_section
 from agent_service.models.settings import ModelSettings, PhaseSettings
@@ -253,6 +253,11 @@ def test_a_finding_hangs_beneath_its_own_column_on_a_terminal_and_is_one_line_in
     assert more
     assert {text[:INDENT].strip() for text in more} == {""}
     assert " ".join([first.strip(), *map(str.strip, more)]) == line
+
+
+async def test_a_connection_without_a_login_that_cannot_be_tried_is_told(unused_port: int) -> None:
+    found = await login(NatsSettings(urls=(f"nats://127.0.0.1:{unused_port}",)))
+    assert not misses(found, ("warning", "could not be tried: no NATS server", "ask again later"))
 
 
 async def test_a_password_in_the_address_of_the_bus_is_never_shown(tmp_path: Path, unused_port: int) -> None:

@@ -206,8 +206,14 @@ async def _permissions(link: NatsLink) -> AsyncIterator[Finding]:
 
 async def login(bus: NatsSettings) -> Finding:
     remedy = "deploy/nats/prepare.py prepares a server with a key for each login, least permissions and TLS"
-    with suppress(Misconfigured):  # it is refused
+    try:
         stranger = await nats_link.connect(bus.without_login(), name="agentic-doctor", timeout_s=CONNECT_TIMEOUT_S)
+    except Misconfigured:
+        pass  # it is refused
+    except Failure as error:
+        why = str(error).removesuffix(f": {START_ONE}")
+        return warning("login", f"a connection without one could not be tried: {why}", remedy="ask again later")
+    else:
         await stranger.close()
         text = "the bus takes connections without a login: each may answer for tools, approve and cancel"
         return warning("login", text, remedy=remedy)

@@ -25,7 +25,7 @@ HERE = "http://127.0.0.1:8700"
 _PARTS = {
     "run_id": (re.compile(r"\w+", re.ASCII), "id of a run: give the `run_id` that an answer had"),
     "path": (
-        re.compile(r"(?!\.{1,2}(/|$))[^/]+(/(?!\.{1,2}(/|$))[^/]+)*"),
+        re.compile(r"(?!\.{1,2}(/|$))[^/\ud800-\udfff]+(/(?!\.{1,2}(/|$))[^/\ud800-\udfff]+)*"),
         "path of a file of a run: give one of the list of its files",
     ),
 }
@@ -137,7 +137,7 @@ def as_json(body: Json) -> Json:
             json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
         except (TypeError, ValueError, RecursionError) as error:
             why = "it is not UTF-8 text" if isinstance(error, UnicodeError) else type(error).__name__
-            raise Invalid(f"{name} cannot be sent as JSON ({why})", code="invalid", field=name) from error
+            raise Invalid(f"{name} cannot be sent ({why})", code="invalid", field=name) from error
     return body
 
 

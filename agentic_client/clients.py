@@ -106,7 +106,7 @@ class AsyncClient(AbstractAsyncContextManager["AsyncClient"]):
             self._require_http(one.name)
         if name := ID_OF.get(one.name):
             body = {name: f"client-{uuid4()}", **(body or {})}
-        asked = one, where, as_json(body) if body else body, query or {}
+        asked = one, as_json(dict(where)), as_json(body) if body else body, as_json(dict(query or {}))
         return Answer(await self._retrying(lambda: self._transport.ask(*asked), where.get("run_id")))
 
     def _require_http(self, operation: str) -> HttpTransport:

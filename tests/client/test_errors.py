@@ -2,6 +2,7 @@
 
 import signal
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -37,7 +38,9 @@ def test_a_token_goes_over_plain_http_to_this_machine_alone(url: str, monkeypatc
     Client(url, token="t" * 16).close()
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:{}", "nats://ann:secret@127.0.0.1:{},127.0.0.1:{}"])
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:{}", "http://me:secret@127.0.0.1:{}", "nats://ann:secret@127.0.0.1:{},127.0.0.1:{}"]
+)
 async def test_an_agent_that_stays_away_is_told_after_the_patience(url: str, unused_port: int) -> None:
     async with AsyncClient(url.format(unused_port, unused_port), patience_s=0.2) as client:
         with pytest.raises(
@@ -56,9 +59,23 @@ def test_a_program_that_is_interrupted_while_it_waits_for_events_hears_of_that_a
         next(client.events(RUN))
 
 
-def test_a_goal_that_is_no_text_is_told(unused_port: int) -> None:
-    with Client(f"http://127.0.0.1:{unused_port}") as client, pytest.raises(Invalid, match=r"goal .* not UTF-8 text"):
-        client.wake("caf\udce9")
+@pytest.mark.parametrize(
+    ("field", "ask"),
+    [
+        ("goal", lambda client, odd: client.wake(odd)),
+        ("text", lambda client, odd: client.runs(text=odd)),
+        ("run_id", lambda client, odd: client.ask("show_run", {"run_id": odd})),
+    ],
+)
+def test_what_is_no_text_is_told(field: str, ask: Callable[[Client, str], object], unused_port: int) -> None:
+    told = pytest.raises(Invalid, match=f"{field} cannot be sent .it is not UTF-8 text")
+    with Client(f"http://127.0.0.1:{unused_port}") as client, told:
+        ask(client, "caf\udce9")
+
+
+def test_a_token_and_a_login_in_the_address_are_not_both_sent() -> None:
+    with pytest.raises(Invalid, match="only one of them"):
+        Client("http://me:secret@127.0.0.1", token="t" * 16)
 
 
 def test_an_operation_that_there_is_not_or_that_lacks_its_run_is_told(unused_port: int) -> None:
@@ -72,7 +89,7 @@ def test_an_operation_that_there_is_not_or_that_lacks_its_run_is_told(unused_por
 
 
 def test_no_file_of_a_run_leads_to_another_call(unused_port: int) -> None:
-    paths = ("../plan.md", "artifacts/../../../../health", "/etc/passwd", "")
+    paths = ("../plan.md", "artifacts/../../../../health", "/etc/passwd", "caf\udce9", "")
     with Client(f"http://127.0.0.1:{unused_port}", patience_s=0) as client:
         for run, path in (*((RUN, path) for path in paths), ("..", "plan.md")):
             with pytest.raises(Invalid, match=r"no (path|id) of a"):

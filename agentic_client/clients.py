@@ -80,8 +80,7 @@ class AsyncClient(AbstractAsyncContextManager["AsyncClient"]):
         if address.startswith("http"):
             if token and not options.get("allow_http_nonloopback"):
                 refuse_plain_http(address)
-            shown_as = options.get("display_name", "")
-            self._transport = self._http = HttpTransport(address, token, tls, display_name=shown_as)
+            self._transport = self._http = HttpTransport(address, token, tls, options.get("display_name", ""))
             return
         login = {"user_credentials": options.get("creds_file"), "nkeys_seed": options.get("nkey_seed_file")}
         login["inbox_prefix"] = options.get("inbox_prefix", "_INBOX")

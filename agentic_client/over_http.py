@@ -22,7 +22,7 @@ PLAIN = "identity"
 class HttpTransport:
     """`display_name` is the address in error messages."""
 
-    def __init__(self, address: str, token: str | None, tls: ssl.SSLContext | None, *, display_name: str = "") -> None:
+    def __init__(self, address: str, token: str | None, tls: ssl.SSLContext | None, display_name: str) -> None:
         self._name = display_name or str(_url(address).copy_with(userinfo=b""))
         if token and _url(address).userinfo:
             raise Invalid("give a token, or a login in the address: only one of them would be sent")

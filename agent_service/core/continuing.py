@@ -26,6 +26,7 @@ from agent_service.core.waiting import (
     RequestRef,
     Status,
     TaskResult,
+    acting_of,
     asker_id,
     with_requests,
     without_requests,
@@ -90,8 +91,9 @@ def finish_request(state: RunState, pending: Pending, result: ToolResult) -> Run
         return acting.finish_step(state, pending, result)
     graph, waiting = state.acting.graph(pending.step), without_requests(state.waiting, pending.step, pending)
     if graph and pending.grant:  # a child has limits of its own, and may have waited for people
-        later = replace(graph, until=graph.until + (state.updated_at - pending.requested_at))
-        waiting = with_requests(waiting, graph=later)
+        out = [one.requested_at for one in acting_of(waiting).pendings if one.step == pending.step and one.grant]
+        alone = min([state.updated_at, *out]) - pending.requested_at  # the time with others counts when they return
+        waiting = with_requests(waiting, graph=replace(graph, until=graph.until + max(alone, timedelta())))
     evidence = TaskResult(
         step=pending.step,
         task=pending.id,

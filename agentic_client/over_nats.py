@@ -11,7 +11,7 @@ from nats.aio.client import Client
 from nats.micro.request import ERROR_CODE_HEADER
 
 from agentic_client.calls import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S, Json, Path, Query
-from agentic_client.errors import Broken, NotAllowed, Unreachable, refused
+from agentic_client.errors import Broken, Invalid, NotAllowed, Unreachable, refused
 from schemas.bounded import json_object
 from schemas.operations import Operation
 
@@ -23,7 +23,8 @@ class NatsTransport:
     def __init__(self, servers: str, options: dict[str, Any], tls: ssl.SSLContext | None) -> None:
         self._servers = servers.split(",")
         self._names = ", ".join(server.rpartition("://")[2].rpartition("@")[2] for server in self._servers)
-        self._options = options | ({"tls": tls} if tls else {})
+        fixed = {"name": "agentic-client", "max_reconnect_attempts": -1, "error_cb": self._note}
+        self._options = options | fixed | ({"tls": tls} if tls else {})
         self._client: Client | None = None
         self._connecting = asyncio.Lock()
         self._within: asyncio.Timeout | None = None
@@ -42,6 +43,9 @@ class NatsTransport:
             answer = await self._client.request(subject, asked, timeout=ANSWER_TIMEOUT_S)
         except errors.NoRespondersError as error:
             raise Unreachable(f"no agent answers {subject} on the bus now") from error
+        except errors.MaxPayloadError as error:
+            text = f"the request has {len(asked)} bytes, and the bus takes {self._client.max_payload} at most"
+            raise Invalid(text, code="too_large", status=413) from error
         except (errors.Error, OSError) as error:
             if subject.lower() in self._denied:
                 text = f"the login may not publish to {subject}: give one of the role operator (docs/BUS.md)"
@@ -58,13 +62,7 @@ class NatsTransport:
         client, self._denied = Client(), ""
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S) as self._within:
-                await client.connect(
-                    self._servers,
-                    name="agentic-client",
-                    max_reconnect_attempts=-1,
-                    error_cb=self._note,
-                    **self._options,
-                )
+                await client.connect(self._servers, **self._options)
         except TimeoutError as error:
             with suppress(Exception):
                 await client.close()

@@ -171,3 +171,12 @@ async def test_a_login_that_the_bus_does_not_know_is_told_and_not_waited_for(tmp
         with pytest.raises(NotAllowed, match="refuses the login") as refusal:
             await client.wake("x")
     assert "wrong" not in str(refusal.value)
+
+
+async def test_a_request_that_the_bus_does_not_take_is_told_and_not_repeated(tmp_path: Path, unused_port: int) -> None:
+    async with (
+        server_with(tmp_path, unused_port, {"max_payload": 1024}) as address,
+        AsyncClient(f"nats://{address}", patience_s=600) as client,
+    ):
+        with pytest.raises(Invalid, match=r"has \d+ bytes, and the bus takes 1024 at most"):
+            await client.wake("x" * 2000)

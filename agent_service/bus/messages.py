@@ -20,7 +20,7 @@ from agent_service.run.recovery import Recovery
 from groundwork.nats.link import NatsLink
 from groundwork.nats.pull_loop import PullLoop
 from groundwork.nats.settling import Delivery, Notice, Settler
-from groundwork.service.errors import Failure, GiveUp, TryAgain
+from groundwork.service.errors import Failure, GiveUp, TryAgain, patiently
 from groundwork.service.machine import new_uuid, utc_now
 from schemas import subjects
 from schemas.envelope import rejection
@@ -190,9 +190,11 @@ class NatsIntake:
             raise TryAgain(str(unknown), delay_s=UNKNOWN_RUN_DELAYS_S[delivery.delivered - 1]) from unknown
 
     def _take_dropped(self, msg_id: str, body: bytes) -> None:
+        facts = {"msg_id": msg_id[:LONGEST_ID]}
         if self._dropped_in_hand == MOST_DROPPED:
+            log.warning("a result was not stored, and is ignored: too many others were not", extra=facts)
             return
-        log.warning("a result was not stored: another message has its id", extra={"msg_id": msg_id[:LONGEST_ID]})
+        log.warning("a result was not stored: another message has its id", extra=facts)
         self._dropped_in_hand += 1
         place = f"heard-{new_uuid().hex}"
         self._recovery.background.start(
@@ -201,7 +203,7 @@ class NatsIntake:
 
     async def _receive_dropped(self, arrival: InboundMessage) -> None:
         try:
-            await self._intake.receive(arrival)
+            await patiently(partial(self._intake.receive, arrival))
         except (InvalidMessage, Damaged) as error:
             log.warning("a result that was not stored is refused", extra={"why": str(error)})
         finally:

@@ -233,6 +233,7 @@ class PauseGate:
 
     def __init__(self) -> None:
         self._halt: Halt | None = None
+        self._ended: dict[int, Halt] = {}
         self._closed = False
         self._changed = asyncio.Event()
 
@@ -244,6 +245,8 @@ class PauseGate:
         """Takes over the record on the bus. A missing record changes nothing: it does not end a stop."""
         if halt is not None and halt != self._halt:
             self._halt = halt
+            if halt.over:
+                self._ended[halt.number] = halt
             self._wake()
 
     def close(self) -> None:
@@ -263,9 +266,9 @@ class PauseGate:
     def with_time_stopped(self, asked: CallRequest) -> CallRequest:
         """The request with its deadline later by the time for which everything was stopped."""
         request = asked.request
-        if self._halt is None or request.deadline_at is None:
+        if not self._ended or request.deadline_at is None:
             return asked
-        stood = self._halt.stood_still(request.requested_at)
+        stood = sum((halt.stood_still(request.requested_at) for halt in self._ended.values()), timedelta())
         return replace(asked, request=request.model_copy(update={"deadline_at": request.deadline_at + stood}))
 
     def _wake(self) -> None:

@@ -1,14 +1,17 @@
 """Admission and refusal of calls, and the outcome of a call whose end was not seen."""
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from ductile_gateway.calls.admission import PauseGate
 from ductile_gateway.calls.call import JobFacts, NeverStarted, ToolCall, ToolOutcome, Unknown, Verdict, failed
 from ductile_gateway.calls.policy import admit, after_reruns, after_run
 from ductile_gateway.plugins.response import ProcessEnd, judge
 from schemas.events import RESERVED_KEYS
+from schemas.status import Halt
 from tests.gateway.parts import FETCH, NOON, a_request, asked_for
 
 DONE = ToolOutcome("ok", text="done")
@@ -58,3 +61,11 @@ def test_a_write_that_was_run_more_than_once_says_so_or_is_in_doubt_where_that_e
 def test_no_argument_may_have_a_reserved_name_or_look_like_one(name: str) -> None:
     assert admitted(a_request(payload={"url": "x", name: "other"})).error_class == "invalid_arguments"
     assert isinstance(admitted(a_request(payload={"url": "x", "deeper": {name: "is harmless"}})), ToolCall)
+
+
+def test_a_deadline_is_later_by_all_stops_that_the_call_waited_through() -> None:
+    gate, asked = PauseGate(), asked_for(a_request(deadline_at=NOON + timedelta(seconds=60)))
+    for number in (1, 2):
+        since = NOON + timedelta(seconds=30 * number)
+        gate.update(Halt(number=number, since=since, until=since + timedelta(seconds=10), over=True))
+    assert gate.with_time_stopped(asked).request.deadline_at == NOON + timedelta(seconds=80)

@@ -79,7 +79,7 @@ def entry_in(stored: StoredMessage, run_id: str) -> EntryMessage:
 
 def _version_of(body: bytes) -> int:
     """Reads the one field that every version has."""
-    with suppress(ValueError, AttributeError, TypeError):
+    with suppress(ValueError, AttributeError, TypeError, OverflowError):
         return int(from_json(body).get("v", 0))
     return 0
 

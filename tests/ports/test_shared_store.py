@@ -142,7 +142,7 @@ async def test_the_current_state_is_the_newest_of_the_log_however_far_the_index_
     b.wire.open.set()
 
 
-NO_FACTS = (b"", b"{}", b"\xff", b'{"v":0,"by":"x"}', b"[" * 100_000)
+NO_FACTS = (b"", b"{}", b"\xff", b'{"v":0,"by":"x"}', b'{"v":1e999}', b"[" * 100_000)
 
 
 async def test_a_fact_that_no_agent_wrote_sets_its_run_aside_and_no_other(

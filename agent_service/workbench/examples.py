@@ -1,7 +1,10 @@
 """`agentic example` copies examples; `agentic script` checks scripts for the scripted model."""
 
+import os
+import shlex
 import shutil
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import typer
 
@@ -31,13 +34,18 @@ def example(
     if name not in titles:
         raise typer.BadParameter(f"there is no example {name}: there are {', '.join(titles)}")
     made = into / name
+    if os.path.lexists(made):
+        raise Misconfigured(f"{made} is there already, and nothing was changed: copy it to another folder")
     try:
-        shutil.copytree(shipped("examples", name), made, ignore=shutil.ignore_patterns(*NOT_COPIED))
-    except FileExistsError as error:
-        raise Misconfigured(f"{made} is there already, and nothing was changed: copy it to another folder") from error
+        into.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=into, prefix=".") as aside:
+            copied = Path(aside, name)
+            shutil.copytree(shipped("examples", name), copied, ignore=shutil.ignore_patterns(*NOT_COPIED))
+            copied.rename(made)
     except OSError as error:
         raise Misconfigured(f"{made} cannot be written: {error}") from error
-    lines = f"{made} is made. Its page says what to do: {made / 'README.md'}\n\n  cd {made} && agentic dev"
+    begin = f"cd {shlex.quote(str(made))} && agentic dev"
+    lines = f"{made} is made. Its page says what to do: {made / 'README.md'}\n\n  {begin}"
     return Output({"folder": str(made)}, lines)
 
 

@@ -88,5 +88,10 @@ def test_an_example_can_be_copied_once_and_is_as_it_comes_along(tmp_path: Path) 
     copied = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     there = {str(path.relative_to(EXAMPLES)) for path in (EXAMPLES / "research-note").rglob("*") if path.is_file()}
     assert copied == {path for path in there if "__pycache__" not in path and ".agentic" not in path}
+    elsewhere = agentic("example", "research-note", "--dir", "a folder/b", cwd=tmp_path)
+    assert ("cd 'a folder/b/research-note' && " in elsewhere.out, len([*(tmp_path / "a folder" / "b").iterdir()])) == (
+        True,
+        1,
+    )
     again = agentic("example", "research-note", cwd=tmp_path)
     assert (again.code, "is there already" in again.err) == (78, True)

@@ -64,15 +64,14 @@ async def _ask_agents(link: NatsLink, subject: str, question: bytes) -> bytes:
 
 
 async def has_ended(link: NatsLink, run_id: str) -> bool | None:
+    """None if no agent says. Raises TryAgain while everything is stopped."""
     question = json.dumps({"run_id": run_id}).encode()
     try:
         answer = json.loads(await _ask_agents(link, subjects.RUN_STANDING, question))
-    except Failure:  # no agent, or none that may be asked
+    except (Failure, ValueError):  # no agent, none that may be asked, or something else
         return None
-    except ValueError:
-        return False
     if not isinstance(answer, dict):
-        return False
+        return None
     if answer.get("stopped"):  # which the record on the bus tells a moment later
         raise TryAgain(str(answer["stopped"]), STOPPED_S)
     status = answer.get("status")

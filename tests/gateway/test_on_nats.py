@@ -121,6 +121,15 @@ async def test_every_agent_is_asked_about_a_run_where_the_first_is_silent(link: 
     assert await has_ended(link, RUN) is True
 
 
+@pytest.mark.parametrize("says", [b"hello", b"[]"])
+async def test_what_is_no_answer_of_an_agent_says_nothing_of_a_run(link: NatsLink, says: bytes) -> None:
+    async def other(message: Msg) -> None:
+        await message.respond(says)
+
+    await link.subscribe(subjects.RUN_STANDING, other)
+    assert await has_ended(link, RUN) is None
+
+
 async def test_the_agent_hears_why_a_callback_would_never_be_called_and_nothing_where_nobody_answers(
     link: NatsLink,
 ) -> None:

@@ -202,7 +202,8 @@ def _as_text(outcome: ToolOutcome, seconds: float) -> str:
 def _keep(outcome: ToolOutcome, folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for one in outcome.artifacts:
-            (folder / one.name).write_bytes(one.content)
+        for number, one in enumerate(outcome.artifacts):
+            is_taken = one.name in {other.name for other in outcome.artifacts[:number]}
+            (folder / (f"{number + 1}-{one.name}" if is_taken else one.name)).write_bytes(one.content)
     except OSError as error:
         raise Misconfigured(f"{error.filename} cannot be written: {error.strerror}") from error

@@ -68,7 +68,7 @@ def remove(
 
 def _apply(plan: ChangePlan, binary: Path | None, *, yes: bool, dry_run: bool, checked: bool) -> None:
     program = str(binary.absolute()) if binary else shutil.which("ductile")
-    if binary and not os.access(binary, os.X_OK):
+    if binary and not (binary.is_file() and os.access(binary, os.X_OK)):
         raise Misconfigured(f"--ductile {binary} is not a program that can be run")
     for kept in plan.kept:
         say(f"kept: {kept}, which was changed since it was put there, or is named by what was")

@@ -140,6 +140,19 @@ async def test_a_run_that_finds_the_queue_full_during_a_catch_up_is_sent_by_the_
     assert receiver.got == ALL
 
 
+async def test_a_catch_up_takes_no_span_from_a_run_that_waits(mark: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    receiver, journals = Receiver(), Journals(ENTRIES)
+
+    async def changed_since(_: datetime) -> Sequence[str]:
+        return [ENTRIES[0].run_id]
+
+    monkeypatch.setattr(journals, "changed_since", changed_since)
+    traces = sending_to(receiver, journals, mark)
+    traces.committed(MOMENTS[-1])
+    await traces.finish(5)
+    assert receiver.got == ALL
+
+
 async def test_spans_that_cannot_be_made_are_reported_by_their_run_and_hold_up_no_other(
     mark: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

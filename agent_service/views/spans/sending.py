@@ -94,10 +94,14 @@ class Traces:
         if not self._keeps(trace_id(run_id)):
             return
         if len(self._waiting) < MAX_QUEUED:
-            self._waiting[run_id] = min(since, self._waiting.get(run_id, since))
+            self._add({run_id: since})
         else:
             self._missed = True
         self._work.set()
+
+    def _add(self, runs: Mapping[str, datetime]) -> None:
+        for run_id, since in runs.items():
+            self._waiting[run_id] = min(since, self._waiting.get(run_id, since))
 
     async def _send_waiting(self) -> bool:
         now = utc_now()
@@ -122,7 +126,7 @@ class Traces:
         except BaseException:
             self._missed = True
             raise
-        self._waiting |= {run_id: since for run_id in moved if self._keeps(trace_id(run_id))}
+        self._add({run_id: since for run_id in moved if self._keeps(trace_id(run_id))})
 
     def _marked(self, now: datetime) -> datetime:
         """The earliest instant of entries whose spans may be missing. Makes the first mark."""
@@ -150,7 +154,7 @@ class Traces:
             is_taken = await in_daemon_thread(partial(self._send_spans, journals), name="traces")
         finally:
             if not is_taken:
-                self._waiting |= batch
+                self._add(batch)
         return is_taken
 
     def _send_spans(self, journals: Mapping[str, tuple[Sequence[Entry], datetime]]) -> bool:

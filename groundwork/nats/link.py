@@ -38,6 +38,8 @@ TRY_SECONDS = 1.0
 ONLY_TRY_SECONDS = 2.0
 BUDGET_SECONDS = 15.0
 """Electing a new leader in a cluster takes 4 to 9 s."""
+RETRIED_WITHIN_S = 20.0
+"""Time after which an attempt without an answer that was not repeated says nothing any more."""
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.05, 0.5
 UNSENT_BYTES = 8 * 1024 * 1024
 
@@ -66,8 +68,9 @@ class NatsLink:
         self.store_failed = asyncio.Event()
         self.exclusive = False
         """True if no other process uses the consumers of this one, as its lease guarantees."""
-        self._unanswered: dict[str, tuple[int, float]] = {}
-        """Reconnects and time of the first unanswered attempt to store, by the first tokens of its subject."""
+        self._unanswered: dict[str, tuple[int, float, float]] = {}
+        """Reconnects, and times of the first and last unanswered attempt to store, by the first tokens of its
+        subject."""
 
     @property
     def connected(self) -> bool:
@@ -94,9 +97,9 @@ class NatsLink:
 
     @property
     def unanswered_s(self) -> float:
-        """Seconds since the oldest attempt to store over this connection that still has no answer."""
-        began = [at for reconnects, at in self._unanswered.values() if reconnects == self.reconnects]
-        return asyncio.get_running_loop().time() - min(began) if began else 0.0
+        """Seconds since the oldest attempt to store over this connection that is repeated and still has no answer."""
+        now = asyncio.get_running_loop().time()
+        return now - min((self._unanswered_since(kind) or now for kind in self._unanswered), default=now)
 
     @property
     def denied(self) -> str:
@@ -253,12 +256,18 @@ class NatsLink:
         try:
             answer = await self.client.ask(subject, body, dict(headers), within_s=patience_s)
         except TryAgain:
-            if self.connected and self._unanswered.get(_kind(subject), (-1,))[0] != self.reconnects:
-                self._unanswered[_kind(subject)] = self.reconnects, asked_at
+            if self.connected:
+                began = self._unanswered_since(_kind(subject)) or asked_at
+                self._unanswered[_kind(subject)] = self.reconnects, began, asked_at
             raise
         if self._unanswered:
             self._unanswered.pop(_kind(subject), None)
         return read_ack(answer, subject)
+
+    def _unanswered_since(self, kind: str) -> float | None:
+        reconnects, began, last = self._unanswered.get(kind, (-1, 0.0, 0.0))
+        recent = asyncio.get_running_loop().time() - last < RETRIED_WITHIN_S
+        return began if recent and reconnects == self.reconnects else None
 
     async def _read(self, stream: str, wanted: Mapping[str, Any]) -> StoredMessage | None:
         clock = asyncio.get_running_loop().time

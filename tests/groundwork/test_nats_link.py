@@ -118,6 +118,10 @@ async def test_an_attempt_that_was_given_up_counts_as_unanswered_until_its_like_
             with pytest.raises(TryAgain):
                 await link.publish("work.run.1", b"", msg_id="one", headers={}, within_s=0.0)
             assert link.unanswered_s > 0.0
+    with monkeypatch.context() as patched:
+        patched.setattr("groundwork.nats.link.RETRIED_WITHIN_S", 0.0)
+        assert link.unanswered_s == 0.0, "an attempt that nothing repeats, such as a notice, would count for ever"
+    assert link.unanswered_s > 0.0
     await link.publish("work.run.2", b"", msg_id="two", headers={})
     assert link.unanswered_s == 0.0
 

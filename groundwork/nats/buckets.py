@@ -8,6 +8,7 @@ import base64
 import hashlib
 import re
 from collections.abc import AsyncGenerator, Awaitable
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -17,6 +18,7 @@ from nats.js.api import ObjectInfo, ObjectMeta
 from nats.js.errors import APIError, NotFoundError
 from nats.js.object_store import ObjectStore
 
+from groundwork.nats.following import follow_stream
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import WRONG_SEQUENCE, BusRefused, StoredMessage, jetstream_failure
 from groundwork.service.errors import Failure, Misconfigured, NameTaken, TryAgain
@@ -26,7 +28,7 @@ T = TypeVar("T")
 
 LONGEST_KEY = 200
 PATIENCE_SECONDS = 30.0
-"""nats-py waits for a lost chunk forever."""
+"""Timeout of an answer, or of the next chunk."""
 SETTLED_S = 0.25
 """After this time every replica has a value that was written."""
 
@@ -60,31 +62,56 @@ class ArtifactBucket:
             )
         wanted = StoredArtifact(key, len(data), hashlib.sha256(data).hexdigest())
         store = await self._store()
-        found = await self._answer(store.get_info(key))
+        found = await self._complete(key)
         if found and not over and _stored(found) != wanted:
             raise NameTaken(f"{key} is the key of another artifact")
         if found is None or _stored(found) != wanted:
             # The object store's format maps a header to a list of values (NATS ADR-20).
             meta = ObjectMeta(name=key, headers={"Content-Type": [content_type]})
             await self._link.guard()
-            await self._answer(store.put(key, data, meta))
+            # nats-py limits the time of each chunk, and removes those of a put that fails, not of a cancelled one.
+            await self._answer(store.put(key, data, meta), within_s=None)
 
     async def get(self, key: str) -> bytes | None:
-        found = await self._answer((await self._store()).get(key))
-        return (found.data or b"") if found else None
+        found = await self._complete(key)
+        if found is None or not found.size:
+            return b"" if found else None
+        content = bytearray()
+        following = follow_stream(self._link, f"OBJ_{self._name}", 0, subject=self._chunks(found))
+        async with aclosing(following) as batches:
+            while len(content) < found.size:
+                batch = await self._answer(anext(batches))
+                content += b"".join(message.body for message in batch.messages) if batch else b""
+        if hashlib.sha256(content).hexdigest() != _stored(found).sha256:
+            raise TryAgain(f"{key} in the bucket {self._name} is not what its description says: it is being replaced")
+        return bytes(content)
 
     async def remove(self, key: str) -> None:
         """Purges the artifact. nats-py's delete would leave a marker for each one forever."""
         if found := await self._answer((await self._store()).get_info(key)):
             await self._link.guard()
             name = base64.urlsafe_b64encode(key.encode()).decode()
-            for part in (f"C.{found.nuid}", f"M.{name}"):  # content first: without its name nothing refers to it
-                purged = {"filter": f"$O.{self._name}.{part}"}
-                await self._link.ask_jetstream(f"STREAM.PURGE.OBJ_{self._name}", purged)
+            # Content first: without its name nothing refers to it.
+            for subject in (self._chunks(found), f"$O.{self._name}.M.{name}"):
+                await self._link.ask_jetstream(f"STREAM.PURGE.OBJ_{self._name}", {"filter": subject})
 
     async def list(self) -> list[StoredArtifact]:
         found = await self._answer((await self._store()).list(ignore_deletes=True)) or []
         return sorted(map(_stored, found), key=lambda one: one.key)
+
+    def _chunks(self, found: ObjectInfo) -> str:
+        return f"$O.{self._name}.C.{found.nuid}"
+
+    async def _complete(self, key: str) -> ObjectInfo | None:
+        """Description of an artifact, unless its content was removed: a kill may come before the name goes, too."""
+        store = await self._store()
+        found = await self._answer(store.get_info(key))
+        if not found or not found.size or await self._link.newest(f"OBJ_{self._name}", self._chunks(found)):
+            return found
+        now = await self._answer(store.get_info(key))
+        if now and now.nuid != found.nuid:
+            raise TryAgain(f"{key} in the bucket {self._name} is being replaced")
+        return None
 
     async def _store(self) -> ObjectStore:
         store = await self._answer(self._link.jetstream.object_store(self._name))
@@ -92,11 +119,11 @@ class ArtifactBucket:
             raise Misconfigured(f"there is no bucket {self._name}: run the setup, which creates it")
         return store
 
-    async def _answer(self, answer: Awaitable[T]) -> T | None:
+    async def _answer(self, answer: Awaitable[T], *, within_s: float | None = PATIENCE_SECONDS) -> T | None:
         """Returns None for what is not found."""
         what = f"the bucket {self._name} (stream OBJ_{self._name})"
         try:
-            return await asyncio.wait_for(answer, PATIENCE_SECONDS)
+            return await asyncio.wait_for(answer, within_s)
         except NotFoundError:
             return None
         except APIError as error:

@@ -53,6 +53,20 @@ async def test_a_full_bucket_says_so_at_once_with_what_to_do_and_what_it_has_sta
     assert await bucket.get("a") == b"x" * 1000
 
 
+@pytest.mark.parametrize("size", [1, 400_000])
+async def test_an_artifact_whose_removal_was_cut_off_is_absent_and_can_be_stored_again(
+    link: NatsLink, bucket: ArtifactBucket, size: int
+) -> None:
+    await bucket.put("a", b"x" * size, "text/plain")
+    await link.ask_jetstream("STREAM.PURGE.OBJ_files", {"filter": "$O.files.C.>"})
+    async with asyncio.timeout(5):
+        assert await bucket.get("a") is None
+        await bucket.put("a", b"x" * size, "text/plain")
+        assert await bucket.get("a") == b"x" * size
+    await bucket.remove("a")
+    assert await messages(link) == 0
+
+
 async def test_the_list_is_in_order_and_without_what_was_removed(bucket: ArtifactBucket) -> None:
     for key in ("run_2/b", "run_2/a", "run_1/a"):
         await bucket.put(key, key.encode(), "text/plain")

@@ -162,7 +162,7 @@ def _values(values: Json, indent: str = "") -> Iterator[str]:
                 continue
             case dict():
                 yield from (label, *_values(value, f"{indent}  "))
-            case [dict(), *_]:
+            case list() if all(isinstance(part, dict) for part in value):
                 for number, part in enumerate(value, start=1):
                     yield from (f"{indent}{name} {number}:", *_values(part, f"{indent}  "))
             case str() if "\n" in value:

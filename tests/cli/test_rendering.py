@@ -179,6 +179,10 @@ def test_what_is_to_be_approved_is_shown_in_full_and_passes_for_nothing_else() -
     assert [line.split()[1] for line in text.splitlines() if line.startswith("│ hash")] == ["hash"]
 
 
+def test_a_list_of_objects_and_other_values_is_shown_as_json() -> None:
+    assert render.details({"result": [{"a": 1}, None]}) == 'result: [{"a": 1}, null]'
+
+
 def test_a_narrow_list_shows_id_and_state_of_each_run_whole() -> None:
     for width in (80, 100, 120, 200):
         head, *lines = drawn(pictures()["list"], width).splitlines()

@@ -136,7 +136,7 @@ async def has_left(link: NatsLink, gateway: str, ours: Lease) -> bool:
     record = await read_lease(link, role)
     if record is None or record.owner.released:
         return True
-    if not record.free or ours.kept_s < record.owner.ttl_s:
+    if not ours.may_follow(record) or ours.kept_s < record.owner.ttl_s:
         return False
     ended = record.owner.model_copy(update={"epoch": record.owner.epoch + 1, "released": True}).model_dump_json()
     return await replace_value(link, role.bucket, role.key, ended.encode(), after=record.seq) is not None

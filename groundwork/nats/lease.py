@@ -40,7 +40,7 @@ LEAVE_AFTER = 0.6
 LOOK_S = 0.1
 TRIES = 3
 DELETED_TTL_S = 10.0
-"""Time in which an owner whose record was deleted (`nats kv del`) has renewed it if it lives."""
+"""Shortest time in which an owner whose record was deleted (`nats kv del`) has renewed it if it lives."""
 PATIENCE_S = 1.0
 """Time for which the result of a failed attempt holds for other callers, too."""
 
@@ -179,13 +179,17 @@ class Lease:
         is older than its ttl says something of its owner only once ours was kept for as long."""
         return self._clock() - self._kept_since
 
+    def may_follow(self, record: LeaseRecord) -> bool:
+        """True if the record is free. An owner whose record was deleted may have a ttl as long as ours."""
+        return record.free and (bool(record.owner.holder) or record.age_s >= self._owner.ttl_s)
+
     async def acquire(self, *, take_over: bool = False) -> LeaseRecord | None:
         """Waits for the lease; returns the record before. Raises Misconfigured where another process renews it, unless
         told to `take_over`."""
         waits_for: LeaseRecord | None = None
         while True:
             seen = await read_lease(self._link, self._role)
-            if seen is None or take_over or seen.free or seen.owner.folder == self._owner.folder:
+            if seen is None or take_over or self.may_follow(seen) or seen.owner.folder == self._owner.folder:
                 self._owner = self._owner.model_copy(update={"epoch": seen.owner.epoch + 1 if seen else 1})
                 self._seq = seen.seq if seen else 0
                 if await self._write():

@@ -190,7 +190,8 @@ async def test_a_record_that_was_deleted_is_renewed_by_its_owner_if_that_lives_a
     assert (await record(bus)).owner.holder == "one"
     await kv.delete(ROLE.key)
     deleted = await record(bus)
-    assert replace(deleted, age_s=DELETED_TTL_S).free
+    waited = replace(deleted, age_s=DELETED_TTL_S)
+    assert (waited.free, *(lease(bus, "two", ttl_s).may_follow(waited) for ttl_s in (1, 3600))) == (True, True, False)
     await lease(bus, "two").acquire(take_over=True)
     sleeper.slept = 120
     with pytest.raises(LeaseLost, match="the store /two"):

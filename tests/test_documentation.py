@@ -91,10 +91,12 @@ def test_what_the_sample_has_in_comments_are_settings_too(service: Any, tmp_path
     for number, secret in enumerate(secrets):
         (tmp_path / f"secret-{number}").write_text("a-secret=of-some-length")
         text = text.replace(secret, str(tmp_path / f"secret-{number}"))
-    file = tmp_path / "agentic.yaml"
-    file.write_text(text)
+    file, logins = tmp_path / "agentic.yaml", ("creds_file", "nkey_seed_file", "user|password_file")
     assert len(yaml.safe_load(text)["agent"]["http"]["tokens"]) == 2
-    service.load(file, {})
+    for login in logins:
+        others = "|".join(one for one in logins if one != login)
+        file.write_text(re.sub(rf"^  ({others}): .*\n", "", text, flags=re.MULTILINE))
+        assert service.load(file, {}).nats.model_fields_set & {"creds_file", "nkey_seed_file", "user", "password"}
 
 
 def documented_default(place: str) -> Any:

@@ -36,7 +36,7 @@ NONE = "none"
 def _nats(text: str) -> tuple[str, ...]:
     """Returns the addresses; none for the server that `agentic dev` starts."""
     urls = tuple(url if "://" in url else f"nats://{url}" for url in map(str.strip, text.split(",")))
-    if text != "embedded" and not all(is_address(url, "nats", "tls", "ws", "wss") for url in urls):
+    if text != "embedded" and not all(is_address(url, "nats", "tls") for url in urls):
         raise ValueError("answer `embedded`, or with an address such as nats://127.0.0.1:4222 or tls://bus:4222")
     return () if text == "embedded" else urls
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from groundwork.service.config_file import LogSettings, Section, written
 from groundwork.service.errors import Misconfigured
@@ -23,13 +23,16 @@ from groundwork.service.secret import (
 from groundwork.telemetry.settings import TelemetrySettings
 
 EXAMPLE = "nats://127.0.0.1:4222"
-SCHEMES = ("nats", "tls", "ws", "wss")
+SCHEMES = ("nats", "tls")
+_INBOX = written(r"_INBOX[A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*", "_INBOX, or _INBOX.NAME")
+LOGINS = ("creds_file", "nkey_seed_file", "user", "password", "token")
 
 
 def _usable(urls: tuple[str, ...]) -> tuple[str, ...]:
     if not urls:
         raise ValueError(f'name at least one server, as in ["{EXAMPLE}"]')
-    urls = tuple(url if "://" in url else f"nats://{url}" for url in urls)
+    parts = ((url if "://" in url else f"nats://{url}").partition("://") for url in urls)
+    urls = tuple(f"{scheme.lower()}://{place}" for scheme, _, place in parts)  # nats-py knows no other spelling
     for url in urls:
         if not is_address(url, *SCHEMES):
             hint = ", and / ? # in its login as %2F %3F %23" if login_in(url) else ""
@@ -53,7 +56,16 @@ class NatsSettings(Section):
     tls_cert: Path | None = None
     tls_key: Path | None = None
     tls_first: bool = False
-    inbox_prefix: Annotated[str, written(r"_INBOX[A-Za-z0-9_.-]*", "_INBOX, or _INBOX.NAME")] = "_INBOX"
+    inbox_prefix: Annotated[str, _INBOX] = "_INBOX"
+
+    @model_validator(mode="after")
+    def _has_one_login(self) -> Self:
+        given = [name for name in LOGINS if getattr(self, name) is not None]
+        if len(given) > 1 and given != ["user", "password"]:
+            raise ValueError(f"{' and '.join(given)} are several logins: keep one")
+        if self.tls_key and not self.tls_cert:
+            raise ValueError("tls_key needs the certificate that it belongs to: set tls_cert")
+        return self
 
     def __repr__(self) -> str:
         return f"NatsSettings({self.servers})"
@@ -69,7 +81,7 @@ class NatsSettings(Section):
         return () if self.encrypted else tuple(host for host in hosts if not is_loopback(host))
 
     def without_login(self) -> Self:
-        logins = ("creds_file", "nkey_seed_file", "user", "password", "token", "tls_cert", "tls_key")
+        logins = (*LOGINS, "tls_cert", "tls_key")
         return self.model_copy(update={"urls": tuple(map(without_login, self.urls)), **dict.fromkeys(logins)})
 
     @property

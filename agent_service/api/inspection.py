@@ -180,15 +180,16 @@ class WhyCalls:
         if run.final:
             return Observations(dismissal=await self.store.inbox.dismissal(run.run_id))
         pending = oldest_pending(run)
-        lacks, letters, status, (trouble, request, result) = await asyncio.gather(
-            _in_time(self.readiness(), {}),
-            _in_time(self.letters.all(), []),
-            _in_time(self.gateway(), None),
-            self._locate_messages(run.run_id, pending),
+        trouble, none = list[str](), list[str]()
+        lacks, letters, status, (request, result) = await asyncio.gather(
+            _in_time(self.readiness(), {"readiness": f"no answer within {WITHIN_S:g} s"}, none),
+            _in_time(self.letters.all(), [], trouble),
+            _in_time(self.gateway(), None, none),
+            self._locate_messages(run.run_id, pending, trouble),
         )
         silent = frozenset() if status else {subjects.SERVICE_GATEWAY}  # its status is newer than its catalog
         return Observations(
-            trouble=trouble,
+            trouble="; ".join(dict.fromkeys(trouble)),
             request=request,
             result=result,
             letters=tuple(letter for letter in letters if letter.headers.get(RUN_ID) == run.run_id),
@@ -198,21 +199,17 @@ class WhyCalls:
         )
 
     async def _locate_messages(
-        self, run_id: str, pending: Pending | None
-    ) -> tuple[str, MessageLocation | None, MessageLocation | None]:
-        """Trouble of the bus, and the request and result of the attempt."""
+        self, run_id: str, pending: Pending | None, trouble: list[str]
+    ) -> tuple[MessageLocation | None, MessageLocation | None]:
+        """The request and result of the attempt."""
         if pending is None:
-            return "", None, None
+            return None, None
         attempt, since = (run_id, pending.step, pending.attempt, pending.task, pending.round), pending.requested_at
         asked = subjects.STREAM_REQUESTS, subjects.tool_request(pending.route), keys.request(*attempt)
         answered = subjects.STREAM_RESULTS, subjects.TOOL_RESULT, keys.result(*attempt)
-        try:
-            async with asyncio.timeout(WITHIN_S):
-                return "", *await asyncio.gather(self.locate(*asked, since), self.locate(*answered, since))
-        except TimeoutError:
-            return f"the bus did not tell within {WITHIN_S:g} s what it has for this run", None, None
-        except Failure as error:
-            return str(error), None, None
+        places = (_in_time(self.locate(*place, since), None, trouble) for place in (asked, answered))
+        request, result = await asyncio.gather(*places)
+        return request, result
 
 
 async def answering(skills: Skills) -> frozenset[str]:
@@ -222,10 +219,14 @@ async def answering(skills: Skills) -> frozenset[str]:
     return skills.present()
 
 
-async def _in_time(question: Awaitable[T], otherwise: T) -> T:
-    with suppress(TimeoutError, Failure):
+async def _in_time(question: Awaitable[T], otherwise: T, trouble: list[str]) -> T:
+    try:
         async with asyncio.timeout(WITHIN_S):
             return await question
+    except TimeoutError:
+        trouble.append(f"the bus did not tell within {WITHIN_S:g} s what it has for this run")
+    except Failure as error:
+        trouble.append(str(error))
     return otherwise
 
 

@@ -128,7 +128,7 @@ def _facts(run: RunState, seen: Observations) -> Iterator[tuple[str, str]]:
     if pending:
         executor = executor_of(run, pending)
         answers = "answers" if executor in seen.present else "does not answer"
-        yield "request", "" if seen.trouble else str(seen.request or "it is not on the bus")
+        yield "request", str(seen.request or ("" if seen.trouble else "it is not on the bus"))
         yield "result", str(seen.result or "")
         yield "executor", f"{executor} {answers}" if executor else ""
         yield "gateway", f"since {instant(call.since)}: {call.why}" if (call := seen.gateway_call) else ""

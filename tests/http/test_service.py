@@ -15,9 +15,12 @@ from agent_service.api.inspection import WhyCalls
 from agent_service.api.service import HealthCalls, ServiceCalls
 from agent_service.api.sse import StreamSlots
 from agent_service.settings import AgentSettings
+from agent_service.views.why import MessageLocation
+from groundwork.service.errors import TryAgain
 from schemas import keys, subjects
 from schemas.catalog import Catalog, ToolCommand
 from schemas.status import Finding
+from schemas.values import replace
 from tests.http.house import House, Nowhere, no_gateway, no_metrics
 from tests.kit.runs import NOON, SEARCH, run_id, whole_run
 
@@ -149,3 +152,12 @@ async def test_why_a_run_waits_is_asked_of_the_bus_by_its_attempt_and_of_its_own
         (subjects.STREAM_RESULTS, subjects.TOOL_RESULT, keys.result(run, 1, 1)),
     ]
     assert [fact.text for fact in view.facts if fact.what == "dead letter"] == [f"1, of agentic.tool_result: of {run}"]
+
+    async def located(stream: str, *_: object) -> MessageLocation:
+        if stream == subjects.STREAM_RESULTS:
+            raise TryAgain("too many messages")
+        return MessageLocation(stream=stream, seq=7, at=NOON, consumers=())
+
+    house.letters.away = TryAgain("no letters")
+    facts = {fact.what: fact.text for fact in (await replace(calls, locate=located).show_why(run)).facts}
+    assert ("7" in facts["request"], facts["bus"]) == (True, "no letters; too many messages")

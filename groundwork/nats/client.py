@@ -191,6 +191,7 @@ class BusClient(Client):
         if not (found := _VIOLATION.search(violation)):
             return
         operation, subject = found.groups()
+        self._denials.pop((operation, subject), None)  # the oldest is the first to be forgotten
         self._denials[operation, subject] = monotonic()
         if len(self._denials) > MOST_DENIALS:
             del self._denials[next(iter(self._denials))]

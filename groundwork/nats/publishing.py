@@ -112,7 +112,7 @@ def read_ack(answer: Msg, subject: str) -> Published:
         if "error" in fields:
             raise jetstream_failure(subject, fields["error"])
         return Published(fields["stream"], fields["seq"], fields.get("duplicate", False))
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BusRefused(f"the answer to a message on {subject} did not come from a stream") from error
 
 
@@ -122,7 +122,7 @@ def read_answer(answer: Msg, question: str) -> dict[str, Any]:
         fields = json.loads(answer.data)
     except ValueError:
         fields = None
-    if not isinstance(fields, dict):
+    if not isinstance(fields, dict) or not isinstance(fields.get("error") or {}, dict):
         raise TryAgain(f"{question}: JetStream does not answer. Is it enabled on the server?")
     if error := fields.get("error"):
         raise jetstream_failure(question, error)
@@ -153,7 +153,7 @@ def read_direct(answer: Msg) -> StoredMessage | None:
 
 def jetstream_failure(what: str, error: Mapping[str, Any]) -> Failure:
     """Maps an error of JetStream to NoRoom, NoSuchStream, TryAgain, NoSuchItem or BusRefused."""
-    code, status, said = error.get("err_code", 0), error.get("code", 0), error.get("description") or ""
+    code, status, said = error.get("err_code") or 0, error.get("code") or 0, error.get("description") or ""
     text = f"{what}: {said} (JetStream error {code})"
     if code in _FULL or (code == NO_PEERS and WITHOUT_ROOM in said):
         return NoRoom(f"{text}. Make room: `nats stream edit STREAM --max-bytes=SIZE`, or free disk space")

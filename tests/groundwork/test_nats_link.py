@@ -156,6 +156,26 @@ def test_addresses_of_no_server_or_with_an_empty_or_short_login_are_refused_with
     assert not any(login in told for login in ("sh0rt", "me:"))
 
 
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"user": "me", "password": RIGHT, "token": RIGHT}, "user and password and token are several logins"),
+        ({"nkey_seed_file": "a.nk", "creds_file": "a.creds"}, "creds_file and nkey_seed_file are several logins"),
+        ({"tls_key": "key.pem"}, "set tls_cert"),
+        ({"inbox_prefix": "_INBOX."}, "_INBOX.NAME"),
+        ({"inbox_prefix": "_INBOX..a"}, "_INBOX.NAME"),
+        ({"urls": ("ws://host",)}, "not an address of a NATS server"),
+    ],
+)
+def test_settings_that_cannot_all_be_used_are_refused_by_name(given: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValidationError, match=told):
+        NatsSettings(**given)
+
+
+def test_the_scheme_of_an_address_may_be_in_capitals() -> None:
+    assert NatsSettings(urls=("TLS://host", "host")).urls == ("tls://host", "nats://host")
+
+
 async def test_a_wrong_password_is_told_at_once(tmp_path: Path, unused_port: int) -> None:
     users = {"users": [{"user": "agent", "password": RIGHT}]}
     async with server_with(tmp_path, unused_port, {"authorization": users}) as address:
@@ -235,6 +255,8 @@ def test_a_subject_that_the_server_would_not_take_is_refused_here() -> None:
         ((400, 10054), BusRefused),  # message size exceeds maximum
         ("words", BusRefused),
         ({"unknown": 1}, BusRefused),
+        ({"error": "words"}, BusRefused),
+        ({"error": {"code": None}}, BusRefused),
     ],
 )
 def test_an_error_says_whether_trying_again_can_help(answer: Any, kind: type[Exception]) -> None:

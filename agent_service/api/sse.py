@@ -44,6 +44,8 @@ class StreamSlots:
         token = request.state.token
         if self._open.total() >= MOST_STREAMS or self._open[token] >= self._per_caller:
             message = f"{self._open[token]} event streams are open for this token: close one, or come back later"
+            if self._open[token] < self._per_caller:
+                message = f"all {MOST_STREAMS} event streams of this agent are open: come back later"
             raise ApiError(Code.TOO_MANY_STREAMS, message, retry_after_s=RETRY_AFTER_S)
         self._open[token] += 1
         try:

@@ -13,6 +13,7 @@ from typing import Any, cast
 import httpx2
 import pytest
 
+from agent_service.api import sse
 from agent_service.api.feed import Feed
 from agent_service.api.sse import EventStream, EventStreams
 from agent_service.run.journal import Commit, Entry
@@ -121,7 +122,9 @@ async def test_what_others_wrote_cannot_forge_an_event(client: httpx2.AsyncClien
     assert told[0].data["event"]["brief"]["goal"] == evil
 
 
-async def test_a_caller_has_only_so_many_streams(over_http: httpx2.AsyncClient, house: House) -> None:
+async def test_a_caller_has_only_so_many_streams(
+    over_http: httpx2.AsyncClient, house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = url(await house.play([accepted()]))
     transport = httpx2.AsyncHTTPTransport(limits=httpx2.Limits(max_connections=None))
     async with (
@@ -136,6 +139,8 @@ async def test_a_caller_has_only_so_many_streams(over_http: httpx2.AsyncClient, 
         assert "retry-after" in refused.headers
         async with over_http.stream("GET", path) as other:
             assert other.status_code == 200
+        monkeypatch.setattr(sse, "MOST_STREAMS", STREAMS_OF_A_CALLER)
+        assert "all 20 event streams of this agent" in (await over_http.get(path)).json()["error"]["message"]
 
     async def is_free() -> bool:
         async with over_http.stream("GET", path, headers=bearer("reader")) as answer:

@@ -87,9 +87,10 @@ class IncomingMetrics(RepeatMetrics):
     @contextmanager
     def handling(self, subject: str) -> Iterator[None]:
         """Counts a message from the bus."""
-        began, error = time.perf_counter(), NONE
+        began, error = time.perf_counter(), "internal"
         try:
             yield
+            error = NONE
         except GiveUp:
             error = "refused"
             raise

@@ -4,6 +4,7 @@ The figures of all courses are a golden file of tests/projections.
 """
 
 import logging
+from asyncio import CancelledError
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
@@ -68,19 +69,22 @@ def test_every_journal_is_measured_whole() -> None:
         assert not [series for series in seen if story.state.run_id in series]
 
 
-@pytest.mark.parametrize(("error", "kind"), [(None, ""), (TryAgain("later"), "try_again"), (KeyError(), "internal")])
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [(None, ""), (TryAgain("later"), "try_again"), (KeyError(), "internal"), (CancelledError(), "internal")],
+)
 def test_a_message_is_measured_by_its_subject_and_is_a_turn_again_where_it_is_delivered_again(
-    error: Exception | None, kind: str
+    error: BaseException | None, kind: str
 ) -> None:
     instruments = Instruments()
-    with suppress(TryAgain, KeyError), IncomingMetrics(instruments).handling(subjects.TOOL_RESULT):
+    with suppress(TryAgain, KeyError, CancelledError), IncomingMetrics(instruments).handling(subjects.TOOL_RESULT):
         if error:
             raise error
     failed = f'error_type="{kind}",' if kind else ""
     again = f'agentic_retries_total{{agentic_retry_scope="turn",error_type="{kind}"}}'
     assert {series: value for series, value in readings(instruments).items() if "_sum" not in series} == {
         f'messaging_process_duration_seconds_count{{{failed}messaging_destination_name="agentic.tool_result"}}': 1,
-        **({again: 1} if kind else {}),
+        **({again: 1} if isinstance(error, Exception) else {}),
     }
 
 

@@ -13,6 +13,7 @@ Fatal           this process cannot go on
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from enum import IntEnum
+from errno import EDQUOT, ENOSPC
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -125,6 +126,8 @@ def _complaint(error: BaseException) -> NotDone | None:
             return NotDone(str(error), code)
         case OSError(strerror=str(reason)):
             place = f"{error.filename}: " if error.filename else ""
+            if error.errno in (ENOSPC, EDQUOT):  # no setting is wrong, so a service is started again
+                return NotDone(f"{place}{reason}: make room on the disk", Exit.FAILED)
             remedy = ": run this as the user that it belongs to" if isinstance(error, PermissionError) else ""
             return NotDone(f"{place}{reason}{remedy}", Exit.MISCONFIGURED)
     return None

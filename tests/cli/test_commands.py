@@ -6,6 +6,7 @@ test_live_runs.py has what needs a working agent.
 import os
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
+from errno import ENOSPC
 from pathlib import Path
 
 import pytest
@@ -201,6 +202,7 @@ def test_every_error_of_ours_has_its_code_also_deep_in_a_task_group_and_a_fault_
         (Broken("no"), Exit.FAILED),
         (NoRoom("no"), Exit.TRY_AGAIN),
         (PermissionError(13, "no", "/etc/x"), Exit.MISCONFIGURED),
+        (OSError(ENOSPC, "no space"), Exit.FAILED),
     ):
         for told in (error, ExceptionGroup("tasks", [ExceptionGroup("more", [error])])):
             complaint = complaint_of(told)

@@ -87,7 +87,7 @@ def test_a_reader_that_goes_away_is_no_error_and_a_full_disk_is_one(dev: Dev, do
     os.close(reading)
     outputs = {writing: (141, b"")}
     if FULL.exists():
-        outputs[os.open(FULL, os.O_WRONLY)] = (78, b"agentic: No space left on device\n")
+        outputs[os.open(FULL, os.O_WRONLY)] = (1, b"agentic: No space left on device: make room on the disk\n")
     env = clean({"AGENTIC_URL": dev.url, "PYTHONUNBUFFERED": ""})
     for command in (["entries", done["run_id"]], ["--help"], ["--version"]):
         for out, ends in outputs.items():

@@ -122,13 +122,13 @@ def is_address(url: str, *schemes: str) -> bool:
 
 
 def without_login(url: str) -> str:
-    scheme, rest = _split(url)
-    return scheme + rest.rpartition("@")[2]
+    scheme, _, _, place = _split(url)
+    return scheme + place
 
 
 def login_in(url: str) -> str | None:
     """Password or token in the address, as written there; None without a login."""
-    login, at, _ = _split(url)[1].rpartition("@")
+    _, login, at, _ = _split(url)
     return (login.partition(":")[2] if ":" in login else login) if at else None
 
 
@@ -157,6 +157,14 @@ def url_host(host: str) -> str:
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
-def _split(url: str) -> tuple[str, str]:
+_HOST_AND_PATH = re.compile(r"(?i)https?://(localhost|\[[0-9a-f:.]+\]|[a-z0-9-]+(\.[a-z0-9-]+)+)(:\d+)?[/?#]")
+
+
+def _split(url: str) -> tuple[str, str, str, str]:
+    """Scheme, login, `@` and place. A login may hold / ? # that should be escaped, unless what is before them is
+    plainly a host."""
     scheme, mark, rest = url.partition("://")
-    return (scheme + mark, rest) if mark else ("", url)
+    if not mark:
+        scheme, rest = "", url
+    login, at, place = ("", "", rest) if _HOST_AND_PATH.match(url) else rest.rpartition("@")
+    return scheme + mark, login, at, place

@@ -4,6 +4,7 @@ import pytest
 from pydantic import SecretStr, ValidationError
 
 from groundwork.service.errors import Misconfigured
+from groundwork.service.secret import login_in, without_login
 from groundwork.telemetry.settings import TelemetrySettings, TraceReceiver
 
 HERE = "http://127.0.0.1:4318"
@@ -75,6 +76,19 @@ def test_headers_and_logins_are_secrets_wherever_they_come_from() -> None:
     assert receiver
     assert receiver.address == "https://there:4318/v1/traces"
     assert "of-" not in repr(receiver)
+
+
+@pytest.mark.parametrize(
+    ("address", "login", "shown"),
+    [
+        ("https://host.example/@org/v1", None, "https://host.example/@org/v1"),
+        ("https://host.example:8080/v1?of=a@b", None, "https://host.example:8080/v1?of=a@b"),
+        ("https://me:pass/of@mine@host.example/v1", "pass/of@mine", "https://host.example/v1"),
+        ("https://a.key:of/mine@host", "of/mine", "https://host"),
+    ],
+)
+def test_an_at_sign_behind_the_host_ends_no_login(address: str, login: str | None, shown: str) -> None:
+    assert (login_in(address), without_login(address)) == (login, shown)
 
 
 def url(receiver: TraceReceiver | None) -> str:

@@ -119,7 +119,9 @@ class KeyRing:
         with _misconfigured(path):
             if not path.exists():
                 store_folder.create(path, _lines((Key.fresh(),)))
-            return cls(read(path), path)
+            ring = cls((), path)  # the version before the keys: a change between them is seen later
+            ring._keys = read(path)
+            return ring
 
     @classmethod
     def fresh(cls) -> "KeyRing":

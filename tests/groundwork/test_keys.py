@@ -55,6 +55,16 @@ def test_a_newer_key_makes_and_the_older_ones_still_check_without_a_start(
     write(file, (newer,))
     assert not ring.checks(before, "p", "a")
 
+    def read_before_a_change(path: Path) -> tuple[Key, ...]:
+        found = read(path)
+        write(file, (Key.fresh(), *found))
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(keys, "read", read_before_a_change)
+        ring = KeyRing.open(file)
+    assert not ring.mac("p", "a").startswith(newer.id)
+
 
 @pytest.mark.parametrize("content", ["", "k1 now\n", "k1 now zz\n", f"k1 now {'ab' * 31}\n", "\x00\xff\n"])
 def test_a_file_of_something_else_is_refused_without_a_word_of_it(file: Path, content: str) -> None:

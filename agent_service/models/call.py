@@ -31,9 +31,9 @@ from groundwork.service.secret import masked
 from schemas.values import replace
 
 GRAMMAR_TOO_LARGE = "compiled grammar is too large"
+"""Anthropic's message, with 400, for a schema that it cannot enforce."""
 MOST_WISHES = 2
 """What a server may refuse of a request that can be made without it: the grammar, and the usage in a stream."""
-"""Anthropic's message, with 400, for a schema that it cannot enforce."""
 MOST_BYTES_PER_TOKEN = 32
 """A longer reply is cut here: a server that knows no limit would go on for ever."""
 

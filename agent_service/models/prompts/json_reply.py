@@ -46,7 +46,7 @@ def flaw_of(error: ValueError | RecursionError) -> str:
     if isinstance(error, RecursionError):
         return "it is nested too deep"
     if not isinstance(error, json.JSONDecodeError):
-        return str(error)
+        return "it has a number that is too long" if "int_max_str_digits" in str(error) else str(error)
     near = error.doc[max(0, error.pos - LONGEST_SAID // 2) : error.pos + LONGEST_SAID // 2]
     return f"{error.msg} at line {error.lineno} column {error.colno}, in {_shown(near)}"
 

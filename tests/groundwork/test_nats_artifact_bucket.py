@@ -59,7 +59,7 @@ async def test_an_artifact_whose_removal_was_cut_off_is_absent_and_can_be_stored
 ) -> None:
     await bucket.put("a", b"x" * size, "text/plain")
     await link.ask_jetstream("STREAM.PURGE.OBJ_files", {"filter": "$O.files.C.>"})
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(25):
         assert await bucket.get("a") is None
         await bucket.put("a", b"x" * size, "text/plain")
         assert await bucket.get("a") == b"x" * size

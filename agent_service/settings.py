@@ -196,6 +196,6 @@ def _model(loaded: AgentSettings, environ: Mapping[str, str]) -> ModelSettings:
     named = {"provider": loaded.llm_provider, "model": loaded.llm_model}
     model = loaded.model.model_copy(update={name: value for name, value in named.items() if value is not None})
     key = environ.get(KEYS.get(model.provider, ""), "")
-    is_of_another = model.provider != loaded.model.provider  # and so is the key in the file
-    is_kept = not key or (model.api_key and not is_of_another)
-    return model if is_kept else model.model_copy(update={"api_key": SecretStr(key)})
+    is_of_another = "provider" in loaded.model.model_fields_set and model.provider != loaded.model.provider
+    own = None if is_of_another else model.api_key  # the key in the file belongs to the provider in the file
+    return model.model_copy(update={"api_key": own or (SecretStr(key) if key else None)})

@@ -29,7 +29,8 @@ SLOTS = 16
 """Concurrent messages per consumer, where they cause no turn."""
 DRAINED_WITHIN_S, PEOPLE_FIRST_S = 30.0, 2.0
 """The second for signals and cancels at the start: one for an unknown run is put off some seconds."""
-ANSWERED_WITHIN_S = 600.0
+ANSWERED_WITHIN_S, NEW_BUS_S = 600.0, 60.0
+"""Longest waits for the answers of a gateway, and for one on a bus where none has been: it may be a rebuilt bus."""
 POLL_S, ANSWERS_POLL_S = 0.05, 1.0
 UNKNOWN_RUN_DELAYS_S = (0.2, 0.4, 0.8, 1.6, 2.0)
 """A message may come before the start of its run; it keeps its place in the consumer while it waits."""
@@ -117,18 +118,20 @@ class NatsIntake:
 
     async def await_executors(self) -> None:
         asked: int | None = None
+        waited_s = 0.0
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(ANSWERED_WITHIN_S):
                 while True:
                     with contextlib.suppress(TryAgain):
                         info = await self._info(subjects.DURABLE_TOOLS)
-                        if not info["delivered"]["consumer_seq"]:  # no gateway has ever been here
-                            return
+                        if not info["delivered"]["consumer_seq"] and waited_s >= NEW_BUS_S:
+                            return  # no gateway has ever been here
                         if info["num_pending"] == 0:  # acknowledged: the result of each is on the bus
                             asked = info["delivered"]["stream_seq"] if asked is None else asked
                             if not info["num_ack_pending"] or info["ack_floor"]["stream_seq"] >= asked:
                                 return
                     await asyncio.sleep(ANSWERS_POLL_S)
+                    waited_s += ANSWERS_POLL_S
 
     async def _drain(self, durable: str, within_s: float = DRAINED_WITHIN_S) -> None:
         """Waits so long at most until all pending messages of the consumer are in hand."""

@@ -227,15 +227,16 @@ def shorten_reflection(reflection: Reflection) -> Reflection:
 
 MOST = 100
 _SOURCE = re.compile(r"\(\s*steps?\b[^()]*\)", re.IGNORECASE)
-_ANY_SOURCE = re.compile(f"{_SOURCE.pattern}|{_STEPS_NAMED.pattern}", re.IGNORECASE)
 
 
 def _shorten_fact(fact: str) -> str:
     """The beginning of a fact, without a source that does not fit: half a number names another step."""
     if len(fact) <= MAX_FACT:
         return fact
-    ends = (found.start() for found in _ANY_SOURCE.finditer(fact) if found.start() < MAX_FACT < found.end())
-    return fact[: next(ends, MAX_FACT)]
+    sources = (found.start() for found in _SOURCE.finditer(fact) if 0 < found.start() < MAX_FACT < found.end())
+    end = next(sources, MAX_FACT)
+    in_number = fact[end - 1 : end + 1].isdecimal()
+    return fact[:end].rstrip("0123456789") if in_number else fact[:end]
 
 
 def merge_facts(known: tuple[str, ...], learned: tuple[str, ...]) -> tuple[str, ...]:

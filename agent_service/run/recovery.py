@@ -81,6 +81,8 @@ class Recovery:
     """True after an absence, until people have been heard."""
     _unanswered: bool = field(init=False, default=False)
     """True after an absence, until executors have been heard, too."""
+    _held: dict[str, int] = field(init=False, default_factory=dict)
+    """Versions of the runs whose timers wait for news: a look at a run costs a read."""
     resumed: set[str] = field(init=False, default_factory=set)
     """Runs whose messages the start publishes: the first `republish` leaves them out."""
 
@@ -133,10 +135,22 @@ class Recovery:
         if is_there := self.hearing.is_there():
             self._note_absence(now)
         if is_there and not self._unanswered:
+            self._held.clear()
             return list(await self.store.due(now, DUE_AT_ONCE))
         unheard, run_ids = self._unheard or not is_there, await self.store.due(now, HELD_AT_ONCE)
-        free = [one for one in run_ids if not await self._may_have_news(one, now, unheard=unheard)]
+        free = [one for one in run_ids if not await self._is_held(one, now, unheard=unheard)]
         return free[:DUE_AT_ONCE]
+
+    async def _is_held(self, run_id: str, now: datetime, *, unheard: bool) -> bool:
+        version = self.store.version(run_id)
+        if self._held.get(run_id) != version:
+            try:
+                if not await self._may_have_news(run_id, now, unheard=unheard):
+                    return False
+            except TryAgain:  # the entries of one run cannot be read for now
+                return True
+            self._held[run_id] = version
+        return True
 
     def _note_absence(self, now: datetime) -> None:
         looked_at, self._looked_at = self._looked_at, now
@@ -152,6 +166,7 @@ class Recovery:
             await asyncio.sleep(HEARD_WITHIN_S)
             await self.hearing.drain()
             self._unheard = False
+            self._held.clear()
             with contextlib.suppress(Failure):
                 await self.hearing.await_executors()
             await self.hearing.drain()

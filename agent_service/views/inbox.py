@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
@@ -241,12 +242,11 @@ def same_instant(one: datetime, other: datetime) -> bool:
 
 def without_secrets(body: str) -> str:
     """The body as it is, or written anew where it holds a secret."""
-    try:
+    with suppress(ValueError, RecursionError):
         found = json.loads(body)
-    except (ValueError, RecursionError):
-        return _SECRETS.sub(r'\1"(hidden)"', body)
-    hidden = _hidden(found)
-    return body if hidden == found else json.dumps(hidden, ensure_ascii=False)
+        if (hidden := _hidden(found)) != found:
+            return json.dumps(hidden, ensure_ascii=False)
+    return _SECRETS.sub(r'\1"(hidden)"', body)  # a secret may stand before another of its name
 
 
 def _hidden(value: Any) -> Any:

@@ -71,11 +71,14 @@ def test_a_digest_is_bounded_to_its_newest_forty_facts_of_four_hundred_character
     assert run.state.facts[0].startswith("10 ")
 
 
-@pytest.mark.parametrize("source", ["(step 12)", "(steps 3, 4, 12)", "in step 12"])
-def test_no_half_of_a_number_names_a_source(source: str) -> None:
-    fact = "x" * (MAX_FACT + 1 - len(source.rstrip(")"))) + source
-    run = a_compacting_run() >> digests(fact)
-    assert run.state.facts == (fact.removesuffix(source.removeprefix("in ")),)
+@pytest.mark.parametrize(
+    ("source", "left"),
+    [("(step 12)", ""), ("(steps 3, 4, 12)", ""), ("in step 12", "in step "), ("Steps 3, 12", "Steps 3, ")],
+)
+def test_no_half_of_a_number_names_a_source(source: str, left: str) -> None:
+    begins = "x" * (MAX_FACT + 1 - len(source.rstrip(")")))
+    run = a_compacting_run() >> digests(begins + source)
+    assert run.state.facts == (begins + left,)
 
 
 def a_learning_run() -> Script:

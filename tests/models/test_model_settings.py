@@ -41,12 +41,22 @@ def test_each_provider_takes_its_own_key_from_the_environment() -> None:
     assert load(None, keys).model.api_key is None
 
 
-def test_the_key_of_one_provider_goes_to_no_other(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("in_file", "environment", "key"),
+    [
+        ("model: {provider: anthropic, api_key: sk-a}", {"OPENAI_API_KEY": "sk-o"}, "sk-o"),
+        ("model: {provider: anthropic, api_key: sk-a}", {}, None),
+        ("model: {api_key: sk-f}", {}, "sk-f"),
+        ("model: {api_key: sk-f}", {"OPENAI_API_KEY": "sk-o"}, "sk-f"),
+    ],
+)
+def test_the_key_of_one_provider_goes_to_no_other(
+    tmp_path: Path, in_file: str, environment: dict[str, str], key: str | None
+) -> None:
     file = tmp_path / "agentic.yaml"
-    file.write_text("agent:\n  model: {provider: anthropic, api_key: sk-of-anthropic}\n", encoding="utf-8")
-    key = load(file, {**CHOSEN, "OPENAI_API_KEY": "sk-of-openai"}).model.api_key
-    assert key is not None
-    assert key.get_secret_value() == "sk-of-openai"
+    file.write_text(f"agent:\n  {in_file}\n", encoding="utf-8")
+    found = load(file, {**CHOSEN, **environment}).model.api_key
+    assert (found.get_secret_value() if found else None) == key
 
 
 def test_the_key_appears_in_no_log_line_and_in_no_settings(capsys: pytest.CaptureFixture[str]) -> None:

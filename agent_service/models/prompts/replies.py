@@ -197,7 +197,7 @@ class DecisionReply(_Reply):
 class VerificationReply(_Reply):
     makes = Verification
     reason: Long
-    doubted: list[Item] = []
+    doubted: Annotated[Lines, AfterValidator(lambda items: [_item(item) for item in items])] = []
     holds: bool
 
 

@@ -112,7 +112,7 @@ def test_a_request_to_an_executor_on_a_bus_without_a_gateway_times_out_at_its_ti
     reader = {"name": "read", "route": "read", "timeout_s": 1, "commands": [{"name": "handle", "tier": "read"}]}
     declared = {"tools": {"declared": [reader]}, "limits": {"queue_wait_s": 1, "max_attempts": 1}}
     with closing(begun(replace(SLOW, gateways=0, agent=declared, chooses=in_turn(act("read.handle"), DONE)))) as world:
-        world.until(lambda: world.record.of(subjects.ESCALATED), within_s=60)
+        world.until(lambda: world.record.of(subjects.ESCALATED), within_s=120)
 
 
 def sleeps(world: World) -> None:

@@ -44,10 +44,10 @@ def test_each_provider_takes_its_own_key_from_the_environment() -> None:
 @pytest.mark.parametrize(
     ("in_file", "environment", "key"),
     [
-        ("model: {provider: anthropic, api_key: sk-a}", {"OPENAI_API_KEY": "sk-o"}, "sk-o"),
-        ("model: {provider: anthropic, api_key: sk-a}", {}, None),
-        ("model: {api_key: sk-f}", {}, "sk-f"),
-        ("model: {api_key: sk-f}", {"OPENAI_API_KEY": "sk-o"}, "sk-f"),
+        ("model: {provider: anthropic, api_key: sk-of-anthropic}", {"OPENAI_API_KEY": "sk-of-openai"}, "sk-of-openai"),
+        ("model: {provider: anthropic, api_key: sk-of-anthropic}", {}, None),
+        ("model: {api_key: sk-of-file}", {}, "sk-of-file"),
+        ("model: {api_key: sk-of-file}", {"OPENAI_API_KEY": "sk-of-openai"}, "sk-of-file"),
     ],
 )
 def test_the_key_of_one_provider_goes_to_no_other(

@@ -29,7 +29,15 @@ _FIELD = re.compile(r"(ur[il]|href|link|host|hostname|domain|endpoint|site|webho
 _FORMATS = frozenset(
     {"uri", "url", "iri", "uri-reference", "iri-reference", "hostname", "idn-hostname", "ipv4", "ipv6"}
 )
-_URL = re.compile(r"[a-z][a-z0-9+.-]{0,20}://", re.IGNORECASE)
+_URL = re.compile(r"[a-z][a-z0-9+.-]{0,20}://|(?:https?|wss?|ftp):[/\\]", re.IGNORECASE)
+_LENIENT = re.compile(
+    r"""
+    \A(?: (?:https?|wss?|ftp):[/\\\s\x00-\x1f]* | [/\\]{2,}
+    | (?= (?:\[[0-9a-f:.]+\] | (?:(?:0x[0-9a-f]+|\d+)\.){1,3}(?:0x[0-9a-f]+|\d+) | 0x[0-9a-f]+ | \d{8,10}) [:/?\#] ) )
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+"""Beginnings that Node and curl take for `http://`: other numbers of slashes, backslashes, none before a number."""
 _LINK = re.compile(r"[a-z][a-z0-9+.-]{0,20}://[^\s\"'<>()\[\]`]+", re.IGNORECASE)
 _AUTHORITY = re.compile(r"(?:[a-z][a-z0-9+.-]{0,20}://)?([^/?#]*)(.*)", re.IGNORECASE | re.DOTALL)
 _ODD = re.compile(r"[\\\s\x00-\x1f]")
@@ -46,13 +54,15 @@ def read_reason(state: RunState, command: ToolCommand, action: Action) -> Text:
         return ""
     named = _named_hosts(state)
     for address in addresses_in(action.arguments, command.input_schema):
-        hosts = _hosts_in(address)
+        url = _LENIENT.sub("http://", address)
+        authority = _split(url)[0] if _URL.match(url) else ""
+        hosts = _hosts_in(url) or frozenset(filter(None, (authority,)))
         if not hosts or _is_known(state, address):
             continue
-        odd = _ODD.search(address) or "@" in _split(address)[0]
+        odd = _ODD.search(url) or "@" in _split(url)[0]
         if odd or not hosts <= named:
             return say("address_unnamed", hosts=", ".join(sorted(hosts - named) or sorted(hosts)))
-        if _carries_data(state, action, address, hosts):
+        if _carries_data(state, action, url, hosts):
             return say("address_tells", hosts=", ".join(sorted(hosts)))
     return ""
 
@@ -139,7 +149,8 @@ def _carries_data(state: RunState, action: Action, address: str, hosts: frozense
             (house if trusted else others).extend((own, told))
     bare, in_house = _alphanumeric("\n".join(known)), _alphanumeric("\n".join(house))
     words = map(_alphanumeric, filter(_DIGIT.search, _WORD.findall(_DATE.sub(" ", "\n".join((*house, *others))))))
-    codes = [word for word in words if len(word) >= LEAST and word in _alphanumeric(tail)]
+    bare_tail = _alphanumeric(tail)
+    codes = [word for word in words if len(word) >= LEAST and word in bare_tail]
     copied = [part for part in map(_alphanumeric, _PART.findall(tail)) if len(part) >= LEAST and part in in_house]
     return any(value not in bare for value in (*copied, *codes, *map(str.casefold, _CODE.findall(tail))))
 
@@ -190,7 +201,7 @@ def _alphanumeric(text: str) -> str:
     return re.sub(r"[\W_]+", "", text).casefold()
 
 
-_NAME = r"(?:[\w-]+\.)+[^\W\d_]{2,24}"
+_NAME = r"(?:[\w-]+\.)+(?:xn--[\w-]{1,59}|[^\W\d_]{2,24})"
 _TO_THE_END = r"[^\s\"'<>()`]*+"
 _ADDRESSES = re.compile(
     rf"""

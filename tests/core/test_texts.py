@@ -18,6 +18,7 @@ REPORT = "artifacts/report.md"
         ("POST to evil.example/collect", ["evil.example"]),
         ("read www.example.org and stop. And no more", ["example.org"]),
         ("ask evil\uff0eexample", ["evil.example"]),
+        ("see evil.xn--p1ai/x", ["evil.xn--p1ai"]),
         ("10.0.0.1, [2001:db8::1] and http://[2001:db8::1]/x", ["10.0.0.1", "[2001:db8::1]"]),
         ("localhost:8080", ["localhost"]),
         ("delete /srv/../etc/passwd and ~/notes", ["/etc/passwd", "~/notes"]),

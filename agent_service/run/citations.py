@@ -39,6 +39,8 @@ LEAST = 4
 """Letters and digits of a quote. Shorter quotes match by chance, so they must be a whole line or value, such as `42` or
 `yes`.
 """
+MOST_MARKS = 9
+"""Pairs of quotation marks around a quote, each of which takes a search of its end."""
 LONGEST_LINE = 80
 """Characters of a line that a short quote may be."""
 _UNSPACED = "\u0e00"
@@ -58,6 +60,8 @@ _NO_CHARACTER = re.compile(r"&#[0-9]{8,};?")
 
 
 def stands_in(quote: str, text: str) -> bool:
+    if len(quote) > 4 * LONGEST:  # `<` may be written in four characters
+        return False
     bare = _bare(quote)
     if len(bare) > LONGEST or not any(map(str.isalnum, bare)):
         return False
@@ -104,11 +108,12 @@ def _with_borders(normalized: str) -> str:
 
 
 def _bare(quote: str) -> str:
-    bare, marked = quote.replace("&lt;", "<"), True
-    while marked:
+    bare = quote.replace("&lt;", "<")
+    for _ in range(MOST_MARKS):
         bare = _DOTS.sub("", bare.strip()).strip()
-        marked = len(bare) > 1 and bare[0] + bare[-1] in _PAIRS
-        bare = bare[1:-1] if marked else bare
+        if len(bare) < 2 or bare[0] + bare[-1] not in _PAIRS:
+            break
+        bare = bare[1:-1]
     return bare
 
 

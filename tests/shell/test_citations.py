@@ -66,7 +66,15 @@ def test_a_quote_stands_where_a_reader_finds_its_words_and_a_short_one_only_as_a
     assert stands_in(quote, text) is stands
 
 
-@pytest.mark.parametrize(("quote", "text"), [("<" * 999 + "b", "<"), ("'" * 999 + "b", "'"), ("a " * 499 + "b", "a ")])
+@pytest.mark.parametrize(
+    ("quote", "text"),
+    [
+        ("<" * 999 + "b", "<"),
+        ("'" * 999 + "b", "'"),
+        ("a " * 499 + "b", "a "),
+        ('"' * 32_000 + "b" + '"' * 32_000, '"'),
+    ],
+)
 def test_no_quote_and_text_take_long_to_compare(quote: str, text: str) -> None:
     begin = process_time()
     assert not stands_in(quote, text * (128 * 1024 // len(text)))

@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 import requests
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -38,6 +39,16 @@ REFUSED = frozenset({400, TOO_LARGE, 422})
 log = logging.getLogger(__name__)
 
 
+class _Session(requests.Session):
+    """`asked`: False if the exporter refuses the spans itself, which are too many bytes, or cannot be encoded."""
+
+    asked = False
+
+    def request(self, *args: Any, **named: Any) -> requests.Response:
+        self.asked = True
+        return super().request(*args, **named)
+
+
 class SpanSender(logging.Handler):
     """Sends batches of spans synchronously. Logs an outage of the receiver once; its reason is the first message that
     the exporter logs for a batch."""
@@ -52,7 +63,7 @@ class SpanSender(logging.Handler):
         talkative = logging.getLogger(OTLPSpanExporter.__module__.removesuffix(".__init__"))
         talkative.propagate = False
         talkative.addHandler(self)
-        session = requests.Session()
+        self._session = session = _Session()
         session.trust_env = False
         session.hooks["response"].append(self._answered)
         if receiver.proxy:
@@ -66,8 +77,9 @@ class SpanSender(logging.Handler):
     def send(self, spans: Sequence[Span]) -> bool:
         """True if the receiver took them, or will never take the others, which are dropped. Retries for up to
         OTEL_EXPORTER_OTLP_TIMEOUT (10 s)."""
-        self._why, self._status = "", 0
+        self._why, self._status, self._session.asked = "", 0, False
         taken = self._exporter.export([made(span, self._resource) for span in spans]) is SpanExportResult.SUCCESS
+        self._status = self._status if self._session.asked else TOO_LARGE
         if not taken and self._status not in REFUSED:
             self._outage.continues(self._why or "no answer")
             return False

@@ -59,22 +59,22 @@ def test_why_no_span_arrives_is_told(monkeypatch: pytest.MonkeyPatch, caplog: py
             assert why in caplog.records[-1].__dict__["why"]
 
 
-@pytest.mark.parametrize("status", [400, 413])
+@pytest.mark.parametrize(("name", "why"), [("refused", "400"), ("refused", "413"), ("\ud800", "Failed to encode")])
 def test_refused_spans_are_dropped_and_told_once_and_hold_up_no_other(
-    status: int, caplog: pytest.LogCaptureFixture
+    name: str, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     otlp = Otlp()
 
     def respond(call: Call) -> Response:
-        return Response(status=status) if b"refused" in call.raw else otlp.take(call)
+        return Response(status=int(why)) if b"refused" in call.raw else otlp.take(call)
 
-    bad, other = replace(SPAN, name="refused", span_id="a" * 16), replace(SPAN, trace_id="b" * 32)
+    bad, other = replace(SPAN, name=name, span_id="a" * 16), replace(SPAN, trace_id="b" * 32)
     with WireServer(respond) as server:
         assert SpanSender(TraceReceiver(url=server.url), "agentic-loop").send([SPAN, bad, other])
     assert other.trace_id in otlp.traces()
-    assert (TRACE in otlp.traces()) == (status == 413), "what is too large is halved"
+    assert (TRACE in otlp.traces()) == (why != "400"), "what is too large is halved"
     (told,) = (record for record in caplog.records if "trace_id" in record.__dict__)
-    assert (told.__dict__["trace_id"], str(status) in told.__dict__["why"]) == (TRACE, True)
+    assert (told.__dict__["trace_id"], why in told.__dict__["why"]) == (TRACE, True)
 
 
 @pytest.mark.parametrize("status", [401, 404, 500])

@@ -80,11 +80,19 @@ class DiskReserve:
             more = min(MOST, wanted) - size
             while more >= LEAST:
                 try:
-                    os.posix_fallocate(file.fileno(), size, more)
+                    _allocate(file.fileno(), size, more)
                     break
                 except OSError:
                     os.ftruncate(file.fileno(), size)
                     more //= 2
+
+
+def _allocate(descriptor: int, size: int, more: int) -> None:
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(descriptor, size, more)
+    else:  # macOS has none
+        os.pwrite(descriptor, bytes(more), size)
+        os.fsync(descriptor)
 
 
 def checkpoint(connection: sqlite3.Connection, how: str = "PASSIVE") -> bool:

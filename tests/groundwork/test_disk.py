@@ -25,6 +25,12 @@ def disk(tmp_path: Path) -> Iterator[Path]:
         yield disk
 
 
+def test_a_reserve_is_made_where_the_system_cannot_allocate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "posix_fallocate")  # macOS
+    DiskReserve(tmp_path / "some.db").make()
+    assert (tmp_path / "some.db-reserve").stat().st_blocks * 512 >= PAGE
+
+
 @asynccontextmanager
 async def opened(folder: Path, *, reserve: bool = False) -> AsyncIterator[SqliteFile]:
     migrations, path = folder.parent / "migrations", folder / "some.db"

@@ -25,7 +25,7 @@ class Bounded(bytearray):
         """Raises TooLong."""
         self.extend(piece)
         if len(self) > self._most:
-            raise TooLong(f"more than {self._most >> 20} MiB")
+            raise TooLong(f"more than {self._most / (1 << 20):.3g} MiB")
 
     def lines(self) -> Iterator[bytes]:
         begin = 0

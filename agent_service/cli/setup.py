@@ -104,6 +104,7 @@ async def _set_up(
         size = f"{aside:.1f} GiB" if aside >= 1 else f"{aside * 1024:.0f} MiB"
         more = "" if asked["max_bytes"] else "; --max-gib N --change makes it another size"
         sets = "would set" if dry_run else "sets"
+        size = f"at most {size}" if dry_run and fits else size
         lines.append(f"the server {sets} {size} aside for all of it ({gib:.3g} GiB of work){more}")
     differs = any(one.kind == "differs" for one in found)
     facts = {"ok": not differs, "dry_run": dry_run, "max_gib": gib, "reserved_gib": round(aside, 3)}
@@ -143,5 +144,5 @@ _GATEWAY = "from ductile_gateway.cli.main import main; main(name='agentic')"
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
 )
 def ductile(context: typer.Context) -> None:
-    command = [sys.executable, "-c", _GATEWAY, "ductile", *context.args]
+    command = [sys.executable, "-P", "-c", _GATEWAY, "ductile", *context.args]
     raise typer.Exit(subprocess.call(command))  # noqa: S603 - our own program

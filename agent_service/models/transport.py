@@ -22,6 +22,7 @@ usual_authorities = cache(ssl.create_default_context)
 
 _KEEP_ALIVE = [
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, getattr(socket, "TCP_KEEPIDLE", 0x10), 60),  # macOS calls 0x10 TCP_KEEPALIVE
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 60),
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 5),
 ]

@@ -70,11 +70,16 @@ def _shown(pins: Sequence[Pin], given: Sequence[str], keys: Sequence[AgentKey]) 
     untrusted = contested_of(keys, known)
     for key in (key for key in keys if key.id in untrusted):
         say(f"told by the agent, and not trusted: {key.id} {key.public}")
-    if not known:
+    if not (known or given):
         say("no key is trusted yet: those of the agent are when the gateway first hears of them")
-    elif untrusted and not given:
-        say("if that is your agent, with new keys: stop the gateway, then `ductile-gateway trust --again`")
-    return not (untrusted and known)
+    elif untrusted:
+        remedy = (
+            "name them in gateway.outbound.agent_keys"
+            if given
+            else "stop the gateway, then `ductile-gateway trust --again`"
+        )
+        say(f"if that is your agent, with new keys: {remedy}")
+    return not (untrusted and (known or given))
 
 
 @commands.command("trust")

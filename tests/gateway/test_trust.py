@@ -150,3 +150,7 @@ async def test_the_command_believes_an_agent_that_began_anew_only_when_it_is_tol
     assert (code, f"told by the agent, and not trusted: {STRANGER.id} {STRANGER.public}" in said) == (1, True)
     code, said = await trust("--again")
     assert (code, STRANGER.public in said, AGENT.public in said) == (0, True, False)
+    given = {"outbound": {"agent_keys": [AGENT.public]}}
+    (tmp_path / "agentic.yaml").write_text(json.dumps({"gateway": settings | given}))
+    code, said = await trust()
+    assert (code, "name them in gateway.outbound.agent_keys" in said) == (1, True)

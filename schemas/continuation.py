@@ -28,7 +28,7 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from schemas.events import ToolOutput
-from schemas.fields import JsonObject, Text, ToolName, join_flaws, plain_rule
+from schemas.fields import LONGEST_PLACE, JsonObject, Text, ToolName, join_flaws, plain_rule
 from schemas.markdown_form import is_form, read_form
 from schemas.values import dataclass
 
@@ -229,12 +229,16 @@ def parse_continuation(value: object) -> Continuation:
     try:
         return CONTINUATION.validate_python(value)
     except ValidationError as error:
-        found = [f"{'.'.join(map(str, place)) or 'continuation'} {rule}" for place, rule in _broken(error)]
+        found = [
+            f"{'.'.join(map(str, place))[:LONGEST_PLACE] or 'continuation'} {rule}" for place, rule in _broken(error)
+        ]
         raise ContinuationInvalid(join_flaws(found)) from None
 
 
 def _broken(error: ValidationError) -> Iterator[tuple[tuple[int | str, ...], str]]:
     for flaw in error.errors(include_url=False, include_input=False):
+        if flaw["loc"][-2:-1] == ("input",) and flaw["type"] in ("string_type", "dict_type"):
+            continue  # it is the other of both, as `_input` has checked
         rule = _RULES.get(flaw["type"])
         place = _without_tags(flaw["loc"])
         if flaw["type"].startswith("union_tag"):
@@ -244,7 +248,8 @@ def _broken(error: ValidationError) -> Iterator[tuple[tuple[int | str, ...], str
 
 def _without_tags(place: tuple[int | str, ...]) -> tuple[int | str, ...]:
     place = place[1:] if place[:1] in (("retrieve",), ("multi-step",)) else place
-    return (*place[:2], *place[3:]) if place[2:3] in (("retrieve",), ("plugin",)) else place
+    place = (*place[:2], *place[3:]) if place[2:3] in (("retrieve",), ("plugin",)) else place
+    return place[: place.index("input") + 1] if "input" in place else place  # else pydantic names our functions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

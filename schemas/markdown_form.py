@@ -101,7 +101,8 @@ class _LineReader:
             try:
                 found["input"] = json.loads(given)
             except (ValueError, RecursionError) as error:
-                why = error.msg if isinstance(error, json.JSONDecodeError) else "it is nested too deeply"
+                other = "nested too deeply" if isinstance(error, RecursionError) else "a number is too long"
+                why = error.msg if isinstance(error, json.JSONDecodeError) else other
                 self.refuse(f"the Input above begins as a JSON object and is none: {why}")
         return found
 

@@ -77,6 +77,9 @@ def test_every_flaw_is_told_of_very_many_the_first_and_nothing_of_a_wrong_value(
     told = flaws_of(steps(retrieval(query=" ", depends_on=["again"]), 3, retrieval(colour="red")))
     places = [flaw.split()[0] for flaw in told.split("; ")]
     assert places == ["tasks.0.query", "tasks.0.depends_on.0", "tasks.1", "tasks.2.colour"]
+    given = {"action": "plugin", "plugin": "p", "input": {"a": "\0"}}
+    assert flaws_of(steps(given)) == "tasks.0.input must not contain a NUL character"
+    assert len(flaws_of(steps(retrieval(**{"c" * 5000: 1})))) < 300
     assert flaws_of(steps(*[3] * 50)).endswith("; and 38 more")
     secrets = steps(retrieval(action="secret"), retrieval(profile="a secret", depends_on="secret"))
     assert "secret" not in flaws_of(secrets)
@@ -108,6 +111,7 @@ NONE: list[tuple[dict[str, Any] | None, str]] = [
     ({"summary": MARKDOWN.replace("continuation", "success")}, "line 6: a continuation request does not go with"),
     ({"summary": "## Plugin Result\nStatus: success\nPlugin: z3-solver"}, "asks for nothing"),
     ({"summary": MARKDOWN.replace("Query", "Quest")}, "line 8: Quest is not one of the fields"),
+    ({"summary": f'{MARKDOWN}### Task 1\nInput: {{"a": {"9" * 5000}}}'}, "none: a number is too long"),
 ]
 
 

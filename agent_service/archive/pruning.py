@@ -7,6 +7,7 @@ Open runs stay, and those that an open run needs. A step takes milliseconds, and
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import datetime, timedelta
@@ -46,6 +47,8 @@ class RemovableArtifacts(Protocol):
 
 
 T = TypeVar("T")
+Gone = defaultdict[bool, set[str]]
+"""Ids of runs that went; by True, those of which only artifacts went."""
 AtRest = Callable[[Collection[str]], AbstractAsyncContextManager[Any]]
 
 
@@ -96,10 +99,10 @@ class Pruner:
         return pruned
 
     async def preview(self) -> PruneReport:
-        report, known = PruneReport(), set[str]()
-        async for rule, runs, artifacts_only in self._due():
-            new = [run for run in runs if run.run_id not in known]
-            known.update(run.run_id for run in new if not artifacts_only)
+        report, gone = PruneReport(), Gone(set)
+        async for rule, runs, artifacts_only in self._due(gone):
+            new = [run for run in runs if run.run_id not in gone[False]]
+            gone[artifacts_only].update(run.run_id for run in new)
             report.add(rule, new, artifacts_only=artifacts_only)
         return report
 
@@ -107,10 +110,12 @@ class Pruner:
         while not pruned.trouble and (leftovers := await self._records.leftovers(AT_ONCE)):
             await self._clear(leftovers, pruned)
             yield
-        async for rule, runs, artifacts_only in self._due():
+        gone = Gone(set)
+        async for rule, runs, artifacts_only in self._due(gone):
             leftovers = await self._records.delete(runs, rule, self._clock.now(), artifacts_only=artifacts_only)
             await self._clear(leftovers, pruned)
             deleted = {one.run_id for one in leftovers}
+            gone[artifacts_only] |= deleted
             pruned.add(rule, [run for run in runs if run.run_id in deleted], artifacts_only=artifacts_only)
             yield
         while await self._store.database.shrink():
@@ -137,8 +142,9 @@ class Pruner:
             for path in one.artifacts:
                 await self._artifacts.remove(one.run_id, path)
 
-    async def _due(self) -> AsyncIterator[tuple[str, Sequence[EndedRun], bool]]:
-        """Rule, expired runs, and True if only their artifacts go: by days, then by bytes."""
+    async def _due(self, gone: Gone) -> AsyncIterator[tuple[str, Sequence[EndedRun], bool]]:
+        """Rule, expired runs, and True if only their artifacts go: by days, then by bytes. `gone`: those of them that
+        the caller has deleted, or would."""
         now = self._clock.now()
         for what, (kept, rule) in self._rules.by_days.items():
             before, artifacts = now - kept, what == "artifacts"
@@ -150,26 +156,30 @@ class Pruner:
             async for some in self._expired(wanted):
                 yield rule, some, artifacts
         for kind, (most, rule) in self._rules.by_bytes.items():
-            async for some in self._beyond(kind, most, now):
+            async for some in self._beyond(kind, most, now, gone):
                 yield rule, some, False
 
-    async def _beyond(self, kind: Kind, most: int, now: datetime) -> AsyncIterator[Sequence[EndedRun]]:
+    async def _beyond(self, kind: Kind, most: int, now: datetime, gone: Gone) -> AsyncIterator[Sequence[EndedRun]]:
         """The oldest runs that have to go so that no more than `most` bytes are left."""
         sizes: Mapping[str, int] | None = None
         if kind != "journal":
             sizes = await (self._artifacts.sizes() if kind == "artifacts" else _on_disk(self._workspace.sizes))
         excess = (await self._store.total_bytes() if sizes is None else sum(sizes.values())) - most
+        before = gone[False] | (gone[True] if kind == "artifacts" else set())
+        freed = await self._records.sizes([*before]) if sizes is None else sizes
+        excess -= sum(freed.get(run_id, 0) for run_id in before)
         if excess <= 0:
             return
         ended = ExpiryFilter(statuses=FINAL, before=now, escalated_before=now - self._reopens)
         async for some in self._expired(ended):
             taken = await self._records.sizes([run.run_id for run in some]) if sizes is None else sizes
-            expired = []
+            expired, left = [], excess
             for run in some:
-                if excess > 0 and taken.get(run.run_id):
+                if left > 0 and taken.get(run.run_id) and run.run_id not in before:
                     expired.append(run)
-                    excess -= taken[run.run_id]
+                    left -= taken[run.run_id]
             yield expired
+            excess -= sum(taken[run.run_id] for run in expired if run.run_id in gone[False])
             if excess <= 0:
                 return
 

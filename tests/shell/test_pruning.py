@@ -1,6 +1,6 @@
 """Retention: which runs are deleted by which rule, with their dependents, also while the bus is away."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -10,13 +10,14 @@ import pytest
 
 from agent_service.archive.pruning import Pruner
 from agent_service.archive.retention import KeepRunsSettings
+from agent_service.run.journal import Commit
 from agent_service.store.database import FILE
 from agent_service.store.sqlite import SqliteStore
 from agent_service.views.workspace.files import Workspace
 from groundwork.service.errors import TryAgain
 from tests.kit.disks import reserved, small_disk
 from tests.kit.fakes import FakeClock, MemoryArtifacts
-from tests.kit.runs import NOON, whole_run
+from tests.kit.runs import NOON, stopped, whole_run
 from tests.ports.stores import stored
 
 DAY = timedelta(days=1)
@@ -50,12 +51,16 @@ class Kept:
 
     async def done(self, number: int) -> str:
         """An ended run with a report and a folder."""
-        last = await stored(self.store, whole_run(number, artifacts=[{"path": REPORT, "size": len(CONTENT)}]))
+        run = await self.ended(whole_run(number, artifacts=[{"path": REPORT, "size": len(CONTENT)}]))
+        await self.bucket.put(run, REPORT, CONTENT)
+        self.workspace.write(run, {"plan.md": b"# Plan\n", REPORT: CONTENT})
+        return run
+
+    async def ended(self, commits: Sequence[Commit]) -> str:
+        last = await stored(self.store, commits)
         self.store.mark_dispatched(last.entry.run_id, last.entry.seq)
         self.store._write_dispatched()
         await self.store.database.write(lambda _: None)
-        await self.bucket.put(last.entry.run_id, REPORT, CONTENT)
-        self.workspace.write(last.entry.run_id, {"plan.md": b"# Plan\n", REPORT: CONTENT})
         return last.entry.run_id
 
     async def left(self) -> list[str]:
@@ -93,8 +98,9 @@ async def test_artifacts_may_go_before_their_run_does(kept: Kept) -> None:
 
 
 async def test_the_oldest_runs_go_until_there_is_not_too_much_of_a_kind_and_a_dry_run_says_which(kept: Kept) -> None:
-    async def left_of(most: Mapping[str, int]) -> list[str]:
-        prunes, before = kept.pruning(max_gib={kind: size / 2**30 for kind, size in most.items()}), await kept.left()
+    async def left_of(most: Mapping[str, float], **days: float) -> list[str]:
+        prunes = kept.pruning(max_gib={kind: size / 2**30 for kind, size in most.items()}, **days)
+        before = await kept.left()
         would = {run.run_id for run, _ in (await prunes.preview()).listed}
         assert await kept.left() == before
         await prunes.prune(rest=0)
@@ -104,6 +110,9 @@ async def test_the_oldest_runs_go_until_there_is_not_too_much_of_a_kind_and_a_dr
     runs = [await kept.done(number) for number in range(1, 5)]
     assert await left_of({"artifacts": 3 * len(CONTENT)}) == runs[1:]
     assert await left_of({"workspaces": 2 * kept.workspace.sizes()[runs[1]]}) == runs[2:]
+    fits = sum(kept.workspace.sizes().values())
+    kept.workspace.write(await kept.ended(stopped(50)), {"plan.md": CONTENT})
+    assert await left_of({"workspaces": fits}, escalated_days=1) == runs[2:], "a rule of days made room already"
 
 
 async def test_on_a_disk_whose_last_byte_is_used_runs_go_and_what_is_kept_for_that_is_there_again(

@@ -166,7 +166,8 @@ async def restore(
     as_json: bool = False,
 ) -> None:
     """`backup`: its name, or the newest. `moved`: nothing has happened since. `new_keys`: the old ones are lost. Raises
-    TryAgain, and Misconfigured for an existing ledger, a running gateway or a backup without valid signature."""
+    TryAgain, and Misconfigured for an existing ledger, a running gateway or a backup without valid signature; and for
+    one that was restored before, which `as_json` reports as restored, because `agentic restore` may be repeated."""
     series = Series(place, GATEWAY)
     with series.open(backup) as (name, opened):
         archive = opened.nested(GATEWAY) or opened
@@ -177,8 +178,12 @@ async def restore(
                 await require_topology(link, shared=settings.shared)
                 await refuse_running(link, ROLE)
                 async with _target(settings, link, name) as rows:
-                    await _restore_rows(settings, archive, rows, name, moved=moved or archive.manifest.moved)
+                    moved = moved or archive.manifest.moved
+                    restored = await _restore_rows(settings, archive, rows, name, moved=moved)
     where = _place_of(settings)
+    if not (restored or as_json):
+        remedy = opening.ANEW if settings.shared else "move it away, then run this again"
+        raise Misconfigured(f"{where} was restored from {name} before, and may have newer calls: {remedy}")
     result = {"backup": name, "store": where, "calls": archive.manifest.about.get("calls", 0)}
     say(json.dumps(result) if as_json else f"✓ {where} is as it was in {name}")
 
@@ -210,10 +215,11 @@ def _is_restored_from(backup: str, mark: opening.Mark) -> bool:
     return mark.backup == backup and mark.state != "left"
 
 
-async def _restore_rows(settings: GatewaySettings, archive: Archive, rows: Rows, name: str, *, moved: bool) -> None:
+async def _restore_rows(settings: GatewaySettings, archive: Archive, rows: Rows, name: str, *, moved: bool) -> bool:
+    """False if it was restored before."""
     mark = await opening.mark_of(rows)
     if mark.backup == name and mark.state == "here":
-        return
+        return False
     if mark.state != "coming":
         before, taken = archive.decoded(opening.Mark, MARK, archive.read(MARK)), archive.manifest.at
         at = taken if moved else datetime.now(UTC)
@@ -225,6 +231,7 @@ async def _restore_rows(settings: GatewaySettings, archive: Archive, rows: Rows,
     if ID_FILE in archive.manifest.files and not settings.shared:
         store_folder.write(settings.store / ID_FILE, archive.read(ID_FILE).decode())
     await opening.put_mark(rows, replace(mark, state="here"), before=mark)
+    return True
 
 
 async def _restore_page(rows: Rows, lines: Iterable[bytes], *, owner: str) -> None:

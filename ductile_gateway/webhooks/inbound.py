@@ -139,7 +139,7 @@ class Inbound:
         if kind not in peer.accept:
             raise RequestRefused(422, "event type not allowed for peer")
         carried = (relayed.baggage or {}).get(TRACEPARENT)
-        traceparent = carried if isinstance(carried, str) else headers.get(TRACEPARENT)
+        traceparent = carried if isinstance(carried, str) and context_of(carried) else headers.get(TRACEPARENT)
         origin = mapping.Origin(name, kind, event_id, now, traceparent=traceparent)
         return mapping.of_relayed(relayed, peer.events.get(kind), origin, self.find_offer)
 

@@ -34,6 +34,10 @@ _FAILED: _Meaning = (
     "{path} failed ({cause}) and takes no more writes: check the disk, then restart the process",
 )
 """Only a restart shows if the write was stored."""
+_DENIED: _Meaning = (
+    Broken,
+    "{path} failed ({cause}) and takes no more writes: check the owner and mode of file and folder, then restart",
+)
 
 
 def is_damage(error: BaseException | None) -> bool:
@@ -67,12 +71,8 @@ def _meaning(error: BaseException) -> _Meaning | None:
             return _BUSY
         case sqlite3.SQLITE_IOERR if code == sqlite3.SQLITE_IOERR_SHMSIZE:
             return _FULL  # the index beside the WAL could not grow: no fsync has failed
-        case (
-            sqlite3.SQLITE_IOERR
-            | sqlite3.SQLITE_CORRUPT
-            | sqlite3.SQLITE_NOTADB
-            | sqlite3.SQLITE_READONLY
-            | sqlite3.SQLITE_CANTOPEN
-        ):
+        case sqlite3.SQLITE_IOERR | sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
             return _FAILED
+        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN:
+            return _DENIED
     return None

@@ -69,7 +69,7 @@ class Quotas:
         caller = change.state.brief.caller
         self._open[caller] += change.opened
         if change.before is None:
-            self.sent.by_caller[caller] += len(change.entry.event)
+            self.sent.by_caller[caller] += len(change.entry.event.encode())
             self._arrived[caller] += 1
 
     def remote_commit(self, row: RunRow) -> None:

@@ -246,7 +246,7 @@ class RemoteCommit:
 def spending_of(commit: Commit) -> tuple[str, str, float, int]:
     """Day (UTC), caller, cost of the entry in USD, and bytes of its caller's wake."""
     brief, entry = commit.state.brief, commit.entry
-    size = len(entry.event) if entry.seq == 1 and brief.caller and not brief.as_step else 0
+    size = len(entry.event.encode()) if entry.seq == 1 and brief.caller and not brief.as_step else 0
     return f"{entry.at:%Y-%m-%d}", brief.caller, commit.paid_usd, size
 
 

@@ -125,7 +125,7 @@ def statements_of(
         dispatched_up_to,
         to_json(list_columns(state)).decode(),
         encode_state(state),
-        2 * len(entry.event) + len(entry.facts) + BYTES_PER_ENTRY,
+        2 * len(entry.event.encode()) + len(entry.facts.encode()) + BYTES_PER_ENTRY,
         run_id,
     )
     statements: list[Statement] = [("advance_run", row)]

@@ -248,11 +248,11 @@ class SharedStore(RunStore):
         if whole := entry.seq - journal.whole_seq >= SNAPSHOT_EVERY:
             commit = replace(commit, brief=state.brief, growth=growth_of(None, state))
         message = message_of(commit, by, whole=whole)
-        told, size = entry.seq if state.final else 0, len(message.state) + len(entry.event)
+        body, told = encoded(message), entry.seq if state.final else 0
         whole_at, digest = journal.whole_at, journal.digest
-        row = RunRow.of(commit, journal.row, by=by, told=told, digest=digest, whole_at=whole_at, size=size)
+        row = RunRow.of(commit, journal.row, by=by, told=told, digest=digest, whole_at=whole_at, size=len(body))
         try:
-            position = await self._append_own(journal, encoded(message), row, among)
+            position = await self._append_own(journal, body, row, among)
         except AppendConflict as error:
             if not among:
                 await self._journals.expect_newest(journal)

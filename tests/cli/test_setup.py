@@ -59,10 +59,12 @@ async def test_on_a_small_server_streams_are_made_that_fit_and_setup_says_what_t
         await up(address)
         config = configured(tmp_path, f"nats://{address}")
         refused = await called("setup", "--config", config, "--max-gib", "10")
+        told = await called("setup", "--config", config, "--dry-run")
         made = await called("setup", "--config", config)
         again = await called("setup", "--config", config)
         checked = await called("doctor", "--config", config)
     assert (refused.code, "with --max-gib 10 it sets 22.3 GiB aside: name less" in refused.err) == (78, True), refused
+    assert "the server would set at most 22.3 GiB aside" in told.out
     assert (made.code, "created stream AGENTIC_STARTS" in made.out) == (0, True), made
     assert "the server sets 1.6 GiB aside for all of it (0.625 GiB of work)" in made.out
     assert "✓ streams" in checked.out

@@ -177,7 +177,7 @@ async def test_beyond_its_open_runs_a_token_waits_for_one_to_end_and_a_wake_that
 @pytest.mark.attack(59)
 async def test_the_bytes_that_a_token_may_send_within_a_day_are_remembered_through_a_restart(tmp_path: Path) -> None:
     async with with_quota(tmp_path, bytes_per_day=9000) as (_, client):
-        assert await statuses(client, 3, context={"text": "x" * 5000}) == [202, 202, 429]
+        assert await statuses(client, 3, context={"text": "合" * 1700}) == [202, 202, 429]
     async with with_quota(tmp_path, bytes_per_day=9000) as (_, client):
         refused = await wake(client)
         assert (refused.status_code, "bytes_per_day" in refused.text) == (429, True)

@@ -99,7 +99,8 @@ def _service(
     config = folder / "agentic.yaml"
     plugins: dict[str, Any] = {"folders": [str(folder / "plugins")]} | more
     gateway: dict[str, Any] = {"store": str(folder / "gateway"), "plugins": plugins}
-    gateway["nats"] = {"nkey_seed_file": str(folder / "gateway.nk"), "tls_key": str(folder / "tls" / "key.pem")}
+    pem = str(folder / "tls" / "key.pem")
+    gateway["nats"] = {"nkey_seed_file": str(folder / "gateway.nk"), "tls_cert": pem, "tls_key": pem}
     agent: dict[str, Any] = {"store": str(folder / "agent"), "keys_file": str(folder / "agent.keys")}
     agent["http"] = {"tokens": [{"name": "owner", "token_file": str(folder / "elsewhere" / "owner.token")}]}
     (folder / "nats.conf").write_text(f'password: {SECRET}\njetstream {{\n  store_dir: "{folder}/jetstream"\n}}\n')

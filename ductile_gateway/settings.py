@@ -36,7 +36,10 @@ def texts_in(config: object) -> Iterator[str]:
             yield from chain.from_iterable(map(texts_in, config))
 
 
-_KEY = re.compile(r"token|secret|passw|credential|authorization|(api|private|access)[_-]?key", re.IGNORECASE)
+_KEY = re.compile(
+    r"(?!.*[_-](url|file|path)$).*(token|secret|passw|credential|authorization|(api|private|access)[_-]?key)",
+    re.IGNORECASE,
+)
 
 
 def keys_in(config: object) -> Iterator[str]:
@@ -44,7 +47,7 @@ def keys_in(config: object) -> Iterator[str]:
     match config:
         case Mapping():
             for name, value in config.items():
-                is_key = _KEY.search(str(name))
+                is_key = _KEY.match(str(name))
                 yield from (text for text in texts_in(value) if len(text) >= SHORTEST) if is_key else keys_in(value)
         case list():
             yield from chain.from_iterable(map(keys_in, config))

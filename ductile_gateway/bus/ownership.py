@@ -95,9 +95,11 @@ class BusOwnership:
 
     def leave_to_others(self, asked: CallRequest) -> None:
         """Raises TryAgain for a while: one of several gateways may have the tool of this call."""
+        if self.link is None:
+            return
         now = monotonic()
         self._left_since = {key: at for key, at in self._left_since.items() if now - at < 2 * OTHERS_WITHIN_S}
-        if self.link and now - self._left_since.setdefault(asked.key, now) < OTHERS_WITHIN_S:
+        if now - self._left_since.setdefault(asked.key, now) < OTHERS_WITHIN_S:
             raise TryAgain("another gateway may have the tool", COME_BACK_S)
 
     async def lost(self, call: ToolCall, *, anywhere: bool) -> str:

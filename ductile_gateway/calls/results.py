@@ -23,6 +23,7 @@ from ductile_gateway.calls.call import (
     Verdict,
     failed,
 )
+from ductile_gateway.calls.policy import UNCERTAIN
 from schemas import envelope, keys, subjects
 from schemas.catalog import ToolOffer
 from schemas.continuation import Continuation, PluginResult, read_plugin_result
@@ -62,8 +63,13 @@ def continuation_fields(continuation: Continuation) -> dict[str, JsonValue]:
     return dict(continuation.model_dump(mode="json", exclude_none=True))
 
 
+def is_of(form: PluginResult, names: Collection[str]) -> bool:
+    """The plugin `echo` of the Ductile `home` is the tool `home_echo`."""
+    return any(name == form.plugin or name.endswith(f"_{form.plugin}") for name in names)
+
+
 def from_form(outcome: ToolOutcome, form: PluginResult, names: Collection[str]) -> ToolOutcome:
-    if form.plugin not in names:
+    if not is_of(form, names):
         return unreadable(outcome, f"Plugin is {form.plugin[:64]}, and the plugin is {' or '.join(sorted(names))}")
     if form.continuation:
         reason = form.continuation.reason or ""
@@ -162,6 +168,8 @@ def late_answer(answer: Call, outcome: ToolOutcome) -> Call | None:
     if answered.error is None or answered.error.error_class not in UNSEEN:
         return None
     fit, at = fit_for_event(replace(outcome, artifacts=())), outcome.job.ended_at or answer.at
+    if answered.error.error_class == "in_doubt" and fit.error_class in UNCERTAIN:
+        return None  # it is as much in doubt as before
     late = answered.model_copy(update=ending(replace(fit, artifacts=()), at))
     key = keys.late_result(late.run_id, late.step, late.attempt or 1, late.task, late.round)
     message = _Message(type=subjects.TOOL_RESULT, payload=late, dedupe_key=key)

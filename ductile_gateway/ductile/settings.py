@@ -34,10 +34,10 @@ EVENT_TYPE = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
 """Event types that Ductile accepts; matched in full."""
 _NAME = "[a-z0-9][a-z0-9_-]{0,63}"
 _Command = Annotated[str, written(f"{_NAME}/{_NAME}", "PLUGIN/COMMAND")]
-PeerName = Annotated[
-    str, written(r"[a-z0-9]+(?:-[a-z0-9]+)*", "lower-case letters and digits, with single `-` between")
-]
-DuctileName = Annotated[PeerName, StringConstraints(max_length=32)]
+_PEER_NAME = written(r"[a-z0-9]+(?:-[a-z0-9]+)*", "lower-case letters and digits, with single `-` between")
+PeerName = Annotated[str, _PEER_NAME]
+DuctileName = Annotated[str, StringConstraints(max_length=32), _PEER_NAME]
+IngressPeerName = Annotated[str, StringConstraints(max_length=48), _PEER_NAME]
 
 
 class RelayPeerSettings(Section):

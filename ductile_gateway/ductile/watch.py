@@ -187,7 +187,7 @@ class JobWatch:
         try:
             return reading or await self._logged(job, Unfinished())
         except DuctileRefused as refusal:
-            if not refusal.own:
+            if not (refusal.own and found):
                 raise
             return read_log([found])  # the token may not see the log
 

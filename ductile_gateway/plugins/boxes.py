@@ -151,7 +151,8 @@ class OrderCache:
         until, known, ready = self._known.get(folder, (0.0, (), None))
         if ready is None or own != known or now > until:
             order = self._order(folder, entrypoint, config.values())
-            ready = KeyedOrder(order, (order.to_json(), *_inodes((*order.read, *order.write, *order.closed))))
+            closed = order.closed if order.view else ()
+            ready = KeyedOrder(order, (order.to_json(), *_inodes((*order.read, *order.write, *closed))))
             self._known[folder] = now + LOOK_S, own, ready
         return ready
 

@@ -17,9 +17,11 @@ from ductile_gateway.calls.artifacts import SUFFIXES, clipped, media_type
 from ductile_gateway.calls.call import CALL_ID, ProducedArtifact, ToolOutcome
 from ductile_gateway.calls.results import (
     MAX_MESSAGE_BYTES,
+    continuation_fields,
     ending,
     fit_for_event,
     from_form,
+    is_of,
     output_of,
     reads_form,
     unreadable,
@@ -305,7 +307,11 @@ def with_form(result: ToolResult, find_offer: FindOffer) -> ToolResult:
         read = unreadable(outcome, str(flaws))
     else:
         names = offer.name, offer.route
-        read = from_form(outcome, form, names) if form.plugin in names else outcome
+        read = from_form(outcome, form, names) if is_of(form, names) else outcome
+    if read.continuation:
+        asks = {"summary": read.text, "continuation": continuation_fields(read.continuation)}
+        output = ToolOutput.model_validate(fields | asks)
+        return result.model_copy(update={"status": "continuation", "result": output})
     return result if read.status == "ok" else result.model_copy(update=ending(read, result.completed_at))
 
 

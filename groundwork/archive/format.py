@@ -271,8 +271,9 @@ def _publish(part: Path, path: Path) -> None:
         raise Misconfigured(f"{path} was made by another meanwhile, and nothing is overwritten") from None
     except OSError:  # a file system without links
         part.rename(path)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    with suppress(OSError):  # the archive is there, and some folders cannot be flushed
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)

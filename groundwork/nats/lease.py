@@ -198,14 +198,16 @@ class Lease:
             if waits_for is None:
                 waits_for = seen
                 log.info("waiting: another may have the lease", extra={"lease": self._role.key, **dict(seen.owner)})
-            elif waits_for.seq != seen.seq:
+            elif waits_for.seq != seen.seq and self._role.command:
                 raise Misconfigured(
                     f"this bus has its {self._role.key} already: {seen.owner}; renewed {seen.age_s:.1f} s ago, expires "
                     f"{seen.owner.ttl_s:g} s after that. Stop that process, or start this one with its store, or take "
                     f"its place: `{self._role.command} --take-over`"
-                    if self._role.command
-                    else f"another process has the identity of this one: {seen.owner}. One folder is a copy of the "
-                    f"other: delete {ID_FILE} in the copy; the one here is {self._owner.store}"
+                )
+            elif waits_for.seq != seen.seq:
+                raise Misconfigured(
+                    f"another process has the identity of this one: {seen.owner}. One folder is a copy of the other: "
+                    f"delete {ID_FILE} in the copy; the one here is {self._owner.store}"
                 )
             await asyncio.sleep(LOOK_S)
 

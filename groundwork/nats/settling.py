@@ -15,6 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from nats.aio.msg import Msg
 
@@ -83,11 +84,12 @@ class Settler:
     dead_letters: str
     max_tries: int = 5
     notify: Notify = lambda *_: None
-    _errors: Counter[int] = field(init=False, default_factory=Counter)
-    """Unforeseen errors by stream sequence. Deliveries do not count: most are put off."""
+    _errors: Counter[tuple[int, datetime]] = field(init=False, default_factory=Counter)
+    """Unforeseen errors by the message's sequence and time. Deliveries do not count: most are put off."""
 
     async def settle(self, delivery: Delivery) -> bytes:
         """Runs the handler once and returns the acknowledgement to send. Raises Fatal."""
+        message = delivery.seq, delivery.at
         try:
             await self.handler(delivery)
         except TryAgain as error:
@@ -100,8 +102,8 @@ class Settler:
         except Exception as error:  # an error of a handler must not end the loop
             kind = type(error).__name__
             reason = f"{kind}: {_one_line(error)}"
-            self._errors[delivery.seq] += 1
-            times = self._errors[delivery.seq]
+            self._errors[message] += 1
+            times = self._errors[message]
             is_last = times >= self.max_tries
             trace = error if is_last else None
             log.error("%s: %s", self._name(delivery), reason, exc_info=trace)  # noqa: TRY400 - a trace at last is enough
@@ -110,10 +112,12 @@ class Settler:
             # The text of an unforeseen error may quote the message: only the operator may read it.
             told = f"{kind} at each of {times} tries: the log and the dead letter say more"
         else:
-            self._errors.pop(delivery.seq, None)
+            self._errors.pop(message, None)
             return ACK
-        self._errors.pop(delivery.seq, None)
-        return await self._bury(delivery, reason, told)
+        answer = await self._bury(delivery, reason, told)
+        if answer.startswith(b"+TERM"):
+            self._errors.pop(message, None)
+        return answer
 
     async def _bury(self, delivery: Delivery, reason: str, told: str) -> bytes:
         unannounced, notice = "", None

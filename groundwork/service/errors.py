@@ -128,6 +128,7 @@ def _complaint(error: BaseException) -> NotDone | None:
             place = f"{error.filename}: " if error.filename else ""
             if error.errno in (ENOSPC, EDQUOT):  # no setting is wrong, so a service is started again
                 return NotDone(f"{place}{reason}: make room on the disk", Exit.FAILED)
-            remedy = ": run this as the user that it belongs to" if isinstance(error, PermissionError) else ""
+            is_barred = error.filename and isinstance(error, PermissionError)
+            remedy = ": run this as the user that it belongs to" if is_barred else ""
             return NotDone(f"{place}{reason}{remedy}", Exit.MISCONFIGURED)
     return None

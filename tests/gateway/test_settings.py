@@ -69,6 +69,11 @@ def test_an_address_that_cannot_be_asked_is_refused(tmp_path: Path, url: str) ->
             loaded(tmp_path, gateway)
 
 
+def test_a_name_that_is_too_long_is_told_in_characters(tmp_path: Path) -> None:
+    with pytest.raises(Misconfigured, match="may have 32 characters at most"):
+        loaded(tmp_path, {"ductiles": {"a" * 33: {"url": "http://localhost", "token": "a-token-of-mine"}}})
+
+
 @pytest.mark.parametrize("setting", ["folders", "read", "write", "closed", "apart"])
 def test_a_path_below_the_home_of_no_user_is_refused(tmp_path: Path, setting: str) -> None:
     with pytest.raises(Misconfigured, match="~nosuch/x: this machine knows no such home folder"):

@@ -133,14 +133,22 @@ async def test_an_error_is_tried_again_later_each_time_and_buried_in_the_end(bus
     assert times[2] - times[1] > times[1] - times[0] > 0.3
 
 
-async def test_what_cannot_be_buried_is_not_terminated(bus: NatsLink, caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_cannot_be_buried_is_not_terminated_and_is_tried_once_each_time(
+    bus: NatsLink, caplog: pytest.LogCaptureFixture
+) -> None:
+    tries: list[int] = []
+
+    async def handler(delivery: Delivery) -> None:
+        tries.append(delivery.delivered)
+        raise KeyError("word")
+
     await bus.jetstream.delete_stream("DEAD")
     await bus.publish("work.a", b"body", msg_id="one", headers={})
-    async with consuming(bus, poisonous, dead=BURIED):
+    async with consuming(bus, handler, BURIED, 2):
         await until(lambda: "cannot be moved to the dead letters" in caplog.text, within_s=40.0)
         await a_stream(bus, "DEAD", subjects=["dlq.>"])
         message = await dead_letter(bus)
-    assert message.data == b"body"
+    assert (message.data, tries) == (b"body", [1, 2, 3])
 
 
 def noticed(delivery: Delivery, stream: str, reason: str) -> Notice:

@@ -367,6 +367,8 @@ async def test_an_end_that_is_seen_after_the_call_was_answered_in_doubt_is_told_
     await world.ledger.intend(ToolCall(asked=saved, deadline_at=NOON, payload={}))
     assert not await world.relay().report_late(saved.key, well), "it is not answered yet"
     await world.relay().record(saved, failed("in_doubt", "nobody knows", retryable=False))
+    assert await world.relay().report_late(saved.key, failed("bad_output", "no JSON", retryable=False))
+    assert not world.bus.messages, "it is as much in doubt as before"
     for seconds in (90, 100):  # it died before it noted that it had told
         world.clock.advance(seconds)
         assert await world.relay().report_late(saved.key, well)

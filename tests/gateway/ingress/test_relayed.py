@@ -101,6 +101,7 @@ FAILED = {"run_id": RUN, "step": 1, "tool": "fetch", "status": "error", "complet
 ENDED = {"status": "ok", "completed_at": NOW}
 ANSWERED = {"run_id": RUN, "signal_id": "ductile-test:job-1:event-1", "kind": "answer", "message": "the blue one"}
 ASKED = {"summary": "", "continuation": ASKS}
+FORM_ASKS = {"action": "retrieve", "query": "what may be relaxed?", "reason": "unsat"}
 SUB, SUCCESS = ("task-1", 2), PAGES[1].replace("jina-reader", "fetch")
 
 
@@ -158,8 +159,8 @@ def report(brought: Any, /, **baggage: Any) -> dict[str, Any]:
             {"status": "continuation", "result": {"summary": "", "continuation": ASKS}},
         ),
         (
-            relayed(result={"summary": FORM.replace("jina-reader", "fetch")}),
-            {"status": "continuation"},
+            relayed(result={"summary": FORM.replace("jina-reader", "fetch"), "job_id": "job-7"}),
+            {"status": "continuation", "result": {"summary": "unsat", "job_id": "job-7", "continuation": FORM_ASKS}},
         ),
         (
             relayed(status="continuation", result={"summary": FORM}),

@@ -178,7 +178,11 @@ def test_an_error_that_a_plugin_words_itself_tells_nothing_of_its_configuration(
 
 
 def test_an_answer_brings_no_key_of_its_plugin_in_any_form_and_all_else_as_it_is() -> None:
-    config = {"url": "http://shed.example", "login": {"password": 'hunter2"é/x', "user": "hunter2-"}, "token": "short"}
+    config = {
+        "token_url": "http://shed.example",
+        "login": {"password": 'hunter2"é/x', "user": "hunter2-"},
+        "token": "short",
+    }
     said = {
         "result": 'as hunter2- by hunter2"é/x, short',
         "output": {"seen": ["http://shed.example/?p=hunter2%22%C3%A9%2Fx"]},

@@ -170,6 +170,8 @@ class Cluster:
         run = await self.store.load(run_id)
         asks = run.state.active_call if run else None
         for call, since in self.turns.model_caller.calls_of(run_id).items():
+            if run and since > run.state.version:
+                continue  # its own reserve is being committed
             if asks is None or asks.call != call or await self.store.superseded(run_id, call, since):
                 self.turns.model_caller.abandon(run_id, call)
 

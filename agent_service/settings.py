@@ -31,6 +31,7 @@ from schemas.values import replace
 SECTION = "agent"
 KEYS = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY"}
 """Environment variables of the providers' keys."""
+OWN_KEY = "MODEL__API_KEY"
 DUCTILE_TOKEN = re.compile(r"gateway\.(ductile|ductiles\.[^.]+)\.token")
 """Settings of the gateway, in the same file, that hold its tokens for Ductiles."""
 _LONGEST_S = 365 * 86400.0
@@ -196,6 +197,7 @@ def _model(loaded: AgentSettings, environ: Mapping[str, str]) -> ModelSettings:
     named = {"provider": loaded.llm_provider, "model": loaded.llm_model}
     model = loaded.model.model_copy(update={name: value for name, value in named.items() if value is not None})
     key = environ.get(KEYS.get(model.provider, ""), "")
-    is_of_another = "provider" in loaded.model.model_fields_set and model.provider != loaded.model.provider
-    own = None if is_of_another else model.api_key  # the key in the file belongs to the provider in the file
+    in_file = loaded.model.provider if "provider" in loaded.model.model_fields_set else model.provider
+    is_of_another = in_file in KEYS and in_file != model.provider and not any(OWN_KEY in name for name in environ)
+    own = None if is_of_another else model.api_key  # a key in the file belongs to the provider in the file
     return model.model_copy(update={"api_key": own or (SecretStr(key) if key else None)})

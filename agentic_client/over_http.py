@@ -25,7 +25,7 @@ class HttpTransport:
     def __init__(self, address: str, token: str | None, tls: ssl.SSLContext | None, display_name: str) -> None:
         self._name = display_name or str(_url(address).copy_with(userinfo=b""))
         if token and _url(address).userinfo:
-            raise Invalid("give a token, or a login in the address: only one of them would be sent")
+            raise Invalid("give a token (or AGENTIC_TOKEN), or a login in the address: only one of them would be sent")
         headers = {"Accept-Encoding": PLAIN} | ({"Authorization": f"Bearer {token}"} if token else {})
         verify = tls or address.startswith("https:")  # to load certificates takes longer than most answers
         timeout = httpx2.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)

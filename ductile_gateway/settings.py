@@ -37,7 +37,7 @@ def texts_in(config: object) -> Iterator[str]:
 
 
 _KEY = re.compile(
-    r"(?!.*[_-](url|file|path)$).*(token|secret|passw|credential|authorization|(api|private|access)[_-]?key)",
+    r"(?!.*token[_-](url|file|path)$).*(token|secret|passw|credential|authorization|(api|private|access)[_-]?key)",
     re.IGNORECASE,
 )
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from agent_service.bus.dropped_results import DroppedResults
-from agent_service.errors import Damaged
+from agent_service.errors import Damaged, NewerVersion
 from agent_service.run.inbound import CURRENT_MESSAGE, InboundMessage, InvalidMessage, UnknownRun
 from agent_service.run.outbox import SOURCE
 from agent_service.run.recovery import Recovery
@@ -29,7 +29,7 @@ SLOTS = 16
 """Concurrent messages per consumer, where they cause no turn."""
 DRAINED_WITHIN_S, PEOPLE_FIRST_S = 30.0, 2.0
 """The second for signals and cancels at the start: one for an unknown run is put off some seconds."""
-ANSWERED_WITHIN_S, NEW_BUS_S = 600.0, 60.0
+ANSWERED_WITHIN_S, NEW_BUS_S = 600.0, 30.0
 """Longest waits for the answers of a gateway, and for one on a bus where none has been: it may be a rebuilt bus."""
 POLL_S, ANSWERS_POLL_S = 0.05, 1.0
 UNKNOWN_RUN_DELAYS_S = (0.2, 0.4, 0.8, 1.6, 2.0)
@@ -206,11 +206,17 @@ class NatsIntake:
 
     async def _receive_dropped(self, arrival: InboundMessage) -> None:
         try:
-            await patiently(partial(self._intake.receive, arrival))
+            await patiently(partial(self._receive_readable, arrival))
         except (InvalidMessage, Damaged) as error:
             log.warning("a result that was not stored is refused", extra={"why": str(error)})
         finally:
             self._dropped_in_hand -= 1
+
+    async def _receive_readable(self, arrival: InboundMessage) -> None:
+        try:
+            await self._intake.receive(arrival)
+        except NewerVersion as error:  # lasts until this agent is upgraded
+            raise InvalidMessage(str(error)) from error
 
     def _reject(self, delivery: Delivery, stream: str, reason: str) -> Notice:
         self._intake.incoming.rejected.add()

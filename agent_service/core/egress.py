@@ -32,12 +32,14 @@ _FORMATS = frozenset(
 _URL = re.compile(r"[a-z][a-z0-9+.-]{0,20}://|(?:https?|wss?|ftp):[/\\]", re.IGNORECASE)
 _LENIENT = re.compile(
     r"""
-    \A(?: (?:https?|wss?|ftp):[/\\\s\x00-\x1f]* | [/\\]{2,}
-    | (?= (?:\[[0-9a-f:.]+\] | (?:(?:0x[0-9a-f]+|\d+)\.){1,3}(?:0x[0-9a-f]+|\d+) | 0x[0-9a-f]+ | \d{8,10}) [:/?\#] ) )
+    \A(?: (?:https?|wss?|ftp):[/\\\s\x00-\x1f]* | [/\\][\s\x00-\x1f]*[/\\][/\\\s\x00-\x1f]*
+    | (?= (?:\[[0-9a-f:.]+\] | (?:(?:0x[0-9a-f]+|\d+)\.){1,3}(?:0x[0-9a-f]+|\d+) | 0x[0-9a-f]+ | \d{8,}) [:/?\#] ) )
     """,
     re.IGNORECASE | re.VERBOSE,
 )
 """Beginnings that Node and curl take for `http://`: other numbers of slashes, backslashes, none before a number."""
+_DOTS = str.maketrans("\u3002\uff61", "..")
+"""Full stops that resolvers take for a dot (IDNA)."""
 _LINK = re.compile(r"[a-z][a-z0-9+.-]{0,20}://[^\s\"'<>()\[\]`]+", re.IGNORECASE)
 _AUTHORITY = re.compile(r"(?:[a-z][a-z0-9+.-]{0,20}://)?([^/?#]*)(.*)", re.IGNORECASE | re.DOTALL)
 _ODD = re.compile(r"[\\\s\x00-\x1f]")
@@ -54,7 +56,7 @@ def read_reason(state: RunState, command: ToolCommand, action: Action) -> Text:
         return ""
     named = _named_hosts(state)
     for address in addresses_in(action.arguments, command.input_schema):
-        url = _LENIENT.sub("http://", address)
+        url = _LENIENT.sub("http://", address.translate(_DOTS))
         authority = _split(url)[0] if _URL.match(url) else ""
         hosts = _hosts_in(url) or frozenset(filter(None, (authority,)))
         if not hosts or _is_known(state, address):

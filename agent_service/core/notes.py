@@ -236,7 +236,8 @@ def _shorten_fact(fact: str) -> str:
     sources = (found.start() for found in _SOURCE.finditer(fact) if 0 < found.start() < MAX_FACT < found.end())
     end = next(sources, MAX_FACT)
     in_number = fact[end - 1 : end + 1].isdecimal()
-    return fact[:end].rstrip("0123456789") if in_number else fact[:end]
+    whole = fact[:end].rstrip("0123456789") if in_number else ""
+    return whole or fact[:end]
 
 
 def merge_facts(known: tuple[str, ...], learned: tuple[str, ...]) -> tuple[str, ...]:

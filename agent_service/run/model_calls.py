@@ -122,8 +122,9 @@ class ModelCaller:
         return len(self._in_flight)
 
     def calls_of(self, run_id: str) -> dict[int, int]:
-        """Calls that are in flight here, with the run's entry that each belongs to."""
-        return {call: version for (of, call), (version, _) in self._in_flight.items() if of == run_id}
+        """Calls that are admitted or in flight here, with the run's entry that each belongs to."""
+        admitted = {call: one.stored_in for (of, call), one in self._admitted.items() if of == run_id}
+        return admitted | {call: version for (of, call), (version, _) in self._in_flight.items() if of == run_id}
 
     def abandon_all(self, run_id: str, up_to: int) -> None:
         for of, call in {*self._in_flight, *self._admitted}:

@@ -81,8 +81,8 @@ class Recovery:
     """True after an absence, until people have been heard."""
     _unanswered: bool = field(init=False, default=False)
     """True after an absence, until executors have been heard, too."""
-    _held: dict[str, int] = field(init=False, default_factory=dict)
-    """Versions of the runs whose timers wait for news: a look at a run costs a read."""
+    _held: dict[str, tuple[int, bool]] = field(init=False, default_factory=dict)
+    """Runs whose timers wait for news, by version and `unheard`: a look at a run costs a read."""
     resumed: set[str] = field(init=False, default_factory=set)
     """Runs whose messages the start publishes: the first `republish` leaves them out."""
 
@@ -142,14 +142,14 @@ class Recovery:
         return free[:DUE_AT_ONCE]
 
     async def _is_held(self, run_id: str, now: datetime, *, unheard: bool) -> bool:
-        version = self.store.version(run_id)
-        if self._held.get(run_id) != version:
+        looked_at = self.store.version(run_id), unheard
+        if self._held.get(run_id) != looked_at:
             try:
                 if not await self._may_have_news(run_id, now, unheard=unheard):
                     return False
             except TryAgain:  # the entries of one run cannot be read for now
                 return True
-            self._held[run_id] = version
+            self._held[run_id] = looked_at
         return True
 
     def _note_absence(self, now: datetime) -> None:
@@ -166,7 +166,6 @@ class Recovery:
             await asyncio.sleep(HEARD_WITHIN_S)
             await self.hearing.drain()
             self._unheard = False
-            self._held.clear()
             with contextlib.suppress(Failure):
                 await self.hearing.await_executors()
             await self.hearing.drain()

@@ -2,8 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
@@ -23,7 +22,7 @@ from schemas.values import dataclass
 
 PREFIX = "Dead-Letter-"
 SECRET, HIDDEN = frozenset({"callback", "capability", "data_base64"}), "(hidden)"
-_SECRETS = re.compile(r'("(?:callback|capability)"\s*:\s*)"(?:[^"\\]|\\.)*(?:"|$)')
+_SECRETS = re.compile(r'("(?:callback|capability|data_base64)"\s*:\s*)"(?:[^"\\]|\\.)*(?:"|$)')
 NUMBER = re.compile(r"[0-9]{1,18}")
 MAX_TITLE = 200
 
@@ -242,11 +241,20 @@ def same_instant(one: datetime, other: datetime) -> bool:
 
 def without_secrets(body: str) -> str:
     """The body as it is, or written anew where it holds a secret."""
-    with suppress(ValueError, RecursionError):
-        found = json.loads(body)
-        if (hidden := _hidden(found)) != found:
-            return json.dumps(hidden, ensure_ascii=False)
-    return _SECRETS.sub(r'\1"(hidden)"', body)  # a secret may stand before another of its name
+    try:
+        found = json.loads(body, object_pairs_hook=_with_all_values)
+        hidden = _hidden(found)
+    except (ValueError, RecursionError):
+        return _SECRETS.sub(r'\1"(hidden)"', body)
+    return body if hidden == found else json.dumps(hidden, ensure_ascii=False)
+
+
+def _with_all_values(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """An object in which a name that stands twice has a list of both values: the first may be a secret."""
+    whole = dict[str, Any]()
+    for name, value in pairs:
+        whole[name] = [whole[name], value] if name in whole else value
+    return whole
 
 
 def _hidden(value: Any) -> Any:

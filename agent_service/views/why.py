@@ -177,10 +177,10 @@ def _attempt_verdicts(run: RunState, pending: Pending, seen: Observations) -> It
         yield f"the result of {what} is on the bus, and the agent has not taken it up yet", LOG
     if seen.gateway_call:
         yield f"the gateway has {what} and waits: {seen.gateway_call.why}", DOCTOR
-    if seen.trouble:
-        yield f"it waits for the result of {what}; what lies on the bus could not be looked at", DOCTOR
     if executor and executor not in seen.present:
         yield f"no executor works on {what}: {executor} does not answer", SERVE
+    if seen.trouble and not seen.request:
+        yield f"it waits for the result of {what}; what lies on the bus could not be looked at", DOCTOR
     yield _request_verdict(what, pending, seen)
 
 

@@ -26,8 +26,8 @@ STOPPED_S = 0.25
 AN_AGENT_ANSWERS_IN_S, ALL_ANSWER_IN_S = 0.5, 1.0
 ENDED = frozenset({"done", "escalated", "failed", "cancelled", 410})
 """Statuses of a run that has ended, and of the refusal to tell of a deleted one."""
-CANNOT_TELL = frozenset({500, 503})
-"""Statuses of refusals of an agent that cannot read the run, or not now."""
+TELL = (404, 410)
+"""Statuses of the refusals that tell of a run: of one that no agent has had yet, and of a deleted one."""
 _TIME = re.compile(rb'"completed_at":"[^"]*"')
 """A webhook's result that says no time is given another one at each delivery."""
 
@@ -68,14 +68,14 @@ async def has_ended(link: NatsLink, run_id: str) -> bool | None:
     question = json.dumps({"run_id": run_id}).encode()
     try:
         answer = json.loads(await _ask_agents(link, subjects.RUN_STANDING, question))
-    except (Failure, ValueError):  # no agent, none that may be asked, or something else
+    except (Failure, ValueError, RecursionError):  # no agent, none that may be asked, or something else
         return None
     if not isinstance(answer, dict):
         return None
     if answer.get("stopped"):  # which the record on the bus tells a moment later
         raise TryAgain(str(answer["stopped"]), STOPPED_S)
     status = answer.get("status")
-    return None if status in CANNOT_TELL else status in ENDED
+    return status in ENDED if isinstance(status, str) or status in TELL else None
 
 
 async def callback_of_run(link: NatsLink, run_id: str) -> str | None:

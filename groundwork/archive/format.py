@@ -271,7 +271,7 @@ def _publish(part: Path, path: Path) -> None:
         raise Misconfigured(f"{path} was made by another meanwhile, and nothing is overwritten") from None
     except OSError:  # a file system without links
         part.rename(path)
-    with suppress(OSError):  # the archive is there, and some folders cannot be flushed
+    with suppress(PermissionError):  # the archive is there, and its folder may be written but not read
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(folder)

@@ -10,6 +10,7 @@ import re
 from collections.abc import AsyncGenerator, Awaitable
 from contextlib import aclosing
 from dataclasses import dataclass
+from time import monotonic
 from typing import TypeVar
 
 import nats.errors
@@ -79,9 +80,14 @@ class ArtifactBucket:
         content = bytearray()
         following = follow_stream(self._link, f"OBJ_{self._name}", 0, subject=self._chunks(found))
         async with aclosing(following) as batches:
+            until = monotonic() + PATIENCE_SECONDS
             while len(content) < found.size:
                 batch = await self._answer(anext(batches))
-                content += b"".join(message.body for message in batch.messages) if batch else b""
+                if batch and batch.messages:
+                    content += b"".join(message.body for message in batch.messages)
+                    until = monotonic() + PATIENCE_SECONDS
+                elif monotonic() > until:
+                    raise TryAgain(f"the bucket {self._name} brings no content of {key}")
         if hashlib.sha256(content).hexdigest() != _stored(found).sha256:
             raise TryAgain(f"{key} in the bucket {self._name} is not what its description says: it is being replaced")
         return bytes(content)
@@ -106,8 +112,13 @@ class ArtifactBucket:
         """Description of an artifact, unless its content was removed: a kill may come before the name goes, too."""
         store = await self._store()
         found = await self._answer(store.get_info(key))
-        if not found or not found.size or await self._link.newest(f"OBJ_{self._name}", self._chunks(found)):
+        if not found or not found.size:
             return found
+        try:
+            if await self._link.newest(f"OBJ_{self._name}", self._chunks(found)):
+                return found
+        except BusRefused as error:
+            raise TryAgain(str(error)) from error
         now = await self._answer(store.get_info(key))
         if now and now.nuid != found.nuid:
             raise TryAgain(f"{key} in the bucket {self._name} is being replaced")

@@ -105,7 +105,7 @@ class Settler:
             self._errors[message] += 1
             times = self._errors[message]
             is_last = times >= self.max_tries
-            trace = error if is_last else None
+            trace = error if times == self.max_tries else None
             log.error("%s: %s", self._name(delivery), reason, exc_info=trace)  # noqa: TRY400 - a trace at last is enough
             if not is_last:
                 return nak(min(LONGEST_DELAY, FIRST_DELAY * 2 ** (times - 1)))

@@ -157,7 +157,7 @@ def url_host(host: str) -> str:
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
-_HOST_AND_PATH = re.compile(r"(?i)https?://(localhost|\[[0-9a-f:.]+\]|[a-z0-9-]+(\.[a-z0-9-]+)+)(:\d+)?[/?#]")
+_HOST_AND_PATH = re.compile(r"(?i)https?://(localhost|\[[0-9a-f:.]+\]|[a-z0-9-]+(\.[a-z0-9-]+)+)[/?#]")
 
 
 def _split(url: str) -> tuple[str, str, str, str]:

@@ -36,7 +36,7 @@ _FAILED: _Meaning = (
 """Only a restart shows if the write was stored."""
 _DENIED: _Meaning = (
     Broken,
-    "{path} failed ({cause}) and takes no more writes: check the owner and mode of file and folder, then restart",
+    "{path} failed ({cause}) and takes no more writes: check their owner, mode and mount, then restart",
 )
 
 

@@ -121,7 +121,7 @@ async def test_every_agent_is_asked_about_a_run_where_the_first_is_silent(link: 
     assert await has_ended(link, RUN) is True
 
 
-@pytest.mark.parametrize("says", [b"hello", b"[]"])
+@pytest.mark.parametrize("says", [b"hello", b"[]", b"{}", b'{"status": []}', b'{"status": 403}', b"[" * 10**5])
 async def test_what_is_no_answer_of_an_agent_says_nothing_of_a_run(link: NatsLink, says: bytes) -> None:
     async def other(message: Msg) -> None:
         await message.respond(says)

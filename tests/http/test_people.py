@@ -109,7 +109,7 @@ async def test_a_letter_shows_no_secret_of_its_message_and_not_more_than_can_be_
         b'{"payload": {"callback": {"url": "https://canary"}}, "data": "{\\"capability\\": \\"canary\\"}"}'
     )
     house.letters.put(b'{"callb\\u0061ck": "canary", "data_base64": "canary"}')
-    house.letters.put(b'{"callback": "canary", "callback": null}')
+    house.letters.put(b'{"callback": {"url": "canary"}, "callback": null, "data_base64": "canary", "data_base64": ""}')
     house.letters.put(b'{"x": ' + b"[" * 900 + b"]" * 900 + b', "callback": "canary"}')
     bodies = [letter["body"] for letter in (await got(client, "dead-letters"))["letters"]]
     assert not any("canary" in body for body in bodies)

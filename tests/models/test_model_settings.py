@@ -47,6 +47,8 @@ def test_each_provider_takes_its_own_key_from_the_environment() -> None:
         ("model: {provider: anthropic, api_key: sk-of-anthropic}", {"OPENAI_API_KEY": "sk-of-openai"}, "sk-of-openai"),
         ("model: {provider: anthropic, api_key: sk-of-anthropic}", {}, None),
         ("model: {api_key: sk-of-file}", {}, "sk-of-file"),
+        ("model: {provider: scripted, api_key: sk-of-file}", {}, "sk-of-file"),
+        ("model: {provider: anthropic}", {"AGENT_MODEL__API_KEY": "sk-of-openai"}, "sk-of-openai"),
         ("model: {api_key: sk-of-file}", {"OPENAI_API_KEY": "sk-of-openai"}, "sk-of-file"),
     ],
 )

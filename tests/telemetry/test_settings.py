@@ -82,7 +82,8 @@ def test_headers_and_logins_are_secrets_wherever_they_come_from() -> None:
     ("address", "login", "shown"),
     [
         ("https://host.example/@org/v1", None, "https://host.example/@org/v1"),
-        ("https://host.example:8080/v1?of=a@b", None, "https://host.example:8080/v1?of=a@b"),
+        ("https://host.example/v1?of=a@b", None, "https://host.example/v1?of=a@b"),
+        ("https://john.doe:2024#Spring@host.example:80", "2024#Spring", "https://host.example:80"),
         ("https://me:pass/of@mine@host.example/v1", "pass/of@mine", "https://host.example/v1"),
         ("https://a.key:of/mine@host", "of/mine", "https://host"),
     ],

@@ -48,7 +48,7 @@ class RemovableArtifacts(Protocol):
 
 T = TypeVar("T")
 Gone = defaultdict[bool, set[str]]
-"""Ids of runs that went; by True, those of which only artifacts went."""
+"""Ids of runs that went; by True, those that lost only artifacts."""
 AtRest = Callable[[Collection[str]], AbstractAsyncContextManager[Any]]
 
 

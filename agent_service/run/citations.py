@@ -40,7 +40,7 @@ LEAST = 4
 `yes`.
 """
 MOST_MARKS = 9
-"""Pairs of quotation marks around a quote, each of which takes a search of its end."""
+"""Pairs of quotation marks around a quote; each takes a search of its end."""
 LONGEST_LINE = 80
 """Characters of a line that a short quote may be."""
 _UNSPACED = "\u0e00"

@@ -170,7 +170,7 @@ def _failed(job: Document, result: Document) -> ToolOutcome:
 
 
 def _outcome(result: Document) -> ToolOutcome:
-    """Outcome of a response. Its own fields, of which `output` may be one, and emitted events become the output, unless
+    """Outcome of a response. Its own fields (`output` may be one) and emitted events become the output, unless
     it has an `output` as we define it."""
     if isinstance(result.get("output"), dict):
         return outcome_of(result)

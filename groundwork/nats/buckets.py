@@ -63,7 +63,7 @@ class ArtifactBucket:
             )
         wanted = StoredArtifact(key, len(data), hashlib.sha256(data).hexdigest())
         store = await self._store()
-        found = await self._complete(key)
+        found, _ = await self._complete(key)
         if found and not over and _stored(found) != wanted:
             raise NameTaken(f"{key} is the key of another artifact")
         if found is None or _stored(found) != wanted:
@@ -74,10 +74,10 @@ class ArtifactBucket:
             await self._answer(store.put(key, data, meta), within_s=None)
 
     async def get(self, key: str) -> bytes | None:
-        found = await self._complete(key)
+        found, last = await self._complete(key)
         if found is None or not found.size:
             return b"" if found else None
-        content = bytearray()
+        content = bytearray(last if len(last) == found.size else b"")
         following = follow_stream(self._link, f"OBJ_{self._name}", 0, subject=self._chunks(found))
         async with aclosing(following) as batches:
             until = monotonic() + PATIENCE_SECONDS
@@ -108,21 +108,22 @@ class ArtifactBucket:
     def _chunks(self, found: ObjectInfo) -> str:
         return f"$O.{self._name}.C.{found.nuid}"
 
-    async def _complete(self, key: str) -> ObjectInfo | None:
-        """Description of an artifact, unless its content was removed: a kill may come before the name goes, too."""
+    async def _complete(self, key: str) -> tuple[ObjectInfo | None, bytes]:
+        """Description of an artifact and its last chunk, unless its content was removed: a kill may come before the
+        name goes, too."""
         store = await self._store()
         found = await self._answer(store.get_info(key))
         if not found or not found.size:
-            return found
+            return found, b""
         try:
-            if await self._link.newest(f"OBJ_{self._name}", self._chunks(found)):
-                return found
+            if last := await self._link.newest(f"OBJ_{self._name}", self._chunks(found)):
+                return found, last.body
         except BusRefused as error:
             raise TryAgain(str(error)) from error
         now = await self._answer(store.get_info(key))
         if now and now.nuid != found.nuid:
             raise TryAgain(f"{key} in the bucket {self._name} is being replaced")
-        return None
+        return None, b""
 
     async def _store(self) -> ObjectStore:
         store = await self._answer(self._link.jetstream.object_store(self._name))

@@ -26,7 +26,7 @@ from ductile_gateway.calls.call import (
 from ductile_gateway.calls.policy import UNCERTAIN
 from schemas import envelope, keys, subjects
 from schemas.catalog import ToolOffer
-from schemas.continuation import Continuation, PluginResult, read_plugin_result
+from schemas.continuation import Continuation, read_plugin_result
 from schemas.events import Envelope, ToolError, ToolOutput, ToolResult
 from schemas.markdown_form import is_form
 from schemas.values import replace
@@ -47,11 +47,7 @@ def with_markdown_form(verdict: Verdict, *, plugin: str, reads: bool) -> Verdict
         return verdict
     if not in_form:
         return unreadable(verdict, "it has no `continuation`, and its `result` is not in the markdown form")
-    try:
-        form = read_plugin_result(verdict.text)
-    except ValueError as flaws:
-        return unreadable(verdict, str(flaws))
-    return from_form(verdict, form, {plugin, verdict.said_by or plugin})
+    return from_form(verdict, {plugin, verdict.said_by or plugin})
 
 
 def unreadable(outcome: ToolOutcome, flaws: str) -> ToolOutcome:
@@ -63,13 +59,16 @@ def continuation_fields(continuation: Continuation) -> dict[str, JsonValue]:
     return dict(continuation.model_dump(mode="json", exclude_none=True))
 
 
-def is_of(form: PluginResult, names: Collection[str]) -> bool:
-    """The plugin `echo` of the Ductile `home` is the tool `home_echo`."""
-    return any(name == form.plugin or name.endswith(f"_{form.plugin}") for name in names)
-
-
-def from_form(outcome: ToolOutcome, form: PluginResult, names: Collection[str]) -> ToolOutcome:
-    if not is_of(form, names):
+def from_form(outcome: ToolOutcome, names: Collection[str], *, strangers: bool = False) -> ToolOutcome:
+    """The outcome as the form in its text says. `names`: of the tool; the plugin `echo` of the Ductile `home` is the
+    tool `home_echo`. `strangers`: a form of another plugin is a text like any other, and not unreadable."""
+    try:
+        form = read_plugin_result(outcome.text)
+    except ValueError as flaws:
+        return unreadable(outcome, str(flaws))
+    if not any(name == form.plugin or name.endswith(f"_{form.plugin}") for name in names):
+        if strangers:
+            return outcome
         return unreadable(outcome, f"Plugin is {form.plugin[:64]}, and the plugin is {' or '.join(sorted(names))}")
     if form.continuation:
         reason = form.continuation.reason or ""

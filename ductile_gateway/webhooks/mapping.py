@@ -21,15 +21,12 @@ from ductile_gateway.calls.results import (
     ending,
     fit_for_event,
     from_form,
-    is_of,
     output_of,
     reads_form,
-    unreadable,
 )
 from ductile_gateway.webhooks.settings import FIELDS, EventMapping, EventType
 from schemas import keys, subjects
 from schemas.catalog import ToolOffer
-from schemas.continuation import read_plugin_result
 from schemas.events import RESERVED_KEYS, AgenticStart, Signal, ToolOutput, ToolResult, envelope_of
 from schemas.fields import validation_flaws
 from schemas.markdown_form import is_form
@@ -300,14 +297,7 @@ def with_form(result: ToolResult, find_offer: FindOffer) -> ToolResult:
         return result.model_copy(update={"status": "continuation", "result": output})
     if not is_form(text):
         return result
-    outcome = ToolOutcome("ok", text=text)
-    try:
-        form = read_plugin_result(text)
-    except ValueError as flaws:
-        read = unreadable(outcome, str(flaws))
-    else:
-        names = offer.name, offer.route
-        read = from_form(outcome, form, names) if is_of(form, names) else outcome
+    read = from_form(ToolOutcome("ok", text=text), (offer.name, offer.route), strangers=True)
     if read.continuation:
         asks = {"summary": read.text, "continuation": continuation_fields(read.continuation)}
         output = ToolOutput.model_validate(fields | asks)

@@ -58,7 +58,7 @@ def _about(goal: object, kind: str, payload: dict[str, Any]) -> dict[str, Any]:
 
 
 def _cut(value: object) -> object:
-    """A text as it fits into a context, of which the agent takes 64 KiB: a plugin may word its error at any length."""
+    """A text as it fits into a context. The agent takes 64 KiB, and a plugin may word its error at any length."""
     return f"{value[:LONGEST_TOLD]}…" if isinstance(value, str) and len(value) > LONGEST_TOLD else value
 
 

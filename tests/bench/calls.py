@@ -21,7 +21,8 @@ from tests.kit.stack import one_after_another, planning
 from tests.kit.tool_bench import READ, WRITE, Bench, bench
 from tests.kit.waiting import until
 
-TIMES = 7
+TIMES, WAKES = 7, 20
+"""Most answers to a wake come after the first turn of its run has begun, which is not the wake's."""
 SCRIPT = one_after_another(planning("look"), planning("look", again=True), planning("put"))
 
 
@@ -84,8 +85,10 @@ async def _measured(made: Bench, counted: Counted) -> dict[str, list[tuple[int, 
         assert (await made.ended(run_id))["state"] == "done"
         await go("GET /v1/runs/{id}", partial(made.get, f"/v1/runs/{run_id}"))
         await go("GET /v1/runs/{id}/timeline", partial(made.get, f"/v1/runs/{run_id}/timeline"))
+    for n in range(WAKES):
+        asked = len(made.requests)
         await go("POST /v1/wake", partial(made.wake, f"wake-{n}"))
-        await made.request(asked + 4)
+        await made.request(asked + 1)
     return found
 
 

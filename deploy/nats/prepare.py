@@ -3,8 +3,8 @@
 
     python deploy/nats/prepare.py /etc/agentic-nats --host bus.example.org --executor weekday-executor
 
-Run it with the Python that the program is installed for; it needs `openssl`. Run it again to add a login: what is there
-is kept, keys and certificates too. Keys are for the owner of the folder alone; the server needs none of `logins/`.
+Run it with the Python of the program; it needs `openssl`. Run it again to add a login: it keeps existing files, also
+keys and certificates. Only the owner of the folder can read keys; the server needs none of `logins/`.
 """
 
 import argparse
@@ -20,28 +20,28 @@ import nkeys
 from schemas.permissions import SHIPPED, SYSTEM, Login, accounts, inbox_of
 
 HERE = Path(__file__).resolve().parent
-OF_THE_SERVER = ("nats-server.conf", "accounts.conf", "here.conf")
+SERVER_FILES = ("nats-server.conf", "accounts.conf", "here.conf")
 CA_DAYS, SERVER_DAYS = 3650, 825
 EXTENSIONS = "basicConstraints=critical,CA:FALSE\nextendedKeyUsage=serverAuth\nsubjectAltName={names}\n"
 
 
 def main() -> None:
-    asked = _arguments()
-    folder = asked.folder.absolute()
+    given = _arguments()
+    folder = given.folder.absolute()
     for part in (folder, folder / "logins", folder / "tls"):
         part.mkdir(mode=0o700, parents=True, exist_ok=True)
-    logins = [*SHIPPED, *(Login(name, "executor") for name in asked.executor)]
-    logins += [Login(name, "publisher") for name in asked.publisher]
+    logins = [*SHIPPED, *(Login(name, "executor") for name in given.executor)]
+    logins += [Login(name, "publisher") for name in given.publisher]
     keys = {name: _key(folder / "logins" / f"{name}.nk") for name in [*(login.name for login in logins), SYSTEM]}
-    _certificates(folder / "tls", asked.host)
+    _certificates(folder / "tls", given.host)
     if not (folder / "nats-server.conf").exists():
         shutil.copy(HERE / "nats-server.conf", folder)
     (folder / "accounts.conf").write_text(accounts(logins, keys.__getitem__))
-    (folder / "here.conf").write_text(_places(folder, asked.listen, asked.store or folder / "data"), encoding="utf-8")
+    (folder / "here.conf").write_text(_places(folder, given.listen, given.store or folder / "data"), encoding="utf-8")
     for login in logins:
-        _settings(folder, login, f"{asked.host[0]}:{asked.listen.rpartition(':')[2]}")
-    if asked.group:
-        _let_read(folder, asked.group)
+        _settings(folder, login, f"{given.host[0]}:{given.listen.rpartition(':')[2]}")
+    if given.group:
+        _share_with_group(folder, given.group)
     print(f"nats-server --config {folder / 'nats-server.conf'}")  # noqa: T201 # what to do next
 
 
@@ -54,13 +54,13 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--group", help="the group of the server's user, where it is another one than yours")
     parser.add_argument("--executor", action="append", metavar="NAME", help="a login for an executor", default=[])
     parser.add_argument("--publisher", action="append", metavar="NAME", help="one more login to wake by", default=[])
-    asked = parser.parse_args()
-    asked.host = asked.host or ["127.0.0.1", "localhost"]
-    return asked
+    given = parser.parse_args()
+    given.host = given.host or ["127.0.0.1", "localhost"]
+    return given
 
 
 def _key(file: Path) -> str:
-    """The public half of the key in the file, which is made where it is missing."""
+    """Returns the public key of the file, which is made if it is missing."""
     if not file.exists():
         _write_secret(file, nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER))
     return nkeys.from_seed(bytearray(file.read_bytes().strip())).public_key.decode()
@@ -72,7 +72,7 @@ def _write_secret(file: Path, content: bytes) -> None:
 
 
 def _certificates(folder: Path, hosts: list[str]) -> None:
-    """An authority of its own, and the server's certificate for these names. Yours, put there before, are kept."""
+    """Makes an authority and the server's certificate for these names. It keeps existing ones, such as yours."""
     os.umask(0o077)
     names = ("ca.pem", "ca-key.pem", "server.pem", "server-key.pem")
     ca, ca_key, server, server_key = (folder / name for name in names)
@@ -102,10 +102,10 @@ def _openssl(*arguments: str | Path) -> None:
     subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True)  # noqa: S603, S607
 
 
-def _let_read(folder: Path, group: str) -> None:
-    """What the server needs, and nothing of the logins."""
+def _share_with_group(folder: Path, group: str) -> None:
+    """Lets the group read the server's files, and none of the logins."""
     tls = folder / "tls"
-    files = [folder / name for name in OF_THE_SERVER] + [tls / "server.pem", tls / "server-key.pem"]
+    files = [folder / name for name in SERVER_FILES] + [tls / "server.pem", tls / "server-key.pem"]
     for path, mode in [(folder, 0o750), (tls, 0o750), *((file, 0o640) for file in files)]:
         shutil.chown(path, group=group)
         path.chmod(mode)
@@ -122,8 +122,8 @@ def _places(folder: Path, listen: str, store: Path) -> str:
 
 
 def _settings(folder: Path, login: Login, address: str) -> None:
-    """The section `nats:` for that login, as JSON, which is YAML too; of the gateway, that it writes nothing which the
-    agent did not sign, whatever a login may publish."""
+    """Writes the section `nats:` for that login, as JSON, which is YAML too. The gateway's also requires signed writes:
+    any login may publish requests."""
     logging_in = {
         "urls": [f"tls://{address}"],
         "tls_ca": str(folder / "tls" / "ca.pem"),

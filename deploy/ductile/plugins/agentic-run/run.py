@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Asks the agent how runs stand, and tells it what people say (Ductile plugin protocol v2). Standard library only.
+"""Shows runs of the agent and sends people's signals to them (Ductile plugin protocol v2). Standard library only.
 
-Nothing here waits: a run takes minutes or hours, and a job one look. Ductile runs a job again after an error, a timeout
-or a restart: what is said to a run therefore carries a signal_id that is the same each time, and is heard once.
+A job never waits for a run, which takes minutes or hours. Ductile repeats a job after an error, a timeout or a
+restart: each signal therefore carries a signal_id that stays the same, and the run takes it once.
 """
 
 import json
@@ -11,22 +11,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-# How the agent is asked is in the folder of agentic-wake, which stands beside this one.
+# The module `agent` is in the folder of agentic-wake, beside this one.
 sys.path.insert(1, str(Path(__file__).resolve().parents[1] / "agentic-wake"))
 
 import agent as agents
-from agent import API, ID, Agent, Failure, agent_of, asked, one_line, refusal
+from agent import API, ID, Agent, Failure, agent_of, ask, one_line, refusal
 
 DEFAULT_SECRET = "agentic-run-token"  # noqa: S105 - the name of a secret, not the secret
-LOOKED_AT = 50
-SAYINGS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+NEWEST = 50
+SIGNALS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "answer": ("answers", ("answer", "outcome", "constraints")),
     "approve": ("approvals", ("arguments_hash", "step", "reason")),
     "reject": ("approvals", ("arguments_hash", "step", "reason")),
     "cancel": ("cancel", ("reason",)),
 }
-"""What can be said to a run: the last part of the path, and the fields that it takes."""
-SHOWN = ("run_id", "wake_id", "status", "goal", "outcome", "reason", "class", "asks", "artifacts", "ended_at")
+"""Signals to a run: the last part of the path, and the accepted fields."""
+VIEW_FIELDS = ("run_id", "wake_id", "status", "goal", "outcome", "reason", "class", "asks", "artifacts", "ended_at")
 ADVICE = {
     403: "The agent's token needs the scope `read`, or `control` to speak to runs",
     404: "The agent has no such run",
@@ -37,7 +37,7 @@ ADVICE = {
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """The response to a request. Raises Failure, OSError or HTTPException."""
+    """Returns the response to a request. Raises Failure, OSError or HTTPException."""
     agent = agent_of(request, secret=DEFAULT_SECRET)
     command = request["command"]
     if command == "health":
@@ -45,15 +45,15 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     payload = _payload(request)
     if command == "handle":
         command = payload.get("do")
-        if command not in ("status", *SAYINGS):
-            raise Failure("invalid_arguments", f"`do` must be one of status, {', '.join(SAYINGS)}")
+        if command not in ("status", *SIGNALS):
+            raise Failure("invalid_arguments", f"`do` must be one of status, {', '.join(SIGNALS)}")
     if command == "poll":
-        return _changed(request, agent)
+        return _poll(request, agent)
     run_id = _run_id(payload)
-    if command in SAYINGS:
-        return _told(request, agent, run_id, command, payload)
-    run = _shown(_asked(request, agent, f"{API}runs/{run_id}"))
-    return {"status": "ok", "result": _in_words(run), "output": run, "events": [_event("agent.run.status", run)]}
+    if command in SIGNALS:
+        return _signal(request, agent, run_id, command, payload)
+    run = _view(_ask(request, agent, f"{API}runs/{run_id}"))
+    return {"status": "ok", "result": _summary(run), "output": run, "events": [_event("agent.run.status", run)]}
 
 
 def _payload(request: dict[str, Any]) -> dict[str, Any]:
@@ -70,69 +70,71 @@ def _run_id(payload: dict[str, Any]) -> str:
     return run_id
 
 
-def _told(request: dict[str, Any], agent: Agent, run_id: str, command: str, payload: dict[str, Any]) -> dict[str, Any]:
-    place, fields = SAYINGS[command]
-    said = {name: payload[name] for name in fields if payload.get(name) is not None}
+def _signal(
+    request: dict[str, Any], agent: Agent, run_id: str, command: str, payload: dict[str, Any]
+) -> dict[str, Any]:
+    place, fields = SIGNALS[command]
+    body_fields = {name: payload[name] for name in fields if payload.get(name) is not None}
     if place == "approvals":
-        said["decision"] = command
+        body_fields["decision"] = command
     if place != "cancel":
-        said["signal_id"] = payload.get("signal_id") or f"ductile:{request['job_id']}"
+        body_fields["signal_id"] = payload.get("signal_id") or f"ductile:{request['job_id']}"
     try:
-        body = json.dumps(said, ensure_ascii=False, allow_nan=False).encode()
+        body = json.dumps(body_fields, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, RecursionError):
         raise Failure("invalid_arguments", "it holds what JSON in UTF-8 cannot carry") from None
-    heard = _asked(request, agent, f"{API}runs/{run_id}/{place}", body)
-    status = one_line(str(heard.get("status", "unknown")))
+    reply = _ask(request, agent, f"{API}runs/{run_id}/{place}", body)
+    status = one_line(str(reply.get("status", "unknown")))
     output = {"run_id": run_id, "said": command, "status": status}
-    told = f"Run {run_id} has heard it ({command}); it is {status}."
-    return {"status": "ok", "result": told, "output": output, "events": [_event("agent.run.told", output)]}
+    summary = f"Run {run_id} has heard it ({command}); it is {status}."
+    return {"status": "ok", "result": summary, "output": output, "events": [_event("agent.run.told", output)]}
 
 
-def _changed(request: dict[str, Any], agent: Agent) -> dict[str, Any]:
-    """What has become of the newest runs since the last look; the first look only remembers."""
+def _poll(request: dict[str, Any], agent: Agent) -> dict[str, Any]:
+    """Reports the newest runs whose status changed since the last poll; the first poll only records them."""
     before = (request.get("state") or {}).get("statuses")
-    listed = _asked(request, agent, f"{API}runs?limit={LOOKED_AT}").get("runs")
-    runs = [_shown(run) for run in listed if isinstance(run, dict)] if isinstance(listed, list) else []
+    listed = _ask(request, agent, f"{API}runs?limit={NEWEST}").get("runs")
+    runs = [_view(run) for run in listed if isinstance(run, dict)] if isinstance(listed, list) else []
     statuses = {str(run.get("run_id")): run.get("status") for run in runs}
     known = before if isinstance(before, dict) else statuses
     changed = [run for run in runs if known.get(str(run.get("run_id"))) != run.get("status")]
-    told = "; ".join(_in_words(run) for run in changed) or "no run has changed"
+    summary = "; ".join(_summary(run) for run in changed) or "no run has changed"
     return {
         "status": "ok",
-        "result": told,
+        "result": summary,
         "output": {"changed": changed},
         "state_updates": {"statuses": statuses},
         "events": [_event("agent.run.changed", run) for run in changed],
     }
 
 
-def _asked(request: dict[str, Any], agent: Agent, path: str, body: bytes | None = None) -> dict[str, Any]:
-    answered = asked(request, agent, path, body)
-    if not 200 <= answered.status < 300:
-        raise refusal(answered, agent, ADVICE)
-    if not answered.content:
-        told = f"{agent.url} answered {answered.status} with nothing that can be read: is it the address of the agent?"
-        raise Failure("transient", told, retry=True)
-    if agent.token and agent.token in json.dumps(answered.content):
+def _ask(request: dict[str, Any], agent: Agent, path: str, body: bytes | None = None) -> dict[str, Any]:
+    reply = ask(request, agent, path, body)
+    if not 200 <= reply.status < 300:
+        raise refusal(reply, agent, ADVICE)
+    if not reply.content:
+        message = f"{agent.url} answered {reply.status} with nothing that can be read: is it the address of the agent?"
+        raise Failure("transient", message, retry=True)
+    if agent.token and agent.token in json.dumps(reply.content):
         raise Failure("tool_error", "the agent's answer repeats the token: it is not kept")
-    return answered.content
+    return reply.content
 
 
-def _shown(run: dict[str, Any]) -> dict[str, Any]:
-    """What pipelines can use of the view of a run."""
-    return {name: run[name] for name in SHOWN if run.get(name) is not None}
+def _view(run: dict[str, Any]) -> dict[str, Any]:
+    """Returns the fields of a run that pipelines use."""
+    return {name: run[name] for name in VIEW_FIELDS if run.get(name) is not None}
 
 
-def _in_words(run: dict[str, Any]) -> str:
+def _summary(run: dict[str, Any]) -> str:
     asks = run.get("asks")
-    for_whom = " and waits for a person" if isinstance(asks, dict) else ""
-    said = run.get("outcome") or run.get("reason")
-    told = f": {one_line(str(said))}" if said else ""
-    return f"run {run.get('run_id')} is {run.get('status')}{for_whom}{told}"
+    waits = " and waits for a person" if isinstance(asks, dict) else ""
+    reason = run.get("outcome") or run.get("reason")
+    ending = f": {one_line(str(reason))}" if reason else ""
+    return f"run {run.get('run_id')} is {run.get('status')}{waits}{ending}"
 
 
 def _event(kind: str, payload: dict[str, Any]) -> dict[str, Any]:
-    """Of a type that agentic-wake refuses: no run wakes the next by itself."""
+    """Returns an event of a type that agentic-wake refuses, so that no run wakes the next by itself."""
     return {"type": kind, "payload": payload}
 
 

@@ -1,15 +1,15 @@
-"""How a plugin of Ductile's asks the agent: its settings, one request over HTTP, and what a refusal means.
+"""Client of the agent's API for plugins: their settings, one HTTP request, and the meaning of a refusal.
 
-Both agentic-wake and agentic-run, which stands beside it, ask by this file. Standard library only. No proxies, no
-redirects; the token is never told, not even when the agent repeats it.
+The plugins agentic-wake and agentic-run use it. Standard library only. No proxies, no redirects; the token is never
+repeated, even if the agent repeats it.
 """
 
 import json
 import sys
 
 if sys.version_info < (3, 11):  # noqa: UP036 - Ductile takes the first python3 of its own PATH, however old
-    told = "the python3 that Ductile finds on its PATH is too old: put one of 3.11 or newer first there"
-    json.dump({"status": "error", "error": told, "retry": False, "error_class": "configuration"}, sys.stdout)
+    message = "the python3 that Ductile finds on its PATH is too old: put one of 3.11 or newer first there"
+    json.dump({"status": "error", "error": message, "retry": False, "error_class": "configuration"}, sys.stdout)
     sys.exit()
 
 import http.client
@@ -28,7 +28,7 @@ API = "/v1/"
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
 DEFAULT_SECONDS, LONGEST_SECONDS = 10.0, 600.0
 SHARE_OF_TIME = 0.8  # of what is left until the deadline: the rest is for starting, and for the answer
-LONGEST_SAYING = 300
+LONGEST_MESSAGE = 300
 RETRY_STATUSES = (408, 425, 429)
 ADVICE = {
     401: "The agent does not know this token: compare `token` with the agent's http.tokens",
@@ -36,11 +36,11 @@ ADVICE = {
     421: "Add the host of `url` to the agent's http.allowed_hosts",
 }
 ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
-NOT_SHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+INVISIBLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 class Failure(Exception):
-    """What was asked for is not known to have been done; `retry` says whether trying again can help."""
+    """The request may not have taken effect. `retry`: a later attempt may succeed."""
 
     def __init__(self, error_class: str, message: str, *, retry: bool = False) -> None:
         super().__init__(message)
@@ -50,7 +50,7 @@ class Failure(Exception):
 
 @dataclass(frozen=True)
 class Agent:
-    """Where the agent is, and the token for it, "" for none. `path`: what comes before the paths of its API."""
+    """Address of the agent, and its token, "" for none. `path`: prefix of the paths of its API."""
 
     scheme: str
     host: str
@@ -66,7 +66,7 @@ class Agent:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the agent answered. `content`: the JSON object in its body, empty when there is none."""
+    """The agent's HTTP response. `content`: the JSON object in its body, or an empty one."""
 
     status: int
     retry_after: str
@@ -74,10 +74,7 @@ class Answer:
 
 
 def agent_of(request: dict[str, Any], *, secret: str) -> Agent:
-    """The agent that the settings name; `secret`: the usual name of the token in Ductile's vault.
-
-    Raises Failure when it must not be asked.
-    """
+    """Returns the configured agent. `secret`: the default name of the token in Ductile's vault. Raises Failure."""
     config = request.get("config") or {}
     url = config.get("url")
     try:
@@ -91,8 +88,8 @@ def agent_of(request: dict[str, Any], *, secret: str) -> Agent:
         raise Failure("misconfigured", "url must not contain a user name, a password, a query or a fragment")
     token = _token(request, config, secret)
     if token and parts.scheme == "http" and not _is_loopback(host) and config.get("allow_http") not in (True, "true"):
-        told = f"the token would go to {host} without TLS: use https, or set allow_http if the way there is private"
-        raise Failure("misconfigured", told)
+        message = f"the token would go to {host} without TLS: use https, or set allow_http if the way there is private"
+        raise Failure("misconfigured", message)
     return Agent(parts.scheme, host, port, parts.path.rstrip("/").removesuffix("/v1/wake"), token)
 
 
@@ -124,14 +121,14 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def asked(
+def ask(
     request: dict[str, Any],
     agent: Agent,
     path: str,
     body: bytes | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Answer:
-    """What the agent answers, within the time that there is: to a POST where there is a body.
+    """Sends one request, POST if there is a body, and returns the answer before the deadline.
 
     Raises Failure, OSError or HTTPException.
     """
@@ -140,13 +137,13 @@ def asked(
     signal.signal(signal.SIGALRM, _out_of_time)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
-        return _sent(agent, path, body, dict(headers or {}))
+        return _send(agent, path, body, dict(headers or {}))
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _seconds(request: dict[str, Any]) -> float:
-    """How long the request may take: the configured time, and clearly less than there is until the deadline."""
+    """Returns the timeout: the configured one, but clearly less than the time until the deadline."""
     configured = (request.get("config") or {}).get("timeout_seconds", DEFAULT_SECONDS)
     if not isinstance(configured, int | float) or not 0 < configured <= LONGEST_SECONDS:
         raise Failure("misconfigured", f"timeout_seconds must be a number up to {LONGEST_SECONDS:g}")
@@ -158,7 +155,7 @@ def _out_of_time(*_: object) -> None:
     raise TimeoutError
 
 
-def _sent(agent: Agent, path: str, body: bytes | None, headers: dict[str, str]) -> Answer:
+def _send(agent: Agent, path: str, body: bytes | None, headers: dict[str, str]) -> Answer:
     connection = (
         http.client.HTTPSConnection(agent.host, agent.port, context=ssl.create_default_context())
         if agent.scheme == "https"
@@ -186,24 +183,24 @@ def _object(content: bytes) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def refusal(answered: Answer, agent: Agent, advice: Mapping[int, str]) -> Failure:
-    """What an answer means that is no success; `advice`: what to do, by status, beside what holds for all."""
-    status = answered.status
-    told = f"the agent answered {status} {http.client.responses.get(status, '')}".strip()
+def refusal(answer: Answer, agent: Agent, advice: Mapping[int, str]) -> Failure:
+    """Returns the failure that the answer means. `advice`: remedies by status, before the general ones."""
+    status = answer.status
+    message = f"the agent answered {status} {http.client.responses.get(status, '')}".strip()
     if 300 <= status < 400:
-        return Failure("misconfigured", f"{told}: redirects are not followed, give the final address as `url`")
-    error = answered.content.get("error")
+        return Failure("misconfigured", f"{message}: redirects are not followed, give the final address as `url`")
+    error = answer.content.get("error")
     if isinstance(error, dict) and isinstance(error.get("message"), str):
-        told += f": {_said(error, agent.token)}"
+        message += f": {_error_text(error, agent.token)}"
     if status >= 500 or status in RETRY_STATUSES:
-        patience = re.fullmatch("[0-9]{1,6}", answered.retry_after)
-        asked = f" It asks for {patience[0]} s of patience." if patience else ""
-        return Failure("transient", f"{told}. Nothing is known to be accepted.{asked}", retry=True)
-    return Failure("refused", f"{told}. {(ADVICE | dict(advice)).get(status, 'Asking again would not help')}.")
+        patience = re.fullmatch("[0-9]{1,6}", answer.retry_after)
+        wait = f" It asks for {patience[0]} s of patience." if patience else ""
+        return Failure("transient", f"{message}. Nothing is known to be accepted.{wait}", retry=True)
+    return Failure("refused", f"{message}. {(ADVICE | dict(advice)).get(status, 'Asking again would not help')}.")
 
 
-def _said(error: dict[str, Any], token: str) -> str:
-    """The agent's own words, in one line without the token, with the run that is in the way."""
+def _error_text(error: dict[str, Any], token: str) -> str:
+    """Returns the agent's error in one line without the token, with the run that causes it."""
     words, run_id = error["message"], error.get("run_id")
     if isinstance(run_id, str) and ID.fullmatch(run_id):
         words += f" (run {run_id})"
@@ -224,12 +221,11 @@ def _read() -> dict[str, Any]:
 
 
 def _failure(error: Failure | OSError | http.client.HTTPException) -> Failure:
-    """What to tell of an error on the way."""
     if isinstance(error, Failure):
         return error
     if isinstance(error, TimeoutError):
-        told = "the agent did not answer in time; if it heard this, the next attempt is the same to it"
-        return Failure("timeout", told, retry=True)
+        message = "the agent did not answer in time; if it heard this, the next attempt is the same to it"
+        return Failure("timeout", message, retry=True)
     if isinstance(error, ssl.SSLCertVerificationError):
         return Failure("misconfigured", f"the agent's certificate is not valid: {error.verify_message}")
     if isinstance(error, http.client.HTTPException):
@@ -238,7 +234,7 @@ def _failure(error: Failure | OSError | http.client.HTTPException) -> Failure:
 
 
 def main(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    """Answer the request on stdin by `answer`, which may raise Failure, OSError or HTTPException."""
+    """Answers the request on stdin with `answer`, which may raise Failure, OSError or HTTPException."""
     try:
         response = answer(_read())
     except (Failure, OSError, http.client.HTTPException) as error:
@@ -253,6 +249,6 @@ def main(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
 
 
 def one_line(text: str) -> str:
-    """`text` as a message can show it: printable, in one line, not too long."""
-    shown = " ".join(NOT_SHOWN.sub(" ", text).split())
-    return shown if len(shown) <= LONGEST_SAYING else f"{shown[:LONGEST_SAYING]}…"
+    """Returns `text` printable, in one line, and cut where it is long."""
+    shown = " ".join(INVISIBLE.sub(" ", text).split())
+    return shown if len(shown) <= LONGEST_MESSAGE else f"{shown[:LONGEST_MESSAGE]}…"

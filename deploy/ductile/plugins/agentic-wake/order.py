@@ -1,6 +1,6 @@
-"""What the agent is asked for: taken from a job's request, checked, and as the bytes that are sent.
+"""Orders for the agent: taken from a job's request, checked, and encoded.
 
-Values of constraints and the form of a callback are the agent's to judge: it names the field that does not fit.
+The agent checks the values of constraints and the form of a callback: it names the field that does not fit.
 """
 
 import json
@@ -10,15 +10,15 @@ from typing import Any
 from agent import ID, Failure, one_line
 
 MAX_GOAL_BYTES, MAX_BODY_BYTES = 32 * 1024, 256 * 1024
-LONGEST_TOLD = 4000
+LONGEST_VALUE = 4000
 FIELDS = {"goal": str, "context": dict, "constraints": dict, "callback": str, "wake_id": str, "untrusted": bool}
 KINDS = {str: "text", dict: "an object", bool: "true or false"}
 TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-[!-~]*)?")
-"""The W3C form, of any version."""
+"""Form of W3C Trace Context, of any version."""
 
 
 def order_of(request: dict[str, Any]) -> dict[str, Any]:
-    """What the agent is asked for, the same at each attempt of a job. Raises Failure when it cannot be used."""
+    """Returns the order in a request, the same at each attempt of a job. Raises Failure."""
     config, payload = request.get("config") or {}, _payload(request)
     unknown = sorted(payload.keys() - FIELDS.keys() - {"traceparent"})
     if unknown and request["command"] == "wake":
@@ -37,7 +37,7 @@ def order_of(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _payload(request: dict[str, Any]) -> dict[str, Any]:
-    """The order, with more or less beside it."""
+    """Returns the order, which may have other fields beside it."""
     event, goal = request.get("event") or {}, (request.get("config") or {}).get("goal")
     kind = str(event.get("type", ""))
     if kind.startswith("agent."):
@@ -45,29 +45,29 @@ def _payload(request: dict[str, Any]) -> dict[str, Any]:
     payload = (event or request).get("payload") or {}
     if not isinstance(payload, dict):
         raise Failure("invalid_arguments", "the payload must be an object with a goal")
-    return payload if goal is None or request["command"] != "handle" else _about(goal, kind, payload)
+    return payload if goal is None or request["command"] != "handle" else _from_event(goal, kind, payload)
 
 
-def _about(goal: object, kind: str, payload: dict[str, Any]) -> dict[str, Any]:
-    """The order of an instance that has its goal from the settings: what comes is what it is about, and no order
-    itself. The same job is pursued once, however often Ductile tells of it."""
-    told = {name: _cut(value) for name, value in payload.items() if not name.startswith("ductile")}
-    order = {"goal": goal, "context": {"event": kind} | told}
+def _from_event(goal: object, kind: str, payload: dict[str, Any]) -> dict[str, Any]:
+    """Returns the order of an instance whose goal is in its settings: the event is the context. Each job is pursued
+    once, however often Ductile reports it."""
+    context = {name: _cut(value) for name, value in payload.items() if not name.startswith("ductile")}
+    order = {"goal": goal, "context": {"event": kind} | context}
     job_id = payload.get("job_id")
     return order | ({"wake_id": job_id} if isinstance(job_id, str) and ID.fullmatch(job_id) else {})
 
 
 def _cut(value: object) -> object:
-    """A text as it fits into a context. The agent takes 64 KiB, and a plugin may word its error at any length."""
-    return f"{value[:LONGEST_TOLD]}…" if isinstance(value, str) and len(value) > LONGEST_TOLD else value
+    """Cuts a long text: the agent takes contexts of 64 KiB, and a plugin's error may have any length."""
+    return f"{value[:LONGEST_VALUE]}…" if isinstance(value, str) and len(value) > LONGEST_VALUE else value
 
 
 def traceparent_of(request: dict[str, Any]) -> str:
-    """The place in a trace that the order comes from, which its run is linked to: from the payload, or from the context
-    (baggage) of the pipeline; empty where there is none."""
+    """Returns the traceparent that the run is linked to: of the payload, or of the pipeline's context (baggage); else
+    ""."""
     payload = (request.get("event") or request).get("payload") or {}
-    places = (place.get("traceparent") for place in (payload, request.get("context")) if isinstance(place, dict))
-    return next((said for said in places if isinstance(said, str) and TRACEPARENT.fullmatch(said)), "")
+    given = (place.get("traceparent") for place in (payload, request.get("context")) if isinstance(place, dict))
+    return next((one for one in given if isinstance(one, str) and TRACEPARENT.fullmatch(one)), "")
 
 
 def _check_goal(goal: str) -> None:
@@ -80,12 +80,12 @@ def _check_goal(goal: str) -> None:
 
 
 def body_of(order: dict[str, Any]) -> bytes:
-    """The order as it is sent. Raises Failure when it cannot be."""
+    """Encodes the order. Raises Failure."""
     try:
         body = json.dumps(order, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, RecursionError):
-        told = "the order holds what JSON in UTF-8 cannot carry: half a character, or no number"
-        raise Failure("invalid_arguments", told) from None
+        message = "the order holds what JSON in UTF-8 cannot carry: half a character, or no number"
+        raise Failure("invalid_arguments", message) from None
     if len(body) > MAX_BODY_BYTES:
         raise Failure("invalid_arguments", f"the order must be at most {MAX_BODY_BYTES} bytes: shorten the context")
     return body

@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
 """Wakes the agent service (Ductile plugin protocol v2). Standard library only, Python 3.11 or newer.
 
-The job succeeds when the agent has accepted the order, which says nothing of how its run ends. Ductile runs a job again
-after an error, a timeout or a restart: the order therefore carries a wake_id that is the same each time, and nothing
-that is not.
+The job succeeds when the agent has accepted the order; its run may still fail. Ductile repeats a job after an error, a
+timeout or a restart: everything in the order, such as its wake_id, therefore stays the same.
 """
 
 from typing import Any
 
 import agent as agents
-from agent import API, ID, Agent, Answer, Failure, agent_of, asked, refusal
+from agent import API, ID, Agent, Answer, Failure, agent_of, ask, refusal
 from order import body_of, order_of, traceparent_of
 
 DEFAULT_SECRET = "agentic-wake-token"  # noqa: S105 - the name of a secret, not the secret
@@ -23,23 +22,23 @@ ADVICE = {
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """The response to a request. Raises Failure, OSError or HTTPException."""
+    """Returns the response to a request. Raises Failure, OSError or HTTPException."""
     agent = agent_of(request, secret=DEFAULT_SECRET)
     if request["command"] == "health":
         return {"status": "ok", "result": f"agentic-wake can be run; it wakes the agent at {agent.url}"}
     order, traceparent = order_of(request), traceparent_of(request)
     headers = {"traceparent": traceparent} if traceparent else {}
-    return _accepted(asked(request, agent, f"{API}wake", body_of(order), headers), agent, order["wake_id"])
+    return _accepted(ask(request, agent, f"{API}wake", body_of(order), headers), agent, order["wake_id"])
 
 
-def _accepted(answered: Answer, agent: Agent, wake_id: str) -> dict[str, Any]:
-    """The response for an accepted order. Raises Failure for any other answer."""
-    if not 200 <= answered.status < 300:
-        raise refusal(answered, agent, ADVICE)
-    run_id = answered.content.get("run_id")
-    if answered.content.get("accepted") is not True or not isinstance(run_id, str) or not ID.fullmatch(run_id):
-        told = f"{agent.url} answered {answered.status} without accepting the order: is it the address of the agent?"
-        raise Failure("transient", told, retry=True)
+def _accepted(answer: Answer, agent: Agent, wake_id: str) -> dict[str, Any]:
+    """Returns the response for an accepted order. Raises Failure for any other answer."""
+    if not 200 <= answer.status < 300:
+        raise refusal(answer, agent, ADVICE)
+    run_id = answer.content.get("run_id")
+    if answer.content.get("accepted") is not True or not isinstance(run_id, str) or not ID.fullmatch(run_id):
+        message = f"{agent.url} answered {answer.status} without accepting the order: is it the address of the agent?"
+        raise Failure("transient", message, retry=True)
     if agent.token and agent.token in run_id:
         raise Failure("tool_error", "the agent's answer repeats the token: it is not kept")
     woken = {"run_id": run_id, "wake_id": wake_id, "status_url": f"{agent.url}{API}runs/{run_id}"}

@@ -1,18 +1,18 @@
-"""A part of a text: as many whole lines as fit, or the beginning of the rest of one that alone is too long.
+"""Parts of a text: as many whole lines as fit, or a piece of a line that is too long.
 
-Lines end as editors count them, with a line feed, a carriage return or both. Lines and characters count from 1.
+Lines end as in editors, with a line feed, a carriage return or both. Lines and characters count from 1.
 """
 
 from dataclasses import dataclass
 
 MOST_BYTES = 10_500
-"""Of a text as it is shown. With what stands above and below, it stays under the 12 KiB that a result may say: a longer
-answer would become an artifact itself."""
+"""Limit of a shown part. With heading and ending it stays under the 12 KiB of a result: a longer answer would become an
+artifact itself."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where to begin: a line, and a character of it."""
+    """A position: a line, and a character in it."""
 
     line: int = 1
     char: int = 1
@@ -20,7 +20,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Part:
-    """What was read; its last line, perhaps only the beginning of it; and where to read on, if anywhere."""
+    """The text, its last line, which may be cut, and the position of the rest, None at the end."""
 
     text: str
     last_line: int
@@ -28,18 +28,18 @@ class Part:
 
 
 def lines_of(text: str) -> list[str]:
-    """The lines without their ends. A text that ends with the end of a line has no empty line after it."""
+    """Returns the lines without their ends; no empty line follows the last line end."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     return lines if lines[-1] else lines[:-1]
 
 
 def size_of(text: str) -> int:
-    """In bytes of UTF-8."""
+    """Bytes in UTF-8."""
     return len(text.encode())
 
 
 def part(lines: list[str], start: Place, *, most_lines: int) -> Part:
-    """The part that begins at `start`, which must be there."""
+    """Returns the part that begins at `start`, which must exist."""
     first = lines[start.line - 1][start.char - 1 :]
     beginning = _beginning(first)
     if len(beginning) < len(first):

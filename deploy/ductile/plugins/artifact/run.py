@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Reads and searches an artifact (Ductile plugin protocol v2). Standard library only, Python 3.11 or newer.
 
-It opens no file: the gateway puts the content in the place of the path. What it answers is small enough to be told as
-it is: an answer that became an artifact would have to be read in parts again.
+It opens no file: the gateway replaces the path by the content. Answers stay small: a long one would become an artifact,
+and would have to be read in parts again.
 """
 
 import json
@@ -16,23 +16,23 @@ from searching import any_of, count, search
 
 MOST_LINES = DEFAULT_LINES = 1000
 MOST_CONTEXT, DEFAULT_CONTEXT = 10, 2
-LONGEST_PATTERN, MOST_PATTERNS, LONGEST_SHOWN = 200, 8, 30
+LONGEST_PATTERN, MOST_PATTERNS, LONGEST_NAMED = 200, 8, 30
 
 
 class Unusable(Exception):
-    """The arguments cannot be used; the message says why, and what to give."""
+    """Unusable arguments; the message says why, and what to give."""
 
 
 @dataclass(frozen=True)
 class Artifact:
-    """A text artifact. `path`: what to call it."""
+    """A text artifact; messages name it by its `path`."""
 
     path: str
     lines: list[str]
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """The response to a request. Raises Unusable."""
+    """Returns the response to a request. Raises Unusable."""
     if request["command"] == "health":
         return {"status": "ok", "result": "artifact can be run"}
     payload = request.get("payload") or {}
@@ -47,14 +47,14 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 def _read(artifact: Artifact, start: Place, payload: dict[str, Any]) -> dict[str, Any]:
     most = _number(payload, "lines", DEFAULT_LINES, most=MOST_LINES)
     if not artifact.lines:
-        return _told(f"{artifact.path} is empty: it has 0 lines", artifact, None, from_line=1, to_line=0)
+        return _response(f"{artifact.path} is empty: it has 0 lines", artifact, None, from_line=1, to_line=0)
     read = part(artifact.lines, start, most_lines=most)
     shown = f"lines {start.line} to {read.last_line}" if read.last_line > start.line else f"line {start.line}"
-    beginning = f", from {_spoken(start)} on" if start.char > 1 else ""
+    beginning = f", from {_place_text(start)} on" if start.char > 1 else ""
     heading = f"{artifact.path}, {shown} of {len(artifact.lines)}{beginning}:"
     ending = "[this is the end of the artifact]" if read.next is None else _rest_of(artifact, read.next)
     text = f"{heading}\n{read.text}\n{ending}"
-    return _told(text, artifact, read.next, from_line=start.line, to_line=read.last_line)
+    return _response(text, artifact, read.next, from_line=start.line, to_line=read.last_line)
 
 
 def _rest_of(artifact: Artifact, place: Place) -> str:
@@ -71,25 +71,25 @@ def _search(artifact: Artifact, start: Place, payload: dict[str, Any]) -> dict[s
     wanted = any_of(patterns)
     matches, found = count(artifact.lines, wanted), search(artifact.lines, wanted, start, context=context)
     heading = f"{_count(matches, 'match', 'matches')} in {artifact.path}, {_count(len(artifact.lines), 'line')}"
-    each = f" ({_of_each(artifact, patterns)})" if len(patterns) > 1 else ""
-    since = f"; from {_spoken(start)} on" if start != Place() else ""
+    each = f" ({_counts(artifact, patterns)})" if len(patterns) > 1 else ""
+    since = f"; from {_place_text(start)} on" if start != Place() else ""
     if found.text:
         ending = f"\n[cut: there are more matches; search on with {_as_arguments(found.next)}]" if found.next else ""
         text = f"{heading}{each}{since}:\n{found.text}{ending}"
     else:
         text = f"{heading}{each}{since}{': none' if matches else ''}"
-    return _told(text, artifact, found.next, matches=matches)
+    return _response(text, artifact, found.next, matches=matches)
 
 
-def _of_each(artifact: Artifact, patterns: list[str]) -> str:
-    """How often each is there: one that is not may be spelled otherwise."""
+def _counts(artifact: Artifact, patterns: list[str]) -> str:
+    """Counts each pattern: the spelling of one without matches may be wrong."""
     counted = ((pattern, count(artifact.lines, any_of([pattern]))) for pattern in patterns)
     return ", ".join(
-        f"“{pattern[:LONGEST_SHOWN]}{'…' * (len(pattern) > LONGEST_SHOWN)}”: {n}" for pattern, n in counted
+        f"“{pattern[:LONGEST_NAMED]}{'…' * (len(pattern) > LONGEST_NAMED)}”: {n}" for pattern, n in counted
     )
 
 
-def _told(text: str, artifact: Artifact, place: Place | None, **facts: int) -> dict[str, Any]:
+def _response(text: str, artifact: Artifact, place: Place | None, **facts: int) -> dict[str, Any]:
     output: dict[str, Any] = {"artifact": artifact.path, "total_lines": len(artifact.lines)} | facts
     output["more"] = place is not None
     if place:
@@ -101,7 +101,7 @@ def _count(number: int, noun: str, nouns: str = "") -> str:
     return f"{number} {noun if number == 1 else nouns or f'{noun}s'}"
 
 
-def _spoken(place: Place) -> str:
+def _place_text(place: Place) -> str:
     return f"character {place.char} of line {place.line}" if place.char > 1 else f"line {place.line}"
 
 
@@ -131,7 +131,7 @@ def _start(payload: dict[str, Any], artifact: Artifact) -> Place:
 
 
 def _patterns(payload: dict[str, Any]) -> list[str]:
-    """Those in `patterns`, and the one in `pattern`; each once."""
+    """Returns the texts of `pattern` and `patterns`, each once."""
     several = payload.get("patterns", [])
     if not isinstance(several, list) or len(several) > MOST_PATTERNS:
         raise Unusable(f"patterns must be a list of at most {MOST_PATTERNS} texts")

@@ -1,6 +1,6 @@
-"""Where a text holds another, as `grep` shows it: `12: a match`, `13- a line beside it`, `--` between groups.
+"""Search in a text, shown as by `grep`: `12: a match`, `13- a line beside it`, `--` between groups.
 
-Of a long line the surroundings of its matches are shown: `12, from character 4810: …`.
+A long line is shown around its matches only: `12, from character 4810: …`.
 """
 
 import re
@@ -20,7 +20,7 @@ LONGEST_BESIDE = 200
 
 @dataclass(frozen=True)
 class Found:
-    """The matches that fit, as text; and where to search on, if there are more."""
+    """The matches that fit, as text, and the position to continue from, None if there are no more."""
 
     text: str
     next: Place | None
@@ -28,24 +28,24 @@ class Found:
 
 @dataclass(frozen=True)
 class _Match:
-    """A line, or a part of one, with a match that is not shown before. `place`: a search from there finds it first."""
+    """A line or a part of one with a new match. `place`: a search from there finds it first."""
 
     row: str
     place: Place
 
 
 def any_of(patterns: list[str]) -> re.Pattern[str]:
-    """Finds each of them as it stands, in upper or lower case; of those that begin at one place, the longest."""
+    """Compiles literal patterns, ignoring case; where several match at a position, the longest wins."""
     return re.compile("|".join(map(re.escape, sorted(patterns, key=len, reverse=True))), re.IGNORECASE)
 
 
 def count(lines: list[str], wanted: re.Pattern[str]) -> int:
-    """How often it is there."""
+    """Counts the matches."""
     return sum(1 for line in lines for _ in wanted.finditer(line))
 
 
 def search(lines: list[str], wanted: re.Pattern[str], start: Place, *, context: int) -> Found:
-    """The matches from `start` on, as many as fit, with up to `context` lines before and after each."""
+    """Returns matches from `start` on, as many as fit, with up to `context` lines before and after each."""
     shown: list[_Match] = []
     for match in _matches(lines, wanted, start):
         while not shown and context and not _fits(_text(lines, [match], context)):
@@ -83,14 +83,14 @@ def _text(lines: list[str], matches: list[_Match], context: int) -> str:
     for match in matches:
         rows[match.place.line].append(match.row)
     near = sorted({number for line in rows for number in range(line - context, line + context + 1)})
-    told: list[str] = []
+    shown: list[str] = []
     last = 0
     for number in near:
         if 1 <= number <= len(lines):
-            told += ["--"] if context and last and number > last + 1 else []
-            told += rows.get(number) or [f"{number}- {_beside(lines[number - 1])}"]
+            shown += ["--"] if context and last and number > last + 1 else []
+            shown += rows.get(number) or [f"{number}- {_beside(lines[number - 1])}"]
             last = number
-    return "\n".join(told)
+    return "\n".join(shown)
 
 
 def _beside(line: str) -> str:

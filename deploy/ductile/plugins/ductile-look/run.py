@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Looks at a Ductile's own jobs and at how it is, over its API (Ductile plugin protocol v2). Standard library only.
+"""Reads the jobs and the state of a Ductile over its API (Ductile plugin protocol v2). Standard library only.
 
-It only reads. The token goes to one address, by TLS or on this machine, and is never told.
+It only reads. The token goes to one address, by TLS or on this machine, and is never repeated.
 """
 
 import json
@@ -15,14 +15,14 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 DEFAULT_SECRET = "ductile-look-token"  # noqa: S105 - the name of a secret, not the secret
-WITHIN_S = 10.0
-MOST_BYTES, MOST_SHOWN, LONGEST_TEXT = 64 * 1024 * 1024, 11_000, 2_000
-OF_SYSTEM = ("/healthz", "/system/doctor", "/topology")
-"""The last two are told by newer versions alone."""
+TIMEOUT_S = 10.0
+MOST_BYTES, MOST_CHARS, LONGEST_TEXT = 64 * 1024 * 1024, 11_000, 2_000
+SYSTEM_PATHS = ("/healthz", "/system/doctor", "/topology")
+"""Only newer versions answer the last two."""
 
 
 class Failure(Exception):
-    """`retry`: whether trying again can help."""
+    """`retry`: a later attempt may succeed."""
 
     def __init__(self, error_class: str, message: str, *, retry: bool = False) -> None:
         super().__init__(message)
@@ -30,38 +30,39 @@ class Failure(Exception):
         self.retry = retry
 
 
-class _Stays(urllib.request.HTTPRedirectHandler):
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *_: Any) -> None:
-        """Another address would be handed the token."""
+        """Follows none: another address would get the token."""
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """The response to a request. Raises Failure."""
+    """Returns the response to a request. Raises Failure."""
     payload = request.get("payload") or {}
     match request["command"]:
         case "job":
             found = _log(request, job_id=payload.get("job_id"))
             if not found:
-                told = f"Ductile's log has no job {payload.get('job_id')}: it has not ended, or is older than a month"
-                raise Failure("not_found", told)
+                job_id = payload.get("job_id")
+                message = f"Ductile's log has no job {job_id}: it has not ended, or is older than a month"
+                raise Failure("not_found", message)
         case "jobs":
-            asked = {name: payload[name] for name in ("plugin", "status") if payload.get(name)}
-            found = _log(request, results=False, limit=payload.get("limit", 10), **asked)
+            filters = {name: payload[name] for name in ("plugin", "status") if payload.get(name)}
+            found = _log(request, results=False, limit=payload.get("limit", 10), **filters)
         case "system":
-            found = [{path: _looked(request, path)} for path in OF_SYSTEM]
+            found = [{path: _get(request, path)} for path in SYSTEM_PATHS]
         case "health":
             return {"status": "ok", "result": "ductile-look can be run"}
         case other:
             raise Failure("invalid_arguments", f"there is no command {other}")
-    told = json.dumps(found, ensure_ascii=False, indent=1)
-    shown = told if len(told) <= MOST_SHOWN else f"{told[:MOST_SHOWN]}\n[cut: {len(told)} characters]"
+    text = json.dumps(found, ensure_ascii=False, indent=1)
+    shown = text if len(text) <= MOST_CHARS else f"{text[:MOST_CHARS]}\n[cut: {len(text)} characters]"
     return {"status": "ok", "result": shown, "output": {"found": len(found)}}
 
 
 def _log(request: dict[str, Any], *, results: bool = True, **wanted: object) -> list[Any]:
-    """Of jobs that have ended. One whose result is no JSON leaves the answer empty."""
-    asked = wanted | ({"include_result": "true"} if results else {})
-    found = _looked(request, f"/job-logs?{urlencode(asked)}", required=True)
+    """Returns ended jobs; without results if one is not JSON, because Ductile's answer is empty then."""
+    query = wanted | ({"include_result": "true"} if results else {})
+    found = _get(request, f"/job-logs?{urlencode(query)}", required=True)
     if found is None and results:
         return _log(request, results=False, **wanted)
     logs = found.get("logs") if isinstance(found, dict) else None
@@ -69,7 +70,7 @@ def _log(request: dict[str, Any], *, results: bool = True, **wanted: object) -> 
 
 
 def _short(entry: dict[str, Any]) -> dict[str, Any]:
-    """An error may be as long as its plugin likes, and must not hide the other fields."""
+    """Cuts long texts: an error of any length must not hide the other fields."""
     return {
         name: f"{value[:LONGEST_TEXT]}… [cut: {len(value)} characters]"
         if isinstance(value, str) and len(value) > LONGEST_TEXT
@@ -78,16 +79,16 @@ def _short(entry: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _looked(request: dict[str, Any], path: str, *, required: bool = False) -> Any:
-    """What Ductile answers; None where that is empty. Raises Failure."""
+def _get(request: dict[str, Any], path: str, *, required: bool = False) -> Any:
+    """Returns Ductile's answer, None for an empty one. Raises Failure."""
     config = request.get("config") or {}
     url, token = _address(config.get("url")), _token(request, config)
-    asking = urllib.request.Request(url + path)  # noqa: S310 - an address of the settings
-    asking.add_header("Authorization", f"Bearer {token}")
-    way = urllib.request.build_opener(urllib.request.ProxyHandler({}), _Stays)
+    http_request = urllib.request.Request(url + path)  # noqa: S310 - an address of the settings
+    http_request.add_header("Authorization", f"Bearer {token}")
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirects)
     try:
-        with way.open(asking, timeout=WITHIN_S) as told:
-            content = told.read(MOST_BYTES)
+        with opener.open(http_request, timeout=TIMEOUT_S) as response:
+            content = response.read(MOST_BYTES)
             if len(content) == MOST_BYTES:
                 raise Failure("tool_error", "Ductile's answer has 64 MiB or more: ask for fewer jobs")
             return json.loads(content) if content else None
@@ -129,8 +130,8 @@ def main() -> None:
     try:
         response = answer(json.load(sys.stdin.buffer))
     except Failure as failure:
-        told = {"error": str(failure), "error_class": failure.error_class, "retry": failure.retry}
-        response = {"status": "error"} | told
+        error = {"error": str(failure), "error_class": failure.error_class, "retry": failure.retry}
+        response = {"status": "error"} | error
     json.dump(response, sys.stdout)
 
 

@@ -1,14 +1,14 @@
-"""A page as text, to be read, searched and quoted: its words in their order, without what only a browser needs.
+"""An HTML page as text to read, search and quote: its words in order, without scripts, styles and comments.
 
-By the standard parser, which forgives broken pages. Headings, items, links and images are written as in Markdown, with
-whole addresses; cells of a table are parted by `|`. Scripts, styles and comments are left out, menus and footers not.
+The standard parser forgives broken pages. Headings, items, links and images become Markdown with absolute addresses;
+`|` separates the cells of a table. Menus and footers stay.
 """
 
 import re
 from html.parser import HTMLParser
 from urllib.parse import urljoin, urlsplit
 
-UNSEEN = frozenset({"script", "style", "noscript", "template", "svg", "iframe", "object", "canvas"})
+HIDDEN = frozenset({"script", "style", "noscript", "template", "svg", "iframe", "object", "canvas"})
 HEADINGS = {f"h{level}": "#" * level for level in range(1, 7)}
 LINES = frozenset({"br", "dd", "div", "dt", "figcaption", "hr", "li", "option", "summary", "tr"})
 PARAGRAPHS = frozenset(
@@ -21,11 +21,11 @@ CELLS = frozenset({"td", "th"})
 SCHEMES = frozenset({"http", "https", "mailto"})
 LONGEST_ADDRESS = 2000
 NO_CHARACTER = re.compile(r"&#[0-9]{8,};?")
-"""A reference to a number beyond all characters; one of thousands of digits could not even be read as a number."""
+"""A character reference with a number beyond Unicode. Python refuses to read one of thousands of digits."""
 
 
 def text_of(page: str, address: str) -> str:
-    """The words of an HTML page that was found at `address`."""
+    """Returns the words of the HTML page at `address`."""
     reader = _Reader(address)
     reader.feed(readable(page))
     reader.close()
@@ -33,8 +33,8 @@ def text_of(page: str, address: str) -> str:
 
 
 def readable(page: str) -> str:
-    """The page without what the parser cannot bear, read as browsers read it: references to what is no character
-    are U+FFFD, and sections that HTML does not have are comments."""
+    """Replaces what the parser fails on, as browsers do: invalid character references by U+FFFD, and marked sections
+    by comments."""
     return NO_CHARACTER.sub("\ufffd", page).replace("<![", "<! [")
 
 
@@ -42,28 +42,28 @@ class _Reader(HTMLParser):
     def __init__(self, address: str) -> None:
         super().__init__()
         self._address = address
-        self._told: list[str] = []
+        self._text: list[str] = []
         """Lines, and the line ends between them."""
         self._gap = 0
-        """How many line ends are to stand before the next line."""
+        """Line ends before the next line."""
         self._line: list[str] = []
-        """Parts of the line that is open."""
+        """Parts of the open line."""
         self._mark = ""
-        """What it begins with: of a heading or an item."""
+        """Prefix of the open line: of a heading or an item."""
         self._link: tuple[int, str] | None = None
-        """The open link: at which part of the line it begins, and where it leads."""
-        self._unseen = 0
+        """The open link: the part of the line where it begins, and its address."""
+        self._hidden = 0
         self._verbatim = 0
 
     def text(self) -> str:
         self._end_line(1)
-        return "".join(self._told)
+        return "".join(self._text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._unseen += tag in UNSEEN
-        if self._unseen:
+        self._hidden += tag in HIDDEN
+        if self._hidden:
             return
-        self._part(tag)
+        self._break_line(tag)
         self._verbatim += tag == "pre"
         given = dict(attrs)
         if tag in HEADINGS or tag == "li":
@@ -72,31 +72,31 @@ class _Reader(HTMLParser):
             self._line.append(" | ")
         elif tag == "a":
             self._end_link()
-            self._link = (len(self._line), self._whole(given.get("href")))
+            self._link = (len(self._line), self._absolute(given.get("href")))
         elif tag == "img":
-            self._line.append(self._image(given.get("alt"), self._whole(given.get("src"))))
+            self._line.append(self._image(given.get("alt"), self._absolute(given.get("src"))))
         elif tag == "base":
-            self._address = self._whole(given.get("href")) or self._address
+            self._address = self._absolute(given.get("href")) or self._address
 
     def handle_endtag(self, tag: str) -> None:
-        if tag in UNSEEN:
-            self._unseen = max(0, self._unseen - 1)
-        if self._unseen:
+        if tag in HIDDEN:
+            self._hidden = max(0, self._hidden - 1)
+        if self._hidden:
             return
         if tag == "a":
             self._end_link()
             self._link = None
-        self._part(tag)
+        self._break_line(tag)
         if tag in HEADINGS or tag == "li":
             self._mark = ""
         self._verbatim = max(0, self._verbatim - (tag == "pre"))
 
     def handle_data(self, data: str) -> None:
-        if not self._unseen:
+        if not self._hidden:
             self._line.append(data)
 
-    def _part(self, tag: str) -> None:
-        """A line ends where a tag begins or ends that does not stand within one."""
+    def _break_line(self, tag: str) -> None:
+        """Ends the line at a block element."""
         if tag in LINES:
             self._end_line(1)
         elif tag in PARAGRAPHS:
@@ -108,12 +108,12 @@ class _Reader(HTMLParser):
         text = text.strip("\r\n") if self._verbatim else " ".join(text.split())
         self._line.clear()
         if text.strip():
-            self._told += ["\n" * self._gap * bool(self._told), self._mark, text]
+            self._text += ["\n" * self._gap * bool(self._text), self._mark, text]
             self._mark, self._gap = "", 0
         self._gap = max(self._gap, gap)
 
     def _end_link(self) -> None:
-        """Write the open link, as far as the line has it; where it has no words yet, it goes on in the next line."""
+        """Writes the open link into the line; a link without words yet continues in the next line."""
         if self._link is None:
             return
         begin, address = self._link
@@ -123,14 +123,14 @@ class _Reader(HTMLParser):
         self._link = None if words else (0, address)
 
     def _image(self, words: str | None, address: str) -> str:
-        """Nothing of one that only decorates, which is what an empty text says, or that is in the page itself."""
+        """Returns "" for decoration, which has an empty text, and for an image inside the page."""
         return "" if words == "" or not (words or address) else f"![{words or ''}]({address})"
 
-    def _whole(self, address: str | None) -> str:
-        """The whole address; empty where it leads nowhere else."""
+    def _absolute(self, address: str | None) -> str:
+        """Returns the absolute address; "" for one within the page, of another scheme, or too long."""
         try:
             whole = urljoin(self._address, (address or "").strip())
-            leads = urlsplit(whole).scheme in SCHEMES and not (address or "#").startswith("#")
+            is_link = urlsplit(whole).scheme in SCHEMES and not (address or "#").startswith("#")
         except ValueError:
             return ""
-        return "%20".join(whole.split()) if leads and len(whole) <= LONGEST_ADDRESS else ""
+        return "%20".join(whole.split()) if is_link and len(whole) <= LONGEST_ADDRESS else ""

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Fetches one address with HTTP GET (Ductile plugin protocol v2). Standard library only, Python 3.11 or newer.
 
-A page is brought as text, to be read and quoted, and as it came.
+The answer has the page as text, to read and quote, and as received.
 """
 
 import base64
@@ -45,17 +45,17 @@ CHARSETS = re.compile(
     r"tis-620",
     re.IGNORECASE,
 )
-"""Of pages. Python knows more, such as `punycode`, which takes half a minute where a page is long."""
+"""Charsets of pages. Python has more, such as `punycode`, which takes half a minute for a long page."""
 
 
 def title_of(page: str) -> str:
-    """The text of the first title element near the top, in one line of at most 200 characters."""
+    """Returns the first title element near the top, in one line of at most 200 characters."""
     found = re.search(r"<title\b[^>]*>([^<]*)</title", page[:65536], re.IGNORECASE)
     return " ".join(html.unescape(readable(found[1])).split())[:200] if found else ""
 
 
 def decoded(body: bytes, declared: str | None) -> str:
-    """The text, by byte order mark, declared charset, meta element or as UTF-8; what does not decode is replaced."""
+    """Decodes by byte order mark, declared charset, meta element or as UTF-8; replaces what does not decode."""
     marked = next((charset for mark, charset in MARKS.items() if body.startswith(mark)), None)
     meta = re.search(rb"""<meta[^>]{0,200}charset=["']?([A-Za-z0-9_-]{1,40})""", body[:2048], re.IGNORECASE)
     for charset in (marked, declared, meta and meta[1].decode()):
@@ -74,16 +74,16 @@ def _page(response: Any, url: str, limit: int) -> dict[str, Any]:
     content_type, cut = response.headers.get_content_type(), len(body) > limit
     output = {"url": url, "final_url": response.geturl(), "status": response.status, "content_type": content_type}
     output |= {"bytes": min(len(body), limit), "truncated": cut}
-    artifacts, told = [_as_it_came(body[:limit], content_type, response.headers.get_content_charset())], ""
+    artifacts, remark = [_as_received(body[:limit], content_type, response.headers.get_content_charset())], ""
     if "html" in content_type and (page := artifacts[0].get("text")):
         output |= {"title": title} if (title := title_of(page)) else {}
         as_text = _as_text(page, response.geturl())
         artifacts = [*as_text, *artifacts]
-        told = "" if as_text else ". It has no text that can be read without a browser"
-    return {"status": "ok", "result": _summary(output) + told, "output": output, "artifacts": artifacts}
+        remark = "" if as_text else ". It has no text that can be read without a browser"
+    return {"status": "ok", "result": _summary(output) + remark, "output": output, "artifacts": artifacts}
 
 
-def _as_it_came(body: bytes, content_type: str, charset: str | None) -> dict[str, str]:
+def _as_received(body: bytes, content_type: str, charset: str | None) -> dict[str, str]:
     suffix = SUFFIXES.get(content_type) or ("txt" if content_type.startswith("text/") else "bin")
     artifact = {"name": f"page.{suffix}", "content_type": content_type}
     if content_type.startswith("text/") or content_type in TEXT_TYPES or content_type.endswith(("+xml", "+json")):
@@ -92,7 +92,7 @@ def _as_it_came(body: bytes, content_type: str, charset: str | None) -> dict[str
 
 
 def _as_text(page: str, address: str) -> list[dict[str, str]]:
-    """The page as text, which is what is read and quoted of it; nothing where it has no words, or takes too long."""
+    """Returns the page as text for reading and quoting; nothing if it has no words or takes too long."""
     left, _ = signal.setitimer(signal.ITIMER_REAL, 0)
     signal.setitimer(signal.ITIMER_REAL, min(left, SECONDS_FOR_TEXT))
     with contextlib.suppress(TimeoutError):
@@ -109,7 +109,6 @@ def _summary(output: dict[str, Any]) -> str:
 
 
 def _failure(error: Exception) -> Failure:
-    """What to tell of an error on the way."""
     cause = error.reason if isinstance(error, urllib.error.URLError) else error
     if isinstance(error, urllib.error.HTTPError):
         return _refusal(error.code)
@@ -132,7 +131,7 @@ def _refusal(status: int) -> Failure:
 
 
 def _seconds(request: dict[str, Any]) -> float:
-    """How long the fetch may take: the configured time, and never so long that no answer could be given."""
+    """Returns the timeout: the configured one, but early enough to answer before the deadline."""
     configured = (request.get("config") or {}).get("timeout_seconds") or DEFAULT_SECONDS
     left = (datetime.fromisoformat(request["deadline_at"]) - datetime.now(UTC)).total_seconds()
     return max(0.1, min(left - SECONDS_TO_ANSWER, float(configured)))
@@ -143,7 +142,7 @@ def _out_of_time(*_: object) -> None:
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """The response to a request. Raises Failure, OSError or HTTPException."""
+    """Returns the response to a request. Raises Failure, OSError or HTTPException."""
     if request["command"] == "health":
         return {"status": "ok", "result": "fetch can be run"}
     payload = (request.get("event") or request).get("payload") or {}

@@ -1,7 +1,7 @@
-"""The way to an address: no proxies, cookies or credentials.
+"""HTTP GET without proxies, cookies and credentials.
 
-Unless `allow_private` is set, only public addresses: a name is resolved once, every address it has is checked, and the
-connection goes to a checked one, since a second look-up could answer otherwise; the same for each redirect.
+Unless `allow_private` is set, it connects to public addresses only. It resolves a name once, checks all its addresses
+and connects to a checked one, because a second look-up could differ; the same for each redirect.
 """
 
 import http.client
@@ -26,7 +26,7 @@ NOT_PUBLIC = (ip_network("192.0.0.0/24"), ip_network("192.88.99.0/24"))
 
 
 class Failure(Exception):
-    """The fetch ends in an error of this class; `retry` says whether trying again can help."""
+    """Ends the fetch with an error of this class. `retry`: a later attempt may succeed."""
 
     def __init__(self, error_class: str, message: str, *, retry: bool = False) -> None:
         super().__init__(message)
@@ -35,9 +35,9 @@ class Failure(Exception):
 
 
 def is_public(address: IPv4Address | IPv6Address) -> bool:
-    """Whether the address is an ordinary one on the internet: not loopback, private, link-local, multicast, …
+    """Returns True for an ordinary internet address: not loopback, private, link-local, multicast, …
 
-    An IPv6 address that carries an IPv4 address (mapped, NAT64, 6to4, Teredo) is judged by that one.
+    An IPv6 address that carries an IPv4 address (mapped, NAT64, 6to4, Teredo) counts as that one.
     """
     if isinstance(address, IPv6Address):
         carried = list(_carried(address))
@@ -58,7 +58,7 @@ def _carried(address: IPv6Address) -> Iterator[IPv4Address]:
 
 
 def checked_url(url: str, *, allow_private: bool) -> str:
-    """The address as it is sent: without fragment, in ASCII. Raises Failure if it must not be fetched."""
+    """Returns the address to send: without fragment, in ASCII. Raises Failure if it must not be fetched."""
     try:
         parts = urlsplit(url)
         host, port = (parts.hostname or "").encode("idna").decode(), parts.port

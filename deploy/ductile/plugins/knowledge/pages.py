@@ -1,4 +1,4 @@
-"""A folder of Markdown pages, and the sections of a page: from one heading to the next, in pieces of readable size."""
+"""A folder of Markdown pages, and their sections: from one heading to the next, in pieces of readable size."""
 
 import os
 import re
@@ -11,11 +11,11 @@ from pathlib import Path
 
 MOST_PAGES = 20_000
 MOST_BYTES = 1024 * 1024
-"""Of one page that are read."""
+"""Bytes read of one page."""
 SECTION_CHARS = 2_000
-"""Of a section that is not cut; a longer one is cut between its lines, as far as it has any."""
+"""Longest section that is not cut; a longer one is cut between lines where possible."""
 SETTLED_NS = 2_000_000_000
-"""So old a change must be for the next one to be sure of another time."""
+"""Age of a change from which the next one is sure to get another time."""
 
 HEADING = re.compile(r"(#{1,6})[ \t]+(.*?)[ \t#]*$")
 FRONT_MATTER = re.compile(r"\ufeff?---[ \t]*\r?\n(.*?\n)---[ \t]*(?:\r?\n|$)", re.DOTALL)
@@ -25,7 +25,7 @@ FENCE = re.compile(r"[ \t]{0,3}(```|~~~)")
 
 @dataclass(frozen=True)
 class Stamp:
-    """By which a page is known to be unchanged. `changed` is 0 where another change could not be told from it."""
+    """Identifies the content of a page. `changed` is 0 if a later change could have the same time."""
 
     changed: int
     size: int
@@ -34,7 +34,7 @@ class Stamp:
 
 @dataclass(frozen=True)
 class Section:
-    """`heading`: with those above it, outermost first. Lines count from 1, the last one included."""
+    """`heading`: with its parents, outermost first. Lines count from 1; `to_line` is included."""
 
     heading: str
     from_line: int
@@ -43,7 +43,7 @@ class Section:
 
 
 def pages_in(folder: Path) -> dict[str, Stamp]:
-    """The pages below the folder, by their paths from there. Links are not followed: they could lead anywhere."""
+    """Returns the pages below the folder by relative path. It follows no links: they could lead anywhere."""
     found: dict[str, Stamp] = {}
     for path in _files(folder):
         if len(found) >= MOST_PAGES:
@@ -56,7 +56,7 @@ def pages_in(folder: Path) -> dict[str, Stamp]:
 
 
 def read(folder: Path, page: str) -> tuple[str, Stamp] | None:
-    """The text of a page and its stamp from before it was read; None where it cannot be read."""
+    """Returns the text of a page and its stamp before the reading; None if it cannot be read."""
     try:
         opened = os.open(folder / page, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with os.fdopen(opened, "rb") as file:
@@ -67,9 +67,9 @@ def read(folder: Path, page: str) -> tuple[str, Stamp] | None:
 
 
 def is_marked(folder: Path, page: str) -> bool:
-    """Whether the front matter of a page says that strangers may have written in it: `untrusted: run_…` or `true`.
+    """Returns True if the front matter marks a page as untrusted: `untrusted: run_…` or `true`.
 
-    A page that cannot be read any more counts as such.
+    A page that cannot be read any more counts as marked.
     """
     found = read(folder, page)
     matter = FRONT_MATTER.match(found[0]) if found else None
@@ -77,7 +77,7 @@ def is_marked(folder: Path, page: str) -> bool:
 
 
 def sections(text: str) -> Iterator[Section]:
-    """The sections that hold anything but their heading."""
+    """Yields the sections that have text below their heading."""
     above: dict[int, str] = {}
     began, within, fenced = 1, list[str](), False
     for number, line in enumerate(text.splitlines(), 1):
@@ -105,10 +105,10 @@ def _pieces(heading: str, began: int, lines: list[str]) -> Iterator[Section]:
 
 
 def _piece(heading: str, began: int, lines: list[str]) -> Iterator[Section]:
-    told = [number for number, line in enumerate(lines) if line.strip()]
-    if told:
-        text = "\n".join(lines[told[0] : told[-1] + 1])
-        yield Section(heading, began + told[0], began + told[-1], text)
+    filled = [number for number, line in enumerate(lines) if line.strip()]
+    if filled:
+        text = "\n".join(lines[filled[0] : filled[-1] + 1])
+        yield Section(heading, began + filled[0], began + filled[-1], text)
 
 
 def _short(lines: list[str]) -> Iterator[str]:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Searches a folder of Markdown pages (Ductile plugin protocol v2). Standard library only, Python 3.11 or newer.
 
-What it shows it shows whole: a section that does not fit any more is counted, not cut.
+It shows whole sections: those that do not fit are counted, not cut.
 """
 
 import json
@@ -17,14 +17,14 @@ from pages import is_marked
 from searching import Answer, Found, search
 
 MOST_BYTES = 10_500
-"""Of the text of an answer: beyond 12 KiB it would become an artifact, with its beginning alone shown."""
+"""Limit of an answer's text: beyond 12 KiB it would become an artifact, and only its beginning would be shown."""
 LIMITS = {"fast": 3, "thorough": 8}
 MOST_SECTIONS, LONGEST_QUERY, LONGEST_NAMED = 20, 4_096, 80
 WAIT_S, SPARE_S = 20.0, 2.0
 
 
 class Unusable(Exception):
-    """It cannot be done; the message says why. `error_class`: what to do about it."""
+    """Ends the call with an error; its class implies the remedy."""
 
     def __init__(self, message: str, error_class: str = "invalid_arguments", *, retry: bool = False) -> None:
         super().__init__(message)
@@ -33,7 +33,7 @@ class Unusable(Exception):
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """The response to a request. Raises Unusable."""
+    """Returns the response to a request. Raises Unusable."""
     config, payload = request.get("config") or {}, request.get("payload") or {}
     folder, cache = _folder(config.get("folder")), _cache(config.get("cache"))
     if request["command"] == "health":
@@ -47,10 +47,10 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         raise Unusable(f"the pages could not be searched in time: {error}", "timeout", retry=True) from error
     except sqlite3.Error as error:
         raise Unusable(f"this Python's SQLite cannot index the pages: {error}", "configuration") from error
-    return _told(query, profile, found, folder)
+    return _response(query, profile, found, folder)
 
 
-def _told(query: str, profile: str, found: Answer, folder: Path) -> dict[str, Any]:
+def _response(query: str, profile: str, found: Answer, folder: Path) -> dict[str, Any]:
     shown = _fitting(found.best)
     parts = [f"[{number}] {_title(one)}\n{one.section.text}" for number, one in enumerate(shown, 1)]
     named = query if len(query) <= LONGEST_NAMED else f"{query[:LONGEST_NAMED]}…"
@@ -61,15 +61,15 @@ def _told(query: str, profile: str, found: Answer, folder: Path) -> dict[str, An
         else (f"No section of the pages fits “{named}” ({profile}): try other words for it")
     )
     ending = [f"[{rest} more: ask in narrower words]"] if rest else []
-    marked = {one.page for one in shown if is_marked(folder, one.page)}
+    untrusted = {one.page for one in shown if is_marked(folder, one.page)}
     listed = [
         {"page": one.page, "heading": one.section.heading[:LONGEST_NAMED]}
         | {"from_line": one.section.from_line, "to_line": one.section.to_line}
-        | ({"untrusted": True} if one.page in marked else {})
+        | ({"untrusted": True} if one.page in untrusted else {})
         for one in shown
     ]
     output = {"query": query[:LONGEST_NAMED], "profile": profile, "found": found.in_all, "sections": listed}
-    output |= {"untrusted": True} if marked else {}
+    output |= {"untrusted": True} if untrusted else {}
     return {"status": "ok", "result": "\n\n".join([heading, *parts, *ending]), "output": output}
 
 
@@ -90,7 +90,7 @@ def _fitting(best: tuple[Found, ...]) -> list[Found]:
 
 
 def _folder(given: object) -> Path:
-    """Without links, so that its pages are the same however it is named."""
+    """Returns the folder with links resolved, so that each of its names leads to one index."""
     if not isinstance(given, str) or not given.strip():
         raise Unusable("no folder of pages is set: give the plugin's configuration a `folder`", "configuration")
     try:
@@ -103,7 +103,7 @@ def _folder(given: object) -> Path:
 
 
 def _cache(given: object) -> Path | None:
-    """None where this user has no home, and nothing else is set."""
+    """Returns None if this user has no home, and no cache is configured."""
     with suppress(RuntimeError):
         return Path(given if isinstance(given, str) and given.strip() else "~/.cache/agentic-knowledge").expanduser()
     return None
@@ -140,8 +140,8 @@ def main() -> None:
     try:
         response = answer(json.load(sys.stdin.buffer))
     except Unusable as error:
-        told = {"error": str(error), "retry": error.retry, "error_class": error.error_class}
-        response = {"status": "error"} | told
+        error_fields = {"error": str(error), "retry": error.retry, "error_class": error.error_class}
+        response = {"status": "error"} | error_fields
     sys.stdout.buffer.write(json.dumps(response, ensure_ascii=False).encode("utf-8", "replace"))
 
 

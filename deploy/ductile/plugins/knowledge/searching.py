@@ -1,7 +1,7 @@
-"""An index of pages in SQLite (FTS5): made and kept fresh in a cache, which any number of calls may use at once.
+"""An index of pages in SQLite (FTS5), in a cache that concurrent calls share.
 
-Before each search the folder is compared with what was read of it, and what changed is read again, in one transaction.
-The cache can be deleted at any time; one that cannot be used is made anew, or, if need be, for this call alone.
+Before each search, pages that have changed are read again in one transaction. The cache may be deleted at any time. A
+damaged one is made anew; if none can be kept, the index is in memory, for one call.
 """
 
 import hashlib
@@ -22,19 +22,19 @@ SECTIONS = """create virtual table sections using fts5(
 BEST = """select page, heading, from_line, to_line, text from sections where sections match ?
     order by bm25(sections, 2.0, 4.0, 1.0), rowid limit ?"""
 VERSION = 1
-"""Of the schema and of how pages are divided: part of the file's name."""
+"""Version of the schema and of the division into sections; part of the file's name."""
 MOST_WORDS, LONGEST_WORD = 40, 64
 PREFIX_CHARS = 4
 COMMON = re.compile(
     "an?|and|are|as|at|be|by|can|do|for|from|has|have|how|if|in|into|is|its?|may|must|no|not|of|on|or|our|shall|so|that|"
     "the|their|there|these|they|this|to|was|we|what|when|where|which|who|will|with|your?"
 )
-"""Words that say nothing of what is looked for."""
+"""Words that no search needs."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """A section that fits, and its page."""
+    """A matching section and its page."""
 
     page: str
     section: Section
@@ -42,24 +42,24 @@ class Found:
 
 @dataclass(frozen=True)
 class Answer:
-    """The best sections, best first, and how many fit in all."""
+    """The best sections, best first, and the number of all matches."""
 
     best: tuple[Found, ...]
     in_all: int
 
 
 def search(folder: Path, cache: Path | None, query: str, *, thorough: bool, limit: int, wait_s: float) -> Answer:
-    """The sections that speak of what is asked, by an index in the folder `cache`, if there is one.
+    """Searches by an index in the folder `cache`, or in memory.
 
-    wait_s: how long to wait for others who bring the index up to date. Raises TimeoutError when they take longer, and
-    sqlite3.Error where this SQLite can keep no such index."""
-    wanted = expression(query, thorough=thorough)
-    kept = _by_cache(folder, cache, wanted, limit, wait_s) if cache else None
-    return kept or _by_index(folder, ":memory:", wanted, limit, wait_s)
+    wait_s: limit of waiting for other calls that update the index. Raises TimeoutError when they take longer, and
+    sqlite3.Error if this SQLite has no FTS5."""
+    wanted = fts_query(query, thorough=thorough)
+    kept = _search_cached(folder, cache, wanted, limit, wait_s) if cache else None
+    return kept or _search_index(folder, ":memory:", wanted, limit, wait_s)
 
 
-def expression(query: str, *, thorough: bool) -> str:
-    """The query as one of FTS5: any of its words, each as a string, so that nothing in it is an operator."""
+def fts_query(query: str, *, thorough: bool) -> str:
+    """Returns the FTS5 query for any of the words, each as a string, so that none is an operator."""
     words = list(dict.fromkeys(word.lower() for word in re.findall(r"[^\W_]+", query) if len(word) <= LONGEST_WORD))
     telling = [word for word in words if not COMMON.fullmatch(word)] or words
     ends = {word: "*" if thorough and len(word) >= PREFIX_CHARS else "" for word in telling[:MOST_WORDS]}
@@ -67,17 +67,16 @@ def expression(query: str, *, thorough: bool) -> str:
 
 
 def index_file(folder: Path, cache: Path) -> Path:
-    """Where the index of this folder is kept."""
     return cache / f"v{VERSION}-{hashlib.sha256(str(folder).encode('utf-8', 'surrogateescape')).hexdigest()[:24]}.db"
 
 
-def _by_cache(folder: Path, cache: Path, wanted: str, limit: int, wait_s: float) -> Answer | None:
-    """None where no index can be kept there."""
+def _search_cached(folder: Path, cache: Path, wanted: str, limit: int, wait_s: float) -> Answer | None:
+    """Returns None if the cache cannot keep an index."""
     file = index_file(folder, cache)
     for _ in range(2):
         try:
             cache.mkdir(mode=0o700, parents=True, exist_ok=True)
-            return _by_index(folder, str(file), wanted, limit, wait_s)
+            return _search_index(folder, str(file), wanted, limit, wait_s)
         except (OSError, ValueError):  # ValueError: NUL in the path
             return None
         except sqlite3.OperationalError as error:
@@ -89,19 +88,19 @@ def _by_cache(folder: Path, cache: Path, wanted: str, limit: int, wait_s: float)
     return None
 
 
-def _by_index(folder: Path, name: str, wanted: str, limit: int, wait_s: float) -> Answer:
+def _search_index(folder: Path, name: str, wanted: str, limit: int, wait_s: float) -> Answer:
     with closing(sqlite3.connect(name, timeout=wait_s, isolation_level=None)) as index:
-        _lay_out(index)
-        _bring_up_to_date(index, folder)
+        _create_tables(index)
+        _update(index, folder)
         if not wanted:
             return Answer((), 0)
         (in_all,) = index.execute("select count(*) from sections where sections match ?", (wanted,)).fetchone()
         best = index.execute(BEST, (wanted, limit)).fetchall()
-        return Answer(tuple(Found(page, Section(*told)) for page, *told in best), in_all)
+        return Answer(tuple(Found(page, Section(*columns)) for page, *columns in best), in_all)
 
 
-def _lay_out(index: sqlite3.Connection) -> None:
-    """Writers do not read first: SQLite would turn one of two away instead of letting it wait."""
+def _create_tables(index: sqlite3.Connection) -> None:
+    """Takes the write lock before it reads: else SQLite refuses one of two writers instead of letting it wait."""
     if not index.execute("select 1 from sqlite_master").fetchone():
         index.execute("begin immediate")
         for table in () if index.execute("select 1 from sqlite_master").fetchone() else (PAGES, SECTIONS):
@@ -115,14 +114,14 @@ def _delete(file: Path) -> None:
             name.unlink()
 
 
-def _bring_up_to_date(index: sqlite3.Connection, folder: Path) -> None:
+def _update(index: sqlite3.Connection, folder: Path) -> None:
     there = pages_in(folder)
     if not _changed(index, there):
         return
     index.execute("begin immediate")  # another call may have done it while this one waited
     changed = _changed(index, there)
     for page in changed:
-        _forget(index, page)
+        _remove(index, page)
         if page in there and (found := read(folder, page)):
             _add(index, page, *found)
     index.execute("commit")
@@ -134,7 +133,7 @@ def _changed(index: sqlite3.Connection, there: dict[str, Stamp]) -> list[str]:
     return [*gone, *(page for page, stamp in there.items() if not stamp.changed or known.get(page) != stamp)]
 
 
-def _forget(index: sqlite3.Connection, page: str) -> None:
+def _remove(index: sqlite3.Connection, page: str) -> None:
     for rows in index.execute("select first, last from pages where page = ?", (page,)).fetchall():
         index.execute("delete from sections where rowid between ? and ?", rows)
     index.execute("delete from pages where page = ?", (page,))

@@ -1,14 +1,14 @@
-"""What a reader sees of a page or text, and what can be counted in it.
+"""The visible text of a page, and figures about it.
 
-HTML by the standard parser, which forgives broken pages; anything else as Markdown, which plain text is.
-Scripts, styles, navigation, footers and form controls are not part of what is read.
+The standard parser, which forgives broken pages, reads HTML; everything else counts as Markdown. Scripts, styles,
+navigation, footers and form controls are left out.
 """
 
 import re
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 
-UNSEEN = {
+HIDDEN = {
     *("script", "style", "noscript", "template", "svg", "iframe", "object", "canvas"),
     *("nav", "footer", "button", "select", "textarea", "label"),
 }
@@ -21,11 +21,10 @@ COMMON = {
 }
 ENGLISH_SHARE = 0.15
 NO_CHARACTER = re.compile(r"&#[0-9]{8,};?")
-"""A reference to a number beyond all characters; one of thousands of digits could not even be read as a number."""
+"""A character reference with a number beyond Unicode. Python refuses to read one of thousands of digits."""
 COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 NO_TAG = re.compile(r"""<(?![a-z/!?](?>[^<>"']+|"[^"<]*"|'[^'<]*'|["'])*+>)""", re.IGNORECASE)
-"""A `<` that begins no whole tag. The parser looks for the end of each to the end of the page: of 58 kB of them, for
-8 seconds."""
+"""A `<` without a whole tag. The parser searches the rest of the page for the end of each: 8 seconds for 58 kB."""
 WORD = re.compile("[^\\W_]+(?:['\u2019-][^\\W_]+)*")
 SENTENCE_END = re.compile("(?<=[.!?…])[\"'\u201d\u2019)\\]]*\\s+|(?<=[\u3002\uff01\uff1f])")
 IMAGE, LINK = r"!\[([^\[\]\n]{0,500})\]\([^)\[\n]{0,2000}\)", r"\[([^\[\]\n]{1,500})\]\([^)\[\n]{0,2000}\)"
@@ -33,7 +32,7 @@ IMAGE, LINK = r"!\[([^\[\]\n]{0,500})\]\([^)\[\n]{0,2000}\)", r"\[([^\[\]\n]{1,5
 
 @dataclass
 class Reading:
-    """`blocks` are paragraphs and items of lists; `links` are their texts."""
+    """`blocks`: paragraphs and list items. `links`: their texts."""
 
     markup: bool
     title: str = ""
@@ -46,7 +45,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Facts:
-    """The figures. Lengths are in words; `readability` is the Flesch reading ease, of English prose only."""
+    """Figures of a text. Lengths are in words; `readability` is the Flesch reading ease, for English prose only."""
 
     words: int
     sentences: int
@@ -62,19 +61,19 @@ class Facts:
 
 
 def read(text: str, content_type: str = "") -> Reading:
-    """The reading of a page or text; HTML is told by its content type or its first tags."""
+    """Reads a page or a text; its content type or first tags mark HTML."""
     begins = re.match(r"\s*<(!doctype|html|head|body|title|h[1-6]|p|div|article)\b", text, re.IGNORECASE)
     if "html" not in content_type and not begins:
         return _read_markdown(text)
     page = _Page()
-    page.feed(_bearable(text))
+    page.feed(_parseable(text))
     page.close()
     page.flush()
     return page.reading
 
 
 def measure(reading: Reading) -> Facts:
-    """Every figure that a critique may use."""
+    """Computes every figure that a critique may use."""
     sentences = [sentence for block in reading.blocks for sentence in SENTENCE_END.split(block) if words_of(sentence)]
     lengths = [len(words_of(sentence)) for sentence in sentences]
     longest = max(zip(lengths, sentences, strict=True), default=(0, ""))
@@ -96,20 +95,20 @@ def measure(reading: Reading) -> Facts:
 
 
 def words_of(text: str) -> list[str]:
-    """The words, with inner apostrophes and hyphens."""
+    """Returns the words, with inner apostrophes and hyphens."""
     return WORD.findall(text)
 
 
-def _bearable(page: str) -> str:
-    """The page without what the parser cannot bear, or takes long for: references to what is no character, sections
-    that HTML does not have, and tags and comments that do not end."""
+def _parseable(page: str) -> str:
+    """Replaces what the parser fails on or takes long for: invalid character references, marked sections, and tags and
+    comments without an end."""
     ends = page.rfind("-->") + len("-->")
     page = COMMENT.sub(" ", page[:ends]) + page[ends:].partition("<!--")[0] if "<!--" in page else page
     return NO_TAG.sub("&lt;", NO_CHARACTER.sub("\ufffd", page).replace("<![", "<! ["))
 
 
 def _flesch(sentences: list[str]) -> int:
-    """A word has about as many syllables as groups of vowels."""
+    """Returns the reading ease. It counts a syllable per group of vowels."""
     words = [word.lower() for sentence in sentences for word in words_of(sentence)]
     syllables = sum(max(1, len(re.findall("[aeiouy]+", word.removesuffix("e")))) for word in words)
     return round(206.835 - 1.015 * len(words) / len(sentences) - 84.6 * syllables / len(words))
@@ -123,12 +122,12 @@ class _Page(HTMLParser):
         self._link: list[str] | None = None
         self._hidden = 0
         self._within = ""
-        """The heading or title that is open."""
+        """The open heading or title."""
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag not in INLINE:
             self.flush()
-        self._hidden += tag in UNSEEN
+        self._hidden += tag in HIDDEN
         if tag == "title" or tag in HEADINGS:
             self._within = tag
         elif tag == "a" and "href" in dict(attrs):
@@ -141,7 +140,7 @@ class _Page(HTMLParser):
     def handle_endtag(self, tag: str) -> None:
         if tag not in INLINE:
             self.flush()
-        if tag in UNSEEN:
+        if tag in HIDDEN:
             self._hidden = max(0, self._hidden - 1)
         if tag == self._within:
             self._within = ""
@@ -156,7 +155,7 @@ class _Page(HTMLParser):
             self._text.append(data)
 
     def flush(self) -> None:
-        """The text so far is a title, a heading or a block of its own."""
+        """Ends the text so far as a title, a heading or a block."""
         text = _line(self._text)
         self._text.clear()
         if text and self._within == "title":

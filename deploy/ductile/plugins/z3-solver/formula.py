@@ -1,6 +1,6 @@
-"""A constraint as people write it, such as `seats * 900 <= cost`, as a term of SMT-LIB.
+"""Translates a constraint as people write it, such as `seats * 900 <= cost`, into a term of SMT-LIB.
 
-Python's own grammar reads it, and nothing is ever evaluated: what is not in the tables below is refused.
+Python's parser reads it, and nothing is evaluated. What is not in the tables below is refused.
 """
 
 import ast
@@ -17,12 +17,12 @@ OPERATORS: dict[type[ast.AST], str] = {
 }  # fmt: skip
 FUNCTIONS = {"implies": "=>", "distinct": "distinct", "abs": "abs"}
 ALLOWED = "names, numbers, + - * / // %, <= < >= > = !=, and or not, implies(a, b), distinct(a, b), abs(a)"
-TURNED = {">=": "<=", ">": "<"}
+FLIPPED = {">=": "<=", ">": "<"}
 SIGNS = str.maketrans({"≤": "<=", "≥": ">=", "≠": "!=", "−": "-", "×": "*"})  # noqa: RUF001 - as people write them
 
 
 def formula(text: str) -> Term:
-    """The term. One of SMT-LIB is taken as well. Raises ValueError with what is wrong."""
+    """Returns the term of a constraint, which may also be SMT-LIB. Raises ValueError."""
     if len(text) > LONGEST:
         raise ValueError(f"a constraint has at most {LONGEST} characters")
     try:
@@ -40,16 +40,16 @@ def formula(text: str) -> Term:
 
 
 def same(one: Term, other: Term) -> bool:
-    """Whether they say the same in the same words, where `a >= b` is `b <= a`."""
-    return _turned(one) == _turned(other)
+    """Returns True for equal terms; `a >= b` equals `b <= a`."""
+    return _normalized(one) == _normalized(other)
 
 
-def _turned(term: Term) -> Term:
+def _normalized(term: Term) -> Term:
     if isinstance(term, str):
         return term
-    if len(term) == 3 and term[0] in TURNED:
-        return TURNED[str(term[0])], _turned(term[2]), _turned(term[1])
-    return tuple(map(_turned, term))
+    if len(term) == 3 and term[0] in FLIPPED:
+        return FLIPPED[str(term[0])], _normalized(term[2]), _normalized(term[1])
+    return tuple(map(_normalized, term))
 
 
 def _depth(tree: ast.AST) -> int:
@@ -60,7 +60,7 @@ def _depth(tree: ast.AST) -> int:
 
 
 def _parsed(text: str) -> ast.expr:
-    """One `=` means what two mean."""
+    """Reads `=` as `==`."""
     return ast.parse(re.sub(r"(?<![<>=!])=(?![=>])", "==", text.translate(SIGNS).strip()), mode="eval").body
 
 
@@ -84,7 +84,7 @@ def _term(node: ast.expr) -> Term:
 
 
 def _compared(sides: list[ast.expr], operators: list[str]) -> Term:
-    """`0 <= a <= 5` is two comparisons."""
+    """Splits chains: `0 <= a <= 5` is two comparisons."""
     terms = [_term(side) for side in sides]
     pairs: list[Term] = [(op, *terms[at : at + 2]) for at, op in enumerate(operators)]
     return pairs[0] if len(pairs) == 1 else ("and", *pairs)

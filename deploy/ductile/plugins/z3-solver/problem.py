@@ -1,4 +1,4 @@
-"""What is to be solved: declarations, and named constraints. Read from SMT-LIB, from JSON, or from lines of text."""
+"""The problem to solve: declarations and named constraints, from SMT-LIB, JSON, or lines of text."""
 
 import re
 from collections import Counter
@@ -20,31 +20,31 @@ LABELLED = re.compile(rf"({NAME.pattern})\s*:\s+(.+)")
 
 @dataclass(frozen=True)
 class Constraint:
-    """`told`: as it was given."""
+    """`source`: the text of the caller."""
 
     name: str
-    told: str
+    source: str
     term: Term
 
     def __str__(self) -> str:
-        return f"{self.name}: {shortened(self.told)}"
+        return f"{self.name}: {shortened(self.source)}"
 
 
 @dataclass(frozen=True)
 class Problem:
-    """`declared`: commands of SMT-LIB, as text."""
+    """`declared`: SMT-LIB commands."""
 
     declared: str
     constraints: tuple[Constraint, ...]
 
     def with_changed(self, changed: Constraint) -> "Problem":
-        """The problem with this constraint in the place of the one of its name."""
+        """Returns the problem with the constraint of this name replaced."""
         kept = tuple(changed if one.name == changed.name else one for one in self.constraints)
         return replace(self, constraints=kept)
 
 
 def problem_of(payload: Mapping[str, Any]) -> Problem:
-    """The problem in the arguments. Raises ValueError with what is wrong with it."""
+    """Returns the problem in the arguments. Raises ValueError."""
     forms = [name for name in ("smt2", "constraints", "input") if name in payload]
     if len(forms) != 1:
         raise ValueError("give the problem in one form: smt2, constraints (with variables), or input")
@@ -57,7 +57,7 @@ def problem_of(payload: Mapping[str, Any]) -> Problem:
 
 
 def shortened(text: str) -> str:
-    """A text in one line, cut where it is long."""
+    """Returns the text in one line, cut where it is long."""
     line = " ".join(text.split())
     return line if len(line) <= LONGEST_SHOWN else f"{line[:LONGEST_SHOWN]}…"
 
@@ -76,13 +76,13 @@ def _of_json(variables: object, constraints: object) -> Problem:
 
 def _given(constraint: object) -> tuple[str | None, str, Term]:
     match constraint:
-        case str() as told:
-            return None, told, formula(told)
-        case {"expr": str() as told, **others} if others.keys() <= {"name"}:
+        case str() as source:
+            return None, source, formula(source)
+        case {"expr": str() as source, **others} if others.keys() <= {"name"}:
             name = others.get("name")
             if name is not None and not isinstance(name, str):
-                raise ValueError(f"the name of {told!r} must be a text")
-            return name, told, formula(told)
+                raise ValueError(f"the name of {source!r} must be a text")
+            return name, source, formula(source)
     raise ValueError('a constraint is a text such as "cost <= 100", or {"name": "budget", "expr": "cost <= 100"}')
 
 
@@ -95,8 +95,8 @@ def _of_lines(text: str) -> Problem:
                 variables += [(name, declaration[1]) for name in re.split(r"[,\s]+", declaration[2])]
             elif line and not line.startswith("#"):
                 label = LABELLED.fullmatch(line)
-                told = label[2] if label else line
-                constraints.append((label[1] if label else None, told, formula(told)))
+                source = label[2] if label else line
+                constraints.append((label[1] if label else None, source, formula(source)))
         except ValueError as error:
             raise ValueError(f"line {number}: {error}") from error
     return _checked(_declared(variables), constraints)
@@ -122,13 +122,13 @@ def _checked(declared: Iterable[str], given: Iterable[tuple[str | None, str, Ter
 
 
 def _labelled(given: Sequence[tuple[str | None, str, Term]]) -> Iterator[Constraint]:
-    """One without a name is called by its place."""
+    """Names constraints without a name by their positions."""
     names = Counter(name for name, _, _ in given if name is not None)
     for name, times in names.items():
         if not NAME.fullmatch(name):
             raise ValueError(f"{name[:64]!r} cannot be the name of a constraint: letters, digits, _ . and -")
         if times > 1:
             raise ValueError(f"{times} constraints are called {name}")
-    for number, (named, told, term) in enumerate(given, 1):
+    for number, (named, source, term) in enumerate(given, 1):
         by_place = f"c{number}" if f"c{number}" not in names else f"constraint-{number}"
-        yield Constraint(named or by_place, told, term)
+        yield Constraint(named or by_place, source, term)

@@ -1,7 +1,7 @@
-"""What evidence offers to relax, and how little of it is enough.
+"""Relaxes constraints as the evidence offers, and no more of them than needed.
 
 An offer is a line of a page, in a list or not: `relax: cost <= 10000 -> cost <= 11000`, or by the constraint's name:
-`relax: budget -> cost <= 11000`. It is taken up only for a constraint that is part of a contradiction.
+`relax: budget -> cost <= 11000`. It applies only to a constraint that is part of a contradiction.
 """
 
 import re
@@ -14,17 +14,17 @@ from problem import Constraint, Problem, shortened
 from smtlib import Term
 from solving import CannotSolve, Verdict
 
-MOST_TEXT, MOST_OFFERS, MOST_TAKEN = 200_000, 200, 20
+MOST_TEXT, MOST_OFFERS, MOST_CHANGES = 200_000, 200, 20
 OFFER = re.compile(r"[\s>*+-]*`?relax:\s*(?P<old>\S.*?)\s*(?:->|→)\s*(?P<new>\S.*?)`?\s*", re.IGNORECASE)
 PLACE = re.compile(r"\[\d+\] (\S.{0,200})")
-"""Of a section, as the plugin knowledge tells it."""
+"""Heading of a section in results of the plugin knowledge."""
 
 Solve = Callable[[Problem], Verdict]
 
 
 @dataclass(frozen=True)
 class Offer:
-    """`by`: where it stands."""
+    """`by`: its source."""
 
     old: str
     new: str
@@ -32,29 +32,29 @@ class Offer:
 
 
 @dataclass(frozen=True)
-class Taken:
-    """A constraint that was relaxed: from what, to what, and who says that it may be."""
+class Change:
+    """A relaxed constraint, before and after, and the source that allows it."""
 
     was: Constraint
     now: Constraint
     by: str
 
     def __str__(self) -> str:
-        return f"{self.was.name}: {shortened(self.was.told)} became {shortened(self.now.told)} (by {self.by})"
+        return f"{self.was.name}: {shortened(self.was.source)} became {shortened(self.now.source)} (by {self.by})"
 
 
 @dataclass(frozen=True)
 class Relaxed:
-    """How far it came: the problem as it is now, the verdict on it, what was relaxed, and offers that say nothing."""
+    """Result of relaxing: the problem now, its verdict, the changes, and unusable offers."""
 
     problem: Problem
     verdict: Verdict
-    taken: tuple[Taken, ...] = ()
+    changes: tuple[Change, ...] = ()
     unusable: tuple[str, ...] = ()
 
 
 def offers_of(evidence: Iterable[dict[str, Any]]) -> list[Offer]:
-    """The offers in the evidence of a call, in its order; each once."""
+    """Returns the offers in the evidence, in order, each once."""
     found: dict[tuple[str, str], Offer] = {}
     for offer in (offer for one in evidence if one.get("status") == "ok" for offer in _offers_in(one)):
         found.setdefault((offer.old, offer.new), offer)
@@ -62,17 +62,17 @@ def offers_of(evidence: Iterable[dict[str, Any]]) -> list[Offer]:
 
 
 def relax(problem: Problem, offers: Iterable[Offer], solve: Solve, *, fixed: frozenset[str]) -> Relaxed:
-    """Relax one constraint of a contradiction after the other, until none is left or nothing is offered.
+    """Relaxes constraints of the contradiction one by one, until it is solved or no offer is left.
 
-    `fixed`: names of constraints that are left as they are. Raises CannotSolve."""
+    `fixed`: names of constraints that must stay. Raises CannotSolve."""
     reached, left = Relaxed(problem, solve(problem)), list(offers)
-    while reached.verdict.status == "unsat" and len(reached.taken) < MOST_TAKEN:
+    while reached.verdict.status == "unsat" and len(reached.changes) < MOST_CHANGES:
         offered = _first_offered(reached, left, fixed)
         if offered is None:
             break
         offer, was = offered
         left.remove(offer)
-        reached = _tried(reached, offer, was, solve)
+        reached = _try(reached, offer, was, solve)
     return reached
 
 
@@ -86,12 +86,12 @@ def _is_of(offer: Offer, constraint: Constraint) -> bool:
     return offer.old == constraint.name or (old is not None and same(old, constraint.term))
 
 
-def _tried(reached: Relaxed, offer: Offer, was: Constraint, solve: Solve) -> Relaxed:
-    """One that is no constraint, or names what the problem does not know, is left out."""
+def _try(reached: Relaxed, offer: Offer, was: Constraint, solve: Solve) -> Relaxed:
+    """Applies an offer. One that is no constraint, or names unknown variables, becomes unusable."""
     new = _read(offer.new)
     if new is None:
         return replace(reached, unusable=(*reached.unusable, offer.new))
-    now = replace(was, told=offer.new, term=new)
+    now = replace(was, source=offer.new, term=new)
     changed = reached.problem.with_changed(now)
     try:
         verdict = solve(changed)
@@ -99,7 +99,7 @@ def _tried(reached: Relaxed, offer: Offer, was: Constraint, solve: Solve) -> Rel
         if error.error_class != "invalid_arguments":
             raise
         return replace(reached, unusable=(*reached.unusable, offer.new))
-    return replace(reached, problem=changed, verdict=verdict, taken=(*reached.taken, Taken(was, now, offer.by)))
+    return replace(reached, problem=changed, verdict=verdict, changes=(*reached.changes, Change(was, now, offer.by)))
 
 
 def _read(text: str) -> Term | None:
@@ -110,17 +110,17 @@ def _read(text: str) -> Term | None:
 
 
 def _offers_in(one: dict[str, Any]) -> Iterator[Offer]:
-    asked = ", ".join(str(one[name])[:64] for name in ("tool", "task") if one.get(name))
+    by = ", ".join(str(one[name])[:64] for name in ("tool", "task") if one.get(name))
     place = ""
     for line in "\n".join(_texts(one.get("result")))[:MOST_TEXT].splitlines():
         if section := PLACE.fullmatch(line):
             place = f"{section[1]}; "
         elif offer := OFFER.fullmatch(line):
-            yield Offer(offer["old"].strip("` "), offer["new"], f"{place}{asked}")
+            yield Offer(offer["old"].strip("` "), offer["new"], f"{place}{by}")
 
 
 def _texts(value: object) -> Iterator[str]:
-    """All texts in what a tool brought, its own words first."""
+    """Yields all texts in a tool's result, its summary first."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):

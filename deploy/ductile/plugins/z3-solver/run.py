@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Solves constraints with z3 (Ductile plugin protocol v2). Python 3.11 or newer with the package z3-solver.
 
-Where they contradict each other it asks, by a continuation, what may be relaxed; run again with what was found, it
-relaxes of the contradiction what the evidence says, and no more, and tells what it was and who says so.
+If the constraints contradict each other, a continuation asks what may be relaxed. Run again with the evidence, it
+relaxes as little of the contradiction as the evidence allows, and names each change with its source.
 """
 
 import json
@@ -13,22 +13,22 @@ from datetime import UTC, datetime
 from typing import Any
 
 from problem import Constraint, Problem, problem_of
-from relaxing import Relaxed, Taken, offers_of, relax
+from relaxing import Change, Relaxed, offers_of, relax
 from solving import CannotSolve, Verdict, solve
 
 SECONDS, MEMORY_MB = 10.0, 512
 SPARE_S = 2.0
-"""Before the deadline, to tell that it was not enough."""
+"""Time before the deadline to report a timeout."""
 LONGEST_QUERY = 1_000
 MOST_SHOWN = 50
 RELAXED = {"sat": "", "unsat": "relaxed, which is not enough:", "unknown": "relaxed so far:"}
-"""What stands above what was relaxed, by the verdict; with `sat` the first line says it."""
+"""Heading of the changes, by the verdict; for `sat` the first line says it."""
 
 Answer = dict[str, Any]
 
 
 def answer(request: dict[str, Any]) -> Answer:
-    """The response to a request. Raises ValueError and CannotSolve."""
+    """Returns the response to a request. Raises ValueError and CannotSolve."""
     config = request.get("config") or {}
     solver = _solver(config, request.get("deadline_at"))
     if request["command"] == "health":
@@ -38,14 +38,14 @@ def answer(request: dict[str, Any]) -> Answer:
     problem, fixed = problem_of(payload), _fixed(_list(payload, "fixed"))
     evidence = [one for one in _list(payload, "evidence") if isinstance(one, dict)]
     reached = relax(problem, offers_of(evidence), solver, fixed=fixed)
-    told = _told(reached)
+    response = _response(reached)
     if reached.verdict.status != "unsat" or not payload.get("relax", True):
-        return told
+        return response
     query = _query([one for one in _core(reached) if one.name not in fixed])
-    if why_not := _why_not_asked(query, [one.get("query") for one in evidence], payload):
-        return told | {"result": f"{told['result']}\n{why_not}"}
+    if why_not := _why_no_continuation(query, [one.get("query") for one in evidence], payload):
+        return response | {"result": f"{response['result']}\n{why_not}"}
     reason = f"These constraints cannot all hold: {'; '.join(map(str, _core(reached)))}"[:LONGEST_QUERY]
-    return told | {
+    return response | {
         "continuation": {"action": "retrieve", "query": query, "reason": reason, "confidence": "low"},
     }
 
@@ -55,30 +55,30 @@ def _query(may_be_relaxed: list[Constraint]) -> str:
     return f"What may be relaxed, and to what? {named}"[:LONGEST_QUERY] if named else ""
 
 
-def _why_not_asked(query: str, asked: list[Any], payload: dict[str, Any]) -> str:
-    """Why nothing more is asked; empty where it is."""
+def _why_no_continuation(query: str, earlier: list[Any], payload: dict[str, Any]) -> str:
+    """Returns the reason for asking nothing more; "" if it asks."""
     if not query:
         return "All of these are fixed."
-    if query in asked:
+    if query in earlier:
         return "Nothing that was found says how one of these may be relaxed."
     return "What may be relaxed could not be asked any more." if payload.get("continuations_left") == 0 else ""
 
 
-def _told(reached: Relaxed) -> Answer:
+def _response(reached: Relaxed) -> Answer:
     verdict = reached.verdict
     output: dict[str, Any] = {"status": verdict.status, "constraints": len(reached.problem.constraints)}
     if verdict.status == "sat":
         output["model"] = verdict.values
     if verdict.core:
-        output["core"] = [{"name": one.name, "expr": one.told} for one in _core(reached)]
-    output["relaxed"] = [_change(one) for one in reached.taken]
+        output["core"] = [{"name": one.name, "expr": one.source} for one in _core(reached)]
+    output["relaxed"] = [_change(one) for one in reached.changes]
     return {"status": "ok", "result": "\n".join(_lines(reached)), "output": output}
 
 
 def _lines(reached: Relaxed) -> Iterator[str]:
     yield _heading(reached)
     yield from _listed("", [str(one) for one in _core(reached)])
-    yield from _listed(RELAXED[reached.verdict.status], [str(one) for one in reached.taken])
+    yield from _listed(RELAXED[reached.verdict.status], [str(one) for one in reached.changes])
     yield from _listed("offered, and no constraint of this problem:", [one[:200] for one in reached.unusable])
     if values := [f"{name} = {json.dumps(value)}" for name, value in reached.verdict.values.items()]:
         yield f"values: {', '.join(values[:MOST_SHOWN])}{', …' * (len(values) > MOST_SHOWN)}"
@@ -90,7 +90,7 @@ def _heading(reached: Relaxed) -> str:
         return f"unknown: z3 cannot tell whether the {many} constraints can all hold ({verdict.why[:200]})"
     if verdict.status == "unsat":
         return f"unsat: of {many} constraints these {len(verdict.core)} cannot all hold:"
-    changed = len({one.was.name for one in reached.taken})
+    changed = len({one.was.name for one in reached.changes})
     return f"sat: all {many} constraints hold" + (f", with {changed} of them relaxed:" if changed else "")
 
 
@@ -103,8 +103,8 @@ def _core(reached: Relaxed) -> list[Constraint]:
     return [one for one in reached.problem.constraints if one.name in reached.verdict.core]
 
 
-def _change(taken: Taken) -> dict[str, str]:
-    return {"name": taken.was.name, "from": taken.was.told, "to": taken.now.told, "by": taken.by}
+def _change(change: Change) -> dict[str, str]:
+    return {"name": change.was.name, "from": change.was.source, "to": change.now.source, "by": change.by}
 
 
 def _fixed(names: list[Any]) -> frozenset[str]:
@@ -121,7 +121,7 @@ def _list(payload: dict[str, Any], name: str) -> list[Any]:
 
 
 def _solver(config: dict[str, Any], deadline: object) -> Callable[[Problem], Verdict]:
-    """All that is solved in this call shares one time."""
+    """Returns a solver; all its problems share the time of this call."""
     seconds = max(0.0, min(_number(config, "timeout_seconds", SECONDS), _left_s(deadline) - SPARE_S))
     memory_mb, until = int(_number(config, "memory_mb", MEMORY_MB)), time.monotonic() + seconds
 

@@ -1,7 +1,7 @@
-"""SMT-LIB 2 as far as a problem needs it: declarations, definitions, assertions; read, and written anew from that.
+"""Reads and writes the SMT-LIB 2 that a problem needs: declarations, definitions, assertions.
 
-z3's own reader would also do what a script says, such as write to a file that an option names: so it is given nothing
-but commands of `KEPT`, in tokens that it cannot read otherwise than they were read here.
+z3's reader also executes commands, such as one that writes to a file. It gets only commands of `KEPT`, in tokens that
+every reader reads alike.
 """
 
 import re
@@ -19,8 +19,8 @@ KEPT = frozenset(
         "define-const", "define-fun", "define-fun-rec", "define-funs-rec", "define-sort",
     }
 )  # fmt: skip
-PASSED_OVER = re.compile("check-sat|get-[a-z-]+|set-(logic|option|info)|echo|exit")
-"""What a script says about how to be carried out. It is solved here in one way only."""
+IGNORED = re.compile("check-sat|get-[a-z-]+|set-(logic|option|info)|echo|exit")
+"""Commands that control a solver. They have no effect here."""
 
 # ASCII alone, and no backslash: what some readers take for an escape ends a text for others.
 TOKEN = re.compile(
@@ -32,7 +32,7 @@ TOKEN = re.compile(
 
 
 def read(text: str) -> list[Term]:
-    """The terms of a text. Raises ValueError with the line."""
+    """Returns the terms of a text. Raises ValueError with the line."""
     open_lists: list[tuple[int, list[Term]]] = [(1, [])]
     for line, sign in _tokens(text):
         if sign == "(":
@@ -52,12 +52,12 @@ def read(text: str) -> list[Term]:
 
 
 def written(term: Term) -> str:
-    """The term as text."""
+    """Returns the term as text."""
     return term if isinstance(term, str) else f"({' '.join(map(written, term))})"
 
 
 def script(text: str) -> tuple[list[Term], list[tuple[str | None, Term]]]:
-    """The declarations and definitions of a script, and its assertions with their names. Raises ValueError."""
+    """Returns declarations and definitions of a script, and its assertions with their names. Raises ValueError."""
     kept: list[Term] = []
     assertions: list[tuple[str | None, Term]] = []
     for command in read(text):
@@ -66,7 +66,7 @@ def script(text: str) -> tuple[list[Term], list[tuple[str | None, Term]]]:
                 assertions.append(_named(formula))
             case (str() as verb, *_) if verb in KEPT:
                 kept.append(command)
-            case (str() as verb, *_) if PASSED_OVER.fullmatch(verb):
+            case (str() as verb, *_) if IGNORED.fullmatch(verb):
                 pass
             case _:
                 raise ValueError(f"{_shown(command)} cannot be used: only declarations, definitions and assertions are")
@@ -79,7 +79,7 @@ def _shown(term: Term) -> str:
 
 
 def _named(formula: Term) -> tuple[str | None, Term]:
-    """`(! formula :named name)`."""
+    """Reads `(! formula :named name)`."""
     match formula:
         case ("!", body, *attributes):
             names = [name for key, name in pairwise(attributes) if key == ":named"]

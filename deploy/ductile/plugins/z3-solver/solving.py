@@ -1,6 +1,6 @@
-"""z3, in a process of its own, bounded in time and memory. The only file that knows z3.
+"""z3 in a process of its own, limited in time and memory. The only file that knows z3.
 
-Its parser cannot be told to stop, and it ends its process where memory runs out: so the answer is not its to give.
+Its parser cannot be stopped, and it ends its process when memory runs out: the parent reports both.
 """
 
 import json
@@ -17,17 +17,17 @@ from problem import Problem
 from smtlib import written
 
 START_S = 5.0
-"""For Python and z3 to be loaded, beyond the time to solve."""
+"""Time for loading Python and z3, beyond the time to solve."""
 BESIDE_MB = 1024
 """Address space of the process beyond what z3 may use."""
 EXACT = 2**53
-"""Whole numbers below it are the same to every reader of JSON."""
+"""Every reader of JSON keeps whole numbers below it exact."""
 MOST_VALUES, LONGEST_VALUE = 200, 200
-NOT_THERE = "z3-solver is not installed where plugins run"
+NOT_INSTALLED = "z3-solver is not installed where plugins run"
 
 
 class CannotSolve(Exception):
-    """There is no verdict; the message says why. `error_class`: what to do about it."""
+    """There is no verdict; the message says why, and the class implies the remedy."""
 
     def __init__(self, message: str, error_class: str) -> None:
         super().__init__(message)
@@ -36,7 +36,7 @@ class CannotSolve(Exception):
 
 @dataclass(frozen=True)
 class Verdict:
-    """`values`: of the variables, where they matter. `core`: names of constraints that cannot all hold."""
+    """`values`: of variables that matter. `core`: names of constraints that cannot all hold."""
 
     status: Literal["sat", "unsat", "unknown"]
     values: dict[str, Any]
@@ -45,8 +45,8 @@ class Verdict:
 
 
 def solve(problem: Problem, *, seconds: float, memory_mb: int) -> Verdict:
-    """The verdict. Raises CannotSolve."""
-    told = _asked(
+    """Returns the verdict. Raises CannotSolve."""
+    answer = _ask_process(
         {
             "declared": problem.declared,
             "constraints": [written(one.term) for one in problem.constraints],
@@ -54,28 +54,27 @@ def solve(problem: Problem, *, seconds: float, memory_mb: int) -> Verdict:
             "memory_mb": memory_mb,
         }
     )
-    if "error" in told:
-        raise CannotSolve(told["error"], told["error_class"])
-    if told["why"] in ("timeout", "canceled"):
+    if "error" in answer:
+        raise CannotSolve(answer["error"], answer["error_class"])
+    if answer["why"] in ("timeout", "canceled"):
         raise CannotSolve(_too_long(seconds), "timeout")
     names = [one.name for one in problem.constraints]
-    return Verdict(told["status"], told["values"], tuple(names[at] for at in told["core"]), told["why"])
+    return Verdict(answer["status"], answer["values"], tuple(names[at] for at in answer["core"]), answer["why"])
 
 
-def _asked(question: dict[str, Any]) -> dict[str, Any]:
-    """What the process of its own answers."""
+def _ask_process(question: dict[str, Any]) -> dict[str, Any]:
     command, seconds = [sys.executable, "-B", str(Path(__file__).resolve())], question["milliseconds"] / 1000
     try:
         done = subprocess.run(  # noqa: S603 - ourselves
             command, input=json.dumps(question).encode(), capture_output=True, timeout=seconds + START_S, check=False
         )
-        told: dict[str, Any] = json.loads(done.stdout)
+        answer: dict[str, Any] = json.loads(done.stdout)
     except subprocess.TimeoutExpired as error:
         raise CannotSolve(_too_long(seconds), "timeout") from error
     except json.JSONDecodeError as error:
         why = f"z3 has ended without an answer: it may use {question['memory_mb']} MB"
         raise CannotSolve(why, "tool_error") from error
-    return told
+    return answer
 
 
 def _too_long(seconds: float) -> str:
@@ -83,37 +82,37 @@ def _too_long(seconds: float) -> str:
 
 
 def main() -> None:
-    """In the process of its own."""
-    asked = json.load(sys.stdin)
+    """Runs in the process with z3."""
+    question = json.load(sys.stdin)
     try:
         import z3
     except Exception as error:  # noqa: BLE001 - its library may be missing, or made for another machine
-        why = f"{NOT_THERE} ({sys.executable}): pip install z3-solver ({type(error).__name__})"
+        why = f"{NOT_INSTALLED} ({sys.executable}): pip install z3-solver ({type(error).__name__})"
         print(json.dumps({"error": why, "error_class": "configuration"}))  # noqa: T201
         return
-    _bound(asked["memory_mb"], asked["milliseconds"])
-    z3.set_param("memory_max_size", asked["memory_mb"])
+    _limit_process(question["memory_mb"], question["milliseconds"])
+    z3.set_param("memory_max_size", question["memory_mb"])
     try:
-        told = _solved(z3, asked)
+        answer = _solved(z3, question)
     except z3.Z3Exception as error:
-        told = _refused(error, asked["memory_mb"])
-    print(json.dumps(told))  # noqa: T201
+        answer = _error(error, question["memory_mb"])
+    print(json.dumps(answer))  # noqa: T201
 
 
-def _refused(error: Exception, memory_mb: int) -> dict[str, str]:
-    """Without the lines it names: they are of a text that the caller has not seen."""
+def _error(error: Exception, memory_mb: int) -> dict[str, str]:
+    """Leaves out the lines that z3 names: the caller has not seen that text."""
     message = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error)
     if "memory" in message:
         return {"error": f"z3 may use {memory_mb} MB, which is not enough", "error_class": "tool_error"}
-    said = re.findall(r'line \d+ column \d+: (.*?)"\)', message, re.DOTALL) or [message]
-    return {"error": f"z3 cannot read it: {'; '.join(said)[:500]}", "error_class": "invalid_arguments"}
+    errors = re.findall(r'line \d+ column \d+: (.*?)"\)', message, re.DOTALL) or [message]
+    return {"error": f"z3 cannot read it: {'; '.join(errors)[:500]}", "error_class": "invalid_arguments"}
 
 
-def _solved(z3: Any, asked: dict[str, Any]) -> dict[str, Any]:
-    formulas = [f"(assert {one})" for one in asked["constraints"]]
-    asserted = list(z3.parse_smt2_string("\n".join([asked["declared"], *formulas])))
+def _solved(z3: Any, question: dict[str, Any]) -> dict[str, Any]:
+    formulas = [f"(assert {one})" for one in question["constraints"]]
+    asserted = list(z3.parse_smt2_string("\n".join([question["declared"], *formulas])))
     solver = z3.Solver()
-    solver.set("timeout", asked["milliseconds"])
+    solver.set("timeout", question["milliseconds"])
     solver.set("core.minimize", True)
     marks = [z3.FreshConst(z3.BoolSort(), "constraint") for _ in formulas]
     for mark, formula in zip(marks, asserted, strict=True):
@@ -142,8 +141,8 @@ def _value(z3: Any, value: Any) -> Any:
     return str(value).replace("\n", " ")[:LONGEST_VALUE]
 
 
-def _bound(memory_mb: int, milliseconds: int) -> None:
-    """Whatever z3 does: it writes no file, and an orphan of it ends soon."""
+def _limit_process(memory_mb: int, milliseconds: int) -> None:
+    """z3 may not write files, and an orphaned process ends soon."""
     seconds = int(milliseconds / 1000 + START_S) + 1
     room = (memory_mb + BESIDE_MB) * 1024 * 1024
     limits = {resource.RLIMIT_CPU: seconds, resource.RLIMIT_AS: room, resource.RLIMIT_FSIZE: 0, resource.RLIMIT_CORE: 0}

@@ -27,7 +27,7 @@ class Failure(Exception):
 
 
 class Call:
-    """`arguments` fit the manifest's schema, `config` is the operator's, `request` all that was sent."""
+    """`arguments` fit the schema of the manifest; `config` is the operator's; `request` is the whole request."""
 
     def __init__(self, request: dict[str, Any]) -> None:
         self.request = request
@@ -38,13 +38,13 @@ class Call:
 
 
 def serve(**commands: Callable[[Call], str | dict[str, Any] | None]) -> None:
-    """Answers one call. An exception but `Failure` ends the program; its last line is what the agent is told."""
+    """Answers one call. An exception but `Failure` ends the program; its last line becomes the error."""
     call, answers = Call(json.load(sys.stdin.buffer)), os.dup(1)
     os.dup2(2, 1)  # also for the programs that a command starts
     sys.stdout = sys.stderr
     try:
-        told = commands[call.command](call)
-        answer = {"status": "ok", **(told if isinstance(told, dict) else {"result": told or "done"})}
+        result = commands[call.command](call)
+        answer = {"status": "ok", **(result if isinstance(result, dict) else {"result": result or "done"})}
     except Failure as failure:
         answer = failure.answer
     with os.fdopen(answers, "wb") as out:

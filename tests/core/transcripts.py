@@ -218,7 +218,7 @@ ALONG: dict[str, Next | Unusable | None] = {
 
 
 def _along(plan: str) -> Next | Unusable | None:
-    """What comes along with a decision: one of ALONG, or a plan of that tool."""
+    """Adds to a decision: one of ALONG, or a plan of that tool."""
     return ALONG[plan] if plan in ALONG else cues.plan(plan)
 
 

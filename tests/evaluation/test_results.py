@@ -32,7 +32,7 @@ def test_a_rate_has_wilsons_interval_and_a_difference_that_of_newcombe() -> None
 
 
 def test_pass_k_is_the_chance_that_k_runs_of_one_scenario_all_pass() -> None:
-    """Of five runs in which three pass, 3 of the 10 pairs pass; k is the number of runs that every scenario has."""
+    """With three of five runs passing, 3 of the 10 pairs pass; k is the number of runs that every scenario has."""
     assert Rates.of(runs((3, 2), (2, 0))).pass_k == pytest.approx((3 / 10 + 1) / 2)
     assert Rates.of(runs((4, 1), (5, 0), (0, 5))).pass_k == pytest.approx(1 / 3)
 

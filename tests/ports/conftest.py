@@ -35,7 +35,7 @@ async def store(opener: Opener) -> AsyncIterator[RunStore]:
 
 @pytest.fixture
 def log() -> MemoryLog:
-    """What members of a store share, in memory."""
+    """The log that members of a store share, in memory."""
     return MemoryLog()
 
 

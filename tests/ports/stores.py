@@ -57,7 +57,7 @@ async def stored(store: RunStore, commits: Sequence[Commit]) -> Commit:
 
 
 async def undispatched(store: RunStore) -> list[tuple[str, int, int]]:
-    """Of each run: up to which entry all is done, and its newest entry."""
+    """By run: the entry that everything is dispatched up to, and the newest entry."""
     return [(run_id, seqs[0] - 1, seqs[-1]) for run_id, seqs in await store.undispatched(100)]
 
 

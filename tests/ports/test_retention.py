@@ -1,4 +1,4 @@
-"""What becomes of runs that are kept no longer, and of those that wait for a person, in a store that keeps its rows."""
+"""Retention of ended runs, and of those that wait for a person, in a store that keeps its rows."""
 
 import contextlib
 import sqlite3
@@ -178,7 +178,7 @@ async def test_what_is_to_be_removed_elsewhere_is_known_until_it_is(store: Store
 
 
 async def pruned(member: Member, rules: KeepRunsSettings) -> int:
-    """How many runs a pass of that member has go."""
+    """Counts the runs that a pass of that member deletes."""
     with TemporaryDirectory() as folder:
         pruner = Pruner(member.store, Path(folder), MemoryArtifacts(), rules, 0.0, FakeClock(LATER))
         passed = await pruner.prune(rest=0)
@@ -240,7 +240,7 @@ async def test_what_is_left_of_runs_that_are_gone_is_removed_by_the_next_keeper(
 async def test_a_copy_made_while_the_log_is_cleared_has_nothing_of_what_is_gone(
     a: Member, log: MemoryLog, tmp_path: Path
 ) -> None:
-    """What is there of it still may be a part of its entries."""
+    """The rest of a deleted run may be a part of its entries."""
     await done(a.store, 1)
     before = list(log.facts)
     await pruned(a, A_DAY_EACH)

@@ -1,4 +1,4 @@
-"""What every run store keeps to: the truth about runs, one atomic commit at a time."""
+"""Conformance of every run store: the truth about runs, one atomic commit at a time."""
 
 import asyncio
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""What only a store that several processes share can get wrong."""
+"""Faults that only a store shared by several processes can have."""
 
 import json
 from datetime import timedelta
@@ -46,7 +46,7 @@ def noted(commit: Commit, by: str) -> Commit:
 
 
 def subject_of(commit: Commit) -> str:
-    """Where the entries of its run are stored."""
+    """The subject of the entries of its run."""
     return subjects.stored_run(commit.state.wake_id, commit.state.run_id)
 
 

@@ -1,4 +1,4 @@
-"""What is particular to the SQLite store: the file, its failures, its statements. The rest is in the shared suite."""
+"""The SQLite store alone: the file, its failures, its statements. The rest is in the shared suite."""
 
 import asyncio
 import contextlib
@@ -56,7 +56,7 @@ async def ask(database: SqliteFile, sql: str) -> int:
 
 
 async def refusal(folder: Path) -> str:
-    """Why the store in `folder` cannot be opened."""
+    """The reason that the store in `folder` cannot be opened."""
     with pytest.raises(Misconfigured) as refused:
         async with SqliteStore.open(folder):
             pass

@@ -92,7 +92,7 @@ async def test_a_provider_that_says_when_to_come_back_holds_every_call_back_unti
 
 
 async def test_money_set_aside_for_a_call_that_is_not_made_is_free_again() -> None:
-    """As where a cancel was committed before the reserve."""
+    """A cancel was committed before the reserve."""
     thinks, run = model_caller(Mind()), a_framing_run()
     assert isinstance(await asked(thinks, run), CallReserved)
     assert thinks.limits.spending.aside

@@ -25,9 +25,10 @@ class NotStrictJson(ValueError):
     """The message gives the reason and quotes nothing of the content."""
 
 
-def read(body: bytes) -> JsonValue:
+def read(body: bytes, *, bare_breaks: bool = False) -> JsonValue:
+    """`bare_breaks`: texts may hold line breaks and tabs as they are. Raises NotStrictJson."""
     try:
-        value: JsonValue = _READER.decode(body.decode())
+        value: JsonValue = (_LENIENT if bare_breaks else _READER).decode(body.decode())
         _check_depth(value)
         if _SURROGATE.search(body):
             json.dumps(value, ensure_ascii=False).encode()
@@ -75,9 +76,8 @@ def _no_number(_: str) -> NoReturn:
     raise NotStrictJson("holds NaN or Infinity, which are not JSON")
 
 
-_READER = json.JSONDecoder(
-    object_pairs_hook=_object, parse_int=_integer, parse_float=_number, parse_constant=_no_number
-)
+_HOOKS: dict[str, Any] = {"object_pairs_hook": _object, "parse_float": _number, "parse_constant": _no_number}
+_READER, _LENIENT = (json.JSONDecoder(strict=strict, parse_int=_integer, **_HOOKS) for strict in (True, False))
 
 
 MOST_VALUES = 200_000

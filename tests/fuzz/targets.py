@@ -9,7 +9,7 @@ from pydantic import JsonValue, ValidationError
 
 from agent_service.api import requests
 from agent_service.api.errors import ApiError
-from agent_service.models.prompts.json_reply import object_in
+from agent_service.models.prompts.validation import object_in
 from ductile_gateway.calls.call import ToolOutcome
 from ductile_gateway.plugins.manifest import ManifestInvalid, read_manifest
 from ductile_gateway.plugins.response import ProcessEnd, judge

@@ -8,6 +8,7 @@ Structured outputs of providers allow no open objects, no recursion and few unio
 import hashlib
 import json
 import re
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -25,6 +26,7 @@ from agent_service.core.phases import (
     Reflection,
     Verdict,
     Verification,
+    Wait,
 )
 from schemas.fields import Text
 
@@ -62,6 +64,14 @@ def _line(text: str) -> str:
 
 def _lines(texts: list[str]) -> list[str]:
     return [_line(text) for text in texts if text.strip()][:MOST_LINES]
+
+
+def _instant(text: str) -> datetime | None:
+    try:
+        at = datetime.fromisoformat(text.strip().removesuffix(" UTC")) if text else None
+        return at and (at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC))
+    except (ValueError, OverflowError):
+        raise ValueError(f"{text[:64]!r} is no instant such as 2026-11-21T12:00:00Z") from None
 
 
 def _quote(text: str) -> str:
@@ -180,9 +190,10 @@ class AskReply(_Reply):
 
 
 class WaitReply(_Reply):
+    makes = Wait
     why: Text
     seconds: float | None = None
-    until: Text | None = None
+    until: Annotated[Text, AfterValidator(_instant)] | None = None
 
 
 class DecisionReply(_Reply):

@@ -7,8 +7,7 @@ import pytest
 
 from agent_service.core.phases import Action, ItemClaim, Plan, Reflection, Verdict
 from agent_service.core.state import Note
-from agent_service.models.prompts.notes import block
-from agent_service.models.prompts.templating import harmless
+from agent_service.models.prompts.wording import block, harmless
 from schemas.events import ToolError
 from tests.core.cues import a_compacting_run, a_planning_run, digests, goes_on, replies, returns, signal
 from tests.core.script import Script

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent_service.models.prompts.notes import block, blocks
+from agent_service.models.prompts.wording import block, blocks
 from tests.core.cues import (
     PROOF,
     a_run_for_approval,

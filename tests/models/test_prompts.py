@@ -13,10 +13,9 @@ from agent_service.core.brief import Limits, Spent
 from agent_service.core.phases import Action, Framing, ItemClaim, Phase, Plan, Reflection, Unusable, Verdict
 from agent_service.core.state import RunState
 from agent_service.core.waiting import OpenCall, Thinking
-from agent_service.models.prompts.budget import budget_of
-from agent_service.models.prompts.prompt import Prompt, compose
-from agent_service.models.prompts.templating import rendered
+from agent_service.models.prompts.prompt import Prompt, budget_of, compose
 from agent_service.models.prompts.validation import read
+from agent_service.models.prompts.wording import rendered
 from agent_service.sentences import say
 from groundwork.service.invisible import visible
 from schemas.catalog import ToolCommand
@@ -287,6 +286,6 @@ BUDGETS: dict[str, tuple[RunState, float]] = {
 def test_from_a_fifth_of_any_budget_on_the_model_is_told_to_come_to_an_end(golden: Golden) -> None:
     told = ""
     for name, (state, minutes) in BUDGETS.items():
-        budget = budget_of(state, Phase.REFLECT, NOON + timedelta(minutes=minutes), prompt_bytes=BYTES)
-        told += f"{name}: {'; '.join(budget.left)}\n" + (f"  {budget.note}\n" if budget.note else "")
+        left, note = budget_of(state, Phase.REFLECT, NOON + timedelta(minutes=minutes), prompt_bytes=BYTES)
+        told += f"{name}: {'; '.join(left)}\n" + (f"  {note}\n" if note else "")
     golden("budgets", told)

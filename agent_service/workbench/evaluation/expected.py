@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
-from agent_service.models.prompts.templating import canonical
+from agent_service.models.prompts.wording import canonical
 from agent_service.models.scripted_model import Pattern
 from agent_service.run.journal import Entry
 from schemas import subjects

@@ -20,7 +20,7 @@ from ulid import ULID
 
 from agent_service.core.events import ModelReplied
 from agent_service.errors import ModelError
-from agent_service.models.prompts.templating import canonical
+from agent_service.models.prompts.wording import canonical
 from agent_service.run.ports import ModelCall
 from agent_service.workbench.evaluation.expected import REQUESTS, PublishedMessage
 from agent_service.workbench.evaluation.scenario import Document, Plugin, Scenario, ToolAnswer

@@ -1,25 +1,125 @@
-"""Notes of a run as prompt blocks, byte-identical in every prompt for the provider's cache. Pure.
+"""Words of a prompt: templates, and notes as blocks, byte-identical in every prompt for the provider's cache. Pure.
 
-Texts of tools, models and people stand between tags that they cannot close.
+Values are inserted without evaluation. Texts of tools, models and people stand between tags that they cannot close.
 """
 
-from collections.abc import Iterable
-from functools import lru_cache
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from functools import cache, lru_cache
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
 
+import jinja2
 from pydantic import JsonValue
 
-from agent_service.core.notes import MAX_RESULT
-from agent_service.core.state import MemoryNote, MessageNote, Note, RulingNote, StepNote
-from agent_service.models.prompts.templating import bounded, canonical, rendered
+from agent_service.core import notes as core
+from agent_service.core.notes import MAX_ARGUMENTS, MAX_RESULT, MAX_THOUGHT, shorten_reflection
+from agent_service.core.phases import Reflection
+from agent_service.core.state import (
+    ChecklistItem,
+    Excerpt,
+    MemoryNote,
+    MessageNote,
+    Note,
+    RulingNote,
+    RunState,
+    StepNote,
+    StepRecord,
+)
 from groundwork.service.invisible import visible
 from schemas import catalog
+from schemas.clipping import clipped, with_cut_marker
 from schemas.events import ARTIFACT_PATH
 
+FOLDER = Path(__file__).parent
+WORDED_IN_CODE = ("wording.py", "prompt.py")
+MAX_REFLECTION = 6000
+SHOWN_OF_ARGUMENTS = 600
+"""Characters of a write's arguments that a verifier sees."""
 LEAST_ECHO = 16
 """Shorter arguments that a result repeats are shown."""
+_LESS_THAN = "<\ufe64\uff1c"
+"""`<`, and the compatibility forms that Unicode folds to it."""
 _OF_THE_CALL = frozenset({"job_id", "content_type"})
 _OF_A_CHILD = frozenset({"usage", "deadline_at"})
 _TEMPLATES: dict[type[Note], str] = {MessageNote: "message", RulingNote: "ruling", MemoryNote: "memory"}
+
+canonical = json.JSONEncoder(ensure_ascii=False, sort_keys=True).encode
+"""Deterministic JSON of a value."""
+
+
+def harmless(text: str) -> str:
+    """Hides every sign that could begin a tag: a model reads tags more leniently than any pattern."""
+    for sign in _LESS_THAN:
+        text = text.replace(sign, "&lt;")
+    return text
+
+
+def line(text: str, length: int = MAX_THOUGHT) -> str:
+    """For texts that notes have shortened: only a text full of signs is longer."""
+    return clipped(harmless(text), length + 1)
+
+
+def bounded(text: str, length: int, missing: int, rest: str = "") -> str:
+    """`missing`: characters that the note has cut."""
+    safe = harmless(text)
+    if len(safe) <= length and not missing:
+        return safe
+    return with_cut_marker(safe[:length], len(safe) + missing, rest)
+
+
+def arguments(kept: Excerpt) -> str:
+    return bounded(canonical(kept.value), MAX_ARGUMENTS, kept.missing)
+
+
+def thought(reflection: Reflection, told_as: str) -> str:
+    """`reflection`: shortened, as notes keep it."""
+    return clipped(harmless(rendered("reflection", said=reflection, told_as=told_as)), MAX_REFLECTION)
+
+
+def shown_for(item: ChecklistItem, run: RunState) -> Iterator[tuple[str, str]]:
+    """Evidence of an item, each with its call and quote."""
+    calls = {f"step:{record.step}": f" ({record.tool} {record.command}{_sent(record)})" for record in run.completed}
+    for evidence, quote in zip_longest(item.evidence, item.quotes[: len(item.evidence)], fillvalue=""):
+        yield f"{evidence}{calls.get(evidence, '')}", quote
+
+
+def _sent(record: StepRecord) -> str:
+    return f" with {clipped(canonical(record.sent), SHOWN_OF_ARGUMENTS)}" if record.sent else ""
+
+
+def rendered(name: str, **values: Any) -> str:
+    """Raises jinja2.UndefinedError for a missing value."""
+    return _environment().get_template(f"{name}.md").render(**values).strip()
+
+
+@cache
+def version() -> str:
+    """Hash over all wording."""
+    files = sorted((*FOLDER.glob("templates/*.md"), *(FOLDER / name for name in WORDED_IN_CODE)))
+    texts = (f"{file.name}\0{file.read_text(encoding='utf-8')}\0" for file in files)
+    return hashlib.sha256("".join(texts).encode()).hexdigest()[:16]
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(FOLDER / "templates"),
+        auto_reload=False,
+        undefined=jinja2.StrictUndefined,
+        autoescape=False,  # noqa: S701 # the text is for a model: `harmless` takes the tags out of what others wrote
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    filters = (harmless, clipped, shown_for, line, bounded, arguments, thought, shorten_reflection)
+    environment.filters.update({one.__name__: one for one in filters}, canonical=canonical)
+    environment.globals.update({name: value for name, value in vars(core).items() if name.isupper()})
+    return environment
+
+
+# Notes
 
 
 def blocks(notes: Iterable[Note]) -> tuple[str, ...]:

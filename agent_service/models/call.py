@@ -165,15 +165,15 @@ class LanguageModel(ABC):
         return True
 
     def _fault(self, error: Exception) -> ModelError:
-        sdk = self.sdk
+        sdk, secrets = self.sdk, self._settings.secrets()
         if isinstance(error, SaidError):
-            return by_status(status_of(error.kind), code=error.kind, message=self._without_key(str(error)))
+            return by_status(status_of(error.kind), code=error.kind, message=masked(str(error), secrets))
         if isinstance(error, sdk.APIStatusError):
             code, message = self.error_details(error)
             return by_status(
                 error.status_code,
                 code=code,
-                message=self._without_key(message),
+                message=masked(message, secrets),
                 retry_after_s=retry_after_s(error.response.headers.get("retry-after")),
                 request_id=error.request_id,
             )
@@ -183,7 +183,7 @@ class LanguageModel(ABC):
         if isinstance(error, sdk.APIConnectionError | httpx2.TransportError):
             return ModelError("try_again", "model_unreachable", f"no connection: {cause_of(error)}"[:MOST_MESSAGE])
         if isinstance(error, ValueError | RecursionError):
-            why = self._without_key(f"the answer cannot be read: {error}")[:MOST_MESSAGE]
+            why = masked(f"the answer cannot be read: {error}", secrets)[:MOST_MESSAGE]
             return ModelError("try_again", "model_bad_answer", why)
         log.error("a model call broke", exc_info=error)
         why = f"{type(error).__name__} in the adapter: the agent's log has more"
@@ -244,10 +244,6 @@ class LanguageModel(ABC):
             return float(loaded("genai_prices:calc_price")(usage, model, provider_id=self._price_list).total_price)
         except (LookupError, ValueError):
             return None
-
-    def _without_key(self, message: str) -> str:
-        key = self._settings.api_key
-        return masked(message, (key.get_secret_value(),)) if key else message
 
 
 def _affordable(state: RunState, prompt: int, usual: int, cost_usd: Callable[[int], float | None]) -> int:

@@ -8,7 +8,7 @@ has no memory. Texts may hold `$name` for named groups of the goal's pattern and
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from functools import cache, cached_property, partial
 from pathlib import Path
@@ -60,6 +60,24 @@ class _Strict(BaseModel):
 Pattern = re.Pattern[str]
 
 
+_SEEN: dict[str, Callable[[RunState], Any]] = {
+    "goal": lambda state: state.brief.goal,
+    "steps": lambda state: len(state.completed),
+    "tool": lambda state: state.completed[-1].tool if state.completed else None,
+    "status": lambda state: state.completed[-1].status if state.completed else None,
+    "result": lambda state: json.dumps(state.last_output or {}, ensure_ascii=False),
+    "feedback": lambda state: "\n".join(map(str, (*_remarks(state), *state.refusals))),
+    "person": lambda state: "\n".join(state.messages),
+    "repairs": lambda state: state.open_call and state.open_call.repairs,
+    "tries": lambda state: state.open_call and state.open_call.tries,
+    "reframes": lambda state: state.reframes,
+}
+
+
+def _remarks(state: RunState) -> Iterable[object]:
+    return state.open_call.remarks if state.open_call else ()
+
+
 class Condition(_Strict):
     """All given conditions must hold. Patterns are searched; numbers are compared."""
 
@@ -79,6 +97,13 @@ class Condition(_Strict):
     tries: int | None = None
     reframes: int | None = None
 
+    def holds(self, state: RunState) -> bool:
+        wanted = ((getattr(self, name), _SEEN[name]) for name in self.model_fields_set)
+        return all(
+            one.search(seen(state)) if isinstance(one, re.Pattern) else one in (None, seen(state))
+            for one, seen in wanted
+        )
+
 
 class Fault(_Strict):
     remedy: Remedy
@@ -96,7 +121,7 @@ class Rule(_Strict):
     phase: ThinkingPhase
     when: Condition = Condition()
     wait_s: Annotated[float, Field(ge=0)] = 0.0
-    usage: ModelUsage = ModelUsage(cost_usd=0.0)
+    usage: ModelUsage = _FREE
     frame: Framing | None = None
     plan: Plan | None = None
     ask: AskPerson | None = None
@@ -169,23 +194,23 @@ class ScriptedModel(_Strict):
 
     async def _decide(self, question: ModelQuestion) -> ModelReplied:
         for rule in self.rules:
-            names = _fit(rule, question)
-            if names is not None:
+            if rule.phase == question.phase and rule.when.holds(question.state):
                 if rule.wait_s:
                     await asyncio.sleep(rule.wait_s)
-                return self._answer(rule, question, names)
+                return self._answer(rule, question)
         if question.phase is Phase.COMPACT:  # optional in a script; without it all facts stay
             return question.replied(Digest(memory=question.state.facts), _FREE, self.speaker)
         message = f"{self.speaker} has no rule for {question.phase} after {len(question.state.completed)} steps"
         raise ModelError("fail", "script_ends", f"{message}: add one")
 
-    def _answer(self, rule: Rule, question: ModelQuestion, names: dict[str, str]) -> ModelReplied:
+    def _answer(self, rule: Rule, question: ModelQuestion) -> ModelReplied:
         if fault := rule.fault:
             raise ModelError(fault.remedy, fault.error_class, fault.message, fault.retry_after_s)
         first, *beside = rule.given
         answer = getattr(rule, first)
         along = getattr(rule, beside[0]) if beside and question.with_plan else None
         if rule.names_values:
+            names = _names(rule.when.goal, question.state)
             answer, along = _filled(answer, names), along and _filled(along, names)
         return question.replied(answer, rule.usage, self.speaker, plan=along)
 
@@ -206,12 +231,8 @@ async def opened(settings: ModelSettings) -> AsyncIterator[ScriptedModel]:
     yield read_script(settings.script_file())
 
 
-def _fit(rule: Rule, question: ModelQuestion) -> dict[str, str] | None:
-    state, goal = question.state, rule.when.goal
-    found = goal.search(state.brief.goal) if goal is not None else None
-    if rule.phase != question.phase or (goal is not None and not found) or not _holds(rule.when, state):
-        return None
-    output = state.last_output or {}
+def _names(goal: Pattern | None, state: RunState) -> dict[str, str]:
+    output, found = state.last_output or {}, goal.search(state.brief.goal) if goal else None
     return {
         "goal": state.brief.goal,
         "step": str(state.step),
@@ -220,26 +241,6 @@ def _fit(rule: Rule, question: ModelQuestion) -> dict[str, str] | None:
         "result": str(output.get("summary") or output.get("message") or ""),
         **(found.groupdict(default="") if found else {}),
     }
-
-
-def _holds(when: Condition, state: RunState) -> bool:
-    asking, newest = state.open_call, state.completed[-1] if state.completed else None
-    compared = (
-        (when.steps, len(state.completed)),
-        (when.tool, newest and newest.tool),
-        (when.status, newest and newest.status),
-        (when.repairs, asking and asking.repairs),
-        (when.tries, asking and asking.tries),
-        (when.reframes, state.reframes),
-    )
-    told = (*(asking.remarks if asking else ()), *state.refusals)
-    searched: tuple[tuple[re.Pattern[str] | None, Callable[[], str]], ...] = (
-        (when.result, lambda: json.dumps(state.last_output or {}, ensure_ascii=False)),
-        (when.feedback, lambda: "\n".join(map(str, told))),
-        (when.person, lambda: "\n".join(state.messages)),
-    )
-    differs = [expected for expected, actual in compared if expected is not None and expected != actual]
-    return not differs and all(pattern.search(text()) for pattern, text in searched if pattern)
 
 
 @cache

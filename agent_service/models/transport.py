@@ -15,7 +15,7 @@ from pydantic import SecretStr
 
 from agent_service.models.settings import OF_ENVIRONMENT, ModelSettings
 from groundwork.service.errors import Misconfigured
-from groundwork.service.secret import keeps_secrets, without_login
+from groundwork.service.secret import is_address, keeps_secrets, without_login
 
 usual_authorities = cache(ssl.create_default_context)
 """Loaded once: that takes a twentieth of a second."""
@@ -26,7 +26,6 @@ _KEEP_ALIVE = [
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 60),
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 5),
 ]
-MAX_PORT = 65535
 SCHEMES = {"base_url": ("http", "https"), "proxy": ("http", "https", "socks5", "socks5h")}
 LONGEST_LINE = 16 * 1024 * 1024
 MOST_QUOTED = 100
@@ -35,8 +34,11 @@ _LIMITS = httpx2.Limits(max_connections=1000, max_keepalive_connections=100)
 
 def connection(settings: ModelSettings, key: SecretStr | None) -> httpx2.AsyncClient:
     """Raises Misconfigured for an address that no request can go to."""
-    _check_address("base_url", settings.base_url)
-    _check_address("proxy", None if settings.proxy == OF_ENVIRONMENT else settings.proxy)
+    for name, schemes in SCHEMES.items():
+        address = getattr(settings, name)
+        if address not in (None, OF_ENVIRONMENT) and not is_address(address, *schemes):
+            shown = without_login(address)
+            raise Misconfigured(f"agent.model.{name} {shown!r} is not an address, such as https://host:8080")
 
     async def sign(request: httpx2.Request) -> None:
         if key:
@@ -53,17 +55,6 @@ def connection(settings: ModelSettings, key: SecretStr | None) -> httpx2.AsyncCl
     except ImportError as error:
         raise Misconfigured("agent.model.proxy needs a package for SOCKS: pip install socksio") from error
     return httpx2.AsyncClient(transport=transport, trust_env=False, **more)
-
-
-def _check_address(setting: str, address: str | None) -> None:
-    try:
-        url = httpx2.URL(address or "https://is-not-set")
-        fits = bool(url.scheme in SCHEMES[setting] and url.host and (url.port or 0) <= MAX_PORT)
-    except (httpx2.InvalidURL, ValueError):
-        fits = False
-    if not fits:
-        shown = without_login(str(address))
-        raise Misconfigured(f"agent.model.{setting} {shown!r} is not an address, such as https://host:8080")
 
 
 def check_transport(settings: ModelSettings, address: str) -> None:

@@ -115,10 +115,6 @@ def _unmade(state: RunState) -> list[str]:
 # Remaining budgets of the run, for its model
 
 
-_Left = tuple[str, float, bool]
-"""Rest of a budget, its used share, and true if it is always shown."""
-
-
 def budget_of(state: RunState, phase: Phase, now: datetime, *, prompt_bytes: int) -> tuple[tuple[str, ...], str]:
     """Rest of each budget, and a note on what is scarce and how to act: from a fifth of any budget on, at the last
     step, and when hardly another call fits. `prompt_bytes`: estimated size of the prompt that holds it."""
@@ -157,7 +153,8 @@ def _note(state: RunState, phase: Phase, short: tuple[str, ...], *, last: bool) 
     return f"Little is left ({'; '.join(short)}): finish what matters most, or end while you can still say why."
 
 
-def _budgets(state: RunState, now: datetime, calls: int | None) -> Iterator[_Left]:
+def _budgets(state: RunState, now: datetime, calls: int | None) -> Iterator[tuple[str, float, bool]]:
+    """Rest of each budget, its used share, and true if it is always shown."""
     limits, taken, tokens, cost = state.brief.limits, steps_taken(state), state.spent.used, state.spent.paid
     left = max(0, limits.max_steps - taken)
     is_last = (taken and left <= 1) or not limits.max_steps

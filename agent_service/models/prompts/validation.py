@@ -173,7 +173,7 @@ class _Parts:
             return None
 
     def _refused(self, decision: Decision | None) -> Iterable[object]:
-        """What the run would refuse of a decision of this shape."""
+        """Flaws of the decision's content, for which the run would refuse it."""
         match decision:
             case Framing():
                 return framing_flaws(self._state, decision)

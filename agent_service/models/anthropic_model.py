@@ -11,7 +11,6 @@ from importlib import import_module
 from typing import Any
 
 import anthropic
-import httpx2
 
 from agent_service.core.events import ModelUsage
 from agent_service.core.phases import ModelRefusal, Phase
@@ -19,8 +18,8 @@ from agent_service.core.state import RunState
 from agent_service.models.call import LanguageModel
 from agent_service.models.prompts.prompt import Prompt
 from agent_service.models.reply import Reply, Request, count
-from agent_service.models.settings import CONNECT_WITHIN_S, ModelSettings
-from agent_service.models.transport import check_transport, connection
+from agent_service.models.settings import ModelSettings
+from agent_service.models.transport import check_transport, client_options
 from agent_service.run.ports import ModelQuestion
 from groundwork.service.errors import Misconfigured
 
@@ -134,13 +133,8 @@ async def opened(settings: ModelSettings) -> AsyncIterator[LanguageModel]:
 
 def _client(settings: ModelSettings) -> Any:
     platform, key = settings.platform, settings.api_key
-    shared: dict[str, Any] = {
-        "max_retries": 0,
-        "timeout": httpx2.Timeout(settings.timeout_s, connect=CONNECT_WITHIN_S),
-        "base_url": settings.base_url,
-        "http_client": connection(settings, key if platform == "anthropic" else None),
-        "open_telemetry": {"propagation": False, "traces": False},  # spans are made from the journal
-    }
+    shared = client_options(settings)
+    shared["open_telemetry"] = {"propagation": False, "traces": False}  # spans are made from the journal
     if platform == "anthropic":
         if key is None:
             raise Misconfigured("there is no key for Claude: set ANTHROPIC_API_KEY, or agent.model.api_key_file")

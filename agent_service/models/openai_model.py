@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from typing import Any
 
-import httpx2
 import openai
 
 from agent_service.core.events import ModelUsage
@@ -19,8 +18,8 @@ from agent_service.core.phases import ModelRefusal
 from agent_service.models.call import LanguageModel
 from agent_service.models.prompts.prompt import Prompt
 from agent_service.models.reply import Reply, Request, count
-from agent_service.models.settings import CONNECT_WITHIN_S, ModelSettings
-from agent_service.models.transport import check_transport, connection
+from agent_service.models.settings import ModelSettings
+from agent_service.models.transport import check_transport, client_options
 
 NO_KEY = "no-key-is-set"
 OPENAI_HOST = "api.openai.com"
@@ -114,11 +113,7 @@ class OpenAIModel(LanguageModel):
 @asynccontextmanager
 async def opened(settings: ModelSettings) -> AsyncIterator[LanguageModel]:
     async with openai.AsyncOpenAI(
-        api_key=settings.api_key.get_secret_value() if settings.api_key else NO_KEY,
-        base_url=settings.base_url,
-        http_client=connection(settings, settings.api_key),
-        max_retries=0,
-        timeout=httpx2.Timeout(settings.timeout_s, connect=CONNECT_WITHIN_S),
+        api_key=settings.api_key.get_secret_value() if settings.api_key else NO_KEY, **client_options(settings)
     ) as client:
         check_transport(settings, str(client.base_url))
         yield OpenAIModel(client, settings)

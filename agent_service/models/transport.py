@@ -11,9 +11,8 @@ from functools import cache
 from typing import Any
 
 import httpx2
-from pydantic import SecretStr
 
-from agent_service.models.settings import OF_ENVIRONMENT, ModelSettings
+from agent_service.models.settings import CONNECT_WITHIN_S, OF_ENVIRONMENT, ModelSettings
 from groundwork.service.errors import Misconfigured
 from groundwork.service.secret import is_address, keeps_secrets, without_login
 
@@ -32,29 +31,30 @@ MOST_QUOTED = 100
 _LIMITS = httpx2.Limits(max_connections=1000, max_keepalive_connections=100)
 
 
-def connection(settings: ModelSettings, key: SecretStr | None) -> httpx2.AsyncClient:
-    """Raises Misconfigured for an address that no request can go to."""
+def client_options(settings: ModelSettings) -> dict[str, Any]:
+    """Options of both SDKs. Raises Misconfigured for an address that no request can go to."""
     for name, schemes in SCHEMES.items():
         address = getattr(settings, name)
         if address not in (None, OF_ENVIRONMENT) and not is_address(address, *schemes):
             shown = without_login(address)
             raise Misconfigured(f"agent.model.{name} {shown!r} is not an address, such as https://host:8080")
+    return {
+        "max_retries": 0,
+        "timeout": httpx2.Timeout(settings.timeout_s, connect=CONNECT_WITHIN_S),
+        "base_url": settings.base_url,
+        "http_client": _connection(settings.proxy),
+    }
 
-    async def sign(request: httpx2.Request) -> None:
-        if key:
-            request.headers["Authorization"] = f"Bearer {key.get_secret_value()}"
 
-    more: dict[str, Any] = {"event_hooks": {"request": [sign]}}
-    tls = usual_authorities()
-    if settings.proxy == OF_ENVIRONMENT:
-        return httpx2.AsyncClient(verify=tls, limits=_LIMITS, trust_env=True, **more)
+def _connection(proxy: str | None) -> httpx2.AsyncClient:
+    of_both: dict[str, Any] = {"verify": usual_authorities(), "limits": _LIMITS}
+    if proxy == OF_ENVIRONMENT:
+        return httpx2.AsyncClient(trust_env=True, **of_both)
     try:
-        transport = httpx2.AsyncHTTPTransport(
-            verify=tls, limits=_LIMITS, trust_env=False, proxy=settings.proxy, socket_options=_KEEP_ALIVE
-        )
+        transport = httpx2.AsyncHTTPTransport(trust_env=False, proxy=proxy, socket_options=_KEEP_ALIVE, **of_both)
     except ImportError as error:
         raise Misconfigured("agent.model.proxy needs a package for SOCKS: pip install socksio") from error
-    return httpx2.AsyncClient(transport=transport, trust_env=False, **more)
+    return httpx2.AsyncClient(transport=transport, trust_env=False)
 
 
 def check_transport(settings: ModelSettings, address: str) -> None:

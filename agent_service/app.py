@@ -93,7 +93,7 @@ async def _serve(settings: AgentSettings, folders: type[Folders], *, take_over: 
 def open_store(settings: AgentSettings, ground: ServiceContext) -> Opening:
     """Opens or creates the store of the settings. Raises Misconfigured, TryAgain."""
     if settings.shared:
-        shared: Opening = loaded("agent_service.store.opening:open_store")(ground)
+        shared: Opening = loaded("agent_service.store.shared:open_store")(ground)
         return shared
     return SqliteStore.open(settings.store, ground.lease.ensure_held, reserve=True)
 

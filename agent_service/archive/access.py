@@ -17,8 +17,8 @@ from agent_service.settings import AgentSettings
 from agent_service.store.database import open_for_reading
 from agent_service.store.lines import RunFilter
 from agent_service.store.moving import Place, require_complete
-from agent_service.store.opening import log_of_runs, open_shared
 from agent_service.store.runs import RunStore
+from agent_service.store.shared import log_of_runs, open_shared
 from agent_service.store.sqlite import SqliteStore
 from agent_service.views.workspace.files import IllegalName, TooLarge, Unsafe, Workspace, checked
 from groundwork.nats.buckets import ArtifactBucket

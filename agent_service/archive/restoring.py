@@ -38,7 +38,7 @@ from agent_service.store.database import FILE, open_database, open_for_reading
 from agent_service.store.lines import line_of
 from agent_service.store.messages import LEVEL, HaltRecord, SideRecord, TombstoneRecord
 from agent_service.store.moving import MoveMarker, read_marker, write_marker
-from agent_service.store.opening import log_of_runs
+from agent_service.store.shared import log_of_runs
 from agent_service.store.sqlite import SqliteStore
 from groundwork.archive.format import Archive
 from groundwork.archive.series import Series, move_aside

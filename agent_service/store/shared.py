@@ -9,14 +9,16 @@ TryAgain, and its message is delivered again; if it was stored after all, it cou
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any, TypeVar
 
 from agent_service.errors import Damaged, NewerVersion, VersionMoved
 from agent_service.run.inbound import CURRENT_MESSAGE, InboundMessage, turn_id
 from agent_service.run.journal import Commit, Entry, Run, growth_of
 from agent_service.run.ports import JournalPosition, RecordedCall
+from agent_service.store.database import FILE, MIGRATIONS
 from agent_service.store.journals import Journal, JournalCache
 from agent_service.store.messages import (
     ROW,
@@ -32,13 +34,17 @@ from agent_service.store.messages import (
     record_in,
     row_in,
 )
-from agent_service.store.runs import LeaseCheck, RunStore, same_wake, version_moved
+from agent_service.store.moving import require_runs_here
+from agent_service.store.rows import apply_message, clear_index
+from agent_service.store.runs import LeaseCheck, RunStore, no_lease, same_wake, version_moved
+from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import StoredMessage, subject_matches
 from groundwork.nats.shared_log import ALL, AppendConflict, SharedLog
 from groundwork.service.errors import TryAgain
 from groundwork.service.machine import monotonic, token_hex
+from groundwork.service.startup import ServiceContext
 from groundwork.sqlite.file import SqliteFile
-from groundwork.sqlite.replica import Replica
+from groundwork.sqlite.replica import Replica, open_copy
 from schemas import subjects
 from schemas.status import Halt
 from schemas.values import replace
@@ -304,3 +310,28 @@ def _run_id(message: StoredMessage) -> str:
 
 
 def _unheard(_: object) -> None: ...
+
+
+@contextlib.asynccontextmanager
+async def open_store(ground: ServiceContext) -> AsyncIterator[SharedStore]:
+    """Raises Misconfigured, and TryAgain."""
+    runs = log_of_runs(ground.link)
+    await require_runs_here(runs)
+    async with open_shared(ground.folder, runs, held=ground.lease.ensure_held) as shared:
+        yield shared
+
+
+def log_of_runs(link: NatsLink) -> SharedLog:
+    return SharedLog(link, subjects.STREAM_RUNS, root=subjects.STORE, headers_only=True)
+
+
+@contextlib.asynccontextmanager
+async def open_shared(folder: Path, log: SharedLog, *, held: LeaseCheck = no_lease) -> AsyncIterator[SharedStore]:
+    """The store of the log, its index in `folder` up to date. Raises Misconfigured, also later, in a group."""
+    async with open_copy(folder / FILE, MIGRATIONS) as database:
+        replica = Replica(log, database, apply_message, forget=clear_index)
+        store = SharedStore(database, log, replica, held=held)
+        replica.applied = store.applied
+        async with replica.following():
+            await store.begin()
+            yield store

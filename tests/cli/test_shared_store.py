@@ -9,7 +9,7 @@ from agent_service.app import open_store
 from agent_service.bus.topology import ROLE
 from agent_service.settings import load
 from agent_service.store.moving import MoveMarker, require_runs_here, write_marker
-from agent_service.store.opening import log_of_runs
+from agent_service.store.shared import log_of_runs
 from agent_service.store.sqlite import SqliteStore
 from groundwork.archive.series import Series
 from groundwork.nats.embedded import EmbeddedNats

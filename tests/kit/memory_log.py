@@ -15,8 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
 
-from agent_service.store.opening import open_shared
-from agent_service.store.shared import SharedStore
+from agent_service.store.shared import SharedStore, open_shared
 from groundwork.nats.following import Batch
 from groundwork.nats.publishing import StoredMessage, subject_matches
 from groundwork.nats.shared_log import ALL, AppendConflict, Extent, SharedLog

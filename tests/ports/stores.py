@@ -7,8 +7,8 @@ from pathlib import Path
 
 from agent_service.bus.topology import topology
 from agent_service.run.journal import Commit, Run
-from agent_service.store.opening import open_shared
 from agent_service.store.runs import RunStore
+from agent_service.store.shared import open_shared
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings
 from groundwork.nats.shared_log import SharedLog

@@ -1,9 +1,15 @@
-"""Access of commands to an agent's store: reading while the agent may run, and changing while none does."""
+"""Access of commands to an agent's store: reading while the agent may run, and changing while none does; and to the
+gateway's commands."""
 
+import asyncio
 import hashlib
+import json
+import sys
+from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,38 +26,34 @@ from agent_service.store.moving import Place, require_complete
 from agent_service.store.runs import RunStore
 from agent_service.store.shared import log_of_runs, open_shared
 from agent_service.store.sqlite import SqliteStore
-from agent_service.views.workspace.files import IllegalName, TooLarge, Unsafe, Workspace, checked
+from agent_service.views.workspace.files import TooLarge, Unsafe, Workspace
 from groundwork.nats.buckets import ArtifactBucket
 from groundwork.nats.link import NatsLink
 from groundwork.service import startup
-from groundwork.service.errors import Exit, Failure, Misconfigured, NotDone, TryAgain
+from groundwork.service.errors import Exit, Failure, NotDone, TryAgain
 from groundwork.service.keys import KeyRing
 from groundwork.service.store_folder import claim_folder
 from schemas import subjects
 
+PROGRAM = "agentic-cli"
+STOP = "agentic drain"
+LOOKING = "looking"
+"""Folder of readers' indexes, next to those of agents."""
+NOWHERE = "neither the run's folder nor the bucket has it as its tool made it"
+
 
 def bus_at_hand(of: AgentSettings) -> AbstractAsyncContextManager[NatsLink]:
-    return startup.connected(of.nats, "agentic-cli")
+    return startup.connected(of.nats, PROGRAM)
 
 
-@asynccontextmanager
-async def exclusive_bus(loaded: AgentSettings) -> AsyncIterator[NatsLink]:
+def exclusive_bus(loaded: AgentSettings) -> AbstractAsyncContextManager[NatsLink]:
     """Holds the store while no agent runs. Raises Misconfigured for an agent at work, or a bus that is not set up."""
-    with startup.stopped_store(loaded.private_folder()):
-        async with bus_at_hand(loaded) as link:
-            await check(link, shared=loaded.shared)
-            await startup.refuse_running(link, ROLE, stop=STOP)
-            yield link
+    is_set_up = partial(check, shared=loaded.shared)
+    return startup.stopped_service(loaded, ROLE, is_set_up, name=PROGRAM, stop=STOP)
 
 
 def place_of(loaded: AgentSettings, link: NatsLink) -> Place:
     return log_of_runs(link) if loaded.shared else loaded.store
-
-
-LOOKING = "looking"
-"""Folder of readers' indexes, next to those of agents."""
-STOP = "agentic drain"
-NOWHERE = "neither the run's folder nor the bucket has it as its tool made it"
 
 
 class RunDeleted(NotDone):
@@ -89,10 +91,7 @@ class StoreReader:
 
     async def entries(self, run_id: str) -> list[Entry]:
         """Raises NotDone for an unknown run, and RunDeleted."""
-        try:
-            entries = list(await self.store.entries(checked(run_id)))
-        except IllegalName as error:
-            raise NotDone(str(error), Exit.NOT_FOUND) from error
+        entries = list(await self.store.entries(run_id))
         if not entries and not self.store.version(run_id):
             if tombstone := await self.store.tombstone(run_id):
                 raise RunDeleted(str(tombstone), Exit.NOT_FOUND, {"code": "gone"})
@@ -124,10 +123,8 @@ class StoreReader:
                 self.link = await self.opened.enter_async_context(bus_at_hand(self.settings))
             except Failure as error:
                 self.link = error
-        if isinstance(self.link, Misconfigured):
-            raise self.link
         if isinstance(self.link, Failure):
-            raise TryAgain(f"artifacts are needed from the bus, which is away: {self.link}") from self.link
+            raise TryAgain(f"artifacts are needed from the bus, and it cannot be used: {self.link}") from self.link
         return self.link
 
 
@@ -158,3 +155,19 @@ async def artifact_hashes(link: NatsLink) -> dict[str, str]:
         return {stored.key: stored.sha256 for stored in await ArtifactBucket(link, subjects.ARTIFACT_BUCKET).list()}
     except Failure as error:
         raise TryAgain(str(error)) from error
+
+
+async def run_gateway(*arguments: str, config: Path | None) -> dict[str, Any]:
+    """Returns what a command of the gateway says as JSON. Raises NotDone with its error."""
+    at = ("--config", str(config)) if config else ()
+    command = sys.executable, "-P", "-m", "ductile_gateway", *arguments, "--json", *at
+    process = await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
+    out, stderr = await process.communicate()
+    if process.returncode:
+        told = stderr.decode(errors="replace").strip()
+        with suppress(ValueError, LookupError, TypeError):
+            error = json.loads(told)["error"]
+            raise NotDone(error["message"], Exit(error["exit_code"]), {"code": error["code"]})
+        raise NotDone(told or f"the gateway's {arguments[0]} ended", Exit.FAILED)
+    answer: dict[str, Any] = json.loads(out)
+    return answer

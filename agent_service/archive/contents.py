@@ -24,11 +24,15 @@ from agent_service.views.workspace.verification import JOURNAL, Flaw, verify
 from groundwork.archive.format import MANIFEST, SIGNATURE, Archive, ArchiveWriter, Hash
 from groundwork.service.errors import Misconfigured
 from groundwork.service.program import installed_version
+from groundwork.service.store_folder import ID_FILE
 from schemas.fields import Instant
 from schemas.values import replace
 
+AGENT, GATEWAY = "agentic", "gateway"
 RUNS, BESIDE = "runs.jsonl", "beside.jsonl"
 ARTIFACTS = "artifacts"
+STORE_FILES = (ID_FILE, "progress.wanted")
+OPEN = frozenset({Status.QUEUED, Status.RUNNING, Status.PAUSED})
 
 _ENTRY = TypeAdapter(Entry)
 
@@ -162,12 +166,12 @@ def _run_flaws(runs: ArchivedRuns, run: ArchivedRun, known: Counter[str]) -> Ite
     except ValueError as error:
         yield changed(JOURNAL, str(error))
         return
-    for child in () if BESIDE in manifest.files else commits[-1].state.children:  # an export has all its children
+    is_backup = BESIDE in manifest.files  # which has the children and artifacts that were there
+    for child in () if is_backup else commits[-1].state.children:
         if child.run_id not in known and child.run_id not in run.left_out:
             yield Flaw(kind="missing", place=f"../{child.run_id}", text=f"the run that step {child.step} started")
-    stay = manifest.moved or bool(run.artifacts_gone) or ARTIFACTS in manifest.left_out
     for one in verify(commits, runs, run.run_id):
-        is_known = stay or one.place in run.left_out
+        is_known = is_backup or bool(run.artifacts_gone) or one.place in run.left_out
         is_page_of_another_version = one.place in FILES and manifest.program != installed_version()
         is_artifact = one.kind == "extra" and is_artifact_path(one.place)
         if not (is_known if one.kind == "missing" else is_page_of_another_version or is_artifact):

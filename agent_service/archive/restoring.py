@@ -6,9 +6,12 @@ its entries. The ledger puts writes that may have been made since the backup in 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+import sqlite3
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -23,33 +26,60 @@ from agent_service.archive.access import (
     exclusive_bus,
     open_reader,
     place_of,
+    run_gateway,
 )
-from agent_service.archive.contents import ARTIFACTS, ArchivedRuns, commits_of
-from agent_service.archive.transfer import Followed, append_runs, load_runs
-from agent_service.archive.writing import AGENT, GATEWAY, OPEN, STORE_FILES, run_gateway
+from agent_service.archive.contents import (
+    AGENT,
+    ARTIFACTS,
+    GATEWAY,
+    OPEN,
+    STORE_FILES,
+    ArchivedRun,
+    ArchivedRuns,
+    commits_of,
+)
 from agent_service.bus.buckets import NatsArtifactStore, content_type_of, key_of
 from agent_service.bus.reading import SignedEnding, signed_endings
 from agent_service.bus.topology import ROLE
 from agent_service.errors import NewerVersion
 from agent_service.history.results import kept_artifacts
 from agent_service.history.text import one_line
+from agent_service.run.inbound import turn_id
+from agent_service.run.journal import Commit
 from agent_service.settings import AgentSettings
 from agent_service.store.database import FILE, open_database, open_for_reading
 from agent_service.store.lines import line_of
-from agent_service.store.messages import LEVEL, HaltRecord, SideRecord, TombstoneRecord
+from agent_service.store.messages import (
+    LEVEL,
+    ROW,
+    HaltRecord,
+    RunRow,
+    SideRecord,
+    TombstoneRecord,
+    encoded,
+    message_of,
+    row_in,
+)
 from agent_service.store.moving import MoveMarker, read_marker, write_marker
+from agent_service.store.rows import statements_of, store_commit
 from agent_service.store.shared import log_of_runs
 from agent_service.store.sqlite import SqliteStore
 from groundwork.archive.format import Archive
-from groundwork.archive.series import Series, move_aside
+from groundwork.archive.series import Series, move_aside, restore_keys, restore_store
 from groundwork.nats.buckets import ArtifactBucket
 from groundwork.nats.link import NatsLink
+from groundwork.nats.shared_log import AppendConflict, SharedLog
 from groundwork.service import startup, store_folder
 from groundwork.service.errors import Misconfigured
 from groundwork.service.keys import KeyRing
+from groundwork.sqlite.file import SqliteFile
 from schemas import subjects
 from schemas.status import Halt, counted
 
+Followed = tuple[ArchivedRun, Sequence[Commit]]
+
+TOGETHER = 32
+"""Runs that are written at once, or are on their way to a log."""
 MINUTE = "%Y-%m-%d %H:%M UTC"
 IN_DOUBT = "What these write first is in doubt, for it may have been done since: a person is asked then."
 NO_LEDGER = (
@@ -74,21 +104,18 @@ async def restore(
     """`backup`: a name; None for the newest. `stopped`: with the kill switch on. `moved`: nothing happened since.
     Raises TryAgain, and Misconfigured for a store with runs, a damaged archive, or a bus that is not set up."""
     loaded = settings.load(config)
-    series = Series(place, AGENT)
-    with series.open(backup) as (name, archive):
+    with Series(place, AGENT).open(backup) as (name, archive):
         manifest, runs = archive.manifest, ArchivedRuns(archive)
-        archive.check()
         records = runs.side_records()
         if dry_run:
             return await _dry_run(loaded, archive, runs, name)
-        series.ring_for(loaded.keys_path(), archive, new_keys=new_keys)
+        restore_keys(archive, loaded.keys_path(), new_keys=new_keys)
         moved = moved or manifest.moved
         async with exclusive_bus(loaded) as link, _barred(loaded, link, name):
             calls = None
             if archive.nested(GATEWAY):
                 options = [option for option, is_set in {"--moved": moved, "--new-keys": new_keys}.items() if is_set]
-                answer = await run_gateway("restore", str(archive.path), "--json", *options, config=config)
-                calls = int(answer["calls"])
+                calls = int((await run_gateway("restore", str(archive.path), *options, config=config))["calls"])
             artifacts = await _restore_artifacts(runs, link)
             unknown = calls is None and not moved  # open runs may have written since
             stopped = stopped or (unknown and any(run.status in OPEN for run in runs.all))
@@ -181,7 +208,7 @@ async def _restore_runs(
 ) -> dict[str, Any]:
     flawed, under_way = dict[str, str](), dict[str, str]()
     ends = await signed_endings(link, KeyRing.open(loaded.keys_path()))
-    followed, files = _followed(runs, flawed, under_way), runs.archive.manifest.files
+    followed = _followed(runs, flawed, under_way)
     if stopped:
         records += _halt_after(records, runs.archive.manifest.at)
     if loaded.shared:
@@ -193,9 +220,7 @@ async def _restore_runs(
             await load_runs(database, followed)
             await SqliteStore(database).put(*records, after=None)
         store_folder.sync(loaded.store / FILE)
-        for file in STORE_FILES:
-            if file in files:
-                store_folder.write(loaded.store / file, runs.archive.read(file).decode())
+        restore_store(runs.archive, loaded.store, STORE_FILES)
     deleted = {record.run_id for record in records if isinstance(record, TombstoneRecord)}
     since = _since({run.run_id: run.version for run in runs.all}, deleted, ends)
     number = len(runs.all) - len(flawed)
@@ -214,6 +239,61 @@ def _followed(runs: ArchivedRuns, flawed: dict[str, str], under_way: dict[str, s
             line = line_of(commits[-1].state)
             under_way[run.run_id] = one_line(f"{line.status}, step {line.steps}: {line.goal}", 120)
         yield run, commits
+
+
+async def load_runs(database: SqliteFile, runs: Iterable[Followed]) -> None:
+    """Writes runs into a database that the caller alone has open."""
+    for some in _batches(runs):
+        await database.write(partial(_load, some))
+
+
+def _load(some: Sequence[Followed], connection: sqlite3.Connection) -> None:
+    for run, commits in some:
+        for commit, position in zip(commits, run.positions, strict=True):
+            statements = statements_of(
+                commit, digest=run.digest, dispatched_up_to=run.dispatched_up_to, position=position
+            )
+            store_commit(connection, statements)
+
+
+async def append_runs(log: SharedLog, runs: Iterable[Followed], records: Iterable[SideRecord]) -> None:
+    """Raises Misconfigured if the log has another run, and TryAgain."""
+    for some in _batches(runs):
+        await asyncio.gather(*(_append_run(log, *one) for one in some))
+    for record in records:
+        newest = await log.newest(record.subject)
+        if newest is None or newest.headers.get(ROW) != record.text:
+            await _append(log, record.subject, b"", None, record.header)
+
+
+def _batches(runs: Iterable[Followed]) -> Iterator[list[Followed]]:
+    rest = iter(runs)
+    return iter(lambda: list(islice(rest, TOGETHER)), [])
+
+
+async def _append_run(log: SharedLog, run: ArchivedRun, commits: Sequence[Commit]) -> None:
+    """Entries that are not dispatched belong to one turn, which an agent queues."""
+    subject = subjects.stored_run(run.wake_id, run.run_id)
+    newest = await log.newest(subjects.stored_wake(run.wake_id))
+    row, place = (row_in(newest), newest.seq) if newest else (None, 0)
+    if newest and (row is None or row.seq > len(commits) or row.head != commits[row.seq - 1].entry.hash):
+        raise Misconfigured(f"the log has another entry of {subject}: use a stream made anew")
+    for commit in commits[row.seq if row else 0 :]:
+        by = turn_id(run.run_id, run.version) if commit.entry.seq > run.dispatched_up_to else ""
+        newest_one = commit.entry.seq == run.version
+        body = encoded(message_of(commit, by, whole=newest_one))
+        told = run.dispatched_up_to if newest_one else 0
+        row = RunRow.of(commit, row, by=by, told=told, digest=run.digest, whole_at=0, size=len(body))
+        place = await _append(log, subject, body, place, row.header)
+
+
+async def _append(log: SharedLog, subject: str, body: bytes, after: int | None, headers: Mapping[str, str]) -> int:
+    try:
+        return await log.append(subject, body, after=after, headers=headers)
+    except AppendConflict as error:
+        raise Misconfigured(
+            f"another process writes to {subject}: stop all agents that share this store, then run this again"
+        ) from error
 
 
 def _halt_after(records: Iterable[SideRecord], taken: datetime) -> list[SideRecord]:
@@ -242,7 +322,7 @@ async def restore_artifacts(config: Path | None) -> Report:
     run. Raises Misconfigured without a readable store, and TryAgain if the bus does not answer."""
     kept_there, back, lost = 0, list[str](), dict[str, str]()
     async with open_reader(config) as reader, bus_at_hand(reader.settings) as link:
-        stored, run_ids = await artifact_hashes(link), await reader.store.artifacts()
+        stored, run_ids = await artifact_hashes(link), await reader.store.with_artifacts()
         for run_id in run_ids:
             try:
                 named = kept_artifacts(entry.record() for entry in await reader.entries(run_id))

@@ -5,22 +5,21 @@ ledger has each call of its runs, and the bucket each artifact. A tampered run i
 archive. A run is exported with its children, pages and artifacts.
 """
 
-import asyncio
-import json
-import sys
-from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from agent_service import settings
-from agent_service.archive.access import NOWHERE, Report, StoreReader, exclusive_bus, open_reader, place_of
+from agent_service.archive.access import NOWHERE, Report, StoreReader, exclusive_bus, open_reader, place_of, run_gateway
 from agent_service.archive.contents import (
+    AGENT,
     ARTIFACTS,
+    GATEWAY,
+    OPEN,
+    STORE_FILES,
     ArchivedRun,
     ArchivedRuns,
     add_journal,
@@ -28,27 +27,35 @@ from agent_service.archive.contents import (
     add_side_records,
     journal_name,
 )
-from agent_service.archive.transfer import placed, side_records, stored_runs
+from agent_service.archive.retention import ArtifactTombstone
 from agent_service.archive.verifying import checked_journal
 from agent_service.bus.buckets import FOLDER
 from agent_service.core.waiting import Status
 from agent_service.errors import NewerVersion
 from agent_service.history.results import RecordedArtifact, kept_artifacts
 from agent_service.run.journal import flaw_in_chain
-from agent_service.settings import AgentSettings
-from agent_service.store.messages import LEVEL, SideRecord, TombstoneRecord
+from agent_service.run.ports import Dismissal
+from agent_service.store.database import load_queries
+from agent_service.store.messages import (
+    LEVEL,
+    ArtifactTombstoneRecord,
+    DismissalRecord,
+    HaltRecord,
+    SideRecord,
+    TombstoneRecord,
+)
 from agent_service.store.moving import leaving
+from agent_service.store.rows import halt_of, tombstone_of
+from agent_service.store.runs import RunStore
 from agent_service.views.pages import pages
 from agent_service.views.workspace.files import MAX_BYTES
 from groundwork.archive.format import PART, Archive, ArchiveWriter, open_writer
-from groundwork.archive.series import KEYS, SUFFIX, Series
+from groundwork.archive.series import SUFFIX, Series, add_store
 from groundwork.service.errors import Exit, Failure, Misconfigured, NotDone
-from groundwork.service.store_folder import ID_FILE, known_id
+from groundwork.sqlite.file import instant
 from schemas.status import counted
 
-AGENT, GATEWAY = "agentic", "gateway"
-STORE_FILES = (ID_FILE, "progress.wanted")
-OPEN = frozenset({Status.QUEUED, Status.RUNNING, Status.PAUSED})
+AT_ONCE = 500
 
 
 @dataclass(slots=True, kw_only=True)
@@ -85,26 +92,21 @@ class ArchiveReport:
 
 async def backup(config: Path | None, place: str, *, with_keys: bool = False, keep: int | None = None) -> Report:
     """`keep`: number of backups that stay in the folder. Raises TryAgain, and Misconfigured for an unusable store."""
-    at, series = datetime.now(UTC), Series(place, AGENT)
+    series = Series(place, AGENT)
     if keep and not series.is_folder:
         raise Misconfigured(f"--keep keeps the newest backups of a folder, and {place} is a file")
     before = series.newest()
     async with open_reader(config) as reader:
+        store, keys = reader.settings.store, reader.settings.keys_path()
         if reader.ring is None:
-            path = reader.settings.keys_path()
-            raise Misconfigured(f"there is no file {path}: start the agent once, which makes its keys")
-        with series.new_archive(reader.ring, at) as (file, archive):
-            name = series.name_of(file, at)
-            report = ArchiveReport(what=name, file=str(file), backup=name)
-            runs, artifacts = await _add_runs(reader, archive, report)
+            raise Misconfigured(f"there is no file {keys}: start the agent once, which makes its keys")
+        with series.new_archive(reader.ring, datetime.now(UTC)) as (name, archive):
+            report = ArchiveReport(what=name, file=str(archive.path), backup=name)
+            await _add_runs(reader, archive, report)
             await _add_ledger(reader.config, archive, report, with_keys=with_keys)
             await _add_artifacts(reader, archive, before, report)
-            _add_folder(reader.settings, archive, report, with_keys=with_keys)
-            for number, run in enumerate(runs):
-                paths = [path for path in artifacts.get(run.run_id, ()) if f"{run.run_id}/{path}" not in archive.files]
-                runs[number] = run.model_copy(update={"left_out": dict.fromkeys(paths, NOWHERE)})
-            add_runs(archive, runs)
-            archive.fields |= {"at": at, "about": report.counts, "left_out": report.left_out}
+            report.keys = add_store(archive, store, STORE_FILES, keys, with_keys=with_keys) + report.keys
+            archive.fields |= {"about": report.counts, "left_out": report.left_out}
         report.size = archive.size
     if keep:
         series.keep_only(keep)
@@ -114,18 +116,16 @@ async def backup(config: Path | None, place: str, *, with_keys: bool = False, ke
 async def export_all(config: Path | None, place: Path) -> Report:
     """Exports a store that is abandoned: no agent may run, and none starts on it again. Raises Misconfigured and
     TryAgain."""
-    loaded = settings.load(config)
+    loaded, report = settings.load(config), ArchiveReport(what="every run", file=str(file_in(place, AGENT)))
     async with (
         exclusive_bus(loaded) as link,
         leaving(place_of(loaded, link)),
         open_reader(config) as reader,
     ):
-        report = ArchiveReport(what="every run", file=str(file_in(place, AGENT)))
         with open_writer(Path(report.file), reader.ring) as archive:
-            runs, _ = await _add_runs(reader, archive, report)
-            _add_folder(loaded, archive, report, with_keys=False)
-            add_runs(archive, runs)
-            archive.fields |= {"at": datetime.now(UTC), "moved": True, "left_out": report.left_out}
+            await _add_runs(reader, archive, report)
+            report.keys = add_store(archive, loaded.store, STORE_FILES, loaded.keys_path(), with_keys=False)
+            archive.fields |= {"moved": True, "left_out": report.left_out}
     then = f"No agent begins on their store now: name the new one, then run `agentic restore {report.file}`"
     return report.outcome(then)
 
@@ -142,22 +142,57 @@ async def export(config: Path | None, name: str, place: Path | None = None) -> R
                 runs.append(run)
                 wanted += [child for child in children if child not in wanted]
             add_runs(archive, runs)
-            archive.fields["at"] = datetime.now(UTC)
     report.size, report.about["agent"] = archive.size, {"runs": len(runs), "files": len(archive.files)}
     report.runs = {run.run_id: run.status.value for run in runs}
     report.left_out = {f"{run.run_id}/{path}": why for run in runs for path, why in run.left_out.items()}
     return report.outcome("" if reader.ring else "! it is not signed, for the file with the agent's keys is not there")
 
 
-async def _add_runs(
-    reader: StoreReader, archive: ArchiveWriter, report: ArchiveReport
-) -> tuple[list[ArchivedRun], Mapping[str, Sequence[str]]]:
-    """Returns the runs, and the paths of their artifacts by run. Of a log, which has no snapshots, a run may be deleted
-    meanwhile: its tombstone is added."""
+async def stored_runs(store: RunStore, *, only: str = "") -> AsyncIterator[ArchivedRun]:
+    """All runs by id, or `only` that one, without positions. One may have later entries than its row says, for a log
+    has no snapshots."""
+    sql, after = load_queries()["archived"], ""
+    while rows := await store.database.read(sql, (after, AT_ONCE, only or None)):
+        for run_id, wake_id, digest, accepted_at, status, version, head, told, artifacts_gone in rows:
+            yield ArchivedRun(
+                run_id=run_id,
+                wake_id=wake_id,
+                digest=digest,
+                accepted_at=instant(accepted_at),
+                status=status,
+                version=version,
+                head=head.hex(),
+                dispatched_up_to=told,
+                artifacts_gone=artifacts_gone or "",
+            )
+        after = rows[-1][0]
+
+
+async def placed(store: RunStore, run: ArchivedRun) -> ArchivedRun:
+    """The run with the positions of its entries. Raises Damaged, and NewerVersion."""
+    return run.model_copy(update={"positions": (await store.positions(run.run_id))[: run.version]})
+
+
+async def side_records(store: RunStore) -> list[SideRecord]:
+    """Dismissals, halts and tombstones."""
+    sql, read = load_queries(), store.database.read
+    records = list[SideRecord]()
+    for run_id, version, by, at in await read(sql["all_dismissals"]):
+        seen = Dismissal(run_id=run_id, version=version, by=by, at=instant(at))
+        records.append(DismissalRecord(v=LEVEL, dismissal=seen))
+    records += [HaltRecord(v=LEVEL, by="", halt=halt_of(row)) for row in await read(sql["all_halts"])]
+    for run_id, rule, at in await read(sql["all_artifacts_gone"]):
+        gone = ArtifactTombstone(run_id=run_id, gone_at=instant(at), rule=rule)
+        records.append(ArtifactTombstoneRecord(v=LEVEL, gone=gone))
+    records += [TombstoneRecord(v=LEVEL, stone=tombstone_of(row), version=0) for row in await read(sql["tombstones"])]
+    return records
+
+
+async def _add_runs(reader: StoreReader, archive: ArchiveWriter, report: ArchiveReport) -> None:
+    """A log has no snapshots, so a run may be deleted meanwhile: its tombstone is added."""
     runs, stones = list[ArchivedRun](), list[SideRecord]()
     heads = {run.run_id: run.head for run in ArchivedRuns(archive.base).all} if archive.base else {}
     async with reader.store.database.snapshot():
-        artifacts = await reader.store.artifacts()
         async for run in stored_runs(reader.store):
             try:
                 at = await placed(reader.store, run)
@@ -170,8 +205,8 @@ async def _add_runs(
             else:
                 runs.append(at)
         add_side_records(archive, [*await side_records(reader.store), *stones])
+    add_runs(archive, runs)
     report.about["agent"] = {"runs": len(runs), "of them under way": sum(run.status in OPEN for run in runs)}
-    return runs, artifacts
 
 
 async def _add_run(reader: StoreReader, archive: ArchiveWriter, run: ArchivedRun, *, is_in_base: bool) -> None:
@@ -229,39 +264,13 @@ async def _add_ledger(config: Path | None, archive: ArchiveWriter, report: Archi
     place = Path(report.file)
     with TemporaryDirectory(dir=place.parent, prefix=f"{place.name}{PART}-") as beside:
         file = f"{beside}/{GATEWAY}{SUFFIX}"
-        answer = await run_gateway("backup", file, "--json", *(["--with-keys"] if with_keys else []), config=config)
+        answer = await run_gateway("backup", file, *(["--with-keys"] if with_keys else []), config=config)
         if answer["left_out"]:
             report.left_out[GATEWAY] = answer["left_out"]
             return
         with Archive.open(Path(file)) as ledger:
             archive.include(GATEWAY, ledger)
-    report.about[GATEWAY] = answer["about"]
-    report.keys += answer["keys"]
-
-
-async def run_gateway(*arguments: str, config: Path | None) -> dict[str, Any]:
-    command = (
-        sys.executable,
-        "-P",
-        "-m",
-        "ductile_gateway",
-        *arguments,
-        *(("--config", str(config)) if config else ()),
-    )
-    process = await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
-    out, stderr = await process.communicate()
-    if process.returncode:
-        raise _refused(stderr.decode(errors="replace").strip() or f"the gateway's {arguments[0]} ended")
-    answer: dict[str, Any] = json.loads(out)
-    return answer
-
-
-def _refused(told: str) -> NotDone:
-    """`told`: an error as JSON, unless the gateway broke."""
-    with suppress(ValueError, LookupError, TypeError):
-        error = json.loads(told)["error"]
-        return NotDone(error["message"], Exit(error["exit_code"]), {"code": error["code"]})
-    return NotDone(told, Exit.FAILED)
+    report.about[GATEWAY], report.keys = answer["about"], answer["keys"]
 
 
 async def _add_artifacts(
@@ -285,17 +294,6 @@ async def _add_artifacts(
                 report.left_out[ARTIFACTS] += f". Those of {previous.name} are in it"
     else:
         report.about[ARTIFACTS] = {"artifacts": sum(f"/{FOLDER}" in name for name in archive.files)}
-
-
-def _add_folder(loaded: AgentSettings, archive: ArchiveWriter, report: ArchiveReport, *, with_keys: bool) -> None:
-    archive.fields["store"] = known_id(loaded.store)
-    for name in STORE_FILES:
-        if (loaded.store / name).exists():
-            archive.add(name, (loaded.store / name).read_bytes())
-    if with_keys:
-        archive.add(KEYS, loaded.keys_path().read_bytes())
-    else:
-        report.keys.insert(0, str(loaded.keys_path()))
 
 
 def file_in(place: Path | None, run_id: str) -> Path:

@@ -277,12 +277,6 @@ SELECT at, rule FROM artifacts_gone WHERE run_id = ?;
 -- name: sizes
 SELECT run_id, bytes FROM runs WHERE run_id IN (SELECT value FROM json_each(?));
 
--- name: artifacts
--- Of runs that have kept artifacts.
-SELECT run_id, json_group_array(json(item)) FROM items
-WHERE field = 'artifacts' AND json_valid(item) AND run_id NOT IN (SELECT run_id FROM artifacts_gone)
-GROUP BY run_id;
-
 -- name: with_artifacts
 SELECT run_id FROM runs
 WHERE CASE WHEN json_valid(line) THEN line ->> '$.artifacts' END AND run_id NOT IN (SELECT run_id FROM artifacts_gone) ORDER BY run_id;

@@ -99,10 +99,6 @@ class RunStore(ABC):
         """Version, status, `due_at`, summary and goal as they are stored beside the run's state."""
 
     @abstractmethod
-    async def artifacts(self) -> dict[str, Sequence[str]]:
-        """Paths of the artifacts that are kept, by run; none for a run that cannot be read."""
-
-    @abstractmethod
     async def calls(self, since: datetime) -> Sequence[RecordedCall]:
         """Model calls that entries at or after `since` tell of, in order."""
 
@@ -194,6 +190,10 @@ class RunStore(ABC):
     async def changed_since(self, since: datetime) -> Sequence[str]:
         """Runs with an entry at or after `since`."""
         return await self._run_ids("changed_since", microseconds(since))
+
+    async def with_artifacts(self) -> Sequence[str]:
+        """Runs whose artifacts are kept."""
+        return await self._run_ids("with_artifacts")
 
     async def waiting_for_budget(self) -> Sequence[str]:
         return await self._run_ids("waiting_for_budget")

@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from agent_service.errors import Damaged, NewerVersion, VersionMoved
+from agent_service.errors import Damaged, VersionMoved
 from agent_service.run.inbound import CURRENT_MESSAGE, InboundMessage, turn_id
 from agent_service.run.journal import Commit, Entry, Run, growth_of
 from agent_service.run.ports import JournalPosition, RecordedCall
@@ -186,15 +186,6 @@ class SharedStore(RunStore):
 
     async def positions(self, run_id: str) -> tuple[int, ...]:
         return tuple((await self._journals.whole(run_id)).positions.values())
-
-    async def artifacts(self) -> dict[str, Sequence[str]]:
-        found = dict[str, Sequence[str]]()
-        for (run_id,) in await self.database.read(self._sql["with_artifacts"]):
-            found[run_id] = ()
-            with contextlib.suppress(Damaged, NewerVersion):
-                if run := await self.load(run_id):
-                    found[run_id] = run.state.artifacts
-        return found
 
     async def calls(self, since: datetime) -> Sequence[RecordedCall]:
         begins = max(0, await self._log.end() - RECENT_MESSAGES)

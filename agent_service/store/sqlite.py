@@ -6,7 +6,6 @@ because one that refuses after a write has its whole group rolled back and run a
 
 import asyncio
 import contextlib
-import json
 import sqlite3
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
@@ -89,9 +88,6 @@ class SqliteStore(RunStore):
 
     async def row(self, run_id: str) -> tuple[Any, ...]:
         return next(iter(await self.database.read(self._sql["row"], (run_id,))), ())
-
-    async def artifacts(self) -> dict[str, Sequence[str]]:
-        return {run_id: json.loads(paths) for run_id, paths in await self.database.read(self._sql["artifacts"])}
 
     async def commit(self, commit: Commit) -> None:
         run_id = commit.entry.run_id

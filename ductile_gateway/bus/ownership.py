@@ -6,9 +6,8 @@ from ulid import ULID
 
 from ductile_gateway.calls.call import ALONE, CallRequest, ToolCall
 from ductile_gateway.calls.results import MAX_RESULT_BYTES
-from ductile_gateway.store.opening import Mark
+from ductile_gateway.store.opening import BACKUP, Mark
 from ductile_gateway.store.rows import Rows
-from groundwork.archive.series import backup_of_owner
 from groundwork.nats.buckets import replace_value
 from groundwork.nats.lease import Lease, LeaseRecord, Role, read_lease
 from groundwork.nats.link import NatsLink
@@ -111,7 +110,7 @@ class BusOwnership:
                 self._missed_since.pop(by, None)
                 raise TryAgain(f"another gateway carries it out ({by})", COME_BACK_S)
             since = self._missed_since.setdefault(by, monotonic())
-            if not anywhere and not backup_of_owner(by) and monotonic() - since < BACK_WITHIN_S:  # a backup stays away
+            if not anywhere and not by.startswith(BACKUP) and monotonic() - since < BACK_WITHIN_S:
                 raise TryAgain(f"the gateway that began it is gone, and may be back soon ({by})", COME_BACK_S)
             why = f"the gateway that began it is gone ({by})"
         if self._restored and call.asked.request.requested_at <= self.mark.at:  # its record on the machine is lost

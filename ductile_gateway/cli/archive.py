@@ -11,6 +11,7 @@ import json
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,14 +35,13 @@ from ductile_gateway.store.rows import (
 )
 from ductile_gateway.webhooks.notifications import WAITING, Notification
 from groundwork.archive.format import Archive, ArchiveWriter
-from groundwork.archive.series import KEYS, Series, backup_owner, move_aside
+from groundwork.archive.series import Series, add_store, move_aside, restore_keys, restore_store
 from groundwork.nats.link import NatsLink
-from groundwork.service import store_folder
 from groundwork.service.commands import argument, flag, option, say
 from groundwork.service.errors import Misconfigured
 from groundwork.service.keys import KeyRing
-from groundwork.service.startup import connected, refuse_running, stopped_store
-from groundwork.service.store_folder import ID_FILE, claim_folder, known_id
+from groundwork.service.startup import connected, refuse_running, stopped_service, stopped_store
+from groundwork.service.store_folder import ID_FILE, claim_folder
 from groundwork.sqlite.file import SqliteFile, open_file, open_for_reading
 from schemas import subjects
 from schemas.status import counted
@@ -128,20 +128,16 @@ async def _left(rows: Rows, place: str) -> AsyncIterator[None]:
 async def _backed_up(
     settings: GatewaySettings, file: SqliteFile, place: str, *, with_keys: bool, leave: bool
 ) -> dict[str, Any]:
-    at, series = datetime.now(UTC), Series(place, GATEWAY)
-    with series.new_archive(KeyRing.open(settings.keys_path()), at) as (path, archive):
+    with Series(place, GATEWAY).new_archive(KeyRing.open(settings.keys_path()), datetime.now(UTC)) as (name, archive):
         async with file.snapshot():
             ((calls,),) = await file.read(_CALLS)
             archive.add(MARK, to_json(columns_in(await opening.mark_of(Rows(FileCarrier(file))))))
             await _add_rows(archive, file, without={"position", "by"} if settings.shared else {"position"})
-        if (settings.store / ID_FILE).exists():
-            archive.add(ID_FILE, (settings.store / ID_FILE).read_bytes())
-        if with_keys:
-            archive.add(KEYS, settings.keys_path().read_bytes())
+        keys = add_store(archive, settings.store, (ID_FILE,), settings.keys_path(), with_keys=with_keys)
         about = {"calls": int(calls)}
-        archive.fields |= {"at": at, "store": known_id(settings.store), "about": about, "moved": leave}
-    made = {"file": str(path), "backup": series.name_of(path, at), "written": archive.size, "about": about}
-    return made | {"left_out": "", "keys": [] if with_keys else [str(settings.keys_path())]}
+        archive.fields |= {"about": about, "moved": leave}
+    made = {"file": str(archive.path), "backup": name, "written": archive.size, "about": about}
+    return made | {"left_out": "", "keys": keys}
 
 
 async def _add_rows(archive: ArchiveWriter, file: SqliteFile, *, without: set[str]) -> None:
@@ -168,18 +164,14 @@ async def restore(
     """`backup`: its name, or the newest. `moved`: nothing has happened since. `new_keys`: the old ones are lost. Raises
     TryAgain, and Misconfigured for an existing ledger, a running gateway or a backup without valid signature; and for
     one that was restored before, which `as_json` reports as restored, because `agentic restore` may be repeated."""
-    series = Series(place, GATEWAY)
-    with series.open(backup) as (name, opened):
-        archive = opened.nested(GATEWAY) or opened
-        archive.check()
-        series.ring_for(settings.keys_path(), archive, new_keys=new_keys)
-        with stopped_store(settings.private_folder()):
-            async with connected(settings.nats, COMMAND) as link:
-                await require_topology(link, shared=settings.shared)
-                await refuse_running(link, ROLE)
-                async with _target(settings, link, name) as rows:
-                    moved = moved or archive.manifest.moved
-                    restored = await _restore_rows(settings, archive, rows, name, moved=moved)
+    is_set_up = partial(require_topology, shared=settings.shared)
+    with Series(place, GATEWAY).open(backup) as (name, archive):
+        restore_keys(archive, settings.keys_path(), new_keys=new_keys)
+        async with (
+            stopped_service(settings, ROLE, is_set_up, name=COMMAND) as link,
+            _target(settings, link, name) as rows,
+        ):
+            restored = await _restore_rows(settings, archive, rows, name, moved=moved or archive.manifest.moved)
     where = _place_of(settings)
     if not (restored or as_json):
         remedy = opening.ANEW if settings.shared else "move it away, then run this again"
@@ -227,9 +219,9 @@ async def _restore_rows(settings: GatewaySettings, archive: Archive, rows: Rows,
         old, mark = mark, opening.Mark("coming", name, taken, at, moved)
         await opening.put_mark(rows, mark, before=old)
     for page in sorted(file for file in archive.manifest.files if file.startswith(f"{ROWS}/")):
-        await _restore_page(rows, archive.lines(page), owner=backup_owner(name) if settings.shared else "")
-    if ID_FILE in archive.manifest.files and not settings.shared:
-        store_folder.write(settings.store / ID_FILE, archive.read(ID_FILE).decode())
+        await _restore_page(rows, archive.lines(page), owner=f"{opening.BACKUP}{name}" if settings.shared else "")
+    if not settings.shared:
+        restore_store(archive, settings.store, (ID_FILE,))
     await opening.put_mark(rows, replace(mark, state="here"), before=mark)
     return True
 

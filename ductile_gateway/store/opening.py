@@ -25,6 +25,8 @@ COPY = "ledger-copy.db"
 KEPT_S = 86400.0
 """At most the shortest retention."""
 ANEW = f"make the stream anew: `nats stream rm {subjects.STREAM_LEDGER}`, then `agentic setup --shared`"
+BACKUP = "backup "
+"""Stands before the name of a backup, where the owner of a restored row is told."""
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
 

@@ -14,6 +14,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from secrets import token_hex
@@ -21,6 +22,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from groundwork.service import store_folder
 from groundwork.service.errors import Misconfigured, TryAgain
 from groundwork.service.keys import KeyRing, public_of, signature, verifies
 from groundwork.service.program import installed_version
@@ -99,10 +101,8 @@ class Archive:
         with ExitStack() as stack:
             try:
                 opened = stack.enter_context(zipfile.ZipFile(path))
-            except PermissionError as error:
-                raise Misconfigured(f"{path} cannot be read ({error.strerror}): ask its owner") from error
             except _BROKEN as error:
-                raise Misconfigured(f"{path} is not an archive, or it is damaged: {error}") from error
+                raise Misconfigured(f"{path} is not an archive, or it is damaged or not yours: {error}") from error
             names = Counter(opened.namelist())
             if len(names) > MOST_NAMES:
                 raise Misconfigured(f"{path} has {len(names)} files: an archive has at most {MOST_NAMES}")
@@ -191,10 +191,10 @@ class ArchiveWriter:
     """Writes contents that the base lacks. `fields`: of the manifest. `size`: compressed bytes of new contents. `held`:
     digests that are here or in the base."""
 
-    def __init__(self, opened: zipfile.ZipFile, base: Archive | None) -> None:
-        self.opened, self.base = opened, base
+    def __init__(self, path: Path, opened: zipfile.ZipFile, base: Archive | None) -> None:
+        self.path, self.opened, self.base = path, opened, base
         self.files = dict[str, str]()
-        self.fields = dict[str, Any]()
+        self.fields: dict[str, Any] = {"at": datetime.now(UTC)}
         self.size = 0
         self.held = set(base.manifest.files.values()) if base else set[str]()
 
@@ -246,7 +246,7 @@ def open_writer(path: Path, ring: KeyRing | None, base: Archive | None = None) -
     try:
         with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as opened:
-                writer = ArchiveWriter(opened, base)
+                writer = ArchiveWriter(path, opened, base)
                 yield writer
                 writer.finish(ring)
             file.flush()
@@ -272,8 +272,4 @@ def _publish(part: Path, path: Path) -> None:
     except OSError:  # a file system without links
         part.rename(path)
     with suppress(PermissionError):  # the archive is there, and its folder may be written but not read
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        store_folder.sync(path.parent)

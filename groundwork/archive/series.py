@@ -1,11 +1,11 @@
-"""Series of backups in a folder, and files on their way into an archive and out of it.
+"""Series of backups in a folder, and what a service's backup and restore have in common.
 
 A later backup has the newest full one as its base, and holds only new contents."""
 
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from itertools import chain, count
@@ -19,16 +19,6 @@ from groundwork.service.keys import KeyRing
 SUFFIX = ".zip"
 KEYS = "keys"
 _INSTANT = "%Y%m%dT%H%M%SZ"
-_OF_BACKUP = "backup "
-
-
-def backup_owner(name: str) -> str:
-    """Stands for a store's id as the owner of restored rows."""
-    return f"{_OF_BACKUP}{name}"
-
-
-def backup_of_owner(store: str) -> str:
-    return store.removeprefix(_OF_BACKUP) if store.startswith(_OF_BACKUP) else ""
 
 
 class Series:
@@ -41,46 +31,45 @@ class Series:
         self._service = service
 
     @contextmanager
-    def new_archive(self, ring: KeyRing, at: datetime) -> Iterator[tuple[Path, ArchiveWriter]]:
-        """Makes a new backup. Raises Misconfigured, also while another process writes there, and TryAgain."""
-        if not self.is_folder:
-            with open_writer(self._path, ring) as writer:
-                yield self._path, writer
-            return
-        if self._path.parent.is_dir():
-            self._path.mkdir(mode=0o700, exist_ok=True)
+    def new_archive(self, ring: KeyRing, at: datetime) -> Iterator[tuple[str, ArchiveWriter]]:
+        """Makes a new backup, and yields its name with it. Raises Misconfigured, also while another process writes
+        there, and TryAgain."""
+        path, base = self._path, None
         with ExitStack() as opened:
-            opened.enter_context(_locked(self._path, self._service))
-            path = self._unused_path(at)
-            writer = opened.enter_context(open_writer(path, ring, self._base(ring, opened)))
-            yield path, writer
+            if self.is_folder:
+                if path.parent.is_dir():
+                    path.mkdir(mode=0o700, exist_ok=True)
+                opened.enter_context(_locked(path, self._service))
+                path, base = self._unused_path(at), self._base(ring, opened)
+            writer = opened.enter_context(open_writer(path, ring, base))
+            writer.fields["at"] = at
+            yield self._name_of(path, at), writer
 
     @contextmanager
     def open(self, backup: str | None) -> Iterator[tuple[str, Archive]]:
-        """Opens the newest archive, or the one named `backup`, and returns its name with it. Raises Misconfigured."""
-        for path in self._all() if self.is_folder else [self._path]:
-            if self.is_folder and backup not in (None, self.name_of(path)):
-                continue
-            with Archive.open(path) as archive:
-                name = self.name_of(path, archive.manifest.at)
+        """Opens the service's archive of the newest backup, or of the one named `backup`, and yields its name with it.
+        Raises Misconfigured, also for one that was changed."""
+        names = {self._name_of(path): path for path in self._all()}
+        path = names.get(backup or next(iter(names), "")) if self.is_folder else self._path
+        if path:
+            with Archive.open(path) as whole:
+                name = self._name_of(path, whole.manifest.at)
                 if backup in (None, name):
+                    archive = whole.nested(self._service) or whole
+                    archive.check()
                     yield name, archive
                     return
-        known = ", ".join(map(self.name_of, self._all())) if self.is_folder else "another"
+        known = ", ".join(names) if self.is_folder else "another"
         named = f" {backup}" if backup else ""
         advice = f"it has {known}" if known else "name a folder or file that the command `backup` has written"
         raise Misconfigured(f"{self._path} has no backup{named} of {self._service}: {advice}")
 
-    def name_of(self, path: Path, at: datetime | None = None) -> str:
-        """The instant of the backup: from the file's name in a folder, else from `at`."""
-        return path.stem.removeprefix(f"{self._service}-") if self.is_folder or at is None else f"{at:{_INSTANT}}"
-
     def newest(self) -> Path | None:
-        return next(iter(self._all()), None) if self.is_folder else None
+        return next(iter(self._all()), None)
 
     def keep_only(self, most: int) -> None:
         """Keeps the newest `most` archives and their bases; all while one of them cannot be read."""
-        there = self._all() if self.is_folder else []
+        there = self._all()
         needed = {path.name for path in there[:most]}
         try:
             for path in there[:most]:
@@ -92,25 +81,14 @@ class Series:
             if path.name not in needed:
                 path.unlink(missing_ok=True)
 
-    def ring_for(self, keys: Path, archive: Archive, *, new_keys: bool) -> KeyRing | None:
-        """Keys that prove the archive; if their file is lost, it is written from it. Raises Misconfigured."""
-        if not keys.exists() and KEYS in archive.manifest.files:
-            store_folder.write(keys, archive.read(KEYS).decode())
-        if keys.exists():
-            ring = KeyRing.open(keys)
-            archive.prove(ring)
-            return ring
-        if new_keys:
-            return None
-        other = next((f"restore {name}, which holds keys, with --backup; " for name in self._with_keys()), "")
-        raise Misconfigured(
-            f"there is no file {keys}, and the backup holds no keys: without them nothing of it can be told from "
-            f"forged. Put the file back from where you keep it; {other}or, if it is lost, take the backup as it is "
-            "with --new-keys"
-        )
+    def _name_of(self, path: Path, at: datetime | None = None) -> str:
+        """The instant of the backup: from the file's name in a folder, else from `at`."""
+        return path.stem.removeprefix(f"{self._service}-") if self.is_folder or at is None else f"{at:{_INSTANT}}"
 
     def _all(self) -> list[Path]:
-        return sorted(self._path.glob(f"{self._service}-*{SUFFIX}"), key=lambda path: path.stem, reverse=True)
+        """Newest first; none for a single file."""
+        there = self._path.glob(f"{self._service}-*{SUFFIX}") if self.is_folder else ()
+        return sorted(there, key=lambda path: path.stem, reverse=True)
 
     def _unused_path(self, at: datetime) -> Path:
         name = f"{self._service}-{at:{_INSTANT}}"
@@ -131,12 +109,6 @@ class Series:
                     return archive
         return None
 
-    def _with_keys(self) -> Iterator[str]:
-        for path in self._all() if self.is_folder else ():
-            with suppress(Misconfigured), Archive.open(path) as archive:
-                if KEYS in archive.manifest.files:
-                    yield self.name_of(path)
-
 
 @contextmanager
 def _locked(folder: Path, service: str) -> Iterator[None]:
@@ -146,14 +118,44 @@ def _locked(folder: Path, service: str) -> Iterator[None]:
         raise Misconfigured(f"{folder} cannot be used: {error.strerror}. Nothing was backed up") from error
     try:
         fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise Misconfigured(f"another process makes a backup in {folder}: wait until it has ended") from error
-    else:
         for left in folder.glob(f"{service}-*{SUFFIX}{PART}*"):  # by a process that was killed
             shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)
         yield
+    except BlockingIOError as error:
+        raise Misconfigured(f"another process makes a backup in {folder}: wait until it has ended") from error
     finally:
         os.close(opened)
+
+
+def add_store(archive: ArchiveWriter, store: Path, files: Iterable[str], keys: Path, *, with_keys: bool) -> list[str]:
+    """Adds files of a store that are there, and its keys, or returns the path of the keys that are not in it."""
+    archive.fields["store"] = store_folder.known_id(store)
+    for name in files:
+        if (store / name).exists():
+            archive.add(name, (store / name).read_bytes())
+    if with_keys:
+        archive.add(KEYS, keys.read_bytes())
+    return [] if with_keys else [str(keys)]
+
+
+def restore_store(archive: Archive, store: Path, files: Iterable[str]) -> None:
+    for name in files:
+        if name in archive.manifest.files:
+            store_folder.write(store / name, archive.read(name).decode())
+
+
+def restore_keys(archive: Archive, keys: Path, *, new_keys: bool) -> None:
+    """Proves the archive with the keys, which are written from it if their file is lost. Raises Misconfigured."""
+    if not keys.exists() and KEYS in archive.manifest.files:
+        store_folder.write(keys, archive.read(KEYS).decode())
+    if keys.exists():
+        archive.prove(KeyRing.open(keys))
+    elif not new_keys:
+        raise Misconfigured(
+            f"there is no file {keys}, and the backup holds no keys: without them nothing of it can be told from "
+            "forged. Put the file back from where you keep it; or restore a backup that was made --with-keys; or, if "
+            "it is lost, take the backup as it is with --new-keys"
+        )
 
 
 def move_aside(folder: Path, file: str) -> None:

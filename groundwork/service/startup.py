@@ -151,6 +151,19 @@ async def connected(nats: NatsSettings, name: str) -> AsyncIterator[NatsLink]:
         await link.close()
 
 
+@contextlib.asynccontextmanager
+async def stopped_service(
+    settings: ServiceSettings, role: Role, check: Callable[[NatsLink], Awaitable[None]], *, name: str, stop: str = ""
+) -> AsyncIterator[NatsLink]:
+    """Locks the store of a stopped service, and connects a command to its bus. Raises as `stopped_store` and
+    `refuse_running` do, and as `check` for an unusable bus."""
+    with stopped_store(settings.private_folder()):
+        async with connected(settings.nats, name) as link:
+            await check(link)
+            await refuse_running(link, role, stop=stop)
+            yield link
+
+
 async def refuse_running(link: NatsLink, role: Role, *, stop: str = "") -> None:
     """Waits until the leases of dead processes lapse. Raises Misconfigured where a process renews its lease. `stop`:
     command that stops the processes of the role."""

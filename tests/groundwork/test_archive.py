@@ -23,11 +23,10 @@ def series(folder: Path) -> Series:
 
 
 def back_up(folder: Path, files: dict[str, bytes], day: int = 0, ring: KeyRing = RING) -> Path:
-    with series(folder).new_archive(ring, NOON + timedelta(days=day)) as (path, archive):
+    with series(folder).new_archive(ring, NOON + timedelta(days=day)) as (_, archive):
         for name, content in files.items():
             archive.add(name, content)
-        archive.fields["at"] = NOON
-    return path
+    return archive.path
 
 
 def restored(path: Path, ring: KeyRing = RING) -> dict[str, bytes]:
@@ -69,11 +68,9 @@ def test_an_included_archive_proves_itself(tmp_path: Path) -> None:
     with open_writer(other, ring) as inner:
         inner.add("rows", CONTENT)
         inner.add("store.id", b"of the gateway")
-        inner.fields["at"] = NOON
     with open_writer(tmp_path / "it.zip", RING) as outer, Archive.open(other) as ledger:
         outer.add("store.id", b"of the agent")
         outer.include("gateway", ledger)
-        outer.fields["at"] = NOON
     with Archive.open(tmp_path / "it.zip") as archive:
         included = archive.nested("gateway")
         assert included
@@ -120,13 +117,12 @@ def test_a_damaged_archive_is_told_wherever_the_damage_is(tmp_path: Path, seed: 
 def write(path: Path, content: bytes) -> None:
     with open_writer(path, RING) as archive:
         archive.add("a", content)
-        archive.fields["at"] = NOON
 
 
 def test_of_two_archives_that_are_made_at_once_under_one_name_the_first_stays_whole(tmp_path: Path) -> None:
     path = tmp_path / "it.zip"
     slow = ExitStack()
-    slow.enter_context(open_writer(path, RING)).fields["at"] = NOON
+    slow.enter_context(open_writer(path, RING))
     write(path, CONTENT)
     with pytest.raises(Misconfigured, match="nothing is overwritten"):
         slow.close()

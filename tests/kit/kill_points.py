@@ -1,6 +1,6 @@
 """Kills a command (SIGKILL) at each begin and each end of some functions.
 
-    for point in kill_at_each_point(folder, ("agent_service.archive.transfer:_load",), "restore", place):
+    for point in kill_at_each_point(folder, ("agent_service.archive.restoring:_load",), "restore", place):
         ...                     # killed at the first point, then at the second, and so on: what has it left?
 
 Each function counts once at its begin and once at its end. A process that has loaded everything forks for each kill.

@@ -14,9 +14,9 @@ from ductile_gateway.calls.call import Call, Job, Receipt
 from ductile_gateway.cli.archive import backup, restore
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import FILE
-from ductile_gateway.store.opening import Mark, log_of_gateways, mark_of, put_mark
+from ductile_gateway.store.opening import BACKUP, Mark, log_of_gateways, mark_of, put_mark
 from ductile_gateway.store.rows import Rows, StreamCarrier, subject_of
-from groundwork.archive.series import Series, backup_owner
+from groundwork.archive.series import Series
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Misconfigured
@@ -146,7 +146,7 @@ async def test_all_is_there_after_a_move_as_that_of_a_gateway_that_is_gone_and_g
         await holds_all(stores)
         for intent in (IN_DUCTILE, READS):
             past = await begun(stores.ledger, intent.key)
-            assert (past, past.by) == (intent, backup_owner(name))
+            assert (past, past.by) == (intent, f"{BACKUP}{name}")
         await stores.ledger.adopt(await begun(stores.ledger, READS.key))
         await stores.ledger.answer(an_answer(3))
         await stores.ledger.intend(BY_A_PLUGIN)
@@ -177,7 +177,7 @@ async def test_a_ledger_comes_back_from_its_backup_into_a_stream_or_a_database_w
         await holds_all(stores)
         for intent in (IN_DUCTILE, BY_A_PLUGIN, READS):
             past = await begun(stores.ledger, intent.key)
-            assert (past, past.by) == (intent, backup_owner(name) if into == "jetstream" else "")
+            assert (past, past.by) == (intent, f"{BACKUP}{name}" if into == "jetstream" else "")
 
 
 async def test_a_damaged_backup_is_refused_before_anything_is_stored(kept: Kept) -> None:

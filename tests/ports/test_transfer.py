@@ -1,7 +1,7 @@
 """Runs that go through an archive are stored as they were, in whatever state each is: in a database, and in a log."""
 
 import sqlite3
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from datetime import timedelta
 from pathlib import Path
@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from agent_service.archive.access import StoreReader
-from agent_service.archive.contents import ArchivedRun, ArchivedRuns, add_runs
+from agent_service.archive.contents import ArchivedRun, ArchivedRuns
 from agent_service.archive.contents import commits_of as decided_again
+from agent_service.archive.restoring import Followed, append_runs, load_runs
 from agent_service.archive.retention import EndedRun
-from agent_service.archive.transfer import Followed, append_runs, load_runs, placed, side_records, stored_runs
 from agent_service.archive.verifying import checked_journal
-from agent_service.archive.writing import ArchiveReport, _add_runs
+from agent_service.archive.writing import ArchiveReport, _add_runs, placed, side_records, stored_runs
 from agent_service.core.waiting import Status
 from agent_service.run.journal import Entry
 from agent_service.run.ports import Dismissal
@@ -144,13 +144,12 @@ async def test_a_run_that_goes_on_while_a_log_is_read_is_read_as_it_stood(tmp_pa
         member.wire.open.clear()
         await agent.store.commit(newest)
         with open_writer(file, None) as archive:
-            (run,), _ = await _add_runs(reader_of(member.store), archive, report)
-            add_runs(archive, [run])
-            archive.fields["at"] = NOON
+            await _add_runs(reader_of(member.store), archive, report)
         member.wire.open.set()
     assert report.left_out == {}
     with Archive.open(file) as made:
-        assert decided_again(run, ArchivedRuns(made).entries(run_id(1)))[-1].state == begun[-1].state
+        (run,) = (runs := ArchivedRuns(made)).all
+        assert decided_again(run, runs.entries(run_id(1)))[-1].state == begun[-1].state
 
 
 async def test_a_run_that_cannot_be_read_is_left_out_of_a_backup_and_one_deleted_meanwhile_leaves_its_tombstone(
@@ -165,23 +164,24 @@ async def test_a_run_that_cannot_be_read_is_left_out_of_a_backup_and_one_deleted
         for state, body in ((damaged, b"{}"), (newer, b'{"v": 99}')):
             await log.append(subjects.stored_run(state.wake_id, state.run_id), body, after=None)
         await member.store.caught_up()
-        artifacts = member.store.artifacts
+        positions = member.store.positions
 
-        async def overtaken() -> dict[str, Sequence[str]]:
-            gone = EndedRun(run_id=deleted.run_id, status=deleted.status, version=deleted.version, at=NOON)
-            await agent.store.retention.mark_cleared(await agent.store.retention.delete([gone], "done_days: 1", NOON))
-            await member.store.caught_up()
-            return await artifacts()
+        async def overtaken(run_id: str) -> tuple[int, ...]:
+            if run_id == sound.run_id:
+                gone = EndedRun(run_id=deleted.run_id, status=deleted.status, version=deleted.version, at=NOON)
+                leftovers = await agent.store.retention.delete([gone], "done_days: 1", NOON)
+                await agent.store.retention.mark_cleared(leftovers)
+                await member.store.caught_up()
+            return await positions(run_id)
 
-        member.store.artifacts = overtaken  # type: ignore[method-assign]
+        member.store.positions = overtaken  # type: ignore[method-assign]
         with open_writer(file, None) as archive:
-            found, paths = await _add_runs(reader_of(member.store), archive, report)
-            add_runs(archive, found)
-            archive.fields["at"] = NOON
-    assert ([run.run_id for run in found], [one for one in paths if paths[one]]) == ([sound.run_id], [sound.run_id])
+            await _add_runs(reader_of(member.store), archive, report)
     assert report.left_out.keys() == {damaged.run_id, newer.run_id}
     with Archive.open(file) as made:
-        (stone,) = ArchivedRuns(made).side_records()
+        archived = ArchivedRuns(made)
+        (stone,) = archived.side_records()
+    assert [run.run_id for run in archived.all] == [sound.run_id]
     assert stone.subject == subjects.stored_gone(deleted.run_id)
 
 

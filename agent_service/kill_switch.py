@@ -26,8 +26,7 @@ from agent_service.background import Background
 from agent_service.core.events import StoodStill
 from agent_service.errors import Damaged, Leaving, NewerVersion, Stopped
 from agent_service.run.ports import Clock, HaltBoard
-from agent_service.store.records import progress_of
-from agent_service.store.runs import RunStore
+from agent_service.store.runs import RunStore, progress_of
 from groundwork.service.errors import TryAgain
 from schemas.status import Halt
 
@@ -86,7 +85,7 @@ class HaltControl:
         """Restores the stop that was in force at the last end, or was written on the bus since. Call it before any run
         is resumed. Raises TryAgain if the store cannot be read.
         """
-        if newest := await self.store.halts.newest():
+        if newest := await self.store.newest_halt():
             self.adopt(newest)
         with suppress(TryAgain):
             await self.look()
@@ -171,7 +170,7 @@ class HaltControl:
             await self.tell(run_id, told)
 
     async def _take(self, halt: Halt) -> None:
-        await self.store.halts.keep(halt)
+        await self.store.keep_halt(halt)
         self.adopt(halt)
 
     async def _show(self, halt: Halt) -> None:

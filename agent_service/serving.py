@@ -150,7 +150,7 @@ def observe_agent(agent: Agent) -> Instruments:
         ("agentic.run.active", "Runs that have not ended", "{run}", active, "agentic.run.state"),
         ("agentic.run.queue.age", "Since when the longest queued run waits; 0 if none", "s", age),
         ("agentic.outbox.runs", "Runs with messages that are not published yet", "{run}", lambda: len(outbox.pending)),
-        ("agentic.inbox.runs", for_people, "{run}", store.inbox.count),
+        ("agentic.inbox.runs", for_people, "{run}", store.count_for_people),
         ("agentic.store.size", "The store's database, and its log of writes", "By", size),
         ("agentic.store.free", "Free space on its disk", "By", lambda: shutil.disk_usage(database.parent).free),
         ("agentic.spent.today", "Cost of models today (UTC), in USD", "{USD}", lambda: spending.spent_usd),

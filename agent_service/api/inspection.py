@@ -178,7 +178,7 @@ class WhyCalls:
 
     async def _observe(self, run: RunState) -> Observations:
         if run.final:
-            return Observations(dismissal=await self.store.inbox.dismissal(run.run_id))
+            return Observations(dismissal=await self.store.dismissal(run.run_id))
         pending = oldest_pending(run)
         trouble, none = list[str](), list[str]()
         lacks, letters, status, (request, result) = await asyncio.gather(

@@ -129,7 +129,7 @@ class OperatorCalls:
         rows = GatewayPruned(rows={}) if pruned.more else await self.prune_rows(dry_run=request.dry_run)
         return PruneView(
             dry_run=request.dry_run,
-            rules=self.pruning.has_rules,
+            rules=self.pruning.rules.delete_runs,
             runs=pruned.runs,
             artifacts=pruned.artifacts,
             listed=tuple(

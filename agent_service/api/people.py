@@ -102,11 +102,11 @@ class PeopleCalls:
 
     async def show_inbox(self, query: InboxQuery) -> inbox.InboxView:
         """Paused and escalated runs, and open dead letters, by urgency."""
-        (letters, trouble), stopped = await asyncio.gather(self._open_letters(), self.store.inbox.runs(query.limit))
+        (letters, trouble), stopped = await asyncio.gather(self._open_letters(), self.store.for_people(query.limit))
         cards = await asyncio.gather(*(self._card(run_id, touched_at) for run_id, touched_at in stopped))
         items = [card for card in cards if card] + [inbox.letter_item(letter) for letter in letters[-query.limit :]]
         items.sort(key=attrgetter("urgency"))
-        total = await self.store.inbox.count() + len(letters)
+        total = await self.store.count_for_people() + len(letters)
         return inbox.InboxView(items=tuple(items[: query.limit]), total=total, trouble=trouble)
 
     async def dismiss_run(self, caller: Caller, run_id: str, request: Nothing) -> DismissAnswer:  # noqa: ARG002 # its body is read
@@ -116,7 +116,7 @@ class PeopleCalls:
             message = f"only a run that ended escalated can be dismissed: this one is {state.status}"
             raise ApiError(Code.NOTHING_TO_DISMISS, message, run_id=run_id)
         asked = Dismissal(run_id=run_id, version=state.version, by=caller.by, at=self.now())
-        kept = await self.store.inbox.dismiss(asked)
+        kept = await self.store.dismiss(asked)
         log.info("dismissed", extra={"run_id": run_id, "by": kept.by})
         return DismissAnswer(run_id=run_id, by=kept.by, at=kept.at)
 

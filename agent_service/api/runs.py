@@ -195,7 +195,7 @@ class RunCalls:
             oldest = [(await present(self.store, run_id)).state for run_id in await self.store.queued(1)]
         return RunCounts(
             by_status=by_status,
-            needs_person=await self.store.inbox.count(),
+            needs_person=await self.store.count_for_people(),
             oldest_queued_at=oldest[0].accepted_at if oldest else None,
             stopped=self.intake.turns.kill_switch.stopped_by,
         )

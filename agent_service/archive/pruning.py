@@ -2,31 +2,35 @@
 
     leftovers of an earlier pass ─▶ expired runs ─▶ expired artifacts ─▶ oldest runs over a size limit ─▶ file shrunk
 
-Open runs stay, and those that an open run needs. A step takes milliseconds, and the pause after it several times that.
+    expired run ─▶ tombstone ─▶ each process removes the run's files ─▶ marked as cleared, messages purged
+
+Open runs stay, those that an open run needs, and those that cannot be read. A step takes milliseconds, and the pause
+after it several times that. The next pass of any process removes what a crash left.
 """
 
 import asyncio
+import json
 import logging
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from dataclasses import field
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, TypeVar
 
-from agent_service.archive.retention import (
-    EndedRun,
-    ExpiryFilter,
-    KeepRunsSettings,
-    Kind,
-    Leftovers,
-    PruneReport,
-)
+from agent_service.archive.retention import ArtifactTombstone, EndedRun, KeepRunsSettings, Kind, PruneReport
 from agent_service.core.waiting import FINAL, Status
+from agent_service.errors import Damaged, NewerVersion
 from agent_service.run.ports import Clock
+from agent_service.store.database import load_queries
+from agent_service.store.messages import LEVEL, ArtifactTombstoneRecord, SideRecord, TombstoneRecord
+from agent_service.store.rows import tombstone_of
 from agent_service.store.runs import RunStore
 from agent_service.views.workspace.files import Workspace
 from groundwork.service.errors import TryAgain
+from groundwork.sqlite.file import instant, microseconds
+from schemas.values import dataclass
 
 LOOK_S = 3600.0
 FIRST_LOOK_S = 60.0
@@ -52,26 +56,110 @@ Gone = defaultdict[bool, set[str]]
 AtRest = Callable[[Collection[str]], AbstractAsyncContextManager[Any]]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpiryFilter:
+    """Ended runs of these statuses whose newest entry is older than `before`; of escalated ones, also than
+    `escalated_before`."""
+
+    statuses: frozenset[Status]
+    before: datetime
+    escalated_before: datetime
+    with_artifacts: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leftovers:
+    """Files that may be left of a deleted run: artifacts, and its folder unless only artifacts were deleted."""
+
+    run_id: str
+    artifacts: tuple[str, ...]
+    folder: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionRecords:
+    """Tombstones. One of several processes that delete a run at the same time succeeds."""
+
+    store: RunStore
+
+    async def expired(self, wanted: ExpiryFilter, after: EndedRun | None, limit: int) -> Sequence[EndedRun]:
+        """Oldest first, from behind `after` on."""
+        statuses = json.dumps([status.value for status in wanted.statuses])
+        since, run_id = (microseconds(after.at), after.run_id) if after else (0, "")
+        before, escalated_before = microseconds(wanted.before), microseconds(wanted.escalated_before)
+        values = statuses, before, since, run_id, int(wanted.with_artifacts), limit, escalated_before
+        rows = await self.store.database.read(load_queries()["expired"], values)
+        return [
+            EndedRun(run_id=run_id, status=Status(status), version=version, at=instant(touched_at))
+            for run_id, status, version, touched_at in rows
+        ]
+
+    async def delete(
+        self, runs: Sequence[EndedRun], rule: str, now: datetime, *, artifacts_only: bool = False
+    ) -> Sequence[Leftovers]:
+        """Leaves out runs that have a newer entry, or cannot be read."""
+        records = list[SideRecord]()
+        for run in runs:
+            artifacts = await self._artifacts(run)
+            if artifacts is not None and artifacts_only:
+                gone = ArtifactTombstone(run_id=run.run_id, gone_at=now, rule=rule)
+                records.append(ArtifactTombstoneRecord(v=LEVEL, gone=gone, artifacts=artifacts))
+            elif artifacts is not None:
+                for row in self.store.database.look_up(load_queries()["going"], (run.run_id, run.version)):
+                    stone = tombstone_of((*row, microseconds(now), rule))
+                    records.append(TombstoneRecord(v=LEVEL, stone=stone, version=run.version, artifacts=artifacts))
+        return [
+            Leftovers(run_id=record.run_id, artifacts=record.artifacts, folder=not artifacts_only)
+            for record in await self.store.put(*records, after=0)
+            if isinstance(record, ArtifactTombstoneRecord)
+            or (isinstance(record, TombstoneRecord) and not self.store.version(record.run_id))
+        ]
+
+    async def leftovers(self, limit: int) -> Sequence[Leftovers]:
+        found = list[Leftovers]()
+        for statement, folder in (("behind", True), ("artifacts_behind", False)):
+            for run_id, artifacts in await self.store.database.read(load_queries()[statement], (limit,)):
+                found.append(Leftovers(run_id=run_id, artifacts=tuple(json.loads(artifacts)), folder=folder))
+        return found
+
+    async def mark_cleared(self, removed: Sequence[Leftovers]) -> None:
+        sql = load_queries()
+        for one in removed:
+            if one.folder and (stone := await self.store.tombstone(one.run_id)):
+                await self.store.purge(stone.wake_id, one.run_id)
+        done = [(sql["cleared" if one.folder else "artifacts_cleared"], (one.run_id,)) for one in removed]
+        await self.store.database.write(lambda connection: [connection.execute(*one) for one in done], makes_room=True)
+
+    async def sizes(self, run_ids: Collection[str]) -> Mapping[str, int]:
+        """Bytes by run."""
+        return dict(await self.store.database.read(load_queries()["sizes"], (json.dumps([*run_ids]),)))
+
+    async def _artifacts(self, run: EndedRun) -> tuple[str, ...] | None:
+        """None for a run that has a newer entry, or cannot be read."""
+        with suppress(Damaged, NewerVersion):
+            loaded = await self.store.load(run.run_id)
+            return loaded.state.artifacts if loaded and loaded.state.version == run.version else None
+        return None
+
+
+@dataclass(slots=True)
 class Pruner:
     """`workspaces`: the folders of runs. `at_rest`: a context in which none is written, and after which none of these
     runs is. `reopen_days`: days in which an escalation may be answered."""
 
-    def __init__(
-        self,
-        store: RunStore,
-        workspaces: Path,
-        artifacts: RemovableArtifacts,
-        rules: KeepRunsSettings,
-        reopen_days: float,
-        clock: Clock,
-        at_rest: AtRest = nullcontext,
-    ) -> None:
-        self._store, self._records = store, store.retention
-        self._workspace, self._artifacts, self._at_rest = Workspace(workspaces), artifacts, at_rest
-        self._rules, self._clock = rules, clock
-        self._reopens = timedelta(days=reopen_days)
-        self._turn = asyncio.Lock()
-        self.has_rules = rules.delete_runs
+    store: RunStore
+    workspaces: Path
+    artifacts: RemovableArtifacts
+    rules: KeepRunsSettings
+    reopen_days: float
+    clock: Clock
+    at_rest: AtRest = nullcontext
+    _records: RetentionRecords = field(init=False)
+    _workspace: Workspace = field(init=False)
+    _turn: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
+
+    def __post_init__(self) -> None:
+        self._records, self._workspace = RetentionRecords(self.store), Workspace(self.workspaces)
 
     async def keep(self) -> NoReturn:
         await asyncio.sleep(FIRST_LOOK_S)
@@ -86,7 +174,7 @@ class Pruner:
         """Runs one pass, and pauses `rest` times the duration of each step. `within_s`: limit in seconds."""
         pruned, loop = PruneReport(), asyncio.get_running_loop()
         async with self._turn:
-            with self._store.database.making_room():
+            with self.store.database.making_room():
                 began = stepped = loop.time()
                 async for _ in self._steps(pruned):
                     if within_s is not None and loop.time() - began > within_s:
@@ -112,13 +200,13 @@ class Pruner:
             yield
         gone = Gone(set)
         async for rule, runs, artifacts_only in self._due(gone):
-            leftovers = await self._records.delete(runs, rule, self._clock.now(), artifacts_only=artifacts_only)
+            leftovers = await self._records.delete(runs, rule, self.clock.now(), artifacts_only=artifacts_only)
             await self._clear(leftovers, pruned)
             deleted = {one.run_id for one in leftovers}
             gone[artifacts_only] |= deleted
             pruned.add(rule, [run for run in runs if run.run_id in deleted], artifacts_only=artifacts_only)
             yield
-        while await self._store.database.shrink():
+        while await self.store.database.shrink():
             yield
 
     async def _clear(self, leftovers: Sequence[Leftovers], pruned: PruneReport) -> None:
@@ -135,27 +223,27 @@ class Pruner:
     async def _remove_files(self, gone: Sequence[Leftovers]) -> None:
         """Removes files durably, and local folders first."""
         deleted = [one.run_id for one in gone if one.folder]
-        async with self._at_rest(deleted):
+        async with self.at_rest(deleted):
             await _on_disk(self._workspace.remove, *deleted)
             await _on_disk(self._workspace.remove_artifacts, *(one.run_id for one in gone if not one.folder))
         for one in gone:
             for path in one.artifacts:
-                await self._artifacts.remove(one.run_id, path)
+                await self.artifacts.remove(one.run_id, path)
 
     async def _due(self, gone: Gone) -> AsyncIterator[tuple[str, Sequence[EndedRun], bool]]:
         """Rule, expired runs, and True if only their artifacts go: by days, then by bytes. `gone`: those of them that
         the caller has deleted, or would."""
-        now = self._clock.now()
-        for what, (kept, rule) in self._rules.by_days.items():
+        now = self.clock.now()
+        for what, (kept, rule) in self.rules.by_days.items():
             before, artifacts = now - kept, what == "artifacts"
             statuses = FINAL if artifacts else frozenset({Status(what)})
-            escalated = min(before, now - self._reopens) if artifacts else before
+            escalated = min(before, now - timedelta(days=self.reopen_days)) if artifacts else before
             wanted = ExpiryFilter(
                 statuses=statuses, before=before, escalated_before=escalated, with_artifacts=artifacts
             )
             async for some in self._expired(wanted):
                 yield rule, some, artifacts
-        for kind, (most, rule) in self._rules.by_bytes.items():
+        for kind, (most, rule) in self.rules.by_bytes.items():
             async for some in self._beyond(kind, most, now, gone):
                 yield rule, some, False
 
@@ -163,14 +251,14 @@ class Pruner:
         """The oldest runs that have to go so that no more than `most` bytes are left."""
         sizes: Mapping[str, int] | None = None
         if kind != "journal":
-            sizes = await (self._artifacts.sizes() if kind == "artifacts" else _on_disk(self._workspace.sizes))
-        excess = (await self._store.total_bytes() if sizes is None else sum(sizes.values())) - most
+            sizes = await (self.artifacts.sizes() if kind == "artifacts" else _on_disk(self._workspace.sizes))
+        excess = (await self.store.total_bytes() if sizes is None else sum(sizes.values())) - most
         before = gone[False] | (gone[True] if kind == "artifacts" else set())
-        freed = await self._records.sizes([*before]) if sizes is None else sizes
+        freed = await self._records.sizes(before) if sizes is None else sizes
         excess -= sum(freed.get(run_id, 0) for run_id in before)
         if excess <= 0:
             return
-        ended = ExpiryFilter(statuses=FINAL, before=now, escalated_before=now - self._reopens)
+        ended = ExpiryFilter(statuses=FINAL, before=now, escalated_before=now - timedelta(days=self.reopen_days))
         async for some in self._expired(ended):
             taken = await self._records.sizes([run.run_id for run in some]) if sizes is None else sizes
             expired, left = [], excess

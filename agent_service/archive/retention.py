@@ -27,26 +27,6 @@ class EndedRun:
     at: datetime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Leftovers:
-    """Files that may be left of a deleted run: artifacts, and its folder unless only artifacts were deleted."""
-
-    run_id: str
-    artifacts: tuple[str, ...]
-    folder: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExpiryFilter:
-    """Ended runs of these statuses whose newest entry is older than `before`; of escalated ones, also than
-    `escalated_before`."""
-
-    statuses: frozenset[Status]
-    before: datetime
-    escalated_before: datetime
-    with_artifacts: bool = False
-
-
 @dataclass(slots=True, kw_only=True)
 class PruneReport:
     """Runs, and runs that lost only artifacts, by rule. `listed`: the first LISTED of them. `more`: the pass ran out

@@ -1,4 +1,4 @@
-"""The store of runs, above the carrier of their entries: what a carrier does itself, and the lists that both serve.
+"""The store of runs, above the carrier of their entries: what a carrier does itself, and what both serve.
 
 `SqliteStore` is the store of one agent: entries and states are rows of its database. `SharedStore` is that of several:
 entries are messages of a log, and each process has an index of them in a database. A position is the place of an entry
@@ -17,14 +17,15 @@ from agent_service.archive.retention import ArtifactTombstone, Tombstone
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged, VersionMoved, WakeConflict
 from agent_service.run.journal import Commit, Entry, Run
-from agent_service.run.ports import JournalPosition, RecordedCall, ReservedFunds
+from agent_service.run.ports import Dismissal, JournalPosition, RecordedCall, ReservedFunds
 from agent_service.store.database import load_queries
 from agent_service.store.lines import EVERY_RUN, RunFilter, RunLine, Sum, parse_line
-from agent_service.store.messages import SideRecord
-from agent_service.store.records import HaltRecords, InboxRecords, RetentionRecords
-from agent_service.store.rows import Quarantine, tombstone_of
+from agent_service.store.messages import LEVEL, DismissalRecord, HaltRecord, SideRecord
+from agent_service.store.rows import Quarantine, halt_of, tombstone_of
 from groundwork.service.errors import Failure, TryAgain
 from groundwork.sqlite.file import SqliteFile, instant, microseconds
+from schemas import subjects
+from schemas.status import Halt
 from schemas.values import replace
 
 LeaseCheck = Callable[[], Awaitable[None]]
@@ -35,6 +36,7 @@ END_OF_TIME = 2**62
 SEARCHED_AT_ONCE = 2000
 """Rows that one statement looks into before other reads get their turn: 20 to 50 ms."""
 UNREADABLE = "its row"
+FASTER = "another agent has just stopped everything, or let it go on: look again"
 
 
 async def no_lease() -> None:
@@ -58,9 +60,6 @@ class RunStore(ABC):
         self._quarantine = Quarantine()
         self._searching = asyncio.Lock()
         """Searches queue here rather than before readers of a run."""
-        self.inbox = InboxRecords(self)
-        self.halts = HaltRecords(self)
-        self.retention = RetentionRecords(self)
 
     # what a carrier does itself
 
@@ -155,6 +154,38 @@ class RunStore(ABC):
         del run_id, call, since
         return False
 
+    # records beside the journals
+
+    async def newest_halt(self) -> Halt | None:
+        rows = await self.database.read(self._sql["newest_halt"])
+        return halt_of(rows[0]) if rows else None
+
+    async def keep_halt(self, halt: Halt) -> None:
+        """Replaces the record of its number. Raises TryAgain, also for a halt that does not follow the newest one."""
+        position = await self.newest_position(subjects.STORED_HALT)
+        record = HaltRecord(v=LEVEL, by=self.me, halt=halt)
+        if not _follows(halt, await self.newest_halt()) or not await self.put(record, after=position):
+            raise TryAgain(FASTER)
+
+    async def dismiss(self, dismissal: Dismissal) -> Dismissal:
+        """Returns the dismissal in force: the earliest of the run's version."""
+        await self.put(DismissalRecord(v=LEVEL, dismissal=dismissal), after=None)
+        return await self.dismissal(dismissal.run_id) or dismissal
+
+    async def dismissal(self, run_id: str) -> Dismissal | None:
+        for version, by, at in await self.database.read(self._sql["dismissal"], (run_id,)):
+            return Dismissal(run_id=run_id, version=version, by=by, at=instant(at))
+        return None
+
+    async def tombstone(self, run_id: str) -> Tombstone | None:
+        rows = self.database.look_up(self._sql["tombstone"], (run_id,))
+        return tombstone_of(rows[0]) if rows else None
+
+    async def artifacts_gone(self, run_id: str) -> ArtifactTombstone | None:
+        for at, rule in self.database.look_up(self._sql["artifacts_gone"], (run_id,)):
+            return ArtifactTombstone(run_id=run_id, gone_at=instant(at), rule=rule)
+        return None
+
     # lists
 
     async def run_by_wake(self, wake_id: str) -> str | None:
@@ -167,14 +198,14 @@ class RunStore(ABC):
         ((version, head),) = self.database.look_up(self._sql["head"], (run_id,))
         return version, head.hex()
 
-    async def tombstone(self, run_id: str) -> Tombstone | None:
-        rows = self.database.look_up(self._sql["tombstone"], (run_id,))
-        return tombstone_of(rows[0]) if rows else None
+    async def for_people(self, limit: int) -> Sequence[tuple[str, datetime]]:
+        """Paused runs, and escalated ones without a dismissal, each with its newest entry's instant. Newest first."""
+        rows = await self.database.read(self._sql["for_people"], (limit,))
+        return [(run_id, instant(touched_at)) for run_id, touched_at in rows]
 
-    async def artifacts_gone(self, run_id: str) -> ArtifactTombstone | None:
-        for at, rule in self.database.look_up(self._sql["artifacts_gone"], (run_id,)):
-            return ArtifactTombstone(run_id=run_id, gone_at=instant(at), rule=rule)
-        return None
+    async def count_for_people(self) -> int:
+        ((runs,),) = await self.database.read(self._sql["count_for_people"])
+        return int(runs)
 
     async def due(self, now: datetime, limit: int) -> Sequence[str]:
         return await self._run_ids("due", microseconds(now), limit + len(self._quarantine))
@@ -300,3 +331,14 @@ def same_wake(wake_id: str, run_id: str, *, same: bool) -> str:
 
 def version_moved(entry: Entry) -> VersionMoved:
     return VersionMoved(f"run {entry.run_id} is not at version {entry.seq - 1}: load it and decide again")
+
+
+def _follows(halt: Halt, known: Halt | None) -> bool:
+    if known is None or halt.number > known.number:
+        return True
+    is_same = (halt.number, halt.since, halt.by, halt.reason) == (known.number, known.since, known.by, known.reason)
+    return is_same and progress_of(halt) >= progress_of(known)
+
+
+def progress_of(halt: Halt) -> tuple[int, bool, bool]:
+    return halt.number, halt.until is not None, halt.over

@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from agent_service.api.http import FOLDER
-from agent_service.archive.retention import ExpiryFilter
+from agent_service.archive.pruning import ExpiryFilter, RetentionRecords
 from agent_service.core.waiting import FINAL
 from agent_service.run.journal import Entry
 from agent_service.views.workspace.files import MAX_BYTES
@@ -145,7 +145,9 @@ async def test_a_run_that_is_deleted_while_it_is_read_is_gone_and_no_empty_one(
     wanted = ExpiryFilter(statuses=FINAL, before=now, escalated_before=now)
 
     async def deleted_before(*asked: Any, **which: Any) -> Sequence[Entry]:
-        await house.store.retention.delete(await house.store.retention.expired(wanted, None, 1), RULE, now)
+        await RetentionRecords(house.store).delete(
+            await RetentionRecords(house.store).expired(wanted, None, 1), RULE, now
+        )
         return await entries(*asked, **which)
 
     monkeypatch.setattr(house.store, "entries", deleted_before)
@@ -160,11 +162,11 @@ async def test_an_artifact_that_is_kept_no_longer_says_so_and_the_rest_of_its_ru
 ) -> None:
     await house.two_days_later(RUN)
     now, artifact = house.clock.now(), f"/v1/runs/{RUN}/workspace/artifacts/report.md"
-    (run,) = await house.store.retention.expired(
+    (run,) = await RetentionRecords(house.store).expired(
         ExpiryFilter(statuses=FINAL, before=now, escalated_before=now), None, 1
     )
     assert (await client.get(artifact)).json()["code"] == "no_such_file"
-    await house.store.retention.delete([run], "agent.keep_runs.artifacts_days: 1", now, artifacts_only=True)
+    await RetentionRecords(house.store).delete([run], "agent.keep_runs.artifacts_days: 1", now, artifacts_only=True)
     told = (await client.get(artifact)).json()
     assert (told["status"], told["code"], told["run_id"]) == (410, "artifacts_gone", RUN)
     assert "agent.keep_runs.artifacts_days: 1" in told["detail"]

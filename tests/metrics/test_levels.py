@@ -77,7 +77,7 @@ async def test_runs_that_have_not_ended_are_shown_with_how_long_the_oldest_waits
     agent.store.counts.return_value = dict.fromkeys(Status, 0) | {Status.QUEUED: 1, Status.PAUSED: 2, Status.DONE: 500}
     agent.store.queued.return_value = [first.state.run_id]
     agent.store.load.return_value = Run(state=first.state, head=first.entry.hash)
-    agent.store.inbox.count.return_value = 4
+    agent.store.count_for_people.return_value = 4
     agent.turns.outbox.pending, agent.ground.folder = {"a", "b", "c"}, Path()
     agent.limits.spending, agent.kill_switch.stopped_by = Mock(spent_usd=1.5, usd_per_day=None), ""
     clock.advance((first.entry.at - clock.now()).total_seconds() + 90)

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from agent_service.archive.pruning import Pruner
-from agent_service.archive.retention import EndedRun, ExpiryFilter, KeepRunsSettings, Tombstone
+from agent_service.archive.pruning import ExpiryFilter, Pruner, RetentionRecords
+from agent_service.archive.retention import EndedRun, KeepRunsSettings, Tombstone
 from agent_service.core.brief import Parent
 from agent_service.core.events import CancelRequested, ToolReturned
 from agent_service.core.waiting import FINAL, Status
@@ -76,13 +76,13 @@ async def settled(store: Store, number: int, seq: int) -> None:
 
 
 async def may_go(store: Store, over: ExpiryFilter = EVERYTHING) -> list[str]:
-    return [run.run_id for run in await store.retention.expired(over, None, 100)]
+    return [run.run_id for run in await RetentionRecords(store).expired(over, None, 100)]
 
 
 async def forget(store: Store) -> list[str]:
     """All that may go."""
-    ended = await store.retention.expired(EVERYTHING, None, 100)
-    return [gone.run_id for gone in await store.retention.delete(ended, RULE, LATER)]
+    ended = await RetentionRecords(store).expired(EVERYTHING, None, 100)
+    return [gone.run_id for gone in await RetentionRecords(store).delete(ended, RULE, LATER)]
 
 
 async def running(store: Store) -> dict[Status, int]:
@@ -164,17 +164,17 @@ async def test_a_child_and_its_parent_stay_while_one_of_them_is_open(store: Stor
 async def test_what_is_to_be_removed_elsewhere_is_known_until_it_is(store: Store, *, artifacts_alone: bool) -> None:
     await done(store, 1)
     if artifacts_alone:
-        runs = await store.retention.expired(EVERYTHING, None, 9)
-        await store.retention.delete(runs, RULE, LATER, artifacts_only=True)
+        runs = await RetentionRecords(store).expired(EVERYTHING, None, 9)
+        await RetentionRecords(store).delete(runs, RULE, LATER, artifacts_only=True)
         told = await store.artifacts_gone(RUN)
         assert told is not None
         assert (told.rule, told.gone_at) == (RULE, LATER)
     else:
         await forget(store)
-    left = await store.retention.leftovers(10)
+    left = await RetentionRecords(store).leftovers(10)
     assert [(one.run_id, one.folder) for one in left] == [(RUN, not artifacts_alone)]
-    await store.retention.mark_cleared(left)
-    assert await store.retention.leftovers(10) == []
+    await RetentionRecords(store).mark_cleared(left)
+    assert await RetentionRecords(store).leftovers(10) == []
 
 
 async def pruned(member: Member, rules: KeepRunsSettings) -> int:
@@ -198,9 +198,9 @@ async def test_a_run_that_ended_long_ago_is_gone_for_all_members_and_for_one_tha
     assert await pruned(a, A_DAY_EACH) == 1
     await b.store.caught_up()
     assert about(log) == []
-    assert [one.run_id for one in await b.store.retention.leftovers(9)] == [RUN]
+    assert [one.run_id for one in await RetentionRecords(b.store).leftovers(9)] == [RUN]
     await pruned(b, KeepRunsSettings())
-    assert await b.store.retention.leftovers(9) == []
+    assert await RetentionRecords(b.store).leftovers(9) == []
     async with joined(log, tmp_path) as c:
         for store in (a.store, b.store, c.store):
             stone = await store.tombstone(RUN)
@@ -215,7 +215,7 @@ async def test_a_run_that_ended_long_ago_is_gone_for_all_members_and_for_one_tha
 async def test_a_run_that_has_moved_on_before_it_goes_or_is_told_gone_stays(a: Member, log: MemoryLog) -> None:
     last = await done(a.store, 1)
     seen = EndedRun(run_id=RUN, status=Status.DONE, version=last.entry.seq - 1, at=last.entry.at)
-    assert await a.store.retention.delete([seen], RULE, LATER) == []
+    assert await RetentionRecords(a.store).delete([seen], RULE, LATER) == []
     at: dict[str, Any] = {"last": 0, "ended_at": NOON, "gone_at": NOON, "rule": RULE}
     stone = Tombstone(run_id=RUN, wake_id="wake-1", wake_digest="digest", status=Status.DONE, **at)
     gone = TombstoneRecord(v=LEVEL, version=last.entry.seq - 1, stone=stone)
@@ -257,7 +257,7 @@ def dismissal(number: int, version: int = 3, *, by: str = "token ops") -> Dismis
 
 
 async def waiting(store: Store, limit: int = 10) -> list[str]:
-    return [run for run, _ in await store.inbox.runs(limit)]
+    return [run for run, _ in await store.for_people(limit)]
 
 
 async def test_paused_and_escalated_runs_wait_newest_first_until_they_are_dismissed(store: Store) -> None:
@@ -266,11 +266,11 @@ async def test_paused_and_escalated_runs_wait_newest_first_until_they_are_dismis
     await stored(store, whole_run(4))
     assert await waiting(store) == [run_id(3), run_id(2), run_id(1)]
     assert await waiting(store, limit=2) == [run_id(3), run_id(2)]
-    assert await store.inbox.dismissal(RUN) is None
+    assert await store.dismissal(RUN) is None
     for by in ("token ops", "token other"):
-        assert await store.inbox.dismiss(dismissal(1, by=by)) == dismissal(1), "the first stays on record"
-    assert await store.inbox.dismissal(RUN) == dismissal(1)
-    assert (await waiting(store), await store.inbox.count()) == ([run_id(3), run_id(2)], 2)
+        assert await store.dismiss(dismissal(1, by=by)) == dismissal(1), "the first stays on record"
+    assert await store.dismissal(RUN) == dismissal(1)
+    assert (await waiting(store), await store.count_for_people()) == ([run_id(3), run_id(2)], 2)
 
 
 async def test_what_comes_for_a_dismissed_run_brings_it_back(store: Store) -> None:
@@ -280,10 +280,10 @@ async def test_what_comes_for_a_dismissed_run_brings_it_back(store: Store) -> No
     )
     commits.append(after(commits[-1], ToolReturned(at=NOON + 9 * SECOND, result=result)))
     await stored(store, commits)
-    await store.inbox.dismiss(dismissal(1, version=5))
+    await store.dismiss(dismissal(1, version=5))
     assert await waiting(store) == []
     late = ToolReturned(at=NOON + 10 * SECOND, result=result.model_copy(update={"step": 1}))
     await store.commit(after(commits[-1], late))
     assert await waiting(store) == [RUN]
     again = dismissal(1, version=6, by="token other")
-    assert await store.inbox.dismiss(again) == again
+    assert await store.dismiss(again) == again

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from agent_service.api.feed import Feed
+from agent_service.archive.pruning import RetentionRecords
 from agent_service.archive.retention import EndedRun
 from agent_service.cluster import Redelivery
 from agent_service.core.events import CancelRequested, Event, SignalReceived, Transition
@@ -213,7 +214,7 @@ async def test_a_run_that_a_newer_version_moved_on_is_left_to_its_like(
             with Feed(b.store).follow() as channel:
                 assert (await channel.after(0)).number == b.store.newest(), "events of other runs follow"
             ended = EndedRun(run_id=run_id(number), status=Status.DONE, version=2, at=NOON)
-            assert await b.store.retention.delete([ended], "rule", NOON) == []
+            assert await RetentionRecords(b.store).delete([ended], "rule", NOON) == []
             with pytest.raises(NewerVersion):
                 await b.store.load(run_id(number))
     assert await a.store.due(NOON + 100 * HOUR, 9) == []
@@ -232,18 +233,18 @@ async def test_a_run_that_a_newer_version_alone_wrote_is_not_taken_for_unknown_n
 
 async def test_a_stop_is_everybodys_and_who_comes_late_with_another_word_looks_again(a: Member, b: Member) -> None:
     stop = Halt(number=1, since=NOON, by="ops", reason="drill")
-    await a.store.halts.keep(stop)
+    await a.store.keep_halt(stop)
     await b.store.caught_up()
-    assert await b.store.halts.newest() == stop
+    assert await b.store.newest_halt() == stop
     assert (a.halts, b.halts) == ([], [stop])
     with pytest.raises(TryAgain, match="look again"):
-        await b.store.halts.keep(Halt(number=1, since=NOON, by="somebody else", reason="other"))
+        await b.store.keep_halt(Halt(number=1, since=NOON, by="somebody else", reason="other"))
     over = stop.model_copy(update={"until": NOON + HOUR, "until_by": "ops"})
-    await b.store.halts.keep(over)
+    await b.store.keep_halt(over)
     with pytest.raises(TryAgain, match="look again"):
-        await a.store.halts.keep(stop)
+        await a.store.keep_halt(stop)
     await a.store.caught_up()
-    assert await a.store.halts.newest() == over
+    assert await a.store.newest_halt() == over
 
 
 def in_hand(name: str, delivered: int = 1) -> InboundMessage:

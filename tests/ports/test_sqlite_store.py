@@ -124,13 +124,12 @@ READ_WHOLE = {
     "undispatched": ["SCAN runs USING INDEX runs_untold"],
     "overdue_turns": ["SCAN runs USING INDEX runs_untold"],
     "for_people": ["SCAN runs USING INDEX runs_for_people"],
-    "artifacts": ["SCAN items USING INDEX items_of_run"],
     "with_artifacts": ["SCAN runs USING INDEX sqlite_autoindex_runs_1"],
     "runs": ["SCAN (subquery-2)"],
     "all_dismissals": ["SCAN dismissals USING INDEX sqlite_autoindex_dismissals_1"],
 }
-"""Indexes that have no others; all artifacts, for an archive, and to bring lost ones back; all dismissals, for an
-archive; and the one row of a text that is looked into."""
+"""Indexes that have no others; all runs, to bring lost artifacts back; all dismissals, for an archive; and the one row
+of a text that is looked into."""
 
 
 def test_no_statement_reads_or_sorts_more_of_a_large_table_than_it_needs(schema: sqlite3.Connection) -> None:

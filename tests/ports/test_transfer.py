@@ -12,6 +12,7 @@ import pytest
 from agent_service.archive.access import StoreReader
 from agent_service.archive.contents import ArchivedRun, ArchivedRuns
 from agent_service.archive.contents import commits_of as decided_again
+from agent_service.archive.pruning import RetentionRecords
 from agent_service.archive.restoring import Followed, append_runs, load_runs
 from agent_service.archive.retention import EndedRun
 from agent_service.archive.verifying import checked_journal
@@ -76,12 +77,12 @@ async def fill(store: SqliteStore) -> None:
     store.mark_dispatched(run_id(1), 1)
     store.mark_dispatched(run_id(LAST), ended.entry.seq)
     store._write_dispatched()
-    await store.inbox.dismiss(Dismissal(run_id=run_id(3), version=2, by="ann", at=NOON))
+    await store.dismiss(Dismissal(run_id=run_id(3), version=2, by="ann", at=NOON))
     gone = EndedRun(run_id=run_id(LAST), status=Status.CANCELLED, version=ended.entry.seq, at=NOON)
-    assert await store.retention.delete([gone], "agent.keep_runs.done_days: 1", NOON + timedelta(days=9))
+    assert await RetentionRecords(store).delete([gone], "agent.keep_runs.done_days: 1", NOON + timedelta(days=9))
     done = EndedRun(run_id=run_id(25), status=Status.DONE, version=store.version(run_id(25)), at=NOON)
-    await store.retention.delete([done], "agent.keep_runs.artifacts_days: 1", NOON, artifacts_only=True)
-    await store.halts.keep(Halt(number=1, since=NOON, by="bob", reason="lunch", until=NOON, until_by="bob", over=True))
+    await RetentionRecords(store).delete([done], "agent.keep_runs.artifacts_days: 1", NOON, artifacts_only=True)
+    await store.keep_halt(Halt(number=1, since=NOON, by="bob", reason="lunch", until=NOON, until_by="bob", over=True))
 
 
 @asynccontextmanager
@@ -169,8 +170,8 @@ async def test_a_run_that_cannot_be_read_is_left_out_of_a_backup_and_one_deleted
         async def overtaken(run_id: str) -> tuple[int, ...]:
             if run_id == sound.run_id:
                 gone = EndedRun(run_id=deleted.run_id, status=deleted.status, version=deleted.version, at=NOON)
-                leftovers = await agent.store.retention.delete([gone], "done_days: 1", NOON)
-                await agent.store.retention.mark_cleared(leftovers)
+                leftovers = await RetentionRecords(agent.store).delete([gone], "done_days: 1", NOON)
+                await RetentionRecords(agent.store).mark_cleared(leftovers)
                 await member.store.caught_up()
             return await positions(run_id)
 

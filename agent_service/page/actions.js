@@ -1,6 +1,5 @@
 /**
- * What a person can do about a run or a dead letter: each says before what it will do, and does it only then. Shared by
- * the inbox and the page of a run.
+ * Actions of a person on a run or a dead letter, shared by the inbox and the page of a run. Each asks for confirmation.
  */
 
 import { answer, approve, reject, resolve } from "./answers.js";
@@ -13,8 +12,8 @@ import { go } from "./routes.js";
 import { text } from "./views/values.js";
 
 /**
- * By name: {label, scope, danger?, run(subject)}. A subject has run_id; seq for a letter; class, asks and perhaps a choice
- * for a run.
+ * By name: {label, scope, danger?, run(subject)}. A subject is a run (run_id, class, asks, perhaps choice) or a letter
+ * (seq).
  */
 const ACTIONS = {
   approve: { label: "Approve", scope: "control", run: approve },
@@ -36,7 +35,7 @@ const ACTIONS = {
   discard: { label: "Discard", scope: "operate", danger: true, run: (subject) => letter(subject, "discard") },
 };
 
-/** Buttons for the actions of these names, `loud` if one of them is to be done; `done` is called after one that was. */
+/** Buttons for these actions, the first one prominent if `loud`. Calls `done` after an action. */
 export function buttons(page, names, subject, { done, loud = false }) {
   return names.filter((name) => name in ACTIONS).map((name, place) => {
     const { label, scope, danger, run } = ACTIONS[name];
@@ -90,7 +89,7 @@ function goOn() {
   return confirm({ title: "Resume everything", text: "All runs go on from where they were stopped.", action: "Resume everything", act });
 }
 
-/** The run as JSON, to look at or to keep: its view, its timeline and its journal. */
+/** Shows the run as JSON, with a download: view, timeline and journal. */
 async function exported({ run_id }) {
   const body = h("div.stack", null, h("p.quiet", null, "Loading…"));
   overlay("The run as JSON", body, { kind: "drawer" });

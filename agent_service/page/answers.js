@@ -1,4 +1,4 @@
-/** A person's decisions and answers to a run: bound to what was shown, and kept in the journal with their name. */
+/** A person's decisions and answers: bound to the request that was shown, and stored in the journal with the name. */
 
 import { call, freshId } from "./api.js";
 import { confirm, field, say } from "./dialogs.js";
@@ -23,7 +23,7 @@ export function reject({ run_id, asks }) {
   return confirm({ title: "Reject", text: "It is not carried out. The run goes on and decides what to do instead.", fields: [reason], action: "Reject it", danger: true, act });
 }
 
-/** What was shown, so that nothing newer is decided. */
+/** Hashes and step of the shown request, so that the decision cannot apply to a newer one. */
 const named = (asks) => Object.fromEntries(["arguments_hash", "question_hash", "step"].filter((name) => asks?.[name]).map((name) => [name, asks[name]]));
 
 async function rule(run_id, asks, decision, said, reason) {
@@ -31,7 +31,7 @@ async function rule(run_id, asks, decision, said, reason) {
   say(said);
 }
 
-/** Answer a question, or an escalation, which sets the run going again; `choice` is one of those that were offered. */
+/** Answers a question, or an escalation, which resumes the run. `choice` is an offered answer. */
 export async function answer(subject) {
   const { run_id, asks, choice = "" } = subject;
   const asked = asks?.kind === "question";
@@ -45,7 +45,7 @@ export async function answer(subject) {
   return confirm({ title: asked ? "Answer" : "Answer and reopen", text, fields: [words, ...raised], action: asked ? "Answer" : "Reopen it", act });
 }
 
-/** Say what became of a write in doubt, in one of the words of OF_DOUBT. */
+/** Resolves a write in doubt; `outcome` is a key of OF_DOUBT. */
 export function resolve({ run_id, asks }, outcome) {
   const { action, label, text } = OF_DOUBT[outcome];
   const words = field("answer", label, { kind: "area", maxlength: 8192 });

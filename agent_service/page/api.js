@@ -1,6 +1,6 @@
 /**
- * The agent's calls. The token is held in memory, or in the session of this tab if its owner says so; it is sent as a
- * header, to this place only. A person is asked for it once, however many calls wait for it.
+ * Client of the agent's API. The token stays in memory, or in the tab's session if the person chooses so, and goes to this
+ * origin only, as a header. The person is asked once, however many calls wait for the token.
  */
 
 import { learn } from "./clock.js";
@@ -10,7 +10,7 @@ let token = sessionStorage.getItem(KEPT) ?? "";
 let asked = null;
 let ask = async () => null;
 
-/** An answer that is none: `status` 0 without an answer. Its message is for people. */
+/** A failed call: `status` is 0 without an answer. Its message is for people. */
 export class Refused extends Error {
   constructor(status, message, code = "", field = "") {
     super(message);
@@ -18,7 +18,7 @@ export class Refused extends Error {
   }
 }
 
-/** Who asks a person for a token: given why, it returns {token, keep}, or null when the person gave none. */
+/** Sets the function that asks for a token: it gets the reason and returns {token, keep}, or null. */
 export function askWith(how) {
   ask = how;
 }
@@ -30,26 +30,26 @@ export function forgetToken() {
   sessionStorage.removeItem(KEPT);
 }
 
-/** An id for what is sent twice at most and counts once. Not randomUUID: browsers have that for https only. */
+/** An idempotency id. Not randomUUID, which browsers offer over https only. */
 export function freshId() {
   return `page-${Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("")}`;
 }
 
-/** The answer's JSON. `query` may have lists; a `body` is sent by POST. Raises Refused. */
+/** Returns the answer's JSON. `query` may contain lists; a `body` makes it a POST. Throws Refused. */
 export async function call(path, how) {
   const answer = await open(path, how);
   return answer.status === 204 ? null : answer.json();
 }
 
-/** The bytes of an answer. Raises Refused. */
+/** Returns the answer's bytes. Throws Refused. */
 export async function bytes(path, { signal } = {}) {
   return new Uint8Array(await (await open(path, { signal })).arrayBuffer());
 }
 
-/** A question of the page itself, which asks no person for a token. Null where it was refused. */
+/** A call of the page itself, which never asks for a token. Returns null after an error. */
 export const glance = (path, query) => call(path, { query, silent: true }).catch(() => null);
 
-/** The answer itself, once it is a good one. Raises Refused, and AbortError when `signal` says so. */
+/** Returns a successful answer. Throws Refused, and AbortError if `signal` aborts. */
 export async function open(path, { query, body, headers, signal, silent = false } = {}) {
   const sent = token;
   const answer = await request(address(path, query), body, headers, signal);
@@ -90,7 +90,7 @@ function newToken(why) {
   return asked;
 }
 
-/** Below where the page was loaded from, so that it works behind a proxy that puts it elsewhere. */
+/** Resolves a path against the page's own address, so that a proxy may serve it under a prefix. */
 function address(path, query = {}) {
   const url = new URL(path, document.baseURI);
   for (const [name, value] of Object.entries(query)) {

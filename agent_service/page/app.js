@@ -1,4 +1,4 @@
-/** The page: its head, its views by the address, and what all views share. */
+/** The page: its head, the view of the current address, and the state that all views share. */
 
 import { Refused, askWith, forgetToken, glance, hasToken } from "./api.js";
 import { confirm, field, overlay, quietButton, say } from "./dialogs.js";
@@ -25,14 +25,14 @@ const places = h("nav.places", { "aria-label": "Places" });
 const liveness = h("span.liveness", { role: "status" });
 const person = h("span");
 
-/** What views are given: how to say what went wrong, what waits for a person, and whether news come in. */
+/** Shared by all views: errors, the number of requests to people, scopes, and the state of the stream. */
 const page = {
   waiting: null,
   scopes: null,
   list: "#/runs",
   run: "",
 
-  /** What `act` gives; null when it was refused, which is then said in `word`. */
+  /** The result of `act`; null after an error, which is shown in `word`. */
   async tried(word, act) {
     try {
       return await act();
@@ -42,7 +42,7 @@ const page = {
     }
   },
 
-  /** Something may have come into the inbox, or left it. */
+  /** Counts the inbox again. */
   recount: () => count(),
 
   live(state) {
@@ -55,10 +55,10 @@ const page = {
     drawPlaces();
   },
 
-  /** Whether the caller's token allows `scope`; true as long as that is not known. */
+  /** True if the caller's token allows `scope`, or while its scopes are unknown. */
   may: (scope) => page.scopes === null || page.scopes.includes(scope),
 
-  /** Back from a run, its line has the focus again. */
+  /** Focuses the line of the run that the person comes back from. */
   back(lines) {
     const line = page.run && [...lines.children].find((one) => one.dataset.key === page.run)?.querySelector("a");
     page.run = "";
@@ -110,7 +110,7 @@ async function show(afresh = false) {
   if (isNew && focusIsFree()) main.querySelector("h1")?.focus({ preventScroll: true });
 }
 
-/** Whether nothing on the page itself has the focus: it has not been moved since one came here. */
+/** True if the focus has not moved since the page was shown. */
 function focusIsFree() {
   const focused = document.activeElement;
   return !focused || focused === document.body || focused === main || focused.closest(".places") !== null;
@@ -127,7 +127,7 @@ function drawHead() {
   fill(document.getElementById("top"), h("div.bar", null, brand, places, h("div.tools", null, liveness, person, themeSwitch(), quietButton("Keyboard and help", help, "help"))), strip);
 }
 
-/** Ask for a token, once. */
+/** Asks for a token. */
 async function askForToken(why) {
   const token = field("token", "Token", { kind: "password", autocomplete: "off", spellcheck: "false", hint: "One of agent.http.tokens. It stays in this tab and goes to this agent only." });
   const keep = h("input", { type: "checkbox", id: "keep-token" });

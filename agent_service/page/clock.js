@@ -1,4 +1,4 @@
-/** Times that go on by themselves: "3 min ago" and the duration of what is under way. One timer moves all of them. */
+/** Times that update themselves, such as "3 min ago" and running durations. One timer updates all of them. */
 
 import { h } from "./dom.js";
 import { ago, duration, instant } from "./words.js";
@@ -6,7 +6,7 @@ import { ago, duration, instant } from "./words.js";
 const EVERY_MS = 1000;
 let ahead = 0;
 
-/** Learn how far this machine's clock is ahead of the agent's, from the Date of an answer, to about a second. */
+/** Measures the offset between this machine's clock and the agent's by the header Date, to about a second. */
 export function learn(date) {
   const theirs = Date.parse(date ?? "");
   if (!theirs) return;
@@ -14,22 +14,22 @@ export function learn(date) {
   ahead = Math.abs(found) > 2000 ? found : 0;
 }
 
-/** Now, by the agent's clock. */
+/** The current time by the agent's clock. */
 export const now = () => Date.now() - ahead;
 
-/** How long ago `at` is. */
+/** Shows the time since `at`. */
 export function since(at) {
   return at ? ticking("time", { datetime: at, title: instant(at), "data-ago": at }) : null;
 }
 
-/** How long it took from `start` to `end`, or takes until now. */
+/** Shows the duration from `start` to `end`, or until now. */
 export function took(start, end) {
   if (!start) return null;
   if (end) return h("span.number", null, duration(Date.parse(end) - Date.parse(start)));
   return ticking("span.number", { "data-from": start });
 }
 
-/** How long it is until `at`; empty when that is past. */
+/** Shows the time until `at`. */
 export function until(at) {
   return at ? ticking("time", { datetime: at, title: instant(at), "data-until": at }) : null;
 }

@@ -1,10 +1,10 @@
-/** Copying and saving what is shown. */
+/** Copies and saves texts. */
 
 import { say } from "./dialogs.js";
 import { h } from "./dom.js";
 import { icon } from "./icons.js";
 
-/** Hand out a file of this name, as bytes that no browser would run. */
+/** Downloads a file as bytes that no browser executes. */
 export function save(name, content) {
   const url = URL.createObjectURL(new Blob([content], { type: "application/octet-stream" }));
   h("a", { href: url, download: name }).click();

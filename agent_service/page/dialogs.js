@@ -1,11 +1,11 @@
-/** Questions to a person, and what is shown over the page: all are <dialog>, so Esc closes and the focus stays inside. */
+/** Forms and overlays as <dialog> elements: Esc closes them, and the focus stays inside. */
 
 import { fill, h } from "./dom.js";
 import { icon } from "./icons.js";
 
 let number = 0;
 
-/** Show `body` over the page under `title`. `closed` is called once it is gone; the answer has close(). */
+/** Shows `body` over the page. Calls `closed` once it is removed. Returns {dialog, close()}. */
 export function overlay(title, body, { kind = "box", closed = () => {} } = {}) {
   const name = `dialog-${++number}`;
   const close = () => dialog.close();
@@ -21,14 +21,14 @@ export function overlay(title, body, { kind = "box", closed = () => {} } = {}) {
   return { dialog, close };
 }
 
-/** A button that is a drawing, with `label` as its name. */
+/** An icon button with the accessible name `label`. */
 export function quietButton(label, pressed, drawing) {
   return h("button.quiet-button", { type: "button", "aria-label": label, title: label, on: { click: pressed } }, icon(drawing));
 }
 
 /**
- * Ask before something is done. `text` says what will happen; `fields` are asked for; `act` does it with their values and
- * may raise, which is shown in place. Resolves to what `act` gave, or null when nothing was done.
+ * Asks before an action. `text` says what will happen. `act` gets the values of `fields`; the form shows the message of an
+ * error that it throws. Resolves to the result of `act`, or to null if the person leaves.
  */
 export function confirm({ title, text, fields = [], action, danger = false, act }) {
   return new Promise((resolve) => {
@@ -70,7 +70,7 @@ function inputOf(kind, attributes, choices) {
   return h("input", { type: kind, autocomplete: "off", ...attributes });
 }
 
-/** Say something to those who listen instead of looking, without taking the focus. */
+/** Announces a text to screen readers without moving the focus. */
 export function say(text) {
   document.getElementById("said").textContent = text;
 }

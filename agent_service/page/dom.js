@@ -1,6 +1,6 @@
 /**
- * Elements made from data. A text becomes a text node, always: nothing on this page is ever parsed as markup, so what a
- * model or a tool wrote can be shown without a thought. Styles come from style sheets, behaviour from listeners.
+ * Makes elements from data. Texts always become text nodes: the page parses nothing as markup, so texts of models and
+ * tools are safe to show. Styles come from style sheets, behaviour from listeners.
  */
 
 const LINKS = /^(#|blob:|https?:\/\/)/i;
@@ -9,7 +9,7 @@ const FOCUSABLE = "a[href], button, input, select, textarea, summary, [tabindex]
 const SVG = "http://www.w3.org/2000/svg";
 const shown = new WeakMap();
 
-/** An element: h("p.quiet", {title}, "text", node, …). `on` are listeners by event; null children are left out. */
+/** Makes an element: h("p.quiet", {title}, "text", node, …). `on`: listeners by event. It skips null children. */
 export function h(name, attributes, ...children) {
   const [tag, ...classes] = name.split(".");
   const element = document.createElement(tag);
@@ -34,13 +34,13 @@ function nodes(children) {
   return children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false);
 }
 
-/** Let `parent` have these children and no others. */
+/** Replaces the children of `parent`. */
 export function fill(parent, ...children) {
   parent.replaceChildren(...nodes(children));
   return parent;
 }
 
-/** The first `lines` lines of `element`; a button shows the rest, where there is any. */
+/** Shows the first `lines` lines of `element`, and a button for the rest. */
 export function folded(element, lines) {
   if (element.textContent.length < 80 * lines && element.textContent.split("\n").length <= lines) return element;
   element.classList.add("clamped");
@@ -49,7 +49,7 @@ export function folded(element, lines) {
   return h("div", null, element, more);
 }
 
-/** A drawing of 16 by 16, in the colour of its text; its `paths` are ours. Programs that read aloud pass over it. */
+/** A drawing of 16 by 16 in the colour of the text, hidden from screen readers. Only constant `paths` are allowed. */
 export function drawing(paths, name) {
   const svg = document.createElementNS(SVG, "svg");
   const attributes = { viewBox: "0 0 16 16", width: 16, height: 16, "aria-hidden": "true", class: `icon ${name}` };
@@ -64,8 +64,8 @@ export function drawing(paths, name) {
 }
 
 /**
- * Show `items` as the children of `parent`, in order, and touch only what has changed: a node stays while what it shows
- * is the same, so focus, selection and scrolling stay too. `key` names an item, `render` makes its node.
+ * Renders `items` as the children of `parent`, in order. It keeps nodes whose items are unchanged, and with them focus,
+ * selection and scrolling. `key` names an item, `render` makes its node.
  */
 export function list(parent, items, key, render) {
   const known = new Map([...parent.children].map((node) => [node.dataset.key, node]));
@@ -88,7 +88,7 @@ function current(old, item, name, render) {
   return made;
 }
 
-/** Put `made` in the place of `old`; what had the focus by its place in it has it again. */
+/** Replaces `old` by `made` and restores the focus by position. */
 function swap(old, made) {
   const places = (node) => [node, ...node.querySelectorAll("*")].filter((one) => one.matches(FOCUSABLE));
   const place = places(old).indexOf(document.activeElement);

@@ -1,4 +1,4 @@
-/** The strip that says how all is: one part each, with its word; what is wrong, and what to do, one press away. */
+/** The health strip: one button per part, which opens its findings and their remedies. */
 
 import { buttons } from "./actions.js";
 import { call } from "./api.js";
@@ -10,10 +10,10 @@ const EVERY_MS = 15_000;
 const MARKS = { ok: ["done", "ok"], warning: ["escalated", "warning"], wrong: ["failed", "wrong"] };
 const WORST = ["wrong", "warning", "ok"];
 const NAMES = { agent: "agent", gateway: "gateway", nats: "NATS", ductile: "Ductile", model: "model", store: "store" };
-/** Counted there: the bus is well all the same. */
+/** The inbox counts them; the bus is healthy despite them. */
 const IN_THE_INBOX = "dead letters";
 
-/** The strip, which looks again by itself. `page` says what the caller may do. */
+/** Makes the strip, which refreshes itself. `page` knows the caller's scopes. */
 export function healthStrip(page) {
   const node = h("ul.health", { "aria-label": "Health" });
   const look = async () => {

@@ -1,4 +1,4 @@
-/** The drawings: each state and each outcome has a shape of its own, so that no colour is needed to tell them apart. */
+/** Icons. Each state and outcome has its own shape, so no one needs the colours. */
 
 import { drawing } from "./dom.js";
 
@@ -34,7 +34,7 @@ const PATHS = {
   search: [{ d: "M7 2.5a4.5 4.5 0 1 1 0 9a4.5 4.5 0 0 1 0-9zM10.4 10.4l3.4 3.4", ...stroke }],
 };
 
-/** The drawing of this name. */
+/** The icon of this name. */
 export function icon(name) {
   return drawing(PATHS[name] ?? PATHS.none, name);
 }

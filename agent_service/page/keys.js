@@ -1,5 +1,5 @@
 /**
- * The keyboard. `/` goes to the filter, j and k (or the arrows, once in a list) from line to line, Enter opens, Esc goes
+ * Keyboard shortcuts: `/` focuses the filter, j and k (in a list also the arrows) move between lines, Enter opens, Esc goes
  * back. Single letters can be switched off, for people who dictate (WCAG 2.1.4).
  */
 
@@ -15,7 +15,7 @@ const HELP = [
   ["t", "appearance: as the system, light, dark"], ["?", "this help"],
 ];
 
-/** `acts` are functions by key, beside those that are here. */
+/** Adds the actions `acts`, functions by key, to the built-in ones. */
 export function listen(acts) {
   document.addEventListener("keydown", (event) => {
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
@@ -38,7 +38,7 @@ function pressed(event, acts) {
   return Boolean(act);
 }
 
-/** To the next line of the list, or the one before; the first where none is focused. */
+/** Focuses the next or previous line of the list, or the first if none has the focus. */
 function move(by) {
   const room = [...document.querySelectorAll("dialog[open]")].at(-1) ?? document.getElementById("main");
   const lines = [...room.querySelectorAll(LINES)].filter((line) => line.offsetParent !== null);

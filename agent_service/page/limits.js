@@ -1,4 +1,4 @@
-/** What a run may spend, as fields of forms: for a new run, for a larger budget, and with an answer. */
+/** Form fields for the limits of a run: for a new run, a larger budget, and with an answer. */
 
 import { glance } from "./api.js";
 import { field } from "./dialogs.js";
@@ -9,16 +9,16 @@ const LIMITS = [
   ["max_cost_usd", "Cost in US dollars", "any", "budget_cost"], ["max_reframes", "Reframes", "1", "budget_reframes"],
 ];
 
-/** Whether a run that stopped for this class goes on only with a larger budget. */
+/** True if a run that stopped with this class needs a larger budget. */
 export const isSpent = (stopped) => stopped === "budget_time" || LIMITS.some(([, , , spent]) => spent === stopped);
 
-/** The fields of the limits of a new run. */
+/** Fields for the limits of a new run. */
 export function limitFields() {
   const deadline = field("deadline_at", "Until", { kind: "datetime-local" });
   return [...LIMITS.map(([name, label, step]) => field(name, `At most: ${label.toLowerCase()}`, { kind: "number", min: "0", step, inputmode: "decimal" })), deadline];
 }
 
-/** The fields of larger limits, that which was `reached` first. */
+/** Fields for larger limits, the reached one first. */
 export async function raiseFields({ run_id, class: reached }) {
   const budget = (await glance(`v1/runs/${encodeURIComponent(run_id)}`))?.budget ?? {};
   const sorted = [...LIMITS].sort((one, other) => (other[3] === reached) - (one[3] === reached));
@@ -27,7 +27,7 @@ export async function raiseFields({ run_id, class: reached }) {
   return reached === "budget_time" ? [deadline, ...fields] : [...fields, deadline];
 }
 
-/** Filled-in limits as the API takes them; empty ones are left out. */
+/** The filled-in limits, as the API takes them. */
 export function limitsOf(values) {
   const given = LIMITS.filter(([name]) => values[name]).map(([name]) => [name, Number(values[name])]);
   if (values.deadline_at) given.push(["deadline_at", new Date(values.deadline_at).toISOString()]);

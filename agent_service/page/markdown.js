@@ -1,8 +1,8 @@
 /**
- * Markdown as nodes. What it knows: headings, paragraphs, lists with ticks, quotes, fences, tables, rules; code, strong,
- * emphasis, links. HTML in it is text. A link leads to http or https only and shows where it leads; a picture is shown as
- * its link, so that nothing is fetched from anywhere. It reads each line once, nests no deeper than DEEPEST, and leaves
- * text of more than LONGEST letters as it is: a browser would stand still over its elements.
+ * Renders Markdown as nodes: headings, paragraphs, lists with ticks, quotes, fences, tables, rules; code, strong, emphasis,
+ * links. HTML stays text. Links lead to http and https only and show their targets; images become links, so nothing is
+ * fetched. It reads each line once and nests no deeper than DEEPEST. Texts over LONGEST characters stay plain, because
+ * their elements would freeze a browser.
  */
 
 import { h } from "./dom.js";
@@ -23,7 +23,7 @@ const CLOSED = [
   /!?\[([^[\]]{0,500})\]\(<?([^\s)>[]{1,2000})>?(?:\s+"[^"]*")?\)/y, /()(https?:\/\/[^\s<>"'`)\]]{1,2000})/y,
 ];
 
-/** The text as an element. */
+/** Renders the text as an element. */
 export function markdown(text) {
   if (text.length > LONGEST) return h("div.markdown", null, h("pre", { tabindex: 0 }, text));
   return h("div.markdown", null, blocks(text.replaceAll("\r\n", "\n").split("\n"), 0));
@@ -53,7 +53,7 @@ function next(reader, depth) {
   return paragraph(reader);
 }
 
-/** A heading's text without the signs that may close it. */
+/** Removes the closing `#` of a heading. */
 function untagged(text) {
   let end = text.trimEnd();
   while (end.endsWith("#")) end = end.slice(0, -1);
@@ -78,7 +78,7 @@ function paragraph(reader) {
   return h("p", null, inline([first, ...more].join("\n").trim()));
 }
 
-/** Items of one indentation; what is indented further belongs to the item above it. */
+/** Items of one indentation; lines indented further belong to the item above. */
 function listed(reader, depth) {
   const [, indent, marker] = ITEM.exec(reader.lines[reader.at]);
   const items = [];
@@ -109,7 +109,7 @@ function table(lines) {
   return h("div.scrolls", { tabindex: 0 }, h("table", null, head, h("tbody", null, body)));
 }
 
-/** Where nothing closes a sign, no later one of its kind on the line is tried: so the time grows with the text alone. */
+/** After a mark without a closing one, it tries no further mark of that kind on the line, so the time stays linear. */
 function inline(text, depth = 0) {
   if (depth > DEEPEST || text.length > LONGEST_LINE) return [text];
   const found = [], opening = new RegExp(OPENING), unclosed = new Map();
@@ -144,7 +144,7 @@ function span([all, label, inside], kind, depth) {
   return kind === 4 ? link(inside) ?? inside : h(kind === 1 ? "strong" : "em", null, inline(inside, depth + 1));
 }
 
-/** A link to the web, with its target to be read; null for any other target. */
+/** A link to the web that shows its target; null for any other target. */
 function link(target, label = "") {
   if (!/^https?:\/\//i.test(target) || !URL.canParse(target)) return null;
   const { href } = new URL(target);

@@ -1,6 +1,6 @@
 /**
- * Server-sent events over fetch, which can carry a token. A stream that is cut comes back with the id it has seen last,
- * later each time in vain. A hidden tab holds no stream: a browser has few connections for all its tabs.
+ * Server-sent events over fetch, which can send a token. A cut stream reconnects with its last id, and waits longer after
+ * each failure. A hidden tab closes its stream, because a browser has few connections for all tabs.
  */
 
 import { open } from "./api.js";
@@ -12,8 +12,8 @@ const LONGEST_EVENT = 16 * 1024 * 1024;
 const GIVES_UP = new Set([401, 403, 404, 405, 410, 422]);
 
 /**
- * Follow `path` until `close()` is called or the stream is over. `opened` is called at each opening, `told` with each
- * {id, event, data}, `state` with live, away or over. With `resume` it goes on after the last id; else from now on.
+ * Follows `path` until `close()` or the end of the stream. Calls `opened` at each connection, `told` with each {id, event,
+ * data}, `state` with live, away or over. With `resume` it continues after the last id, else from now on.
  */
 export function follow(path, { lastId = "", resume = true, opened = () => {}, told, state = () => {} }) {
   const stream = new Stream(path, { lastId, resume, opened, told, state });
@@ -46,7 +46,7 @@ class Stream {
     }
   }
 
-  /** One connection, as long as it lasts: `over` when nothing more is to come, `closed` when the agent closed it. */
+  /** Reads one connection to its end. Returns `over` at the end of the stream, `closed` if the agent closed it. */
   async once() {
     const begun = performance.now();
     this.aborted = new AbortController();

@@ -1,4 +1,4 @@
-/** Dark or light: as the system has it, unless a person chose. The choice is remembered by this browser. */
+/** Dark or light theme: the system's, or the person's choice, which this browser stores. */
 
 import { say } from "./dialogs.js";
 import { fill, h } from "./dom.js";
@@ -10,13 +10,13 @@ const WORDS = { auto: "as the system", light: "light", dark: "dark" };
 
 const button = h("button.quiet-button", { type: "button", on: { click: change } });
 
-/** The switch. */
+/** The button that changes the theme. */
 export function themeSwitch() {
   show(localStorage.getItem(KEPT));
   return button;
 }
 
-/** On to the next appearance. */
+/** Switches to the next theme. */
 export function change() {
   const next = NEXT[document.documentElement.dataset.theme] ?? "light";
   localStorage.setItem(KEPT, next);

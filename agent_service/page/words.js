@@ -1,4 +1,4 @@
-/** How states, times, tokens and money are said: short, the same everywhere, and never more exact than is known. */
+/** Texts for states, times, tokens and money: short, consistent, and no more precise than the data. */
 
 import { h } from "./dom.js";
 import { icon } from "./icons.js";
@@ -17,25 +17,25 @@ const WAITS = {
 
 export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
-/** A state as its shape and its word. */
+/** A state as icon and word. */
 export function stateMark(state) {
   return h("span.mark", { class: `mark is-${state}` }, icon(state), capital(state));
 }
 
-/** What became of an item of the timeline, as a shape with a word for those who cannot see it. */
+/** The result of a timeline item as an icon, with a word for screen readers. */
 export function itemMark(status) {
   return h("span.mark", { class: `mark is-${status}` }, icon(ITEM_ICONS[status] ?? status), h("span.unseen", null, ITEM_WORDS[status] ?? status));
 }
 
 export const statusWord = (status) => ITEM_WORDS[status] ?? status;
 
-/** What a run waits for, in words; empty where it waits for nothing. */
+/** The text of a wait reason; "" for none. */
 export function waitsFor(waiting) {
   if (!waiting) return "";
   return `waits for ${WAITS[waiting.kind] || waiting.kind}`;
 }
 
-/** Milliseconds in words: 340 ms, 2.4 s, 1 min 12 s, 2 h 05 min, 3 d 4 h. */
+/** Formats milliseconds: 340 ms, 2.4 s, 1 min 12 s, 2 h 05 min, 3 d 4 h. */
 export function duration(ms) {
   const s = ms / 1000;
   if (!(ms >= 0)) return "";
@@ -48,7 +48,7 @@ export function duration(ms) {
   return hours < 48 ? `${hours} h ${pad(Math.floor(s / 60) % 60)} min` : `${Math.floor(hours / 24)} d ${hours % 24} h`;
 }
 
-/** How long ago, more coarsely: what is old is not told by the second. */
+/** Formats an age more coarsely: an old one has no seconds. */
 export function ago(ms) {
   const s = Math.max(0, ms / 1000);
   if (s < 5) return "just now";
@@ -64,7 +64,7 @@ export function tokens(count) {
   return count < 999_500 ? `${(count / 1000).toFixed(count < 9_950 ? 1 : 0)}k` : `${(count / 1e6).toFixed(1)}M`;
 }
 
-/** US dollars; a price that is not known is none, and never 0. */
+/** Formats US dollars; an unknown price is empty, never 0. */
 export function usd(amount) {
   if (amount === null || amount === undefined) return "";
   if (amount === 0) return "$0";
@@ -76,7 +76,7 @@ export function size(bytes) {
   return bytes < 999_500 ? `${(bytes / 1000).toFixed(bytes < 9_950 ? 1 : 0)} kB` : `${(bytes / 1e6).toFixed(1)} MB`;
 }
 
-/** An instant in the reader's own time, in full. */
+/** Formats an instant in the reader's time zone, in full. */
 export function instant(at) {
   return new Date(at).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" });
 }

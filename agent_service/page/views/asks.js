@@ -1,6 +1,6 @@
 /**
- * What a run asks of a person, with the answers beside it: to approve an action, a question, what became of a write. An
- * approver sees all of an action as it will be sent; the model's words about it stand apart.
+ * Requests of a run to a person, with the answers: approvals, questions, and writes in doubt. An approver sees the whole
+ * action as it will be sent; the model's words about it are set apart.
  */
 
 import { buttons } from "../actions.js";
@@ -12,14 +12,14 @@ import { exactly, facts, inLines } from "./values.js";
 const PARTS = { approval, question, in_doubt: doubt };
 const REPLIES = { approval: ["approve", "reject"], question: ["answer"], in_doubt: ["ran", "did_not_run", "look"] };
 
-/** What is asked, in full, or else `text`; with a warning where others may be behind it. */
+/** The whole request, or else `text`; with a warning if it may come from untrusted input. */
 export function asked(asks, text) {
   return h("div.ask", null, asks && PARTS[asks.kind] ? PARTS[asks.kind](asks) : folded(h("p.told", null, text), 6), asks && untrusted(asks));
 }
 
 const untrusted = (asks) => asks.untrusted && h("p.warns", null, icon("escalated"), `Untrusted content is in this run: ${asks.untrusted} brought it. Its author may be behind this.`);
 
-/** A button for each way to answer `subject`, a run that can be answered; `done` is called after one was used. */
+/** A button for each way to answer `subject`, a run that waits for one. Calls `done` after an answer. */
 export function replies(page, subject, done) {
   const kind = subject.asks?.kind;
   const offered = (subject.asks?.choices ?? []).flatMap((choice) => buttons(page, ["choose"], { ...subject, choice }, { done }));

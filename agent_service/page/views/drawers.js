@@ -1,4 +1,4 @@
-/** What is behind a line of the timeline, in full: a step with its arguments and results, a call with its prompt and reply. */
+/** Details of a line of the timeline: a step with its arguments and results, a call with its prompt and reply. */
 
 import { call } from "../api.js";
 import { overlay } from "../dialogs.js";
@@ -8,7 +8,7 @@ import { duration, instant, itemMark, tokens, usd } from "../words.js";
 import { remedy } from "./run_head.js";
 import { facts, text, value } from "./values.js";
 
-/** `closed` is called when it is gone. */
+/** Calls `closed` after the drawer closes. */
 export function stepDrawer(run, number, closed) {
   return drawer(run, `Step ${number}`, `/steps/${encodeURIComponent(number)}`, closed, ({ executor, parts }) => {
     const [{ item, about }] = parts;
@@ -25,10 +25,10 @@ export function stepDrawer(run, number, closed) {
 
 const related = (run_id) => run_id && h("a", { href: hashOf(["runs", run_id]) }, run_id);
 
-/** Its attempts, the newest first, and the wait for one that is not sent yet. */
+/** The attempts, newest first, and the wait before the next one. */
 const attemptsOf = (run, item, parts) => parts.filter((part) => part.item.parent === item.id && (part.item.kind === "attempt" || (part.item.kind === "wait" && !part.item.ended_at))).reverse().map((part) => attemptOf(run, part));
 
-/** A sub-request of a step, folded, as far in as it stands below the step. */
+/** A task of a step, folded and indented by its depth. */
 function taskOf(run, { item: task, about }, parts) {
   const attempts = attemptsOf(run, task, parts);
   const told = h("details.task", null,
@@ -65,7 +65,7 @@ export function callDrawer(run, number, closed) {
   ]);
 }
 
-/** Why the run stands where it stands. */
+/** The diagnosis of a run (`why`). */
 export function whyDrawer(run, _, closed) {
   return drawer(run, "Why does it wait?", "/why", closed, (why) => [
     h("p.lead.told", null, why.verdict),
@@ -75,7 +75,7 @@ export function whyDrawer(run, _, closed) {
   ]);
 }
 
-/** Its decision, and the plan that came along with it. */
+/** The decision of a call, and the plan that came with it. */
 function replied(reply) {
   if (!reply) return section("What it said", h("p.quiet", null, "Nothing yet."));
   const { decision, plan } = reply;

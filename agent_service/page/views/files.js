@@ -1,6 +1,6 @@
 /**
- * The files of a run. Pages that the agent writes are shown as Markdown; artifacts as text, Markdown or a picture, where
- * their bytes say that they are one. What could act in a browser (HTML, SVG, PDF) is shown as text or only handed out.
+ * The files of a run. It shows the agent's pages as Markdown, and artifacts as text, Markdown or images, by their bytes.
+ * Active content (HTML, SVG, PDF) appears as text or as a download only.
  */
 
 import { bytes, call } from "../api.js";
@@ -19,7 +19,7 @@ const PICTURES = [
   ["image/gif", [0x47, 0x49, 0x46, 0x38]], ["image/webp", [0x52, 0x49, 0x46, 0x46, null, null, null, null, 0x57, 0x45, 0x42, 0x50]],
 ];
 
-/** One page of the paper trail. It is written a moment after the run moved, so it is looked at once more. */
+/** One page that the agent writes. It is written a moment after a change of the run, so it is loaded once more. */
 export class PagePart {
   constructor(run, path) {
     Object.assign(this, { run, path, node: h("div.paper"), known: null });
@@ -45,7 +45,7 @@ export class PagePart {
   }
 }
 
-/** What tools and the run left, and the other files of its folder. */
+/** The artifacts, and the other files of the folder. */
 export class FilesPart {
   constructor(run) {
     Object.assign(this, { run, urls: [] });
@@ -119,7 +119,7 @@ function fileLine(file) {
 
 const fileOf = (run, path) => bytes(run.path(`/workspace/${path.split("/").map(encodeURIComponent).join("/")}`));
 
-/** The bytes as text; null where they are none. */
+/** The bytes as text; null if they are not text. */
 function decoded(content) {
   if (content.includes(0)) return null;
   try {

@@ -1,4 +1,4 @@
-/** What waits for a person: each with the reason, what it leads to, and the action beside it. */
+/** Runs and dead letters that wait for a person, each with reason, consequence and actions. */
 
 import { buttons } from "../actions.js";
 import { call } from "../api.js";
@@ -43,7 +43,7 @@ export class InboxView {
     fill(this.word, found.items.length ? more(found) : h("div.empty", null, icon("done"), h("p", null, "Nothing waits for a person.")));
   }
 
-  /** Dead letters, folded: they wait for no answer, and may be many. */
+  /** Dead letters, folded: no answer is urgent, and there may be many. */
   showLetters(items) {
     this.letters.hidden = !items.length;
     fill(this.heading, icon("letter"), ` ${plural(items.length, "message", "messages")} that could not be handled`);
@@ -61,7 +61,7 @@ export class InboxView {
       h("div.buttons", null, this.answers(item), item.seq ? this.letter(item) : null));
   }
 
-  /** What a person may do: an ask is answered in its own ways. */
+  /** The actions; a pending request brings its own. */
   answers(item) {
     const done = () => this.load();
     if (!item.asks || !item.actions.some((name) => ANSWERS.has(name))) return buttons(this.page, item.actions, item, { done, loud: true });
@@ -69,7 +69,7 @@ export class InboxView {
     return [...replies(this.page, item, done), ...buttons(this.page, others, item, { done })];
   }
 
-  /** What a dead letter says, on demand. */
+  /** The content of a dead letter, on demand. */
   letter(item) {
     const body = h("pre", { hidden: true, tabindex: 0 });
     const show = async (event) => {

@@ -1,4 +1,4 @@
-/** The journal of a run: every entry with what happened and the event itself, page by page, and live. */
+/** The journal of a run: every entry with its facts and its event, page by page, and live. */
 
 import { call } from "../api.js";
 import { fill, h, list } from "../dom.js";
@@ -19,7 +19,7 @@ export class JournalPart {
     return this.entries.at(-1)?.seq ?? "";
   }
 
-  /** Those that follow; as long as all are shown, new ones come by themselves. */
+  /** Loads the next entries. Once all are shown, new ones appear by themselves. */
   async refresh(further = false) {
     if (this.entries.length && this.rest && !further) return;
     const found = await this.run.page.tried(this.word, () => call(this.run.path("/entries"), { query: { after: this.entries.at(-1)?.seq ?? 0, limit: AT_ONCE } }));

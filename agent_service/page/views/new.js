@@ -1,4 +1,4 @@
-/** Start a run: a goal, what it should know, what it may spend. Sent twice, it is still one run. */
+/** Starts a run: goal, context, limits. Sent twice, it is still one run. */
 
 import { call, freshId, glance } from "../api.js";
 import { field, say } from "../dialogs.js";
@@ -37,7 +37,7 @@ export class NewView {
     await this.askWhatWasFound(again);
   }
 
-  /** A run that ended in doubt is not begun again before a person says whether the step was done. */
+  /** Warns before a run with a step in doubt is started again: a person must first say what became of the step. */
   async askWhatWasFound(again) {
     const run = await glance(`v1/runs/${encodeURIComponent(again)}`);
     const doubted = run?.class === "in_doubt" && run.asks;
@@ -61,7 +61,7 @@ export class NewView {
     this.send.disabled = false;
   }
 
-  /** What is asked for. Raises Error with what has to change. */
+  /** The request. Throws an Error that says what has to change. */
   order() {
     const goal = this.goal.value();
     if (!goal) throw new Error("A run needs a goal.");

@@ -1,4 +1,4 @@
-/** One run: its head, what it has to reach and may spend, and its parts (timeline, pages, files, journal), live. */
+/** One run, live: its head, its definition of done and budget, and its parts (timeline, pages, files, journal). */
 
 import { call } from "../api.js";
 import { say } from "../dialogs.js";
@@ -63,7 +63,7 @@ export class RunView {
     return true;
   }
 
-  /** Items of the definition of done that were met while one looked: they are ticked before one's eyes, and said. */
+  /** Items of the definition of done that were met while the page was open: it animates and announces them. */
   newlyMet(run, ended) {
     const met = new Set(run.definition_of_done.filter((item) => item.done).map((item) => item.id));
     const fresh = this.met ? run.definition_of_done.filter((item) => item.done && !this.met.has(item.id)) : [];
@@ -73,7 +73,7 @@ export class RunView {
     return new Set(fresh.map((item) => item.id));
   }
 
-  /** Follow what may come: the run while it goes on, and of one that was handed to a person whether somebody answers it. */
+  /** Follows a run that goes on, and an escalated one, which a person may answer. */
   listen() {
     const wanted = FINAL.has(this.told.status) ? (this.told.reopens_until ? "answer" : "nothing") : "run";
     if (wanted === this.listening) return;
@@ -94,8 +94,7 @@ export class RunView {
     return follow("v1/events", { resume: false, opened: () => this.heard(), told, state: (state) => this.page.live(state) });
   }
 
-  /** Something happened: what is shown is asked for again, once for all that comes within a while. That is longer where
-   * asking takes long, as for runs of many steps. */
+  /** Refreshes after an event, once for all events within a while, which grows with the duration of a refresh. */
   heard() {
     this.timer ??= setTimeout(async () => {
       this.timer = undefined;

@@ -1,4 +1,4 @@
-/** The head of a run: what it is to reach, how it stands, what to do about it now. */
+/** The head of a run: goal, status, and the actions that are due. */
 
 import { buttons } from "../actions.js";
 import { now, since, took, until } from "../clock.js";
@@ -14,7 +14,7 @@ const HEADINGS = { paused: "Why it paused", escalated: "Why it escalated", faile
 const ANSWERED = new Set(["approval", "question"]);
 const STUCK = new Set(["paused", "escalated", "failed"]);
 
-/** Show it in `head`, each part anew only when what it shows has changed. `done` is called after an action. */
+/** Draws into `head` the parts that have changed. Calls `done` after an action. */
 export function runHead(head, page, run, done) {
   const { run_id, parent_run_id, children, status, goal, accepted_at, ended_at, waiting_for, pending, models, trace_url, outcome, reason, remedy, asks, reopens_until } = run;
   const parts = [
@@ -41,7 +41,7 @@ function acts(run) {
   return FINAL.has(run.status) ? ["start_again"] : ["message", "cancel"];
 }
 
-/** Whether an answer sets it going again. */
+/** True if an answer resumes the run. */
 const reopens = ({ reopens_until: end }) => Boolean(end) && Date.parse(end) > now();
 
 function facts(run) {
@@ -60,7 +60,7 @@ function facts(run) {
     waits && h("a", { href: hashOf(["runs", run.run_id], { why: "1" }) }, "Why?"));
 }
 
-/** Another run, by its shortest name. */
+/** A link to another run, by the end of its id. */
 const related = (run_id) => h("a", { href: hashOf(["runs", run_id]), title: run_id }, run_id.slice(-6));
 
 function traced(run) {
@@ -68,7 +68,7 @@ function traced(run) {
   return h("a", { href: run.trace_url, target: "_blank", rel: "noopener noreferrer" }, "Trace ", icon("out"));
 }
 
-/** How it ended or why it stands still, and what a person does now. */
+/** The ending or the reason for a stop, and the remedy. */
 function callout(page, run, done) {
   const { asks } = run;
   if (run.stopped) return halted(page, run, done);
@@ -83,13 +83,13 @@ function callout(page, run, done) {
     ANSWERED.has(asks?.kind) || reopens(run) ? h("div.buttons", null, replies(page, run, done)) : run.remedy && remedy(run.remedy));
 }
 
-/** An operator has stopped everything. */
+/** The kill switch stops everything. */
 function halted(page, run, done) {
   return h("section.callout", { class: "callout warn", "aria-label": "What to know" },
     h("h2", null, "Stopped"), h("p.told", null, run.stopped), h("div.buttons", null, buttons(page, ["go_on"], run, { done, loud: true })));
 }
 
-/** What to do now, in words. The command for a terminal is left out. */
+/** The remedy without its terminal command. */
 export const remedy = ({ text }) => h("p.remedy", null, h("strong", null, "What to do now: "), text);
 
 function copied(run_id) {

@@ -1,4 +1,4 @@
-/** Beside a run: its definition of done with the proof of each item, and what it has spent of what it may. */
+/** The side of a run: its definition of done with the proof of each item, and its budget. */
 
 import { now, until } from "../clock.js";
 import { fill, h, list } from "../dom.js";
@@ -8,7 +8,7 @@ import { FINAL, duration, tokens, usd } from "../words.js";
 
 const NEARLY = 0.8;
 
-/** Show it in `side`; `fresh` are the ids of the items that were met just now. */
+/** Draws it into `side`. `fresh`: ids of items that were met just now. */
 export function runSide(side, run, fresh) {
   if (!side.firstChild) fill(side, h("section.done", null, h("h2"), h("ul.checks")), h("section.budget"));
   const [done, budget] = side.children;
@@ -26,7 +26,7 @@ function check(run, item, fresh) {
     h("span.told", null, item.text, proofs.length ? h("span.proofs", null, "by ", proofs) : null));
 }
 
-/** A proof leads to the step or the file that it names. */
+/** Links a proof to its step or file. */
 function evidence(run, proof) {
   const step = /^step:(\d+)$/.exec(proof);
   if (step) return h("a", { href: hashOf(["runs", run.run_id], { step: step[1] }) }, `step ${step[1]}`);
@@ -34,7 +34,7 @@ function evidence(run, proof) {
   return h("span", null, proof === "person" ? "what a person said" : proof);
 }
 
-/** The words of it that show the item. */
+/** The quote that proves the item. */
 const quote = (words) => (words ? h("q.quote", null, words) : null);
 
 function spent({ run, final }) {

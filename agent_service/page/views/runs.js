@@ -1,4 +1,4 @@
-/** The list of runs: filters that live in the address, pages, counts, and lines that change while one looks. */
+/** The list of runs: filters kept in the address, pages, counts, and live lines. */
 
 import { call, glance } from "../api.js";
 import { since, took } from "../clock.js";
@@ -51,7 +51,7 @@ export class RunsView {
     return input;
   }
 
-  /** What the address says: `query` has status (several), text, tool, since, cursor. */
+  /** Shows an address, whose `query` has status (several), text, tool, since, cursor. */
   async show({ query }) {
     this.query = query;
     for (const [input, name] of [[this.text, "text"], [this.tool, "tool"], [this.when, "since"]]) {
@@ -108,7 +108,7 @@ export class RunsView {
     return h("div.empty", null, h("p", null, "There are no runs yet."), h("p", null, h("a.button.primary", { href: "#/new" }, "Start a run")));
   }
 
-  /** Of any run something happened. However much that is, it is drawn some times a second. */
+  /** Takes an event of any run. It draws a few times a second at most. */
   heard({ run }) {
     this.news.set(run.run_id, run);
     this.drawing ??= setTimeout(() => {
@@ -120,7 +120,7 @@ export class RunsView {
     }, NEWS_MS);
   }
 
-  /** Its line changes in place; another comes in where it belongs, if no reader is disturbed. Says whether to draw. */
+  /** Changes a run's line, or inserts it unless that disturbs a reader. Returns true if something must be drawn. */
   takeUp(run) {
     const place = this.shown.findIndex((one) => one.run_id === run.run_id);
     if (place >= 0) this.shown[place] = run;
@@ -131,7 +131,7 @@ export class RunsView {
     return true;
   }
 
-  /** What fits the filters no more goes, once it could be read; not from under a person's hand. */
+  /** Removes lines that no longer fit the filters, after a moment, except one that has the focus. */
   leave() {
     this.leaving = undefined;
     this.shown = this.shown.filter((run) => this.fits(run) || document.activeElement?.closest("li")?.dataset.key === run.run_id);
@@ -191,14 +191,14 @@ function instantOf(hours) {
   return hours ? new Date(Date.now() - parseInt(hours, 10) * 3_600_000).toISOString() : null;
 }
 
-/** Each child under its parent, where that is here. */
+/** Each child under its parent, if the parent is in the list. */
 function nested(runs, parent = null, depth = 0) {
   const here = new Set(runs.map((run) => run.run_id));
   const parentOf = (run) => (here.has(run.parent_run_id) ? run.parent_run_id : null);
   return runs.filter((run) => parentOf(run) === parent).flatMap((run) => [{ ...run, depth, alone: !depth && Boolean(run.parent_run_id) }, ...nested(runs, run.run_id, depth + 1)]);
 }
 
-/** One run as a line: everything in it is its link's name. */
+/** One run as a line; its whole text is the name of the link. */
 function line(run) {
   const cells = [
     h("span.cell.state", null, stateMark(run.status)),

@@ -1,4 +1,4 @@
-/** The timeline of a run as a waterfall: phases, steps with their attempts, and waits, a line each, on one scale of time. */
+/** The timeline of a run as a waterfall: phases, steps with their attempts, and waits, on one time scale. */
 
 import { call } from "../api.js";
 import { now, took, until } from "../clock.js";
@@ -23,7 +23,7 @@ export class TimelinePart {
     this.timer = setInterval(() => FINAL.has(run.told.status) || this.scale(), EVERY_MS);
   }
 
-  /** The last entry that is shown for sure. */
+  /** The newest entry that is certainly shown. */
   seen() {
     return Math.max(0, ...this.items.map((item) => item.entry)) || "";
   }
@@ -36,7 +36,7 @@ export class TimelinePart {
     this.scale();
   }
 
-  /** Lay the bars out between the run's beginning and its end, or now. */
+  /** Lays out the bars between the run's start and its end, or now. */
   scale() {
     if (!this.items.length) return;
     const from = Date.parse(this.items[0].started_at);
@@ -59,7 +59,7 @@ export class TimelinePart {
 const share = (part, whole) => Math.min(1, Math.max(0, part / whole)).toFixed(4);
 const isOpen = (item) => item.status === "open" || item.status === "waiting";
 
-/** Without attempts that say no more than their step or task. */
+/** Leaves out attempts that repeat their step or task. */
 const told = (items) => items.filter((item) => !item.repeats).map((item) => ({ ...item, mark: markOf(item) }));
 
 const markOf = (item) => {
@@ -67,7 +67,7 @@ const markOf = (item) => {
   return { person: "person", wait: "waiting" }[item.kind] ?? item.status;
 };
 
-/** How it ended is told above the timeline, and the goal, too. */
+/** The head of the run shows goal and ending, so the timeline does not. */
 const textOf = (item) => (AT_ENDS.has(item.kind) || (item.error && item.text.includes(item.error.message)) ? "" : item.text);
 
 function line(item) {
@@ -89,7 +89,7 @@ function line(item) {
   return told;
 }
 
-/** Show the whole text of a line, or its first line again. */
+/** Toggles between the whole text of a line and its beginning. */
 function unfold({ currentTarget: line }) {
   line.setAttribute("aria-expanded", String(line.classList.toggle("whole")));
 }

@@ -1,4 +1,4 @@
-/** Sums over runs: by day, and of one day or all of them by failure, model and tool. */
+/** Sums over runs: by day, and by failure, model and tool for one day or all days. */
 
 import { call } from "../api.js";
 import { fill, h } from "../dom.js";
@@ -39,7 +39,7 @@ function days(all, chosen) {
   return table(["Day", "Runs", "Tokens", "Cost", ...states.map(capital)], rows);
 }
 
-/** One for each kind and name, the most frequent first. */
+/** Adds up the sums of each kind and name, the most frequent first. */
 function added(sums) {
   const found = new Map();
   for (const sum of sums) {
@@ -50,7 +50,7 @@ function added(sums) {
   return [...found.values()].sort((one, other) => other.runs - one.runs);
 }
 
-/** Where a price is not known it costs more than is told. */
+/** The cost is a lower bound if prices are unknown. */
 const cost = (sum) => `${sum.unpriced ? "more than " : ""}${usd(sum.cost_usd)}`;
 
 function table(head, rows) {

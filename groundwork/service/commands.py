@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NoReturn
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from groundwork.service.errors import ClosedPipe, Exit, NotDone, complaint_of
+from groundwork.service.errors import ClosedPipe, Exit, NotDone, complaint_of, plain_words
 from groundwork.service.invisible import json_visible, visible
 from groundwork.service.program import installed_version
 
@@ -131,17 +131,6 @@ def program(name: str, group: type[LazyGroup], about: str) -> typer.Typer:
     return app
 
 
-_WORDS = {
-    "Value error, ": "",
-    "Input should be greater than or equal to ": "must be at least ",
-    "Input should be less than or equal to ": "must be at most ",
-    "Input should be a valid integer, unable to parse string as an integer": "must be a whole number",
-    "Input should be a valid number, unable to parse string as a number": "must be a number",
-    "Input should be ": "must be ",
-}
-"""Plain words for pydantic's messages about a wrong value."""
-
-
 def run(app: typer.Typer, name: str, arguments: Sequence[str] | None = None) -> NoReturn:
     """Runs one command line. Raises SystemExit, and unknown errors as they are."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
@@ -186,6 +175,4 @@ def _usage(error: typer.TyperException, name: str) -> NotDone:
     context, message = getattr(error, "ctx", None), error.format_message().rstrip(".")
     if not message:  # a group was named alone, and its help was shown
         return NotDone("", Exit.OK)
-    for of_a_library, said in _WORDS.items():
-        message = message.replace(f": {of_a_library}", f": {said}")
-    return NotDone(f"{message}: see `{context.command_path if context else name} --help`", Exit.USAGE)
+    return NotDone(f"{plain_words(message)}: see `{context.command_path if context else name} --help`", Exit.USAGE)

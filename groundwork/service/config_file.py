@@ -26,30 +26,9 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from pydantic import AfterValidator, BaseModel, ConfigDict, SecretStr, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
-from groundwork.service.errors import Misconfigured
+from groundwork.service.errors import Misconfigured, plain_words
 from groundwork.service.secret import UNFIT, InFile
 from groundwork.service.strict import NotYaml, parse
-
-WORDS = {
-    "path_type": "write a path here, as text",
-    "literal_error": "write one of these here: {expected}",
-    "string_pattern_mismatch": "is not written as it has to be, which is {pattern}",
-    "string_too_short": "has to have {min_length} characters at least",
-    "string_too_long": "may have {max_length} characters at most",
-    "too_short": "has too few entries: it needs {min_length} or more",
-    "too_long": "may have {max_length} entries at most",
-    "greater_than": "has to be more than {gt}",
-    "greater_than_equal": "has to be {ge} or more",
-    "less_than": "has to be less than {lt}",
-    "less_than_equal": "has to be {le} or less",
-    **dict.fromkeys(("string_type", "string_unicode"), "write text here, in quotes"),
-    **dict.fromkeys(("bool_parsing", "bool_type"), "write true or false here"),
-    **dict.fromkeys(("int_parsing", "int_parsing_size", "int_type", "int_from_float"), "write a whole number here"),
-    **dict.fromkeys(("float_parsing", "float_type", "finite_number"), "write a number here"),
-    **dict.fromkeys(("model_type", "dict_type", "model_attributes_type"), "write settings here, as `key: value` lines"),
-    **dict.fromkeys(("tuple_type", "list_type", "set_type", "frozen_set_type"), 'write a list here, as in ["a", "b"]'),
-}
-"""Expected input, by pydantic's error types."""
 
 M = TypeVar("M", bound=BaseModel)
 Keys = tuple[str, ...]
@@ -330,8 +309,6 @@ class _Reading:
             in_a_list = any(key.isdecimal() for key in keys)
             variable = self.env_prefix + "__".join(keys).upper()
             return "required; set it here" + ("" if in_a_list else f" or as {variable} in the environment")
-        if words := WORDS.get(kind):
-            return words.format(**error.get("ctx", {}))
         # The text of a custom validator could quote the secret.
-        may_quote = SecretStr in _kinds_at(model, keys) and kind != UNFIT
-        return "is not accepted here" if may_quote else error["msg"].removeprefix("Value error, ")
+        may_quote = SecretStr in _kinds_at(model, keys) and kind not in (UNFIT, "string_type")
+        return "is not accepted here" if may_quote else plain_words(error["msg"])

@@ -11,6 +11,7 @@ Fatal           this process cannot go on
 """
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Iterator
 from enum import IntEnum
 from errno import EDQUOT, ENOSPC
@@ -132,3 +133,24 @@ def _complaint(error: BaseException) -> NotDone | None:
             remedy = ": run this as the user that it belongs to" if is_barred else ""
             return NotDone(f"{place}{reason}{remedy}", Exit.MISCONFIGURED)
     return None
+
+
+_PLAIN_WORDS = {
+    r"Value error, ": "",
+    r"Input should be a valid (tuple|list|set|frozenset)": 'must be a list, as in ["a", "b"]',
+    r"Input should be a valid dictionary.*": "must be settings, as `key: value` lines",
+    r"Input (is not a valid path|should be a valid string).*": "must be text, in quotes",
+    r"Input should be a valid boolean.*": "must be true or false",
+    r"(Input should be a valid|Unable to parse input string as an) integer.*": "must be a whole number",
+    r"Input should be a (valid|finite) number.*": "must be a number",
+    r"Input should be greater than or equal to": "must be at least",
+    r"Input should be less than or equal to": "must be at most",
+    r"(Input|String|Tuple|List) should ": "must ",
+}
+
+
+def plain_words(message: str) -> str:
+    """A message with pydantic's text on a wrong value, in words for operators."""
+    for pattern, words in _PLAIN_WORDS.items():
+        message = re.sub(pattern, words, message, count=1)
+    return message

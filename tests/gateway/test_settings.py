@@ -70,7 +70,7 @@ def test_an_address_that_cannot_be_asked_is_refused(tmp_path: Path, url: str) ->
 
 
 def test_a_name_that_is_too_long_is_told_in_characters(tmp_path: Path) -> None:
-    with pytest.raises(Misconfigured, match="may have 32 characters at most"):
+    with pytest.raises(Misconfigured, match="must have at most 32 characters"):
         loaded(tmp_path, {"ductiles": {"a" * 33: {"url": "http://localhost", "token": "a-token-of-mine"}}})
 
 

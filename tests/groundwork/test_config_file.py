@@ -141,15 +141,15 @@ def test_a_secret_file_without_a_readable_secret_is_an_error(
         ("agent: {keys: [{tier: read, x_file: 1}]}", "agent.keys.0.x_file: no such setting; known here: key, tier"),
         ("nats: {x: 1}", "nats.x: no such setting; known here: name, url"),
         ("agent: {8080: x}", "no such setting"),
-        ("agent: {http: 5}", "agent.http: write settings here, as `key: value` lines"),
-        *((f"agent: {{ca_file: {path}}}", "agent.ca_file: write a path here, as text") for path in ("[a]", "''")),
-        ("agent: {http: {token: [a]}}", "agent.http.token: write text here, in quotes"),
-        (f"agent: {{http: {{port: '{'9' * 5000}'}}}}", "agent.http.port: write a whole number here"),
-        ("agent: {model: 5}", "agent.model: write text here, in quotes; or write a list here"),
-        ("agent: {http: {port: 0}}", "agent.http.port: has to be 1 or more"),
-        ("agent: {tools: {a: {tier: look}}}", "agent.tools.a.tier: write one of these here: 'read' or 'write'"),
+        ("agent: {http: 5}", "agent.http: must be settings, as `key: value` lines"),
+        *((f"agent: {{ca_file: {path}}}", "agent.ca_file: must be text, in quotes") for path in ("[a]", "''")),
+        ("agent: {http: {token: [a]}}", "agent.http.token: must be text, in quotes"),
+        (f"agent: {{http: {{port: '{'9' * 5000}'}}}}", "agent.http.port: must be a whole number"),
+        ("agent: {model: 5}", "agent.model: must be text, in quotes; or must be a list"),
+        ("agent: {http: {port: 0}}", "agent.http.port: must be at least 1"),
+        ("agent: {tools: {a: {tier: look}}}", "agent.tools.a.tier: must be 'read' or 'write'"),
         ("agent: {inbox: INBOX}", "agent.inbox: has to be _INBOX, or _INBOX.NAME"),
-        ("agent: {limit: yes}", "agent.limit: write a whole number here"),
+        ("agent: {limit: yes}", "agent.limit: must be a whole number"),
         ("agent: &a {http: *a}", "its *aliases come to more than 200,000 values: write out what is meant"),
         ("agent: {tools: {a: {}}}", "agent.tools.a.tier: required; set it here or as AGENT_TOOLS__A__TIER"),
         ("agent: {limit: '${NO}'}", "agent.limit: NO is not set; set it in the environment"),
@@ -176,9 +176,9 @@ def test_a_problem_of_the_file_names_place_and_remedy(read: Read, text: str, exp
     ("variable", "value", "expected"),
     [
         ("AGENT_HTTP__PROT", "1", "AGENT_HTTP__PROT: no such setting; did you mean port?"),
-        ("AGENT_HTTP__PORT", "x", "AGENT_HTTP__PORT: write a whole number here"),
-        ("AGENT_HTTP__HOSTS", "a,b", "AGENT_HTTP__HOSTS: write a list here, as in ["),
-        ("AGENT_HTTP__HOSTS__0", "a", "AGENT_HTTP__HOSTS__0: write a list here, as in ["),
+        ("AGENT_HTTP__PORT", "x", "AGENT_HTTP__PORT: must be a whole number"),
+        ("AGENT_HTTP__HOSTS", "a,b", "AGENT_HTTP__HOSTS: must be a list, as in ["),
+        ("AGENT_HTTP__HOSTS__0", "a", "AGENT_HTTP__HOSTS__0: must be a list, as in ["),
     ],
 )
 def test_a_problem_of_the_environment_names_the_variable(read: Read, variable: str, value: str, expected: str) -> None:
@@ -232,7 +232,7 @@ def test_a_secret_that_is_empty_or_soon_guessed_is_refused_wherever_it_comes_fro
 @pytest.mark.parametrize("number", [".inf", "-.inf", ".nan"])
 def test_a_number_that_is_none_is_refused(read: Read, number: str) -> None:
     (problem,) = problems(read, f"agent: {{wait_s: {number}}}")
-    assert problem == "agentic.yaml: agent.wait_s: write a number here"
+    assert problem == "agentic.yaml: agent.wait_s: must be a number"
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:

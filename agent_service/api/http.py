@@ -9,16 +9,15 @@ the `wake_id` or `signal_id`, as long as the run is known. Where the API has tok
 """
 
 import re
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, cast, get_origin
+from typing import Annotated, Any, TypeVar, cast
 
 from fastapi import Depends, FastAPI, Header, Query, Request, Response, Security
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 
@@ -84,8 +83,8 @@ def _add(documents: Documents, access: Access, operation: Operation, served: Ser
     path = operation.path.replace("{path}", "{path:path}")
     before = [Security(access, scopes=[operation.scope])] if operation.scope else []
     before += [Depends(fresh)] if fresh and operation.shows_runs else []
-    if path.startswith("/v1/"):  # a scraper may send whatever it likes to the others
-        before.append(Depends(only(parameters)))
+    if path.startswith("/v1/") and not (waits or "query" in parameters):  # a scraper may send what it likes to others
+        before.append(Depends(_nothing))
     if streams or waits:
         before.append(Depends(app.state.slots.take if streams else _slot))
     app.add_api_route(
@@ -132,40 +131,23 @@ def _source(parameter: Parameter) -> Any:
             return _SOURCES.get(name, kind)
 
 
-def only(parameters: Mapping[str, Parameter]) -> Callable[[Request], Coroutine[Any, Any, None]]:
-    """Dependency that refuses unknown query parameters, and repeated ones that are no lists (422)."""
-    fields = parameters["query"].annotation.model_fields if "query" in parameters else {}
-    known = fields.keys() | {"wait"} & parameters.keys()
-    single = known - {name for name, field in fields.items() if get_origin(field.annotation) is tuple}
-
-    async def check(request: Request) -> None:
-        if not request.scope["query_string"]:
-            return
-        sent = Counter(name for name, _ in request.query_params.multi_items())
-        flaws = [((name,), "Extra inputs are not permitted", "extra_forbidden") for name in sent if name not in known]
-        flaws += [((name,), "must be given once", "repeated") for name in sent if name in single and sent[name] > 1]
-        if flaws:
-            raise misfits(flaws)
-
-    return check
+async def _nothing(_: Annotated[requests.Query, Query()]) -> None:
+    """Refuses query parameters (422)."""
 
 
-async def _wait(
-    request: Request,
-    wait: Annotated[
-        float,
-        Query(
-            ge=0,
-            le=LONGEST_WAIT_S,
-            description="Answer once the run has ended or waits for a person, and after so many seconds at the latest.",
-        ),
-    ] = 0.0,
-) -> LongPoll | None:
+class WaitQuery(requests.Query):
+    """The longest time that the caller waits."""
+
+    wait: Annotated[float, Field(ge=0, le=LONGEST_WAIT_S)] = 0.0
+    """Answer once the run has ended or waits for a person, and after so many seconds at the latest."""
+
+
+async def _wait(request: Request, query: Annotated[WaitQuery, Query()]) -> LongPoll | None:
     async def hung_up() -> None:
         while (await request.receive())["type"] != "http.disconnect":
             pass
 
-    return LongPoll(wait, hung_up) if wait else None
+    return LongPoll(query.wait, hung_up) if query.wait else None
 
 
 async def _slot(request: Request, wait: Annotated[LongPoll | None, Depends(_wait)]) -> AsyncIterator[None]:

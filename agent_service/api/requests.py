@@ -61,7 +61,7 @@ class LongPoll:
 class Query(BaseModel):
     """Query parameters. The docstrings of fields are the API's documentation."""
 
-    model_config = ConfigDict(use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
 
 class _Body(BaseModel):

@@ -155,11 +155,10 @@ LIBRARY_WORDS = ("Input", "input", "datetime", "Value")
 QUERIES: list[tuple[str, dict[str, Any]]] = [
     *(("limit", {"limit": limit}) for limit in (10**9, 0, "1; DROP TABLE runs")),
     ("status.0", {"status": "done' OR '1'='1"}),
-    *(("cursor", {"cursor": cursor}) for cursor in ("%", "x" * 1000, "", "bogus", run_id(9))),
+    *(("cursor", {"cursor": cursor}) for cursor in ("%", "x" * 1000, "", "bogus")),
     *(("cursor", {"cursor": f"run_{ulid}"}) for ulid in ("8ZZZZZZZZZZZZZZZZZZZZZZZZZ", "01M808MS3MJ9K8CQKG3J135SFI")),
     *(("since", {"since": at}) for at in ("yesterday", "2026-13-01T00:00:00Z")),
     ("limit", {"limit": "9" * 5000}),
-    *((name, {name: ["1", "2"]}) for name in ("limit", "text")),
     ("until", {"until": "tomorrow"}),
     ("text", {"text": "x" * 201}),
     ("order_by", {"order_by": "goal"}),
@@ -230,7 +229,7 @@ async def test_a_misspelt_parameter_is_refused_before_anything_is_done(
     said = ("/v1/wake", f"{UNKNOWN}/cancel", "/v1/stop-all", "/v1/dead-letters/1/retry")
     asked = (UNKNOWN, f"{UNKNOWN}/events", f"{UNKNOWN}/timeline", "/v1/events", "/v1/counts", "/v1/tools")
     for path in (*said, *asked):
-        method, body = ("POST", {"goal": "x"}) if path in said else ("GET", None)
+        method, body = ("POST", GOOD if path == "/v1/wake" else {}) if path in said else ("GET", None)
         answer = await client.request(method, path, params={"wiat": 30}, json=body)
         told = answer.json()
         assert (answer.status_code, [error["field"] for error in told["errors"]]) == (422, ["wiat"]), path

@@ -8,15 +8,14 @@ from contextlib import suppress
 from functools import partial
 
 from agent_service.admission.spending import SETTING, Spending
-from agent_service.api.feed import Feed
+from agent_service.api.feed import Feed, StreamSlots
 from agent_service.api.http import create_app
 from agent_service.api.inspection import Inspection, WhyCalls
 from agent_service.api.micro import Fresh, serve_on_bus
-from agent_service.api.operating import OperatorCalls, SwitchCalls
+from agent_service.api.operating import OperatorCalls
 from agent_service.api.people import PeopleCalls
 from agent_service.api.runs import RunCalls
-from agent_service.api.service import HealthCalls, Part, Probe, ServiceCalls
-from agent_service.api.sse import EventStreams, StreamSlots
+from agent_service.api.service import Part, Probe, ServiceCalls
 from agent_service.background import Background
 from agent_service.bootstrap import Agent, prompt_of
 from agent_service.bus import health
@@ -67,19 +66,14 @@ async def open_api(
     agent: Agent, background: Background, group: asyncio.TaskGroup, listener: socket.socket, *, http: bool
 ) -> None:
     link, store = agent.ground.link, agent.store
-    feed, reader = Feed(store), JournalReader(store)
+    feed = Feed(store)
     agent.turns.observers.append(feed.announce)
     agent.remote_observers.append(feed.announce)
-    gateway = GatewayMonitor(link)
-    outside = agent.skills, gateway.step_trouble, partial(callback_flaw, link)
-    runs = RunCalls(store, agent.intake, *outside, background, feed, reader)
-    services: tuple[object, ...] = runs, SwitchCalls(agent.halt_control, agent.signing)
+    services = tuple(_services(agent, background, feed))
     fresh = Freshness(store.caught_up).wait if agent.settings.shared else None
     await serve_on_bus(link, services, fresh=fresh)
     if http:
-        group.create_task(
-            _serve_http(agent, (*services, *_http_services(agent, feed, reader, gateway)), feed, fresh, listener)
-        )
+        group.create_task(_serve_http(agent, services, feed, fresh, listener))
 
 
 async def _serve_http(
@@ -89,11 +83,10 @@ async def _serve_http(
     await serve(measured(app, request_durations(agent.metrics.instruments)), listener, stopping=feed.end)
 
 
-def _http_services(agent: Agent, feed: Feed, reader: JournalReader, gateway: GatewayMonitor) -> Iterator[object]:
-    """Operations that only HTTP serves."""
-    link, store, skills = agent.ground.link, agent.store, agent.skills
+def _services(agent: Agent, background: Background, feed: Feed) -> Iterator[object]:
+    link, store, skills, gateway = agent.ground.link, agent.store, agent.skills, GatewayMonitor(agent.ground.link)
+    reader, letters = JournalReader(store), NatsDeadLetters(link)
     me = store_id(agent.ground.folder) if agent.settings.shared else None
-    letters = NatsDeadLetters(link)
 
     async def this_agent() -> Sequence[Finding]:
         of_agent = _of_the_agent(agent.settings, await store.counts())
@@ -103,18 +96,21 @@ def _http_services(agent: Agent, feed: Feed, reader: JournalReader, gateway: Gat
         return [health.server(link), await health.jetstream(link), await health.dead_letters(letters)]
 
     probes: dict[Part, Probe] = {"agent": this_agent, "gateway": gateway.findings, "nats": nats}
+    outside = skills, gateway.step_trouble, partial(callback_flaw, link)
+    yield RunCalls(store, agent.intake, *outside, background, feed, reader)
     yield Inspection(store, reader, agent.folders, prompt_of)
     yield WhyCalls(store, partial(locate, link), letters, skills, partial(gateway.status, 0.0), agent.ready)
     yield PeopleCalls(store, letters)
-    yield HealthCalls(agent.ready, probes)
-    yield OperatorCalls(store, agent.draining, agent.pruning, partial(prune_rows, link))
-    yield EventStreams(feed, store)
+    stopping = agent.halt_control, agent.signing, agent.draining, agent.pruning
+    yield OperatorCalls(store, *stopping, partial(prune_rows, link))
+    yield feed
     yield ServiceCalls(
         settings=agent.settings,
         readiness=agent.ready,
         metrics_text=partial(observe_agent(agent).exposed, subjects.SERVICE_AGENT),
         skills=skills,
         problems=lambda: skills.all_problems,
+        probes=probes,
         member=me,
     )
 

@@ -22,7 +22,7 @@ from ductile_gateway.telemetry import CallTelemetry, GatewayMetrics, Spans
 from groundwork.nats.lease import read_member_leases
 from groundwork.nats.link import NatsLink
 from groundwork.nats.pull_loop import PullLoop
-from groundwork.service.errors import Broken, Failure, Misconfigured, TryAgain
+from groundwork.service.errors import Broken, Failure, Misconfigured, TryAgain, in_time
 from groundwork.service.program import installed_version, loaded
 from groundwork.service.serving import let_recovery_start, listening
 from groundwork.service.store_folder import HAND_OVER_S
@@ -48,11 +48,9 @@ async def findings_of(looks: Mapping[str, StatusCheck], *, within_s: float = LOO
 
 async def _ask(name: str, look: StatusCheck, within_s: float) -> Sequence[Finding]:
     try:
-        async with asyncio.timeout(within_s):
+        async with in_time("it", within_s):
             found = look()
             return await found if isinstance(found, Awaitable) else found
-    except TimeoutError:
-        why = f"it did not report its status within {within_s:g} s"
     except (TryAgain, Broken) as error:
         why = printable(error)
     except Exception as error:  # the other parts still report

@@ -1,4 +1,7 @@
-"""Feeds of new entries, of one run or of all runs; and waiting until a run rests.
+"""Event streams (server-sent events) of new entries, of one run or of all runs; and waiting until a run rests.
+
+`Last-Event-ID` resumes after that event; a reader that has seen the end of its run gets 204, so that a browser does not
+reconnect (HTML standard, server-sent events). A reader that is too slow is disconnected (`groundwork.http`).
 
 Events are read from the journal and encoded once for all followers. Their numbers grow: an entry's `seq` in a run, its
 position in the journal of all runs. A follower is the number it has seen, so a slow one delays no other. Commits wake
@@ -7,18 +10,22 @@ followers; the journal is also polled each second, for entries that no process a
 
 import asyncio
 import logging
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+import re
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
 
-from agent_service.api.errors import present
+from fastapi import Request, Response
+from starlette.responses import StreamingResponse
+
+from agent_service.api.errors import ApiError, Code, present, unfit
 from agent_service.api.requests import LongPoll
 from agent_service.core.state import RunState
 from agent_service.core.waiting import FINAL, Status
-from agent_service.errors import NewerVersion
+from agent_service.errors import Damaged, NewerVersion
 from agent_service.history.text import View
 from agent_service.run.journal import Commit, JournalRecord
 from agent_service.run.ports import JournalPosition
@@ -38,7 +45,38 @@ KEPT_CHUNKS = 64
 PAUSE_PER_FOLLOWER_S = 80e-6
 """Pause between wake-ups, per follower. A wake-up costs 20 µs per follower, so they take a quarter of the thread."""
 
+MOST_STREAMS = 700
+MOST_STREAMS_PER_CALLER = 600
+RETRY_AFTER_S = 5.0
+KEEPALIVE = b": still here\n\n"
+LAST_EVENT_ID = "Last-Event-ID"
+
+_NUMBER = re.compile(r"[0-9]{1,15}")
+
 log = logging.getLogger(__name__)
+
+
+class EventStream(StreamingResponse):
+    media_type = "text/event-stream"
+
+
+class StreamSlots:
+    def __init__(self, per_caller: int = MOST_STREAMS_PER_CALLER) -> None:
+        self._per_caller = per_caller
+        self._open: Counter[str | None] = Counter()
+
+    async def take(self, request: Request) -> AsyncIterator[None]:
+        """Dependency that holds a slot while the response lasts. Refuses with 429."""
+        token = request.state.token
+        if self._open.total() >= MOST_STREAMS or self._open[token] >= self._per_caller:
+            text = f"{self._open[token]} of {self._open.total()} event streams are open for this token"
+            message = f"{text}: close one, or come back later"
+            raise ApiError(Code.TOO_MANY_STREAMS, message, retry_after_s=RETRY_AFTER_S)
+        self._open[token] += 1
+        try:
+            yield
+        finally:
+            self._open[token] -= 1
 
 
 class RunEvent(View):
@@ -138,10 +176,6 @@ class Feed:
     def followers(self) -> int:
         return sum(channel.followers for channel in self._channels.values())
 
-    @property
-    def newest(self) -> int:
-        return self._journal.newest()
-
     def announce(self, commit: Commit | RemoteCommit) -> None:
         for name in (commit.run_id, "") if self._channels else ():
             if channel := self._channels.get(name):
@@ -167,9 +201,58 @@ class Feed:
     async def _rest(self, run_id: str, channel: Channel) -> None:
         while not channel.ended:
             news = channel.news
-            if rests((await present(self._journal, run_id)).state.status):
+            status = (await present(self._journal, run_id)).state.status
+            if status in FINAL or status is Status.PAUSED:
                 return
             await news.wait()
+
+    async def follow_run(self, run_id: str, last_event_id: str | None = None) -> Response:
+        """One event for each entry, until the run ends.
+
+        `id` is the entry's number, `event` its kind, `data` the entry as in `/entries`. `Last-Event-ID` resumes after
+        that entry. A reader that has already seen the end gets 204.
+        """
+        seen, run = _number_of(last_event_id) or 0, (await present(self._journal, run_id)).state
+        if seen > run.version:
+            raise unfit(LAST_EVENT_ID, f"the run has only {run.version} entries")
+        if run.final and seen == run.version:
+            return Response(status_code=204)
+        return self._stream(run_id, seen)
+
+    async def follow_all(self, last_event_id: str | None = None) -> EventStream:
+        """One event for each new entry, without end.
+
+        `id` is the entry's position in the journal of all runs, `event` its kind; `data` has that position, the run as
+        in the list of runs, and the entry as in its `/entries`. `Last-Event-ID` resumes after that position; without
+        it, the stream begins now.
+        """
+        seen, newest = _number_of(last_event_id), self._journal.newest()
+        if (seen or 0) > newest:
+            raise unfit(LAST_EVENT_ID, f"the journal of all runs ends at {newest}")
+        return self._stream("", newest if seen is None else seen)
+
+    def _stream(self, run_id: str, after: int) -> EventStream:
+        return EventStream(self._frames(run_id, after), headers={"X-Accel-Buffering": "no"})
+
+    async def _frames(self, run_id: str, after: int) -> AsyncIterator[bytes]:
+        try:
+            with self.follow(run_id) as channel:
+                while True:
+                    news = channel.news  # before the read, which may miss what comes during it
+                    chunk = await channel.after(after)
+                    if chunk.frames:
+                        yield chunk.frames
+                    if run_id and chunk.final and chunk.number >= channel.newest:
+                        return
+                    if chunk.number in (after, channel.newest):
+                        if channel.ended:
+                            return
+                        await news.wait()
+                        if channel.newest == chunk.number:
+                            yield KEEPALIVE
+                    after = chunk.number
+        except (TryAgain, Damaged) as error:
+            log.warning("an event stream is cut off", extra={"after": after, "why": str(error)})
 
     @contextmanager
     def follow(self, run_id: str = "") -> Iterator[Channel]:
@@ -229,8 +312,13 @@ class Feed:
         return {at.position: (of_seq[at.seq], run.state) for at in places if run and at.seq in of_seq}
 
 
-def rests(status: Status) -> bool:
-    return status in FINAL or status is Status.PAUSED
+def _number_of(last_event_id: str | None) -> int | None:
+    """Number of the last event seen, or None. Refuses an illegal id (422)."""
+    if not last_event_id:
+        return None
+    if not _NUMBER.fullmatch(last_event_id):
+        raise unfit(LAST_EVENT_ID, "must be the id of an event of this stream")
+    return int(last_event_id)
 
 
 def _chunk(after: int, news: Iterable[tuple[int, JournalRecord, RunState | None]]) -> Chunk:

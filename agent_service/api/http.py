@@ -25,10 +25,10 @@ from agent_service.admission.callers import token_caller
 from agent_service.api import requests
 from agent_service.api.access import HARDENED, PAGE, Access, AccessMiddleware, answer, caller_of
 from agent_service.api.errors import IDEMPOTENCY_KEY, REFUSED, ApiError, Code, broken, refusal_of, unfit
+from agent_service.api.feed import LAST_EVENT_ID, EventStream, StreamSlots
 from agent_service.api.micro import Fresh, Served, body_model, served_by
 from agent_service.api.openapi import DESCRIBED, Documents, documented, first_sentence
 from agent_service.api.requests import MAX_BODY_BYTES, Caller, LongPoll, misfits
-from agent_service.api.sse import LAST_EVENT_ID, EventStream, StreamSlots
 from agent_service.run.children.waking import WAKE_PREFIX
 from agent_service.run.intake import id_of
 from agent_service.settings import AgentSettings

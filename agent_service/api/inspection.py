@@ -24,7 +24,7 @@ from agent_service.views.run import StepDetail, items_of_step, step_detail
 from agent_service.views.why import MessageLocation, Observations, WhyView, oldest_pending, why_view
 from agent_service.views.workspace.files import IllegalName, Listed, Listing, TooLarge, Unsafe
 from agent_service.views.workspace.rendering import ArtifactChanged, Folders
-from groundwork.service.errors import Failure, TryAgain
+from groundwork.service.errors import Failure, TryAgain, in_time
 from schemas import keys, subjects
 from schemas.envelope import RUN_ID
 from schemas.status import GatewayStatus, WaitingCall
@@ -221,10 +221,8 @@ async def answering(skills: Skills) -> frozenset[str]:
 
 async def _in_time(question: Awaitable[T], otherwise: T, trouble: list[str]) -> T:
     try:
-        async with asyncio.timeout(WITHIN_S):
+        async with in_time("the bus", WITHIN_S):
             return await question
-    except TimeoutError:
-        trouble.append(f"the bus did not tell within {WITHIN_S:g} s what it has for this run")
     except Failure as error:
         trouble.append(str(error))
     return otherwise

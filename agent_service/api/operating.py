@@ -93,6 +93,8 @@ class UsageDays(View):
 @dataclass(slots=True)
 class OperatorCalls:
     store: RunStore
+    halt_control: HaltControl
+    signing: Signing
     draining: Draining
     pruning: Pruner
     prune_rows: Callable[..., Awaitable[GatewayPruned]]
@@ -142,12 +144,6 @@ class OperatorCalls:
             not_reached=f"the gateway's ledger: {rows.trouble}" if rows.trouble else "",
         )
 
-
-class SwitchCalls:
-    def __init__(self, halt_control: HaltControl, signing: Signing) -> None:
-        self._halt_control = halt_control
-        self._signing = signing
-
     async def stop_all(self, caller: Caller, request: StopRequest) -> SwitchView:
         """No run, turn, model call or tool request starts until a person resumes.
 
@@ -155,16 +151,16 @@ class SwitchCalls:
         durable. The first stop counts.
         """
         by = told_by(caller.by, says=request.by)
-        return _view(await self._halt_control.stop(by=by, reason=request.reason or ""))
+        return _view(await self.halt_control.stop(by=by, reason=request.reason or ""))
 
     async def go_on(self, caller: Caller, request: Nothing) -> SwitchView:
         """All runs go on where they were. The time of the stop counts against no run."""
-        return _view(await self._halt_control.go_on(by=told_by(caller.by, says=request.by)))
+        return _view(await self.halt_control.go_on(by=told_by(caller.by, says=request.by)))
 
     async def keys(self, request: KeysQuery) -> AgentKeys:
         if request.progress:
-            self._signing.want_progress()
-        return self._signing.public_keys()
+            self.signing.want_progress()
+        return self.signing.public_keys()
 
 
 def _view(halt: Halt | None) -> SwitchView:

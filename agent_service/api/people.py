@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import field
 from datetime import datetime
 from operator import attrgetter
@@ -19,7 +19,7 @@ from agent_service.history.text import View
 from agent_service.run.ports import Dismissal
 from agent_service.store.runs import RunStore
 from agent_service.views import inbox
-from groundwork.service.errors import Failure, TryAgain
+from groundwork.service.errors import Failure, in_time
 from groundwork.service.machine import utc_now
 from schemas.fields import Instant
 from schemas.values import dataclass
@@ -131,14 +131,14 @@ class PeopleCalls:
     async def _open_letters(self) -> tuple[list[inbox.DeadLetter], str]:
         """Open letters, or the reason why they cannot be read."""
         try:
-            async with _in_time(LETTERS_WITHIN_S):
+            async with in_time("the bus", LETTERS_WITHIN_S):
                 return [letter for letter in await self.letters.all() if not letter.settled], ""
         except Failure as error:
             return [], f"the dead letters cannot be read: {error}"
 
     async def list_letters(self, query: LettersQuery) -> LetterPage:
         """Oldest first, each with its refused message."""
-        async with _in_time():
+        async with in_time("the bus", WITHIN_S):
             found = [one for one in await self.letters.all() if query.id in (None, one.id)]
             wanted = [one for one in found if one.id > query.cursor and not (query.open and one.settled)]
             views = tuple(await asyncio.gather(*map(self._view, wanted[: query.limit])))
@@ -164,21 +164,12 @@ class PeopleCalls:
 
 async def _settle(action: Awaitable[object]) -> None:
     try:
-        async with _in_time():
+        async with in_time("the bus", WITHIN_S):
             await action
     except inbox.NoSuchLetter as error:
         raise ApiError(Code.UNKNOWN_LETTER, str(error)) from error
     except inbox.NotSentAgain as error:
         raise ApiError(Code.NOT_SENT_AGAIN, str(error)) from error
-
-
-@asynccontextmanager
-async def _in_time(within_s: float = WITHIN_S) -> AsyncIterator[None]:
-    try:
-        async with asyncio.timeout(within_s):
-            yield
-    except TimeoutError as error:
-        raise TryAgain(f"the bus did not answer within {within_s:g} s") from error
 
 
 def _excerpt(body: bytes) -> str:

@@ -15,7 +15,7 @@ from agent_service.api.requests import Caller
 from agent_service.history.text import View, ok, warning, wrong
 from agent_service.run.ports import Skills
 from agent_service.settings import AgentSettings
-from groundwork.service.errors import Failure, TryAgain
+from groundwork.service.errors import Failure, TryAgain, in_time
 from groundwork.service.machine import monotonic, utc_now
 from groundwork.service.program import installed_version
 from groundwork.service.store_folder import known_id
@@ -61,37 +61,11 @@ class HealthView(View):
     at: Instant
 
 
-@dataclass(slots=True)
-class HealthCalls:
-    """Runs `probes` at most every few seconds."""
-
-    readiness: Readiness
-    probes: Mapping[Part, Probe]
-    _checks: Sequence[CheckView] = ()
-    _checked_at: datetime = datetime.min.replace(tzinfo=UTC)
-    _fresh_until: float = float("-inf")
-    _asking: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-    async def show_health(self) -> HealthView:
-        """Health of agent, gateway, NATS, Ductile, model and store."""
-        async with self._asking:
-            if monotonic() >= self._fresh_until:  # the clock may be set back
-                found = await asyncio.gather(*map(_checked, self.probes, self.probes.values()))
-                self._checks, self._checked_at = [check for checks in found for check in checks], utc_now()
-                self._fresh_until = monotonic() + FRESH_S
-            return HealthView(checks=(*self._checks, *await _checked("agent", self._ready)), at=self._checked_at)
-
-    async def _ready(self) -> Sequence[Finding]:
-        return [_ready_finding(name, trouble) for name, trouble in (await self.readiness()).items()]
-
-
 async def _checked(part: Part, probe: Probe) -> Sequence[CheckView]:
     remedy = "ask again; see the agent's log"
     try:
-        async with asyncio.timeout(WITHIN_S):
+        async with in_time("it", WITHIN_S):
             found = await probe()
-    except TimeoutError:
-        found = [warning(part, f"it did not report its status within {WITHIN_S:g} s", remedy=remedy)]
     except Failure as error:
         found = [wrong(part, str(error), remedy=remedy)]
     except Exception as error:  # the other parts still report
@@ -160,17 +134,20 @@ class ToolsView(View):
 
 @dataclass(slots=True, kw_only=True)
 class ServiceCalls:
-    """`metrics_text` renders /metrics, `problems` lists offers that are left out. `member` is the name of this agent
-    among several.
-    """
+    """`metrics_text` renders /metrics, `problems` lists offers that are left out. `probes` are run at most every few
+    seconds. `member` is the name of this agent among several."""
 
     settings: AgentSettings
     readiness: Readiness
     metrics_text: Callable[[], Awaitable[bytes]]
     skills: Skills
-    problems: Callable[[], Sequence[str]] = tuple
-    member: str | None = None
-    ready_within_s: float = READY_WITHIN_S
+    problems: Callable[[], Sequence[str]]
+    probes: Mapping[Part, Probe]
+    member: str | None
+    _checks: Sequence[CheckView] = ()
+    _checked_at: datetime = datetime.min.replace(tzinfo=UTC)
+    _fresh_until: float = float("-inf")
+    _asking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def whoami(self, caller: Caller) -> WhoView:
         """The caller, its scopes, and the service that answers."""
@@ -191,11 +168,24 @@ class ServiceCalls:
     async def readyz(self) -> Ready:
         """Checks that runs can be accepted and go on now."""
         try:
-            found = dict(await asyncio.wait_for(self.readiness(), self.ready_within_s))
-        except TimeoutError:
-            found = {"agent": f"did not find out within {self.ready_within_s:g} s"}
+            async with in_time("it", READY_WITHIN_S):
+                found = await self.readiness()
+        except TryAgain as late:
+            found = {"agent": str(late)}
         checks = {name: wrong or "ok" for name, wrong in found.items()}
         return Ready(ready=not any(found.values()), checks=checks, store=known_id(self.settings.store))
+
+    async def show_health(self) -> HealthView:
+        """Health of agent, gateway, NATS, Ductile, model and store."""
+        async with self._asking:
+            if monotonic() >= self._fresh_until:  # the clock may be set back
+                found = await asyncio.gather(*map(_checked, self.probes, self.probes.values()))
+                self._checks, self._checked_at = [check for checks in found for check in checks], utc_now()
+                self._fresh_until = monotonic() + FRESH_S
+            return HealthView(checks=(*self._checks, *await _checked("agent", self._ready)), at=self._checked_at)
+
+    async def _ready(self) -> Sequence[Finding]:
+        return [_ready_finding(name, trouble) for name, trouble in (await self.readiness()).items()]
 
     async def metrics(self) -> PlainTextResponse:
         """Metrics in the Prometheus text format."""
@@ -208,6 +198,5 @@ class ServiceCalls:
         except TryAgain as nothing:
             return ToolsView(tools=(), problems=tuple(self.problems()) or (str(nothing),))
         present = self.skills.present()
-        tools = [ToolView(**dict(offer), present=offer.executor in present) for offer in offers]
-        tools.sort(key=attrgetter("name"))
-        return ToolsView(tools=tuple(tools), problems=tuple(self.problems()))
+        tools = (ToolView(**dict(offer), present=offer.executor in present) for offer in offers)
+        return ToolsView(tools=tuple(sorted(tools, key=attrgetter("name"))), problems=tuple(self.problems()))

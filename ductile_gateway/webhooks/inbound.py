@@ -10,7 +10,6 @@ unknown name or key is answered like a wrong signature. Ductile and GitHub sign 
 identified by it: anybody could change an id in an unsigned header.
 """
 
-import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +34,7 @@ from ductile_gateway.webhooks.signatures import KEY_ID, PEER, Claim, read_claim,
 from groundwork.http.requests import BodyReader, BodyRefused, has_printable_path, host
 from groundwork.http.server import serve_http
 from groundwork.service import strict
-from groundwork.service.errors import Failure, GiveUp, TryAgain
+from groundwork.service.errors import Failure, GiveUp, TryAgain, in_time
 from groundwork.service.machine import utc_now
 from groundwork.service.serving import address, listening
 from groundwork.telemetry.span import context_of
@@ -174,15 +173,13 @@ class Inbound:
 
     async def _publish(self, event: Outgoing) -> None:
         try:
-            async with asyncio.timeout(self.within_s):
+            async with in_time("the bus", self.within_s):
                 for one in event.artifacts:
                     await self.artifacts.put(f"{event.about}/{one.name}", one.content, one.content_type)
                 await self.bus.publish(event.subject, event.body, key=event.key, headers=_headers(event))
         except GiveUp as error:
             text = "the result is too large for an event, and for a run of this name no artifact can be stored"
             raise RequestRefused(422, text) from error
-        except TimeoutError as error:
-            raise TryAgain(f"the bus did not take the event within {self.within_s:g} s") from error
         log.info("event from outside", extra={"source": event.origin.source, "event": event.subject, "key": event.key})
 
 

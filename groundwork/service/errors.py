@@ -12,7 +12,8 @@ Fatal           this process cannot go on
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
 from enum import IntEnum
 from errno import EDQUOT, ENOSPC
 from typing import TypeVar
@@ -59,6 +60,16 @@ async def patiently(work: Callable[[], Awaitable[T]], pause_s: float | None = No
             return await work()
         except TryAgain as error:
             await asyncio.sleep(pause_s or error.delay_s)
+
+
+@asynccontextmanager
+async def in_time(who: str, within_s: float) -> AsyncIterator[None]:
+    """Raises TryAgain after so many seconds, as `who` did not answer."""
+    try:
+        async with asyncio.timeout(within_s):
+            yield
+    except TimeoutError as error:
+        raise TryAgain(f"{who} did not answer within {within_s:g} s") from error
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:

@@ -24,15 +24,14 @@ from agent_service.admission.callers import ApiSettings, TokenSettings
 from agent_service.admission.granting import LimitPolicy
 from agent_service.admission.limits import SharedLimits
 from agent_service.admission.spending import Spending
-from agent_service.api.feed import Feed
+from agent_service.api.feed import Feed, StreamSlots
 from agent_service.api.http import create_app
 from agent_service.api.inspection import Inspection, WhyCalls
-from agent_service.api.operating import OperatorCalls, SwitchCalls
+from agent_service.api.operating import OperatorCalls
 from agent_service.api.people import PeopleCalls
 from agent_service.api.requests import MAX_BODY_BYTES
 from agent_service.api.runs import RunCalls
-from agent_service.api.service import HealthCalls, ServiceCalls
-from agent_service.api.sse import EventStreams, StreamSlots
+from agent_service.api.service import ServiceCalls
 from agent_service.archive.pruning import Pruner
 from agent_service.archive.retention import KeepRunsSettings
 from agent_service.background import Background
@@ -218,6 +217,17 @@ async def no_gateway() -> GatewayStatus | None:
     return None
 
 
+def service_calls(readiness: Any, **more: Any) -> ServiceCalls:
+    about: dict[str, Any] = {
+        "settings": AgentSettings(),
+        "metrics_text": no_metrics,
+        "problems": tuple,
+        "probes": {},
+        "member": None,
+    }
+    return ServiceCalls(readiness=readiness, **about | more)
+
+
 def secret(who: str) -> str:
     return f"secret-of-the-{who}"
 
@@ -262,14 +272,12 @@ async def open_house(
         metrics = partial(instruments.exposed, "agentic-loop")
         services = (
             RunCalls(archive, intake, outside, outside.step_trouble, outside.flaw, Background(group), feed, reader),
-            SwitchCalls(halt_control, signing),
             Inspection(store, reader, folders, as_text),
             WhyCalls(store, Nowhere().locate, letters, outside, no_gateway, readiness),
             PeopleCalls(store, letters, now=clock.now),
-            HealthCalls(readiness, {}),
-            OperatorCalls(store, draining, pruning, outside.prune, now=clock.now),
-            EventStreams(feed, store),
-            ServiceCalls(settings=settings, readiness=readiness, metrics_text=metrics, skills=outside),
+            OperatorCalls(store, halt_control, signing, draining, pruning, outside.prune, now=clock.now),
+            feed,
+            service_calls(readiness, settings=settings, metrics_text=metrics, skills=outside),
         )
         app = create_app(services, settings, slots=StreamSlots(per_caller=STREAMS_OF_A_CALLER))
         inside = clock, workspace, shelf, outside, letters

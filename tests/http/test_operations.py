@@ -4,10 +4,10 @@ import pytest
 from pydantic import BaseModel
 
 from agent_service.admission.callers import ApiSettings
+from agent_service.api.feed import StreamSlots
 from agent_service.api.http import create_app
 from agent_service.api.micro import serve_on_bus
 from agent_service.api.requests import Caller, Nothing
-from agent_service.api.sse import StreamSlots
 from agent_service.settings import AgentSettings
 from agentic_client import AsyncClient, NotAllowed
 from groundwork.nats.embedded import EmbeddedNats

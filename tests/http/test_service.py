@@ -10,10 +10,10 @@ import httpx2
 import pytest
 
 from agent_service.api import service
+from agent_service.api.feed import StreamSlots
 from agent_service.api.http import create_app
 from agent_service.api.inspection import WhyCalls
-from agent_service.api.service import HealthCalls, ServiceCalls
-from agent_service.api.sse import StreamSlots
+from agent_service.api.service import ServiceCalls
 from agent_service.settings import AgentSettings
 from agent_service.views.why import MessageLocation
 from groundwork.service.errors import TryAgain
@@ -21,7 +21,7 @@ from schemas import keys, subjects
 from schemas.catalog import Catalog, ToolCommand
 from schemas.status import Finding
 from schemas.values import replace
-from tests.http.house import House, Nowhere, no_gateway, no_metrics
+from tests.http.house import House, Nowhere, no_gateway, no_metrics, service_calls
 from tests.kit.runs import NOON, SEARCH, run_id, whole_run
 
 
@@ -38,12 +38,14 @@ async def test_ready_is_said_of_each_thing_that_is_needed_with_what_is_wrong(hou
             assert answer.json()["checks"] == checks | {what: "it is away"}
 
 
-async def test_a_check_that_hangs_is_not_waited_for() -> None:
+async def test_a_check_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "READY_WITHIN_S", 0.01)
+
     async def hanging() -> Mapping[str, str]:
         await asyncio.Event().wait()
         return {}
 
-    answer = await serving(hanging, ready_within_s=0.01).readyz()
+    answer = await serving(hanging).readyz()
     assert (answer.http_status, answer.ready) == (503, False)
 
 
@@ -67,7 +69,7 @@ async def test_a_part_that_fails_takes_no_other_from_health_and_a_lack_of_room_i
     async def ready() -> Mapping[str, str]:
         return {"room": "the disk is full: make room on it"}
 
-    model, room = (await HealthCalls(ready, {"model": broken}).show_health()).checks
+    model, room = (await serving(ready, probes={"model": broken}).show_health()).checks
     assert (model.part, model.mark, "RuntimeError" in model.text) == ("model", "warning", True)
     assert (room.part, room.mark, "what the text names" in (room.remedy or "")) == ("nats", "wrong", True)
 
@@ -84,7 +86,7 @@ async def test_a_clock_that_was_set_back_makes_health_no_older(monkeypatch: pyte
 
     monkeypatch.setattr(service, "utc_now", lambda: now["wall"])
     monkeypatch.setattr(service, "monotonic", lambda: now["elapsed"])
-    calls, back = HealthCalls(ready, {"nats": probe}), NOON - timedelta(hours=1)
+    calls, back = serving(ready, probes={"nats": probe}), NOON - timedelta(hours=1)
     await calls.show_health()
     now["elapsed"] = 1.9
     assert (await calls.show_health()).at == NOON
@@ -121,8 +123,7 @@ class Offered:
 
 
 def serving(readiness: Any, **more: Any) -> ServiceCalls:
-    about: dict[str, Any] = {"metrics_text": no_metrics, "skills": Offered()} | more
-    return ServiceCalls(settings=AgentSettings(), readiness=readiness, **about)
+    return service_calls(readiness, skills=Offered(), **more)
 
 
 async def test_each_tool_says_who_offers_it_and_what_its_commands_take() -> None:

@@ -13,9 +13,8 @@ from typing import Any, cast
 import httpx2
 import pytest
 
-from agent_service.api import sse
-from agent_service.api.feed import Feed
-from agent_service.api.sse import EventStream, EventStreams
+from agent_service.api import feed as feeds
+from agent_service.api.feed import EventStream, Feed
 from agent_service.run.journal import Commit, Entry
 from agent_service.store.database import FILE
 from tests.core.cues import PROOF, reflects
@@ -81,7 +80,7 @@ async def test_an_entry_that_is_stored_while_the_journal_is_read_is_told_at_once
         return found
 
     archive.entries = overtaken
-    stream = await EventStreams(feed, house.store).follow_run(run, "2")
+    stream = await feed.follow_run(run, "2")
     assert isinstance(stream, EventStream)
     async with asyncio.timeout(WITHIN_S):
         told = [frames async for frames in stream.body_iterator]
@@ -139,8 +138,8 @@ async def test_a_caller_has_only_so_many_streams(
         assert "retry-after" in refused.headers
         async with over_http.stream("GET", path) as other:
             assert other.status_code == 200
-        monkeypatch.setattr(sse, "MOST_STREAMS", STREAMS_OF_A_CALLER)
-        assert "all 20 event streams of this agent" in (await over_http.get(path)).json()["error"]["message"]
+        monkeypatch.setattr(feeds, "MOST_STREAMS", STREAMS_OF_A_CALLER)
+        assert "0 of 20 event streams" in (await over_http.get(path)).json()["error"]["message"]
 
     async def is_free() -> bool:
         async with over_http.stream("GET", path, headers=bearer("reader")) as answer:

@@ -36,7 +36,7 @@ from groundwork.nats.link import NatsLink
 from groundwork.service.errors import TryAgain
 from groundwork.service.program import installed_version
 from groundwork.service.store_folder import store_id
-from groundwork.telemetry.metrics import Attributes, Instruments, Reading
+from groundwork.telemetry.metrics import Attributes, Instruments
 from schemas import subjects
 from schemas.status import Finding
 
@@ -115,10 +115,6 @@ def _services(agent: Agent, background: Background, feed: Feed) -> Iterator[obje
     )
 
 
-Level = tuple[str, str, str, Callable[[], Reading | Awaitable[Reading]], *tuple[str, ...]]
-"""Name, text, unit, reader and attributes of a gauge."""
-
-
 def observe_agent(agent: Agent) -> Instruments:
     """Adds the gauges, which are read on demand."""
     instruments, store, database = agent.metrics.instruments, agent.store, agent.ground.folder / FILE
@@ -142,7 +138,7 @@ def observe_agent(agent: Agent) -> Instruments:
 
     for_people = "Runs that wait for a person: paused, or escalated and not dismissed"
     limit = "Limit on the cost of models in a day; absent without one"
-    levels: tuple[Level, ...] = (
+    instruments.levels(
         ("agentic.run.active", "Runs that have not ended", "{run}", active, "agentic.run.state"),
         ("agentic.run.queue.age", "Since when the longest queued run waits; 0 if none", "s", age),
         ("agentic.outbox.runs", "Runs with messages that are not published yet", "{run}", lambda: len(outbox.pending)),
@@ -154,8 +150,6 @@ def observe_agent(agent: Agent) -> Instruments:
         ("agentic.stopped", "1 while everything is stopped, else 0", "", lambda: float(bool(kill_switch.stopped_by))),
         ("agentic.ready", "1 for each dependency that works, else 0", "", ready, "agentic.check"),
     )
-    for name, text, unit, read, *attributes in levels:
-        instruments.level(name, text, read, unit=unit, attributes=tuple(attributes))
     observe_bus(instruments, agent.ground.link, shared=agent.settings.shared)
     return instruments
 

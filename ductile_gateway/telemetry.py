@@ -52,52 +52,33 @@ class GatewayMetrics(RepeatMetrics):
             retries=[("call", "try_again"), ("ductile", "not_sent"), ("ductile", "lost")],
             dedupe=["request"],
         )
-        self.calls = made.histogram(
-            "agentic.gateway.call.duration",
-            "A call, from the start of its tool to its durable answer; 0 of one whose tool was not started",
-            attributes=(TOOL, OUTCOME, ERROR),
-            bounds=CALL_SECONDS,
-        )
-        self.waits = made.histogram(
-            "agentic.gateway.call.wait",
-            "From the agent's request to the start of the tool: on the bus, for a place, for a Ductile that is away",
-            attributes=(TOOL,),
-            bounds=CALL_SECONDS,
-        )
-        self.starts = made.histogram(
-            "agentic.ductile.request.duration", "A request to Ductile that was to start a call", attributes=(OUTCOME,)
-        )
-        self.reruns = made.counter(
-            "agentic.ductile.job.reruns", "How often Ductile itself ran a job again", unit="{run}"
-        )
-        self.deliveries = made.counter(
-            "agentic.outbound.deliveries",
-            "Tries to tell others of runs: arrived, unheard (no listener in Ductile), put_off, dead",
-            unit="{try}",
-            attributes=("agentic.target", OUTCOME),
-            known=[(target, "dead") for target in ("relay", "callback")],
-        )
-        self.refused = made.counter(
-            "agentic.gateway.refused",
-            "Messages that claim to be the agent's, and are not signed by it",
-            unit="{message}",
-        )
-        self.received = made.counter(
-            "agentic.ingress.events",
-            "Events from outside: accepted, ignored, refused, put_off",
-            unit="{event}",
-            attributes=("agentic.ingress", OUTCOME),
-        )
+        text = "A call, from the start of its tool to its durable answer; 0 of one whose tool was not started"
+        of_a_call = TOOL, OUTCOME, ERROR
+        self.calls = made.histogram("agentic.gateway.call.duration", text, *of_a_call, bounds=CALL_SECONDS)
+        text = "From the agent's request to the start of the tool: on the bus, for a place, for a Ductile that is away"
+        self.waits = made.histogram("agentic.gateway.call.wait", text, TOOL, bounds=CALL_SECONDS)
+        text = "A request to Ductile that was to start a call"
+        self.starts = made.histogram("agentic.ductile.request.duration", text, OUTCOME)
+        text = "How often Ductile itself ran a job again"
+        self.reruns = made.counter("agentic.ductile.job.reruns", text, unit="{run}")
+        text = "Tries to tell others of runs: arrived, unheard (no listener in Ductile), put_off, dead"
+        of_a_try, known = ("agentic.target", OUTCOME), [(target, "dead") for target in ("relay", "callback")]
+        self.deliveries = made.counter("agentic.outbound.deliveries", text, *of_a_try, unit="{try}", known=known)
+        text = "Messages that claim to be the agent's, and are not signed by it"
+        self.refused = made.counter("agentic.gateway.refused", text, unit="{message}")
+        text = "Events from outside: accepted, ignored, refused, put_off"
+        self.received = made.counter("agentic.ingress.events", text, "agentic.ingress", OUTCOME, unit="{event}")
 
     def observe_gateway(self, wrong: Callable[[], Mapping[str, str]], outbox: Callable[[], int]) -> None:
         """`wrong`: trouble by dependency, as in /readyz. `outbox`: number of deliveries that wait."""
-        self.instruments.level(
-            "agentic.ready",
-            "1 for each dependency that works, else 0",
-            lambda: {(name,): float(not why) for name, why in wrong().items()},
-            attributes=("agentic.check",),
+
+        def ready() -> Mapping[Attributes, float]:
+            return {(name,): float(not why) for name, why in wrong().items()}
+
+        self.instruments.levels(
+            ("agentic.ready", "1 for each dependency that works, else 0", "", ready, "agentic.check"),
+            ("agentic.outbound.waiting", "Deliveries to others that wait", "{event}", outbox),
         )
-        self.instruments.level("agentic.outbound.waiting", "Deliveries to others that wait", outbox, unit="{event}")
 
     def observe_ductiles(self, healths: Mapping[str, DuctileHealth]) -> None:
         which = ("agentic.ductile.name",) if any(healths) else ()
@@ -109,19 +90,21 @@ class GatewayMetrics(RepeatMetrics):
         def queue() -> Mapping[Attributes, float]:
             return {name: health.queue for name, health in series.items() if health.queue is not None}
 
-        self.instruments.level("agentic.ductile.up", "1 while Ductile answers, else 0", up, attributes=which)
         text = "Jobs waiting or running in Ductile, of any client"
-        self.instruments.level("agentic.ductile.queue", text, queue, unit="{job}", attributes=which)
+        self.instruments.levels(
+            ("agentic.ductile.up", "1 while Ductile answers, else 0", "", up, *which),
+            ("agentic.ductile.queue", text, "{job}", queue, *which),
+        )
 
     def observe_calls(
         self, in_hand: Callable[[], int], waiting: Callable[[], Sequence[object]], open_intents: Callable[[], int]
     ) -> None:
-        for name, text, read in (
-            ("agentic.gateway.calls.in_hand", "Requests in hand", in_hand),
-            ("agentic.gateway.calls.waiting", "Calls that are put off for some time", lambda: len(waiting())),
-            ("agentic.ledger.open", "Calls that were begun and are not answered", open_intents),
-        ):
-            self.instruments.level(name, text, read, unit="{call}")
+        put_off = "Calls that are put off for some time"
+        self.instruments.levels(
+            ("agentic.gateway.calls.in_hand", "Requests in hand", "{call}", in_hand),
+            ("agentic.gateway.calls.waiting", put_off, "{call}", lambda: len(waiting())),
+            ("agentic.ledger.open", "Calls that were begun and are not answered", "{call}", open_intents),
+        )
 
 
 @dataclass(eq=False)

@@ -81,14 +81,13 @@ def observe_bus(instruments: Instruments, link: NatsLink, *, shared: bool = Fals
     async def open_or_changed() -> float:
         return sum(not letter.settled for letter in await letters.all())
 
-    text = "Unsettled dead letters"
-    instruments.level("agentic.dead_letters", text, open_or_changed, unit="{message}")
+    instruments.levels(("agentic.dead_letters", "Unsettled dead letters", "{message}", open_or_changed))
 
 
 def _observe(instruments: Instruments, link: NatsLink, kind: str, names: Sequence[str], levels: Levels) -> None:
     """`names`: subjects of the JetStream API after `<KIND>.INFO.`."""
     gauges = {
-        name: instruments.gauge(f"agentic.{kind}.{name}", text, unit=unit, attributes=(f"agentic.{kind}",))
+        name: instruments.gauge(f"agentic.{kind}.{name}", text, f"agentic.{kind}", unit=unit)
         for name, (text, unit, _) in levels.items()
     }
 

@@ -74,11 +74,11 @@ class AgentMetrics:
         self._made: dict[str, facts.CallReserved] = {}
         newer = _LATEST if uses_latest_gen_ai() else {}
         self._count = {
-            key: instruments.counter(name, text, unit=unit, attributes=attributes, known=_KNOWN.get(key, ()))
+            key: instruments.counter(name, text, *attributes, unit=unit, known=_KNOWN.get(key, ()))
             for key, (name, text, unit, attributes) in _COUNTERS.items()
         }
         self._took = {
-            key: instruments.histogram(newer.get(name, name), text, attributes=attributes, bounds=bounds)
+            key: instruments.histogram(newer.get(name, name), text, *attributes, bounds=bounds)
             for key, (name, text, attributes, bounds) in _DURATIONS.items()
         }
         self._usage = _usage(instruments)
@@ -193,7 +193,7 @@ def _usage(instruments: Instruments) -> tuple[tuple[Histogram, *tuple[str, ...]]
 
     def histogram(name: str, *kind: str) -> Histogram:
         text = "Tokens of one model call"
-        return instruments.histogram(name, text, unit="{token}", attributes=(*_OF_CALLS, *kind), bounds=TOKENS)
+        return instruments.histogram(name, text, *_OF_CALLS, *kind, unit="{token}", bounds=TOKENS)
 
     if uses_latest_gen_ai():
         told, written = (f"gen_ai.client.inference.operation.{way}_tokens" for way in ("input", "output"))

@@ -3,7 +3,7 @@
 Values are kept here: prometheus-client's own take a lock and several calls for each update. It is imported on the first
 scrape.
 
-    calls = instruments.counter("agentic.calls", "Calls that were made", unit="{call}", attributes=("agentic.outcome",))
+    calls = instruments.counter("agentic.calls", "Calls that were made", "agentic.outcome", unit="{call}")
     calls.add("ok")
 
 Attribute values come in the declared order; series beyond `MOST_SERIES` count as `other`. One thread may read while
@@ -16,6 +16,7 @@ import re
 import time
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from itertools import accumulate
 from typing import Any, TypeVar
 
@@ -38,6 +39,8 @@ Attributes = tuple[str, ...]
 """Attribute values of one series, in the order of the instrument's names."""
 Reading = float | Mapping[Attributes, float] | None
 """One number, a number per series, or none."""
+Level = tuple[str, str, str, Callable[[], Reading | Awaitable[Reading]], *tuple[str, ...]]
+"""Name, text, unit, reader and attributes of a gauge."""
 
 
 class Instrument:
@@ -111,13 +114,7 @@ class Instruments:
         self._read_at = float("-inf")
 
     def counter(
-        self,
-        name: str,
-        text: str,
-        *,
-        unit: str = "",
-        attributes: tuple[str, ...] = (),
-        known: Iterable[Attributes] = (),
+        self, name: str, text: str, *attributes: str, unit: str = "", known: Iterable[Attributes] = ()
     ) -> Counter:
         """`known`: series that start at zero, so that the first event shows as a change."""
         counter = self._added(Counter(name, text, unit, attributes))
@@ -125,17 +122,11 @@ class Instruments:
             counter.add(*series, by=0.0)
         return counter
 
-    def gauge(self, name: str, text: str, *, unit: str = "", attributes: tuple[str, ...] = ()) -> Gauge:
+    def gauge(self, name: str, text: str, *attributes: str, unit: str = "") -> Gauge:
         return self._added(Gauge(name, text, unit, attributes))
 
     def histogram(
-        self,
-        name: str,
-        text: str,
-        *,
-        unit: str = "s",
-        attributes: tuple[str, ...] = (),
-        bounds: tuple[float, ...] = SECONDS,
+        self, name: str, text: str, *attributes: str, unit: str = "s", bounds: tuple[float, ...] = SECONDS
     ) -> Histogram:
         """`bounds`: ascending upper bounds of the buckets."""
         histogram = self._added(Histogram(name, text, unit, attributes))
@@ -148,23 +139,11 @@ class Instruments:
         """Calls `read`, which sets `gauges`, before a scrape. If it fails or times out, they are empty."""
         self._observations.append((read, gauges))
 
-    def level(
-        self,
-        name: str,
-        text: str,
-        read: Callable[[], Reading | Awaitable[Reading]],
-        *,
-        unit: str = "",
-        attributes: tuple[str, ...] = (),
-    ) -> None:
-        """Adds a gauge that calls `read` before a scrape."""
-        gauge = self.gauge(name, text, unit=unit, attributes=attributes)
-
-        async def look() -> None:
-            found = read()
-            gauge.show(await found if isinstance(found, Awaitable) else found)
-
-        self.observe(look, gauge)
+    def levels(self, *levels: Level) -> None:
+        """Adds gauges that are read before a scrape."""
+        for name, text, unit, read, *attributes in levels:
+            gauge = self.gauge(name, text, *attributes, unit=unit)
+            self.observe(partial(_show, gauge, read), gauge)
 
     async def exposed(self, service: str) -> bytes:
         """Body of /metrics, of CONTENT_TYPE, rendered in another thread."""
@@ -189,6 +168,11 @@ class Instruments:
         return instrument
 
 
+async def _show(gauge: Gauge, read: Callable[[], Reading | Awaitable[Reading]]) -> None:
+    found = read()
+    gauge.show(await found if isinstance(found, Awaitable) else found)
+
+
 async def _observe(read: Callable[[], Awaitable[None]], gauges: Iterable[Gauge]) -> None:
     try:
         async with asyncio.timeout(WITHIN_S):
@@ -205,19 +189,11 @@ class RepeatMetrics:
     def __init__(
         self, instruments: Instruments, again: str, *, retries: Iterable[tuple[str, str]], dedupe: Iterable[str]
     ) -> None:
-        self.retries = instruments.counter(
-            "agentic.retries",
-            again,
-            unit="{retry}",
-            attributes=("agentic.retry.scope", "error.type"),
-            known=[*retries, ("publish", "try_again")],
-        )
-        self.dedupe = instruments.counter(
-            "agentic.dedupe.hits",
-            "What came again and changed nothing",
-            unit="{hit}",
-            attributes=("agentic.dedupe.kind",),
-            known=[(kind,) for kind in (*dedupe, "publish")],
-        )
+        known = [*retries, ("publish", "try_again")]
+        attributes = "agentic.retry.scope", "error.type"
+        self.retries = instruments.counter("agentic.retries", again, *attributes, unit="{retry}", known=known)
+        known_hits, text = [(kind,) for kind in (*dedupe, "publish")], "What came again and changed nothing"
+        of_kind = "agentic.dedupe.kind"
+        self.dedupe = instruments.counter("agentic.dedupe.hits", text, of_kind, unit="{hit}", known=known_hits)
         taken = "Message ids of ours that somebody else's message had"
         self.taken = instruments.counter("agentic.ids.taken_by_others", taken)

@@ -32,7 +32,7 @@ async def test_a_counter_ends_in_total_and_a_histogram_counts_a_value_in_every_b
 
 async def test_no_attribute_breaks_out_of_its_label_and_those_beyond_the_most_series_are_other() -> None:
     instruments = Instruments()
-    calls = instruments.counter("calls", "Calls", attributes=("tool",))
+    calls = instruments.counter("calls", "Calls", "tool")
     calls.add('x"} 1\nevil 2')
     assert await read(instruments) == [r'calls_total{tool="x\"} 1\nevil 2"} 1.0']
     for number in range(MOST_SERIES + 49):

@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import partial
 
 from agent_service.admission.spending import SETTING, Spending
-from agent_service.api.feed import Feed, StreamSlots
+from agent_service.api.feed import Feed
 from agent_service.api.http import create_app
 from agent_service.api.inspection import Inspection, WhyCalls
 from agent_service.api.micro import Fresh, serve_on_bus
@@ -29,7 +29,6 @@ from agent_service.history.text import ok, warning
 from agent_service.settings import AgentSettings
 from agent_service.store.database import FILE
 from agent_service.views.journal import JournalReader
-from groundwork.http.requests import measured, request_durations
 from groundwork.http.server import serve_http as serve
 from groundwork.nats.lease import read_member_leases
 from groundwork.nats.link import NatsLink
@@ -79,8 +78,8 @@ async def open_api(
 async def _serve_http(
     agent: Agent, services: Iterable[object], feed: Feed, fresh: Fresh, listener: socket.socket
 ) -> None:
-    app = await asyncio.to_thread(create_app, services, agent.settings, slots=StreamSlots(), fresh=fresh)
-    await serve(measured(app, request_durations(agent.metrics.instruments)), listener, stopping=feed.end)
+    app = await asyncio.to_thread(create_app, services, agent.settings, agent.metrics.instruments, fresh=fresh)
+    await serve(app, listener, stopping=feed.end)
 
 
 def _services(agent: Agent, background: Background, feed: Feed) -> Iterator[object]:

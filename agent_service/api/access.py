@@ -8,6 +8,7 @@ loopback only.
 
 import asyncio
 import hashlib
+import time
 from collections.abc import Collection
 from typing import Annotated
 
@@ -23,8 +24,11 @@ from agent_service.api.errors import MEDIA_TYPE, ApiError, Code
 from agent_service.api.requests import EVERY_SCOPE, Caller, check_scopes
 from agent_service.trust import identity
 from groundwork.http.requests import PROBES, has_printable_path, host, os_user, single_header
+from groundwork.telemetry.metrics import OTHER, Histogram, Instruments
 
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
+METHODS = READING | {"POST", "PUT", "DELETE", "PATCH"}
+UNMEASURED = PROBES | {"/metrics"}
 CALLS = ("/v1/", "/metrics")
 PAGE = "/page"
 OTHER_SITES = frozenset({"cross-site", "same-site"})
@@ -62,25 +66,32 @@ def answer(refusal: ApiError, connection: Connection, headers: dict[str, str] | 
     return JSONResponse(refusal.body(), refusal.status, headers=headers, media_type=MEDIA_TYPE)
 
 
+def request_durations(instruments: Instruments) -> Histogram:
+    text, of_a_request = "Requests over HTTP, without probes and streams", ("http.route", "http.response.status_code")
+    return instruments.histogram("http.server.request.duration", text, "http.request.method", *of_a_request)
+
+
 class AccessMiddleware:
-    def __init__(self, app: ASGIApp, allowed_hosts: Collection[str]) -> None:
+    def __init__(self, app: ASGIApp, allowed_hosts: Collection[str], durations: Histogram) -> None:
         self._app = app
         self._allowed = frozenset(host.lower() for host in allowed_hosts)
+        self._durations = durations
 
     async def __call__(self, connection: Connection, receive: Receive, send: Send) -> None:
         if connection["type"] != "http":
             await self._app(connection, receive, send)
             return
-        path, is_started = connection["path"], False
+        path, began, status, kind = connection["path"], time.perf_counter(), 0, ""
         if path in PROBES and connection["method"] == "HEAD":  # the server sends no body for it
             connection = {**connection, "method": "GET"}
         headers = PAGE_HEADERS if path == "/" or path.startswith(f"{PAGE}/") else HARDENED
 
         async def hardened(message: Message) -> None:
-            nonlocal is_started
+            nonlocal status, kind
             if message["type"] == "http.response.start":
-                is_started = True
-                MutableHeaders(raw=message["headers"]).update(headers)
+                told = MutableHeaders(raw=message["headers"])
+                told.update(headers)
+                status, kind = message["status"], told.get("content-type", "")
             await send(message)
 
         refusal = self._refusal(connection)
@@ -88,10 +99,15 @@ class AccessMiddleware:
         try:
             await app(connection, receive, hardened)
         except asyncio.CancelledError:  # the process ends
-            if is_started:
+            if status:
                 raise
             stopped = ApiError(Code.TRY_AGAIN, STOPS, retry_after_s=2.0)
             await answer(stopped, connection)(connection, receive, hardened)
+        finally:
+            if path not in UNMEASURED and not kind.startswith("text/event-stream"):
+                method = connection["method"] if connection["method"] in METHODS else OTHER
+                route = str(getattr(connection.get("route"), "path", ""))
+                self._durations.record(time.perf_counter() - began, method, route, str(status or 500))
 
     def _refusal(self, connection: Connection) -> ApiError | None:
         if not has_printable_path(connection):

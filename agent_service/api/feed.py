@@ -61,7 +61,7 @@ class EventStream(StreamingResponse):
 
 
 class StreamSlots:
-    def __init__(self, per_caller: int = MOST_STREAMS_PER_CALLER) -> None:
+    def __init__(self, per_caller: int) -> None:
         self._per_caller = per_caller
         self._open: Counter[str | None] = Counter()
 

@@ -23,9 +23,9 @@ from starlette.staticfiles import StaticFiles
 
 from agent_service.admission.callers import token_caller
 from agent_service.api import requests
-from agent_service.api.access import HARDENED, PAGE, Access, AccessMiddleware, answer, caller_of
+from agent_service.api.access import HARDENED, PAGE, Access, AccessMiddleware, answer, caller_of, request_durations
 from agent_service.api.errors import IDEMPOTENCY_KEY, REFUSED, ApiError, Code, broken, refusal_of, unfit
-from agent_service.api.feed import LAST_EVENT_ID, EventStream, StreamSlots
+from agent_service.api.feed import LAST_EVENT_ID, MOST_STREAMS_PER_CALLER, EventStream, StreamSlots
 from agent_service.api.micro import Fresh, Served, body_model, served_by
 from agent_service.api.openapi import DESCRIBED, Documents, documented, first_sentence
 from agent_service.api.requests import MAX_BODY_BYTES, Caller, LongPoll, misfits
@@ -33,6 +33,7 @@ from agent_service.run.children.waking import WAKE_PREFIX
 from agent_service.run.intake import id_of
 from agent_service.settings import AgentSettings
 from groundwork.http.requests import BodyReader, BodyRefused
+from groundwork.telemetry.metrics import Instruments
 from schemas.operations import OPERATIONS, Operation
 
 FOLDER = Path(__file__).resolve().parents[1] / "page"
@@ -49,21 +50,23 @@ _PLAIN = re.compile(r"[!#-\[\]-~]+")
 def create_app(
     services: Iterable[object],
     settings: AgentSettings,
+    instruments: Instruments,
     *,
-    slots: StreamSlots,
     operations: Iterable[Operation] = OPERATIONS,
     fresh: Fresh = None,
+    streams_of_a_caller: int = MOST_STREAMS_PER_CALLER,
 ) -> FastAPI:
     """Raises Misconfigured for settings that would open the API to other machines."""
     documents = Documents()
     app, access, served = documents.app, Access(settings.http), (*services, documents)
-    app.state.bodies, app.state.slots = BodyReader(MAX_BODY_BYTES), slots
+    app.state.bodies, app.state.slots = BodyReader(MAX_BODY_BYTES), StreamSlots(streams_of_a_caller)
     for kind in REFUSED:
         app.add_exception_handler(kind, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _refused_by_framework)
     app.add_exception_handler(Exception, _broken)
-    app.add_middleware(AccessMiddleware, allowed_hosts=settings.http.allowed_hosts)
+    durations = request_durations(instruments)
+    app.add_middleware(AccessMiddleware, allowed_hosts=settings.http.allowed_hosts, durations=durations)
     for operation in operations:
         if operation.path:
             _add(documents, access, operation, served_by(served, operation), fresh)

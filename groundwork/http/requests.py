@@ -1,4 +1,4 @@
-"""Headers, OS user, body and duration of HTTP requests.
+"""Headers, OS user and body of HTTP requests.
 
 Bodies share a bounded memory; when it is full, the oldest unfinished one is dropped (408). The OS user at the other end
 of a local connection comes from the kernel by netlink (sock_diag(7)) in microseconds; /proc/net/tcp takes milliseconds.
@@ -8,16 +8,14 @@ A closed socket has no user, though the kernel then says user 0.
 import asyncio
 import socket
 import struct
-import time
 from contextlib import suppress
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Literal
 
 from starlette.requests import ClientDisconnect, Request
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Scope
 
 from groundwork.service.process import user_name
-from groundwork.telemetry.metrics import OTHER, Histogram, Instruments
 
 PROBES = frozenset({"/healthz", "/readyz"})
 """Accepted under any host name: kubelets and load balancers often know only an address."""
@@ -147,38 +145,3 @@ def _owner(caller: _End, service: _End) -> int | None:
     kind, found, user, inode = _TOLD.unpack_from(answer.ljust(_TOLD.size, b"\0"))
     # The answer may be an error, which is shorter, or of a listener at the port that the caller had.
     return user if (kind, found) == (_BY_FAMILY, name) and inode else None
-
-
-METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
-LEFT_OUT = PROBES | {"/metrics"}
-_CONTENT_TYPE, _STREAM = b"content-type", b"text/event-stream"
-
-
-def request_durations(instruments: Instruments) -> Histogram:
-    text, of_a_request = "Requests over HTTP, without probes and streams", ("http.route", "http.response.status_code")
-    return instruments.histogram("http.server.request.duration", text, "http.request.method", *of_a_request)
-
-
-def measured(app: ASGIApp, durations: Histogram) -> ASGIApp:
-    async def call(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in LEFT_OUT:
-            return await app(scope, receive, send)
-        began, status, streams = time.perf_counter(), "500", False
-
-        async def answer(message: Message) -> None:
-            nonlocal status, streams
-            if message["type"] == "http.response.start":
-                status = str(message["status"])
-                streams = any(value.startswith(_STREAM) for name, value in message["headers"] if name == _CONTENT_TYPE)
-            await send(message)
-
-        try:
-            await app(scope, receive, answer)
-        finally:
-            if not streams:
-                method = scope["method"] if scope["method"] in METHODS else OTHER
-                route = str(getattr(scope.get("route"), "path", ""))
-                durations.record(time.perf_counter() - began, method, route, status)
-        return None
-
-    return call

@@ -1,21 +1,17 @@
-"""Limits on connections, heads and bodies before a request reaches the application, and request metrics."""
+"""Limits on connections, heads and bodies before a request reaches the application."""
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-import httpx2
 import pytest
-from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response, StreamingResponse
-from starlette.routing import Route
+from starlette.responses import PlainTextResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from groundwork.http import requests
-from groundwork.http.requests import BodyReader, BodyRefused, measured, request_durations
+from groundwork.http.requests import BodyReader, BodyRefused
 from groundwork.http.server import BoundedProtocol
-from groundwork.telemetry.metrics import Instruments
 from tests.http.house import serving
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -182,37 +178,3 @@ async def test_a_body_is_read_though_the_oldest_has_just_run_out_of_time(monkeyp
     assert await bodies.read(request(whole)) == b"whole"
     with pytest.raises(BodyRefused):
         await slow
-
-
-async def show(request: Request) -> Response:
-    if request.path_params["name"] == "events":
-
-        async def told() -> AsyncIterator[bytes]:
-            yield b"data: 1\n\n"
-
-        return StreamingResponse(told(), media_type="text/event-stream")
-    return PlainTextResponse(request.path_params["name"])
-
-
-APP = Starlette(routes=[Route("/things/{name}", show), Route("/healthz", show)])
-
-
-@pytest.mark.parametrize(
-    ("method", "paths", "series"),
-    [
-        ("GET", ["/things/a", "/things/b"], {("GET", "/things/{name}", "200"): 2}),
-        ("GUESS", ["/things/a"], {("other", "/things/{name}", "405"): 1}),
-        ("GET", ["/things/events", "/healthz"], {}),
-    ],
-    ids=["one series per route", "a method that somebody made up", "streams and probes are left out"],
-)
-async def test_requests_are_counted_by_what_is_there_and_not_by_what_is_asked(
-    method: str, paths: list[str], series: dict[tuple[str, ...], int]
-) -> None:
-    durations = request_durations(Instruments())
-    transport = httpx2.ASGITransport(app=measured(APP, durations), raise_app_exceptions=False)
-    async with httpx2.AsyncClient(transport=transport, base_url="http://here") as client:
-        for path in paths:
-            await client.request(method, path)
-    samples = [sample for family in durations.collect() for sample in family.samples if sample.name.endswith("_count")]
-    assert {tuple(sample.labels.values()): sample.value for sample in samples} == series

@@ -24,7 +24,7 @@ from agent_service.admission.callers import ApiSettings, TokenSettings
 from agent_service.admission.granting import LimitPolicy
 from agent_service.admission.limits import SharedLimits
 from agent_service.admission.spending import Spending
-from agent_service.api.feed import Feed, StreamSlots
+from agent_service.api.feed import Feed
 from agent_service.api.http import create_app
 from agent_service.api.inspection import Inspection, WhyCalls
 from agent_service.api.operating import OperatorCalls
@@ -279,7 +279,7 @@ async def open_house(
             feed,
             service_calls(readiness, settings=settings, metrics_text=metrics, skills=outside),
         )
-        app = create_app(services, settings, slots=StreamSlots(per_caller=STREAMS_OF_A_CALLER))
+        app = create_app(services, settings, instruments, streams_of_a_caller=STREAMS_OF_A_CALLER)
         inside = clock, workspace, shelf, outside, letters
         yield House(app, services, store, archive, feed, *inside, wrong)
 

@@ -200,3 +200,23 @@ async def test_every_answer_is_hardened(house: House) -> None:
             assert {"default-src 'none'", "frame-ancestors 'none'"} <= set(
                 headers["content-security-policy"].split("; ")
             ), path
+
+
+async def test_requests_are_counted_by_what_is_there_and_not_by_what_is_asked(
+    client: httpx2.AsyncClient, house: House
+) -> None:
+    """Probes and streams are not counted, and a route with its parameters is one series."""
+    run = await house.play(whole_run())
+    for method, path in (
+        *(("GET", f"/v1/runs/{run}"), ("GET", "/v1/runs/run_none"), ("GET", "/healthz")),
+        *(("GET", f"/v1/runs/{run}/events"), ("GUESS", "/v1/runs"), ("GET", "/nothing")),
+    ):
+        await client.request(method, path)
+    name = "http_server_request_duration_seconds_count{http_request_method="
+    lines = (await client.get("/metrics")).text.splitlines()
+    assert [line.removeprefix(name) for line in lines if line.startswith(name)] == [
+        '"GET",http_response_status_code="200",http_route="/v1/runs/{run_id}"} 1.0',
+        '"GET",http_response_status_code="404",http_route="/v1/runs/{run_id}"} 1.0',
+        '"other",http_response_status_code="405",http_route="/v1/runs"} 1.0',
+        '"GET",http_response_status_code="404",http_route=""} 1.0',
+    ]

@@ -4,7 +4,6 @@ import pytest
 from pydantic import BaseModel
 
 from agent_service.admission.callers import ApiSettings
-from agent_service.api.feed import StreamSlots
 from agent_service.api.http import create_app
 from agent_service.api.micro import serve_on_bus
 from agent_service.api.requests import Caller, Nothing
@@ -12,6 +11,7 @@ from agent_service.settings import AgentSettings
 from agentic_client import AsyncClient, NotAllowed
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
+from groundwork.telemetry.metrics import Instruments
 from schemas.operations import OPERATIONS, Operation, endpoint_subjects
 from tests.http.house import House, known_token, secret, serving
 from tests.kit.pages import as_table
@@ -55,7 +55,7 @@ async def test_an_operation_that_is_added_in_one_place_is_everywhere(
     settings = AgentSettings(http=ApiSettings(tokens=(known_token("admin"), known_token("reader"))))
     services, at, body = (*house.services, Greeter()), {"run_id": run_id(1)}, {"name": "ann"}
     service = await serve_on_bus(link, services, TABLE)
-    async with serving(create_app(services, settings, slots=StreamSlots(), operations=TABLE)) as port:
+    async with serving(create_app(services, settings, Instruments(), operations=TABLE)) as port:
         url = f"http://127.0.0.1:{port}"
         async with AsyncClient(url, token=secret("admin")) as client, AsyncClient(nats_server.url) as on_bus:
             assert await client.ask(GREET, at, body) == {"said": f"ann of http greets {run_id(1)}"}
@@ -79,4 +79,4 @@ async def test_an_operation_that_is_added_in_one_place_is_everywhere(
 
 def test_an_operation_that_nothing_serves_is_told_at_the_start(house: House) -> None:
     with pytest.raises(LookupError, match="greet"):
-        create_app(house.services, AgentSettings(), slots=StreamSlots(), operations=TABLE)
+        create_app(house.services, AgentSettings(), Instruments(), operations=TABLE)

@@ -10,13 +10,13 @@ import httpx2
 import pytest
 
 from agent_service.api import service
-from agent_service.api.feed import StreamSlots
 from agent_service.api.http import create_app
 from agent_service.api.inspection import WhyCalls
 from agent_service.api.service import ServiceCalls
 from agent_service.settings import AgentSettings
 from agent_service.views.why import MessageLocation
 from groundwork.service.errors import TryAgain
+from groundwork.telemetry.metrics import Instruments
 from schemas import keys, subjects
 from schemas.catalog import Catalog, ToolCommand
 from schemas.status import Finding
@@ -100,7 +100,7 @@ async def test_a_fault_of_ours_says_nothing_of_itself(house: House, tmp_path: Pa
         raise RuntimeError(f"secret at {tmp_path}")
 
     settings = AgentSettings()
-    app = create_app((serving(broken), *house.services), settings, slots=StreamSlots())
+    app = create_app((serving(broken), *house.services), settings, Instruments())
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
     async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
         answer = await client.get("/readyz")

@@ -13,11 +13,11 @@ import httpx2
 import pytest
 import yaml
 
+from agent_service.api.access import request_durations
 from agent_service.metrics.runs import AgentMetrics
 from agent_service.serving import observe_agent
 from ductile_gateway.ductile.jobs import DuctileHealth
 from ductile_gateway.telemetry import GatewayMetrics
-from groundwork.http.requests import request_durations
 from groundwork.telemetry.metrics import Counter, Instrument, Instruments
 from tests.kit.stack import one_step, running
 

@@ -9,7 +9,7 @@ import contextlib
 import logging
 import socket
 from collections.abc import Callable, Iterator
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -128,8 +128,13 @@ def _make_room(connections: list[BoundedProtocol]) -> None:
 
 
 class HttpServer(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
+    """Run it by `serve(sockets=[…])`. Sets no `limit_concurrency`, which would refuse probes, too."""
+
+    def __init__(self, app: ASGIApp, protocol: type[BoundedProtocol] = BoundedProtocol) -> None:
+        limits: dict[str, Any] = {"http": protocol, "timeout_graceful_shutdown": CLOSE_WITHIN_S}
+        silent: dict[str, Any] = {"log_config": None, "log_level": "warning", "access_log": False}
+        left_out: dict[str, Any] = {"loop": "none", "ws": "none", "lifespan": "off", "server_header": False}
+        super().__init__(uvicorn.Config(app, **limits, **silent, **left_out))
         self._leaving = asyncio.Event()
 
     def leave(self) -> None:
@@ -146,27 +151,10 @@ class HttpServer(uvicorn.Server):
         yield
 
 
-def http_server(app: ASGIApp, protocol: type[BoundedProtocol] = BoundedProtocol) -> HttpServer:
-    """Run it by `serve(sockets=[…])`. Sets no `limit_concurrency`, which would refuse probes, too."""
-    config = uvicorn.Config(
-        app,
-        loop="none",
-        http=protocol,
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        log_level="warning",  # the service logs its start itself
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=CLOSE_WITHIN_S,
-    )
-    return HttpServer(config)
-
-
 async def serve_http(app: ASGIApp, listener: socket.socket, *, stopping: Callable[[], object] | None = None) -> None:
     """Serves until cancelled; then requests have CLOSE_WITHIN_S to end. `stopping` ends those that would not end by
     themselves, and shortens this to ANSWERED_WITHIN_S."""
-    server = http_server(app)
+    server = HttpServer(app)
     serving = asyncio.ensure_future(server.serve(sockets=[listener]))
     try:
         await asyncio.shield(serving)

@@ -1,10 +1,9 @@
 """Sends spans by OTLP over HTTP. Imports the SDK, and sets no global provider.
 
-Ignores proxies and ~/.netrc of the environment; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES override the resource.
+Of the environment only OpenTelemetry's variables count: OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES, certificates.
 """
 
 import logging
-import os
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -23,9 +22,6 @@ from groundwork.sqlite.file import microseconds
 from groundwork.telemetry.settings import TraceReceiver
 from groundwork.telemetry.span import Span
 
-_OTLP = "OTEL_EXPORTER_OTLP_"
-_CERTIFICATES = f"{_OTLP}TRACES_CERTIFICATE", f"{_OTLP}CERTIFICATE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"
-"""Variables with the certificates to trust; the first counts."""
 _SCOPE = InstrumentationScope("agentic-loop")
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 _FINE = Status(StatusCode.UNSET)
@@ -68,8 +64,7 @@ class SpanSender(logging.Handler):
         session.hooks["response"].append(self._answered)
         if receiver.proxy:
             session.proxies = {"http": receiver.proxy, "https": receiver.proxy}
-        trusted = next(filter(None, map(os.environ.get, _CERTIFICATES)), None)
-        self._exporter = OTLPSpanExporter(receiver.url, trusted, headers=dict(receiver.headers), session=session)
+        self._exporter = OTLPSpanExporter(receiver.url, headers=dict(receiver.headers), session=session)
 
     def emit(self, record: logging.LogRecord) -> None:
         self._why = self._why or record.getMessage()

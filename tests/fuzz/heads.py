@@ -9,7 +9,7 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
 from groundwork.http.requests import has_printable_path, host, single_header
-from groundwork.http.server import BoundedProtocol, http_server
+from groundwork.http.server import BoundedProtocol, HttpServer
 
 TURNS = 4
 """Turns of the loop after each piece, enough for an answer that waits for nothing."""
@@ -64,7 +64,7 @@ async def _heard(data: bytes, *, pieces: int) -> None:
     wire, errors = _Wire(), []
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: errors.append(context))
-    config: uvicorn.Config = http_server(_app).config
+    config: uvicorn.Config = HttpServer(_app).config
     config.load()
     protocol = BoundedProtocol(config=config, server_state=ServerState(), app_state={}, _loop=loop)
     protocol.connection_made(wire)

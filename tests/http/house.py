@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-import uvicorn
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from pydantic import SecretStr
@@ -59,7 +58,7 @@ from agent_service.views.journal import JournalReader
 from agent_service.views.why import MessageLocation
 from agent_service.views.workspace.files import Workspace
 from agent_service.views.workspace.rendering import Folders
-from groundwork.http.server import BoundedProtocol
+from groundwork.http.server import BoundedProtocol, HttpServer
 from groundwork.service.errors import TryAgain
 from groundwork.service.keys import KeyRing
 from groundwork.telemetry.metrics import Instruments
@@ -292,13 +291,12 @@ async def serving(
     with socket.create_server(("127.0.0.1", 0)) as listener:
         if send_buffer is not None:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
-        quiet: dict[str, Any] = {"log_config": None, "access_log": False, "timeout_graceful_shutdown": 1}
-        server = uvicorn.Server(uvicorn.Config(app, loop="none", http=protocol, lifespan="off", **quiet))
+        server = HttpServer(app, protocol)
         task = asyncio.create_task(server.serve(sockets=[listener]))
         try:
             yield int(listener.getsockname()[1])
         finally:
-            server.should_exit = True
+            server.leave()
             await task
 
 

@@ -52,7 +52,7 @@ def test_a_span_arrives_as_it_was_told_with_the_receivers_headers_and_past_the_p
 
 def test_why_no_span_arrives_is_told(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """A redirect is no success, and certificates are those that the environment names."""
-    monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/of-this-house.pem")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_CERTIFICATE", "/of-this-house.pem")
     with WireServer(lambda _: Response(status=301, headers={"Location": "https://elsewhere"})) as server:
         for url, why in {server.url: "it redirects", "https://127.0.0.1:9": "/of-this-house.pem"}.items():
             assert not SpanSender(TraceReceiver(url=url), "agentic-loop").send([SPAN])

@@ -33,8 +33,15 @@ from groundwork.service.config_file import nearby
 from groundwork.service.errors import Exit, TryAgain
 from groundwork.service.keys import KeyRing
 from groundwork.service.program import loaded
-from groundwork.service.serving import address, let_recovery_start, listening, notify_ready
-from groundwork.service.startup import ServiceContext, keep_serving, service_context
+from groundwork.service.serving import (
+    ServiceContext,
+    address,
+    keep_serving,
+    let_recovery_start,
+    listening,
+    notify_ready,
+    service_context,
+)
 from groundwork.service.store_folder import HAND_OVER_S
 from groundwork.sqlite.file import pending_upgrade
 from schemas import subjects
@@ -55,8 +62,7 @@ def run(config: Path | None, *, take_over: bool = False) -> Exit:
     """Serves until a signal. Raises Misconfigured for unusable settings, because there is no log before they are
     read."""
     settings = load(nearby(config))
-    work = partial(serve, settings, take_over=take_over)
-    return serving.serve(settings.log, settings.secrets(), work, aside=FOR_MACHINES)
+    return serving.serve(settings, partial(serve, settings, take_over=take_over), aside=FOR_MACHINES)
 
 
 async def serve(

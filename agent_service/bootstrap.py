@@ -38,7 +38,7 @@ from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Fatal, TryAgain
 from groundwork.service.keys import KeyRing
 from groundwork.service.program import loaded
-from groundwork.service.startup import ServiceContext
+from groundwork.service.serving import ServiceContext
 from groundwork.telemetry.settings import sampler
 from schemas import subjects
 

@@ -33,8 +33,7 @@ from groundwork.service import serving
 from groundwork.service.config_file import nearby
 from groundwork.service.errors import Exit
 from groundwork.service.program import loaded
-from groundwork.service.serving import let_recovery_start, notify_ready
-from groundwork.service.startup import ServiceContext, keep_serving, service_context
+from groundwork.service.serving import ServiceContext, keep_serving, let_recovery_start, notify_ready, service_context
 from groundwork.service.store_folder import HAND_OVER_S, store_id
 from groundwork.sqlite.file import pending_upgrade
 from schemas import subjects
@@ -54,7 +53,7 @@ log = logging.getLogger(__name__)
 def run(config: Path | None, *, take_over: bool = False) -> Exit:
     """Runs until a signal. Raises Misconfigured for invalid settings, because there is no log before they are read."""
     settings = load(nearby(config))
-    return serving.serve(settings.log, settings.secrets(), partial(serve, settings, take_over=take_over))
+    return serving.serve(settings, partial(serve, settings, take_over=take_over))
 
 
 async def serve(settings: GatewaySettings, *, take_over: bool = False) -> None:

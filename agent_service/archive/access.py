@@ -29,7 +29,7 @@ from agent_service.store.sqlite import SqliteStore
 from agent_service.views.workspace.files import TooLarge, Unsafe, Workspace
 from groundwork.nats.buckets import ArtifactBucket
 from groundwork.nats.link import NatsLink
-from groundwork.service import startup
+from groundwork.service import serving
 from groundwork.service.errors import Exit, Failure, NotDone, TryAgain
 from groundwork.service.keys import KeyRing
 from groundwork.service.store_folder import claim_folder
@@ -43,13 +43,13 @@ NOWHERE = "neither the run's folder nor the bucket has it as its tool made it"
 
 
 def bus_at_hand(of: AgentSettings) -> AbstractAsyncContextManager[NatsLink]:
-    return startup.connected(of.nats, PROGRAM)
+    return serving.connected(of.nats, PROGRAM)
 
 
 def exclusive_bus(loaded: AgentSettings) -> AbstractAsyncContextManager[NatsLink]:
     """Holds the store while no agent runs. Raises Misconfigured for an agent at work, or a bus that is not set up."""
     is_set_up = partial(check, shared=loaded.shared)
-    return startup.stopped_service(loaded, ROLE, is_set_up, name=PROGRAM, stop=STOP)
+    return serving.stopped_service(loaded, ROLE, is_set_up, name=PROGRAM, stop=STOP)
 
 
 def place_of(loaded: AgentSettings, link: NatsLink) -> Place:

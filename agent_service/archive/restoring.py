@@ -69,7 +69,7 @@ from groundwork.archive.series import Series, move_aside, restore_keys, restore_
 from groundwork.nats.buckets import ArtifactBucket
 from groundwork.nats.link import NatsLink
 from groundwork.nats.shared_log import AppendConflict, SharedLog
-from groundwork.service import startup, store_folder
+from groundwork.service import serving, store_folder
 from groundwork.service.errors import Misconfigured
 from groundwork.service.keys import KeyRing
 from groundwork.sqlite.file import SqliteFile
@@ -163,7 +163,7 @@ async def _barred(loaded: AgentSettings, link: NatsLink, name: str) -> AsyncIter
     if not loaded.shared and before.state != "coming":
         move_aside(loaded.store, FILE)
     mark = await write_marker(place, MoveMarker(state="coming", archive=name), before)
-    await startup.refuse_running(link, ROLE, stop=STOP)  # also one that began before that
+    await serving.refuse_running(link, ROLE, stop=STOP)  # also one that began before that
     yield
     await write_marker(place, MoveMarker(archive=name), mark)
 

@@ -42,7 +42,7 @@ from groundwork.nats.publishing import StoredMessage, subject_matches
 from groundwork.nats.shared_log import ALL, AppendConflict, SharedLog
 from groundwork.service.errors import TryAgain
 from groundwork.service.machine import monotonic, token_hex
-from groundwork.service.startup import ServiceContext
+from groundwork.service.serving import ServiceContext
 from groundwork.sqlite.file import SqliteFile
 from groundwork.sqlite.replica import Replica, open_copy
 from schemas import subjects

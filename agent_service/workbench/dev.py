@@ -28,7 +28,7 @@ from groundwork.nats.topology import set_up
 from groundwork.service import store_folder
 from groundwork.service.errors import Exit, Misconfigured
 from groundwork.service.process import ending_with_us
-from groundwork.service.startup import connected
+from groundwork.service.serving import connected
 from schemas.values import dataclass, replace
 
 READY_WITHIN_S = 120.0

@@ -40,7 +40,7 @@ from groundwork.nats.link import NatsLink
 from groundwork.service.commands import argument, flag, option, say
 from groundwork.service.errors import Misconfigured
 from groundwork.service.keys import KeyRing
-from groundwork.service.startup import connected, refuse_running, stopped_service, stopped_store
+from groundwork.service.serving import connected, refuse_running, stopped_service, stopped_store
 from groundwork.service.store_folder import ID_FILE, claim_folder
 from groundwork.sqlite.file import SqliteFile, open_file, open_for_reading
 from schemas import subjects

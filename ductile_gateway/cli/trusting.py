@@ -17,7 +17,7 @@ from ductile_gateway.store.rows import FileCarrier, Rows, StreamCarrier
 from ductile_gateway.trust import Pin, Pins, contested_of
 from groundwork.service.commands import flag, say
 from groundwork.service.errors import Exit, Failure, Misconfigured, TryAgain
-from groundwork.service.startup import connected, stopped_store
+from groundwork.service.serving import connected, stopped_store
 from groundwork.sqlite.file import open_for_reading
 from schemas.signing import AgentKey
 

@@ -5,7 +5,6 @@ Configured secrets become ***, and characters that could forge a line or control
 
 import json
 import logging
-import os
 import re
 import sys
 import time
@@ -27,9 +26,6 @@ _UNSAFE = re.compile(rf"[\x00-\x1f\x7f-\x9f{HIDDEN}]")
 _ESCAPES = re.compile(r"(?:\\u[0-9a-f]{4}|\\.|\x7f)+")
 """Escapes in JSON, in which all other characters are printable ASCII."""
 
-_DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
-_COLOURS = {"WARNING": "\x1b[33m", "ERROR": "\x1b[31m", "CRITICAL": "\x1b[1;31m"}
-
 Fields = dict[str, Any]
 
 
@@ -43,8 +39,7 @@ def set_up(
     """Replaces all handlers. `redact`: values of at least 8 characters that never appear. `aside`: fields left out of
     text for people."""
     handler = logging.StreamHandler(sys.stderr)
-    painted = sys.stderr.isatty() and "NO_COLOR" not in os.environ
-    for_people = partial(as_text, aside=aside, painted=painted) if format == "text" else None
+    for_people = partial(as_text, aside=aside) if format == "text" else None
     handler.setFormatter(_CleanFormatter(redact, for_people))
     logging.root.handlers[:] = [handler]
     logging.root.setLevel(level)
@@ -55,16 +50,14 @@ def set_up(
         setattr(logging, unread, False)  # unused, and looked up for every record (Logging HOWTO, Optimization)
 
 
-def as_text(fields: Fields, *, aside: Collection[str] = (), painted: bool = False) -> str:
+def as_text(fields: Fields, *, aside: Collection[str] = ()) -> str:
     """Text for people of the fields of a JSON line. Raises KeyError if these are not of a log line."""
     ts, level, logger, msg = (fields.pop(name) for name in ("ts", "level", "logger", "msg"))
     stack = fields.pop("exception", {"stack": []})["stack"]
     more = fields if "logger" in aside and level == "INFO" else fields | {"logger": logger}
     known = {name: value for name, value in more.items() if value is not None and name not in aside}
     extras = "".join(f" {name}={_quoted(value)}" for name, value in known.items())
-    dim, colour, plain = (_DIM, _COLOURS.get(level, ""), _PLAIN) if painted else ("", "", "")
-    when = ts.replace("T", " ")
-    return "\n    ".join([f"{dim}{when}{plain} {colour}{level:<8}{plain} {msg}{dim}{extras}{plain}", *stack])
+    return "\n    ".join([f"{ts.replace('T', ' ')} {level:<8} {msg}{extras}", *stack])
 
 
 def _quoted(value: object) -> str:

@@ -17,7 +17,7 @@ from groundwork.nats.lease import Lease, Owner
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Misconfigured
 from groundwork.service.keys import KeyRing
-from groundwork.service.startup import ServiceContext, role_lease
+from groundwork.service.serving import ServiceContext, role_lease
 from schemas import subjects
 from tests.cli.doctor_findings import configured, found
 from tests.cli.invoke import Called, called

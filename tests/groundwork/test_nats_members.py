@@ -14,7 +14,7 @@ from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import Topology, key_value_bucket, object_bucket, set_up
 from groundwork.service.errors import Misconfigured
 from groundwork.service.machine import this
-from groundwork.service.startup import keep_serving, role_lease
+from groundwork.service.serving import keep_serving, role_lease
 from tests.kit.bus import a_consumer, a_stream
 from tests.kit.consumer import Seen, consuming
 from tests.kit.waiting import until

@@ -1,4 +1,4 @@
-"""The box of each plugin: chooses the boundary, and makes the order from the operator's settings and the plugin's."""
+"""The box of each plugin: its boundary, the paths in it, and the order from the settings of operator and plugin."""
 
 import os
 import pwd
@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import ductile_gateway
-from ductile_gateway.plugins.box import boundaries, reach
-from ductile_gateway.plugins.box.boundaries import TEMPORARY
+from ductile_gateway.plugins.box import boundaries
 from ductile_gateway.plugins.box.order import MARK, Order, ProcessLimits, User
-from ductile_gateway.plugins.box.reach import DEVICES, PROC, Reach, configured_paths
-from ductile_gateway.plugins.folders import runs_on_our_python
+from ductile_gateway.plugins.folders import is_there, runs_on_our_python
 from ductile_gateway.settings import PluginSettings
 from groundwork.service.errors import Misconfigured
 from schemas.values import dataclass, replace
@@ -105,7 +103,35 @@ def _user(name: str | None) -> User | None:
     return User(entry.pw_uid, entry.pw_gid, tuple(os.getgrouplist(name, entry.pw_gid)))
 
 
-LOOK_S = 1.0
+SYSTEM = (
+    *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store"),
+    *("/sys/devices/system", "/sys/fs/cgroup", "/sys/kernel/mm"),
+    *("/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager"),
+)
+ETC = (
+    *("alternatives", "ca-certificates", "crypto-policies", "default/locale", "fonts", "gitconfig", "java", "magic"),
+    *("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "locale.alias", "locale.conf", "localtime", "mime.types", "pki"),
+    *("gai.conf", "group", "host.conf", "hostname", "hosts", "networks", "nsswitch.conf", "os-release", "passwd"),
+    *("protocols", "resolv.conf", "services", "ssl/certs", "ssl/cert.pem", "ssl/openssl.cnf", "timezone", "xml"),
+)
+"""Files of /etc without secrets."""
+OF_HOME = ("~/.gitconfig", "~/.config/git/config", "~/.config/git/ignore", "~/.config/git/attributes")
+"""Settings without which git does not work; its credentials lie elsewhere."""
+PROC = ("/proc",)
+"""Landlock denies the memory, environment and files of processes outside of the box."""
+DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+HOME_SECRETS = (
+    *(".ssh", ".gnupg", ".aws", ".azure", ".config/gcloud", ".config/gh", ".docker", ".kube", ".netrc", ".pgpass"),
+    *(".git-credentials", ".npmrc", ".pypirc", ".password-store", ".mozilla", ".bash_history"),
+)
+SECRETS = (
+    *("/etc/shadow", "/etc/gshadow", "/etc/sudoers", "/etc/sudoers.d", "/etc/ssh", "/run/user", "/run/dbus"),
+    *("/run/systemd/private", "/run/docker.sock", "/run/containerd", "/run/podman", "/run/secrets", "/run/credentials"),
+    *("/etc/nats", "/etc/nats-server.conf", "/var/lib/nats", "/tmp/nats"),  # noqa: S108 # where NATS has them by itself
+)
+"""Credentials, and sockets of services that would start a process outside of the box."""
+
+
 PASSED_ON = ("PATH", "HOME", "TZ", "LANG", "LANGUAGE", "TMPDIR")
 
 
@@ -118,13 +144,105 @@ def plugin_environment(passed_on: Collection[str] = ()) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """`environment`: of plugins. `reach`: without the paths of a call and its plugin."""
+    """`environment`: of plugins. Besides its own paths a plugin may read and execute `read`, and change `write`, too.
+    Nothing in `closed` is within reach, and nothing in `frozen` can be changed. `apart`: folders that are closed except
+    for paths named in them. All paths are real."""
 
     environment: Mapping[str, str] = field(default_factory=plugin_environment)
     limits: ProcessLimits = field(default_factory=ProcessLimits)
     boundary: Boundary = field(default_factory=lambda: Boundary("none"))
-    reach: Reach = field(default_factory=Reach)
+    read: tuple[str, ...] = ()
+    write: tuple[str, ...] = ()
+    frozen: tuple[str, ...] = ()
+    closed: tuple[Path, ...] = ()
+    apart: tuple[Path, ...] = ()
 
+    def allowed(self, places: Iterable[Path]) -> tuple[str, ...]:
+        """Existing places without closed paths; a folder that contains one is replaced by the rest of its content,
+        without links, which may lead elsewhere."""
+        found = list[Path]()
+        for place in map(Path, map(os.path.realpath, places)):
+            apart = (folder for folder in self.apart if folder != place and folder.is_relative_to(place))
+            found += _open_parts((*self.closed, *apart), [place])
+        return _outermost(found)
+
+
+def box_of(settings: PluginSettings) -> Box:
+    """Paths in variables that are passed on are in reach. Raises Misconfigured."""
+    environment = plugin_environment(settings.environment)
+    passed_on = _configured_paths(environment.get(name) for name in settings.environment)
+    secrets = (*map(Path, SECRETS), *(Path("~", name) for name in HOME_SECRETS))
+    bare = Box(
+        environment,
+        ProcessLimits(**settings.limits.model_dump()),
+        choose_boundary(settings.boundary, settings.run_as),
+        closed=_real((*settings.closed, *secrets)),
+        apart=_real(settings.apart),
+    )
+    return replace(
+        bare,
+        read=bare.allowed((*program_paths(environment), *_real(settings.read))),
+        write=bare.allowed((*passed_on, *_real(settings.write))),
+        frozen=bare.allowed(_real(settings.folders)),
+    )
+
+
+def program_paths(environment: Mapping[str, str]) -> Iterator[Path]:
+    """Paths that programs need: of the system, of the interpreter, and the folders on PATH."""
+    yield from map(Path, SYSTEM)
+    yield from (Path("/etc", name) for name in ETC)
+    yield from (Path(name).expanduser() for name in OF_HOME)
+    yield from (Path(sys.prefix), Path(sys.base_prefix))
+    yield from (Path(name) for name in environment.get("PATH", "").split(os.pathsep) if name.startswith("/"))
+
+
+def _configured_paths(values: Iterable[object]) -> Iterator[Path]:
+    """Existing paths among the values of a plugin's configuration: the plugin is meant to use them."""
+    for value in values:
+        if isinstance(value, str) and value.startswith("/") and "\0" not in value:
+            path = Path(value)
+            if len(path.parts) > 2 and is_there(path):  # `/` and `/api` are seldom meant as folders
+                yield path
+
+
+def _open_parts(closed: Collection[Path], places: Iterable[Path]) -> Iterator[Path]:
+    for place in places:
+        real = Path(os.path.realpath(place))
+        if any(real.is_relative_to(closed_path) for closed_path in closed):
+            continue
+        if any(closed_path.is_relative_to(real) for closed_path in closed):
+            yield from _open_parts(closed, _children(real))
+        elif is_there(real):
+            yield real
+
+
+def _outermost(places: Iterable[Path]) -> tuple[str, ...]:
+    """Drops paths within other paths: each costs a call some microseconds."""
+    found: list[Path] = []
+    for place in sorted(places):
+        if not found or not place.is_relative_to(found[-1]):
+            found.append(place)
+    return tuple(map(str, found))
+
+
+def _children(folder: Path) -> Iterable[Path]:
+    try:
+        return sorted(child for child in folder.iterdir() if not child.is_symlink())
+    except OSError:
+        return ()
+
+
+def _real(paths: Iterable[Path]) -> tuple[Path, ...]:
+    found = list[Path]()
+    for path in paths:
+        try:
+            found.append(Path(os.path.realpath(path.expanduser())))
+        except RuntimeError:
+            raise Misconfigured(f"{path}: this machine knows no such home folder: give the path in full") from None
+    return tuple(found)
+
+
+LOOK_S = 1.0
 
 Key = tuple[object, ...]
 
@@ -142,7 +260,6 @@ class OrderCache:
     """The order of each plugin; made anew when the plugin changes, and after `LOOK_S`."""
 
     box: Box
-    closed: Collection[Path]
     _known: dict[Path, tuple[float, Key, KeyedOrder]] = field(default_factory=dict)
 
     def of(self, folder: Path, entrypoint: Path, config: Mapping[str, object]) -> KeyedOrder:
@@ -157,20 +274,19 @@ class OrderCache:
         return ready
 
     def _order(self, folder: Path, entrypoint: Path, config: Iterable[object]) -> Order:
-        boundary, paths, environment = self.box.boundary, self.box.reach, self.box.environment
-        closed = {str(path) for path in self.closed}.difference(TEMPORARY)
+        box, boundary = self.box, self.box.boundary
         return Order(
             entrypoint=str(entrypoint),
-            environment=dict(environment),
+            environment=dict(box.environment),
             # On macOS a process that is forked without exec may not use all of the system.
-            python=sys.platform == "linux" and runs_on_our_python(entrypoint, environment.get("PATH")),
-            limits=self.box.limits,
+            python=sys.platform == "linux" and runs_on_our_python(entrypoint, box.environment.get("PATH")),
+            limits=box.limits,
             landlock=boundary.files == "landlock",
             view=boundary.files == "view" or boundary.hides,
-            read=(*paths.read, *paths.allowed([folder]), *PROC),
-            write=(*paths.write, *paths.allowed(configured_paths(config)), *DEVICES),
-            frozen=paths.frozen,
-            closed=(*closed, *map(str, (*paths.closed, *paths.apart))),
+            read=(*box.read, *box.allowed([folder]), *PROC),
+            write=(*box.write, *box.allowed(_configured_paths(config)), *DEVICES),
+            frozen=box.frozen,
+            closed=tuple(map(str, (*box.closed, *box.apart))),
             user=boundary.user,
         )
 
@@ -187,28 +303,3 @@ def _inodes(paths: Iterable[str | Path]) -> Iterator[tuple[int, int] | None]:
 
 def mark_of(name: str) -> bytes:
     return f"{MARK}={name}".encode()
-
-
-def box_of(settings: PluginSettings) -> Box:
-    """Paths in variables that are passed on are in reach. Raises Misconfigured."""
-    environment = plugin_environment(settings.environment)
-    passed_on = reach.configured_paths(environment.get(name) for name in settings.environment)
-    limits = ProcessLimits(**settings.limits.model_dump())
-    bare = Reach(closed=_real((*settings.closed, *reach.closed_paths())), apart=_real(settings.apart))
-    ours = replace(
-        bare,
-        read=bare.allowed((*reach.program_paths(environment), *_real(settings.read))),
-        write=bare.allowed((*passed_on, *_real(settings.write))),
-        frozen=bare.allowed(_real(settings.folders)),
-    )
-    return Box(environment, limits, choose_boundary(settings.boundary, settings.run_as), ours)
-
-
-def _real(paths: Iterable[Path]) -> tuple[Path, ...]:
-    found = list[Path]()
-    for path in paths:
-        try:
-            found.append(Path(os.path.realpath(path.expanduser())))
-        except RuntimeError:
-            raise Misconfigured(f"{path}: this machine knows no such home folder: give the path in full") from None
-    return tuple(found)

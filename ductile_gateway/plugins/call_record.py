@@ -16,7 +16,7 @@ from datetime import datetime
 from pathlib import Path
 
 from ductile_gateway.calls.call import AlreadyStarted
-from ductile_gateway.plugins.box.record import append, contents
+from ductile_gateway.plugins.box.order import append, contents
 from groundwork.service.store_folder import sync
 from schemas.values import dataclass
 

@@ -95,16 +95,16 @@ def _folders(roots: Iterable[Path]) -> Iterator[Path]:
                 raise Misconfigured(f"plugin folder {root} is not there: create it or correct the configuration")
             if root.stat().st_mode & stat.S_IWOTH:
                 raise Misconfigured(f"plugin folder {root}: {_open_to_all(root)}")
-            among = [root.resolve()] if _is_there(root / MANIFEST) else sorted(root.resolve().iterdir())
+            among = [root.resolve()] if is_there(root / MANIFEST) else sorted(root.resolve().iterdir())
         except OSError as error:
             raise Misconfigured(f"plugin folder {root} cannot be read: {error.strerror}") from None
-        plugins = [path for path in among if path.name not in NOT_FOR_US and _is_there(path / MANIFEST)]
+        plugins = [path for path in among if path.name not in NOT_FOR_US and is_there(path / MANIFEST)]
         if not plugins:
             log.warning("no plugin is in %s: each is a folder in it, with a %s", root, MANIFEST)
         yield from plugins
 
 
-def _is_there(path: Path) -> bool:
+def is_there(path: Path) -> bool:
     return os.path.exists(path)  # noqa: PTH110 - pathlib raises where it may not look, such as in lost+found
 
 
@@ -113,7 +113,7 @@ def _installed(folder: Path, config_by_plugin: Mapping[str, Config], search: str
     require_trust(folder / MANIFEST)
     manifest = manifest_in(folder / MANIFEST)
     entrypoint = folder
-    if not _is_there(folder / manifest.entrypoint):
+    if not is_there(folder / manifest.entrypoint):
         raise PluginRefused(f"{folder / manifest.entrypoint}: No such file: `entrypoint` has to name the program")
     for part in Path(manifest.entrypoint).parts:
         entrypoint = entrypoint / part

@@ -23,9 +23,7 @@ from itertools import chain
 from pathlib import Path
 
 import ductile_gateway
-from ductile_gateway.plugins.box.guard import CALL, FREE, IDLE_S
-from ductile_gateway.plugins.box.guardhouse import LENGTH
-from ductile_gateway.plugins.box.order import MARK, OWN, Order, User
+from ductile_gateway.plugins.box.order import CALL, FREE, IDLE_S, LENGTH, MARK, OWN, Order, User
 from ductile_gateway.plugins.box.tree import end_marked
 from ductile_gateway.plugins.boxes import Key, KeyedOrder, mark_of
 from ductile_gateway.plugins.call_record import CallRecord, is_locked

@@ -29,6 +29,7 @@ from ductile_gateway.ports import Begin, unrecorded
 from ductile_gateway.settings import keys_in, texts_in
 from groundwork.service.machine import boot_id, new_uuid
 from schemas.status import Finding
+from schemas.values import replace
 
 STDERR_BYTES = JUDGED_AT_ONCE = 64 * 1024
 DISCARD_AFTER_S = 0.05
@@ -58,7 +59,7 @@ class LocalPlugins:
         self._named = {name: value for name, value in box.environment.items() if name not in usual}
         """Variables that are passed on to plugins alone, such as keys."""
         self._guards = GuardPool(state_dir / PLACES, box.environment)
-        self._orders = OrderCache(box, _closed(state_dir))
+        self._orders = OrderCache(_apart_from(state_dir, box))
 
     async def run(self, call: ToolCall, begin: Begin = unrecorded) -> Verdict:
         """Raises AlreadyStarted if its key was started before and not forgotten. Cancelling leaves the process running.
@@ -172,8 +173,8 @@ def _config_in(found: Mapping[str, bytes]) -> Config:
     return {}
 
 
-def _closed(folder: Path) -> Sequence[Path]:
-    return [folder.resolve() / name for name in (CALLS, PLACES)]
+def _apart_from(folder: Path, box: Box) -> Box:
+    return replace(box, closed=(*box.closed, *(folder.resolve() / name for name in (CALLS, PLACES))))
 
 
 def _request(call: ToolCall, config: Config) -> bytes:
@@ -214,7 +215,7 @@ async def _refusal(box: Box, plugin: InstalledPlugin, folder: Path | None) -> st
     with tempfile.TemporaryDirectory(prefix=".trying-", dir=folder) as made:
         place = Path(made)
         try:
-            ready = OrderCache(box, _closed(place)).of(plugin.folder, SHELL, plugin.config)
+            ready = OrderCache(_apart_from(place, box)).of(plugin.folder, SHELL, plugin.config)
             guards = GuardPool(place / PLACES, box.environment)
             with CallRecords(place / CALLS, boot_id="now").create("trying", script.encode()) as (record, descriptor):
                 guard = guards.start(ready, record.path.name, descriptor, time.monotonic() + WITHIN.total_seconds())

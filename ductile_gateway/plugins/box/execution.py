@@ -11,13 +11,14 @@ import signal
 from typing import NoReturn
 
 from ductile_gateway.plugins.box import boundaries
-from ductile_gateway.plugins.box.order import MARK, Order, kernel_limits
-from ductile_gateway.plugins.box.record import append
+from ductile_gateway.plugins.box.order import MARK, MB, Order, ProcessLimits, append
 from ductile_gateway.plugins.box.tree import tasks_of
 from groundwork.service import process
 
 CANNOT_RUN = 126
 MOST_BYTES = 1000
+SPARE_TASKS = 512
+"""Margin of the kernel's limit of processes, which counts all of the user's: it only stops a flood."""
 NICER_BY = 5
 """The services go first when a plugin and they compete for the processor."""
 
@@ -30,7 +31,7 @@ class PreparedBox:
         self.flaw = ""
         self.ruleset: int | None = None
         tasks = tasks_of(order.user.uid if order.user else os.getuid())
-        self.kernel_limits = kernel_limits(order.limits, tasks)
+        self.kernel_limits = _kernel_limits(order.limits, tasks)
         self.program = None
         if order.python:
             from ductile_gateway.plugins.box.program import Program  # the guards of other programs do not need it
@@ -64,6 +65,25 @@ class PreparedBox:
     def is_as_made(self) -> bool:
         """True if no call has left anything in the temporary folders of the view, or in shared memory."""
         return not self.order.view or _used() == self._temporary
+
+
+def _kernel_limits(limits: ProcessLimits, tasks: int) -> list[tuple[int, tuple[int, int]]]:
+    """Limits that the kernel enforces; the guard watches the others. `tasks`: number of tasks the user has already."""
+    seconds = max(1, round(limits.cpu_s))
+    wanted = {
+        resource.RLIMIT_CPU: (seconds, seconds + 1),
+        resource.RLIMIT_DATA: (limits.memory_mb * MB,) * 2,
+        resource.RLIMIT_FSIZE: (limits.file_mb * MB,) * 2,
+        resource.RLIMIT_NPROC: (tasks + limits.processes + SPARE_TASKS,) * 2,
+        resource.RLIMIT_NOFILE: (limits.open_files,) * 2,
+        resource.RLIMIT_CORE: (0, 0),
+    }
+    return [(kind, _below_ceiling(kind, pair)) for kind, pair in wanted.items()]
+
+
+def _below_ceiling(kind: int, pair: tuple[int, int]) -> tuple[int, int]:
+    ceiling = resource.getrlimit(kind)[1]
+    return pair if ceiling == resource.RLIM_INFINITY else (min(pair[0], ceiling), min(pair[1], ceiling))
 
 
 def _used() -> tuple[int, int, int]:

@@ -13,23 +13,16 @@ import os
 import select
 import signal
 import socket
-import struct
 import sys
 import time
 from typing import NoReturn
 
 from ductile_gateway.plugins.box.boundaries import shared_memory
 from ductile_gateway.plugins.box.execution import CANNOT_RUN, PreparedBox, execute
-from ductile_gateway.plugins.box.order import MB, Order
-from ductile_gateway.plugins.box.record import append, append_timed
+from ductile_gateway.plugins.box.order import CALL, FREE, IDLE_S, MB, Order, append, append_timed
 from ductile_gateway.plugins.box.tree import Tree, end_all_below
 from groundwork.service import process
 
-CALL = struct.Struct("!d40s")
-"""The deadline by the monotonic clock, which all processes share, and the name of the call. Comes with the descriptor
-of its record, which is the lock."""
-FREE = b"."
-IDLE_S = 30.0
 FIRST_LOOK_S, NEXT_LOOK_S = 0.2, 0.1
 MOST_FILES = 10_000
 AT_ONCE = 64 * 1024

@@ -13,11 +13,10 @@ import time
 from typing import NoReturn
 
 from ductile_gateway.plugins.box.guard import serve, woken_by_signals
-from ductile_gateway.plugins.box.order import Order
+from ductile_gateway.plugins.box.order import LENGTH, Order
 from ductile_gateway.plugins.box.tree import end_all_below
 from groundwork.service import process
 
-LENGTH = struct.Struct("!I")
 PAUSE_S = 0.001
 
 

@@ -1,12 +1,27 @@
-"""The order to run calls of one plugin, with their limits; sent to the guardhouse as JSON."""
+"""What the gateway and the guard of a plugin tell each other: the order for its calls, each call, and its record.
+
+A record holds named contents, one after another, each as `NAME LENGTH`, a newline, the content and a newline. A guard
+appends; what a crash cuts short does not count. Contents: `request`, `began` (the guard's process id and the time),
+`stdout` and `stderr` (in pieces), `unbegun` (the reason why the program was not run), `stopped` (the reason why it was
+ended) and `exit` (its exit code, as a shell reports it, and the time). Times are seconds since 1970.
+"""
 
 import json
-import resource
+import os
+import struct
+import time
 from typing import NamedTuple
 
+LENGTH = struct.Struct("!I")
+"""The length of an order that follows as JSON. Comes with the guard's end of its line, and the lock of its place."""
+CALL = struct.Struct("!d40s")
+"""The deadline by the monotonic clock, which all processes share, and the name of the call. Comes with the descriptor
+of its record, which is the lock."""
+FREE = b"."
+IDLE_S = 30.0
+"""A guard that waits longer for a call ends."""
+
 MB = 1024 * 1024
-SPARE_TASKS = 512
-"""Margin of the kernel's limit of processes, which counts all of the user's: it only stops a flood."""
 
 
 class ProcessLimits(NamedTuple):
@@ -24,25 +39,6 @@ class ProcessLimits(NamedTuple):
     @property
     def output_bytes(self) -> int:
         return int(self.output_mb * MB)
-
-
-def kernel_limits(limits: ProcessLimits, tasks: int) -> list[tuple[int, tuple[int, int]]]:
-    """Limits that the kernel enforces; the guard watches the others. `tasks`: number of tasks the user has already."""
-    seconds = max(1, round(limits.cpu_s))
-    wanted = {
-        resource.RLIMIT_CPU: (seconds, seconds + 1),
-        resource.RLIMIT_DATA: (limits.memory_mb * MB,) * 2,
-        resource.RLIMIT_FSIZE: (limits.file_mb * MB,) * 2,
-        resource.RLIMIT_NPROC: (tasks + limits.processes + SPARE_TASKS,) * 2,
-        resource.RLIMIT_NOFILE: (limits.open_files,) * 2,
-        resource.RLIMIT_CORE: (0, 0),
-    }
-    return [(kind, _below_ceiling(kind, pair)) for kind, pair in wanted.items()]
-
-
-def _below_ceiling(kind: int, pair: tuple[int, int]) -> tuple[int, int]:
-    ceiling = resource.getrlimit(kind)[1]
-    return pair if ceiling == resource.RLIM_INFINITY else (min(pair[0], ceiling), min(pair[1], ceiling))
 
 
 OWN = ("work", "tmp")
@@ -88,3 +84,28 @@ class Order(NamedTuple):
         return cls(
             **raw | {"limits": ProcessLimits(*raw["limits"]), "user": User(*raw["user"]) if raw["user"] else None}
         )
+
+
+def append(record: int, name: str, content: bytes) -> None:
+    """Raises OSError, also where only a part could be written."""
+    entry = b"%s %d\n%s\n" % (name.encode(), len(content), content)
+    if os.write(record, entry) < len(entry):
+        raise OSError(f"the {name} of a call could not be written in full: the disk is full")
+
+
+def append_timed(record: int, name: str, number: int) -> None:
+    append(record, name, b"%d %f" % (number, time.time()))
+
+
+def contents(record: bytes) -> dict[str, bytes]:
+    """Contents by name, with the pieces joined, up to the first entry that is not whole."""
+    pieces: dict[str, list[bytes]] = {}
+    at = 0
+    while (header := record.find(b"\n", at, at + 32)) >= 0:
+        name, _, length = record[at:header].partition(b" ")
+        end = header + 1 + int(length) if length.isdigit() else len(record)
+        if record[end : end + 1] != b"\n":
+            break
+        pieces.setdefault(name.decode(errors="replace"), []).append(record[header + 1 : end])
+        at = end + 1
+    return {name: b"".join(found) for name, found in pieces.items()}

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from ductile_gateway.calls.call import ToolCall
-from ductile_gateway.plugins.box import reach
 from ductile_gateway.plugins.box.order import ProcessLimits
-from ductile_gateway.plugins.boxes import Box, choose_boundary, mark_of, plugin_environment
+from ductile_gateway.plugins.boxes import Box, choose_boundary, mark_of, plugin_environment, program_paths
 from ductile_gateway.plugins.call_record import CallRecord
 from ductile_gateway.plugins.folders import discover_plugins
 from ductile_gateway.plugins.runner import LocalPlugins
@@ -36,12 +35,12 @@ def local_plugins(
 ) -> LocalPlugins:
     """A gateway's plugins, as after a start of the gateway; they may write beside its calls, where tests look."""
     seen = plugin_environment(environment)
-    allowed = reach.Reach().allowed
-    open_places = reach.Reach(allowed(reach.program_paths(seen)), allowed([state_dir]))
+    allowed = Box().allowed
+    read, write = allowed(program_paths(seen)), allowed([state_dir])
     return LocalPlugins(
         discover_plugins([folder], {"probe": config or {}}).plugins,
         state_dir=state_dir,
-        box=Box(seen, limits, choose_boundary("auto", None), open_places),
+        box=Box(seen, limits, choose_boundary("auto", None), read, write),
     )
 
 

@@ -142,7 +142,7 @@ def test_a_closed_file_that_was_replaced_needs_another_guard_where_a_view_shades
     monkeypatch.setattr(boxes, "LOOK_S", -1)
     closed, made = tmp_path / "closed", tool(tmp_path, "") / "tool"
     closed.touch()
-    orders = boxes.OrderCache(boxes.Box(boundary=boxes.Boundary(files)), [closed])
+    orders = boxes.OrderCache(boxes.Box(boundary=boxes.Boundary(files), closed=(closed,)))
     before = orders.of(made, made / "run.py", {})
     assert orders.of(made, made / "run.py", {}).key == before.key
     store_folder.write(closed, "new")

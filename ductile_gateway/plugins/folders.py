@@ -179,7 +179,6 @@ def manifest_in(path: Path) -> PluginManifest:
         raise PluginRefused(f"{path}: cannot be read: {' '.join(str(error).split())}") from None
 
 
-BEGINS = {".py": "python3", ".sh": "bash", ".js": "node", ".mjs": "node", ".rb": "ruby", ".pl": "perl"}
 FIRST_BYTES = 512
 LOADED = {*sys.stdlib_module_names, "ductile_gateway", "groundwork"}
 PYTHON = re.compile(r"python(3(\.\d+)?)?")
@@ -187,19 +186,22 @@ PYTHON = re.compile(r"python(3(\.\d+)?)?")
 
 def start_flaw(entrypoint: Path, search: str | None = None) -> str | None:
     """Returns the reason why it cannot be started, and the remedy; None if it can. `search`: value of PATH."""
-    if entrypoint.is_dir():
-        return "it is a folder: `entrypoint` has to name the program in it"
     quoted = shlex.quote(str(entrypoint))
     if not entrypoint.is_file() or not os.access(entrypoint, os.X_OK):
         return f"the entrypoint must be an executable file (chmod 755 {quoted})"
     first = _line_1(entrypoint)
     if "\0" in first:  # compiled
         return None
-    if not first.startswith("#!"):
-        return f"nothing says what runs it: write `#!/usr/bin/env {BEGINS.get(entrypoint.suffix, 'bash')}` as line 1"
+    words = first.removeprefix("#!").split()
+    if not first.startswith("#!") or not words:
+        return "nothing says what runs it: write `#!/usr/bin/env bash` as line 1, or python3, or what runs it"
     if first.endswith("\r"):
         return f"its lines end as on Windows, so line 1 is not understood (sed -i 's/\\r$//' {quoted})"
-    return _missing(first.removeprefix("#!").split(), search)
+    if Path(words[0]).name == "env":
+        words = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
+    if words and shutil.which(words[0], path=search) is None:
+        return f"its line 1 wants {words[0]}, which is not here or not on PATH: install it"
+    return None
 
 
 def missing_packages(entrypoint: Path, packages: Collection[str], search: str | None = None) -> str:
@@ -242,14 +244,3 @@ def _line_1(entrypoint: Path) -> str:
 
 def _is_here(package: str) -> bool:
     return next(iter(Distribution.discover(name=package)), None) is not None
-
-
-def _missing(words: list[str], search: str | None) -> str | None:
-    if not words:
-        return "nothing follows `#!` in line 1: write `#!/usr/bin/env bash`, or what runs it"
-    if Path(words[0]).name == "env":
-        words = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
-        if words and shutil.which(words[0], path=search) is None:
-            return f"its line 1 wants {words[0]}, which is not on PATH: install it"
-        return None
-    return None if os.access(words[0], os.X_OK) else f"its line 1 wants {words[0]}, which is not here: install it"

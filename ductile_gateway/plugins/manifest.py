@@ -7,47 +7,12 @@ too, as `x-effect`, `x-output` and `x-continues`.
 """
 
 from pathlib import PurePosixPath
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
 from schemas.catalog import Effect, Output
-from schemas.fields import LONGEST_PLACE, ToolName, plain_rule
-
-Keys = tuple[int | str, ...]
-
-EXAMPLES = {
-    "manifest_spec": "ductile.plugin",
-    "manifest_version": "1",
-    "protocol": "2",
-    "name": "my-tool",
-    "version": "0.1.0",
-    "entrypoint": "run.py",
-    "commands": "[{name: handle, type: read}]",
-    "commands.name": "handle",
-    "commands.type": "read",
-}
-"""Suggested values, by place."""
-
-
-def describe_flaws(error: ValidationError) -> str:
-    flaws = error.errors(include_url=False, include_input=False)
-    # Pydantic calls a list with flawed items too short, as well.
-    return "; ".join(_told(flaw) for flaw in flaws if flaw["type"] != "too_short" or len(flaws) == 1)
-
-
-def _told(flaw: Any) -> str:
-    place: Keys = flaw["loc"]
-    named = ".".join(map(str, place))[:LONGEST_PLACE] or "manifest"
-    example = EXAMPLES.get(".".join(part for part in place if isinstance(part, str)))
-    if example is None or not isinstance(place[-1], str):
-        return f"{named}: {plain_rule(flaw['msg'])}"
-    line = f"`{place[-1]}: {example}`"
-    return (
-        f"{named} is missing: add {line}"
-        if flaw["type"] == "missing"
-        else f"{named}: {plain_rule(flaw['msg'])}: write {line}"
-    )
+from schemas.fields import ToolName, validation_flaws
 
 
 class ManifestInvalid(ValueError):
@@ -135,7 +100,7 @@ def read_manifest(document: object) -> PluginManifest:
     try:
         manifest = PluginManifest.model_validate(document)
     except ValidationError as error:
-        raise ManifestInvalid(describe_flaws(error)) from None
+        raise ManifestInvalid(validation_flaws(error, whole="manifest", most=None)) from None
     names = [command.name for command in manifest.commands]
     if len(set(names)) < len(names):
         raise ManifestInvalid("commands: two commands have the same name")

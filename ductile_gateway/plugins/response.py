@@ -10,7 +10,7 @@ import json
 import re
 import signal
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import (
@@ -27,6 +27,7 @@ from pydantic import (
 from ductile_gateway.calls.artifacts import STDERR_BYTES, storable, tail
 from ductile_gateway.calls.call import JobFacts, NeverStarted, ProducedArtifact, ToolOutcome, Unknown, Verdict, failed
 from ductile_gateway.plugins.box.order import ProcessLimits
+from ductile_gateway.settings import keys_in, texts_in
 from groundwork.service.secret import masked, spellings
 from schemas.continuation import ContinuationInvalid, parse_continuation
 from schemas.fields import plain_rule
@@ -34,6 +35,7 @@ from schemas.values import dataclass, replace
 
 T = TypeVar("T")
 
+STDERR_READ = 64 * 1024
 NEVER_RETRY = 78
 CANNOT_START = (126, 127)
 """Exit codes of a shell that cannot find or run a program. A script may end with them half-way, too."""
@@ -48,25 +50,24 @@ OUT_OF_REACH = "what a plugin may reach is said in docs/SECURITY.md, and gateway
 USED = {"cpu_s": "processor time", "memory_mb": "memory", "file_mb": "disk", "processes": "processes"}
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessEnd:
-    """The record of a call whose process is gone. `ending`: `ended`, `overdue`, or the limit that it exceeded.
-    `unbegun`: the reason why the plugin was not run. `same_boot`: the machine has not restarted since, so what the
-    record lacks did not happen. `stderr`: its tail. `secrets`: texts that must not be quoted. `keys`: those
-    that no answer may bring."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallRemains:
+    """The record of a call whose process is gone. `found`: its contents. `same_boot`: the machine has not restarted
+    since. `given`: configuration and variables of the plugin: no error quotes their texts, no answer brings their
+    keys."""
 
-    ending: str
-    began: bool
-    same_boot: bool
-    exit_code: int | None
-    stdout: bytes
-    stderr: bytes = b""
-    secrets: tuple[str, ...] = ()
-    keys: tuple[str, ...] = ()
-    began_at: datetime | None = None
-    ended_at: datetime | None = None
+    found: Mapping[str, bytes]
+    same_boot: bool = True
+    overdue: bool = False
+    given: tuple[object, ...] = ()
     output_bytes: int = ProcessLimits().output_bytes
-    unbegun: str = ""
+
+    def shown(self, content: bytes) -> str:
+        return masked(content.decode(errors="replace"), texts_in([*self.given]))
+
+    @property
+    def stderr(self) -> bytes:
+        return self.found.get("stderr", b"")[-STDERR_READ:]
 
 
 def _finite(output: dict[str, JsonValue] | None) -> dict[str, JsonValue] | None:
@@ -162,14 +163,26 @@ def outcome_of(response: Mapping[str, JsonValue]) -> ToolOutcome:
     return failed("bad_output", f"the plugin wrote no valid response: {outcome}", retryable=False)
 
 
-def judge(remains: ProcessEnd) -> Verdict:
-    undone = f"the plugin could not be started, and has done nothing: {remains.unbegun}{_hint(remains)}"
-    verdict = failed("transient", undone, retryable=True) if remains.unbegun else _judged(remains)
+def judge(remains: CallRemains) -> Verdict:
+    exit_code, ended_at = _timed(remains.found.get("exit"))
+    if unbegun := remains.found.get("unbegun", b"").replace(b"\n", b" "):
+        text = f"the plugin could not be started, and has done nothing: {unbegun.decode(errors='replace')}"
+        verdict: Verdict = failed("transient", text + _hint(remains.stderr + unbegun), retryable=True)
+    else:
+        verdict = _judged(remains, exit_code)
     if not isinstance(verdict, ToolOutcome):
         return verdict
-    stderr = tail(masked(remains.stderr.decode(errors="replace"), remains.secrets), STDERR_BYTES)
-    job = JobFacts(exit_code=remains.exit_code, began_at=remains.began_at, ended_at=remains.ended_at, stderr=stderr)
-    return replace(verdict, message=verdict.message and quoted(verdict.message, remains.secrets), job=job)
+    _, began_at = _timed(remains.found.get("began"))
+    stderr = tail(remains.shown(remains.stderr), STDERR_BYTES)
+    job = JobFacts(exit_code=exit_code, began_at=began_at, ended_at=ended_at, stderr=stderr)
+    return replace(verdict, message=verdict.message and quoted(verdict.message, texts_in([*remains.given])), job=job)
+
+
+def _timed(content: bytes | None) -> tuple[int | None, datetime | None]:
+    if content is None:
+        return None, None
+    number, at = content.split()
+    return int(number), datetime.fromtimestamp(float(at), UTC)
 
 
 def quoted(message: str, secrets: Iterable[str]) -> str:
@@ -177,30 +190,33 @@ def quoted(message: str, secrets: Iterable[str]) -> str:
     return masked(message, secrets)[:MAX_MESSAGE]
 
 
-def _judged(remains: ProcessEnd) -> Verdict:
-    if remains.ending == "output":
-        stream = "output" if len(remains.stdout) >= remains.output_bytes else "error"
+def _judged(remains: CallRemains, exit_code: int | None) -> Verdict:
+    found = remains.found
+    stopped, is_complete = found.get("stopped", b"").decode(), remains.same_boot and "request" in found
+    if stopped == "output":
+        stream = "output" if len(found.get("stdout", b"")) >= remains.output_bytes else "error"
         most = f"{remains.output_bytes:,} bytes (gateway.plugins.limits.output_mb), and was stopped"
         return failed("bad_output", f"the plugin wrote more to standard {stream} than {most}", retryable=True)
-    if remains.ending in USED:
-        limit = f"gateway.plugins.limits.{remains.ending}"
-        used = f"the plugin used more {USED[remains.ending]} than {limit} allows, and was stopped"
+    if stopped in USED:
+        limit = f"gateway.plugins.limits.{stopped}"
+        used = f"the plugin used more {USED[stopped]} than {limit} allows, and was stopped"
         return failed("bad_output", f"{used}{_quote(remains)}", retryable=False)
-    if remains.exit_code is not None:
-        answered = _answered(remains, remains.exit_code)
+    is_overdue = stopped == "overdue" or remains.overdue
+    if exit_code is not None:
+        answered = _answered(remains, exit_code)
         if isinstance(answered, ToolOutcome):
             return answered
-        if remains.ending == "ended" and remains.same_boot:
-            return _unanswered(remains, remains.exit_code, answered)
-    if remains.ending == "overdue":
+        if not is_overdue and is_complete:
+            return _unanswered(remains, exit_code, answered)
+    if is_overdue:
         return failed("timeout", "the plugin did not answer before its deadline and was stopped", retryable=True)
-    if not remains.began and remains.same_boot:
+    if "began" not in found and is_complete:
         return NeverStarted()
     return Unknown("the plugin was started, and it is not known whether and how it ended")
 
 
-def _answered(remains: ProcessEnd, exit_code: int) -> ToolOutcome | str:
-    stdout = _without_keys(remains.stdout.lstrip(), remains.keys)
+def _answered(remains: CallRemains, exit_code: int) -> ToolOutcome | str:
+    stdout = _without_keys(remains.found.get("stdout", b"").lstrip(), tuple(keys_in([*remains.given])))
     if not stdout:
         return "wrote no response"
     outcome = _read(_RESPONSE.validate_json, stdout)
@@ -238,27 +254,26 @@ def _complaints(error: ValidationError) -> Iterable[str]:
         yield f"{place}: {rule}" if place else rule
 
 
-def _unanswered(remains: ProcessEnd, exit_code: int, complaint: str) -> ToolOutcome:
+def _unanswered(remains: CallRemains, exit_code: int, complaint: str) -> ToolOutcome:
     ended, crashes = f"exit code {exit_code}", [line for line in remains.stderr.splitlines() if EXCEPTION.match(line)]
     if exit_code > 128 and exit_code - 128 in set(signal.Signals):
         ended = f"ended by {signal.Signals(exit_code - 128).name}"
     message = f"the plugin {complaint} ({ended})"
     message = f"{_shown(crashes[-1], remains)}: {message}" if crashes else f"{message}{_quote(remains)}"
-    message += _hint(remains)
+    message += _hint(remains.stderr)
     if exit_code == NEVER_RETRY:
         return failed("configuration", message, retryable=False)
     return failed("bad_output", message, retryable=exit_code not in CANNOT_START)
 
 
-def _hint(remains: ProcessEnd) -> str:
-    return f" ({OUT_OF_REACH})" if any(sign in remains.stderr + remains.unbegun.encode() for sign in REFUSALS) else ""
+def _hint(told: bytes) -> str:
+    return f" ({OUT_OF_REACH})" if any(sign in told for sign in REFUSALS) else ""
 
 
-def _quote(remains: ProcessEnd) -> str:
+def _quote(remains: CallRemains) -> str:
     lines = remains.stderr.strip().splitlines()
     return f"; its last words: {_shown(lines[-1], remains)}" if lines else ""
 
 
-def _shown(line: bytes, remains: ProcessEnd) -> str:
-    text = masked(line.decode(errors="replace"), remains.secrets)[:MAX_QUOTE]
-    return "".join(character if character.isprintable() else "\ufffd" for character in text)
+def _shown(line: bytes, remains: CallRemains) -> str:
+    return "".join(one if one.isprintable() else "\ufffd" for one in remains.shown(line)[:MAX_QUOTE])

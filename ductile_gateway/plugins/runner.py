@@ -24,15 +24,13 @@ from ductile_gateway.plugins.call_record import CallRecord, CallRecords
 from ductile_gateway.plugins.folders import Config, InstalledPlugin, PluginRefused, require_trust
 from ductile_gateway.plugins.manifest import PluginCommand, PluginDescription
 from ductile_gateway.plugins.process import Guard, GuardPool, attend
-from ductile_gateway.plugins.response import ProcessEnd, judge
+from ductile_gateway.plugins.response import CallRemains, judge
 from ductile_gateway.ports import Begin, unrecorded
-from ductile_gateway.settings import keys_in, texts_in
 from groundwork.service.machine import boot_id, new_uuid
 from schemas.status import Finding
 from schemas.values import replace
 
-STDERR_BYTES = JUDGED_AT_ONCE = 64 * 1024
-DISCARD_AFTER_S = 0.05
+JUDGED_AT_ONCE = 64 * 1024
 CALLS, PLACES = "calls", "places"
 SHELL = Path("/bin/sh")
 WITHIN = timedelta(seconds=10)
@@ -52,7 +50,6 @@ class LocalPlugins:
         # without one from the system a new one at each start, so that more calls end as unknown
         self._records = CallRecords(state_dir / CALLS, boot_id=boot_id() or str(new_uuid()))
         self._forgotten: list[CallRecord] = []
-        self._discarding: asyncio.Task[None] | None = None
         self._discards = threading.Lock()
         self._box = box
         usual = plugin_environment()
@@ -96,8 +93,6 @@ class LocalPlugins:
     async def forget(self, key: str) -> None:
         """The record goes before the next start at the latest."""
         self._forgotten.append(self._records.of(key))
-        if self._discarding is None or self._discarding.done():
-            self._discarding = asyncio.create_task(self._discard_soon())
 
     async def findings(self) -> Sequence[Finding]:
         return await box_findings(self._box, self._plugins.values(), self._state_dir)
@@ -112,10 +107,6 @@ class LocalPlugins:
 
     def replace_tools(self, plugins: Mapping[str, InstalledPlugin]) -> None:
         self._plugins = plugins
-
-    async def _discard_soon(self) -> None:
-        await asyncio.sleep(DISCARD_AFTER_S)
-        await asyncio.to_thread(self.discard_forgotten)
 
     def _start(self, call: ToolCall, plugin: InstalledPlugin, ready: KeyedOrder) -> tuple[CallRecord, Guard]:
         self.discard_forgotten()
@@ -138,33 +129,12 @@ class LocalPlugins:
 
     def _judge(self, record: CallRecord, config: Config | None, *, overdue: bool) -> Verdict:
         """`config`: what the plugin was given; None to read it from the record."""
-        found = record.read()
-        _, began_at = _timed(found.get("began"))
-        exit_code, ended_at = _timed(found.get("exit"))
-        config = _config_in(found) if config is None else config
+        found, output_bytes = record.read(), self._box.limits.output_bytes
+        given = (_config_in(found) if config is None else config, self._named)
+        same_boot = record.same_boot
         return judge(
-            ProcessEnd(
-                found.get("stopped", b"overdue" if overdue else b"ended").decode(),
-                began=began_at is not None,
-                unbegun=found.get("unbegun", b"").decode(errors="replace").replace("\n", " "),
-                same_boot=record.same_boot and "request" in found,
-                exit_code=exit_code,
-                stdout=found.get("stdout", b""),
-                stderr=found.get("stderr", b"")[-STDERR_BYTES:],
-                secrets=(*texts_in(config), *texts_in(self._named)),
-                keys=(*keys_in(config), *keys_in(self._named)),
-                began_at=began_at,
-                ended_at=ended_at,
-                output_bytes=self._box.limits.output_bytes,
-            )
+            CallRemains(found=found, same_boot=same_boot, overdue=overdue, given=given, output_bytes=output_bytes)
         )
-
-
-def _timed(content: bytes | None) -> tuple[int | None, datetime | None]:
-    if content is None:
-        return None, None
-    number, at = content.split()
-    return int(number), datetime.fromtimestamp(float(at), UTC)
 
 
 def _config_in(found: Mapping[str, bytes]) -> Config:
@@ -225,7 +195,7 @@ async def _refusal(box: Box, plugin: InstalledPlugin, folder: Path | None) -> st
         except OSError as error:
             return str(error)
         found = record.read()
-        if _timed(found.get("exit"))[0] == 0 and "stopped" not in found:
+        if found.get("exit", b"").startswith(b"0 ") and "stopped" not in found:
             return ""
         why = found.get("unbegun") or found.get("stderr", b"")[-1000:]
         return why.decode(errors="replace").strip() or "it does not end"

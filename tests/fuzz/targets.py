@@ -12,7 +12,7 @@ from agent_service.api.errors import ApiError
 from agent_service.models.prompts.validation import object_in
 from ductile_gateway.calls.call import ToolOutcome
 from ductile_gateway.plugins.manifest import ManifestInvalid, read_manifest
-from ductile_gateway.plugins.response import ProcessEnd, judge
+from ductile_gateway.plugins.response import CallRemains, judge
 from ductile_gateway.webhooks import inbound, mapping, signatures
 from ductile_gateway.webhooks.mapping import RequestRefused
 from ductile_gateway.webhooks.settings import EventMapping
@@ -117,7 +117,8 @@ def manifest(data: bytes) -> None:
 def plugin_response(data: bytes) -> None:
     """Output of plugins: always an outcome whose content can be stored and sent."""
     for exit_code in (0, 1, 78):
-        verdict = judge(ProcessEnd("ended", began=True, same_boot=True, exit_code=exit_code, stdout=data, stderr=data))
+        end = {"began": b"7 1.5", "exit": b"%d 2.5" % exit_code}
+        verdict = judge(CallRemains(found=end | {"request": b"{}", "stdout": data, "stderr": data}))
         assert isinstance(verdict, ToolOutcome)
         json.dumps(verdict.output, allow_nan=False)
         "".join((verdict.text, verdict.message or "", *(artifact.name for artifact in verdict.artifacts))).encode()

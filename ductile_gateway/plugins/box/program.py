@@ -28,8 +28,8 @@ from typing import ClassVar, NoReturn
 from ductile_gateway.plugins.box.order import MARK
 from groundwork.service import process
 
-NOT_BEFORE = ("antigravity", "idlelib", "test", "this", "tkinter", "turtledemo")
-"""Standard modules that do something when they are imported."""
+BEFORE = sys.stdlib_module_names - {"antigravity", "idlelib", "test", "this", "tkinter", "turtledemo"}
+"""Standard modules, without those that do something when they are imported."""
 
 Stamp = tuple[int, int, int, int]
 
@@ -65,27 +65,21 @@ class Program:
             source = file.read()
         tree = ast.parse(source, path)
         _Source.compiled[path] = stamp, compile(tree, path, "exec", dont_inherit=True)
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Import | ast.ImportFrom) and _is_of_python(node):
-                for name in _modules_in(node):
-                    with contextlib.suppress(Exception):  # the program will find out for itself
-                        import_module(name)
+        for name in _standard_modules(tree):
+            with contextlib.suppress(Exception):  # the program will find out for itself
+                import_module(name)
 
 
-def _modules_in(node: ast.Import | ast.ImportFrom) -> Iterator[str]:
-    """Names of modules; a name imported from a package may be a module of it, or not."""
-    if isinstance(node, ast.Import):
-        yield from (alias.name for alias in node.names)
-    elif node.module:
-        yield node.module
-        yield from (f"{node.module}.{alias.name}" for alias in node.names if alias.name != "__main__")
-
-
-def _is_of_python(node: ast.Import | ast.ImportFrom) -> bool:
-    named = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
-    first = {name.partition(".")[0] for name in named}
-    is_relative = isinstance(node, ast.ImportFrom) and node.level > 0
-    return not is_relative and first <= sys.stdlib_module_names and first.isdisjoint(NOT_BEFORE)
+def _standard_modules(program: ast.Module) -> Iterator[str]:
+    """Names of Python's modules that it imports; a name imported from a package may be a module of it, or not."""
+    for node in ast.walk(program):
+        names = list[str]()
+        match node:
+            case ast.Import():
+                names = [alias.name for alias in node.names]
+            case ast.ImportFrom(module=str(module), level=0):
+                names = [module, *(f"{module}.{alias.name}" for alias in node.names if alias.name != "__main__")]
+        yield from (name for name in names if name.partition(".")[0] in BEFORE)
 
 
 class _Source(SourceFileLoader):

@@ -9,7 +9,7 @@ import pytest
 from ductile_gateway.calls.admission import PauseGate
 from ductile_gateway.calls.call import JobFacts, NeverStarted, ToolCall, ToolOutcome, Unknown, Verdict, failed
 from ductile_gateway.calls.policy import admit, after_reruns, after_run
-from ductile_gateway.plugins.response import ProcessEnd, judge
+from ductile_gateway.plugins.response import CallRemains, judge
 from schemas.events import RESERVED_KEYS
 from schemas.status import Halt
 from tests.gateway.parts import FETCH, NOON, a_request, asked_for
@@ -24,7 +24,7 @@ def admitted(request: Any) -> Any:
 UNKNOWN = Unknown("it was started, and nobody saw its end")
 LATE = failed("timeout", "it did not answer in time", retryable=True)
 GARBLED = failed("bad_output", "it wrote no response", retryable=True)
-STOPPED = judge(ProcessEnd("memory_mb", began=True, same_boot=True, exit_code=137, stdout=b""))
+STOPPED = judge(CallRemains(found={"began": b"7 1.5", "stopped": b"memory_mb", "exit": b"137 2.5"}))
 TOLD = failed("tool_error", "no such page", retryable=False)
 
 

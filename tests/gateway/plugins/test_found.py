@@ -112,7 +112,7 @@ def manifest(content: bytes | dict[str, Any]) -> Callable[[Path], object]:
         (linked("."), "bad", "link"),
         (lambda plugin: (plugin / "bin/run.sh").chmod(0o644), "run.sh", "executable"),
         (lambda plugin: (plugin / "bin/run.sh").unlink(), "run.sh", "No such file"),
-        (manifest({"entrypoint": "bin"}), "bad/bin", "it is a folder"),
+        (manifest({"entrypoint": "bin"}), "bad/bin", "executable"),
         (manifest(b"protocol: 1\nprotocol: 2\n"), "manifest.yaml", "given twice"),
         (manifest(b"a: [b"), "manifest.yaml", "cannot be read"),
         (manifest(b"!!python/object/apply:os.getpid []"), "manifest.yaml", "cannot be read"),
@@ -143,7 +143,7 @@ def test_a_plugin_without_its_required_configuration_is_left_out(tmp_path: Path)
     ("text", "mend"),
     [
         ("echo hello\n", "write `#!/usr/bin/env bash` as line 1"),
-        ("#!/usr/bin/env no-such-thing\n", "wants no-such-thing, which is not on PATH"),
+        ("#!/usr/bin/env no-such-thing\n", "wants no-such-thing, which is not here"),
         ("#!/usr/bin/env bash\r\necho hello\r\n", "sed -i"),
     ],
 )

@@ -8,8 +8,7 @@ import pytest
 
 from ductile_gateway.calls.call import NeverStarted, ProducedArtifact, ToolOutcome, Unknown, Verdict
 from ductile_gateway.ductile.jobs import Unfinished, read_job, read_log, read_tree
-from ductile_gateway.plugins.response import USED, ProcessEnd, judge, outcome_of
-from ductile_gateway.settings import keys_in
+from ductile_gateway.plugins.response import USED, CallRemains, judge, outcome_of
 
 OK: dict[str, Any] = {"status": "ok", "result": "done"}
 DONE = ToolOutcome("ok", text="done")
@@ -20,15 +19,18 @@ PLAIN = {"name": "a", "content_type": "text/plain", "text": ""}
 def judged(
     response: dict[str, Any] | bytes = b"",
     *,
-    ending: str = "ended",
+    ending: str = "",
     exit_code: int | None = 0,
     began: bool = True,
     same_boot: bool = True,
-    secrets: tuple[str, ...] = (),
     config: dict[str, Any] | None = None,
 ) -> Verdict:
     stdout = response if isinstance(response, bytes) else json.dumps(response).encode()
-    return judge(ProcessEnd(ending, began, same_boot, exit_code, stdout, b"", secrets, tuple(keys_in(config or {}))))
+    found = {"request": b"{}", "stdout": stdout}
+    found |= {"began": b"7 1.5"} if began else {}
+    found |= {"exit": f"{exit_code} 2.5".encode()} if exit_code is not None else {}
+    found |= {"stopped": ending.encode()} if ending else {}
+    return judge(CallRemains(found=found, same_boot=same_boot, given=(config,)))
 
 
 def failure(response: dict[str, Any] | bytes = b"", **facts: Any) -> ToolOutcome:
@@ -174,7 +176,7 @@ def test_a_request_for_more_that_is_flawed_is_bad_output_that_names_the_field() 
 def test_an_error_that_a_plugin_words_itself_tells_nothing_of_its_configuration(spelled: str) -> None:
     for error in ("401 for the key %s at https://shed.example", f"{'x' * 3990}%s"):  # the latter is cut within it
         said = {"status": "error", "error": error % spelled, "retry": False}
-        assert failure(said, secrets=("hunter2/sé&ret",)).message == error % "***"
+        assert failure(said, config={"login": "hunter2/sé&ret"}).message == error % "***"
 
 
 def test_an_answer_brings_no_key_of_its_plugin_in_any_form_and_all_else_as_it_is() -> None:

@@ -1,5 +1,6 @@
 """The box of each plugin: its boundary, the paths in it, and the order from the settings of operator and plugin."""
 
+import contextlib
 import os
 import pwd
 import subprocess
@@ -163,7 +164,7 @@ class Box:
         found = list[Path]()
         for place in map(Path, map(os.path.realpath, places)):
             apart = (folder for folder in self.apart if folder != place and folder.is_relative_to(place))
-            found += _open_parts((*self.closed, *apart), [place])
+            found += _open_parts((*self.closed, *apart), place)
         return _outermost(found)
 
 
@@ -205,15 +206,16 @@ def _configured_paths(values: Iterable[object]) -> Iterator[Path]:
                 yield path
 
 
-def _open_parts(closed: Collection[Path], places: Iterable[Path]) -> Iterator[Path]:
-    for place in places:
-        real = Path(os.path.realpath(place))
-        if any(real.is_relative_to(closed_path) for closed_path in closed):
-            continue
-        if any(closed_path.is_relative_to(real) for closed_path in closed):
-            yield from _open_parts(closed, _children(real))
-        elif is_there(real):
-            yield real
+def _open_parts(closed: Collection[Path], place: Path) -> Iterator[Path]:
+    if any(place.is_relative_to(closed_path) for closed_path in closed) or not is_there(place):
+        return
+    if not any(closed_path.is_relative_to(place) for closed_path in closed):
+        yield place
+        return
+    with contextlib.suppress(OSError):
+        for child in sorted(place.iterdir()):
+            if not child.is_symlink():
+                yield from _open_parts(closed, child)
 
 
 def _outermost(places: Iterable[Path]) -> tuple[str, ...]:
@@ -223,13 +225,6 @@ def _outermost(places: Iterable[Path]) -> tuple[str, ...]:
         if not found or not place.is_relative_to(found[-1]):
             found.append(place)
     return tuple(map(str, found))
-
-
-def _children(folder: Path) -> Iterable[Path]:
-    try:
-        return sorted(child for child in folder.iterdir() if not child.is_symlink())
-    except OSError:
-        return ()
 
 
 def _real(paths: Iterable[Path]) -> tuple[Path, ...]:

@@ -23,59 +23,51 @@ PAUSE_S = 0.001
 def main() -> None:
     process.hide_memory()
     process.become_subreaper()
+    woken, is_open, places = woken_by_signals(), True, dict[int, str]()  # by guard
     with socket.socket(fileno=0) as gateway:
-        _Guardhouse(gateway).run()
-
-
-class _Guardhouse:
-    def __init__(self, gateway: socket.socket) -> None:
-        self._gateway = gateway
-        self._places: dict[int, str] = {}
-        self._is_open = True
-
-    def run(self) -> None:
-        woken = woken_by_signals()
-        while self._is_open or self._places:
-            line = self._gateway.fileno()
-            ready = select.select([woken, line] if self._is_open else [woken], [], [])[0]
+        while is_open or places:
+            ready = select.select([woken, gateway] if is_open else [woken], [], [])[0]
             if woken in ready:
                 os.read(woken, 4096)
-            if line in ready:
-                self._take_order()
-            self._reap()
+            if gateway in ready:
+                is_open = _take_order(gateway, places)
+            _reap(places)
 
-    def _take_order(self) -> None:
-        descriptors: list[int] = []
-        try:
-            head, descriptors, *_ = socket.recv_fds(self._gateway, LENGTH.size, 2)
-            order = Order.of_json(_exactly(self._gateway, *LENGTH.unpack(head)))
-            guard = os.fork()
-        except (EOFError, struct.error):  # half an order, of a gateway that was killed
-            self._is_open = False
-        except OSError:  # the gateway sees the end of the line
-            return
-        else:
-            if guard == 0:
-                _become_guard(order, descriptors[0])
-            self._places[guard] = order.place
-        finally:
-            for descriptor in descriptors:
-                os.close(descriptor)
 
-    def _reap(self) -> None:
-        was_killed, left = False, list[str]()
-        with contextlib.suppress(ChildProcessError):
-            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-                if place := self._places.pop(ended[0], ""):
-                    was_killed |= ended[1] != 0
-                    left.append(place)
-        # The children of a guard that was killed are ours now.
-        while was_killed and end_all_below(os.getpid(), but=self._places):
-            time.sleep(PAUSE_S)
-        for place in left:
-            import shutil  # costs every fork a millisecond, and guards end seldom
+def _take_order(gateway: socket.socket, places: dict[int, str]) -> bool:
+    """Returns False once the gateway is gone."""
+    descriptors: list[int] = []
+    try:
+        head, descriptors, *_ = socket.recv_fds(gateway, LENGTH.size, 2)
+        order = Order.of_json(_exactly(gateway, *LENGTH.unpack(head)))
+        guard = os.fork()
+        if guard == 0:
+            _become_guard(order, descriptors[0])
+        places[guard] = order.place
+    except (EOFError, struct.error):  # half an order, of a gateway that was killed
+        return False
+    except OSError:  # the gateway sees the end of the line
+        return True
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+    return True
 
-            shutil.rmtree(place, ignore_errors=True)
+
+def _reap(places: dict[int, str]) -> None:
+    was_killed, left = False, list[str]()
+    with contextlib.suppress(ChildProcessError):
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            if place := places.pop(ended[0], ""):
+                was_killed |= ended[1] != 0
+                left.append(place)
+    # The children of a guard that was killed are ours now.
+    while was_killed and end_all_below(os.getpid(), but=places):
+        time.sleep(PAUSE_S)
+    for place in left:
+        import shutil  # costs every fork a millisecond, and guards end seldom
+
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def _become_guard(order: Order, line: int) -> NoReturn:

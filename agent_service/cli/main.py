@@ -69,7 +69,7 @@ Groups of more commands
   agent_service.workbench.examples
     lab             Try things out: example, demo, eval, script.
     lab example     List the examples, or copy one here.
-  agent_service.workbench.demo
+  agent_service.workbench.dev_command
     lab demo        Play one run in a minute: a question, a kill -9, an approval. Then stop everything.
   agent_service.workbench.evaluate
     lab eval        Play scenarios against the configured model. Exit code 1 when one did not pass.

@@ -3,7 +3,7 @@
     POST ─▶ signature ─▶ mapping ─▶ bus ─▶ 202
 
 202: durable on the bus, now or before. 200: a webhook's delivery without a mapping. Errors are `{"error": "<text>"}`.
-Path and Host are checked before any route, against DNS rebinding.
+Path and Host are checked first, against DNS rebinding.
 
 A repeated delivery has the same Msg-Id: the bus drops a copy that comes soon, and the agent ignores a later one. An
 unknown name or key is answered like a wrong signature. Ductile and GitHub sign the body alone, so their deliveries are
@@ -23,7 +23,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from ductile_gateway.ductile.api import FORBIDDEN
 from ductile_gateway.ports import ResultBus, ToolArtifactStore
@@ -71,6 +71,7 @@ class Inbound:
 
     def __post_init__(self) -> None:
         self._bodies = BodyReader(self.settings.max_body_bytes)
+        self._hosts = frozenset(map(str.lower, self.settings.allowed_hosts))
 
     async def serve(self) -> None:
         async with listening(self.settings.host, self.settings.port, who="gateway") as listener:
@@ -78,7 +79,6 @@ class Inbound:
             await serve_http(self.app(), listener)
 
     def app(self) -> ASGIApp:
-        allowed = frozenset(map(str.lower, self.settings.allowed_hosts))
         app = Starlette(
             routes=[
                 Route("/ingest/ductile", partial(self._respond, "relay"), methods=["POST"]),
@@ -87,18 +87,13 @@ class Inbound:
             exception_handlers=dict.fromkeys((RequestRefused, HTTPException, Failure, Exception), _failed),
         )
         app.router.redirect_slashes = False
-
-        async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
-            answer: ASGIApp = app
-            if scope["type"] == "http" and not has_printable_path(scope):
-                answer = JSONResponse({"error": NOTHING}, 404)
-            elif scope["type"] == "http" and host(scope) not in allowed:
-                answer = JSONResponse({"error": WRONG_HOST}, 421)
-            await answer(scope, receive, send)
-
-        return guarded
+        return app
 
     async def _respond(self, source: str, request: Request) -> JSONResponse:
+        if not has_printable_path(request.scope):
+            raise RequestRefused(404, NOTHING)
+        if host(request.scope) not in self._hosts:
+            raise RequestRefused(421, WRONG_HOST)
         try:
             headers, body = await self._read(request)
             if source == "relay":

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import ConfigDict, Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from agent_service.models.scripted_model import Pattern, Rule
 from agent_service.settings import AgentSettings, ContinuationSettings, LimitSettings
@@ -225,29 +225,23 @@ class Scenario(Strict):
 
 
 _PLACE = re.compile(r"\{\{([a-z_]+)\}\}")
+_VARIANTS = TypeAdapter(dict[str, dict[str, str]])
+"""Texts by the names of their places, by the names of the variants."""
 
 
 def _variants_of(document: Any) -> Iterator[Any]:
-    """Yields each variant of `document`, or itself. Raises ValueError for a place without a text, and for malformed
-    variants."""
+    """Yields each variant of `document`, or itself. Raises ValueError for malformed variants."""
     variants = document.pop("variants", None) if isinstance(document, dict) else None
     if variants is None:
         yield document
         return
-    if not isinstance(variants, dict) or not all(isinstance(texts, dict) for texts in variants.values()):
-        raise ValueError("variants: give texts by the names of their places, by the names of the variants")
-    try:
-        written = json.dumps(document, default=str)  # YAML has dates
-    except TypeError as error:
-        raise ValueError("a key beside `variants` is no text: write it in quotes") from error
-    for name, texts in variants.items():
-
-        def text_of(place: re.Match[str], name: str = name, texts: dict[str, Any] = texts) -> str:
-            if place[1] not in texts:
-                raise ValueError(f"variants.{name}: there is no text {place[1]}")
-            return json.dumps(str(texts[place[1]]))[1:-1]
-
-        yield json.loads(_PLACE.sub(text_of, written)) | {"name": f"{document.get('name')}-{name}"}
+    written = json.dumps(document, default=str)  # YAML has dates
+    for name, texts in _VARIANTS.validate_python(variants).items():
+        try:
+            filled = _PLACE.sub(lambda place, texts=texts: json.dumps(texts[place[1]])[1:-1], written)  # type: ignore[misc] # bound at once
+        except KeyError as error:
+            raise ValueError(f"variants.{name}: there is no text {error}") from None
+        yield json.loads(filled) | {"name": f"{document.get('name')}-{name}"}
 
 
 SHIPPED_SCENARIOS = HERE / "scenarios"
@@ -281,5 +275,5 @@ def read(file: Path) -> list[Scenario]:
         raise Misconfigured(f"scenario {file} cannot be read: {error}") from error
     except ValidationError as error:
         raise Misconfigured(f"scenario {file}: {validation_flaws(error, whole='the whole', most=None)}") from error
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         raise Misconfigured(f"scenario {file}: {error}") from error

@@ -145,19 +145,14 @@ def _written(plugin: Plugin, scratch: Path) -> str:
 
 def _reply_in(stdout: bytes) -> Reply:
     try:
-        response: dict[str, JsonValue] = json.loads(stdout)
-    except ValueError:
-        response = {}
-    if not isinstance(response, dict) or "status" not in response:
+        response: dict[str, JsonValue] = dict(json.loads(stdout))
+        status = response["status"]
+    except (ValueError, TypeError, KeyError):
         return ToolError(error_class="bad_output", message="the plugin wrote no response in JSON")
-    if response.get("status") == "error":
+    if status == "error":
         error_class, message = str(response.get("error_class") or "tool_error")[:64], str(response.get("error", ""))
         return ToolError(error_class=error_class, message=message, retryable=response.get("retry") is not False)
-    output = {
-        "summary": response.get("result"),
-        "output": response.get("output"),
-        "continuation": response.get("continuation"),
-    }
+    output = {"summary": response.get("result")} | {name: response.get(name) for name in ("output", "continuation")}
     return ToolOutput.model_validate({name: value for name, value in output.items() if value is not None})
 
 

@@ -25,11 +25,12 @@ def main() -> None:
     process.become_subreaper()
     woken, is_open, places = woken_by_signals(), True, dict[int, str]()  # by guard
     with socket.socket(fileno=0) as gateway:
+        line = gateway.fileno()
         while is_open or places:
-            ready = select.select([woken, gateway] if is_open else [woken], [], [])[0]
+            ready = select.select([woken, line] if is_open else [woken], [], [])[0]
             if woken in ready:
                 os.read(woken, 4096)
-            if gateway in ready:
+            if line in ready:
                 is_open = _take_order(gateway, places)
             _reap(places)
 

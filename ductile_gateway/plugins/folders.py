@@ -27,7 +27,6 @@ from schemas import subjects
 from schemas.values import dataclass
 
 MANIFEST = "manifest.yaml"
-MAX_MANIFEST_BYTES = 256 * 1024
 NOT_FOR_US = (*subjects.OUR_OWN_ROUTES, "ductile-look")
 FROM_HERE = ("./", "../", "~/")
 
@@ -89,10 +88,8 @@ def discover_plugins(
 def _folders(roots: Iterable[Path]) -> Iterator[Path]:
     for root in roots:
         try:
-            if root.is_file():
-                raise Misconfigured(f"plugin folder {root} is a file: name the folder in which it lies")
             if not root.is_dir():
-                raise Misconfigured(f"plugin folder {root} is not there: create it or correct the configuration")
+                raise Misconfigured(f"plugin folder {root} is no folder: create it or correct the configuration")
             if root.stat().st_mode & stat.S_IWOTH:
                 raise Misconfigured(f"plugin folder {root}: {_open_to_all(root)}")
             among = [root.resolve()] if is_there(root / MANIFEST) else sorted(root.resolve().iterdir())
@@ -170,8 +167,6 @@ def _refuse(error: OSError) -> NoReturn:
 def manifest_in(path: Path) -> PluginManifest:
     """Raises PluginRefused."""
     try:
-        if path.stat().st_size > MAX_MANIFEST_BYTES:
-            raise PluginRefused(f"{path}: larger than {MAX_MANIFEST_BYTES} bytes")
         return read_manifest(parse(path.read_text(encoding="utf-8")))
     except ManifestInvalid as error:
         raise PluginRefused(f"{path}: {error}") from None

@@ -12,7 +12,7 @@ import stat
 import struct
 import sys
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import chain
 
 from groundwork.service import process
@@ -185,12 +185,9 @@ def _hide(folders: Iterable[str], temporary: Iterable[str], room_mb: int) -> Non
 def _close(files: Iterable[str]) -> None:
     os.close(os.open(SHADE, os.O_CREAT | os.O_WRONLY, 0o000))
     with _held([SHADE]) as shade:
-        for path in files:
-            while os.path.exists(path):
-                with suppress(FileNotFoundError):  # another has taken its name at this moment: that one, then
-                    _bind(shade[SHADE], path)
-                    _set_read_only(path, read_only=True)
-                    break
+        for path in filter(os.path.exists, files):
+            _bind(shade[SHADE], path)
+            _set_read_only(path, read_only=True)
 
 
 def _lies_in(path: str, *folders: Iterable[str]) -> bool:

@@ -1,4 +1,4 @@
-"""What the gateway and the guard of a plugin tell each other: the order for its calls, each call, and its record.
+"""Messages between the gateway and the guard of a plugin: the order for its calls, each call, and its record.
 
 A record holds named contents, one after another, each as `NAME LENGTH`, a newline, the content and a newline. A guard
 appends; what a crash cuts short does not count. Contents: `request`, `began` (the guard's process id and the time),

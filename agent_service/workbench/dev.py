@@ -7,7 +7,6 @@ import os
 import secrets
 import signal
 import socket
-import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
@@ -28,6 +27,7 @@ from groundwork.nats.topology import set_up
 from groundwork.service import store_folder
 from groundwork.service.errors import Exit, Misconfigured
 from groundwork.service.process import ending_with_us
+from groundwork.service.program import own_command
 from groundwork.service.serving import connected
 from schemas.values import dataclass, replace
 
@@ -57,7 +57,7 @@ class Service:
         self.log_file = folder / "logs" / f"{name}.log"
         self.log_file.touch(mode=0o600)
         self.log_begins = self.log_file.stat().st_size
-        self._command = [sys.executable, "-P", "-m", package, "serve", "--config", str(config)]
+        self._command = own_command(package, "serve", "--config", str(config))
         self._process: asyncio.subprocess.Process | None = None
 
     @property

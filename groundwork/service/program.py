@@ -111,6 +111,11 @@ def invocation(name: str, module: str) -> str:
     return f"{shlex.quote(sys.executable)} -m {module}"
 
 
+def own_command(module: str, *arguments: str) -> list[str]:
+    """Command that runs a module of ours by this Python, whatever the current folder holds."""
+    return [sys.executable, "-P", "-m", module, *arguments]
+
+
 def shipped(*parts: str) -> Path:
     """Installed copy of a file or folder of the repository: `shipped("deploy", "agentic.yaml")`."""
     package = Path(groundwork.__file__).resolve().parent

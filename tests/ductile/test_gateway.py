@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent_service.cli.doctor.tools import gateway as doctor
+from agent_service.cli.doctor.bus import gateway as doctor
 from agent_service.settings import AgentSettings
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import TryAgain

@@ -1,19 +1,23 @@
-"""Checks of the bus: servers, streams, leases, permissions. They publish and create nothing."""
+"""Checks of the bus: servers, streams, leases, permissions, executors and their tools. They publish no event and create
+nothing."""
 
 import json
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
+
+from pydantic import ValidationError
 
 from agent_service.bus import health
 from agent_service.bus.capacity import stream_trouble
 from agent_service.bus.dead_letters import NatsDeadLetters
+from agent_service.bus.gateway import statuses
+from agent_service.bus.skills import NatsSkills
 from agent_service.bus.topology import CHANGE, OPERATORS_CHOICE, ROLE, expected, lacking_work
 from agent_service.cli.doctor.machine import id_of
-from agent_service.cli.doctor.tools import gateway
 from agent_service.history.text import duration, ok, warning, wrong
 from agent_service.settings import AgentSettings
+from agent_service.trust.oversight import undeclared
 from groundwork.nats import link as nats_link
 from groundwork.nats.client import START_ONE
 from groundwork.nats.lease import LeaseRecord, Role, read_lease, read_member_leases
@@ -21,27 +25,23 @@ from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import subject_matches
 from groundwork.nats.settings import NatsSettings
 from groundwork.nats.topology import Deviation, Topology, check_topology, info_of
-from groundwork.service.errors import Failure, Misconfigured, Unreachable
+from groundwork.service.errors import Failure, Misconfigured, TryAgain, Unreachable
 from schemas import subjects
-from schemas.status import Finding
+from schemas.catalog import UNNAMED, ToolOffer
+from schemas.status import Finding, counted
 
 CONNECT_TIMEOUT_S = 3.0
 REQUEST_TIMEOUT_S = 2.0
+STATUS_TIMEOUT_S = 5.0
+"""The gateway asks Ductile before it answers."""
 GATEWAY = Role(bucket=subjects.LEASE_BUCKET, key=subjects.LEASE_GATEWAY, command="ductile-gateway serve")
-MAX_NAMED = 3
 SKEW = timedelta(seconds=5)
+CORRECT = "correct that setting, or what the executor named there offers"
+START = "start `ductile-gateway serve`; `ductile-gateway check` lists its tools"
 PERMISSION = "give this login the permission, or ask again later"
-BEHIND = (
-    "start the servers that are away, and wait a minute; then restart those behind: they fetch from the others what "
-    "is damaged. If that is not enough, stop one, remove the folder jetstream/ACCOUNT/streams/STREAM of its "
-    "store_dir, and start it"
-)
-LEADERLESS = (
-    "start the servers that are away: more than half have to be there. If all are, copies are damaged: restart them "
-    "one after another. If still none leads, the stream is lost: `nats stream rm STREAM`, `agentic setup`, and "
-    "restore a backup if it is AGENTIC_RUNS or AGENTIC_LEDGER"
-)
-"""`nats stream cluster peer-remove` is no remedy: it needs one server more than there are replicas."""
+BEHIND = "start the servers that are away, and wait a minute; then restart those behind"
+LEADERLESS = "start the servers that are away. If all are there, copies are damaged: restart them one after another"
+MORE = "if that is not enough, docs/PERFORMANCE.md#how-large says what to do"
 SAMPLE = "x"
 """Placeholder for a name or number in a subject."""
 NEEDED = (
@@ -55,14 +55,8 @@ NEEDED = (
     subjects.STATUS,
     f"$KV.{subjects.LEASE_BUCKET}.{subjects.LEASE_AGENT}",
     *(f"$JS.API.STREAM.{asked}.KV_{subjects.LEASE_BUCKET}" for asked in ("INFO", "MSG.GET")),
-    *(
-        of_consumer
-        for name in (subjects.DURABLE_STARTS, subjects.DURABLE_LOOP, subjects.DURABLE_CONTROL)
-        for of_consumer in (
-            f"$JS.API.CONSUMER.MSG.NEXT.{subjects.CONSUMERS[name][0]}.{name}",
-            f"$JS.ACK.{subjects.CONSUMERS[name][0]}.{name}.1.1.1.1.1",
-        )
-    ),
+    *(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}" for name, (stream, _) in subjects.AGENT_CONSUMERS.items()),
+    *(f"$JS.ACK.{stream}.{name}.1.1.1.1.1" for name, (stream, _) in subjects.AGENT_CONSUMERS.items()),
 )
 """One subject of each kind that the agent publishes to."""
 
@@ -79,37 +73,34 @@ async def bus(settings: AgentSettings) -> AsyncIterator[Finding]:
     try:
         yield health.server(link)
         yield (jetstream := await health.jetstream(link))
-        if jetstream.mark != "wrong":
-            async for check in _streams(link, settings):
-                yield check
-        async for check in _permissions(link):
-            yield check
-        yield await login(settings.nats)
-        async for check in gateway(link, settings):
-            yield check
+        probes = {"streams": _streams(link, settings), "permissions": _permissions(link, settings.nats)}
+        if jetstream.mark == "wrong":
+            del probes["streams"]
+        for name, probe in (probes | {"gateway": gateway(link, settings)}).items():
+            try:
+                async for check in probe:
+                    yield check
+            except Failure as error:
+                yield wrong(name, str(error), remedy=PERMISSION)
     finally:
         await link.close()
 
 
 async def _streams(link: NatsLink, settings: AgentSettings) -> AsyncIterator[Finding]:
-    try:
-        wanted = await expected(link, shared=settings.shared)
-        found = await check_topology(link, wanted)
-        infos = [info for spec in wanted if not spec.consumer and (info := await info_of(link, spec))]
-    except Failure as error:
-        yield wrong("streams", str(error), remedy=PERMISSION)
-        return
+    wanted = await expected(link, shared=settings.shared)
+    found = await check_topology(link, wanted)
+    infos = [info for spec in wanted if not spec.consumer and (info := await info_of(link, spec))]
     yield (finding := compared(wanted, found))
     if finding.mark == "wrong":
         return
-    for role in (ROLE, GATEWAY):
-        async for check in _leases(link, settings, role):
-            yield check
     clustered = [info for info in infos if info.get("cluster")]
     if any(info["config"].get("num_replicas", 1) > 1 for info in clustered):
         yield replicas(clustered)
     yield room(infos)
     yield await health.dead_letters(NatsDeadLetters(link))
+    for role in (ROLE, GATEWAY):
+        async for check in _leases(link, settings, role):
+            yield check
 
 
 def compared(wanted: Topology, found: Sequence[Deviation]) -> Finding:
@@ -130,14 +121,8 @@ def _difference(finding: Deviation) -> str:
 
 async def _leases(link: NatsLink, settings: AgentSettings, role: Role) -> AsyncIterator[Finding]:
     """Reports who is at work: the holder of the lease, or each process of a shared store with its own lease."""
-    name = f"{role.key} lease"
-    try:
-        record = await read_lease(link, role)
-        several = [one for one in await read_member_leases(link, role) if not one.free]
-    except Failure as error:
-        yield wrong(name, str(error), remedy=f"run `agentic setup`, or {PERMISSION}")
-        return
-    if several:
+    name, record = f"{role.key} lease", await read_lease(link, role)
+    if several := [one for one in await read_member_leases(link, role) if not one.free]:
         yield ok(f"{role.key}s", f"{len(several)} at work: {'; '.join(map(_holder, several))}")
     is_free = record is None or record.free
     if settings.shared and is_free:
@@ -159,23 +144,19 @@ def _holder(record: LeaseRecord) -> str:
 
 def replicas(infos: Iterable[Json]) -> Finding:
     leaders, leaderless, late = set[str](), list[str](), list[str]()
-    for info in infos:
-        name, cluster = info["config"]["name"], info["cluster"]
-        if leader := cluster.get("leader"):
-            leaders.add(leader)
-        else:
-            leaderless.append(name)
+    for name, cluster in ((info["config"]["name"], info["cluster"]) for info in infos):
+        leaders |= {cluster["leader"]} if cluster.get("leader") else set()
+        leaderless += [] if cluster.get("leader") else [name]
         for one in cluster.get("replicas") or ():
             if one.get("offline") or not one.get("current"):
-                lag = f"is {one['lag']} behind" if one.get("lag") else "is not up to date"
-                late.append(f"{name} on {one['name']} {'is away' if one.get('offline') else lag}")
+                state = "is away" if one.get("offline") else f"is not up to date (lag {one.get('lag', 0)})"
+                late.append(f"{name} on {one['name']} {state}")
     if leaderless:
         text = f"no server leads {', '.join(leaderless)}: nothing can be stored there"
-        return wrong("replicas", text, remedy=LEADERLESS)
+        return wrong("replicas", text, remedy=f"{LEADERLESS}; {MORE}")
     if late:
-        more = f", and {len(late) - MAX_NAMED} more" if len(late) > MAX_NAMED else ""
-        text = f"{'; '.join(late[:MAX_NAMED])}{more}: with one server more away nothing can be stored"
-        return warning("replicas", text, remedy=BEHIND)
+        text = f"{'; '.join(late)}: with one server more away nothing can be stored"
+        return warning("replicas", text, remedy=f"{BEHIND}; {MORE}")
     return ok("replicas", f"each stream has all its copies, led by {', '.join(sorted(leaders))}")
 
 
@@ -186,22 +167,22 @@ def room(streams: Iterable[Json]) -> Finding:
     return ok("room", "no stream with a size limit is nearly full")
 
 
-async def _permissions(link: NatsLink) -> AsyncIterator[Finding]:
-    info: Json = {}
-    with suppress(Failure, ValueError):
+async def _permissions(link: NatsLink, settings: NatsSettings) -> AsyncIterator[Finding]:
+    try:
         info = json.loads(await link.request("$SYS.REQ.USER.INFO", b"", timeouts_s=(REQUEST_TIMEOUT_S,)))
-    if not info:
+        user, server_time = info["data"], datetime.fromisoformat(info["server"]["time"])
+    except (Failure, ValueError, LookupError, TypeError):
         remedy = "allow it to publish $SYS.REQ.USER.INFO, to have it checked"
         yield warning("permissions", "the server does not report the permissions of this login", remedy=remedy)
-        return
-    login = info.get("data") or {}
-    name = f"{login.get('user') or 'no login'}, account {login.get('account')}"
-    if refused := denied(login.get("permissions") or {}):
-        text = f"{name}: may not publish {', '.join(refused)}"
-        yield wrong("permissions", text, remedy="allow it to publish them")
     else:
-        yield ok("permissions", f"{name}: may publish everything that the agent sends")
-    yield clock(info.get("server") or {}, datetime.now(UTC))
+        name = f"{user.get('user') or 'no login'}, account {user.get('account')}"
+        if refused := denied(user.get("permissions") or {}):
+            text = f"{name}: may not publish {', '.join(refused)}"
+            yield wrong("permissions", text, remedy="allow it to publish them")
+        else:
+            yield ok("permissions", f"{name}: may publish everything that the agent sends")
+        yield clock(datetime.now(UTC) - server_time)
+    yield await login(settings)
 
 
 async def login(bus: NatsSettings) -> Finding:
@@ -210,9 +191,6 @@ async def login(bus: NatsSettings) -> Finding:
         stranger = await nats_link.connect(bus.without_login(), name="agentic-doctor", timeout_s=CONNECT_TIMEOUT_S)
     except Misconfigured:
         pass  # it is refused
-    except Failure as error:
-        why = str(error).removesuffix(f": {START_ONE}")
-        return warning("login", f"a connection without one could not be tried: {why}", remedy="ask again later")
     else:
         await stranger.close()
         text = "the bus takes connections without a login: each may answer for tools, approve and cancel"
@@ -223,11 +201,7 @@ async def login(bus: NatsSettings) -> Finding:
     return ok("login", "connections without one are refused")
 
 
-def clock(server: Json, now: datetime) -> Finding:
-    try:
-        ahead = now - datetime.fromisoformat(server["time"])
-    except (KeyError, TypeError, ValueError):
-        return warning("clock", "the server does not report its time", remedy="compare the clocks of both machines")
+def clock(ahead: timedelta) -> Finding:
     if abs(ahead) > SKEW:
         where = "ahead of" if ahead > timedelta() else "behind"
         text = f"this machine is {duration(abs(ahead))} {where} the NATS server"
@@ -244,3 +218,51 @@ def denied(permissions: Mapping[str, Any], wanted: Iterable[str] = NEEDED) -> li
         return any(subject_matches(pattern, subject) for pattern in patterns)
 
     return [subject for subject in wanted if not fits(allow, subject) or fits(deny, subject)]
+
+
+async def gateway(link: NatsLink, settings: AgentSettings) -> AsyncIterator[Finding]:
+    try:
+        reports = await statuses(link, within_s=STATUS_TIMEOUT_S)
+    except Failure:
+        reports = ()
+        yield warning("gateway", "no gateway reports its status", remedy=START)
+    except ValidationError:
+        yield wrong("gateway", "what answers is not a gateway", remedy="run both services in the same version")
+        return
+    for status in reports:
+        for one in status.findings:
+            yield one.model_copy(update={"text": f"{one.text} ({status.gateway})"}) if status.gateway else one
+    if silent := max((status.gateways for status in reports), default=0) - len(reports):
+        yield warning("gateway", f"{silent} more do not report their status", remedy="see their logs")
+    async for one in _tools(NatsSkills(link, settings), "see above" if reports else START):
+        yield one
+
+
+async def _tools(skills: NatsSkills, start: str) -> AsyncIterator[Finding]:
+    try:
+        tools = (await skills.catalog()).tools
+    except TryAgain as nothing:
+        yield wrong("tools", str(nothing), remedy=CORRECT if skills.problems else start)
+        return
+    if problems := skills.all_problems:
+        yield warning("tools", "; ".join(problems), remedy=CORRECT)
+    elif tools:
+        yield ok("tools", f"{counted(len(tools), 'tools')}: {', '.join(map(_offer, tools))}")
+    else:
+        yield wrong("tools", "there is no tool that a run may use", remedy=START)
+    if plain := [offer.name for offer in tools if not offer.echoes_capability]:
+        text = f"each login that may publish results can answer for {', '.join(plain)}"
+        echo = "have their executors echo `capability`, as docs/BUS.md says"
+        yield warning("results", text, remedy=f"{echo}; then set agent.tools.require_capability: true")
+    elif tools:
+        yield ok("results", "each has to prove which request it answers")
+    if untrusted := ", ".join(undeclared(tools)):
+        text = f"results of {untrusted} count as untrusted: their executor does not declare them"
+        remedy = f"for tools that bring your own data, such as sensors, set agent.trusted: [{untrusted}]"
+        yield warning("trust", text, remedy=remedy)
+
+
+def _offer(tool: ToolOffer) -> str:
+    tiers = sorted({command.tier for command in tool.commands})
+    whose = "" if tool.executor in (UNNAMED, subjects.SERVICE_GATEWAY) else f" of {tool.executor}"
+    return f"{tool.name}{whose} ({'/'.join(tiers)})"

@@ -1,9 +1,11 @@
-"""Read-only checks of this machine: folders, database, HTTP API, and the model (without a paid call)."""
+"""Read-only checks of this machine: folders, database, HTTP API, the gateway's section of the configuration, and the
+model (without a paid call)."""
 
 import asyncio
 import os
 import shutil
-from collections.abc import Iterator
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,8 +20,9 @@ from agent_service.models.settings import ModelSettings, open_model
 from agent_service.settings import AgentSettings
 from agent_service.store.database import FILE, MIGRATIONS, open_for_reading
 from agent_service.store.sqlite import SqliteStore
-from groundwork.service.config_file import secrets_in_file
+from groundwork.service.config_file import file_section, secrets_in_file
 from groundwork.service.errors import Fatal, Misconfigured, TryAgain
+from groundwork.service.program import own_command
 from groundwork.service.secret import equal_secrets, url_host
 from groundwork.service.store_folder import known_id
 from groundwork.sqlite.file import pending_upgrade
@@ -39,16 +42,27 @@ MODEL_AWAY = "runs wait until it answers; if it stays away, correct agent.model.
 CORRECT_MODEL = "correct the section agent.model of the configuration"
 
 
+async def machine_checks(settings: AgentSettings, file: Path | None) -> AsyncIterator[Finding]:
+    if twins := equal_secrets(secrets_in_file(file, os.environ) if file else {}):
+        yield warning("secrets", "; ".join(twins), remedy="give each its own, such as from `openssl rand -hex 24`")
+    if settings.shared:
+        yield folder("cache", settings.cache)
+    else:
+        yield folder("store", settings.store)
+        yield await database(settings)
+    yield folder("workspaces", settings.workspaces)
+    yield tokens(settings.http)
+
+
 def folder(name: str, path: Path) -> Finding:
     try:
         existing = next(place for place in (path.absolute(), *path.absolute().parents) if place.exists())
+        fault = "" if os.access(existing, os.W_OK | os.X_OK) else "cannot be written"
+        fault = fault if existing.is_dir() else "is not a folder"
     except OSError as error:
-        text = f"{path} cannot be used: {error.strerror}"
-        return wrong(name, text, remedy=f"give this user the folder, or set agent.{name}")
-    if not existing.is_dir():
-        return wrong(name, f"{existing} is not a folder", remedy=f"move it away, or set agent.{name} to a folder")
-    if not os.access(existing, os.W_OK | os.X_OK):
-        return wrong(name, f"{existing} cannot be written", remedy=f"give this user the folder, or set agent.{name}")
+        existing, fault = path, f"cannot be used: {error.strerror}"
+    if fault:
+        return wrong(name, f"{existing} {fault}", remedy=f"give this user the folder, or set agent.{name} to another")
     size, _, free = shutil.disk_usage(existing)
     made = "" if existing == path.absolute() else " (will be made)"
     text, remedy = f"{path}{made}, {_size(free)} free", "free space: without it nothing can be stored"
@@ -86,11 +100,6 @@ def tokens(http: ApiSettings) -> Finding:
     return ok("tokens", ", ".join(named) or f"none: everyone on this machine may call, at {http.host}")
 
 
-def secrets(file: Path | None) -> Iterator[Finding]:
-    if twins := equal_secrets(secrets_in_file(file, os.environ) if file else {}):
-        yield warning("secrets", "; ".join(twins), remedy="give each its own, such as from `openssl rand -hex 24`")
-
-
 async def api(http: ApiSettings, store: Path | None) -> Finding:
     """`store` is None for an agent that shares its store with others."""
     where = f"http://{url_host(http.host)}:{http.port}"
@@ -100,10 +109,8 @@ async def api(http: ApiSettings, store: Path | None) -> Finding:
         async with httpx2.AsyncClient(base_url=where, trust_env=False, timeout=API_TIMEOUT_S) as client:
             status = (await client.get("/readyz")).json()
             troubles = {name: str(trouble) for name, trouble in status["checks"].items() if trouble != "ok"}
-    except httpx2.InvalidURL:
-        return wrong("http", f"{where} is no address", remedy="correct agent.http.host")
-    except httpx2.TransportError:
-        return warning("http", f"no agent answers at {where}", remedy="start `agentic serve`")
+    except (httpx2.TransportError, httpx2.InvalidURL):
+        return warning("http", f"no agent answers at {where}", remedy="start `agentic serve`, or correct agent.http")
     except (httpx2.RequestError, ValueError, KeyError, TypeError, AttributeError):
         return wrong("http", f"what answers at {where} is not an agent", remedy=OWN_PORT)
     if store and status.get("store", own := id_of(store)) != own:
@@ -133,15 +140,28 @@ async def model(settings: ModelSettings) -> Finding:
             return ok("model", f"scripted: {script.name}, {rules} (it follows them, and does not think)")
         async with open_model(settings) as provider, asyncio.timeout(MODEL_TIMEOUT_S):
             findings = await provider.check()
-    except Misconfigured as error:
-        return wrong("model", str(error), remedy=CORRECT_MODEL)
     except TimeoutError:
-        text = f"{names}: no answer in {MODEL_TIMEOUT_S:g} s"
-        return warning("model", text, remedy=MODEL_AWAY)
-    except ModelError as error:
-        if error.remedy == "try_again":
+        return warning("model", f"{names}: no answer in {MODEL_TIMEOUT_S:g} s", remedy=MODEL_AWAY)
+    except (Misconfigured, ModelError) as error:
+        if isinstance(error, ModelError) and error.remedy == "try_again":
             return warning("model", f"{names}: {error}", remedy=MODEL_AWAY)
         return wrong("model", f"{names}: {error}", remedy=CORRECT_MODEL)
     if findings:
         return warning("model", f"{names}: {'; '.join(findings)}", remedy="choose another in agent.model.model")
     return ok("model", f"{names}, which the provider knows")
+
+
+async def gateway_section(config: Path | None) -> AsyncIterator[Finding]:
+    """Checks the gateway's section of the configuration, if it has one. Raises Misconfigured for an unreadable file."""
+    if "gateway" not in file_section(config):
+        return
+    command = own_command("ductile_gateway", "check", "--settings-only", "--config", str(config))
+    process = await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
+    coming, stderr = await process.communicate()
+    if process.returncode:
+        problem = stderr.decode("utf-8", "replace").strip().removeprefix("ductile-gateway: ")
+        yield wrong("gateway section", problem, remedy="docs/CONFIGURATION.md lists every setting")
+        return
+    yield ok("gateway section", "can be used")
+    if coming:
+        yield warning("ledger", coming.decode("utf-8", "replace").strip(), remedy=BACKUP_FIRST)

@@ -13,11 +13,8 @@ from agent_service import settings
 from agent_service.cli import locate, output
 from agent_service.cli.doctor import machine
 from agent_service.cli.doctor.bus import bus
-from agent_service.cli.doctor.tools import gateway_section
 from agent_service.cli.options import AS_JSON, CONFIG_NEARBY
 from agent_service.history.text import ok, one_line, wrong
-from agent_service.settings import AgentSettings
-from groundwork.nats.settings import NatsSettings
 from groundwork.service.commands import examples, flag
 from groundwork.service.config_file import WrongSettings
 from groundwork.service.errors import Exit, Misconfigured
@@ -28,15 +25,13 @@ INDENT = 18
 """Columns of a finding before its text."""
 SIGNS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "wrong": ("✗", "red")}
 
+Check = AsyncIterator[Finding] | Coroutine[Any, Any, Finding]
+
 commands = typer.Typer()
 
 
 @commands.command(
-    epilog=examples(
-        "agentic doctor",
-        "agentic doctor --config agentic.yaml",
-        "agentic doctor --settings",
-    ),
+    epilog=examples("agentic doctor", "agentic doctor --config agentic.yaml", "agentic doctor --settings")
 )
 def doctor(
     config: Path | None = CONFIG_NEARBY,
@@ -58,7 +53,7 @@ async def report(config: Path | None, *, as_json: bool) -> Exit:
             status.update(f"waiting for {what}")
             status.start()
 
-    async for check in run_checks(config, on_wait=on_wait):
+    async for check in run_checks(config, on_wait):
         found.append(check)
         status.stop()
         if not as_json:
@@ -69,7 +64,7 @@ async def report(config: Path | None, *, as_json: bool) -> Exit:
     return Exit.FAILED if failed else Exit.OK
 
 
-async def run_checks(config: Path | None, *, on_wait: Callable[[str], None] = lambda _: None) -> AsyncIterator[Finding]:
+async def run_checks(config: Path | None, on_wait: Callable[[str], None] = lambda _: None) -> AsyncIterator[Finding]:
     """Runs all checks at the same time and yields their findings in order. `on_wait` gets the next name."""
     file = locate.reader_config(config)
     try:
@@ -79,15 +74,15 @@ async def run_checks(config: Path | None, *, on_wait: Callable[[str], None] = la
             yield wrong("configuration", problem, remedy="docs/CONFIGURATION.md lists every setting")
         return
     yield ok("configuration", str(file or "no file: the defaults and the environment"))
-    checks: dict[str, AsyncIterator[Finding] | Coroutine[Any, Any, Finding]] = {
-        "this machine": machine_checks(loaded, file),
+    checks: dict[str, Check] = {
+        "this machine": machine.machine_checks(loaded, file),
         "the model": machine.model(loaded.model),
-        "the gateway, which reads its section": gateway_section(file),
+        "the gateway, which reads its section": machine.gateway_section(file),
         "NATS": bus(loaded),
         "the agent": machine.api(loaded.http, None if loaded.shared else loaded.store),
     }
 
-    async def findings_of(check: AsyncIterator[Finding] | Coroutine[Any, Any, Finding]) -> list[Finding]:
+    async def findings_of(check: Check) -> list[Finding]:
         return [await check] if isinstance(check, Coroutine) else [finding async for finding in check]
 
     tasks = {name: asyncio.create_task(findings_of(check)) for name, check in checks.items()}
@@ -97,21 +92,11 @@ async def run_checks(config: Path | None, *, on_wait: Callable[[str], None] = la
             yield finding
 
 
-async def machine_checks(loaded: AgentSettings, file: Path | None) -> AsyncIterator[Finding]:
-    for check in machine.secrets(file):
-        yield check
-    yield machine.folder("cache", loaded.cache) if loaded.shared else machine.folder("store", loaded.store)
-    if not loaded.shared:
-        yield await machine.database(loaded)
-    yield machine.folder("workspaces", loaded.workspaces)
-    yield machine.tokens(loaded.http)
-
-
 def settings_in_force(named: Path | None) -> tuple[dict[str, Any], str]:
     """Returns the settings in force without secrets, as JSON and as YAML. Raises Misconfigured."""
     loaded = settings.load(locate.reader_config(named))
     shown = loaded.model_dump(mode="json")
-    shown["nats"]["urls"] = [NatsSettings(urls=(url,)).servers for url in loaded.nats.urls]
+    shown["nats"]["urls"] = list(map(without_login, loaded.nats.urls))
     for place, name in (("model", "base_url"), ("model", "proxy"), ("telemetry", "endpoint"), ("telemetry", "proxy")):
         shown[place][name] = shown[place][name] and without_login(shown[place][name])
     for token in shown["http"]["tokens"]:

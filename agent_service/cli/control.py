@@ -54,8 +54,6 @@ def answer(
     outcomes = [name for name, is_said in {"ran": ran, "did_not_run": did_not_run, "look": look}.items() if is_said]
     if len(outcomes) > 1:
         raise NotDone("give one of --ran, --did-not-run and --look", Exit.USAGE)
-    if text is None and not outcomes:
-        raise NotDone("an answer needs its text: agentic answer RUN 'TEXT'", Exit.USAGE)
     body = not_none(answer=text, outcome=next(iter(outcomes), None), constraints=limits, **(asked or {}))
     return _with_status(agent.call("answer_run", body), "has the answer")
 
@@ -103,10 +101,6 @@ def signal(
     limits: Values = None,
 ) -> Output:
     """To answer what a run asks for, use `agentic approve`, `reject` and `answer`."""
-    if kind == "message" and not message:
-        raise typer.BadParameter("message needs its text with --message")
-    if kind == "raise_budget" and not limits:
-        raise typer.BadParameter("raise_budget needs a limit, such as --max-steps 15")
     reply = agent.call("signal_run", not_none(kind=kind, message=message, constraints=limits))
     return _with_status(reply, "has heard it")
 

@@ -9,6 +9,7 @@ import json
 import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -160,7 +161,7 @@ QUESTIONS = {
 
 
 def _answers(given: Mapping[str, str], *, silent: bool) -> Answers:
-    """Raises BadParameter for an invalid option, KeyboardInterrupt, and EOFError without an answer."""
+    """Raises BadParameter for an invalid option, and Abort without an answer."""
     answers: Answers = {}
     for name, question in QUESTIONS.items():
         hint, option_text = f"--{name.replace('_', '-')}", given.get(name)
@@ -172,28 +173,24 @@ def _answers(given: Mapping[str, str], *, silent: bool) -> Answers:
         default = "anthropic" if thinks else question.default
         if option_text is None and not silent and question.asks(answers):
             answers[name] = _asked(question, default)
-            continue
-        try:
-            answers[name] = _read(question, default if option_text is None else option_text.strip())
-        except ValueError as error:
-            raise typer.BadParameter(str(error), param_hint=hint) from error
+        else:
+            answers[name] = _read(question, default if option_text is None else option_text, hint)
     return answers
 
 
 def _asked(question: InitQuestion, default: str) -> Any:
     choices = (f"     {name:14}{about}".rstrip() for name, about in question.choices.items())
     output.print_error("\n".join((question.text, *choices)))
-    while True:
-        try:
-            return _read(question, output.prompt_for(f"   [{default}] " if default else "   ") or default)
-        except ValueError as error:
-            output.print_error(f"   {error}")
+    return typer.prompt("  ", default, show_default=bool(default), value_proc=partial(_read, question), err=True)
 
 
-def _read(question: InitQuestion, text: str) -> Any:
+def _read(question: InitQuestion, text: str, hint: str | None = None) -> Any:
     if not text.isprintable():
-        raise ValueError("it has a character that cannot be shown: type it again")
-    return question.read(text)
+        raise typer.BadParameter("it has a character that cannot be shown: type it again", param_hint=hint)
+    try:
+        return question.read(text.strip())
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=hint) from error
 
 
 def _option(question: InitQuestion) -> tuple[Any, Any]:
@@ -218,11 +215,7 @@ def init(
 ) -> Output:
     """It connects to nothing and asks for no secret: the file names the environment variables that hold secrets."""
     _refuse_to_overwrite(config)
-    try:
-        answers = _answers(given or {}, silent=yes)
-    except (KeyboardInterrupt, EOFError):
-        output.print_error("")
-        raise NotDone(f"left, and {config} is not written; with --yes nothing is asked", Exit.INTERRUPTED) from None
+    answers = _answers(given or {}, silent=yes)
     if answers["tools"] and "://" not in answers["tools"]:
         try:
             Path(answers["tools"]).mkdir(parents=True, exist_ok=True)

@@ -3,7 +3,6 @@
 A function returns an Output, a coroutine that returns one, or None if it has printed everything itself.
 """
 
-import math
 import os
 import re
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -62,13 +61,6 @@ def _instant(text: str | None) -> str | None:
     raise typer.BadParameter("must be an age (30m, 2h, 7d), or an instant such as 2026-12-24T18:00:00Z")
 
 
-def _finite(value: float | None) -> float | None:
-    """Rejects `nan` and `inf`, which JSON cannot express."""
-    if value is not None and not math.isfinite(value):
-        raise typer.BadParameter("must be a number")
-    return value
-
-
 _WHICH: dict[str, Any] = {"callback": run_name, "autocompletion": _complete_run}
 _SPENDS = {"rich_help_panel": "What the run may spend"}
 _AGENT = {"rich_help_panel": "Which agent"}
@@ -105,7 +97,7 @@ Values = dict[str, Any] | None
 _LIMITS: Group = {
     "max_steps": (int, option("Limit on tool steps.", min=1, **_SPENDS)),
     "max_tokens": (int, option("Limit on tokens of its model calls.", min=1, **_SPENDS)),
-    "max_cost_usd": (float, option("Limit on the cost of its model calls, in USD.", callback=_finite, **_SPENDS)),
+    "max_cost_usd": (float, option("Limit on the cost of its model calls, in USD.", **_SPENDS)),
     "max_reframes": (int, option("Limit on new framings of its goal.", min=0, **_SPENDS)),
     "deadline_at": (
         str,

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
 import typer
 from rich.console import Console, RenderableType
@@ -14,14 +14,12 @@ from rich.table import Table
 from rich.text import Text
 
 from groundwork.service import json_log
-from groundwork.service.errors import ClosedPipe, Exit, NotDone
+from groundwork.service.errors import Exit, NotDone
 from groundwork.service.invisible import json_visible, visible
 from schemas.values import dataclass
 
 FILE_WIDTH = 120
 """Columns of output to a file or pipe."""
-NARROWEST = 22
-"""Columns of a text beside another."""
 
 _PADDING = re.compile(" +$", re.MULTILINE)
 
@@ -37,40 +35,40 @@ def console(*, stderr: bool = False) -> Console:
     return made
 
 
-def draw(drawing: RenderableType, *, wrap: bool = True) -> None:
-    """Prints to standard output. Without `wrap` each line stays whole; with it, none ends in blanks of a table."""
-    drawer = console()
+def draw(drawing: RenderableType, *, wrap: bool = True, stderr: bool = False) -> None:
+    """Without `wrap` each line stays whole; with it, none ends in blanks of a table."""
+    drawer = console(stderr=stderr)
     with drawer.capture() as captured:
         drawer.print(drawing, soft_wrap=not wrap)
-    _write(_PADDING.sub("", captured.get()) if wrap else captured.get())
+    _write(_PADDING.sub("", captured.get()) if wrap else captured.get(), sys.stderr if stderr else sys.stdout)
 
 
 def hanging(indent: int, *lines: Text) -> Table:
-    """Wraps each line beneath its own column `indent`, where there is room for two columns."""
-    made, is_narrow = Table.grid(), console().width < indent + NARROWEST
-    if not is_narrow:
-        made.add_column(width=indent, no_wrap=True)
+    """Wraps each line beneath its own column `indent`."""
+    made = Table.grid()
+    made.add_column(width=indent, no_wrap=True)
     made.add_column(overflow="fold")
     for line in lines:
-        made.add_row(*([line] if is_narrow else line.divide([indent])))
+        made.add_row(*line.divide([indent]))
     return made
 
 
-def draw_line(line: Text, indent: int) -> None:
+def draw_line(line: Text, indent: int, *, stderr: bool = False) -> None:
     """Prints a line: whole to a file or pipe, hanging on a terminal."""
-    is_terminal = console().is_terminal
-    draw(hanging(indent, line) if is_terminal else line, wrap=is_terminal)
+    is_terminal = console(stderr=stderr).is_terminal
+    draw(hanging(indent, line) if is_terminal else line, wrap=is_terminal, stderr=stderr)
 
 
 def print_json(value: Any) -> None:
-    _write(json_visible(json.dumps(value, ensure_ascii=False)) + "\n")
+    _write(json_visible(json.dumps(value, ensure_ascii=False)) + "\n", sys.stdout)
 
 
 def print_file(found: bytes, name: str) -> None:
     """Prints a file as it is; on a terminal its control characters are escaped. Raises NotDone for binary content
     there."""
     if not sys.stdout.isatty():
-        _write(found)
+        sys.stdout.buffer.write(found)
+        sys.stdout.flush()
         return
     try:
         text = found.decode()
@@ -123,18 +121,6 @@ def print_error(text: str) -> None:
     print(text, file=sys.stderr)  # noqa: T201 # the one way out for errors
 
 
-def prompt_for(label: str) -> str:
-    """Raises EOFError, and KeyboardInterrupt for Ctrl-C."""
-    print(f"{label}> ", end="", file=sys.stderr, flush=True)  # noqa: T201 # see `print_error`
-    return input().strip()
-
-
-def _write(found: str | bytes) -> None:
-    try:
-        if isinstance(found, str):
-            sys.stdout.write(found)
-        else:
-            sys.stdout.buffer.write(found)
-        sys.stdout.flush()
-    except BrokenPipeError as error:
-        raise ClosedPipe from error
+def _write(text: str, stream: TextIO) -> None:
+    stream.write(text)
+    stream.flush()

@@ -5,7 +5,7 @@ from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.constrain import Constrain
 from rich.panel import Panel
 from rich.table import Table
@@ -54,13 +54,6 @@ def _head(view: Json) -> Iterator[render.Row]:
     if not asks and view["status"] != "done" and (view["reason"] or view["status"] == "paused"):
         yield "why", render.with_class(view["class"], view["reason"] or view["summary"], view["status"])
     yield from (*asks, *render.remedy(view["remedy"]))
-
-
-def status_line(view: Json) -> Text:
-    """One line for a run in progress."""
-    done = [item["done"] for item in view["definition_of_done"]]
-    proven = Text(f"{sum(done)} of {len(done)} done" if done else "nothing framed yet")
-    return Text(" · ").join(filter(None, (_waiting(view), proven, _spending(view))))
 
 
 def closing_lines(view: Json) -> list[Text]:
@@ -171,16 +164,10 @@ def new_rows(items: Sequence[Json], shown: int) -> list[Text]:
     wholes. An item has a row when it begins and another when it ends."""
     new, now = list[tuple[datetime, bool, int, Json]](), datetime.now(UTC)
     for item in items:
-        is_over = (item["ended_in"] or 0) > shown and item["kind"] not in SINGLE_ROW_KINDS
-        if (is_over or item["entry"] > shown) and not item["repeats"]:
-            new.append(
-                (
-                    render.instant(item["ended_at" if is_over else "started_at"]),
-                    not is_over,
-                    -item["depth"] * is_over,
-                    item,
-                )
-            )
+        over = (item["ended_in"] or 0) > shown and item["kind"] not in SINGLE_ROW_KINDS
+        if (over or item["entry"] > shown) and not item["repeats"]:
+            at = render.instant(item["ended_at" if over else "started_at"])
+            new.append((at, not over, -item["depth"] * over, item))
     return [timeline_row(item, now, shown_at) for shown_at, *_, item in sorted(new, key=lambda change: change[:3])]
 
 
@@ -212,12 +199,14 @@ class RowPrinter:
 
 
 def watch_run(agent: AgentClient, *, watch: bool) -> Output:
-    """Waits until the run has ended or pauses for a person."""
+    """Waits until the run has ended or pauses for a person. With `watch` its rows go to standard error."""
     agent.retry_while_away()
-    with detach_on_interrupt(agent.run_id), _watching(agent, output.console(stderr=True), silent=not watch) as show:
+    printer = RowPrinter(partial(agent.call, "show_timeline"), partial(output.draw_line, indent=INDENT, stderr=True))
+    with detach_on_interrupt(agent.run_id):
         with closing(agent.follow("follow_run", {"run_id": agent.run_id})) as entries:
             for entry in entries:
-                show(entry)
+                if watch and not agent.as_json:
+                    printer.on_entry(entry)
                 if entry["status"] == PAUSED and agent.call("show_run", wait=SETTLES_S)["status"] == PAUSED:
                     break  # what one entry says may be past
         view = agent.call("show_run", wait=SETTLES_S)
@@ -229,27 +218,9 @@ def panel_of(agent: AgentClient, view: Json) -> RenderableType:
     return run_panel(view, safe(agent.call("show_timeline")))
 
 
-@contextmanager
-def _watching(agent: AgentClient, console: Console, *, silent: bool) -> Iterator[Callable[[Json], None]]:
-    load = partial(agent.call, "show_timeline")
-    if silent or agent.as_json:
-        yield lambda _: None
-    elif not console.is_interactive or console.is_dumb_terminal:
-        yield RowPrinter(load, partial(console.print, soft_wrap=True)).on_entry
-    else:
-        with console.status("") as line:
-            printer = RowPrinter(load, lambda row: console.print(output.hanging(INDENT, row)))
-
-            def show(entry: Json) -> None:
-                printer.on_entry(entry)
-                line.update(status_line(safe(agent.call("show_run"))))
-
-            yield show
-
-
 def tail_run(agent: AgentClient, after: int) -> None:
-    write = partial(output.draw_line, indent=INDENT)
-    printer, told = RowPrinter(partial(agent.call, "show_timeline"), write, after), list[Text]()
+    write, told = partial(output.draw_line, indent=INDENT), list[Text]()
+    printer = RowPrinter(partial(agent.call, "show_timeline"), write, after)
     for entry in agent.follow("follow_run", {"run_id": agent.run_id}, after):
         printer.on_entry(entry)
         if entry["status"] in EXIT_CODES:

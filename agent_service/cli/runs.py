@@ -1,6 +1,5 @@
 """Commands that start runs and show them."""
 
-import json
 import os
 from functools import partial
 
@@ -13,6 +12,7 @@ from agent_service.cli.output import Output
 from agentic_client.errors import NotAllowed, TryAgain
 from groundwork.service.commands import argument, option
 from groundwork.service.errors import Exit, NotDone
+from schemas.bounded import json_object
 
 PAGE = 15
 """Entries per request; one has up to 1 MiB."""
@@ -65,11 +65,8 @@ def _wake(agent: AgentClient, goal: str, limits: Values, order: Json) -> Json:
 
 
 def _json_object(text: str | None) -> Json | None:
-    try:
-        found = json.loads(text, parse_constant=int) if text is not None else None  # int refuses NaN
-    except (ValueError, RecursionError):
-        found = text
-    if not isinstance(found, dict | None):
+    found = json_object(text.encode(errors="surrogatepass")) if text else None
+    if found is None and text is not None:
         raise NotDone('--context takes a JSON object, such as \'{"tone": "warm"}\'', Exit.USAGE)
     return found
 

@@ -32,7 +32,7 @@ from agentic_client import AsyncClient, Run
 from groundwork.service import json_log
 from groundwork.service.commands import examples, option
 from groundwork.service.config_file import nearby
-from groundwork.service.errors import ClosedPipe, Exit, Misconfigured
+from groundwork.service.errors import Exit, Misconfigured
 from groundwork.service.invisible import visible
 from groundwork.service.process import ending_with_us
 from groundwork.service.serving import cancelled_by_signals
@@ -125,7 +125,7 @@ async def _until_stopped(made: DevStack, as_json: bool) -> None:
 
 
 async def _print_log(service: Service) -> None:
-    with suppress(ClosedPipe), service.log_file.open("rb") as log:
+    with suppress(BrokenPipeError), service.log_file.open("rb") as log:
         log.seek(service.log_begins)
         written = b""
         while True:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NoReturn
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from groundwork.service.errors import ClosedPipe, Exit, NotDone, complaint_of, plain_words
+from groundwork.service.errors import Exit, NotDone, complaint_of, plain_words
 from groundwork.service.invisible import json_visible, visible
 from groundwork.service.program import installed_version
 
@@ -140,7 +140,7 @@ def run(app: typer.Typer, name: str, arguments: Sequence[str] | None = None) -> 
     try:
         code = app(arguments, prog_name=name, standalone_mode=False)
         sys.stdout.flush()
-    except (ClosedPipe, BrokenPipeError, SystemExit) as ended:
+    except (BrokenPipeError, SystemExit) as ended:
         if isinstance(ended, SystemExit) and not isinstance(ended.__context__, BrokenPipeError):
             raise  # typer and rich turn a closed pipe into exit code 1
         code = Exit.CLOSED_PIPE

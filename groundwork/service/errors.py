@@ -101,10 +101,6 @@ class Exit(IntEnum):
     CLOSED_PIPE = 141
 
 
-class ClosedPipe(Exception):
-    """The reader of standard output is gone."""
-
-
 class NotDone(Exception):
     """A command failed. `facts`: fields of the agent's error."""
 

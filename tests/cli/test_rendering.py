@@ -155,11 +155,6 @@ def without_now(text: str) -> str:
     return "\n".join([*lines, ""])
 
 
-def test_in_a_narrow_terminal_a_timeline_wraps_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "40")
-    assert {"framed:", "reflected:"} <= set(drawn(pictures()["run"], 40).split())
-
-
 @pytest.mark.parametrize("width", [40, 60, 80, 110, 200])
 def test_nothing_hostile_steers_the_terminal_and_nothing_is_wider_than_it(width: int) -> None:
     made = pictures() | {f"hostile {name}": picture for name, picture in pictures(poisoned).items()}
@@ -243,14 +238,6 @@ def test_of_other_lines_dev_shows_those_that_somebody_should_see_and_none_that_i
         assert (line and line.plain[21:].partition(" logger=")[0]) == told
     for written in ("", "Traceback (most recent call last):", "{}", "[1]", '{"ts": 1}'):
         assert display_line(written) is None
-
-
-@pytest.mark.parametrize("seen", [lambda told: told, poisoned])
-def test_the_last_line_of_a_watched_run_says_in_one_row_what_it_waits_for(seen: Callable[..., Any]) -> None:
-    for after in range(1, len(ENTRIES) + 1):
-        assert not set(str(run_display.status_line(safe(seen(view_of(worked_example(), after)))))) & (STEERING | {"\n"})
-    told = str(run_display.status_line(view_of(worked_example(), 4)))
-    assert all(part in told for part in ("the result of step 1 (fetch handle)", "0 of 3 done", "steps 1 of 10"))
 
 
 PNG = b"\x89PNG\r\n\x1a\n\x00\xff"

@@ -22,7 +22,7 @@ from agent_service.cli.output import Output
 from groundwork.service import program, store_folder
 from groundwork.service.commands import flag, option
 from groundwork.service.config_file import FILE
-from groundwork.service.errors import Exit, Misconfigured, NotDone
+from groundwork.service.errors import Exit, NotDone
 from groundwork.service.secret import is_address, keeps_secrets, login_in
 from schemas.values import dataclass
 
@@ -78,7 +78,7 @@ def _tools(text: str) -> str:
     if not text:
         raise ValueError(f"name a folder, the address of a Ductile, or `{NONE}`")
     if "://" not in text:
-        folder = _path(text)
+        folder = Path(text).expanduser()
         if folder.exists() and not folder.is_dir():
             raise ValueError(f"{text} is not a folder")
         return str(folder)
@@ -89,15 +89,8 @@ def _tools(text: str) -> str:
     return text
 
 
-def _path(text: str) -> Path:
-    try:
-        return Path(text).expanduser()
-    except RuntimeError:
-        raise ValueError(f"{text} is in the home of a user that there is not") from None
-
-
 def _file(text: str, refused: str) -> str:
-    path = _path(text)
+    path = Path(text).expanduser()
     if not path.is_file():
         raise ValueError(refused.format(text))
     return str(path)
@@ -189,7 +182,7 @@ def _read(question: InitQuestion, text: str, hint: str | None = None) -> Any:
         raise typer.BadParameter("it has a character that cannot be shown: type it again", param_hint=hint)
     try:
         return question.read(text.strip())
-    except ValueError as error:
+    except (ValueError, RuntimeError) as error:  # the latter for the home of a user that there is not
         raise typer.BadParameter(str(error), param_hint=hint) from error
 
 
@@ -217,16 +210,9 @@ def init(
     _refuse_to_overwrite(config)
     answers = _answers(given or {}, silent=yes)
     if answers["tools"] and "://" not in answers["tools"]:
-        try:
-            Path(answers["tools"]).mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            why = f"the folder {answers['tools']} cannot be made ({error.strerror}): name another with --tools"
-            raise Misconfigured(why) from error
-    try:
-        if not store_folder.create(config, settings_file(answers)):
-            _refuse_to_overwrite(config)
-    except OSError as error:
-        raise Misconfigured(f"{config} cannot be written: {error.strerror}") from error
+        Path(answers["tools"]).mkdir(parents=True, exist_ok=True)
+    if not store_folder.create(config, settings_file(answers)):
+        _refuse_to_overwrite(config)
     first, following = list(_first(answers)), list(_next(config, answers))
     parts = [f"{config} is written, for you alone", *(["", "first", *first] if first else []), "", "next", *following]
     facts = {"config": str(config), "first": list(map(_command, first)), "next": list(map(_command, following))}
@@ -244,7 +230,14 @@ def _refuse_to_overwrite(config: Path) -> None:
 
 
 def _first(answers: Answers) -> Iterator[str]:
-    for name in variables(answers):
+    """Environment variables that hold the secrets of the file, and a package."""
+    kind, (provider, _) = answers.get("login", ("", ""))[0], answers["model"]
+    names = (
+        LOGIN_SECRETS.get(kind),
+        KEYS.get(provider) if not answers.get("model_url") else None,
+        "DUCTILE_TOKEN" if "://" in answers["tools"] else None,
+    )
+    for name in filter(None, names):
         if not os.environ.get(name):
             yield f"  export {name}=...  # where both services and these commands start"
     if answers["model"][0] == "openai" and importlib.util.find_spec("openai") is None:
@@ -263,14 +256,6 @@ def _next(config: Path, answers: Answers) -> Iterator[str]:
         file = ""  # its addresses are those of `agentic dev`
     yield f"  {agentic} doctor{file}  # in another one: says what is missing, and what to do about it"
     yield f"  {agentic} run --watch 'show me how this works'"
-
-
-def variables(answers: Answers) -> Iterator[str]:
-    """Yields the environment variables that hold the secrets of the file."""
-    kind, (provider, _) = answers.get("login", ("", ""))[0], answers["model"]
-    yield from [LOGIN_SECRETS[kind]] if kind in LOGIN_SECRETS else []
-    yield from [KEYS[provider]] if provider in KEYS and not answers["model_url"] else []
-    yield from ["DUCTILE_TOKEN"] if "://" in answers["tools"] else []
 
 
 def settings_file(answers: Answers) -> str:

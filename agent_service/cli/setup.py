@@ -101,11 +101,9 @@ async def _set_up(
     found, aside = [one for one in found if heeds(one)], reserved_gib(sized(max_gib=gib))
     lines = [one_line(_line(one, change=change, dry_run=dry_run), 1000) for one in found]
     if any(one.kind in ("created", "missing") for one in found):
-        size = f"{aside:.1f} GiB" if aside >= 1 else f"{aside * 1024:.0f} MiB"
         more = "" if asked["max_bytes"] else "; --max-gib N --change makes it another size"
-        sets = "would set" if dry_run else "sets"
-        size = f"at most {size}" if dry_run and fits else size
-        lines.append(f"the server {sets} {size} aside for all of it ({gib:.3g} GiB of work){more}")
+        sets = "would set at most" if dry_run else "sets"
+        lines.append(f"the server {sets} {aside:.3g} GiB aside for all of it ({gib:.3g} GiB of work){more}")
     differs = any(one.kind == "differs" for one in found)
     facts = {"ok": not differs, "dry_run": dry_run, "max_gib": gib, "reserved_gib": round(aside, 3)}
     return Output(
@@ -115,24 +113,23 @@ async def _set_up(
     )
 
 
-_DONE = {
+_TEXTS = {
     "created": "created {0.what}",
     "missing": "would create {0.what}",
     "changed": "changed {0.what}: {0.field} is {0.expected} now, and was {1}",
     "remade": "remade {0.what}: made anew, with its consumers ({0.expected}): what lay there is said again",
+    "would remake": "would remake {0.what}: what lies there is said again",
+    "would change": "would change {0.what}: {0.field} is {1}, expected {0.expected}",
+    "would leave": "would leave {0.what}: {0.field} is {1}, expected {0.expected}; --change changes it",
+    "differs": "differs {0.what}: {0.field} is {1}, expected {0.expected}. Left as it is: --change changes it",
 }
 
 
 def _line(one: Deviation, *, change: bool, dry_run: bool) -> str:
-    actual = one.actual or "not set"
-    if one.kind != "differs":
-        return _DONE[one.kind].format(one, actual)
-    should = f"{one.what}: {one.field} is {actual}, expected {one.expected}"
-    if not dry_run:
-        return f"differs {should}. Left as it is: --change changes it"
-    if not change:
-        return f"would leave {should}; --change changes it"
-    return f"would remake {one.what}: what lies there is said again" if one.field == MODE else f"would change {should}"
+    kind = str(one.kind)
+    if kind == "differs" and dry_run:
+        kind = "would leave" if not change else "would remake" if one.field == MODE else "would change"
+    return _TEXTS[kind].format(one, one.actual or "not set")
 
 
 _GATEWAY = "from ductile_gateway.cli.main import main; main(name='agentic')"

@@ -1,6 +1,5 @@
 """Commands on the stored runs (verify, backup, restore, export) and on the signing keys."""
 
-from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from groundwork.service.commands import argument, flag, option
 from groundwork.service.errors import Exit, Misconfigured
 from groundwork.service.keys import Key, KeyRing, read, write
 
-Results = Output | Coroutine[Any, Any, Output]
 commands = typer.Typer()
 keys = typer.Typer(
     name="keys",
@@ -25,10 +23,6 @@ keys = typer.Typer(
     help="They are in one file beside the store (`agent.keys_file`): back it up too, in another place than the store.",
 )
 commands.add_typer(keys)
-
-
-async def _result_of(work: Coroutine[Any, Any, Report]) -> Output:
-    return _result(await work)
 
 
 def _result(report: Report) -> Output:
@@ -56,7 +50,7 @@ WITH_KEYS = flag("Include the keys: then keep the file secret.", "--with-keys")
 
 
 @local_command(commands, "agentic verify RUN", "agentic verify --all --against-bus", "agentic verify RUN.zip")
-def verify(
+async def verify(
     run: str | None = RUN_OR_FILE,
     every: bool = flag("All runs of the store.", "--all"),
     against_bus: bool = flag("Compare also with what the bus was told; for all runs.", "--against-bus"),
@@ -64,7 +58,7 @@ def verify(
         "The public key that an archive must be signed with (`agentic keys list`).", metavar="KEY"
     ),
     config: Path | None = CONFIG_NEARBY,
-) -> Results:
+) -> Output:
     """It reads only, while the agent runs or not. What was changed is named. A file of exported runs is checked
     anywhere: it needs neither store nor bus."""
     every = every or against_bus
@@ -75,19 +69,20 @@ def verify(
     if run is not None and _is_file(run):
         return _result(verifying.verify_file(Path(run), key))
     file = reader_config(config)
-    return _result_of(verifying.verify(run, file) if run else verifying.verify_all(file, against_bus=against_bus))
+    checking = verifying.verify(run, file) if run else verifying.verify_all(file, against_bus=against_bus)
+    return _result(await checking)
 
 
 @local_command(commands, "agentic backup /backups/it.zip", "agentic backup /backups/ --keep 30")
-def backup(
+async def backup(
     place: str = argument("A folder, which is made if need be; or a file that ends in .zip.", "FOLDER|FILE"),
     with_keys: bool = WITH_KEYS,
     keep: int | None = option("Keep so many of the newest backups in the folder; without it all.", min=1),
     config: Path | None = CONFIG_NEARBY,
-) -> Results:
+) -> Output:
     """In a folder each later backup holds only what is new. Copy the folder to another machine afterwards. Exit code 1
     if something was left out."""
-    return _result_of(writing.backup(reader_config(config), place, with_keys=with_keys, keep=keep))
+    return _result(await writing.backup(reader_config(config), place, with_keys=with_keys, keep=keep))
 
 
 @local_command(
@@ -97,7 +92,7 @@ def backup(
     "agentic restore /backups/ --backup 20261123T030000Z",
     "agentic restore --artifacts",
 )
-def restore(
+async def restore(
     place: str | None = argument("The backup file, or the folder that it is in.", "FILE|FOLDER", default=None),
     backup: str | None = option("The backup of the folder; without it the newest.", metavar="NAME"),
     dry_run: bool = DRY_RUN,
@@ -108,35 +103,34 @@ def restore(
         "Without a backup: what the bucket has lost, from the runs' folders, by its hash.", "--artifacts"
     ),
     config: Path | None = CONFIG_NEARBY,
-) -> Results:
+) -> Output:
     """Neither service may run, and nothing is overwritten. Make the streams first, with `agentic setup`. If it is
     interrupted, run the same command again. With --artifacts both may run, and exit code 1 says that some are lost."""
     if artifacts == (place is not None) or (artifacts and any((backup, dry_run, stopped, moved, new_keys))):
         raise typer.BadParameter("name a backup, or give --artifacts by itself")
     if not place:
-        return _result_of(restoring.restore_artifacts(reader_config(config)))
+        return _result(await restoring.restore_artifacts(reader_config(config)))
     how: dict[str, Any] = {"stopped": stopped, "moved": moved, "new_keys": new_keys}
-    return _result_of(restoring.restore(reader_config(config), place, backup=backup, dry_run=dry_run, **how))
+    return _result(await restoring.restore(reader_config(config), place, backup=backup, dry_run=dry_run, **how))
 
 
 @local_command(commands, "agentic export RUN", "agentic export last /tmp/it.zip", "agentic export --all /tmp/all.zip")
-def export(
+async def export(
     run: str | None = RUN_OR_FILE,
     file: Path | None = argument(
         "The file, or a folder for it; without it RUN.zip, here.", "FILE|FOLDER", default=None
     ),
     every: bool = flag("All runs, to be restored in another store: no agent starts on this one again.", "--all"),
     config: Path | None = CONFIG_NEARBY,
-) -> Results:
+) -> Output:
     """While the agent runs or not; with --all none may run. Any tool opens it, and `agentic verify FILE` checks it
     anywhere. Exit code 1 if something was left out."""
     if every == (run is not None and not _is_file(run)) or (every and file):
         raise typer.BadParameter("name one run, or give --all and a file")
     settings = reader_config(config)
-    one = bool(run) and not every
-    return _result_of(
-        writing.export(settings, run or "", file) if one else writing.export_all(settings, Path(run or "."))
-    )
+    if every:
+        return _result(await writing.export_all(settings, Path(run or ".")))
+    return _result(await writing.export(settings, run or "", file))
 
 
 @local_command(keys, "agentic keys list", "agentic keys list --json", name="list")

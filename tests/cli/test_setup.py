@@ -66,7 +66,7 @@ async def test_on_a_small_server_streams_are_made_that_fit_and_setup_says_what_t
     assert (refused.code, "with --max-gib 10 it sets 22.3 GiB aside: name less" in refused.err) == (78, True), refused
     assert "the server would set at most 22.3 GiB aside" in told.out
     assert (made.code, "created stream AGENTIC_STARTS" in made.out) == (0, True), made
-    assert "the server sets 1.6 GiB aside for all of it (0.625 GiB of work)" in made.out
+    assert "the server sets 1.64 GiB aside for all of it (0.625 GiB of work)" in made.out
     assert "✓ streams" in checked.out
     assert (again.code, again.out.strip()) == (0, "everything is there already")
 

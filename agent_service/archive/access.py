@@ -4,7 +4,6 @@ gateway's commands."""
 import asyncio
 import hashlib
 import json
-import sys
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
@@ -32,6 +31,7 @@ from groundwork.nats.link import NatsLink
 from groundwork.service import serving
 from groundwork.service.errors import Exit, Failure, NotDone, TryAgain
 from groundwork.service.keys import KeyRing
+from groundwork.service.program import own_command
 from groundwork.service.store_folder import claim_folder
 from schemas import subjects
 
@@ -160,7 +160,7 @@ async def artifact_hashes(link: NatsLink) -> dict[str, str]:
 async def run_gateway(*arguments: str, config: Path | None) -> dict[str, Any]:
     """Returns what a command of the gateway says as JSON. Raises NotDone with its error."""
     at = ("--config", str(config)) if config else ()
-    command = sys.executable, "-P", "-m", "ductile_gateway", *arguments, "--json", *at
+    command = own_command("ductile_gateway", *arguments, "--json", *at)
     process = await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
     out, stderr = await process.communicate()
     if process.returncode:

@@ -35,6 +35,7 @@ from groundwork.service.config_file import nearby
 from groundwork.service.errors import Exit, Misconfigured
 from groundwork.service.invisible import visible
 from groundwork.service.process import ending_with_us
+from groundwork.service.program import own_command
 from groundwork.service.serving import cancelled_by_signals
 
 LOG_POLL_S = 0.2
@@ -282,7 +283,7 @@ class _Demo:
         self.say(f"\n$ {invocation()} {shlex.join(arguments)}", "bold")
         where = self.where if arguments[0] != "verify" else ()
         process = await asyncio.create_subprocess_exec(
-            *ending_with_us([sys.executable, "-P", "-m", "agent_service", *arguments, *where]),
+            *ending_with_us(own_command("agent_service", *arguments, *where)),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=sys.stderr if self.as_json else None,
         )

@@ -53,7 +53,6 @@ class Service:
         self.name = name
         self.starts = 0
         self.config_failures = 0
-        """Consecutive ends with exit code 78."""
         self.log_file = folder / "logs" / f"{name}.log"
         self.log_file.touch(mode=0o600)
         self.log_begins = self.log_file.stat().st_size
@@ -236,7 +235,6 @@ class _Pages(SimpleHTTPRequestHandler):
 
 @contextmanager
 def _with_story(options: DevOptions) -> Iterator[DevOptions]:
-    """Serves the story's pages and yields the options that play it."""
     folder = options.folder
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Pages, directory=str(STORY / "pages"))) as server:
         threading.Thread(target=server.serve_forever, args=(POLL_S,), daemon=True).start()

@@ -208,7 +208,6 @@ def demo(
 
 
 async def _run_demo(folder: Path, *, as_json: bool) -> Exit:
-    """Returns OK if the run is done and its paper trail verifies."""
     json_log.set_up("ERROR", "text")
     demo = _Demo(as_json)
     try:

@@ -133,7 +133,6 @@ def _table(columns: Sequence[str], footers: Sequence[str] = ()) -> Table:
 
 
 def _scenarios(played: ConfigResults) -> Table:
-    """One row per scenario with means over its runs; sums at the bottom."""
     columns = ("scenario", "ended", "steps", "calls", "tokens", "USD", "cached")
     table = _table(columns, (f"{_passed(played.results)} passed", "", *_numbers(played.results, sum)))
     for name, results in played.by_name.items():
@@ -199,7 +198,6 @@ def _differing(played: Sequence[ConfigResults]) -> Iterator[RenderableType]:
 
 
 def _unmet(played: ConfigResults, trail: Path | None, label: str) -> Iterator[Text]:
-    """The first failed run of each scenario."""
     for name, results in played.by_name.items():
         failed = [result for result in results if not result.passed]
         for shown in failed[:1]:

@@ -1,10 +1,8 @@
 """`agentic example` copies examples; `agentic script` checks scripts for the scripted model."""
 
-import os
 import shlex
 import shutil
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import typer
 
@@ -34,14 +32,10 @@ def example(
     if name not in titles:
         raise typer.BadParameter(f"there is no example {name}: there are {', '.join(titles)}")
     made = into / name
-    if os.path.lexists(made):
-        raise Misconfigured(f"{made} is there already, and nothing was changed: copy it to another folder")
     try:
-        into.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(dir=into, prefix=".") as aside:
-            copied = Path(aside, name)
-            shutil.copytree(shipped("examples", name), copied, ignore=shutil.ignore_patterns(*NOT_COPIED))
-            copied.rename(made)
+        shutil.copytree(shipped("examples", name), made, ignore=shutil.ignore_patterns(*NOT_COPIED))
+    except FileExistsError:
+        raise Misconfigured(f"{made} is there already, and nothing was changed: copy it to another folder") from None
     except OSError as error:
         raise Misconfigured(f"{made} cannot be written: {error}") from error
     begin = f"cd {shlex.quote(str(made))} && agentic dev"

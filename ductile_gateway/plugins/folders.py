@@ -165,7 +165,6 @@ def _refuse(error: OSError) -> NoReturn:
 
 
 def manifest_in(path: Path) -> PluginManifest:
-    """Raises PluginRefused."""
     try:
         return read_manifest(parse(path.read_text(encoding="utf-8")))
     except ManifestInvalid as error:

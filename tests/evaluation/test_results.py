@@ -2,14 +2,14 @@
 
 import pytest
 
-from agent_service.workbench.evaluation.results import ConfigResults, Rates, Result
+from agent_service.workbench.evaluation.results import Rates, Result
 
 
-def runs(*counts: tuple[int, int], group: str = "work", cost_usd: float | None = 0.5) -> list[Result]:
+def runs(*counts: tuple[int, int], cost_usd: float | None = 0.5) -> list[Result]:
     """One result list from pairs of passed and failed runs per scenario."""
-    fields = {"title": "One", "group": group, "tokens": 100, "seconds": 2.0, "cost_usd": cost_usd}
+    fields = {"title": "One", "group": "work", "tokens": 100, "seconds": 2.0, "cost_usd": cost_usd}
     return [
-        Result.model_validate({"scenario": f"{group}-{place}", "name": f"{group}-{place}", "unmet": unmet, **fields})
+        Result.model_validate({"scenario": f"work-{place}", "name": f"work-{place}", "unmet": unmet, **fields})
         for place, (passed, failed) in enumerate(counts)
         for unmet in [()] * passed + [("a reason",)] * failed
     ]
@@ -41,12 +41,3 @@ def test_what_failed_is_paid_by_what_passed() -> None:
     rates = Rates.of(runs((1, 3)))
     assert (rates.tokens, rates.seconds, rates.cost_usd) == (400, 8.0, 2.0)
     assert (Rates.of(runs((0, 3))).tokens, Rates.of(runs((2, 0), cost_usd=None)).cost_usd) == (None, None)
-
-
-def test_each_group_has_its_rates_and_all_have_theirs() -> None:
-    played = ConfigResults(label="x", results=[*runs((1, 1)), *runs((2, 0), group="people")])
-    assert {group: (rates.passed, rates.runs) for group, rates in played.rates.items()} == {
-        "work": (1, 2),
-        "people": (2, 2),
-        "all": (3, 4),
-    }

@@ -47,28 +47,20 @@ def busy(times: int, wait_s: float | None = None) -> Failing:
     return Failing(times, ModelError("try_again", "overloaded", "529", wait_s))
 
 
-async def test_a_plugin_of_a_folder_takes_part_as_it_is(tmp_path: Path) -> None:
-    make("words", "bash", tmp_path / "tools")
+async def test_a_plugin_of_a_folder_takes_part_as_it_is_and_one_that_never_answers_fails_the_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = make("words", "bash", tmp_path / "tools") / "run.sh"
     rules: list[dict[str, Any]] = copy.deepcopy(SMALL["script"]["rules"])
     rules[1]["plan"] = {"action": {"tool": "words", "command": "handle", "arguments": {"text": "it is on"}}}
     own = {"plugin": "words", "folder": str(tmp_path / "tools")}
-    seen = await seen_of(small(plugins=[own], script={"rules": rules}), tmp_path)
-    assert seen.state is not None
-    assert (seen.state.status, seen.state.completed[0].summary) == ("done", "3 words, the longest is it")
-
-
-async def test_a_plugin_that_never_answers_is_a_step_that_failed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make("stuck", "bash", tmp_path)
-    (tmp_path / "stuck" / "run.sh").write_text("#!/bin/sh\nexec sleep 600\n")
-    monkeypatch.setattr(simulated, "PLUGIN_LASTS_S", 0.2)
-    rules: list[dict[str, Any]] = copy.deepcopy(SMALL["script"]["rules"])
-    rules[1]["plan"] = {"action": {"tool": "stuck", "command": "handle", "arguments": {"text": "it is on"}}}
-    own = {"plugin": "stuck", "folder": str(tmp_path)}
-    seen = await seen_of(small(plugins=[own], script={"rules": rules}), tmp_path)
-    assert seen.state is not None
-    assert seen.state.completed[0].summary == "the plugin gave no answer in 0.2 s"
+    for told in ("3 words, the longest is it", "the plugin gave no answer in 0.2 s"):
+        (folder := tmp_path / told).mkdir()
+        seen = await seen_of(small(plugins=[own], script={"rules": rules}), folder)
+        assert seen.state is not None
+        assert seen.state.completed[0].summary == told
+        program.write_text("#!/bin/sh\nexec sleep 600\n")
+        monkeypatch.setattr(simulated, "PLUGIN_LASTS_S", 0.2)
 
 
 async def test_time_passes_as_it_is_told_and_is_not_waited_for(tmp_path: Path) -> None:

@@ -99,7 +99,6 @@ class Rates:
 
 
 def wilson(passed: int, runs: int) -> Interval:
-    """Returns the 95 % interval of a rate."""
     rate, spread = passed / runs, Z * Z / runs
     middle = rate + spread / 2
     half = Z * sqrt((rate * (1 - rate) + spread / 4) / runs)

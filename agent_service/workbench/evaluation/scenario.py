@@ -220,7 +220,6 @@ class Scenario(Strict):
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Python modules that it needs and that are not installed."""
         return tuple(one.needs for one in self.plugins if one.needs and find_spec(one.needs) is None)
 
 

@@ -197,7 +197,6 @@ class SimulatedGateway:
         }
 
     def _filled(self, request: ToolRequest) -> dict[str, JsonValue]:
-        """Returns the payload with each artifact path replaced by the path and its text."""
         filled = dict(request.tool_payload)
         for name, path in filled.items():
             if isinstance(path, str) and (content := self._artifacts.get((request.run_id, path))) is not None:

@@ -146,7 +146,6 @@ async def play(trial: Trial, trail: Path | None = None) -> Result:
 
 
 def _judge(trial: Trial, seen: ObservedRun, seconds: float) -> Result:
-    """`seconds` is the real time of its model calls."""
     scenario, state, facts = trial.scenario, seen.state, dict[str, Any]()
     if state:
         replies = [event.model for entry in seen.entries if isinstance(event := entry.decoded(), ModelReplied)]
@@ -187,7 +186,6 @@ class World:
         self._intake = Intake(self._turns, self.gateway, trial.settings, IncomingMetrics(Instruments()))
 
     def prepare(self, question: ModelQuestion) -> ModelCall:
-        """Implements the port Model."""
         call = self._model.prepare(question)
         return replace(call, make=partial(self._think, call, question))
 
@@ -203,7 +201,6 @@ class World:
             self.seconds += monotonic() - began
 
     async def play(self) -> ObservedRun:
-        """Plays the run and returns it, whatever breaks."""
         try:
             broken = await self._run_to_end()
         except (LimitRefused, InvalidMessage) as error:

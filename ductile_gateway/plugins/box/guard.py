@@ -144,7 +144,6 @@ class _Call:
         return request
 
     def _wait(self) -> set[int]:
-        """Returns the descriptors that can be read."""
         next_at = min(self._look_at, self._kill_at if self._stopped_for else self._deadline)
         ready = {source for source, _ in self._poller.poll(max(0.0, next_at - time.monotonic()) * 1000)}
         if self._woken in ready:

@@ -19,7 +19,7 @@ from typing import NoReturn
 
 from pydantic import JsonValue
 
-from ductile_gateway.plugins.manifest import ManifestInvalid, PluginManifest, read_manifest
+from ductile_gateway.plugins.manifest import PluginManifest, read_manifest
 from groundwork.service.errors import Misconfigured
 from groundwork.service.program import DISTRIBUTION, extra_with
 from groundwork.service.strict import NotYaml, parse
@@ -167,10 +167,8 @@ def _refuse(error: OSError) -> NoReturn:
 def manifest_in(path: Path) -> PluginManifest:
     try:
         return read_manifest(parse(path.read_text(encoding="utf-8")))
-    except ManifestInvalid as error:
-        raise PluginRefused(f"{path}: {error}") from None
-    except (OSError, UnicodeError, NotYaml) as error:
-        raise PluginRefused(f"{path}: cannot be read: {' '.join(str(error).split())}") from None
+    except (OSError, ValueError, NotYaml) as error:
+        raise PluginRefused(f"{path}: cannot be used: {' '.join(str(error).split())}") from None
 
 
 FIRST_BYTES = 512

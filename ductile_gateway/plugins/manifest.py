@@ -15,10 +15,6 @@ from schemas.catalog import Effect, Output
 from schemas.fields import ToolName, validation_flaws
 
 
-class ManifestInvalid(ValueError):
-    """The manifest cannot be used; the message names each field and what is wrong with it."""
-
-
 def _inside(entrypoint: str) -> str:
     path = PurePosixPath(entrypoint)
     if path.is_absolute() or ".." in path.parts or not path.parts:
@@ -95,13 +91,12 @@ class PluginManifest(PluginDescription):
 
 
 def read_manifest(document: object) -> PluginManifest:
-    if not isinstance(document, dict):
-        raise ManifestInvalid("it holds no `key: value` lines: docs/TOOLS.md shows what it needs")
+    """Raises ValueError that names each field, and what is wrong with it."""
     try:
         manifest = PluginManifest.model_validate(document)
     except ValidationError as error:
-        raise ManifestInvalid(validation_flaws(error, whole="manifest", most=None)) from None
+        raise ValueError(validation_flaws(error, whole="manifest", most=None)) from None
     names = [command.name for command in manifest.commands]
     if len(set(names)) < len(names):
-        raise ManifestInvalid("commands: two commands have the same name")
+        raise ValueError("commands: two commands have the same name")
     return manifest

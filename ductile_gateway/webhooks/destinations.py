@@ -21,6 +21,10 @@ RESOLVERS, CHECKERS = 16, 4
 CHECKED_WITHIN_S = 1.0
 UNSIGNED = "gateway.outbound.callbacks.secret is not set, and a callback goes out signed or not at all"
 _DEFAULT_PORTS = {"https": 443, "http": 80}
+_FORM = (
+    "a callback's URL is https:// and the name of a host, without a login: "
+    "2048 letters at most, of printable ASCII without a backslash"
+)
 _URL = re.compile(r"[!-\[\]-~]{1,2048}", re.ASCII)
 _HOST = re.compile(r"[a-z0-9_:.-]{1,253}", re.ASCII)
 _INSIDE = (".localhost", ".local", ".internal", ".home.arpa")
@@ -86,17 +90,13 @@ def _lies_in(address: _Address, networks: Iterable[str]) -> bool:
 
 
 def _parts(url: str) -> Destination:
-    if not _URL.fullmatch(url):
-        raise Forbidden("a callback's URL has printable ASCII without a backslash, 2048 letters at most")
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
     except ValueError:
-        raise Forbidden("a callback's URL cannot be read") from None
-    if parts.scheme not in _DEFAULT_PORTS or not _HOST.fullmatch(host):
-        raise Forbidden("a callback's URL begins with https:// and the name of a host in ASCII")
-    if "@" in parts.netloc:
-        raise Forbidden("a callback's URL names no user and no password")
+        raise Forbidden(_FORM) from None
+    if parts.scheme not in _DEFAULT_PORTS or not (_URL.fullmatch(url) and _HOST.fullmatch(host)) or "@" in parts.netloc:
+        raise Forbidden(_FORM)
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     return Destination(parts.scheme, host.removesuffix("."), port or _DEFAULT_PORTS[parts.scheme], target)
 

@@ -27,10 +27,6 @@ _KEY = re.compile(r"[ -~]{1,512}")
 _RUN_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
-class NotARunEvent(GiveUp):
-    """The message can never be delivered."""
-
-
 @dataclass(frozen=True, slots=True)
 class LifecycleEvent:
     """`key`: dedupe key. `at`: when the bus stored it. `has_callback` is not part of `payload`."""
@@ -50,7 +46,7 @@ def read_event(subject: str, message: Any, *, at: datetime) -> LifecycleEvent:
                 payload = dict(message["payload"])
                 has_callback = payload.pop("has_callback", False) is True
                 return LifecycleEvent(subject, key, run_id, at, payload, has_callback=has_callback)
-    raise NotARunEvent(f"a message on {subject} needs that type, a dedupe_key in ASCII and a payload with a run_id")
+    raise GiveUp(f"a message on {subject} needs that type, a dedupe_key in ASCII and a payload with a run_id")
 
 
 def callback_body(event: LifecycleEvent) -> bytes:

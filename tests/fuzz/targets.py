@@ -11,7 +11,7 @@ from agent_service.api import requests
 from agent_service.api.errors import ApiError
 from agent_service.models.prompts.validation import object_in
 from ductile_gateway.calls.call import ToolOutcome
-from ductile_gateway.plugins.manifest import ManifestInvalid, read_manifest
+from ductile_gateway.plugins.manifest import read_manifest
 from ductile_gateway.plugins.response import CallRemains, judge
 from ductile_gateway.webhooks import inbound, mapping, signatures
 from ductile_gateway.webhooks.mapping import RequestRefused
@@ -108,7 +108,7 @@ def manifest(data: bytes) -> None:
     """Manifests of plugin folders."""
     try:
         read = read_manifest(parse(data.decode()))
-    except (ManifestInvalid, UnicodeError, NotYaml):
+    except (ValueError, NotYaml):
         return
     assert not read.entrypoint.startswith("/")
     assert ".." not in read.entrypoint.split("/")

@@ -270,9 +270,7 @@ def read(file: Path) -> list[Scenario]:
     """Reads the scenario in `file`, or each of its variants. Raises Misconfigured with every problem and its field."""
     try:
         return [Scenario.model_validate(document) for document in _variants_of(parse(file.read_text(encoding="utf-8")))]
-    except (OSError, UnicodeDecodeError, NotYaml) as error:
-        raise Misconfigured(f"scenario {file} cannot be read: {error}") from error
     except ValidationError as error:
         raise Misconfigured(f"scenario {file}: {validation_flaws(error, whole='the whole', most=None)}") from error
-    except (ValueError, TypeError) as error:
-        raise Misconfigured(f"scenario {file}: {error}") from error
+    except (OSError, ValueError, TypeError, NotYaml) as error:
+        raise Misconfigured(f"scenario {file} cannot be read: {error}") from error

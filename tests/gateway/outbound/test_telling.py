@@ -11,7 +11,7 @@ import pytest
 
 from ductile_gateway.webhooks import notifications
 from ductile_gateway.webhooks.notifications import LifecycleEvent, Try
-from groundwork.service.errors import TryAgain
+from groundwork.service.errors import GiveUp, TryAgain
 from tests.gateway.outbound.kit import ENDINGS, HOOK, Town, an_event, read
 from tests.gateway.parts import NOON, RUN
 from tests.kit.waiting import until
@@ -138,5 +138,5 @@ def test_what_a_person_is_asked_to_allow_is_named_also_where_its_arguments_are_c
     ],
 )
 def test_a_message_that_is_no_event_of_a_run_is_unreadable(message: Any) -> None:
-    with pytest.raises(notifications.NotARunEvent):
+    with pytest.raises(GiveUp, match="needs that type"):
         notifications.read_event("agent.completed", message, at=NOON)

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from ductile_gateway.plugins.folders import PluginLacks, discover_plugins
-from ductile_gateway.plugins.manifest import ManifestInvalid, read_manifest
+from ductile_gateway.plugins.manifest import read_manifest
 
 SHIPPED = Path(__file__).parents[3] / "deploy" / "ductile" / "plugins"
 
@@ -44,14 +44,13 @@ def test_each_shipped_plugin_describes_itself_says_whose_words_it_brings_and_tho
         (document(commands=[{"name": "handle", "type": "execute"}]), "commands.0.type"),
         (document(commands=[{"name": "a.b", "type": "read"}]), "commands.0.name"),
         (document(commands=[{"name": "a", "type": "read"}, {"name": "a", "type": "write"}]), "same name"),
-        ("just text", "key: value"),
-        (None, "key: value"),
+        ("just text", "manifest: must be an object"),
+        (None, "manifest: must be an object"),
     ],
 )
 def test_what_is_wrong_with_a_manifest_is_named(changed: object, named: str) -> None:
-    with pytest.raises(ManifestInvalid) as refused:
+    with pytest.raises(ValueError, match=named):
         read_manifest(changed)
-    assert named in str(refused.value)
 
 
 def install(root: Path, name: str, *, entrypoint: str = "run.sh", text: str = "#!/bin/sh\n", **more: Any) -> Path:
@@ -114,9 +113,9 @@ def manifest(content: bytes | dict[str, Any]) -> Callable[[Path], object]:
         (lambda plugin: (plugin / "bin/run.sh").unlink(), "run.sh", "No such file"),
         (manifest({"entrypoint": "bin"}), "bad/bin", "executable"),
         (manifest(b"protocol: 1\nprotocol: 2\n"), "manifest.yaml", "given twice"),
-        (manifest(b"a: [b"), "manifest.yaml", "cannot be read"),
-        (manifest(b"!!python/object/apply:os.getpid []"), "manifest.yaml", "cannot be read"),
-        (manifest(b"\xff\xfe"), "manifest.yaml", "cannot be read"),
+        (manifest(b"a: [b"), "manifest.yaml", "cannot be used"),
+        (manifest(b"!!python/object/apply:os.getpid []"), "manifest.yaml", "cannot be used"),
+        (manifest(b"\xff\xfe"), "manifest.yaml", "cannot be used"),
         (manifest(b"{}"), "manifest.yaml", "manifest_spec"),
     ],
 )

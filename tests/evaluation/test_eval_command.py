@@ -77,3 +77,14 @@ def test_what_is_no_evaluation_is_refused_before_anything_is_played(tmp_path: Pa
     called = agentic_here("eval", "--against", tmp_path / "other.json")
     assert (called.code, called.out) == (78, "")
     assert "other.json is not an output of `agentic eval --json`: the whole: must be an object" in called.err
+
+
+def test_every_scenario_passes_and_is_told_in_one_line_of_80_columns() -> None:
+    called = agentic_here("eval", COLUMNS="80")
+    assert called.code == 0, called.out
+    scenarios, groups = called.out.rstrip().split("\n\n")[1:]
+    heading, *rows, footer = scenarios.splitlines()
+    assert heading.split() == ["scenario", "ended", "steps", "calls", "tokens", "USD", "cached"]
+    assert all(row[0] == "✓" and len(row) <= 80 for row in rows)
+    assert [line.split()[0] for line in groups.splitlines()[1:]] == ["recovery", "work", "people", "injections", "all"]
+    assert footer.split()[:4] == [str(len(rows)), "of", str(len(rows)), "passed"]

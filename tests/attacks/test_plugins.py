@@ -33,6 +33,7 @@ pytestmark = pytest.mark.skipif(
     reason=f"needs a Linux whose landlock has ABI {SIGNALS_SINCE} (6.12 and newer): another boundary holds less",
 )
 
+IS_ROOT = os.getuid() == 0
 PLUGINS = Path(__file__).parent / "plugins"
 SMALL = ProcessLimits(cpu_s=1, memory_mb=96, file_mb=4, processes=12, open_files=32, output_mb=1, grace_s=0.3)
 NAMED = ["gateway.nk", "tls/key.pem", "elsewhere/owner.token"]
@@ -175,7 +176,7 @@ def _has_view() -> bool:
         return False
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root runs plugins as another user")
+@pytest.mark.skipif(not IS_ROOT, reason="only root runs plugins as another user")
 @pytest.mark.parametrize("boundary", ["landlock", "view", "none"])
 def test_a_plugin_of_another_user_is_that_user_in_all(boundary: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with tempfile.TemporaryDirectory() as reachable:
@@ -199,13 +200,17 @@ CHANGES = (
     "import os; os.chmod(path, 0o666); open(path, 'w').write('x')",
 )
 AS_ROOT = (
-    "open('own', 'w').close(); os.chown('own', 65534, 65534)",
-    "os.mknod('own', stat.S_IFBLK | 0o600, os.makedev(8, 0))",
-    "os.chroot('.')",
-    "os.setuid(65534)",
-    "os.setpriority(os.PRIO_PROCESS, 0, -5)",
+    ()
+    if not IS_ROOT
+    else (
+        "open('own', 'w').close(); os.chown('own', 65534, 65534)",
+        "os.mknod('own', stat.S_IFBLK | 0o600, os.makedev(8, 0))",
+        "os.chroot('.')",
+        "os.setuid(65534)",
+        "os.setpriority(os.PRIO_PROCESS, 0, -5)",
+    )
 )
-KERNEL = ("/proc/sys/kernel/domainname", "/proc/sys/kernel/core_pattern", "/dev/kmsg")
+KERNEL = ("/proc/sys/kernel/domainname", "/proc/sys/kernel/core_pattern", "/dev/kmsg") if IS_ROOT else ()
 OF_OURS = ("environ", "mem", "root/etc/hostname", "cwd/pyproject.toml", "fd", "maps")
 LOOK = """
 import os
@@ -311,31 +316,18 @@ TURNED: dict[str, tuple[tuple[int, ...], tuple[str, str]]] = {
     "going on when its time is over": ((), (LATE, "")),
     "writing its own verdict": ((), (VERDICT, REQUEST)),
     "taking the lock of its call": ((), (f"{OWN_CALL}loot = os.open(path, os.O_RDONLY)", REQUEST)),
-}
-TURNED_ROOT: dict[str, tuple[tuple[int, ...], tuple[str, str]]] = {
     **{f"being root: {how}": ((), (f"import os, stat\n{how}\nloot = True", "")) for how in AS_ROOT},
     **{f"changing {path}": ((), ("import os; loot = os.open(path, os.O_WRONLY)", path)) for path in KERNEL},
 }
 """Name of the attempt, and the code that runs with `path`, which is below the service's folder or a system path."""
 
 
-async def strike(target: Service, how: tuple[str, str]) -> None:
-    code, path = how
-    seconds = 0.5 if code == LATE else 20
-    judge(target, {"loot": await target.turned(code, seconds=seconds, path=str(target.folder / path))})
-
-
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("how", rows(TURNED))
 async def test_strike(target: Service, how: tuple[str, str]) -> None:
-    await strike(target, how)
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="only root has what is tried here")
-@pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize("how", rows(TURNED_ROOT))
-async def test_strike_as_root(target: Service, how: tuple[str, str]) -> None:
-    await strike(target, how)
+    code, path = how
+    seconds = 0.5 if code == LATE else 20
+    judge(target, {"loot": await target.turned(code, seconds=seconds, path=str(target.folder / path))})
 
 
 @pytest.mark.attack
@@ -366,7 +358,7 @@ async def test_reaching_a_socket_of_the_services_that_has_no_path(target: Servic
 
 
 @pytest.mark.attack
-@pytest.mark.skipif(os.getuid() != 0, reason="only root is let in there")
+@pytest.mark.skipif(not IS_ROOT, reason="only root is let in there")
 @pytest.mark.parametrize("side", SIDES)
 async def test_asking_who_runs_programs_for_root(target: Service) -> None:
     folder = Path("/run/podman")

@@ -17,7 +17,7 @@ from agent_service.admission.callers import BUS, UNBOUNDED, ApiSettings, QuotaSe
 from agent_service.admission.granting import CAPS, LimitPolicy
 from agent_service.archive.retention import KeepRunsSettings
 from agent_service.core.brief import Continuations, Limits
-from agent_service.models.settings import ModelSettings, Provider
+from agent_service.models.settings import KEYS, ModelSettings, Provider
 from agent_service.trust.oversight import Oversight
 from groundwork.nats.settings import ServiceSettings
 from groundwork.service import config_file
@@ -29,8 +29,6 @@ from schemas.fields import ToolName, validation_flaws
 from schemas.values import replace
 
 SECTION = "agent"
-KEYS = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY"}
-"""Environment variables of the providers' keys."""
 OWN_KEY = "MODEL__API_KEY"
 DUCTILE_TOKEN = re.compile(r"gateway\.(ductile|ductiles\.[^.]+)\.token")
 """Settings of the gateway, in the same file, that hold its tokens for Ductiles."""

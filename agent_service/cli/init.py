@@ -19,6 +19,7 @@ import typer
 from agent_service.cli import output
 from agent_service.cli.options import invocation, local_command
 from agent_service.cli.output import Output
+from agent_service.models.settings import KEYS
 from groundwork.service import program, store_folder
 from groundwork.service.commands import flag, option
 from groundwork.service.config_file import FILE
@@ -28,7 +29,7 @@ from schemas.values import dataclass
 
 Answers = dict[str, Any]
 """Parsed answers by question, without those that were not asked."""
-KEYS = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY"}
+
 LOGIN_SECRETS = {"user": "NATS_PASSWORD", "token": "NATS_TOKEN"}
 TEMPLATE = Path(__file__).with_name("agentic.yaml.jinja")
 NONE = "none"

@@ -136,9 +136,7 @@ def _client(settings: ModelSettings) -> Any:
     shared = client_options(settings)
     shared["open_telemetry"] = {"propagation": False, "traces": False}  # spans are made from the journal
     if platform == "anthropic":
-        if key is None:
-            raise Misconfigured("there is no key for Claude: set ANTHROPIC_API_KEY, or agent.model.api_key_file")
-        return anthropic.AsyncAnthropic(api_key=key.get_secret_value(), **shared)
+        return anthropic.AsyncAnthropic(api_key=key.get_secret_value() if key else None, **shared)
     on_bedrock = platform == "bedrock"
     client: Any = (anthropic.AsyncAnthropicBedrockMantle if on_bedrock else anthropic.AsyncAnthropicVertex)(**shared)
     if (client.api_key if on_bedrock else client.access_token) is None:

@@ -79,20 +79,17 @@ def _remarks(state: RunState) -> Iterable[object]:
 
 
 class Condition(_Strict):
-    """All given conditions must hold. Patterns are searched; numbers are compared."""
+    """All given conditions must hold. Patterns are searched; numbers are compared. `steps`: finished ones; `tool`,
+    `status`, `result` (as JSON): of the newest; `feedback`: on the model's last decision; `person`: people's messages.
+    """
 
     goal: Pattern | None = None
     steps: int | None = None
-    """Number of finished steps."""
     tool: str | None = None
-    """Tool of the newest finished step."""
     status: Literal["ok", "error"] | None = None
     result: Pattern | None = None
-    """Pattern in the newest result, as JSON."""
     feedback: Pattern | None = None
-    """Pattern in the feedback on the model's last decision."""
     person: Pattern | None = None
-    """Pattern in the messages of people."""
     repairs: int | None = None
     tries: int | None = None
     reframes: int | None = None

@@ -24,6 +24,8 @@ Effort = Literal["low", "medium", "high", "xhigh", "max"]
 OF_ENVIRONMENT = "environment"
 """The proxy of the environment (HTTPS_PROXY and the like)."""
 Proxy = Annotated[str, written(rf"{OF_ENVIRONMENT}|(https?|socks5h?)://\S+", f"http://HOST:PORT, or {OF_ENVIRONMENT}")]
+KEYS = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY"}
+"""Environment variables of the providers' keys."""
 DEFAULT_MODEL = "claude-sonnet-5-5"
 MOST_REPLY_TOKENS = 64_000
 CONNECT_WITHIN_S = 10.0
@@ -112,15 +114,12 @@ def _check(settings: ModelSettings) -> None:
     """Refuses what is missing, and a key that no request can carry: each error would quote it."""
     if settings.api_key is not None:
         key = settings.api_key.get_secret_value()
-        if fault := secret_fault(key):
-            raise Misconfigured(f"the key of the model {fault} (agent.model.api_key, or the variable of its provider)")
-        if not (key.isascii() and key.isprintable() and key == key.strip()):
-            wrong = "has a blank or a line break about it, or a character that no key has"
-            raise Misconfigured(
-                f"the key of the model {wrong}: correct agent.model.api_key, or the file or variable of it"
-            )
+        is_plain = key.isascii() and key.isprintable() and " " not in key
+        if fault := secret_fault(key) or ("" if is_plain else "has a blank, a line break or a sign that no key has"):
+            raise Misconfigured(f"the key of the model {fault}: correct agent.model.api_key, or its file or variable")
     if settings.provider == "openai" and settings.model is None:
         raise Misconfigured("provider openai has no default model: set agent.model.model, or agent.llm_model")
-    if settings.provider == "openai" and settings.api_key is None and settings.base_url is None:
-        wanted = "set OPENAI_API_KEY or agent.model.api_key_file; for a server of your own set agent.model.base_url"
-        raise Misconfigured(f"there is no key for OpenAI: {wanted}")
+    has_own_key = settings.platform != "anthropic" or (settings.provider == "openai" and settings.base_url)
+    if settings.provider in KEYS and settings.api_key is None and not has_own_key:
+        wanted = f"set {KEYS[settings.provider]} or agent.model.api_key_file"
+        raise Misconfigured(f"there is no key of the model: {wanted}; for a server of your own agent.model.base_url")

@@ -25,7 +25,7 @@ from agent_service.cli.options import AS_JSON, CONFIG, invocation
 from agent_service.core.phases import Phase
 from agent_service.history.log_line import FOR_MACHINES
 from agent_service.models.scripted_model import read_script
-from agent_service.settings import KEYS
+from agent_service.models.settings import KEYS
 from agent_service.workbench.dev import OUTBOX, POLL_S, DevStack, Service, check_that_both_can_start, stack
 from agent_service.workbench.dev_settings import PLUGINS, DevOptions, names_a_model
 from agentic_client import AsyncClient, Run

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -11,6 +11,7 @@ from rich.text import Text
 
 from agent_service.cli.client import Json
 from agent_service.history.text import ask_lines, duration, one_line
+from schemas.status import counted
 
 Row = tuple[str, str | Text]
 SYMBOLS = {
@@ -29,8 +30,6 @@ UNKNOWN = ("?", "")
 instant = datetime.fromisoformat
 LONGEST_TEXT, LONGEST_RESULT, LONGEST_GOAL = 600, 160, 50
 STATUS_WIDTH = 13
-LONG = timedelta(hours=48)
-"""Lists show longer times in days: hours would not fit the column."""
 
 
 def status(name: str, label: str = "", *, width: int = 0, style: str | None = None) -> Text:
@@ -73,7 +72,7 @@ def runs(page: Json) -> RenderableType:
     """Two lines per run: its figures; its goal and result."""
     if not page["runs"]:
         return "no runs"
-    columns = "{:<13}{:>5}{:>9}{:>7}"
+    columns = "{:<13}{:>5}{:>9} {:>6}"
     lines = [Text(f"{'run':<32}{'status':<13}{columns.format('accepted UTC', 'steps', 'USD', 'took')}", style="bold")]
     for line in page["runs"]:
         child = "child: " if line["parent_run_id"] else ""
@@ -90,8 +89,7 @@ def runs(page: Json) -> RenderableType:
 def _figures(line: Json) -> tuple[str, str, str, str]:
     cost = "?" if line["cost_usd"] is None else f"{line['cost_usd']:.4f}"
     took = (instant(line["ended_at"]) if line["ended_at"] else datetime.now(UTC)) - instant(line["accepted_at"])
-    duration_text = f"{took.days} d" if took >= LONG else duration(took)
-    return f"{line['accepted_at'][5:10]} {line['accepted_at'][11:16]}", str(line["steps"]), cost, duration_text
+    return f"{line['accepted_at'][5:10]} {line['accepted_at'][11:16]}", str(line["steps"]), cost, duration(took)
 
 
 WAITS = {
@@ -175,8 +173,7 @@ def _values(values: Json, indent: str = "") -> Iterator[str]:
 
 def inbox(view: Json) -> RenderableType:
     count, shown = view["total"], len(view["items"])
-    heading = "1 thing waits" if count == 1 else f"{count} things wait" if count else "nothing waits"
-    lines: list[RenderableType] = [Text(f"{heading} for a person", style="bold")]
+    lines: list[RenderableType] = [Text(f"{counted(count, 'things')} waiting for a person", style="bold")]
     for item in view["items"]:
         which, kind = item["run_id"], f"  {item['kind'].replace('_', ' ')}"
         if item["seq"] is not None:

@@ -16,6 +16,7 @@ from agent_service.cli.client import AgentClient, Json
 from agent_service.cli.output import Output, safe
 from agent_service.history.text import ask_lines, duration, one_line
 from groundwork.service.errors import Exit, NotDone
+from schemas.status import counted
 
 WIDEST, MOST_ROWS, INDENT = 110, 40, 33
 """Columns of the panel; rows of the timeline in it; columns of a row before its text."""
@@ -97,22 +98,20 @@ def _activity(view: Json, timeline: Json) -> Table:
 
 
 def _spending(view: Json) -> Text:
-    """Budget use, coloured when nearly spent, and totals."""
-    usage, budget, ended, parts = view["usage"], view["budget"], view["ended_at"], list[tuple[str, str]]()
+    """Budget use, and totals."""
+    usage, budget, ended, parts = view["usage"], view["budget"], view["ended_at"], list[str]()
     for name, how in (("steps", "{:,}"), ("tokens", "{:,}"), ("reframes", "{}"), ("cost_usd", "{:.4f}")):
         used, limit = budget[name], budget[f"max_{name}"]
         used = None if used is None else used + (budget.get(f"lost_{name}") or 0)
         if used is not None and limit is not None and (used or name != "reframes"):
-            style = "red" if used >= limit else "yellow" if used >= 0.8 * limit else ""
-            parts.append((f"{name.removeprefix('cost_')} {how.format(used)} of {how.format(limit)}", style))
-    calls = f"{usage['calls']} model call{'' if usage['calls'] == 1 else 's'}"
+            parts.append(f"{name.removeprefix('cost_')} {how.format(used)} of {how.format(limit)}")
     by = f" ({', '.join(view['models'])})" if view["models"] else ""
     cached = f" ({usage['cache_read_tokens']:,} cached)" if usage["cache_read_tokens"] else ""
     cost = "cost unknown" if usage["cost_usd"] is None else f"{usage['cost_usd']:.4f} USD"
     lost = f", {usage['lost_calls']} perhaps lost ({usage['lost_tokens']:,} tokens)" if usage["lost_calls"] else ""
-    parts.append((f"{calls}{by}, {usage['tokens']:,} tokens{cached}, {cost}{lost}", "dim"))
-    parts += [(f"took {duration(render.instant(ended) - render.instant(view['accepted_at']))}", "dim")] if ended else []
-    return Text(" · ").join(Text(*part) for part in parts)
+    parts.append(f"{counted(usage['calls'], 'model calls')}{by}, {usage['tokens']:,} tokens{cached}, {cost}{lost}")
+    parts += [f"took {duration(render.instant(ended) - render.instant(view['accepted_at']))}"] if ended else []
+    return Text(" · ".join(parts))
 
 
 def _links(view: Json) -> Table:

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx2
 
 from agent_service.admission.callers import ApiSettings
-from agent_service.bus.capacity import CANNOT_WRITE, RESTART
+from agent_service.bus.capacity import CANNOT_WRITE, RESTART, disk_trouble
 from agent_service.errors import ModelError
 from agent_service.history.text import ok, warning, wrong
 from agent_service.models.scripted_model import read_script
@@ -29,9 +29,6 @@ from groundwork.sqlite.file import pending_upgrade
 from groundwork.sqlite.reserve import FOR_OPENING
 from schemas.status import Finding, counted
 
-LITTLE_FREE = 1 << 30
-NEARLY_FULL, ENOUGH_FREE = 0.8, 20 << 30
-"""Share of a disk in use that is a warning, unless this many bytes are free."""
 API_TIMEOUT_S, MODEL_TIMEOUT_S = 5.0, 15.0
 BACKUP_FIRST = (
     "the way back is a backup that is made before, with the version that wrote it (`agentic backup FILE`), or a copy "
@@ -63,14 +60,11 @@ def folder(name: str, path: Path) -> Finding:
         existing, fault = path, f"cannot be used: {error.strerror}"
     if fault:
         return wrong(name, f"{existing} {fault}", remedy=f"give this user the folder, or set agent.{name} to another")
-    size, _, free = shutil.disk_usage(existing)
-    made = "" if existing == path.absolute() else " (will be made)"
+    free, made = shutil.disk_usage(existing).free, "" if existing == path.absolute() else " (will be made)"
     text, remedy = f"{path}{made}, {_size(free)} free", "free space: without it nothing can be stored"
     if free < FOR_OPENING:
         return wrong(name, text, remedy=remedy)
-    if free < LITTLE_FREE or (free < size * (1 - NEARLY_FULL) and free < ENOUGH_FREE):
-        return warning(name, f"{text} of {_size(size)}", remedy=remedy)
-    return ok(name, text)
+    return warning(name, text, remedy=remedy) if any(disk_trouble(existing)) else ok(name, text)
 
 
 async def database(settings: AgentSettings) -> Finding:

@@ -3,7 +3,7 @@
 import asyncio
 import shutil
 import socket
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -28,11 +28,12 @@ from agent_service.core.waiting import Status
 from agent_service.history.text import ok, warning
 from agent_service.settings import AgentSettings
 from agent_service.store.database import FILE
+from agent_service.store.runs import RunStore
 from agent_service.views.journal import JournalReader
 from groundwork.http.server import serve_http as serve
 from groundwork.nats.lease import read_member_leases
 from groundwork.nats.link import NatsLink
-from groundwork.service.errors import TryAgain
+from groundwork.service.errors import TryAgain, in_time
 from groundwork.service.program import installed_version
 from groundwork.service.store_folder import store_id
 from groundwork.telemetry.metrics import Attributes, Instruments
@@ -43,22 +44,11 @@ UNDER_WAY = (Status.QUEUED, Status.RUNNING, Status.PAUSED)
 WITHIN_S = 2.0
 
 
-class Freshness:
-    """Makes answers as new as the shared log at the time of the question: `wait` lets this agent's copy catch up for a
-    while.
-    """
-
-    def __init__(self, caught_up: Callable[[], Awaitable[None]]) -> None:
-        self._caught_up, self._begun = caught_up, 0
-        self._turn = asyncio.Lock()
-
-    async def wait(self) -> None:
-        enough = self._begun + 1  # a catch-up that has begun may have been too early
-        async with self._turn:
-            if self._begun < enough:
-                self._begun = enough
-                with suppress(TryAgain, TimeoutError):
-                    await asyncio.wait_for(self._caught_up(), WITHIN_S)
+async def _caught_up(store: RunStore) -> None:
+    """Lets this agent's copy catch up for a while, so that answers are as new as the shared log at the question."""
+    with suppress(TryAgain):
+        async with in_time("the shared log", WITHIN_S):
+            await store.caught_up()
 
 
 async def open_api(
@@ -69,7 +59,7 @@ async def open_api(
     agent.turns.observers.append(feed.announce)
     agent.remote_observers.append(feed.announce)
     services = tuple(_services(agent, background, feed))
-    fresh = Freshness(store.caught_up).wait if agent.settings.shared else None
+    fresh = partial(_caught_up, store) if agent.settings.shared else None
     await serve_on_bus(link, services, fresh=fresh)
     if http:
         group.create_task(_serve_http(agent, services, feed, fresh, listener))

@@ -187,8 +187,7 @@ class ApiError(Exception):
 
 
 REFUSED = (ApiError, NotStrictJson, LimitRefused, WakeConflict, Damaged, TryAgain, Fatal)
-BROKEN_RETRY_S = 30.0
-STOPPED_RETRY_S = 30.0
+RETRY_S = 30.0
 
 
 def broken() -> ApiError:
@@ -213,7 +212,7 @@ def refusal_of(error: Exception) -> ApiError:
         case Fatal():
             log.error("the agent needs its operator", extra={"why": str(error)})  # callers are not told
             message = "the agent needs its operator: ask again later"
-            return ApiError(Code.BROKEN, message, status=503, retry_after_s=BROKEN_RETRY_S)
+            return ApiError(Code.BROKEN, message, status=503, retry_after_s=RETRY_S)
     raise error
 
 
@@ -221,7 +220,7 @@ def _not_now(error: TryAgain) -> ApiError:
     message = f"not now: {error}"  # not "nothing is stored", which is not always known
     if isinstance(error, Stopped) and not isinstance(error, Leaving):
         then = "a person lets it go on with `agentic go-on`"
-        return ApiError(Code.STOPPED, f"{message}; {then}", retry_after_s=STOPPED_RETRY_S)
+        return ApiError(Code.STOPPED, f"{message}; {then}", retry_after_s=RETRY_S)
     code = Code.OVER_QUOTA if isinstance(error, OverQuota) else Code.TRY_AGAIN
     return ApiError(code, message, retry_after_s=error.delay_s)
 
@@ -249,7 +248,6 @@ def gone(tombstone: Tombstone) -> ApiError:
 
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
-TAKEN = (Code.SIGNAL_ID_TAKEN, Code.WAKE_ID_TAKEN)
 
 
 @contextmanager
@@ -263,7 +261,7 @@ def named_by(key: str | None, *, made: str = "") -> Iterator[None]:
         if made and refusal.code in (Code.TRY_AGAIN, Code.BROKEN):
             text = f"{refusal}; ask again with the wake_id {made}"
             raise ApiError(refusal.code, text, status=refusal.status, retry_after_s=refusal.retry_after_s) from error
-        if key is None or refusal.code not in TAKEN:
+        if key is None or refusal.code not in (Code.SIGNAL_ID_TAKEN, Code.WAKE_ID_TAKEN):
             raise
         message = f"{IDEMPOTENCY_KEY}: another request was made under this key: use a new one for a new request"
         code = Code.IDEMPOTENCY_KEY_REUSED

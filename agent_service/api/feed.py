@@ -12,11 +12,9 @@ import asyncio
 import logging
 import re
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from itertools import groupby
-from operator import attrgetter
 
 from fastapi import Request, Response
 from starlette.responses import StreamingResponse
@@ -28,7 +26,6 @@ from agent_service.core.waiting import FINAL, Status
 from agent_service.errors import Damaged, NewerVersion
 from agent_service.history.text import View
 from agent_service.run.journal import Commit, JournalRecord
-from agent_service.run.ports import JournalPosition
 from agent_service.store.lines import RunLine, line_of
 from agent_service.store.messages import RemoteCommit
 from agent_service.store.runs import RunStore
@@ -291,25 +288,18 @@ class Feed:
 
     async def _read_all(self, after: int) -> Chunk:
         places = await self._journal.places(after, READ_AT_ONCE)
-        found: dict[int, tuple[JournalRecord, RunState]] = {}
-        readable = [at for at in places if at.seq]
-        for run_id, group in groupby(sorted(readable, key=attrgetter("run_id", "seq")), key=attrgetter("run_id")):
-            found |= await self._events_at(run_id, tuple(group))
-        chunk = _chunk(after, ((at.position, *found[at.position]) for at in places if at.position in found))
+        found = [(at.position, *news) for at in places if at.seq and (news := await self._event_at(at.run_id, at.seq))]
+        chunk = _chunk(after, found)
         return chunk if chunk.frames or not places else Chunk(places[-1].position)
 
-    async def _events_at(
-        self, run_id: str, places: Sequence[JournalPosition]
-    ) -> dict[int, tuple[JournalRecord, RunState]]:
-        first, last = places[0].seq, places[-1].seq
+    async def _event_at(self, run_id: str, seq: int) -> tuple[JournalRecord, RunState] | None:
         try:
-            run = await self._journal.load(run_id, last)
-            entries = await self._journal.entries(run_id, first - 1, last - first + 1) if run else ()
-            of_seq = {entry.seq: entry.record() for entry in entries}
+            run = await self._journal.load(run_id, seq)
+            entries = await self._journal.entries(run_id, seq - 1, 1) if run else ()
+            return (entries[0].record(), run.state) if run and entries else None
         except (ValueError, NewerVersion) as error:  # Damaged too; events of the other runs follow
             log.warning("left out of the stream of all runs", extra={"run_id": run_id, "why": str(error)})
-            return {}
-        return {at.position: (of_seq[at.seq], run.state) for at in places if run and at.seq in of_seq}
+            return None
 
 
 def _number_of(last_event_id: str | None) -> int | None:

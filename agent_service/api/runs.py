@@ -166,15 +166,16 @@ class RunCalls:
         trouble = await self._trouble(state, present_now or frozenset())
         history = await self.reader.history(run_id, state.version)
         shown = run_view(state, history, trace_url=self.intake.settings.trace_url, present=present_now, trouble=trouble)
-        stopped = "" if state.final else self.intake.turns.kill_switch.stopped_by
-        return shown.model_copy(update={"stopped": stopped})
+        return shown.model_copy(update={"stopped": self._stopped(state)})
 
     async def standing(self, run_id: str) -> requests.StandingAnswer:
         state = await self.intake.turns.current(run_id)
         if state is None:
             raise await absent(self.store, run_id)
-        stopped = "" if state.final else self.intake.turns.kill_switch.stopped_by
-        return requests.StandingAnswer(run_id=run_id, status=state.status, stopped=stopped)
+        return requests.StandingAnswer(run_id=run_id, status=state.status, stopped=self._stopped(state))
+
+    def _stopped(self, state: RunState) -> str:
+        return "" if state.final else self.intake.turns.kill_switch.stopped_by
 
     async def callback(self, run_id: str) -> requests.CallbackAnswer:
         run = await self.store.load(run_id)

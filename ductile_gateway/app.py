@@ -76,10 +76,10 @@ async def _serve(settings: GatewaySettings, *, take_over: bool) -> None:
         agent = partial(agent_keys, link, progress=settings.outbound.wants_progress())
         trust = Trust(Pins(rows), agent, given=settings.outbound.agent_keys, refused=metrics.refused.add)
         observed.looks["agent's word"] = trust.findings
-        gateway = _Gateway(settings, offers, ground, rows, permits, observed, trust, metrics)
+        gateway = _Gateway(settings, offers, ground, rows, permits, observed, trust)
+        retention = Retention(rows, settings)
         serving_endpoints = serve_endpoints(link, observed.tell, each=rows.by)
         async with serving_endpoints as service, asyncio.TaskGroup() as group:
-            retention = Retention(rows, settings)
             await answer_callbacks(service, callback_check(settings.outbound.callbacks))
             await answer_prune(service, retention.prune)
             for work in (
@@ -133,7 +133,6 @@ class _Gateway:
     permits: NatsPermits | None
     observed: Observability
     trust: Trust
-    metrics: GatewayMetrics
 
     def __post_init__(self) -> None:
         self.link = self.ground.link
@@ -146,7 +145,8 @@ class _Gateway:
         if settings.peers or settings.webhooks:
             await let_recovery_start()
             inbound = loaded("ductile_gateway.webhooks.inbound:Inbound")
-            await inbound(settings, self.bus, self.artifacts, self.offers.find, self.metrics.received.add).serve()
+            count = self.observed.metrics.received.add
+            await inbound(settings, self.bus, self.artifacts, self.offers.find, count).serve()
 
     async def serve_requests(self, service: Service) -> None:
         """Serves tool requests, once the halt record and the tools are known."""

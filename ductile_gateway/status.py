@@ -71,26 +71,24 @@ class Observability:
     waiting: Callable[[], tuple[WaitingCall, ...]] = tuple
 
     def __post_init__(self) -> None:
-        settings, offers, link, store = self.settings, self.offers, self.link, self.rows.carrier.file
-        self._version = installed_version()
+        settings, link, store = self.settings, self.link, self.rows.carrier.file
         link.repeats = self.metrics
-        ductiles = settings.every_ductile() if settings.runner == "ductile" else {}
-        self.looks: dict[str, StatusCheck] = {
-            "gateway": partial(_offer_findings, offers, version=self._version, runner=settings.runner)
-        }
-        for each in ductiles.values():
+        self.ductiles = settings.every_ductile() if settings.runner == "ductile" else {}
+        self.healths = {name: DuctileHealth() for name in self.ductiles}
+        self.looks: dict[str, StatusCheck] = {"gateway": partial(_offer_findings, self.offers, settings.runner)}
+        for each in self.ductiles.values():
             look = loaded("ductile_gateway.ductile.discovery:check")
-            self.looks[each.label] = partial(look, each, offers=offers, others=settings.ductiles)
+            self.looks[each.label] = partial(look, each, offers=self.offers, others=settings.ductiles)
         self.readiness: dict[str, Callable[[], str]] = {
             "nats": lambda: _trouble_of_nats(link),
             "store": lambda: store.trouble,
-            "tools": lambda: "" if offers.catalog.tools else "it waits until it is told its tools",
+            "tools": lambda: "" if self.offers.catalog.tools else "it waits until it is told its tools",
             "requests": lambda: "none is taken yet",
         }
         """Returns the trouble with each dependency, for people; empty if there is none."""
         self.spans = Spans(settings.telemetry.receiver())
-        self.calls = CallTelemetry(self.metrics, self.spans, urls={name: each.url for name, each in ductiles.items()})
-        self._ductiles, self.healths = ductiles, {name: DuctileHealth() for name in ductiles}
+        urls = {name: each.url for name, each in self.ductiles.items()}
+        self.calls = CallTelemetry(self.metrics, self.spans, urls=urls)
 
     async def tell(self) -> GatewayStatus:
         findings, waiting, number = await findings_of(self.looks), self.waiting(), 1
@@ -98,7 +96,7 @@ class Observability:
             with contextlib.suppress(Failure):
                 number = max(1, sum(not one.free for one in await read_member_leases(self.link, ROLE)))
         return GatewayStatus(
-            version=self._version,
+            version=installed_version(),
             findings=(*findings, *waiting_findings(waiting)),
             waiting=waiting,
             executor=self.settings.name,
@@ -119,7 +117,7 @@ class Observability:
                 self.metrics.observe_ductiles(self.healths)
             for name, health in self.healths.items():
                 follow_health = loaded("ductile_gateway.ductile.discovery:follow_health")
-                group.create_task(follow_health(self._ductiles[name], health))
+                group.create_task(follow_health(self.ductiles[name], health))
 
     def observe_calls(self, requests: PullLoop, ledger: Ledger, waiting: WaitingCalls, gate: PauseGate) -> None:
         store = self.rows.carrier.file
@@ -168,11 +166,11 @@ def store_findings(trouble: str, folder: Path) -> Sequence[Finding]:
     return [Finding(name="gateway store", mark="warning", text=text, remedy=remedy)]
 
 
-def _offer_findings(offers: Offers, *, version: str, runner: str) -> Sequence[Finding]:
+def _offer_findings(offers: Offers, runner: str) -> Sequence[Finding]:
     if not offers.catalog.tools:
-        text, remedy = f"{version}, waits until it is told its tools", "see below; requests wait on the bus until then"
-        return [Finding(name="gateway", mark="wrong", text=text, remedy=remedy)]
-    text = f"{version}, {counted(len(offers.catalog.tools), 'tools')}, runner {runner}"
+        text, remedy = "waits until it is told its tools", "see below; requests wait on the bus until then"
+        return [Finding(name="gateway", mark="wrong", text=f"{installed_version()}, {text}", remedy=remedy)]
+    text = f"{installed_version()}, {counted(len(offers.catalog.tools), 'tools')}, runner {runner}"
     left_out = [
         Finding(name="gateway tools", mark="warning", text=printable(problem), remedy=TOOLS_ARE_SET_BY)
         for problem in offers.problems

@@ -306,9 +306,7 @@ class _Reading:
             self.report_unknown((*self.root, *keys), known)
             return ""
         if kind == "missing":
-            in_a_list = any(key.isdecimal() for key in keys)
-            variable = self.env_prefix + "__".join(keys).upper()
-            return "required; set it here" + ("" if in_a_list else f" or as {variable} in the environment")
+            return "required; set it here"
         # The text of a custom validator could quote the secret.
         may_quote = SecretStr in _kinds_at(model, keys) and kind not in (UNFIT, "string_type")
         return "is not accepted here" if may_quote else plain_words(error["msg"])

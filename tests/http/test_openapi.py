@@ -91,12 +91,6 @@ async def test_every_example_fits_what_it_is_an_example_of(document: Json) -> No
             fits(document, schema).validate(value)
 
 
-async def test_no_example_of_a_body_ages_or_needs_settings(document: Json) -> None:
-    bodies = [call["requestBody"] for call in calls(document).values() if "requestBody" in call]
-    examples = json.dumps([body["content"]["application/json"]["examples"] for body in bodies])
-    assert [word for word in ("deadline_at", "callback") if word in examples] == []
-
-
 def test_the_page_lists_every_operation_and_every_code() -> None:
     page = (ROOT / "docs" / "API.md").read_text()
     assert as_table() in page

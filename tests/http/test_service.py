@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -72,27 +71,6 @@ async def test_a_part_that_fails_takes_no_other_from_health_and_a_lack_of_room_i
     model, room = (await serving(ready, probes={"model": broken}).show_health()).checks
     assert (model.part, model.mark, "RuntimeError" in model.text) == ("model", "warning", True)
     assert (room.part, room.mark, "what the text names" in (room.remedy or "")) == ("nats", "wrong", True)
-
-
-async def test_a_clock_that_was_set_back_makes_health_no_older(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, asked = {"wall": NOON, "elapsed": 0.0}, list[object]()
-
-    async def probe() -> Sequence[Finding]:
-        asked.append(now["wall"])
-        return ()
-
-    async def ready() -> Mapping[str, str]:
-        return {}
-
-    monkeypatch.setattr(service, "utc_now", lambda: now["wall"])
-    monkeypatch.setattr(service, "monotonic", lambda: now["elapsed"])
-    calls, back = serving(ready, probes={"nats": probe}), NOON - timedelta(hours=1)
-    await calls.show_health()
-    now["elapsed"] = 1.9
-    assert (await calls.show_health()).at == NOON
-    now |= {"wall": back, "elapsed": 60.0}
-    assert (await calls.show_health()).at == back
-    assert asked == [NOON, back]
 
 
 async def test_a_fault_of_ours_says_nothing_of_itself(house: House, tmp_path: Path) -> None:

@@ -12,10 +12,9 @@ from agent_service.api.feed import Feed
 from agent_service.api.http import create_app
 from agent_service.api.inspection import Inspection, WhyCalls
 from agent_service.api.micro import Fresh, serve_on_bus
-from agent_service.api.operating import OperatorCalls
 from agent_service.api.people import PeopleCalls
 from agent_service.api.runs import RunCalls
-from agent_service.api.service import Part, Probe, ServiceCalls
+from agent_service.api.service import OperatorCalls, Part, Probe, ServiceCalls
 from agent_service.background import Background
 from agent_service.bootstrap import Agent, prompt_of
 from agent_service.bus import health

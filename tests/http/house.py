@@ -26,11 +26,10 @@ from agent_service.admission.spending import Spending
 from agent_service.api.feed import Feed
 from agent_service.api.http import create_app
 from agent_service.api.inspection import Inspection, WhyCalls
-from agent_service.api.operating import OperatorCalls
 from agent_service.api.people import PeopleCalls
 from agent_service.api.requests import MAX_BODY_BYTES
 from agent_service.api.runs import RunCalls
-from agent_service.api.service import ServiceCalls
+from agent_service.api.service import OperatorCalls, ServiceCalls
 from agent_service.archive.pruning import Pruner
 from agent_service.archive.retention import KeepRunsSettings
 from agent_service.background import Background

@@ -29,7 +29,7 @@ from agent_service.settings import AgentSettings
 from agent_service.store.database import FILE
 from agent_service.store.runs import RunStore
 from agent_service.views.journal import JournalReader
-from groundwork.http.server import serve_http as serve
+from groundwork.http import serve_http as serve
 from groundwork.nats.lease import read_member_leases
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import TryAgain, in_time

@@ -9,8 +9,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from groundwork.http.requests import host
-from groundwork.http.server import serve_http
+from groundwork.http import host, serve_http
 from groundwork.service.serving import address
 from groundwork.telemetry.metrics import CONTENT_TYPE
 

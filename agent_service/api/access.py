@@ -23,7 +23,7 @@ from agent_service.admission.callers import LONGEST_TOKEN, ApiSettings, TokenSet
 from agent_service.api.errors import MEDIA_TYPE, ApiError, Code
 from agent_service.api.requests import EVERY_SCOPE, Caller, check_scopes
 from agent_service.trust import identity
-from groundwork.http.requests import PROBES, has_printable_path, host, os_user, single_header
+from groundwork.http import PROBES, has_printable_path, host, os_user, single_header
 from groundwork.telemetry.metrics import OTHER, Histogram, Instruments
 
 READING = frozenset({"GET", "HEAD", "OPTIONS"})

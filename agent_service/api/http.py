@@ -32,7 +32,7 @@ from agent_service.api.requests import MAX_BODY_BYTES, Caller, LongPoll, misfits
 from agent_service.run.children.waking import WAKE_PREFIX
 from agent_service.run.intake import id_of
 from agent_service.settings import AgentSettings
-from groundwork.http.requests import BodyReader, BodyRefused
+from groundwork.http import BodyReader, BodyRefused
 from groundwork.telemetry.metrics import Instruments
 from schemas.operations import OPERATIONS, Operation
 

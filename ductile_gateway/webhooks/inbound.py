@@ -31,8 +31,7 @@ from ductile_gateway.webhooks import mapping
 from ductile_gateway.webhooks.mapping import Outgoing, RequestRefused
 from ductile_gateway.webhooks.settings import IngressSettings
 from ductile_gateway.webhooks.signatures import KEY_ID, PEER, Claim, read_claim, signed_by_any
-from groundwork.http.requests import BodyReader, BodyRefused, has_printable_path, host
-from groundwork.http.server import serve_http
+from groundwork.http import BodyReader, BodyRefused, has_printable_path, host, serve_http
 from groundwork.service import strict
 from groundwork.service.errors import Failure, GiveUp, TryAgain, in_time
 from groundwork.service.machine import utc_now

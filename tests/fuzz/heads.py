@@ -8,8 +8,7 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
-from groundwork.http.requests import has_printable_path, host, single_header
-from groundwork.http.server import BoundedProtocol, HttpServer
+from groundwork.http import BoundedProtocol, HttpServer, has_printable_path, host, single_header
 
 TURNS = 4
 """Turns of the loop after each piece, enough for an answer that waits for nothing."""

@@ -9,9 +9,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from groundwork.http import requests
-from groundwork.http.requests import BodyReader, BodyRefused
-from groundwork.http.server import BoundedProtocol
+from groundwork import http
+from groundwork.http import BodyReader, BodyRefused, BoundedProtocol
 from tests.http.house import serving
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -170,7 +169,7 @@ async def test_a_body_that_comes_at_once_is_read_though_slow_ones_hold_every_pla
 
 
 async def test_a_body_is_read_though_the_oldest_has_just_run_out_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requests, "READ_WITHIN_S", 0)
+    monkeypatch.setattr(http, "READ_WITHIN_S", 0)
     bodies = BodyReader(LIMIT, room=LIMIT)
     slow = asyncio.create_task(bodies.read(request(never)))
     for _ in range(2):

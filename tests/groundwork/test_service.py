@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from groundwork.http.requests import os_user
+from groundwork.http import os_user
 from groundwork.service import store_folder
 from groundwork.service.errors import Misconfigured
 from groundwork.service.process import user_name

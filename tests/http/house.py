@@ -57,7 +57,7 @@ from agent_service.views.journal import JournalReader
 from agent_service.views.why import MessageLocation
 from agent_service.views.workspace.files import Workspace
 from agent_service.views.workspace.rendering import Folders
-from groundwork.http.server import BoundedProtocol, HttpServer
+from groundwork.http import BoundedProtocol, HttpServer
 from groundwork.service.errors import TryAgain
 from groundwork.service.keys import KeyRing
 from groundwork.telemetry.metrics import Instruments

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from groundwork.http.server import BoundedProtocol
+from groundwork.http import BoundedProtocol
 from tests.http import wire
 from tests.http.house import House, serving
 from tests.http.wire import HEAD

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp
 from ductile_gateway.ports import ResultBus
 from ductile_gateway.webhooks.inbound import Inbound
 from ductile_gateway.webhooks.settings import IngressSettings
-from groundwork.http.server import serve_http
+from groundwork.http import serve_http
 from groundwork.service.serving import listening
 from schemas.catalog import ToolOffer
 from schemas.events import envelope_of

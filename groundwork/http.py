@@ -1,0 +1,305 @@
+"""HTTP: a server on an existing socket, and limits on requests before any route is reached.
+
+uvicorn runs without signal handlers and logs, and with limits that it lacks: on request heads, connections, pipelining
+and slow readers, which are refused (400) or disconnected. At the limit of connections, the one that has waited longest
+for its client is dropped. Bodies share a bounded memory; when it is full, the oldest unfinished one is dropped (408).
+
+The OS user at the other end of a local connection comes from the kernel by netlink (sock_diag(7)) in microseconds;
+/proc/net/tcp takes milliseconds. A closed socket has no user, though the kernel then says user 0.
+"""
+
+import asyncio
+import contextlib
+import logging
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import Any, ClassVar, Literal
+
+import uvicorn
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import ASGIApp, Scope
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from groundwork.service.machine import set_within
+from groundwork.service.process import user_name
+
+log = logging.getLogger(__name__)
+
+PROBES = frozenset({"/healthz", "/readyz"})
+"""Accepted under any host name: kubelets and load balancers often know only an address."""
+
+
+def single_header(scope: Scope, name: bytes) -> str:
+    """Header value in lower case; empty if the header is missing or repeated."""
+    values = [value for key, value in scope["headers"] if key == name]
+    return str(values[0].decode("latin-1").lower()) if len(values) == 1 else ""
+
+
+def host(scope: Scope) -> str:
+    """Host header without its port. DNS rebinding shows there as another name for this address."""
+    sent = single_header(scope, b"host")
+    name, colon, port = sent.rpartition(":")
+    return name if colon and port.isascii() and port.isdigit() else sent
+
+
+def has_printable_path(scope: Scope) -> bool:
+    """False for paths with control characters: a route would match in spite of a line feed at the end."""
+    return str(scope["path"]).isprintable()
+
+
+READ_WITHIN_S = 15.0
+ROOM = 64 * 1024 * 1024
+LONGEST_LENGTH = 12
+
+
+class BodyRefused(Exception):
+    """`status` and `code` are of the response. The text quotes nothing of the body."""
+
+    def __init__(self, status: int, code: Literal["cut_off", "too_large", "too_slow"], message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+
+
+class BodyReader:
+    """Reads request bodies of at most `limit` bytes each; `room`: bytes for all of them."""
+
+    def __init__(self, limit: int, *, room: int = ROOM) -> None:
+        self._limit = limit
+        self._most = max(1, room // limit)
+        self._reading: dict[asyncio.Timeout, None] = {}
+
+    async def read(self, request: Request) -> bytes:
+        """Raises BodyRefused: 413 beyond the limit, 408 when too slow, 400 when cut off."""
+        length = request.headers.get("content-length", "")
+        if length.isdecimal() and (len(length) > LONGEST_LENGTH or int(length) > self._limit):
+            raise _too_large(self._limit)
+        if len(self._reading) >= self._most:
+            oldest = next(iter(self._reading))
+            del self._reading[oldest]
+            if not oldest.expired():  # then it ends by itself
+                oldest.reschedule(asyncio.get_running_loop().time())
+        try:
+            async with asyncio.timeout(READ_WITHIN_S) as place:
+                self._reading[place] = None
+                return await _read(request, self._limit)
+        except TimeoutError as error:
+            message = f"the body did not arrive within {READ_WITHIN_S:g} s, or while there was room to wait for it"
+            raise BodyRefused(408, "too_slow", message) from error
+        except ClientDisconnect as error:
+            raise BodyRefused(400, "cut_off", "the connection ended within the body") from error
+        finally:
+            self._reading.pop(place, None)
+
+
+async def _read(request: Request, limit: int) -> bytes:
+    chunks: list[bytes] = []
+    size = 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > limit:
+            raise _too_large(limit)
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def _too_large(limit: int) -> BodyRefused:
+    return BodyRefused(413, "too_large", f"the body has more than {limit} bytes")
+
+
+_SOCK_DIAG, _BY_FAMILY, _REQUEST, _ANY_STATE, _ANY_SOCKET = 4, 20, 1, 0xFFFFFFFF, b"\xff" * 8
+_ASKED = struct.Struct("=IHHII4BI36sI8s")
+"""A header, and a struct inet_diag_req_v2 that begins with family and protocol and ends with interface and cookie."""
+_TOLD = struct.Struct("=4xH14x36s24xII")
+"""Kind of the answer, and of its struct inet_diag_msg the socket's name, user and inode."""
+_NAME = struct.Struct("!HH16s16s")
+"""Ports and addresses of both ends, as both structs have them."""
+ANSWER_WITHIN_S = 0.1
+
+
+def os_user(scope: Scope) -> str:
+    """Name, or number, of the caller's user; empty if the kernel does not tell."""
+    caller, service = _end(scope.get("client")), _end(scope.get("server"))
+    if caller is None or service is None or not caller[0].is_loopback or not hasattr(socket, "AF_NETLINK"):
+        return ""  # only Linux has netlink
+    number = None
+    with contextlib.suppress(OSError):  # disabled in this kernel
+        number = _owner(caller, service)
+    return "" if number is None else user_name(number)
+
+
+_End = tuple[IPv4Address | IPv6Address, int]
+
+
+def _end(of_scope: tuple[str, int | None] | None) -> _End | None:
+    try:
+        host, port = of_scope or ("", None)
+        address = ip_address(host)
+    except ValueError:  # a Unix socket, or a test
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return (mapped or address, port) if port else None
+
+
+def _owner(caller: _End, service: _End) -> int | None:
+    """User of the socket `caller` that is connected to `service`; None if it is closed."""
+    family = socket.AF_INET if isinstance(caller[0], IPv4Address) else socket.AF_INET6
+    name = _NAME.pack(caller[1], service[1], caller[0].packed, service[0].packed)
+    header = _ASKED.size, _BY_FAMILY, _REQUEST, 1, 0
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, _SOCK_DIAG) as asking:
+        asking.settimeout(ANSWER_WITHIN_S)
+        asking.send(_ASKED.pack(*header, family, socket.IPPROTO_TCP, 0, 0, _ANY_STATE, name, 0, _ANY_SOCKET))
+        answer = asking.recv(4096)
+    kind, found, user, inode = _TOLD.unpack_from(answer.ljust(_TOLD.size, b"\0"))
+    # The answer may be an error, which is shorter, or of a listener at the port that the caller had.
+    return user if (kind, found) == (_BY_FAMILY, name) and inode else None
+
+
+CLOSE_WITHIN_S = 3
+ANSWERED_WITHIN_S = 1.0
+"""Time for requests that `stopping` ended to be answered."""
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """uvicorn takes a protocol class and no limits."""
+
+    max_head_bytes: ClassVar[int] = 32 * 1024
+    head_within_s: ClassVar[float] = 10.0
+    """Counted from the connection, or the previous response."""
+    max_connections: ClassVar[int] = 800
+    """Below 1024, the usual limit of open files."""
+    max_pipelined: ClassVar[int] = 32
+    take_within_s: ClassVar[float] = 30.0
+    """Time for a client to read the next part of a response."""
+
+    _patience: asyncio.TimerHandle | None = None
+    """Running while the client has to act; None while it waits for us."""
+    _since: float = 0.0
+    _in_head: bool = False
+    _unheard: int = 0
+    """Bytes since the end of a head, or a part of a body."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
+        super().connection_made(transport)
+        self._wait(self.head_within_s)
+        if len(self.connections) > self.max_connections:
+            _make_room([one for one in self.connections if isinstance(one, BoundedProtocol)])
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._go_on()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._wait(self.take_within_s)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._go_on()
+        if self._is_answered() and not self.transport.is_closing():
+            self._wait(self.head_within_s)
+
+    def data_received(self, data: bytes) -> None:
+        self._unheard += len(data)
+        super().data_received(data)
+        if self._unheard > self.max_head_bytes:
+            self._give_up()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._in_head = True
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_head:  # else it is a trailer, which must not become a header
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._in_head, self._unheard = False, 0
+        if not self.flow.write_paused:
+            self._go_on()
+        if len(self.url) + sum([len(name) + len(value) for name, value in self.headers]) > self.max_head_bytes:
+            raise ValueError("the head of the request is too large")
+        if len(self.pipeline) >= self.max_pipelined:
+            raise ValueError("too many requests wait on this connection")
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._unheard = 0
+        super().on_body(body)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if not self.flow.write_paused and self._is_answered():
+            self._wait(self.head_within_s)
+
+    def _wait(self, within_s: float) -> None:
+        self._go_on()
+        self._since = self.loop.time()
+        self._patience = self.loop.call_later(within_s, self._give_up)
+
+    def _go_on(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+    def _give_up(self) -> None:
+        self._go_on()
+        if self.transport.is_closing() and not self.flow.write_paused:
+            return
+        if self.flow.write_paused:
+            log.info("a client that does not read was disconnected", extra={"path": self.scope.get("path")})
+            self.transport.abort()
+        elif self.cycle is None or (self._is_answered() and self.scope is not self.cycle.scope):
+            self.send_400_response("The head of the request is too large or too slow.")
+        else:
+            self.transport.close()
+
+    def _is_answered(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
+
+def _make_room(connections: list[BoundedProtocol]) -> None:
+    waiting = (one for one in connections if one._patience and not one.transport.is_closing())
+    min(waiting, key=lambda one: one._since).transport.abort()
+
+
+class HttpServer(uvicorn.Server):
+    """Run it by `serve(sockets=[…])`. Sets no `limit_concurrency`, which would refuse probes, too."""
+
+    def __init__(self, app: ASGIApp, protocol: type[BoundedProtocol] = BoundedProtocol) -> None:
+        limits: dict[str, Any] = {"http": protocol, "timeout_graceful_shutdown": CLOSE_WITHIN_S}
+        silent: dict[str, Any] = {"log_config": None, "log_level": "warning", "access_log": False}
+        left_out: dict[str, Any] = {"loop": "none", "ws": "none", "lifespan": "off", "server_header": False}
+        super().__init__(uvicorn.Config(app, **limits, **silent, **left_out))
+        self._leaving = asyncio.Event()
+
+    def leave(self) -> None:
+        self.should_exit = True
+        self._leaving.set()
+
+    async def main_loop(self) -> None:
+        """Ticks once a second, for the Date header. uvicorn itself ticks ten times a second, to see whether to exit."""
+        while not await self.on_tick(0):
+            await set_within(self._leaving, 1.0)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def serve_http(app: ASGIApp, listener: socket.socket, *, stopping: Callable[[], object] | None = None) -> None:
+    """Serves until cancelled; then requests have CLOSE_WITHIN_S to end. `stopping` ends those that would not end by
+    themselves, and shortens this to ANSWERED_WITHIN_S."""
+    server = HttpServer(app)
+    serving = asyncio.ensure_future(server.serve(sockets=[listener]))
+    try:
+        await asyncio.shield(serving)
+    except asyncio.CancelledError:
+        server.leave()
+        if stopping:
+            stopping()
+            asyncio.get_running_loop().call_later(ANSWERED_WITHIN_S, setattr, server, "force_exit", True)
+        await serving
+        raise

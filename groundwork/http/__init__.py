@@ -1,1 +1,0 @@
-"""HTTP servers, and limits on requests before any route is reached."""

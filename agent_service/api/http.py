@@ -60,10 +60,8 @@ def create_app(
     documents = Documents()
     app, access, served = documents.app, Access(settings.http), (*services, documents)
     app.state.bodies, app.state.slots = BodyReader(MAX_BODY_BYTES), StreamSlots(streams_of_a_caller)
-    for kind in REFUSED:
+    for kind in (*REFUSED, RequestValidationError, HTTPException):
         app.add_exception_handler(kind, _refused)
-    app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(HTTPException, _refused_by_framework)
     app.add_exception_handler(Exception, _broken)
     durations = request_durations(instruments)
     app.add_middleware(AccessMiddleware, allowed_hosts=settings.http.allowed_hosts, durations=durations)
@@ -223,21 +221,21 @@ _SOURCES: Mapping[str, Any] = {
 
 
 async def _refused(request: Request, error: Exception) -> JSONResponse:
-    return answer(refusal_of(error), request.scope)
+    headers = dict(error.headers or {}) if isinstance(error, HTTPException) else None
+    return answer(_refusal_of(error), request.scope, headers)
 
 
-async def _invalid(request: Request, error: Exception) -> JSONResponse:
-    found = cast("RequestValidationError", error).errors()  # without `query` before the name
-    return answer(misfits([(flaw["loc"][1:], flaw["msg"], flaw["type"]) for flaw in found]), request.scope)
-
-
-async def _refused_by_framework(request: Request, error: Exception) -> JSONResponse:
-    by = cast("HTTPException", error)
-    code, text = {
-        404: (Code.NOT_FOUND, "there is nothing at this path: see /docs"),
-        405: (Code.METHOD_NOT_ALLOWED, "this path takes other methods: see the header Allow"),
-    }.get(by.status_code, (Code.REFUSED, str(by.detail)))
-    return answer(ApiError(code, text, status=by.status_code), request.scope, dict(by.headers or {}))
+def _refusal_of(error: Exception) -> ApiError:
+    match error:
+        case RequestValidationError():  # without `query` before the name
+            return misfits([(flaw["loc"][1:], flaw["msg"], flaw["type"]) for flaw in error.errors()])
+        case HTTPException(status_code=404):
+            return ApiError(Code.NOT_FOUND, "there is nothing at this path: see /docs")
+        case HTTPException(status_code=405):
+            return ApiError(Code.METHOD_NOT_ALLOWED, "this path takes other methods: see the header Allow")
+        case HTTPException():
+            return ApiError(Code.REFUSED, str(error.detail), status=error.status_code)
+    return refusal_of(error)
 
 
 async def _broken(request: Request, _: Exception) -> JSONResponse:

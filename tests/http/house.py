@@ -118,11 +118,9 @@ class MoodyArchive:
     def __init__(self, archive: RunStore) -> None:
         self.away = False
         self.before: Run | None = None
-        self.loads = 0
         self._archive = archive
 
     async def load(self, run_id: str, version: int = 0) -> Run | None:
-        self.loads += 1
         is_before = self.before and self.before.state.version >= version
         return self.before if is_before else await self.__getattr__("load")(run_id)
 

@@ -152,35 +152,6 @@ async def test_who_waits_is_answered_when_the_run_rests_in_peoples_hands(
     assert house.feed.followers == 0
 
 
-async def test_who_waits_is_answered_though_the_last_entry_was_seen_before_its_commit_returned(
-    over_http: httpx2.AsyncClient, house: House
-) -> None:
-    *begun, before, last = whole_run()
-    run = await house.play([*begun, before])
-    house.archive.before = await house.store.load(run)
-    answer = asyncio.create_task(waiting(over_http, run))
-    await until(lambda: house.archive.loads == 1)
-    await house.elsewhere([last])
-    house.feed.announce(before)
-    await until(lambda: house.archive.loads == 2)
-    house.archive.before = None
-    house.feed.announce(last)
-    assert (await answer).json()["state"] == "done"
-
-
-async def test_who_waits_is_answered_when_the_agent_stops(over_http: httpx2.AsyncClient, house: House) -> None:
-    woken = asyncio.create_task(over_http.post("/v1/wake", json={"goal": "x"}, params={"wait": 30}))
-    await until(lambda: house.feed.followers == 1)
-    run = (await over_http.get("/v1/runs")).json()["runs"][0]["run_id"]
-    shown = asyncio.create_task(waiting(over_http, run))
-    await until(lambda: house.feed.followers == 2)
-    house.feed.end()
-    assert ((await shown).status_code, (await shown).json()["state"]) == (200, "queued")
-    assert ((await woken).status_code, (await woken).json()["run"]["state"]) == (202, "queued")
-    async with asyncio.timeout(5):
-        assert (await waiting(over_http, run)).json()["state"] == "queued", "nor is waited for what comes late"
-
-
 async def test_a_caller_that_hangs_up_is_waited_for_no_longer(port: int, house: House) -> None:
     run = await house.play([accepted()])
     reader, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -8,14 +8,12 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Any, cast
 
 import httpx2
 import pytest
 
 from agent_service.api import feed as feeds
-from agent_service.api.feed import EventStream, Feed
-from agent_service.run.journal import Commit, Entry
+from agent_service.run.journal import Commit
 from agent_service.store.database import FILE
 from tests.core.cues import PROOF, reflects
 from tests.http.house import STREAMS_OF_A_CALLER, House, bearer
@@ -63,28 +61,6 @@ async def test_entries_come_as_they_are_committed(over_http: httpx2.AsyncClient,
         assert (await anext(stream)).data["status"] == "done"
         assert await anext(stream, None) is None
     assert await some(over_http, url(run), after=6) == [], "who has seen the end is told not to come back"
-
-
-async def test_an_entry_that_is_stored_while_the_journal_is_read_is_told_at_once(house: House) -> None:
-    commits, archive, reads = whole_run(), cast("Any", house.archive), 0
-    run, feed = await house.play(commits[:2]), Feed(archive, poll_s=3600.0)
-
-    async def overtaken(run_id: str, after: int, limit: int) -> Sequence[Entry]:
-        nonlocal reads
-        found, reads = await house.store.entries(run_id, after, limit), reads + 1
-        if reads == 1:
-            await house.elsewhere(commits[2:])
-            feed.announce(commits[-1])
-            with feed.follow(run) as channel:
-                await until(lambda: channel.newest == len(commits))
-        return found
-
-    archive.entries = overtaken
-    stream = await feed.follow_run(run, "2")
-    assert isinstance(stream, EventStream)
-    async with asyncio.timeout(WITHIN_S):
-        told = [frames async for frames in stream.body_iterator]
-    assert b"id: 6\n" in told[-1]
 
 
 async def test_an_entry_that_is_seen_before_its_commit_returned_comes_with_its_run_as_it_is(

@@ -26,7 +26,6 @@ class House:
     """Parts around queued turns; `said` records calls."""
 
     state: RunState | None
-    led_to: set[int] = field(default_factory=set)
     fallen_due: dict[str, int] = field(default_factory=dict)
     late: list[tuple[str, int]] = field(default_factory=list)
     full: bool = False
@@ -53,17 +52,11 @@ class House:
     async def current(self, *_: Any) -> RunState | None:
         return self.state
 
-    async def begin(self, *_: Any) -> None:
-        self.said.append("begin")
-
     async def fire(self, *_: Any) -> None:
         self.said.append("fire")
 
-    async def resume(self, _: str, seqs: set[int]) -> None:
-        self.said.append(f"again {sorted(seqs)}")
-
     async def entries_under(self, *_: Any) -> set[int]:
-        return self.led_to
+        return set()
 
     async def due(self, *_: Any) -> list[str]:
         return list(self.fallen_due)
@@ -92,13 +85,6 @@ class House:
         CURRENT_MESSAGE.set(message)
         await self.cluster.receive(message)
         return self.said
-
-
-async def test_a_turn_does_what_its_entry_asks_for_and_begins_a_run_that_waits() -> None:
-    queued = accepted(1).state
-    assert await House(queued, led_to={1}).take(turn_id(RUN, 1)) == ["again [1]", "begin"]
-    assert await House(started(accepted(1)).state).take(turn_id(RUN, 1)) == []
-    assert await House(None).take(turn_id(RUN, 1)) == []
 
 
 async def test_a_turn_that_one_agents_clock_calls_due_is_kept_until_it_is() -> None:

@@ -7,7 +7,7 @@ import typer
 
 from agent_service.archive import restoring, verifying, writing
 from agent_service.archive.access import Report
-from agent_service.cli.locate import reader_config
+from agent_service.cli.client import reader_config
 from agent_service.cli.options import CONFIG_NEARBY, DRY_RUN, local_command, run_name
 from agent_service.cli.output import Output
 from agent_service.settings import AgentSettings, load

@@ -19,12 +19,19 @@ from agent_service.core.limits import lost_prompt_tokens, max_prompt_tokens, min
 from agent_service.core.state import RunState
 from agent_service.core.waiting import CallReserve
 from agent_service.errors import ModelError
-from agent_service.models.faults import MOST_MESSAGE, by_status, cause_of, retry_after_s, status_of, was_made
 from agent_service.models.prompts.prompt import Prompt, compose
 from agent_service.models.prompts.validation import Read, read, read_cut
 from agent_service.models.reply import Reply, Request, bytes_of, usage_so_far
 from agent_service.models.settings import MOST_REPLY_TOKENS, ModelSettings
-from agent_service.models.transport import SaidError, events
+from agent_service.models.transport import (
+    MOST_MESSAGE,
+    SaidError,
+    by_status,
+    cause_of,
+    events,
+    retry_after_s,
+    was_made,
+)
 from agent_service.run.ports import Estimate, ModelCall, ModelQuestion
 from groundwork.service.program import loaded
 from groundwork.service.secret import masked
@@ -167,7 +174,7 @@ class LanguageModel(ABC):
     def _fault(self, error: Exception) -> ModelError:
         sdk, secrets = self.sdk, self._settings.secrets()
         if isinstance(error, SaidError):
-            return by_status(status_of(error.kind), code=error.kind, message=masked(str(error), secrets))
+            return by_status(error.status, code=error.kind, message=masked(str(error), secrets))
         if isinstance(error, sdk.APIStatusError):
             code, message = self.error_details(error)
             return by_status(

@@ -20,7 +20,7 @@ from rich.text import Text
 
 from agent_service import settings
 from agent_service.cli import output
-from agent_service.cli.locate import DEFAULT_URL
+from agent_service.cli.client import DEFAULT_URL
 from agent_service.cli.options import AS_JSON, CONFIG, invocation
 from agent_service.core.phases import Phase
 from agent_service.history.log_line import FOR_MACHINES

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_service import settings
-from agent_service.cli.doctor.machine import gateway_section
+from agent_service.cli.doctor.report import gateway_section
 from groundwork.service import store_folder
 from groundwork.service.config_file import file_section
 from groundwork.service.errors import Misconfigured

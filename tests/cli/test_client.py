@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.cli import locate
-from agent_service.cli.client import AgentClient
-from agent_service.cli.locate import DEFAULT_URL, agent_address
+from agent_service.cli.client import DEFAULT_URL, AgentClient, agent_address, reader_config
 from groundwork.service.config_file import nearby
 from groundwork.service.errors import Exit
 from schemas.bounded import LARGEST_JSON
@@ -166,7 +164,7 @@ def test_what_is_said_goes_before_the_environment_and_that_before_the_file_also_
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder / "agentic.yaml").symlink_to("nowhere")
-    assert (nearby(None), locate.reader_config(None)) == (Path("agentic.yaml"),) * 2
+    assert (nearby(None), reader_config(None)) == (Path("agentic.yaml"),) * 2
     (folder / "agentic.yaml").unlink()
     (folder / "agentic.yaml").write_text("agent: {http: {port: 9000}}")
     monkeypatch.setenv("AGENT_HTTP__PORT", "9001")

@@ -13,7 +13,7 @@ from pydantic import SecretStr
 
 from agent_service.bus.dead_letters import NatsDeadLetters
 from agent_service.bus.topology import topology
-from agent_service.cli.doctor import machine
+from agent_service.cli.doctor import report
 from agent_service.cli.doctor.bus import clock, replicas, room
 from agent_service.cli.doctor.report import INDENT, run_checks, settings_in_force
 from agent_service.models.settings import ModelSettings, PhaseSettings
@@ -83,8 +83,8 @@ ON_THIS_MACHINE: list[tuple[dict[str, Any], str, str]] = [
 async def test_what_is_wrong_on_this_machine_is_named_with_the_remedy(tmp_path: Path) -> None:
     for agent, name, says in ON_THIS_MACHINE:
         settings = load(configured(tmp_path, **agent), {})
-        checks = [check async for check in machine.machine_checks(settings, None)]
-        (check,) = [check for check in (*checks, await machine.model(settings.model)) if check.name == name]
+        checks = [check async for check in report.machine_checks(settings, None)]
+        (check,) = [check for check in (*checks, await report.model(settings.model)) if check.name == name]
         assert (check.mark, says in check.text, bool(check.remedy)) == ("wrong", True, True), check
 
 
@@ -117,7 +117,7 @@ async def test_the_section_of_the_gateway_is_checked_by_the_gateway(tmp_path: Pa
     ):
         config = configured(tmp_path)
         config.write_text(json.dumps(json.loads(config.read_text()) | {"gateway": section}))
-        (check,) = [check async for check in machine.gateway_section(config)]
+        (check,) = [check async for check in report.gateway_section(config)]
         assert misses(check, (mark, says, "")) == []
 
 
@@ -299,7 +299,7 @@ async def test_secrets_that_open_two_doors_are_told_and_not_shown(tmp_path: Path
     here, file = load(configured(tmp_path), {}), tmp_path / "doors.yaml"
     for settings, told in DOORS:
         file.write_text(json.dumps(settings))
-        lines = [check.text async for check in machine.machine_checks(here, file) if check.name == "secrets"]
+        lines = [check.text async for check in report.machine_checks(here, file) if check.name == "secrets"]
         assert lines == ([f"{told} are the same secret"] if told else []), settings
 
 
@@ -328,7 +328,7 @@ async def test_a_model_is_asked_whether_it_is_there_without_a_cost_and_no_key_is
 ) -> None:
     api = FakeAnthropic()
     given = {"provider": "anthropic", "base_url": api.base_url, "api_key": SecretStr(key) if key else None}
-    check = await machine.model(ModelSettings.model_validate(given | settings))
+    check = await report.model(ModelSettings.model_validate(given | settings))
     api.close()
     assert misses(check, wanted) == []
     assert (api.requests, "somebody" in str(check)) == ([], False)

@@ -9,7 +9,7 @@ import pytest
 from nats.js.errors import NotFoundError
 
 from agent_service.bus.capacity import CANNOT_WRITE
-from agent_service.cli.doctor.machine import api
+from agent_service.cli.doctor.report import api
 from agent_service.settings import load
 from groundwork.nats.link import NatsLink
 from schemas import subjects

@@ -3,7 +3,9 @@ nothing."""
 
 import json
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -14,7 +16,6 @@ from agent_service.bus.dead_letters import NatsDeadLetters
 from agent_service.bus.gateway import statuses
 from agent_service.bus.skills import NatsSkills
 from agent_service.bus.topology import CHANGE, OPERATORS_CHOICE, ROLE, expected, lacking_work
-from agent_service.cli.doctor.machine import id_of
 from agent_service.history.text import duration, ok, warning, wrong
 from agent_service.settings import AgentSettings
 from agent_service.trust.oversight import undeclared
@@ -26,6 +27,7 @@ from groundwork.nats.publishing import subject_matches
 from groundwork.nats.settings import NatsSettings
 from groundwork.nats.topology import Deviation, Topology, check_topology, info_of
 from groundwork.service.errors import Failure, Misconfigured, TryAgain, Unreachable
+from groundwork.service.store_folder import known_id
 from schemas import subjects
 from schemas.catalog import UNNAMED, ToolOffer
 from schemas.status import Finding, counted
@@ -266,3 +268,10 @@ def _offer(tool: ToolOffer) -> str:
     tiers = sorted({command.tier for command in tool.commands})
     whose = "" if tool.executor in (UNNAMED, subjects.SERVICE_GATEWAY) else f" of {tool.executor}"
     return f"{tool.name}{whose} ({'/'.join(tiers)})"
+
+
+def id_of(store: Path) -> str:
+    """Returns "" for an unreadable store; the check of the folder reports that."""
+    with suppress(OSError):
+        return known_id(store)
+    return ""

@@ -70,22 +70,17 @@ def reject(agent: AgentClient, ruling: Values = None) -> Output:
 
 
 def _decide(agent: AgentClient, decision: str, ruling: Json) -> Output:
-    about = {} if "arguments_hash" in ruling else _show_approval(agent)
-    reply = agent.call("rule_on_run", {**about, **ruling, "decision": decision})
+    """Without a hash the run's request is shown, and its own hash and step are sent: nothing newer is decided."""
+    if "arguments_hash" not in ruling:
+        asks = agent.call("show_run")["asks"]
+        if asks is None or asks["kind"] != "approval":
+            text = f"{agent.run_id} waits for no approval: `agentic why {agent.run_id}` tells what it waits for"
+            raise NotDone(text, Exit.REFUSED, {"code": "not_heard", "run_id": agent.run_id})
+        ruling = not_none(arguments_hash=asks["arguments_hash"], step=asks["step"]) | ruling
+        if not agent.as_json:
+            output.draw(render.table(ask_lines(output.safe(asks))))
+    reply = agent.call("rule_on_run", {**ruling, "decision": decision})
     return _with_status(reply, f"is told: {decision.removesuffix('e')}ed")
-
-
-def _show_approval(agent: AgentClient) -> Json:
-    """Shows the pending approval and returns its hash and step. Raises NotDone if there is none."""
-    view = agent.call("show_run")
-    asks = view["asks"]
-    if asks is None or asks["kind"] != "approval":
-        what = "it asks something else: `agentic inbox` tells what" if asks else f"it is {view['status']}"
-        text = f"{view['run_id']} waits for no approval: {what}"
-        raise NotDone(text, Exit.REFUSED, {"code": "not_heard", "run_id": view["run_id"]})
-    if not agent.as_json:
-        output.draw(render.table(ask_lines(output.safe(asks))))
-    return not_none(arguments_hash=asks["arguments_hash"], step=asks["step"])
 
 
 @run_command(

@@ -86,15 +86,6 @@ def test_a_wake_whose_answer_is_lost_can_be_asked_again_safely() -> None:
     assert "--wake-id cli-" in called.err
 
 
-def test_a_prune_of_many_says_how_many_it_does_not_list() -> None:
-    listed = [{"run_id": f"run_{n}", "status": "done", "ended_at": "2026-11-21T12:00:00Z"} for n in range(22)]
-    known = {"dry_run": False, "more": False, "rules": ["done_days: 1"], "trouble": "", "not_reached": ""}
-    pruned = known | {"runs": {"done_days: 1": 22}, "artifacts": {}, "gateway": {}, "listed": listed}
-    with serving((200, JSON, json.dumps(pruned), False)) as server:
-        called = agentic_here("prune", "--url", server.url)
-    assert (called.code, called.out.count("run_"), "and 2 more" in called.out) == (0, 20, True), called
-
-
 def test_a_run_that_the_token_may_start_and_not_follow_is_said_to_go_on() -> None:
     accepted = (202, JSON, '{"run_id": "run_1", "wake_id": "w"}', False)
     with serving(accepted, refusal(403, "forbidden")) as server:

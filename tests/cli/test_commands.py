@@ -14,7 +14,7 @@ import pytest
 from groundwork.service.errors import Broken, Exit, Misconfigured, NoRoom, NotDone, complaint_of
 from groundwork.service.process import user_name
 from schemas import subjects
-from tests.cli.invoke import Called, agentic_here, called
+from tests.cli.invoke import Called, called
 from tests.http.house import House, open_house, serving, with_a_letter, with_a_question
 from tests.kit.runs import run_id, stopped, whole_run
 
@@ -190,10 +190,6 @@ async def test_with_json_a_command_prints_one_document_and_a_journal_one_a_line(
             assert (await ended(f"{follow} --after 4 {DONE}")).documents == whole.documents[4:]
         refused = await ended(f"show {DONE} --step 9")
         assert (refused.code, refused.out, refused.error["code"]) == (5, "", "unknown_step")
-
-
-def test_help_fills_its_lines() -> None:
-    assert "afterwards. Exit code 1 if" in agentic_here("backup", "--help", COLUMNS="80").out
 
 
 def test_every_error_of_ours_has_its_code_also_deep_in_a_task_group_and_a_fault_of_ours_has_none() -> None:

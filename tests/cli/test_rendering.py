@@ -28,7 +28,7 @@ from agent_service.views.run import run_view
 from agent_service.views.why import Observations, why_view
 from agent_service.workbench.dev_command import display_line
 from groundwork.service.errors import NotDone
-from tests.core.cues import PROOF, RUN_ID, a_retrying_run, due, reflects, returns
+from tests.core.cues import PROOF, a_retrying_run, due, reflects, returns
 from tests.core.script import Script
 from tests.projections.courses import no_model, retries
 from tests.projections.journals import commits_of, entries_of, two_rounds, worked_example
@@ -172,18 +172,6 @@ def test_what_is_to_be_approved_is_shown_in_full_and_passes_for_nothing_else() -
     text = drawn(pictures()["run-approval"])
     assert (text.count("long"), '"subject"' in text) == (400, False)
     assert [line.split()[1] for line in text.splitlines() if line.startswith("│ hash")] == ["hash"]
-
-
-def test_a_list_of_objects_and_other_values_is_shown_as_json() -> None:
-    assert render.details({"result": [{"a": 1}, None]}) == 'result: [{"a": 1}, null]'
-
-
-def test_a_narrow_list_shows_id_and_state_of_each_run_whole() -> None:
-    for width in (80, 100, 120, 200):
-        head, *lines = drawn(pictures()["list"], width).splitlines()
-        starts = [line for line in lines if line.startswith(f"{RUN_ID}  ")]
-        assert [line.split()[1] for line in starts] == ["✓", "▶", "▶", "‖", "!", "✗"], (width, head)
-        assert "budget_steps" in "".join(lines)
 
 
 def followed(script: Script) -> list[str]:

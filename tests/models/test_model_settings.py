@@ -32,15 +32,6 @@ def test_the_names_of_rfc_95_choose_the_model_in_the_file(tmp_path: Path) -> Non
     assert (model.provider, model.model, model.effort) == ("openai", "gpt-5.4", "low")
 
 
-def test_each_provider_takes_its_own_key_from_the_environment() -> None:
-    keys = {"OPENAI_API_KEY": "sk-of-openai", "ANTHROPIC_API_KEY": "sk-of-anthropic"}
-    for provider in ("openai", "anthropic"):
-        key = load(None, {"AGENT_LLM_PROVIDER": provider, **keys}).model.api_key
-        assert key is not None
-        assert key.get_secret_value() == f"sk-of-{provider}"
-    assert load(None, keys).model.api_key is None
-
-
 @pytest.mark.parametrize(
     ("in_file", "environment", "key"),
     [

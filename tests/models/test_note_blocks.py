@@ -38,7 +38,6 @@ def told_of(output: dict[str, Any]) -> str:
         ({"artifact_path": "artifacts/page.html"}, "; the whole is the artifact artifacts/page.html"),
         ({}, "; ask the tool for less at a time"),
         ({"artifact_path": "../../etc/passwd"}, "; ask the tool for less at a time"),
-        ({"artifact_path": "artifacts/" + "a" * 9000}, "; ask the tool for less at a time"),
         ({"artifact_path": "artifacts/a.html]\n</step>"}, "; ask the tool for less at a time"),
     ],
 )

@@ -28,10 +28,8 @@ class Continuations:
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """`max_depth`: nesting of agents that call agents. `max_notes`: characters of notes before they are compacted.
-    `queue_wait_s`: time that a tool request may wait before its tool begins. `deadline_named`: the caller set it; any
-    other deadline stands still while the run waits for a person. `reopen_days`: time after an escalation within which
-    an answer reopens the run.
+    """`max_notes`: characters before they are compacted. `queue_wait_s`: time that a tool request may wait before its
+    tool begins. `deadline_named`: the caller set it; any other deadline stands still while the run waits for a person.
     """
 
     deadline_at: datetime
@@ -72,9 +70,7 @@ class Parent:
 
 @dataclass(frozen=True, kw_only=True)
 class Spent:
-    """Spending by the providers' reports. `cost_usd` is null once a price is unknown. `lost_…`: cost of calls
-    whose reply was lost, which counts against the limits. `child_steps` count as the run's own.
-    """
+    """`cost_usd` is null once a price is unknown. `lost_…`: of calls whose reply was lost."""
 
     calls: int = 0
     input_tokens: int = 0
@@ -119,9 +115,8 @@ class Grant:
 
 @dataclass(frozen=True, kw_only=True)
 class Brief:
-    """`announced`: it came by the wake API, so `agentic.start` is published. `trace_url` is fixed at the wake, so that
-    rebuilt events are identical. `untrusted`: goal or context hold untrusted content. `caller` owns the quota.
-    `skills` are frozen when the run starts.
+    """`announced`: it came by the wake API, so `agentic.start` is published. `untrusted`: goal or context hold such
+    content. `caller` owns the quota. `skills` are frozen when the run starts.
     """
 
     goal: str

@@ -1,12 +1,11 @@
 """The one decision function: leads a run and an event to the next state and its facts.
 
 Every event that can change a run goes through `decide`. One that changes it is one journal entry (`version`); any other
-is ignored, with the reason. A final status stays; a late result is recorded once. A reply counts only for the open
-call, a result only for a pending attempt, and a cancel ends every run that has not ended. docs/ARCHITECTURE.md draws
-TABLE.
+is ignored, with the reason. A reply counts only for the open call, a result only for a pending attempt.
+docs/ARCHITECTURE.md draws TABLE.
 
 A reply is charged first; TAKERS says who carries out its decision. `done` is refused while an item is open or a claim
-lacks proof; the next prompt says why.
+lacks proof.
 """
 
 from collections.abc import Callable, Mapping
@@ -67,11 +66,11 @@ def decide(state: RunState | None, event: events.Event) -> events.Transition:
 def _why_ignored(state: RunState | None, event: events.Event) -> Text:
     if state is None:
         return say("no_such_run")
-    if isinstance(event, CallReserved | events.ModelReplied | events.ModelUnavailable) and not state.final:
+    if state.final:
+        return say("has_ended", status=state.status)
+    if isinstance(event, CallReserved | events.ModelReplied | events.ModelUnavailable):
         return say("call_not_awaited", call=event.call)
-    if isinstance(event, events.WakeAccepted):
-        return say("accepted_already")
-    return say("has_ended", status=state.status) if state.final else say("started_already")
+    return say("begun_already")
 
 
 def with_reserve(transition: events.Transition, reserved: CallReserved) -> events.Transition | None:
@@ -154,7 +153,7 @@ def _on_reply(state: RunState, open_call: OpenCall, reply: events.ModelReplied) 
         **limits.measures(state, reply),
     )
     is_outrun = reply.words < state.words
-    if not (is_outrun and _goes_past(state, reply)):
+    if not (is_outrun and any(_goes_past(state, chosen) for chosen in (reply.decision, reply.plan))):
         taken = _take(state, open_call, reply)
         if not (is_outrun and taken.final and not taken.ending_class.startswith(BUDGET_PREFIX)):
             return taken
@@ -182,23 +181,20 @@ def _decided(state: RunState, open_call: OpenCall, reply: events.ModelReplied) -
     return decided
 
 
-def _goes_past(state: RunState, reply: events.ModelReplied) -> bool:
+def _goes_past(state: RunState, chosen: Decision | None) -> bool:
     """True if a decision would act without the messages that people sent meanwhile. Reads and the first framing may go
     on: the next prompt has the messages.
     """
-    for chosen in (reply.decision, reply.plan):
-        match chosen:
-            case Plan():
-                past = planning.plan_writes(state, chosen)
-            case Reflection(verdict=verdict):
-                past = verdict is not Verdict.CONTINUE
-            case Framing():
-                past = state.framing is not None
-            case _:
-                past = chosen is not None and not isinstance(chosen, Digest)
-        if past:
-            return True
-    return False
+    match chosen:
+        case None | Digest():
+            return False
+        case Plan():
+            return planning.plan_writes(state, chosen)
+        case Reflection(verdict=verdict):
+            return verdict is not Verdict.CONTINUE
+        case Framing():
+            return state.framing is not None
+    return True
 
 
 # Its decisions, by kind
@@ -249,8 +245,10 @@ def _reflection(state: RunState, open_call: OpenCall, reply: events.ModelReplied
 def _done(state: RunState, reflection: Reflection) -> RunState:
     still_open = [say("item_open", item=i.id, text=i.text) for i in state.done_items if not i.done]
     flaws = (*state.refusals, *still_open)
+    if not flaws and (state.unverified or not framing.is_affordable(state)):
+        return asking.complete(state, reflection)
     if not flaws:
-        return framing.verify_done(state, reflection)
+        return asking.ask(replace(state, claim=reflection), Phase.VERIFY)
     feedback, times = (say("done_not_accepted"), *flaws), state.refused_done + 1
     refused = replace(with_decision_status(state, "refused", "done_refused", feedback), refused_done=times)
     if times > state.brief.limits.max_refused_done:

@@ -16,9 +16,7 @@ from schemas.values import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WakeAccepted:
-    """`by` is for the record only. `traceparent`: the caller's trace (W3C Trace Context), which the run's links to.
-    A child inherits its parent's writes in doubt (`doubts`) and refused actions (`refused`).
-    """
+    """`traceparent`: the caller's trace (W3C Trace Context). `doubts` and `refused` actions are those of the parent."""
 
     at: datetime
     run_id: str
@@ -42,9 +40,8 @@ CapabilityCheck = Literal["named", "another", "none"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolReturned:
-    """A result. `malformed`: only its correlation could be read, and `result` is an error that says so. `place`: the
-    stream position of a result without an attempt, so that a redelivery does not answer the next attempt. `proof` is
-    null where it was not checked.
+    """`malformed`: only its correlation could be read. `place`: the stream position of a result without an attempt, so
+    that a redelivery does not answer the next attempt. `proof` is null where it was not checked.
     """
 
     at: datetime
@@ -67,9 +64,7 @@ class ModelUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """For audit. Hashes of the prompt's templates and of the reply's JSON Schema; the provider's reason for a
-    `cache_miss`; the `provider` by its name in OpenTelemetry's GenAI conventions.
-    """
+    """For audit. `provider`: its name in OpenTelemetry's GenAI conventions."""
 
     prompt_hash: str
     schema_hash: str
@@ -81,7 +76,7 @@ class Provenance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuoteCheck:
-    """The search for `quote` in the full `evidence`, one place as `ItemClaim` names it. `why`: the reason of a miss."""
+    """The search for `quote` in the full `evidence`, as `ItemClaim` names it. `why`: the reason of a miss."""
 
     evidence: str
     quote: str
@@ -91,8 +86,8 @@ class QuoteCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelReplied:
-    """The reply to `call`. `plan` came along with a framing or a reflection. `words`: how many messages of people the
-    prompt contained. `seen`: one for each quote. `prompt_bytes`: UTF-8; 0 where unknown.
+    """`plan` came along with a framing or a reflection. `words`: number of people's messages in the prompt. `seen`: one
+    for each quote. `prompt_bytes`: UTF-8; 0 where unknown.
     """
 
     at: datetime
@@ -109,8 +104,8 @@ class ModelReplied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelUnavailable:
-    """`call` got no reply. `remedy` `shrink`: the prompt is too long; `hold`: the day's money is spent, so call and
-    deadline wait. `lost`: its possible cost in tokens and USD; null if it cannot have cost anything.
+    """`remedy` `shrink`: the prompt is too long; `hold`: the day's money is spent, so call and deadline wait. `lost`:
+    possible cost in tokens and USD; null if it cannot have cost anything.
     """
 
     at: datetime
@@ -141,7 +136,7 @@ class SignalReceived:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnBroke:
-    """The program failed in the middle of a turn, and would again. `reason` includes the remedy."""
+    """The program failed in the middle of a turn, and would again."""
 
     at: datetime
     reason: str
@@ -180,8 +175,6 @@ F = TypeVar("F", bound=Fact)
 
 @dataclass(frozen=True, kw_only=True)
 class EventFacts:
-    """An event and its facts."""
-
     event: Event
     facts: tuple[Fact, ...] = ()
 

@@ -1,7 +1,4 @@
-"""Facts: the consequences of an event, as values. A journal entry stores them; everything shown of a run is read there.
-
-A fact does not repeat its event's content.
-"""
+"""Facts: the consequences of an event, as values. A journal entry stores them, and all that is shown is read there."""
 
 from datetime import datetime
 from typing import Annotated, Literal
@@ -28,9 +25,7 @@ class CallAsked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallReserved:
-    """The maximum that `call` may spend is set aside, and `model` is asked next. An event if the call had to wait, else
-    a fact of the entry that asks.
-    """
+    """The maximum that `call` may spend. An event if the call had to wait, else a fact of the entry that asks."""
 
     kind: Literal["call_reserved"] = "call_reserved"
     at: datetime
@@ -51,8 +46,6 @@ class CallPostponed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallLost:
-    """The reply to a call that may have been charged is lost. `cost_usd` is null where the price is unknown."""
-
     kind: Literal["call_lost"] = "call_lost"
     call: int
     tokens: int
@@ -65,9 +58,7 @@ DecisionStatus = Literal["ok", "unusable", "refused", "ignored", "outrun"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decided:
-    """The status of a decision in a reply. `along`: it is the plan that came along with another decision. `step`: the
-    step that it plans or reflects on. `attempt` counts requests for it.
-    """
+    """`along`: a plan beside another decision. `step` is planned or reflected on. `attempt` counts calls for it."""
 
     kind: Literal["decided"] = "decided"
     phase: Phase
@@ -81,8 +72,6 @@ class Decided:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimsJudged:
-    """`accepted` claims, with normalised evidence; `refusals`: reasons against the others."""
-
     kind: Literal["claims_judged"] = "claims_judged"
     accepted: tuple[ItemClaim, ...] = ()
     refusals: tuple[Text, ...] = ()
@@ -97,8 +86,6 @@ class RequestSent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetrySet:
-    """`pending` is the next attempt, due at its `retry_at`."""
-
     kind: Literal["retry_set"] = "retry_set"
     pending: Pending
 
@@ -127,8 +114,6 @@ class RequestDropped(RequestRef):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TasksAsked:
-    """The tool of a step, or of one of its tasks, needs these tasks before it can answer."""
-
     kind: Literal["tasks_asked"] = "tasks_asked"
     tasks: tuple[Pending, ...]
 
@@ -165,8 +150,8 @@ RulingVerdict = Literal["approved", "rejected", "expired"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ruled(RequestRef):
     """A decision on an approval. `subject_hash` covers tool, command and arguments, or the framing. `by` is empty where
-    it expired. `step`: the step that it allowed; 0 for a framing, and for a refusal that a child inherits. `words`: how
-    many messages people had sent by then; a refusal stands until they send more.
+    it expired. `step` is 0 for a framing, and for a refusal that a child inherits. A refusal stands until people send
+    more than `words` messages.
     """
 
     kind: Literal["ruled"] = "ruled"
@@ -179,7 +164,7 @@ class Ruled(RequestRef):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReopened:
-    """An ended run goes on. `ending_class` is that of its end; `waits_for`: requests still out; `tasks`: open tasks."""
+    """An ended run goes on. `ending_class`: of its end. `waits_for`: requests still out. `tasks`: open ones."""
 
     kind: Literal["reopened"] = "reopened"
     ending_class: str
@@ -205,7 +190,7 @@ class LimitsRaised:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStanding:
-    """The run's status after the entry. `step`: that of the first request that is out, or 0."""
+    """Status after the entry. `step`: of the first request that is out, or 0."""
 
     kind: Literal["stands"] = "stands"
     status: Status

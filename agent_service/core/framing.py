@@ -66,12 +66,7 @@ def _proofs(framing: Framing) -> list[Proof]:
 # Verification
 
 
-def verify_done(state: RunState, claim: Reflection) -> RunState:
-    looks = not state.unverified and _is_affordable(state)
-    return ask(replace(state, claim=claim), Phase.VERIFY) if looks else asking.complete(state, claim)
-
-
-def _is_affordable(state: RunState) -> bool:
+def is_affordable(state: RunState) -> bool:
     return state.brief.verify and reached_before_a_call(state) is None
 
 
@@ -107,7 +102,7 @@ def take_framing(state: RunState, open_call: OpenCall, reply: ModelReplied, fram
     within, held = _with_first_constraints(state, framing), None if isinstance(plan, Unusable) else plan
     if why := _approval_reason(state, within):
         return ask_approval(replace(state, first_choice=held), within, why)
-    if _is_affordable(state):
+    if is_affordable(state):
         return ask(replace(state, first_choice=held, proposed=within), Phase.VERIFY)
     return adopt(state, within, plan)
 

@@ -31,8 +31,6 @@ from schemas.values import replace
 
 Reached = tuple[str, Text]
 """Ending class and reason."""
-FEW_CALLS = 3
-"""Number of average calls that are kept for decisions."""
 RAISED = {
     "budget_steps": "max_steps",
     "budget_reframes": "max_reframes",
@@ -87,12 +85,6 @@ def steps_taken(state: RunState) -> int:
 
 def deadline_reached(limits: Limits) -> Reached:
     return "budget_time", say("deadline_passed", deadline=instant(limits.deadline_at))
-
-
-def nearly_spent(state: RunState) -> bool:
-    limits, spent = state.brief.limits, state.spent
-    budgets = ((limits.max_tokens, spent.used), (limits.max_cost_usd, spent.paid))
-    return any(limit and used and spent.calls * (limit - used) < FEW_CALLS * used for limit, used in budgets)
 
 
 def budget_use(state: RunState) -> dict[str, Any]:
@@ -163,13 +155,10 @@ def on_stood_still(state: RunState, event: StoodStill) -> RunState | Text:
     match state.waiting:
         case NeedsPerson(held=Acting() as held) as waiting:  # other times stand still during a pause anyway
             return replace(known, waiting=replace(waiting, held=held.postponed(answers=by)))
-        case NeedsPerson():
+        case NeedsPerson() | Thinking(still_since=datetime()):
             return say("stands_still_already")
         case Acting() as acting:
             known = replace(known, waiting=acting.postponed(graphs=by, answers=by))
-        case Thinking(still_since=datetime() as held_since) as waiting:  # its deadline stands still already
-            overlap = event.at - max(since, held_since)
-            known = replace(known, waiting=replace(waiting, still_since=held_since + overlap))
     return replace(extend_deadline(known, since), summary=say("stood_still", by=event.by, reason=event.reason))
 
 

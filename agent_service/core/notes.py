@@ -139,9 +139,11 @@ def with_ruling(state: RunState, proposal: Plan | Framing, ruling: Ruled) -> Run
 
 
 def _with_word(state: RunState, note: Note) -> RunState:
-    of_people = [id(note) for note in state.notes if _is_of_people(note)]
-    given_up = of_people[: max(0, len(of_people) + 1 - MOST_MESSAGES)]
-    return replace(state, notes=(*[kept for kept in state.notes if id(kept) not in given_up], note))
+    kept = [*state.notes, note]
+    of_people = [*filter(_is_of_people, kept)]
+    if len(of_people) > MOST_MESSAGES:
+        kept.remove(of_people[0])
+    return replace(state, notes=tuple(kept))
 
 
 def _steps(state: RunState) -> list[StepNote]:
@@ -230,14 +232,9 @@ _SOURCE = re.compile(r"\(\s*steps?\b[^()]*\)", re.IGNORECASE)
 
 
 def _shorten_fact(fact: str) -> str:
-    """The beginning of a fact, without a source that does not fit: half a number names another step."""
-    if len(fact) <= MAX_FACT:
-        return fact
-    sources = (found.start() for found in _SOURCE.finditer(fact) if 0 < found.start() < MAX_FACT < found.end())
-    end = next(sources, MAX_FACT)
-    in_number = fact[end - 1 : end + 1].isdecimal()
-    whole = fact[:end].rstrip("0123456789") if in_number else ""
-    return whole or fact[:end]
+    """The beginning of a fact. It ends with no digit: half a number would name another step."""
+    beginning = fact[:MAX_FACT]
+    return fact if beginning == fact else beginning.rstrip("0123456789") or beginning
 
 
 def merge_facts(known: tuple[str, ...], learned: tuple[str, ...]) -> tuple[str, ...]:

@@ -1,11 +1,10 @@
 """Signals of people to a run: messages, answers, rulings, larger budgets.
 
-A signal counts at once, and the model is asked for its consequences. A ruling names its subject by hash; any other is
-refused. The deadline stands still while the run waits for a person, unless the caller named it.
+A signal counts at once, and the model is asked for its consequences. A ruling names its subject by hash. The deadline
+stands still while the run waits for a person, unless the caller named it.
 
-An answer reopens an escalated run, within `reopen_days` and with the spent budget raised. The person says whether a
-write in doubt was carried out, or the model looks first; other requests in flight are awaited, and are in doubt after
-their deadline.
+An answer reopens an escalated run. The person says whether a write in doubt was carried out, or the model looks first;
+other requests in flight are awaited, and are in doubt after their deadline.
 """
 
 from datetime import datetime, timedelta
@@ -41,6 +40,8 @@ from schemas.values import replace
 
 MAX_SIGNALS = 200
 """Signals that a run takes, and recognises by id when they are repeated. Rulings and answers are taken beyond it."""
+MOST_RULINGS, MOST_REFUSED = 50, 5
+"""Rulings that are kept; refusals in a row, after which the run escalates."""
 RULINGS = frozenset({"approve", "reject"})
 ASKED_FOR = RULINGS | {"answer"}
 RAISING = frozenset({"raise_budget", "answer"})
@@ -72,9 +73,7 @@ def _flaw(state: RunState, event: SignalReceived) -> Text:
     match ask:
         case Approval() if signal.kind in RULINGS:
             return _flaw_of_ruling(state, ask, event)
-        case Approval() if signal.kind == "answer":
-            return say("awaits_approval_not_answer")
-        case Approval() if signal.kind == "resume":
+        case Approval() if signal.kind in ("answer", "resume"):
             return say("awaits_approval")
         case Question() if signal.kind in ("answer", "resume") and not signal.message:
             return say("answer_needs_message")
@@ -84,17 +83,12 @@ def _flaw(state: RunState, event: SignalReceived) -> Text:
 
 
 def _flaw_of_ruling(state: RunState, approval: Approval, event: SignalReceived) -> Text:
-    signal, subject = event.signal, approval.subject_hash
-    step = _step_of(state, approval) or None
-    if signal.kind == "approve":
-        until = state.due_at
-        if until and (event.said_at or event.at) >= until:
-            return say("approved_too_late", until=instant(until))
-        if signal.arguments_hash is None:
-            return say("approval_needs_hash", hash=subject)
-    if signal.arguments_hash not in (None, subject):
-        return say("approval_of_other", hash=subject, named=signal.arguments_hash)
-    return say("approval_of_other_step", step=step, named=signal.step) if signal.step not in (None, step) else ""
+    signal, subject, until = event.signal, approval.subject_hash, state.due_at
+    step, is_approval = _step_of(state, approval) or None, signal.kind == "approve"
+    if is_approval and until and (event.said_at or event.at) >= until:
+        return say("approved_too_late", until=instant(until))
+    names_it = signal.arguments_hash == subject or (signal.arguments_hash is None and not is_approval)
+    return "" if names_it and signal.step in (None, step) else say("approval_of_other", hash=subject, step=step)
 
 
 def _flaw_of_answer(state: RunState, signal: Signal) -> Text:
@@ -131,7 +125,7 @@ def _on_signal_when_paused(state: RunState, waiting: NeedsPerson, event: SignalR
 
 
 def _going_on(state: RunState, held: Held | None, since: datetime, event: SignalReceived | None = None) -> RunState:
-    """The run with what it `held` since then. The time until now counts against neither its deadline nor a graph's."""
+    """The run with what it `held`. The time `since` then counts against neither its deadline nor a graph's."""
     after = limits.extend_deadline(state, since)
     after = with_signal(after, event) if event else after
     if isinstance(held, Acting):
@@ -208,7 +202,7 @@ def _step_of(state: RunState, approval: Approval) -> int:
 def _ruled(state: RunState, ask: Approval, verdict: RulingVerdict, *, by: str = "", reason: Text = "") -> RunState:
     about = ask.ref | {"step": _step_of(state, ask), "words": state.words}
     ruling = Ruled(subject_hash=planning.subject_hash(ask.proposal), verdict=verdict, by=by, reason=reason, **about)
-    kept = with_facts(state, ruling, rulings=(*state.rulings, ruling)[-planning.MOST_RULINGS :])
+    kept = with_facts(state, ruling, rulings=(*state.rulings, ruling)[-MOST_RULINGS:])
     ruled = notes.with_ruling(kept, ask.proposal, ruling)
     return _approved(ruled, ask, by=by) if verdict == "approved" else _refused(ruled, ask, ruling)
 
@@ -225,10 +219,10 @@ def _approved(state: RunState, ask: Approval, *, by: str) -> RunState:
 def _refused(state: RunState, ask: Approval, ruling: Ruled) -> RunState:
     plan = ask.proposal if isinstance(ask.proposal, Plan) else None
     what: Text = f"{plan.action.tool} {plan.action.command}" if plan else say("new_framing")
-    why, times = planning.refusal_text(what, ruling), planning.refused_in_a_row(state)
+    why, newest = planning.refusal_text(what, ruling), state.rulings[-MOST_REFUSED:]
     refused = replace(state, summary=why)
-    if times >= planning.MOST_REFUSED:
-        return asking.escalate(refused, "not_approved", say("refused_in_a_row", times=times, why=why))
+    if len(newest) == MOST_REFUSED and "approved" not in [one.verdict for one in newest]:
+        return asking.escalate(refused, "not_approved", say("refused_in_a_row", times=MOST_REFUSED, why=why))
     if ask.step:
         return continuing.on_ruling(refused, ask, refused=("not_approved", why))
     return asking.restart(refused, feedback=(why,))
@@ -239,9 +233,10 @@ def _refused(state: RunState, ask: Approval, ruling: Ruled) -> RunState:
 
 def _reopen(state: RunState, ended: Ended, event: SignalReceived) -> RunState | Text:
     signal, undecided, held = event.signal, _undecided(state, ended), ended.held
-    flaw = _flaw_of_reopening(state, ended, event) or _flaw_of_answer(state, signal)
-    if flaw or (signal.outcome and (flaw := _unclear(undecided))):
+    if flaw := _flaw_of_reopening(state, ended, event) or _flaw_of_answer(state, signal):
         return flaw
+    if signal.outcome and len(undecided) != 1:
+        return say("outcome_unclear", count=len(undecided))
     running = replace(
         limits.with_more_attempts(_going_on(state, held, ended.at, event)),
         claim=None,
@@ -301,12 +296,6 @@ def _undecided(state: RunState, ended: Ended) -> list[RequestName]:
     held = acting_of(ended.held).pendings
     unknown = [one.name for one in held if one.answer is None and not acting.is_repeatable(state, one)]
     return [ended.doubted] if ended.doubted else unknown
-
-
-def _unclear(undecided: list[RequestName]) -> Text:
-    several = ", ".join([f"step {step} {task}".rstrip() for step, task, _ in undecided])
-    why = say("several_in_doubt", writes=several) if undecided else say("nothing_in_doubt")
-    return say("outcome_unclear", why=why) if len(undecided) != 1 else ""
 
 
 def _settled(state: RunState, pending: Pending, ended: Ended, event: SignalReceived, outcome: Outcome) -> RunState:

@@ -1,4 +1,4 @@
-"""Decisions of the model, as values. Shapes are checked here (`flaws`), meaning where a decision is taken up.
+"""Decisions of the model, as values. Their meaning is checked where they are taken up.
 
 An unusable decision is a value, not an exception: the journal keeps it and the model is asked again.
 """
@@ -47,9 +47,7 @@ class Proof:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Framing:
-    """The goal as a bounded objective (RFC-95): one sentence, and 3-7 checkable items. `proofs`: one per item, in
-    order; without proofs any step or artifact shows any item.
-    """
+    """The goal as a bounded objective (RFC-95). `proofs`: one per item; without them any step or artifact shows any."""
 
     goal_statement: str
     definition_of_done: tuple[str, ...]
@@ -105,8 +103,6 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskPerson:
-    """A question to a person. `would_change`: the consequences of the answer."""
-
     question: str
     choices: tuple[str, ...] = ()
     tried: str = ""
@@ -115,7 +111,7 @@ class AskPerson:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """Waits until an instant, or for some seconds. It is neither a step nor a model call."""
+    """Waits until an instant, or for some seconds."""
 
     why: str
     seconds: float | None = None
@@ -176,9 +172,7 @@ class ModelRefusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unusable:
-    """A reply that is no valid decision. `raw` is its literal beginning. `cut`: it reached the token limit of a reply.
-    `reason` has all `flaws` in one text.
-    """
+    """A reply that is no valid decision. `raw` is its beginning. `cut`: it reached the token limit of a reply."""
 
     reason: str
     raw: str = ""

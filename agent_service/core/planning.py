@@ -5,7 +5,6 @@ read that may carry data out. An approval covers one command with its arguments.
 """
 
 from datetime import datetime, timedelta
-from itertools import takewhile
 
 from agent_service.core import acting, egress, limits
 from agent_service.core.asking import ask, ask_again, ask_person, escalate, next_phase, out_of_budget, restart_phase
@@ -20,9 +19,6 @@ LEAST_S, LONGEST_S = 1.0, 30 * 86400.0
 MOST_IN_A_ROW = 10
 """Waits without a step between them: each costs a model call and brings nothing new."""
 MOST_CHOICES = 12
-MOST_RULINGS = 50
-MOST_REFUSED = 5
-"""Refusals in a row, after which the run escalates."""
 
 
 def take_along(state: RunState, chosen: Next | Unusable, *, repairs: int = 0) -> RunState:
@@ -136,10 +132,6 @@ def approval_reason(state: RunState, action: Action) -> Text:
     return why and say("tainted", **named, why=why, tainted_by=state.tainted_by)
 
 
-def refused_in_a_row(state: RunState) -> int:
-    return sum(1 for _ in takewhile(lambda ruling: ruling.verdict != "approved", reversed(state.rulings)))
-
-
 def refusals_in_force(state: RunState) -> dict[str, Ruled]:
     """By subject: the newest ruling on it, if it is a refusal and people have said nothing since."""
     newest = {ruling.subject_hash: ruling for ruling in state.rulings if ruling.words >= state.words}
@@ -186,16 +178,10 @@ def ask_approval(
 
 def wait_flaws(state: RunState, wait: Wait, at: datetime) -> tuple[Text, ...]:
     seconds, until, deadline = wait.seconds, wait.until, state.brief.limits.deadline_at
-    if (until is None) == (seconds is None):
+    if (until is None) == (seconds is None) or (until is not None and until.tzinfo is None):
         return (say("wait_needs_one"),)
-    if seconds is not None and not LEAST_S <= seconds <= LONGEST_S:
-        return (say("wait_seconds", seconds=seconds, least=LEAST_S, most=LONGEST_S),)
-    if until is not None and until.tzinfo is None:
-        return (say("wait_zone"),)
-    if until is not None and until <= at:
-        return (say("wait_passed", now=instant(at)),)
-    if _until(wait, at) >= deadline:
-        return (say("wait_past_deadline", deadline=instant(deadline)),)
+    if (seconds is not None and not LEAST_S <= seconds <= LONGEST_S) or not at < _until(wait, at) < deadline:
+        return (say("wait_when", least=LEAST_S, now=instant(at), deadline=instant(deadline)),)
     return (say("waits_too_often", times=state.waits),) if state.waits >= MOST_IN_A_ROW else ()
 
 

@@ -50,8 +50,7 @@ def judge(state: RunState, result: ToolResult, place: str = "") -> Pending | Unm
         return Unmatched(say("task_never_asked", which=which, task=result.task), violates=True)
     if len(candidates) == 1:
         return _judge_attempt(candidates[0], result, which)
-    name = "answers_which" if candidates else "nothing_out"
-    return Unmatched(say(name, step=step, task=result.task or "", count=len(candidates), tool=result.tool))
+    return Unmatched(say("answers_none", step=step, count=len(candidates)))
 
 
 def _names(result: ToolResult, pending: Pending, place: str) -> bool:
@@ -62,15 +61,15 @@ def _names(result: ToolResult, pending: Pending, place: str) -> bool:
 
 
 def _judge_attempt(pending: Pending, result: ToolResult, which: Text) -> Pending | Unmatched:
-    attempt, step = pending.attempt if result.attempt is None else result.attempt, pending.step
+    newest = pending.attempt - bool(pending.retry_at)
+    attempt = result.attempt or newest
     if result.tool != pending.action.tool:
         why = say("other_tool", which=which, tool=result.tool, pending=pending.action.tool)
         return Unmatched(why, violates=True)
-    if attempt < pending.attempt:
-        return Unmatched(say("attempt_given_up", attempt=attempt, now=pending.attempt))
-    if attempt > pending.attempt or (result.attempt and pending.retry_at):
-        return Unmatched(say("attempt_never_sent", attempt=attempt, step=step), violates=True)
-    return Unmatched(say("attempt_not_sent", attempt=attempt, step=step)) if pending.retry_at else pending
+    if attempt > newest:
+        return Unmatched(say("attempt_never_sent", attempt=attempt, step=pending.step), violates=True)
+    given_up = say("attempt_given_up", attempt=attempt, now=pending.attempt)
+    return pending if attempt == pending.attempt else Unmatched(given_up)
 
 
 def authentication_flaw(state: RunState, result: ToolResult, proof: CapabilityCheck | None, *, violates: bool) -> Text:

@@ -1,7 +1,4 @@
-"""The state of one run: the fold of its journal, as immutable values.
-
-A turn replaces the state about ten times. `replace` is quick for values with a `__dict__`, so these have no slots.
-"""
+"""The state of one run: the fold of its journal, as immutable values, without slots where `replace` has to be quick."""
 
 from dataclasses import field
 from datetime import UTC, datetime
@@ -38,9 +35,7 @@ _NEVER = datetime.max.replace(tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChecklistItem:
-    """An item of the definition of done. `proof` is None where any evidence counts. `quotes`: one for each `evidence`,
-    or empty.
-    """
+    """An item of the definition of done. `proof` is None where any evidence counts. `quotes`: one per `evidence`."""
 
     id: str
     text: str
@@ -66,8 +61,8 @@ class StepSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class StepRecord(StepSummary):
-    """`call` is a hash of the action, `outcome` of its result. `seconds`: from the last attempt's request to its
-    result. `sent`: arguments of a successful write, which a claim may quote.
+    """`call` is a hash of the action, `outcome` of its result. `seconds`: of the last attempt. `sent`: arguments of a
+    successful write, which a claim may quote.
     """
 
     attempt: int
@@ -103,9 +98,7 @@ class Excerpt:
 
 @dataclass(frozen=True, kw_only=True)
 class StepNote:
-    """`asked`: tasks whose results the tool got before it answered. `reflection`, `rationale` and `expected` belong to
-    the whole plan: only the note of its first step has them.
-    """
+    """`asked`: tasks before the answer. Only the first step of a plan has `reflection`, `rationale` and `expected`."""
 
     kind: Literal["step"] = "step"
     step: int
@@ -123,8 +116,6 @@ class StepNote:
 
 @dataclass(frozen=True, kw_only=True)
 class MessageNote:
-    """A message. `answers`: the run's question. `untrusted`: it comes from an untrusted sender."""
-
     kind: Literal["message"] = "message"
     said: str
     missing: int = 0
@@ -134,7 +125,7 @@ class MessageNote:
 
 @dataclass(frozen=True, kw_only=True)
 class RulingNote:
-    """A decision about a call with its arguments, or about a framing. `task` names the sub-request, if it is one."""
+    """A decision about a call with its arguments, or about a framing."""
 
     kind: Literal["ruling"] = "ruling"
     verdict: str
@@ -162,8 +153,7 @@ Note = StepNote | MessageNote | RulingNote | MemoryNote
 class RunState:
     """`version` is the number of the last journal entry.
 
-    `words` counts what people have said: messages, answers and reasons of rulings. `shown` counts how much of it the
-    prompt of the newest reply contained.
+    `words` counts messages, answers and reasons of people, `shown` those in the prompt of the newest reply.
 
     The verifier looks at `claim`, a reflection that says `done`, or at `proposed`, a framing. `first_choice` came along
     with a framing that waits for a verifier or a person, and is taken up if they allow it.
@@ -276,8 +266,8 @@ class RunState:
 
     @property
     def effective_deadline(self) -> datetime:
-        """Deadline of the run. Unless the caller named it, it stands still while a call is held for money, or a child
-        is in flight, whose end says how long people were waited for.
+        """Unless the caller named it, it stands still while a call is held for money, or a child is in flight, whose
+        end says how long people were waited for.
         """
         brief, waiting = self.brief, self.waiting
         limits = brief.limits
@@ -341,9 +331,7 @@ def with_facts(state: RunState, *facts: Fact, **changed: Any) -> RunState:
 def with_decision_status(
     state: RunState, status: DecisionStatus, error_class: str = "", why: tuple[Text, ...] = ()
 ) -> RunState:
-    """Sets the status of the newest decision of this event; `ok` sets that of the plan that came along, which was
-    `ignored` so far.
-    """
+    """Sets the status of the newest decision of this event; `ok` is for the plan that came along."""
     for fact in reversed(state.happened):
         if isinstance(fact, Decided) and (fact.status == "ignored") is (status == "ok"):
             changed = replace(fact, status=status, error_class=error_class, why=why)

@@ -1,7 +1,6 @@
 """The six states of a run: each holds what the run waits for, with exactly the data to leave the state.
 
-`decide.TABLE` says which event moves a run from which state. Messages that a state owes to the bus keep their ids when
-they are published again.
+`decide.TABLE` says which event moves a run from which state.
 """
 
 from datetime import datetime, timedelta
@@ -68,9 +67,7 @@ class Pending(RequestRef):
 
     Instants belong to the newest attempt; `attempt` is 0 until the first is sent. `retry_at` is null once the attempt
     is sent. The tool has until `until`. `asks`: number of the continuation whose tasks it waits for, or 0. `answer`:
-    a result that came after the run ended.
-
-    For a task, `place` is its continuation and its position there from 1; `needs` are the tasks whose results it gets.
+    a result that came after the run ended. `place` of a task: its continuation, and its position there from 1.
     """
 
     action: Action
@@ -102,9 +99,7 @@ class Pending(RequestRef):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Graph:
-    """Sub-requests of a step whose tool asked for tasks. `round` counts continuations. `stopped`: the reason why no
-    more tasks begin; requests that may write are still waited for.
-    """
+    """Sub-requests of a step. `round` counts continuations. `stopped`: the reason why no more tasks begin."""
 
     step: int
     until: datetime
@@ -136,8 +131,8 @@ class TaskResult(RequestRef):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallReserve:
-    """Maximum that a model call may spend. `cost_usd` is null when the price is unknown. `if_lost`: tokens and USD
-    to charge when the reply is lost (the prompt, and a reply longer than any so far); null charges all of it.
+    """Maximum that a model call may spend. `cost_usd` is null when the price is unknown. `if_lost`: likely tokens and
+    USD of a lost reply; null charges the maximum.
     """
 
     tokens: int
@@ -148,9 +143,7 @@ class CallReserve:
 
 @dataclass(frozen=True, kw_only=True)
 class OpenCall:
-    """A model call that has no reply yet. `call` counts from 1 and is its identity. `feedback`: events and rulings
-    since the last call. `flaws`: reasons why its last decision was refused.
-    """
+    """A model call that has no reply yet. `feedback`: news since the last call. `flaws`: of its last decision."""
 
     call: int
     phase: Phase
@@ -169,9 +162,7 @@ class OpenCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """The reason of a stop. `entry`: number of the journal entry that stopped the run. `spent`: by then, including the
-    whole grants of children that had not reported yet; their later reports change no ending.
-    """
+    """The reason of a stop, in `entry`. `spent` includes the whole grants of children that had not reported yet."""
 
     kind: Literal["stop"] = "stop"
     ending_class: str
@@ -182,10 +173,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approval(RequestRef):
-    """Asks a person to allow an action, or a framing that goes beyond the goal.
-
-    `subject_hash` covers tool, command, arguments and task, or the framing. `step` is 0 except for a sub-request.
-    """
+    """Asks a person to allow an action, or a framing beyond the goal. `step` is 0 except for a sub-request."""
 
     kind: Literal["approval"] = "approval"
     proposal: Plan | Framing
@@ -204,8 +192,6 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queued:
-    """Waits to be started. Owes `agentic.start` to other listeners if the wake came by the wake API."""
-
     kind: Literal["queued"] = "queued"
     status: ClassVar[Status] = Status.QUEUED
 
@@ -214,9 +200,8 @@ class Queued:
 class Thinking:
     """Waits for the reply to a model call, or for the instant at which the call is made again.
 
-    `reserve` is set aside for the call; null for a free model. `retry_at` is null while the call is made. The deadline
-    stands still from `still_since` on, because the money of the day is spent. Owes nothing: the agent makes the call
-    itself, and again after a crash.
+    `reserve` is null for a free model. `retry_at` is null while the call is made. The deadline stands still from
+    `still_since` on, because the money of the day is spent.
     """
 
     kind: Literal["thinking"] = "thinking"
@@ -229,11 +214,7 @@ class Thinking:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acting:
-    """Waits for tool results: of one step, of several reads, or of sub-requests.
-
-    `requests` are sorted by step. `graphs`: one for each step whose tool asked for tasks. Owes the
-    `agentic.tool_request` of each attempt that is sent.
-    """
+    """Waits for tool results. `requests` are sorted by step. `graphs`: one for each step whose tool asked for tasks."""
 
     kind: Literal["acting"] = "acting"
     requests: tuple[Pending, ...] = ()
@@ -292,10 +273,8 @@ Held = Annotated[Thinking | Acting | Planned, Field(discriminator="kind")]
 class NeedsPerson:
     """Paused: a person has to allow something, answer a question, or let a stopped run go on.
 
-    `entry`: number of the journal entry that asked. `expires_at` is null for a stop, which only a person ends. `held`
-    goes on after the decision; null where the model is asked, or the proposed plan is carried out. Owes the
-    `agent.waiting` that asks; for a stop, `agent.escalated` (`resumable`) and the requests that are still out. Results
-    for a stopped run are taken up, and their consequences are held.
+    `entry` asked. `expires_at` is null for a stop. `held` goes on after the decision; null where the model is asked, or
+    the proposed plan is carried out. Results for a stopped run are taken up, and their consequences are held.
     """
 
     kind: Literal["needs_person"] = "needs_person"
@@ -309,10 +288,9 @@ class NeedsPerson:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """The run has ended. Only a person's answer can reopen it, if it was escalated. Owes the one event of its end.
+    """The run has ended. Only a person's answer can reopen it, if it was escalated; then `held` goes on.
 
-    `held` goes on if the run is reopened. `doubted`: the request whose unknown outcome ended the run. `late`: requests
-    that were answered after the end.
+    `doubted`: the request whose unknown outcome ended the run. `late`: requests that were answered after the end.
     """
 
     kind: Literal["ended"] = "ended"

@@ -288,7 +288,7 @@ BUGS: tuple[tuple[Rule, str, Sow], ...] = (
         decided(ModelReplied, before(refused_as_unusable)),
     ),
     (deciding.a_claim_that_is_not_shown_is_refused_and_only_once, "framing._of_done", FOUND_ANYWAY),
-    (deciding.done_is_looked_at_where_that_is_wanted, "framing._is_affordable", always(False)),
+    (deciding.done_is_looked_at_where_that_is_wanted, "framing.is_affordable", always(False)),
     (deciding.what_a_person_says_voids_what_is_claimed, "people.with_signal", claim_left),
     (deciding.a_claim_stands_only_while_it_is_looked_at, "framing._of_done", CLAIM_KEPT),
     (

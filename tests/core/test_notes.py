@@ -72,8 +72,7 @@ def test_a_digest_is_bounded_to_its_newest_forty_facts_of_four_hundred_character
 
 
 @pytest.mark.parametrize(
-    ("source", "left"),
-    [("(step 12)", ""), ("(steps 3, 4, 12)", ""), ("in step 12", "in step "), ("Steps 3, 12", "Steps 3, ")],
+    ("source", "left"), [("(step 12)", "(step "), ("(steps 3, 4, 12)", "(steps 3, 4, "), ("Steps 3, 12", "Steps 3, ")]
 )
 def test_no_half_of_a_number_names_a_source(source: str, left: str) -> None:
     begins = "x" * (MAX_FACT + 1 - len(source.rstrip(")")))

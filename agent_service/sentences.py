@@ -252,7 +252,6 @@ _FORMS: dict[str, str | Callable[[Values], str]] = {
     "too_many_tasks": "it asks for {asked} tasks, and at most {most} are taken at once",
     "flaw_of_task": "{task}: {flaw}",
     "no_retrieval": "it asks for a retrieval, and no tool {tool} is on offer (agent.continuations.retrieval_tool)",
-    "no_command": "names no command of {tool}, which has: {commands}",
     "dependency_failed": "it depends on {tasks}, which failed",
     "gathered_so_far": "{why}. It has not answered; what was gathered so far is here",
     "wishes_tasks": "{count} tasks ({tasks})",

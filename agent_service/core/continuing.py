@@ -1,9 +1,8 @@
 """Continuations: a tool asks for tasks of its step before it can answer, gets their results, and is asked again.
 
-Each task is sent once, after its dependencies; a failed task fails only its dependents. The tool is asked again when
-all results are in, until it answers or a limit of the step is reached. Rules on refusals, approvals, doubts and
-people's messages hold as for a plan; a paused run sends nothing. A step over its limits waits only for requests that
-may write, and ends with status `budget`.
+Each task is sent once, after its dependencies; a failed task fails only its dependents. The rules of a plan hold for
+each task; a paused run sends nothing. A step over its limits waits only for requests that may write, and ends with
+status `budget`.
 """
 
 import json
@@ -14,7 +13,7 @@ from pydantic import JsonValue
 
 from agent_service.core import acting, asking, limits, notes, planning
 from agent_service.core.brief import Brief, Continuations
-from agent_service.core.facts import RequestDropped, TasksAsked
+from agent_service.core.facts import RequestDropped, RequestSent, TasksAsked
 from agent_service.core.phases import Action, Plan
 from agent_service.core.state import RunState, with_facts
 from agent_service.core.waiting import (
@@ -120,10 +119,8 @@ def stop(state: RunState, graph: Graph, why: Text) -> RunState:
     """Drops the requests of a step that may be repeated, and starts no more."""
     out = [one for one in state.pendings if one.step == graph.step]
     dropped = [one for one in out if acting.is_repeatable(state, one) and not one.grant]
-    own = [replace(one, asks=graph.round) for one in dropped if not one.id]  # its request ends the step
-    gone = [one for one in dropped if one.id]
-    waiting = without_requests(state.waiting, graph.step, *gone) if gone else state.waiting
-    waiting = with_requests(waiting, *own, graph=replace(graph, stopped=why))
+    given_up = [replace(one, asks=graph.round) for one in dropped]  # they wait, for nothing, until the step ends
+    waiting = with_requests(state.waiting, *given_up, graph=replace(graph, stopped=why))
     name = "gathering_waits" if len(dropped) < len(out) else "gathering_stopped"
     facts = [RequestDropped(**one.ref) for one in dropped]
     return send_ready(with_facts(state, *facts, waiting=waiting), news=say(name, step=graph.step, why=why))
@@ -146,7 +143,7 @@ def send_ready(state: RunState, *, news: Text = "") -> RunState:
     """Sends every request that is ready, or asks for the first approval; nothing after the run's deadline. The model
     reflects once nothing is out.
     """
-    tried, need_approval, before = set[tuple[int, str]](), list[tuple[Pending, Text]](), state
+    tried, need_approval = set[tuple[int, str]](), list[tuple[Pending, Text]]()
     for stopped in [one for one in state.acting.graphs if one.stopped]:
         if not any(one.step == stopped.step for one in state.pendings):
             state = _end_over_limit(state, stopped)
@@ -162,9 +159,9 @@ def send_ready(state: RunState, *, news: Text = "") -> RunState:
         return _ask_approval(state, *need_approval[0])
     if not state.acting.requests:
         return asking.reflect(state)
-    known = {one.name for one in before.pendings}
-    sent = [f"{p.task} {p.action.tool} {p.action.command}" for p in state.pendings if p.task and p.name not in known]
-    return replace(state, summary=say("gathers", news=news, asked=", ".join(sent))) if news or sent else state
+    sent = [fact.pending for fact in state.happened if isinstance(fact, RequestSent)]
+    asked = ", ".join([f"{one.task} {one.action.tool} {one.action.command}" for one in sent])
+    return replace(state, summary=say("gathers", news=news, asked=asked)) if news or sent else state
 
 
 def _next(state: RunState, tried: set[tuple[int, str]]) -> Pending | None:
@@ -257,13 +254,14 @@ def _parsed(
     except ContinuationInvalid as error:
         return say("continuation_unread", why=str(error))
     if len(continuation.tasks) > most:
-        too_many = say("too_many_tasks", asked=len(continuation.tasks), most=most)
-        return say("continuation_flawed", flaws=(too_many,))
-    numbered = enumerate(continuation.tasks, start=1)
-    tasks = tuple([_task(state, asker, one, (number, place)) for place, one in numbered])
-    both = zip(continuation.tasks, tasks, strict=True)
-    flaws = [say("flaw_of_task", task=one.id, flaw=flaw) for one, task in both for flaw in _flaws(state.brief, task)]
-    return say("continuation_flawed", flaws=tuple(flaws)) if flaws else (continuation_summary(continuation), tasks)
+        return say("too_many_tasks", asked=len(continuation.tasks), most=most)
+    flaws, tasks = list[Text](), list[Pending]()
+    for place, asked in enumerate(continuation.tasks, start=1):
+        tasks.append(_task(state, asker, asked, (number, place)))
+        flaws += [say("flaw_of_task", task=asked.id, flaw=flaw) for flaw in _flaws(state.brief, tasks[-1])]
+    if flaws:
+        return say("continuation_flawed", flaws=tuple(flaws))
+    return continuation_summary(continuation), tuple(tasks)
 
 
 def continuation_summary(continuation: Continuation) -> str:
@@ -298,12 +296,8 @@ def _task(state: RunState, asker: Pending, asked: RetrieveTask | PluginTask, pla
 
 
 def _flaws(brief: Brief, task: Pending) -> tuple[Text, ...]:
-    skill, tool = brief.skill(task.action.tool), task.action.tool
-    if task.kind == "retrieve" and skill is None:
-        return (say("no_retrieval", tool=tool),)
-    if not task.action.command:
-        has = ", ".join([command.name for command in skill.commands]) if skill else ""
-        return (say("no_command", tool=tool, commands=has),)
+    if task.kind == "retrieve" and brief.skill(task.action.tool) is None:
+        return (say("no_retrieval", tool=task.action.tool),)
     return acting.action_flaws(brief, task.action)
 
 
@@ -315,12 +309,10 @@ def _retrieval(brief: Brief, search: dict[str, str]) -> Action:
 
 
 def _call(brief: Brief, asking: Action, asked: PluginTask) -> Action:
-    skill, command = brief.skill(asked.plugin), asked.command or ""
-    names = [one.name for one in skill.commands] if skill else [HANDLE]
-    if not command and asked.plugin == asking.tool:
-        command = asking.command
-    elif not command:
-        command = HANDLE if HANDLE in names else names[0] if len(names) == 1 else ""
+    skill = brief.skill(asked.plugin)
+    names = [one.name for one in skill.commands] if skill else []
+    usual = names[0] if len(names) == 1 else HANDLE
+    command = asked.command or (asking.command if asked.plugin == asking.tool else usual)
     action = Action(tool=asked.plugin, command=command, arguments={})
     return replace(action, arguments=_arguments(brief.command(action), asked.input))
 
@@ -329,13 +321,11 @@ def _arguments(command: ToolCommand | None, value: str | dict[str, JsonValue]) -
     """Wraps a text as the tool's only required text argument, or as `input`."""
     if isinstance(value, dict):
         return value
-    schema = command.input_schema if command else {}
-    known, required = schema.get("properties"), schema.get("required")
-    if isinstance(known, dict) and "input" not in known and isinstance(required, list) and len(required) == 1:
-        name = str(required[0])
-        field = known.get(name)
-        if isinstance(field, dict) and field.get("type") == "string":
-            return {name: value}
+    match command.input_schema if command else {}:
+        case {"properties": {} as known, "required": [str(name)]} if "input" not in known:
+            field = known.get(name)
+            if isinstance(field, dict) and field.get("type") == "string":
+                return {name: value}
     return {"input": value}
 
 

@@ -7,6 +7,7 @@ NewerVersion      a newer agent has moved the run on: leave it to agents of that
 Tampered          the rows are not what an agent wrote: as Damaged
 OverQuota         the caller has to wait, or needs a larger quota
 Stopped           an operator stopped everything: retried by itself after the resume
+Leaving           this process ends: another one, or its next start, does the work
 ArtifactReplaced  an artifact is not what its tool made: do not use it
 ModelError        no reply from the model; `remedy` says how the run continues
 """
@@ -16,18 +17,13 @@ from typing import Literal
 from groundwork.service.errors import TryAgain
 
 Remedy = Literal["try_again", "hold", "shrink", "pause", "fail", "escalate"]
-
-
 LEFT_ALONE = "is damaged and left alone"
 
 
-class VersionMoved(Exception):
-    """The run is not at the version that the commit was decided on."""
+class VersionMoved(Exception): ...
 
 
 class WakeConflict(Exception):
-    """The wake id belongs to run `run_id`, which has another request."""
-
     def __init__(self, wake_id: str, run_id: str) -> None:
         super().__init__(f"wake_id {wake_id!r} already names run {run_id}, with another request: use a new wake_id")
         self.run_id = run_id
@@ -57,12 +53,10 @@ class NewerVersion(TryAgain):
         self.run_id = run_id
 
 
-class Stopped(TryAgain):
-    """All is stopped. The work is stored, and done after the resume."""
+class Stopped(TryAgain): ...
 
 
-class Leaving(Stopped):
-    """This process ends. Another one, or its next start, does the work."""
+class Leaving(Stopped): ...
 
 
 class OverQuota(TryAgain):

@@ -1,16 +1,12 @@
 """Kill switch for all agents of a store, and draining of this process. Checked before every turn, model call and tool
-request.
-
-Work in flight continues: its result is recorded, and what follows waits in the outbox.
+request. Work in flight continues: its result is recorded, and what follows waits in the outbox.
 
     stop ─▶ durable ─▶ the kill switch ─▶ shown on the bus         go_on ─▶ durable ─▶ every run is told ─▶ switch opens
 
-A stop survives restarts. The store decides; the bus only shows it, and may only stop: a person can stop everything
-where no agent runs, but a write to the bus does not resume it. After a crash on the way all stays stopped, and `settle`
-continues; the processes of a store do so for each other.
+A stop survives restarts. The store decides; a write to the bus may stop everything, but not resume it. After a crash on
+the way all stays stopped, and any process of the store continues.
 
-Draining stops this process alone, then ends it. A model call in flight is paid for, so its reply is committed; what
-follows is left to another agent of the store, or to the next start.
+Draining stops this process alone, then ends it. A model call in flight is paid for, so its reply is committed.
 """
 
 import asyncio
@@ -69,9 +65,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class HaltControl:
-    """`tell` is called with each run and what it missed, and raises Damaged or TryAgain. `going_on` is called on every
-    resume.
-    """
+    """`tell` gets each run and what it missed; it raises Damaged or TryAgain. `going_on` is called on every resume."""
 
     kill_switch: KillSwitch
     store: RunStore
@@ -82,9 +76,7 @@ class HaltControl:
     _deciding: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
 
     async def recall(self) -> None:
-        """Restores the stop that was in force at the last end, or was written on the bus since. Call it before any run
-        is resumed. Raises TryAgain if the store cannot be read.
-        """
+        """Restores the stop that was in force at the last end, or was written on the bus since. Raises TryAgain."""
         if newest := await self.store.newest_halt():
             self.adopt(newest)
         with suppress(TryAgain):
@@ -113,7 +105,6 @@ class HaltControl:
         return self.kill_switch.halt
 
     def adopt(self, halt: Halt) -> None:
-        """A process of the store has stopped or resumed everything."""
         known, was_stopped = self.kill_switch.halt, self.kill_switch.stopped_by
         if known and progress_of(known) >= progress_of(halt):
             return
@@ -125,15 +116,12 @@ class HaltControl:
             self.going_on()
 
     async def keep_shown(self, changes: AsyncIterator[None]) -> None:
-        """Corrects the bus whenever it may show something else."""
         async for _ in changes:
             with suppress(TryAgain):
                 await self.look()
 
     async def look(self) -> None:
-        """Adopts a stop that the bus shows, corrects what else it shows, and ends a resume that its process left.
-        Raises TryAgain.
-        """
+        """Adopts a stop of the bus, corrects what it shows, and ends a resume that was left. Raises TryAgain."""
         async with self._deciding:
             shown, known = await self.board.shown(), self.kill_switch.halt
             is_news = shown and not shown.over and shown.number > (known.number if known else 0)

@@ -65,11 +65,11 @@ def artifact_flaws(state: RunState, action: Action) -> list[Text]:
 
 
 def dispatch(state: RunState, plan: Plan) -> RunState:
-    approvers = [one.by for one in state.rulings if (one.step, one.verdict) == (state.step + 1, "approved")]
+    by = next((one.by for one in state.rulings if (one.step, one.verdict) == (state.step + 1, "approved")), "")
     requests = [new_request(state, step, action) for step, action in enumerate(plan.actions, start=state.step + 1)]
     state = replace(state, step=requests[-1].step, waiting=Acting(requests=tuple(requests)))
     for one in requests:
-        state = send(state, one, by=approvers[0] if approvers else "")
+        state = send(state, one, by=by)
     if not plan.also:
         return state
     actions = tuple([say("act", **sentence_fields(one)) for one in state.acting.requests])
@@ -172,12 +172,7 @@ def digest(value: object) -> str:
 # Finished requests
 
 
-def finish_step(
-    state: RunState, pending: Pending, result: ToolResult, *, over_limit: dict[str, JsonValue] | None = None
-) -> RunState:
-    """`over_limit`: output in place of the result's, if the step is over its limits."""
-    state, output = limits.charge_child(state, pending, result), over_limit or result_output(result)
-    status: StepStatus = "budget" if over_limit else "ok" if result.status == "ok" else "error"
+def finish_step(state: RunState, pending: Pending, status: StepStatus, output: dict[str, JsonValue]) -> RunState:
     action, writes = pending.action, state.brief.writes(pending.action)
     sent = {name: v[:MAX_SENT] if isinstance(v, str) else v for name, v in action.arguments.items()}
     record = StepRecord(
@@ -188,7 +183,7 @@ def finish_step(
         status=status,
         summary=output_summary(output),
         call=call_hash(action),
-        outcome=digest([result.status == "ok", _comparable(output)]),
+        outcome=digest([status == "ok", _comparable(output)]),
         seconds=max(0.0, (state.updated_at - pending.requested_at).total_seconds()),
         sent=sent if writes and status == "ok" else None,
     )
@@ -204,7 +199,6 @@ def finish_step(
         completed=(*state.completed, record),
         last_output=output,
         doubts=tuple([one for one in state.doubts if one.tool != action.tool]) if clears else state.doubts,
-        artifacts=with_artifacts(state, result),
         summary=say("step_ended", step=record.step, tool=action.tool, status=status),
     )
 

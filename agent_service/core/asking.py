@@ -213,15 +213,10 @@ def _stop(state: RunState, ending_class: str, reason: Text) -> Stop:
 
 
 def ask_person(
-    state: RunState,
-    ask: Approval | Question | Stop,
-    summary: Text,
-    *,
-    patience_s: float | None = None,
-    held: Held | None = None,
+    state: RunState, ask: Approval | Question | Stop, summary: Text, *, held: Held | None = None
 ) -> RunState:
-    """The wait ends after `patience_s`, or at the run's deadline if that is earlier; a stop has no timer."""
-    since = state.updated_at
+    since, limits = state.updated_at, state.brief.limits
+    patience_s = {"approval": limits.approval_s, "question": limits.answer_s}.get(ask.kind)  # a stop has no timer
     until = None if patience_s is None else since + timedelta(seconds=patience_s)
     waiting = NeedsPerson(ask=ask, since=since, entry=state.version, expires_at=until, held=held)
     asked = replace(state, waiting=waiting, summary=summary)

@@ -8,6 +8,7 @@ status `budget`.
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
+from typing import Literal
 
 from pydantic import JsonValue
 
@@ -86,8 +87,11 @@ def take_answer(state: RunState, pending: Pending, result: ToolResult) -> RunSta
 
 
 def finish_request(state: RunState, pending: Pending, result: ToolResult) -> RunState:
+    status: Literal["ok", "error"] = "ok" if result.status == "ok" else "error"
+    output, known = acting.result_output(result), acting.with_artifacts(state, result)
+    state = replace(limits.charge_child(state, pending, result), artifacts=known)
     if not pending.id:
-        return acting.finish_step(state, pending, result)
+        return acting.finish_step(state, pending, status, output)
     graph, waiting = state.acting.graph(pending.step), without_requests(state.waiting, pending.step, pending)
     if graph and pending.grant:  # a child has limits of its own, and may have waited for people
         out = [one.requested_at for one in acting_of(waiting).pendings if one.step == pending.step and one.grant]
@@ -101,18 +105,13 @@ def finish_request(state: RunState, pending: Pending, result: ToolResult) -> Run
         kind=pending.kind,
         tool=pending.action.tool,
         command=pending.action.command,
-        status="ok" if result.status == "ok" else "error",
-        output=notes.bounded(acting.result_output(result), MAX_KEPT).value,
+        status=status,
+        output=notes.bounded(output, MAX_KEPT).value,
         query=pending.query,
         profile=pending.profile,
     )
-    return with_facts(
-        limits.charge_child(state, pending, result),
-        acting.request_finished(evidence, pending.action, evidence.status, evidence.output),
-        waiting=waiting,
-        evidence=(*state.evidence, evidence),
-        artifacts=acting.with_artifacts(state, result),
-    )
+    finished = acting.request_finished(evidence, pending.action, status, evidence.output)
+    return with_facts(state, finished, waiting=waiting, evidence=(*state.evidence, evidence))
 
 
 def stop(state: RunState, graph: Graph, why: Text) -> RunState:
@@ -127,13 +126,11 @@ def stop(state: RunState, graph: Graph, why: Text) -> RunState:
 
 
 def _end_over_limit(state: RunState, graph: Graph) -> RunState:
-    message = str(say("gathered_so_far", why=graph.stopped))
     results = _in_order(one for one in state.evidence if one.step == graph.step)
     own = next(one for one in state.acting.requests if one.step == graph.step and not one.id)
     gathered: list[JsonValue] = [_item(one, MAX_GATHERED) for one in results]
-    result = acting.failure(state, own, "budget", message)
-    output: dict[str, JsonValue] = {"class": "budget", "message": message, "gathered": gathered}
-    return acting.finish_step(state, own, result, over_limit=output)
+    message = str(say("gathered_so_far", why=graph.stopped))
+    return acting.finish_step(state, own, "budget", {"class": "budget", "message": message, "gathered": gathered})
 
 
 # Scheduling

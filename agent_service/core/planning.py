@@ -34,9 +34,9 @@ def take_next(state: RunState, chosen: Next | Unusable, open_call: OpenCall) -> 
             return ask_again(state, open_call, flaws or (reason,), reply=chosen)
         case AskPerson():
             if not (wrong := question_flaws(state, chosen)):
-                counted, patience_s = replace(state, questions=state.questions + 1), state.brief.limits.answer_s
+                counted = replace(state, questions=state.questions + 1)
                 ask, summary = Question(ask=chosen, phase=restart_phase(state)), say("asks", question=chosen.question)
-                return ask_person(counted, ask, summary, patience_s=patience_s)
+                return ask_person(counted, ask, summary)
         case Wait():
             if not (wrong := wait_flaws(state, chosen, state.updated_at)):
                 return wait_for(state, chosen)
@@ -47,10 +47,9 @@ def take_next(state: RunState, chosen: Next | Unusable, open_call: OpenCall) -> 
 def _take_plan(state: RunState, plan: Plan, open_call: OpenCall) -> RunState:
     if flaws := plan_flaws(state, plan):
         return ask_again(state, open_call, flaws)
-    for action in plan.actions:
-        if acting.is_stuck(state, action):
-            why = say("stuck", tool=action.tool)
-            return escalate(with_decision_status(state, "refused", "stuck_loop", (why,)), "stuck_loop", why)
+    if stuck := [action.tool for action in plan.actions if acting.is_stuck(state, action)]:
+        why = say("stuck", tool=stuck[0])
+        return escalate(with_decision_status(state, "refused", "stuck_loop", (why,)), "stuck_loop", why)
     return carry_out(replace(state, plan=plan, outline=plan.outline or state.outline), plan)
 
 
@@ -169,8 +168,7 @@ def ask_approval(
     if of and of.task:
         subject = acting.digest([subject, of.task, of.round])
     ask = Approval(proposal=proposal, subject_hash=subject, reason=why, **(of.ref if of else {}))
-    summary = say("waits_for_approval", why=why)
-    return ask_person(state, ask, summary, patience_s=state.brief.limits.approval_s, held=held)
+    return ask_person(state, ask, say("waits_for_approval", why=why), held=held)
 
 
 # Waits and questions

@@ -178,7 +178,6 @@ REFUSAL_ALLOWS = instead(lambda state, ask, _ruling: people._approved(state, ask
 FOUND_ANYWAY = before(lambda state, claim, found: (state, claim, replace(found, holds=True)))
 CLAIM_KEPT = before(lambda state, claim, found: (replace(state, claim=claim), claim, found))
 BY_TWO = before(lambda state, *action: (replace(state, step=state.step + 1), *action))
-FREE = before(lambda words, taken, need, most: (words, taken, need or 0.0, most))
 UNPAID = before(lambda words, taken, _need, most: (words, taken, 0, most))
 TOO_LONG = behind(lambda note: replace(note, expected="x" * 30_000) if isinstance(note, StepNote) else note)
 NEWEST_TOO: Sow = lambda right: lambda state, memory, **_: right(state, memory, kept_steps=0)  # noqa: E731
@@ -186,25 +185,21 @@ ONLY_TIME = behind(lambda reached: reached if reached and reached[0] == "budget_
 WITHOUT_PEOPLE = behind(
     lambda state: replace(state, notes=tuple(n for n in state.notes if n.kind not in ("message", "ruling")))
 )
-NOTHING_LOST = but(lost_calls=0, lost_tokens=0, lost_cost_usd=0.0)
 
 BUGS: tuple[tuple[Rule, str, Sow], ...] = (
     (steps.a_result_of_the_past_changes_nothing, "results.judge", unless(False, same_step)),
-    (steps.a_result_of_the_past_changes_nothing, "state:RunState.has_finished", always(False)),
     (
         steps.a_result_of_a_step_or_a_tool_that_was_not_asked_for_escalates,
         "results.judge",
         unless(True, other_tool),
     ),
     (steps.the_result_that_is_waited_for_is_taken, "results.judge", behind(match_ignored)),
-    (steps.the_result_that_is_waited_for_is_taken, "results._names", always(False)),
     (steps.only_what_can_be_repeated_is_tried_again, "acting.is_repeatable", always(True)),
     (steps.an_attempt_follows_the_failure_of_the_one_before, "acting.plan_retry", before(retryable)),
     (steps.steps_count_from_one, "acting.dispatch", BY_TWO),
     (steps.what_is_sent_is_pending_in_the_same_entry, "acting.send", behind(not_sent)),
     (steps.the_correlation_keys_are_ours, "phases:Action.payload", instead(property(lambda it: it.arguments))),
     (steps.one_action_is_in_flight_or_several_that_only_read, "planning._why_alone", always("")),
-    (steps.one_action_is_in_flight_or_several_that_only_read, "planning.max_actions", always(9)),
     (steps.only_offered_commands_are_requested, "acting.action_flaws", without("has no command")),
     (
         steps.an_agent_calls_itself_only_as_deep_as_granted,
@@ -213,13 +208,7 @@ BUGS: tuple[tuple[Rule, str, Sow], ...] = (
     ),
     (steps.no_more_is_under_way_than_one_run_may_have, "continuing._has_room", always(True)),
     (tasks.a_task_is_asked_when_what_it_needs_is_there, "continuing._needed", always([])),
-    (tasks.a_task_is_asked_when_what_it_needs_is_there, "continuing._flaw", always(None)),
     (tasks.who_asked_for_tasks_is_told_of_all_in_their_order, "continuing._in_order", instead(list)),
-    (
-        tasks.who_asked_for_tasks_is_told_of_all_in_their_order,
-        "continuing._handed",
-        behind(lambda handed: handed[:-1]),
-    ),
     (tasks.a_step_that_gathers_waits_for_something, "continuing._has_room", always(False)),
     (
         spending.limits_grow_only_by_people_or_while_they_are_asked,
@@ -237,17 +226,10 @@ BUGS: tuple[tuple[Rule, str, Sow], ...] = (
     (spending.no_more_reframes_are_made_than_granted, "decide._reframed", given(reframes=-9)),
     (
         spending.what_was_set_aside_and_not_answered_is_lost_once,
-        "asking.with_lost",
-        instead(lambda state, *_lost: state),
-    ),
-    (
-        spending.what_was_set_aside_and_not_answered_is_lost_once,
         "asking.with_lost_call",
         instead(lambda state: state),
     ),
-    (spending.what_was_set_aside_and_not_answered_is_lost_once, "limits.plus_reply", NOTHING_LOST),
     (spending.no_call_is_made_that_could_break_a_limit, "limits._reached", UNPAID),
-    (spending.no_call_is_made_that_could_break_a_limit, "limits._reached", FREE),
     (
         spending.a_reserve_is_followed_by_its_call_or_by_the_end_of_the_budget,
         "decide.TABLE",
@@ -300,11 +282,6 @@ BUGS: tuple[tuple[Rule, str, Sow], ...] = (
         of_people.no_risky_write_follows_what_strangers_wrote_without_a_person_who_allows_it,
         "people._refused",
         REFUSAL_ALLOWS,
-    ),
-    (
-        of_people.no_risky_write_follows_what_strangers_wrote_without_a_person_who_allows_it,
-        "planning.is_allowed",
-        instead(lambda state, _plan: bool(state.rulings)),
     ),
     (
         of_people.what_was_refused_is_not_asked_for_again_until_somebody_says_more,

@@ -55,10 +55,6 @@ def _without_empty(form: str, values: Values) -> str:
     return OPTIONAL.sub(lambda part: part[1] if all(map(values.get, _NAMED.findall(part[1]))) else "", form)
 
 
-def _either(name: str, form: str, otherwise: str) -> Callable[[Values], str]:
-    return lambda values: (form if values[name] else otherwise).format_map(values)
-
-
 def _gathers(values: Values) -> str:
     asked = values["asked"] and f"asks {values['asked']}"
     return "; ".join(str(one) for one in (values["news"], asked) if one)
@@ -133,9 +129,8 @@ _FORMS: dict[str, str | Callable[[Values], str]] = {
     "failed": "step {step}[ ({task})]: {tool} failed ({error_class}[, job {job}]): {message}",
     "failed_for_good": "{what} (attempt {attempt}, the last)",
     # ignored results
-    "which": lambda values: f"step {values['step']} attempt {values['attempt'] or 'not named'}",
+    "which": "step {step}[ attempt {attempt}]",
     "came_late": "result of {which} came after the run ended ({status})",
-    "too_many_late": "{why}, and {most} that came late are on record: no more are kept",
     "step_finished": "step {step} is finished already",
     "nothing_pending": "result of {which}, but nothing is pending",
     "from_the_future": "result of {which} is from the future: step {pending} is pending",
@@ -174,7 +169,8 @@ _FORMS: dict[str, str | Callable[[Values], str]] = {
     "the_tool": "the tool {tool}",
     "asked_because": "{why}; {asked}",
     "asked_again": "{tool} is to be asked again with what it asked for",
-    "tool_asks": _either("why", "{tool} asks for it, and says: {why}", "{tool} asks for it, and does not say why"),
+    "tool_asks": "{tool} asks for it, and says: {why}",
+    "tool_only_asks": "{tool} asks for it, and does not say why",
     "not_approved": "{what} was not approved ({verdict})[: {why}]",
     "nobody_decided": "no decision in time",
     "new_framing": "the new framing",
@@ -216,8 +212,7 @@ _FORMS: dict[str, str | Callable[[Values], str]] = {
     "too_deep": "tool {tool} would start an agent from an agent, which is not allowed",
     "too_many_agents": "{asked} agents are asked for, and at most {most} may work at the same time",
     "do_it_yourself": "{why}: do it yourself, or end",
-    "too_few_steps": "too few steps are left for another agent to take any",
-    "too_little_money": "too little of its tokens or money is left for another agent to think with",
+    "too_little_left": "too few steps, or too little of its tokens or money, are left for another agent",
     "too_many_actions": "the plan has {planned} actions, and at most {most} may be planned now",
     "planned_alone": "{tool} {command} has to be planned alone: {why}",
     "no_read": "it is no read",

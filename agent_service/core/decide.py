@@ -144,14 +144,7 @@ def _on_reply(state: RunState, open_call: OpenCall, reply: events.ModelReplied) 
     made, replies = reply.provenance, state.replies
     if made and made.reply_id:
         replies = {**replies, made.schema_hash: made.reply_id}
-    state = replace(
-        state,
-        waiting=Deciding(),
-        spent=limits.plus_reply(state.spent, reply.usage),
-        replies=replies,
-        shown=reply.words,
-        **limits.measures(state, reply),
-    )
+    state = replace(limits.charged(state, reply), waiting=Deciding(), replies=replies, shown=reply.words)
     is_outrun = reply.words < state.words
     if not (is_outrun and any(_goes_past(state, chosen) for chosen in (reply.decision, reply.plan))):
         taken = _take(state, open_call, reply)

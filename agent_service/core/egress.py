@@ -140,7 +140,7 @@ def _carries_data(state: RunState, action: Action, address: str, hosts: frozense
     brief, tail = state.brief, _DATE.sub(" ", unquote_plus(unquote_plus(_split(address)[1])))
     request = () if brief.untrusted else (brief.goal, *_LINK.findall(request_texts(state)[1]))
     known, others = [*request, *state.messages], list[str]()
-    house = [*_leaf_texts(brief.context), *((brief.goal,) if brief.untrusted else ())]
+    house = [*leaf_texts(brief.context), *((brief.goal,) if brief.untrusted else ())]
     for note in state.notes:
         own, told = _texts_of(note)
         if asked := _same_arguments(note, action, hosts):
@@ -170,7 +170,7 @@ def _texts_of(note: Note) -> tuple[str, str]:
     own, told = tuple[str, ...](), tuple[str, ...]()
     match note:
         case StepNote(reflection=reflection):
-            thought = _leaf_texts(asdict(reflection)) if reflection else ()
+            thought = leaf_texts(asdict(reflection)) if reflection else ()
             own = (*thought, note.rationale, note.expected, _text(note.arguments.value))
             told = (*note.asked, _text(note.output.value))
         case MessageNote():  # people's words are in the run's messages
@@ -182,21 +182,21 @@ def _texts_of(note: Note) -> tuple[str, str]:
     return "\n".join(own), "\n".join(told)
 
 
-def _leaf_texts(value: JsonValue | Mapping[str, JsonValue], *, names: bool = False) -> Iterator[str]:
+def leaf_texts(value: JsonValue | Mapping[str, JsonValue], *, names: bool = False) -> Iterator[str]:
     match value:
         case dict():
             for name, one in value.items():
                 yield from (name,) if names else ()
-                yield from _leaf_texts(one, names=names)
+                yield from leaf_texts(one, names=names)
         case list() | tuple():
             for one in value:
-                yield from _leaf_texts(one, names=names)
+                yield from leaf_texts(one, names=names)
         case str() | int() | float():
             yield str(value)
 
 
 def _text(value: Mapping[str, JsonValue]) -> str:
-    return "\n".join(_leaf_texts(value, names=True))
+    return "\n".join(leaf_texts(value, names=True))
 
 
 def _alphanumeric(text: str) -> str:

@@ -9,12 +9,13 @@ quote found in its full text (`QuoteCheck`). Without kinds, any successful step 
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from itertools import zip_longest
 
 from agent_service.core import asking
 from agent_service.core.asking import ask, next_phase
-from agent_service.core.egress import new_destinations, trusted_texts
+from agent_service.core.egress import leaf_texts, new_destinations, trusted_texts
 from agent_service.core.events import ModelReplied, QuoteCheck
 from agent_service.core.limits import reached_before_a_call
 from agent_service.core.phases import Framing, ItemClaim, Next, Phase, Proof, Reflection, Unusable, Verification
@@ -111,7 +112,8 @@ def _approval_reason(state: RunState, framing: Framing) -> Text:
     """The reason in a tainted run: the framing names a new destination, or a new tool with external writes."""
     if not state.tainted_by:
         return ""
-    known, texts = (*trusted_texts(state), *(_texts(state.framing) if state.framing else ())), tuple(_texts(framing))
+    before = leaf_texts(asdict(state.framing)) if state.framing else ()
+    known, texts = (*trusted_texts(state), *before), tuple(leaf_texts(asdict(framing)))
     commands = (f"{skill.name}.{command.name}" for skill in state.brief.skills for command in skill.commands)
     new: list[Text] = [*new_destinations(texts, (*known, *commands))]
     for skill in state.brief.skills:
@@ -130,12 +132,6 @@ def _with_first_constraints(state: RunState, framing: Framing) -> Framing:
 
 def _names(texts: Iterable[str], tool: str) -> bool:
     return bool(re.search(rf"(?<![\w-]){re.escape(tool)}(?![\w-])", "\n".join(texts), re.IGNORECASE))
-
-
-def _texts(framing: Framing) -> Iterator[str]:
-    yield from (framing.goal_statement, *framing.definition_of_done, *framing.constraints, *framing.assumptions)
-    yield framing.hypothesis or ""
-    yield from (proof.tool for proof in framing.proofs)
 
 
 # Proof

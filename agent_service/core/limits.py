@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from ulid import ULID
 
 from agent_service.core.brief import Brief, Grant, Limits, Spent
-from agent_service.core.events import ModelReplied, ModelUsage, StoodStill
+from agent_service.core.events import ModelReplied, StoodStill
 from agent_service.core.facts import LimitsRaised
 from agent_service.core.phases import Action
 from agent_service.core.state import Doubt, RunState, with_facts
@@ -104,16 +104,6 @@ def budget_use(state: RunState) -> dict[str, Any]:
     }
 
 
-def plus_reply(spent: Spent, usage: ModelUsage) -> Spent:
-    return spent.plus(
-        calls=1,
-        input_tokens=usage.input_tokens,
-        output_tokens=usage.output_tokens,
-        cost_usd=usage.cost_usd,
-        cache_read_tokens=usage.cache_read_tokens,
-    )
-
-
 # Raising
 
 
@@ -175,20 +165,23 @@ FIRST_REPLY, SHORTEST_REPLY = 3000, 1000
 """Tokens that suffice for a decision: while no reply is known, and at least."""
 
 
-def measures(state: RunState, reply: ModelReplied) -> dict[str, Any]:
-    """Fields of the state that the usage of a reply changes."""
+def charged(state: RunState, reply: ModelReplied) -> RunState:
+    """Adds the usage of a reply, and measures it."""
     usage, known = reply.usage, state.measured
+    named = ("input_tokens", "output_tokens", "cost_usd", "cache_read_tokens")
+    state = replace(state, spent=state.spent.plus(calls=1, **{name: getattr(usage, name) for name in named}))
     if not reply.prompt_bytes:
-        return {}
+        return state
     if usage.input_tokens:
         longest = max(known.get(reply.model, (0, 0)), (reply.prompt_bytes, usage.input_tokens))
         known = {**known, reply.model: longest}
     tokens = usage.input_tokens + usage.output_tokens
-    return {
-        "measured": known,
-        "longest_reply": max(state.longest_reply, usage.output_tokens),
-        "dearest_token": max(state.dearest_token, (usage.cost_usd or 0.0) / tokens if tokens else 0.0),
-    }
+    return replace(
+        state,
+        measured=known,
+        longest_reply=max(state.longest_reply, usage.output_tokens),
+        dearest_token=max(state.dearest_token, (usage.cost_usd or 0.0) / tokens if tokens else 0.0),
+    )
 
 
 def max_prompt_tokens(state: RunState, model: str, size: int) -> int:
@@ -236,10 +229,8 @@ def child_flaws(state: RunState, actions: Sequence[Action]) -> list[Text]:
 def grant_shortfall(state: RunState, among: int, *, at_once: int = 1) -> Text:
     """The reason why a share for each of `among` is too small to send `at_once` of them; empty if it is not."""
     pool = _pool(state)
-    if pool.steps < at_once:
-        return say("too_few_steps")
-    too_little = (pool.tokens is not None and pool.tokens < among) or pool.cost_usd == 0
-    return say("too_little_money") if too_little else ""
+    too_little = pool.steps < at_once or (pool.tokens is not None and pool.tokens < among) or pool.cost_usd == 0
+    return say("too_little_left") if too_little else ""
 
 
 def with_grant(state: RunState, pending: Pending) -> Pending:

@@ -187,10 +187,9 @@ def _on_error(state: RunState, pending: Pending, result: ToolResult, *, brought:
 def _on_late(state: RunState, event: ToolReturned, why: Text) -> RunState | Text:
     result, kept = event.result, _kept(state, event)
     call = keys.call(state.run_id, result.step, result.tool, result.attempt or 1, result.task, result.round)
-    if kept is state and (call in state.late or state.has_finished(result.step)):
+    is_known = call in state.late or state.has_finished(result.step)
+    if kept is state and (is_known or len(state.late) >= MOST_LATE):
         return why
-    if kept is state and len(state.late) >= MOST_LATE:
-        return say("too_many_late", why=why, most=MOST_LATE)
     return with_facts(replace(kept, late=tuple(dict.fromkeys((*state.late, call)))), _record_of(result, "late"))
 
 

@@ -5,7 +5,6 @@ import pytest
 from agent_service.core import limits
 from agent_service.core.events import ModelReplied, ModelUsage
 from agent_service.core.state import RunState
-from schemas.values import replace
 from tests.core.cues import a_framing_run, framing
 
 ONE = (10_000, 2500, 100)
@@ -15,9 +14,9 @@ def after(*calls: tuple[int, int, int], model: str = "claude-20261021") -> RunSt
     """A run after calls with these bytes, input tokens and output tokens."""
     state = a_framing_run().state
     for size, tokens, said in calls:
-        usage, about = ModelUsage(input_tokens=tokens, output_tokens=said, cost_usd=0.01), {"prompt_bytes": size}
-        reply = ModelReplied(at=state.updated_at, call=1, model=model, usage=usage, decision=framing(), **about)
-        state = replace(state, **limits.measures(state, reply))
+        usage, at = ModelUsage(input_tokens=tokens, output_tokens=said, cost_usd=0.01), state.updated_at
+        reply = ModelReplied(at=at, call=1, model=model, usage=usage, decision=framing(), prompt_bytes=size)
+        state = limits.charged(state, reply)
     return state
 
 

@@ -178,6 +178,7 @@ REFUSAL_ALLOWS = instead(lambda state, ask, _ruling: people._approved(state, ask
 FOUND_ANYWAY = before(lambda state, claim, found: (state, claim, replace(found, holds=True)))
 CLAIM_KEPT = before(lambda state, claim, found: (replace(state, claim=claim), claim, found))
 BY_TWO = before(lambda state, *action: (replace(state, step=state.step + 1), *action))
+UNCOUNTED = behind(lambda state: replace(state, spent=replace(state.spent, cache_read_tokens=0)))
 UNPAID = before(lambda words, taken, _need, most: (words, taken, 0, most))
 TOO_LONG = behind(lambda note: replace(note, expected="x" * 30_000) if isinstance(note, StepNote) else note)
 NEWEST_TOO: Sow = lambda right: lambda state, memory, **_: right(state, memory, kept_steps=0)  # noqa: E731
@@ -222,7 +223,7 @@ BUGS: tuple[tuple[Rule, str, Sow], ...] = (
         "limits.reached_before_a_call",
         ONLY_TIME,
     ),
-    (spending.every_paid_call_is_counted, "limits.plus_reply", but(cache_read_tokens=0)),
+    (spending.every_paid_call_is_counted, "limits.charged", UNCOUNTED),
     (spending.no_more_reframes_are_made_than_granted, "decide._reframed", given(reframes=-9)),
     (
         spending.what_was_set_aside_and_not_answered_is_lost_once,

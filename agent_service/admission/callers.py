@@ -16,18 +16,18 @@ BUS = "bus"
 """Prefix of the names of senders on the bus, and the name of those that NATS does not name."""
 
 
-def token_caller(name: str | None) -> str:
-    """Caller of a token; empty, and without a quota, if the API has no tokens."""
-    return f"token {name}" if name else ""
-
-
 SHORTEST_TOKEN, LONGEST_TOKEN = 16, 505
 _SENDABLE = re.compile(rf"[!-~][ -~]{{0,{LONGEST_TOKEN - 2}}}[!-~]")
 _OF_NOTHING = hashlib.sha256(b"").hexdigest()
 
 
+def token_caller(name: str | None) -> str:
+    """Empty, and without a quota, if the API has no tokens."""
+    return f"token {name}" if name else ""
+
+
 class QuotaSettings(Section):
-    """Quota of one caller; a missing number is no limit. A request above it gets 429 with the time to retry."""
+    """Quota of one caller; a missing number is no limit."""
 
     wakes_per_minute: Annotated[int, Field(ge=1)] | None = None
     open_runs: Annotated[int, Field(ge=1)] | None = None
@@ -56,8 +56,7 @@ class TokenSettings(Section):
     quota: QuotaSettings | None = None
 
     def digest(self) -> str:
-        """SHA-256 of the token in hex. Raises Misconfigured for a token that no request can bring, and if neither or
-        both are given."""
+        """SHA-256 in hex. Raises Misconfigured for a token that no request can bring."""
         if (self.token is None) == (self.sha256 is None):
             raise Misconfigured(f"token {self.name}: give either `token` or `sha256`")
         if self.sha256 == _OF_NOTHING:

@@ -1,7 +1,7 @@
 """Claims on a limit that the journal does not show yet: one compare-and-swap value per limit.
 
-Journal entries inform every process of a claim, a little late. Until then it stands in the value, so that all processes
-together never exceed the limit. No clocks are compared: each process ignores a claim that it has seen for a while.
+Journal entries inform every process of a claim, a little late. No clocks are compared: each process ignores a claim
+that it has seen for a while.
 """
 
 import asyncio
@@ -41,14 +41,12 @@ class Claims:
     """First sight of each claim, by name."""
 
     async def claim(self, limit: str, amount: float, left: Callable[[], float]) -> None:
-        """Returns once `amount` is claimed. `left`: as for `try_claim`, asked before each try; it may raise."""
+        """Returns once `amount` is claimed. `left` is asked before each try; it may raise."""
         while not await self.try_claim(limit, amount, left=left()):
             await self.sleep(PAUSE_S)
 
     async def try_claim(self, limit: str, amount: float, *, left: float) -> bool:
-        """Claims `amount`; false if too little is left. `left`: rest of the limit by all known entries and the own
-        claims.
-        """
+        """False if too little is `left`, by all known entries and the own claims."""
         if self.values is None:
             return True
         cached = self._known.pop(limit, None)
@@ -68,7 +66,6 @@ class Claims:
             known, seq = await self.values.look(limit)
 
     def _late(self, known: Amounts) -> Amounts:
-        """Claims that entries may not show yet."""
         now = self.now()
         self._seen = {name: since for name, since in self._seen.items() if now - since < 2 * JOURNALED_WITHIN_S}
         return {

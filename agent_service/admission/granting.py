@@ -20,9 +20,7 @@ CAPS: Mapping[str, float] = {"max_loops": 20, "max_steps": 20, "max_reframes": 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitPolicy:
-    """Defaults and hard caps of the operator; the defaults are within the caps. `defaults.deadline_at` is replaced by
-    acceptance + `wall_clock_s`. `cap_context_bytes`: as compact JSON.
-    """
+    """The deadline of `defaults` is replaced by acceptance + `wall_clock_s`. `cap_context_bytes`: as compact JSON."""
 
     defaults: Limits
     wall_clock_s: float = 3600.0

@@ -47,7 +47,7 @@ class Quotas:
 
     @asynccontextmanager
     async def wake(self, caller: str, *, known: bool = False) -> AsyncIterator[None]:
-        """Context in which a wake is accepted; a `known` one counts only against the rate. Raises OverQuota."""
+        """A wake is accepted inside; a `known` one counts only against the rate. Raises OverQuota."""
         quota, claims = self.spending.quota_of(caller), self.spending.claims
         async with self._locks[caller]:
             if (most := quota.wakes_per_minute) is not None:
@@ -110,13 +110,11 @@ class Quotas:
 
 
 BUS_SHARE = 0.5
-"""Share of the queue that starts from the bus may fill. Further starts wait in their stream, which refuses publishers
-when full; the rest of the queue is left to callers of the API.
-"""
+"""Share of the queue that starts from the bus may fill; the rest is left to callers of the API."""
 QUEUED_S, FULL_S = 5.0, 30.0
 """Retry delays: runs begin all the time, but a person has to make room."""
 KNOWN_WITHIN_S = 2.0
-"""Time limit of a wake during trouble: a known wake is still answered, and one that is being stored is not cut off."""
+"""Time limit of a wake during trouble: one that is known or being stored is still answered."""
 
 
 class Capacity:
@@ -131,7 +129,7 @@ class Capacity:
         self._wakes: set[asyncio.Timeout] = set()
 
     def say(self, trouble: str, *, again_s: float = FULL_S) -> None:
-        """Called by `bus.capacity`. `again_s`: retry delay of callers."""
+        """`again_s`: retry delay of callers."""
         self.trouble, self._again_s = trouble, again_s
         until = asyncio.get_running_loop().time() + KNOWN_WITHIN_S if trouble else None
         for wake in self._wakes:

@@ -1,7 +1,6 @@
 """Rate limiter: requests and tokens per minute over all runs, first come first served in each process.
 
-A long wait becomes a durable timer. When the provider says "too many", all runs wait. Processes that share a store
-count each other's calls by their journal entries.
+Processes that share a store count each other's calls by their journal entries.
 """
 
 import asyncio
@@ -26,9 +25,7 @@ LONGEST_WAIT_S = 20.0
 
 @dataclass(slots=True)
 class Bucket:
-    """Token bucket: holds one minute's worth and fills evenly. Its level may go below zero, for a call larger than the
-    bucket.
-    """
+    """Holds one minute's worth and fills evenly. A call larger than the bucket takes its level below zero."""
 
     per_minute: int
     _at: float
@@ -42,9 +39,7 @@ class Bucket:
         return self._level
 
     def wait_s(self, amount: float, now: float, *, behind: float) -> float:
-        """Seconds until `amount` is available beside `behind`; an amount larger than the bucket waits for a full
-        one.
-        """
+        """Seconds until `amount` is available beside `behind`; a larger one than the bucket waits for a full one."""
         self._fill(now)
         return max(0.0, (min(amount, self.per_minute) + behind - self._level) * MINUTE_S / self.per_minute)
 
@@ -58,8 +53,6 @@ class Bucket:
 
 
 class RateLimiter:
-    """A rate of None is no limit. `now` and `sleep` are in seconds."""
-
     def __init__(
         self,
         *,
@@ -86,7 +79,6 @@ class RateLimiter:
 
     @property
     def is_unlimited(self) -> bool:
-        """True if a call of any size may be made now."""
         return not self.limited and self._held_until <= self._now()
 
     async def admit(self, tokens: int) -> None:
@@ -117,14 +109,14 @@ class RateLimiter:
             self.others.pop(run_id, None)
 
     def recall(self, calls: Iterable[RecordedCall], now: datetime) -> None:
-        """Counts the last minute's calls of all processes. `now` is the instant of `now()`."""
+        """Counts the last minute's calls of all processes."""
         then = self._now() - MINUTE_S
         self._buckets = self._full(then)
         for at, run_id, call in calls:
             self._count(run_id, call, at=self._now() - min(MINUTE_S, max(0.0, (now - at).total_seconds())))
 
     def hold(self, seconds: float, why: str) -> None:
-        """Blocks all calls for `seconds`, at the provider's request."""
+        """Blocks all calls, at the provider's request."""
         self._held_until = max(self._held_until, self._now() + seconds)
         self._why = why
 
@@ -159,7 +151,6 @@ class RateLimiter:
             bucket.take({"requests": requests, "tokens": tokens}[name], now)
 
     def _wait_s(self, tokens: int, behind: Collection[int] = ()) -> float:
-        """Seconds that a call of `tokens` waits if all calls of `behind` go first."""
         now, amounts = self._now(), {"requests": (1, len(behind)), "tokens": (tokens, sum(behind))}
         waits = (
             bucket.wait_s(amounts[name][0], now, behind=amounts[name][1]) for name, bucket in self._buckets.items()

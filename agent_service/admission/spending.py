@@ -70,14 +70,13 @@ class Spending:
         return sum(self.paid.by_caller.values())
 
     def reached(self, caller: str | None = None) -> str:
-        """Reason why a run of the caller (None: any run) would wait for money now; empty if it would not."""
+        """Reason why a run of the caller (None: any run) would wait for money now."""
         most = self.usd_per_day if caller is None else self.quota_of(caller).usd_per_day
         spent = self.spent_usd if caller is None else self.paid.by_caller.get(caller, 0.0)
         whose = f"({SETTING})" if caller is None else f"by {caller}"
         return "" if most is None or spent < most else f"{spent:.4f} of {most:.4f} USD of today are spent {whose}"
 
     def is_unlimited(self, caller: str) -> bool:
-        """True if runs of the caller have no spending limit."""
         return self.usd_per_day is None and self.quota_of(caller).usd_per_day is None
 
     async def admit(self, state: RunState, usd: float | None) -> ReservedFunds | None:
@@ -104,7 +103,6 @@ class Spending:
             return funds
 
     def release(self, run_id: str, funds: ReservedFunds | None) -> None:
-        """Gives back what was set aside for a call that is not made."""
         if funds and self.aside.get(run_id) is funds:  # else another process makes the call
             del self.aside[run_id]
 

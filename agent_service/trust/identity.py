@@ -46,7 +46,7 @@ def trace_id(run_id: str) -> str:
 
 @lru_cache(maxsize=4096)
 def root_span_id(run_id: str) -> str:
-    """16 hex digits: parent span of all that belongs to the run as a whole."""
+    """16 hex digits."""
     return span_id(f"{run_id}:start")
 
 
@@ -65,9 +65,7 @@ _OF_OURS = re.compile(r"[\"“”„\s]+")
 
 
 def by(*known: str, says: str | None = None, repeated_by: str | None = None) -> str:
-    """Joins the `known` facts with the caller's unverified words: the claimed sender (`says`), and who resent the
-    message.
-    """
+    """Joins the `known` facts with the caller's unverified words."""
     words = [*filter(None, known)]
     for verb, word in (("says", says), ("sent again by", repeated_by)):
         if word:

@@ -1,8 +1,7 @@
 """Capabilities, signatures, and the sealed head of a run.
 
-A capability is a MAC over the identity of a request (`keys.proven`), which the executor returns. The agent signs its
-events and its requests to write (`schemas.signing`); progress only where it is forwarded: a signature takes 0.03 ms,
-and a step reports four times.
+A capability is a MAC over the identity of a request, which the executor returns. The agent signs its events and its
+requests to write (`schemas.signing`); progress only where it is forwarded, as a signature takes 0.03 ms.
 """
 
 from contextlib import suppress
@@ -69,9 +68,7 @@ WANTED = "progress.wanted"
 
 
 class Signing:
-    """Signs with the newest key of a ring. `progress`: also progress events, since any of several agents may be asked
-    for them.
-    """
+    """Signs with the newest key. `progress`: also progress events, as any of several agents may be asked for them."""
 
     def __init__(self, ring: KeyRing, store: Path, *, progress: bool = False) -> None:
         self.ring = ring
@@ -87,7 +84,6 @@ class Signing:
         return f"{key.id}.{signature(key.derived(OF_SIGNATURES), signed_content(subject, body))}"
 
     def verifies(self, subject: str, body: bytes, value: str | None) -> bool:
-        """True if `value` is a valid signature header of the message, by any key of the ring."""
         key_id, found = parse_header(value) or ("", "")
         key = next((key for key in self.ring.keys if key.id == key_id), None)
         return key is not None and verifies(public_of(key.derived(OF_SIGNATURES)), found, signed_content(subject, body))

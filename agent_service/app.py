@@ -19,7 +19,7 @@ from agent_service.bus.skills import NatsSkills
 from agent_service.bus.topology import ROLE, check
 from agent_service.core.waiting import Status
 from agent_service.history.log_line import FOR_MACHINES
-from agent_service.metrics.runs import AgentMetrics
+from agent_service.metrics import AgentMetrics
 from agent_service.models.settings import open_model
 from agent_service.settings import AgentSettings, load
 from agent_service.store.database import FILE, MIGRATIONS

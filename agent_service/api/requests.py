@@ -10,7 +10,7 @@ from pydantic_core import ErrorDetails
 from agent_service.api.errors import ApiError, Code, FieldError
 from agent_service.core.waiting import FINAL, Status
 from agent_service.history.text import View, one_line
-from agent_service.metrics.wakes import Transport
+from agent_service.metrics import Transport
 from agent_service.views.run import RunView
 from groundwork.service import strict
 from groundwork.service.machine import new_uuid

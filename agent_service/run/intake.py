@@ -32,7 +32,7 @@ from agent_service.core.facts import RunEnded
 from agent_service.core.people import RAISING
 from agent_service.core.state import RunState
 from agent_service.errors import VersionMoved, WakeConflict
-from agent_service.metrics.wakes import IncomingMetrics
+from agent_service.metrics import IncomingMetrics
 from agent_service.run.children.waking import WAKE_PREFIX, depth_of, tools_of
 from agent_service.run.human_tasks import remedy
 from agent_service.run.inbound import InboundMessage, InvalidMessage, UnknownRun, correlation_of, parse

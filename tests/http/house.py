@@ -40,7 +40,7 @@ from agent_service.core.state import RunState
 from agent_service.errors import ModelError
 from agent_service.history import log_line
 from agent_service.kill_switch import Draining, HaltControl, KillSwitch
-from agent_service.metrics.wakes import IncomingMetrics
+from agent_service.metrics import IncomingMetrics
 from agent_service.models.prompts.prompt import as_text
 from agent_service.run.citations import CitationChecker
 from agent_service.run.intake import Intake

@@ -1,6 +1,6 @@
 """Metrics of a story, as Prometheus reads them."""
 
-from agent_service.metrics.runs import AgentMetrics
+from agent_service.metrics import AgentMetrics
 from agent_service.run.replay import replay
 from groundwork.telemetry.metrics import Instruments
 from tests.core.script import Script

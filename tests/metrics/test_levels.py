@@ -8,7 +8,7 @@ import pytest
 from agent_service.bus.dead_letters import NatsDeadLetters
 from agent_service.bus.health import observe_bus
 from agent_service.core.waiting import Status
-from agent_service.metrics.runs import AgentMetrics
+from agent_service.metrics import AgentMetrics
 from agent_service.run.journal import Run
 from agent_service.serving import observe_agent
 from groundwork.nats.embedded import EmbeddedNats

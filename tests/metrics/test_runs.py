@@ -3,23 +3,19 @@
 The figures of all courses are a golden file of tests/projections.
 """
 
-import logging
 from asyncio import CancelledError
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 
 import pytest
 
-from agent_service.metrics.runs import AgentMetrics
-from agent_service.metrics.wakes import IncomingMetrics
-from agent_service.run.replay import replay
+from agent_service.metrics import IncomingMetrics
 from agent_service.views.spans.trace import spans_since_rest
 from groundwork.service.errors import TryAgain
 from groundwork.telemetry.metrics import MOST_SERIES, Instruments
 from schemas import subjects
-from tests.core.cues import a_framing_run, approves, cancel, due, rejects, signal
+from tests.core.cues import approves, cancel, due, rejects, signal
 from tests.core.script import Cue, Script
 from tests.core.stories import told
 from tests.metrics.readings import measured, readings
@@ -49,12 +45,6 @@ def test_what_a_person_is_asked_waits_until_it_is_decided(
     labels = f'{{agentic_asks="{kind}",agentic_person_outcome="{outcome}"}}'
     assert seen[f"{WAITED}_count{labels}"] == 1
     assert outcome == "expired" or seen[f"{WAITED}_sum{labels}"] == 90
-
-
-def test_what_cannot_be_measured_is_told_and_harms_no_run(caplog: pytest.LogCaptureFixture) -> None:
-    change = next(iter(replay(entries_of(a_framing_run()))))
-    AgentMetrics("anthropic").committed(replace(change, state=None))  # type: ignore[arg-type]
-    assert [record.levelno for record in caplog.records] == [logging.ERROR]
 
 
 def test_every_journal_is_measured_whole() -> None:

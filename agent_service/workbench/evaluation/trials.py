@@ -22,7 +22,7 @@ from agent_service.core.events import ModelReplied, TimerFired
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Approval, Status
 from agent_service.kill_switch import KillSwitch
-from agent_service.metrics.wakes import IncomingMetrics
+from agent_service.metrics import IncomingMetrics
 from agent_service.models.scripted_model import ScriptedModel
 from agent_service.models.settings import open_model
 from agent_service.run.children.executor import ChildRuns

@@ -1,22 +1,116 @@
-"""Metrics of runs: endings, steps, attempts, model calls and their cost, continuations, and waits for people.
+"""Metrics of runs, model calls, attempts, waits for people, wakes and messages.
 
-Durations use the journal's instants, so they span a restart; a model call that a restart interrupted is left out. Model
-calls have the names of OpenTelemetry's GenAI conventions.
+Durations of runs use the journal's instants, so they span a restart; a model call that a restart interrupted is left
+out. Model calls have the names of OpenTelemetry's GenAI conventions. Error classes are a fixed list, since each is a
+series.
 """
 
-import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
+from agent_service.admission.granting import LimitRefused
 from agent_service.core import events, facts
 from agent_service.core.phases import Unusable
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Approval, NeedsPerson, Question, Status, Waiting
-from agent_service.metrics.wakes import NONE, IncomingMetrics, known_class, outcome_of
+from agent_service.errors import OverQuota, WakeConflict
 from agent_service.run.journal import Commit
+from groundwork.service.errors import Failure, GiveUp, TryAgain
 from groundwork.sqlite.group_commit import StoreMetrics
-from groundwork.telemetry.metrics import SECONDS, Attributes, Histogram, Instruments
+from groundwork.telemetry.metrics import SECONDS, Attributes, Histogram, Instruments, RepeatMetrics
 from groundwork.telemetry.settings import uses_latest_gen_ai
+
+NONE = ""
+"""Prometheus treats an empty label as a missing one."""
+OTHER = "other"
+TOOL_ERRORS = frozenset(
+    (
+        *("artifact_changed", "bad_continuation", "bad_output", "budget", "configuration", "dependency", "expired"),
+        *("in_doubt", "invalid_arguments", "invalid_result", "not_allowed", "not_approved", "not_found", "overruled"),
+        *("rate_limit", "storage_full", "timeout", "tool_error", "transient", "unavailable"),
+    )
+)
+
+
+OUTCOMES = {NONE: "ok", "not_allowed": "denied", "timeout": "timeout", "expired": "timeout"}
+"""Outcome of an attempt by error class; others are an `error`."""
+WAKE_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+Transport = Literal["http", "nats", "stream"]
+"""`POST /v1/wake`, a request to the micro service, or an `agentic.start` in the stream."""
+
+
+class Waking:
+    duplicate = False
+
+
+class IncomingMetrics(RepeatMetrics):
+    def __init__(self, instruments: Instruments) -> None:
+        super().__init__(
+            instruments,
+            "What is done again: attempts of a step, model calls, messages, publishing",
+            retries=[("turn", "try_again")],
+            dedupe=["wake", "result_duplicate", "result_stale"],
+        )
+        self._wakes = instruments.histogram(
+            "agentic.wake.duration",
+            "From a wake to its answer: the run is durable, or nothing is stored",
+            attributes=("agentic.wake.outcome", "agentic.transport", "error.type"),
+            bounds=WAKE_SECONDS,
+        )
+        self.late = instruments.counter("agentic.results.late", "Tool results that came after the end of their run")
+        self._handled = instruments.histogram(
+            "messaging.process.duration",
+            "A message from the bus, with the whole turn that it causes",
+            attributes=("messaging.destination.name", "error.type"),
+        )
+        self.rejected = instruments.counter("agentic.messages.rejected", "Messages that became dead letters")
+
+    @contextmanager
+    def wake(self, transport: Transport) -> Iterator[Waking]:
+        began, waking = time.perf_counter(), Waking()
+        outcome, error = "error", "internal"
+        try:
+            yield waking
+            outcome, error = "duplicate" if waking.duplicate else "accepted", NONE
+            if waking.duplicate:
+                self.dedupe.add("wake")
+        except Exception as raised:
+            known = [outcome for kind, outcome in _OUTCOMES if isinstance(raised, kind)]
+            refused_as = getattr(raised, "code", "")  # of an ApiError
+            outcome, error = ("rejected", refused_as) if refused_as else (*known, (outcome, error))[0]
+            raise
+        finally:
+            self._wakes.record(time.perf_counter() - began, outcome, transport, error)
+
+    @contextmanager
+    def handling(self, subject: str) -> Iterator[None]:
+        """Counts a message from the bus."""
+        began, error = time.perf_counter(), "internal"
+        try:
+            yield
+            error = NONE
+        except GiveUp:
+            error = "refused"
+            raise
+        except Exception as raised:
+            error = "try_again" if isinstance(raised, TryAgain) else "internal"
+            self.retries.add("turn", error)
+            raise
+        finally:
+            self._handled.record(time.perf_counter() - began, subject, error)
+
+
+_OUTCOMES = (
+    (WakeConflict, ("rejected", "wake_id_taken")),
+    (LimitRefused, ("rejected", "not_granted")),
+    (OverQuota, ("rejected", "over_quota")),
+    (TryAgain, ("error", "try_again")),
+    (Failure, ("error", "broken")),
+)
+
 
 WAIT_SECONDS = (10.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 43_200.0, 86_400.0, 259_200.0, 604_800.0)
 RUN_SECONDS = (1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0, 21600.0, 86400.0)
@@ -58,8 +152,6 @@ _DURATIONS = {
 }
 _LATEST = {"gen_ai.client.operation.duration": "gen_ai.client.inference.duration"}
 
-log = logging.getLogger(__name__)
-
 
 class AgentMetrics:
     """`provider`: name of the model's provider."""
@@ -84,15 +176,12 @@ class AgentMetrics:
         self._usage = _usage(instruments)
 
     def committed(self, change: Commit) -> None:
-        try:
-            self._count["entries"].add(change.entry.kind)
-            self._observe_event(change)
-            self._observe_facts(change)
-            if change.before and type(change.before.waiting) is not type(change.state.waiting):
-                self._waited(change, change.before.waiting)
-            self._stopped(change, change.state)
-        except Exception:
-            log.exception("not measured", extra={"run_id": change.entry.run_id, "entry": change.entry.seq})
+        self._count["entries"].add(change.entry.kind)
+        self._observe_event(change)
+        self._observe_facts(change)
+        if change.before and type(change.before.waiting) is not type(change.state.waiting):
+            self._waited(change, change.before.waiting)
+        self._stopped(change, change.state)
 
     def forget(self, run_id: str) -> None:
         """The run rests, or goes on at another agent."""
@@ -122,22 +211,21 @@ class AgentMetrics:
         for fact in change.facts:
             match fact:
                 case facts.AttemptAnswered():
-                    error = known_class(fact.error.error_class) if fact.error else NONE
+                    error = _known(fact.error.error_class if fact.error else NONE)
                     self._answered(change, fact, error)
                 case facts.RequestFinished(tool=tool, status=status, error_class=kind) if fact.task:
-                    self._count["tasks"].add(tool, status, known_class(kind) if kind else NONE)
+                    self._count["tasks"].add(tool, status, _known(kind))
                 case facts.RetrySet():
                     self.incoming.retries.add("tool", error)
                 case facts.RunReopened(ending_class=ending_class):
                     self._count["reopened"].add(ending_class)
 
     def _answered(self, change: Commit, answer: facts.AttemptAnswered, error: str) -> None:
-        is_continuation = answer.status == "continuation"
         if isinstance(change.event, events.ToolReturned) and change.event.result.status == "continuation":
             self._count["continued"].add(answer.tool, _CONTINUED.get(answer.status, "refused"))
         sent = {pending.name: pending for pending in change.before.pendings} if change.before else {}
         if answer.status not in ("late", "refused") and (pending := sent.get(answer.name)):
-            outcome = "continuation" if is_continuation else outcome_of(error)
+            outcome = "continuation" if answer.status == "continuation" else OUTCOMES.get(error, "error")
             self._took["attempt"].record(_seconds(pending.requested_at, change), answer.tool, outcome, error)
 
     def _called(self, change: Commit, error: str, model: str = "") -> None:
@@ -182,6 +270,10 @@ class AgentMetrics:
         elif change.ended:
             self._count["ended"].add(run.status.value, NONE if run.status is Status.DONE else run.ending_class)
             self._took["lasted"].record(_seconds(run.accepted_at, change), run.status.value)
+
+
+def _known(error_class: str) -> str:
+    return error_class if error_class in TOOL_ERRORS or error_class == NONE else OTHER
 
 
 def _seconds(since: datetime, change: Commit) -> float:

@@ -16,8 +16,8 @@ from agent_service.api.requests import Query
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Pending
 from agent_service.history.results import is_artifact_path
+from agent_service.run.journal import replay
 from agent_service.run.ports import ModelQuestion, PromptText, Skills
-from agent_service.run.replay import replay
 from agent_service.store.runs import RunStore
 from agent_service.views import journal
 from agent_service.views.run import StepDetail, items_of_step, step_detail

@@ -16,8 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from agent_service.core.waiting import Status
 from agent_service.history.results import FILES, is_artifact_path
 from agent_service.history.run_names import is_run_id
-from agent_service.run.journal import Commit, Entry, growth_of
-from agent_service.run.replay import followed
+from agent_service.run.journal import Commit, Entry, followed, growth_of
 from agent_service.store.messages import SideRecord, record_in
 from agent_service.views.workspace.files import Listing
 from agent_service.views.workspace.verification import JOURNAL, Flaw, verify

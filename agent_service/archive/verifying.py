@@ -20,8 +20,7 @@ from agent_service.bus.reading import SignedEnding, signed_endings
 from agent_service.errors import Damaged, NewerVersion
 from agent_service.history.results import FILES, RecordedArtifact, is_artifact_path, kept_artifacts
 from agent_service.history.text import one_line
-from agent_service.run.journal import Commit
-from agent_service.run.replay import followed
+from agent_service.run.journal import Commit, followed
 from agent_service.views.workspace.verification import JOURNAL, Flaw
 from agent_service.views.workspace.verification import verify as flaws_of
 from groundwork.archive.format import Archive

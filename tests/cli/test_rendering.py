@@ -19,8 +19,8 @@ from agent_service.cli.output import safe
 from agent_service.cli.run_display import RowPrinter
 from agent_service.history.history import History
 from agent_service.history.log_line import log_line
+from agent_service.run.journal import replay
 from agent_service.run.ports import PromptText
-from agent_service.run.replay import replay
 from agent_service.store.lines import RunLine, line_of
 from agent_service.views.inbox import letter_item
 from agent_service.views.journal import call_view, entry_view, timeline_view

@@ -1,7 +1,7 @@
 """Metrics of a story, as Prometheus reads them."""
 
 from agent_service.metrics import AgentMetrics
-from agent_service.run.replay import replay
+from agent_service.run.journal import replay
 from groundwork.telemetry.metrics import Instruments
 from tests.core.script import Script
 from tests.projections.journals import entries_of

@@ -8,8 +8,7 @@ import pytest
 from agent_service.core.events import CancelRequested, SignalReceived
 from agent_service.core.waiting import Status
 from agent_service.errors import VersionMoved, WakeConflict
-from agent_service.run.journal import flaw_in_chain
-from agent_service.run.replay import replay
+from agent_service.run.journal import flaw_in_chain, replay
 from agent_service.store.runs import RunStore
 from schemas.events import Constraints, Signal
 from tests.kit.runs import DIGEST, NOON, SECOND, accepted, after, run_id, started, whole_run

@@ -5,8 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from agent_service.errors import Damaged
-from agent_service.run.journal import Entry, Run
-from agent_service.run.replay import replay
+from agent_service.run.journal import Entry, Run, replay
 from agent_service.store.sqlite import SqliteStore
 
 RUN = "run_01JD7Z0000000000000000000A"

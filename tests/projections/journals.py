@@ -7,8 +7,7 @@ from typing import Any
 from agent_service.core.brief import Brief
 from agent_service.core.events import ModelUsage, Provenance, WakeAccepted
 from agent_service.core.phases import Action, Decision, Framing, ItemClaim, Plan, Reflection, Unusable, Verdict
-from agent_service.run.journal import Commit, Entry, Run, commit_of
-from agent_service.run.replay import replay
+from agent_service.run.journal import Commit, Entry, Run, commit_of, replay
 from agent_service.store.shared import SharedStore
 from agent_service.views.pages import pages
 from schemas.catalog import ToolCommand, ToolOffer

@@ -15,9 +15,8 @@ from agent_service.core.state import RunState
 from agent_service.history.history import History
 from agent_service.history.log_line import log_line
 from agent_service.history.words import entry_summary
-from agent_service.run.journal import Commit
+from agent_service.run.journal import Commit, replay
 from agent_service.run.ports import PromptText
-from agent_service.run.replay import replay
 from agent_service.views.journal import call_view, timeline_view
 from agent_service.views.run import StepDetail, items_of_step, run_view, step_detail
 from agent_service.views.spans.trace import spans_since_rest

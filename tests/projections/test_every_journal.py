@@ -10,8 +10,7 @@ from agent_service.core.facts import RequestSent
 from agent_service.history.history import History
 from agent_service.history.items import id_of
 from agent_service.history.log_line import log_line
-from agent_service.run.journal import Commit
-from agent_service.run.replay import replay
+from agent_service.run.journal import Commit, replay
 from agent_service.views.journal import entry_view, timeline_view
 from agent_service.views.run import run_view
 from agent_service.views.spans.trace import spans_since_rest

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from agent_service.history.results import FILES
-from agent_service.run.journal import Commit
-from agent_service.run.replay import replay
+from agent_service.run.journal import Commit, replay
 from agent_service.store.shared import SharedStore
 from agent_service.views.workspace import rendering
 from agent_service.views.workspace.files import Workspace

@@ -12,8 +12,8 @@ from agent_service.history.log_line import log_line
 from agent_service.history.words import SENTENCES
 from agent_service.models.prompts.prompt import as_text
 from agent_service.run.human_tasks import open_task, remedy
+from agent_service.run.journal import replay
 from agent_service.run.ports import PromptText
-from agent_service.run.replay import replay
 from agent_service.views.journal import JournalReader, call_view
 from agent_service.views.spans.trace import spans_since_rest
 from tests.core.cues import (

@@ -12,7 +12,7 @@ import pytest
 
 from agent_service.errors import Damaged, NewerVersion
 from agent_service.history.history import rests
-from agent_service.run.replay import replay
+from agent_service.run.journal import replay
 from agent_service.views.spans import sending
 from agent_service.views.spans.sending import Traces
 from agent_service.views.spans.trace import spans_since_rest

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent_service.history.results import FILES, is_artifact_path, recorded_artifacts
-from agent_service.run.journal import GENESIS, RULES, Entry
-from agent_service.run.replay import followed
+from agent_service.run.journal import GENESIS, RULES, Entry, followed
 from agent_service.views.workspace.files import Workspace
 from agent_service.views.workspace.verification import Flaw, verify
 from tests.core.cues import RUN_ID, a_waiting_run, returns

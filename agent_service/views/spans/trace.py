@@ -24,10 +24,9 @@ from agent_service.core.brief import Parent
 from agent_service.history.history import History, rests
 from agent_service.history.items import Item
 from agent_service.history.results import result_of
-from agent_service.run.journal import Commit, Entry, JournalRecord
+from agent_service.run.journal import Commit, Entry, JournalRecord, replay
 from agent_service.run.model_calls import DECISIONS
 from agent_service.run.ports import ModelQuestion, PromptText
-from agent_service.run.replay import replay
 from agent_service.trust.identity import root_span_id, trace_id
 from agent_service.views.journal import question_of
 from groundwork.telemetry.settings import uses_latest_gen_ai

@@ -2,7 +2,7 @@
 
 from agent_service.core.waiting import Status
 from agent_service.run import journal, messages
-from agent_service.run.replay import replay
+from agent_service.run.journal import replay
 from schemas import subjects
 from schemas.events import envelope_of
 from tests.core.rules.reading import Story, after, commits_of, entries

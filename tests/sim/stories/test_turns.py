@@ -14,8 +14,7 @@ import pytest
 
 from agent_service.core.events import CancelRequested, SignalReceived, WakeAccepted
 from agent_service.models.prompts.prompt import as_text
-from agent_service.run.journal import Entry
-from agent_service.run.replay import replay
+from agent_service.run.journal import Entry, replay
 from agent_service.store.database import load_queries
 from agent_service.store.sqlite import SqliteStore
 from agent_service.views.journal import made_call, question_of

@@ -19,7 +19,7 @@ from agent_service.bus.skills import NatsSkills
 from agent_service.history import log_line
 from agent_service.kill_switch import Draining, HaltControl, KillSwitch
 from agent_service.metrics import AgentMetrics
-from agent_service.run.children.executor import ChildRuns
+from agent_service.run.children import ChildRuns
 from agent_service.run.citations import CitationChecker
 from agent_service.run.intake import Intake
 from agent_service.run.model_calls import ModelCaller

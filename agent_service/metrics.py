@@ -54,18 +54,12 @@ class IncomingMetrics(RepeatMetrics):
             retries=[("turn", "try_again")],
             dedupe=["wake", "result_duplicate", "result_stale"],
         )
-        self._wakes = instruments.histogram(
-            "agentic.wake.duration",
-            "From a wake to its answer: the run is durable, or nothing is stored",
-            attributes=("agentic.wake.outcome", "agentic.transport", "error.type"),
-            bounds=WAKE_SECONDS,
-        )
+        text = "From a wake to its answer: the run is durable, or nothing is stored"
+        of_a_wake = "agentic.wake.outcome", "agentic.transport", "error.type"
+        self._wakes = instruments.histogram("agentic.wake.duration", text, *of_a_wake, bounds=WAKE_SECONDS)
         self.late = instruments.counter("agentic.results.late", "Tool results that came after the end of their run")
-        self._handled = instruments.histogram(
-            "messaging.process.duration",
-            "A message from the bus, with the whole turn that it causes",
-            attributes=("messaging.destination.name", "error.type"),
-        )
+        text, of_a_message = "A message from the bus, with the whole turn that it causes", "messaging.destination.name"
+        self._handled = instruments.histogram("messaging.process.duration", text, of_a_message, "error.type")
         self.rejected = instruments.counter("agentic.messages.rejected", "Messages that became dead letters")
 
     @contextmanager

@@ -29,7 +29,7 @@ from agent_service.api.feed import LAST_EVENT_ID, MOST_STREAMS_PER_CALLER, Event
 from agent_service.api.micro import Fresh, Served, body_model, served_by
 from agent_service.api.openapi import DESCRIBED, Documents, documented, first_sentence
 from agent_service.api.requests import MAX_BODY_BYTES, Caller, LongPoll, misfits
-from agent_service.run.children.waking import WAKE_PREFIX
+from agent_service.run.children import WAKE_PREFIX
 from agent_service.run.intake import id_of
 from agent_service.settings import AgentSettings
 from groundwork.http import BodyReader, BodyRefused

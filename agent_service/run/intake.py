@@ -8,7 +8,7 @@ with a reason and nothing is stored; an unreadable result with a readable correl
 
 import hashlib
 import json
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from dataclasses import field
 from datetime import datetime
@@ -33,7 +33,7 @@ from agent_service.core.people import RAISING
 from agent_service.core.state import RunState
 from agent_service.errors import VersionMoved, WakeConflict
 from agent_service.metrics import IncomingMetrics
-from agent_service.run.children.waking import WAKE_PREFIX, depth_of, tools_of
+from agent_service.run.children import DEPTH, WAKE_PREFIX
 from agent_service.run.human_tasks import remedy
 from agent_service.run.inbound import InboundMessage, InvalidMessage, UnknownRun, correlation_of, parse
 from agent_service.run.ports import Skills
@@ -42,7 +42,8 @@ from agent_service.settings import AgentSettings
 from agent_service.trust import identity
 from agent_service.trust.identity import trace_url
 from groundwork.telemetry.span import context_of
-from schemas import keys, subjects
+from schemas import catalog, keys, subjects
+from schemas.catalog import ToolOffer
 from schemas.envelope import CAPABILITY, MSG_ID, RETRIED_BY, TRACEPARENT
 from schemas.events import BROUGHT_BY, AgenticStart, Cancel, Signal, ToolError, ToolResult
 from schemas.fields import Id
@@ -273,3 +274,28 @@ def _digest(start: AgenticStart) -> str:
     asked = start.model_dump(mode="json", exclude={"run_id", "wake_id", "by"})
     text = json.dumps(asked, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def depth_of(start: AgenticStart, parent: RunState | None, *, deepest: int) -> int:
+    """Recursion depth, at least one more than the parent's. `parent`: the named run, if it is here. An invalid depth
+    counts as the deepest. Raises LimitRefused for a parent that is unknown or has ended, and for a depth above
+    `deepest`.
+    """
+    given = start.context.get(DEPTH, 0)
+    in_context = given if isinstance(given, int) and not isinstance(given, bool) and given >= 0 else deepest
+    if start.parent_run_id is None and not start.depth:
+        return in_context
+    if start.parent_run_id and (parent is None or parent.final):
+        raise LimitRefused("parent_run_id", f"{start.parent_run_id} is not a run that is under way here")
+    depth = max(start.depth, in_context, parent.brief.depth + 1 if parent else 0)
+    if depth > deepest:
+        raise LimitRefused("depth", f"would be {depth}, and agents may call each other {deepest} times in a row")
+    return depth
+
+
+def tools_of(brief: Brief, offered: Sequence[ToolOffer]) -> tuple[ToolOffer, ...]:
+    """Offered tools that the run may use. At the deepest level it may not call agents."""
+    named = [tool for tool in offered if brief.tools is None or tool.name in brief.tools]
+    if brief.may_have_children:
+        return tuple(named)
+    return tuple([tool for tool in named if (tool.name, tool.route) != (catalog.NAME, subjects.SERVICE_AGENT)])

@@ -22,7 +22,7 @@ from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged, NewerVersion, Stopped, VersionMoved
 from agent_service.run import messages
-from agent_service.run.children.executor import ChildRuns
+from agent_service.run.children import ChildRuns
 from agent_service.run.intake import Intake
 from agent_service.run.journal import JournalRecord, Run
 from agent_service.run.messages import OutgoingMessage

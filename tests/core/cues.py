@@ -47,9 +47,9 @@ from agent_service.core.phases import (
 )
 from agent_service.core.waiting import Approval, CallReserve, Pending
 from agent_service.errors import Remedy
-from agent_service.run.children import executor
-from agent_service.run.children.waking import tools_of
-from agent_service.run.children.waking import wake as wake_of
+from agent_service.run.children import result_of
+from agent_service.run.children import wake as wake_of
+from agent_service.run.intake import tools_of
 from schemas import catalog
 from schemas.catalog import ToolCommand, ToolOffer
 from schemas.events import Constraints, Signal, SignalKind, ToolError, ToolOutput, ToolResult
@@ -523,7 +523,7 @@ def child_of(script: Script, number: int = 0) -> Script:
 
 
 def told_by(child: Script) -> ToolResult:
-    told = executor.result_of(child.state)
+    told = result_of(child.state)
     assert told is not None, "it has not ended"
     return told
 

@@ -19,8 +19,7 @@ from agent_service.core.limits import awaited_children, withdrawn_children
 from agent_service.core.state import RunState
 from agent_service.core.waiting import CallReserve, OpenCall, Pending
 from agent_service.run import messages
-from agent_service.run.children import executor
-from agent_service.run.children.waking import BadCall, wake
+from agent_service.run.children import BadCall, result_of, wake
 from agent_service.run.messages import OutgoingMessage
 from agent_service.run.turn import asks_the_model
 from agent_service.sentences import Text
@@ -189,7 +188,7 @@ def _done_by_the_executor(change: ChangeRecord) -> Iterator[str]:
     yield from (
         "cancel a child" for one in withdrawn_children(state) if before is None or one not in withdrawn_children(before)
     )
-    if before and not before.final and (told := executor.result_of(state)):
+    if before and not before.final and (told := result_of(state)):
         yield f"tell the parent: {told.status}{f' {told.error.error_class}' if told.error else ''}"
 
 

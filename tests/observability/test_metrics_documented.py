@@ -13,12 +13,8 @@ import httpx2
 import pytest
 import yaml
 
-<<<<<<< HEAD
 from agent_service.api.access import request_durations
 from agent_service.metrics import AgentMetrics
-=======
-from agent_service.metrics import AgentMetrics
->>>>>>> 20191e5c (metrics: make one module of runs and wakes)
 from agent_service.serving import observe_agent
 from ductile_gateway.ductile.jobs import DuctileHealth
 from ductile_gateway.telemetry import GatewayMetrics

@@ -14,9 +14,9 @@ from agent_service.core import limits
 from agent_service.core.brief import Grant
 from agent_service.errors import Damaged
 from agent_service.kill_switch import KillSwitch
-from agent_service.run.children.executor import ChildRuns
-from agent_service.run.children.waking import depth_of
+from agent_service.run.children import ChildRuns
 from agent_service.run.inbound import InboundMessage, InvalidMessage, UnknownRun, correlation_of
+from agent_service.run.intake import depth_of
 from agent_service.run.messages import OutgoingMessage
 from agent_service.run.turn import Turns
 from agent_service.trust.proofs import Capabilities

@@ -25,7 +25,7 @@ from agent_service.kill_switch import KillSwitch
 from agent_service.metrics import IncomingMetrics
 from agent_service.models.scripted_model import ScriptedModel
 from agent_service.models.settings import open_model
-from agent_service.run.children.executor import ChildRuns
+from agent_service.run.children import ChildRuns
 from agent_service.run.citations import CitationChecker
 from agent_service.run.inbound import InboundMessage, InvalidMessage
 from agent_service.run.intake import Intake

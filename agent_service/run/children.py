@@ -1,14 +1,15 @@
-"""Executor of the tool `agent`, inside the agent.
+"""Executor of the tool `agent`, inside the agent, and the wake of a child from the state of its parent.
 
 agentic.tool_request ─▶ check capability, still wanted? ─▶ accept the child ─▶ acknowledge
 child ended ─▶ agentic.tool_result                         request withdrawn ─▶ cancel the child
 
-The request names the call; the child's brief comes from the state of its parent. The child's id follows from the call,
-so a repeated request is one child. A child's end owes the result, and the end of its parent or step the cancel: both
-are repeated until that entry is dispatched.
+The child's id follows from the call, so a repeated request is one child. A child's end owes the result, and the end of
+its parent or step the cancel: both are repeated until that entry is dispatched. A child is one level deeper, with no
+other tools, no more than its grant and no later deadline. It inherits the parent's taint, in-doubt writes and refusals.
 """
 
 import hashlib
+import json
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
@@ -17,25 +18,36 @@ from pathlib import PurePosixPath
 
 from pydantic import JsonValue, ValidationError
 
-from agent_service.core import acting, limits
-from agent_service.core.brief import Parent
-from agent_service.core.events import CancelRequested
+from agent_service.core import acting, egress, limits
+from agent_service.core.brief import Brief, Grant, Limits, Parent
+from agent_service.core.continuing import action_as_sent
+from agent_service.core.events import CancelRequested, WakeAccepted
+from agent_service.core.planning import refusals_in_force
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Ended, Pending, Status
 from agent_service.errors import ArtifactReplaced, Damaged, WakeConflict
-from agent_service.run.children.waking import BadCall, asked_by, wake
 from agent_service.run.inbound import InboundMessage, InvalidMessage, UnknownRun
 from agent_service.run.messages import OutgoingMessage, outgoing
 from agent_service.run.ports import RunArtifacts
 from agent_service.run.turn import Turns
+from agent_service.trust.identity import trace_url_of_child
 from schemas import catalog, keys, subjects
-from schemas.catalog import ChildUsage
+from schemas.catalog import AgentCall, ChildUsage
+from schemas.clipping import clipped
 from schemas.events import Envelope, ToolError, ToolOutput, ToolRequest, ToolResult
 from schemas.fields import validation_flaws
-from schemas.values import dataclass
+from schemas.values import dataclass, replace
 
+DEPTH = "agentic_depth"
+"""Field of a start's context that holds its recursion depth."""
+MAX_CONTEXT, LEAST_EVIDENCE = 8000, 50
+"""Characters of a context with what tasks brought, and the fewest worth keeping of one task's result."""
+WAKE_PREFIX = "child:"
+NOTHING = Grant(steps=0, tokens=0, cost_usd=0.0)
 LONGEST_STEM, LONGEST_SUFFIX = 48, 10
 DIGEST_DIGITS = 16
+LONGEST_MESSAGE = 8000
+_ENDED = {Status.ESCALATED: "could not go on", Status.FAILED: "failed", Status.CANCELLED: "was cancelled"}
 
 log = logging.getLogger(__name__)
 
@@ -81,10 +93,8 @@ class ChildRuns:
             child = await self.turns.current(run_id)
         except Damaged as error:
             log.warning("a child is left alone", extra={"run_id": parent.run_id, "why": str(error)})
-            message = (
-                f"what became of the run {run_id}, and whether it wrote anything, cannot be read any more: {error}"
-            )
-            await self._publish(_unmade(parent, pending, "child_lost", message))  # its whole grant counts as spent
+            why = f"what became of the run {run_id}, and whether it wrote anything, cannot be read any more: {error}"
+            await self._publish(_unmade(parent, pending, "child_lost", why))  # its whole grant counts as spent
             return
         if child is None and pending in limits.awaited_children(parent):
             await self._wake(parent, pending)
@@ -127,10 +137,9 @@ class ChildRuns:
 
     async def _copy_artifact(self, parent_run_id: str, run_id: str, path: str) -> dict[str, JsonValue] | None:
         """Copies an artifact to the parent. None if it is missing or was replaced."""
-        try:
+        content = None
+        with suppress(ArtifactReplaced):
             content = await self.artifacts.get(run_id, path)
-        except ArtifactReplaced:
-            return None
         if content is None:
             return None
         sha256 = hashlib.sha256(content).hexdigest()
@@ -155,10 +164,6 @@ def name_for(path: str, sha256: str) -> str:
     stem = name.stem.removesuffix(mark)[:LONGEST_STEM]
     suffix = name.suffix if len(name.suffix) <= LONGEST_SUFFIX else ""
     return f"artifacts/{stem}{mark}{suffix}"
-
-
-LONGEST_MESSAGE = 8000
-_ENDED = {Status.ESCALATED: "could not go on", Status.FAILED: "failed", Status.CANCELLED: "was cancelled"}
 
 
 def result_message(result: ToolResult) -> OutgoingMessage:
@@ -244,3 +249,94 @@ def _error(state: RunState, doubts: list[dict[str, JsonValue]]) -> ToolError:
     )
     message = "; ".join(filter(None, parts))[:LONGEST_MESSAGE]
     return ToolError(error_class=f"child_{state.status}", message=message, retryable=False)
+
+
+# The wake of a child
+
+
+class BadCall(ValueError):
+    """The call cannot wake a run; the text says why."""
+
+
+def wake(parent: RunState, pending: Pending, *, at: datetime) -> WakeAccepted:
+    """Raises BadCall."""
+    brief, run_id = parent.brief, limits.child_run_id(parent.run_id, pending)
+    call = _call(parent, pending)
+    context = _context(call)
+    texts = (call.goal, json.dumps(context, ensure_ascii=False))
+    given = Brief(
+        goal=call.goal,
+        limits=_limits(brief.limits, call, pending.grant or NOTHING),
+        context=context,
+        fused=brief.fused,
+        short_rules=brief.short_rules,
+        verify=brief.verify,
+        depth=brief.depth + 1,
+        parent=asked_by(parent, pending),
+        tools=call.tools or tuple(skill.name for skill in brief.skills),
+        announced=True,
+        trace_url=trace_url_of_child(brief.trace_url, parent.run_id, run_id),
+        untrusted=bool(parent.tainted_by),
+        caller=brief.caller,
+        named=egress.child_addresses(parent, texts) if parent.tainted_by else (),
+    )
+    return WakeAccepted(
+        at=at,
+        run_id=run_id,
+        wake_id=f"{WAKE_PREFIX}{run_id}",
+        brief=given,
+        by=f"run {parent.run_id}",
+        doubts=parent.doubts,
+        refused=tuple(replace(ruling, step=0, words=0) for ruling in refusals_in_force(parent).values()),
+    )
+
+
+def asked_by(parent: RunState, pending: Pending) -> Parent:
+    step, task, asked_in = pending.name
+    return Parent(run_id=parent.run_id, step=step, task=task, round=asked_in, attempt=pending.attempt)
+
+
+def _call(parent: RunState, pending: Pending) -> AgentCall:
+    try:
+        call = AgentCall.model_validate(action_as_sent(parent, pending).payload)
+    except ValidationError as error:
+        raise BadCall(f"arguments of {pending.action.tool}: {validation_flaws(error)}") from error
+    unknown = sorted(set(call.tools or ()) - {skill.name for skill in parent.brief.skills})
+    if unknown:
+        raise BadCall(f"tools {', '.join(unknown)} are not on offer here, so no other agent gets them")
+    return call
+
+
+def _context(call: AgentCall) -> dict[str, JsonValue]:
+    given = {name: value for name, value in call.context.items() if name != DEPTH}
+    if not call.evidence:
+        return given
+    share = max(0, MAX_CONTEXT - _length(given)) // len(call.evidence)
+    while _length(whole := given | {"evidence": [_shortened(one, share) for one in call.evidence]}) > MAX_CONTEXT:
+        if share < LEAST_EVIDENCE:  # the given context leaves no room, and is not cut for evidence
+            return given
+        share = share * 4 // 5
+    return whole
+
+
+def _length(value: JsonValue) -> int:
+    return len(json.dumps(value, ensure_ascii=False))
+
+
+def _shortened(one: dict[str, JsonValue], share: int) -> dict[str, JsonValue]:
+    text = json.dumps(one, ensure_ascii=False)
+    return one if len(text) <= share else {"task": one.get("task"), "cut": clipped(text, share)}
+
+
+def _limits(of_parent: Limits, call: AgentCall, grant: Grant) -> Limits:
+    asked_until = call.constraints.deadline_at
+    return replace(
+        of_parent,
+        max_steps=grant.steps,
+        max_tokens=grant.tokens,
+        max_cost_usd=grant.cost_usd,
+        deadline_at=min(asked_until, of_parent.deadline_at) if asked_until else of_parent.deadline_at,
+        deadline_named=of_parent.deadline_named or asked_until is not None,
+        on_budget="escalate",
+        reopen_days=0.0,
+    )

@@ -1,1 +1,0 @@
-"""Child runs: the executor of the tool `agent`. A request wakes a run; its end is the result."""

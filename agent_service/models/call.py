@@ -32,7 +32,7 @@ from agent_service.models.transport import (
     retry_after_s,
     was_made,
 )
-from agent_service.run.ports import Estimate, ModelCall, ModelQuestion
+from agent_service.run.ports import ModelCall, ModelQuestion
 from groundwork.service.program import loaded
 from groundwork.service.secret import masked
 from schemas.values import replace
@@ -89,9 +89,10 @@ class LanguageModel(ABC):
 
     def prepare(self, question: ModelQuestion) -> ModelCall:
         prompt = compose(question)
-        estimate = self._estimate(question, prompt)
-        request = Request(question=question, prompt=prompt, estimate=estimate)
-        return ModelCall(estimate=estimate, make=partial(self._answer, request))
+        model, reserve = self._estimate(question, prompt)
+        request = Request(question=question, prompt=prompt, model=model, reserve=reserve)
+        reserved = question.reserves(model, reserve, prompt.template_hash, prompt.schema_hash)
+        return ModelCall(reserved=reserved, make=partial(self._answer, request))
 
     async def check(self) -> tuple[str, ...]:
         names = self._settings.names() if self._settings.platform == "anthropic" else ()
@@ -131,7 +132,7 @@ class LanguageModel(ABC):
         except Exception as error:
             fault = self._fault(error)
             unread = reply.answered and not isinstance(error, SaidError)
-            fault.lost = request.estimate.reserve.if_lost if unread or was_made(error) else None
+            fault.lost = request.reserve.if_lost if unread or was_made(error) else None
             if reply.usage or reply.shown:
                 used = usage_so_far(reply, request)
                 fault.lost = used.input_tokens + used.output_tokens, self._paid(request, reply, used)
@@ -196,8 +197,8 @@ class LanguageModel(ABC):
         why = f"{type(error).__name__} in the adapter: the agent's log has more"
         return ModelError("try_again", "model_broken", why)
 
-    def _estimate(self, question: ModelQuestion, prompt: Prompt) -> Estimate:
-        """Upper bounds of a call in tokens and USD: the whole prompt, and the longest reply."""
+    def _estimate(self, question: ModelQuestion, prompt: Prompt) -> tuple[str, CallReserve]:
+        """Model, and upper bounds of a call in tokens and USD: the whole prompt, and the longest reply."""
         phase, state, size = self._settings.of(question.phase), question.state, bytes_of(prompt)
         model, usual = str(phase.model), phase.max_tokens or self._settings.max_tokens
         asking, cached_1h = state.open_call, self.cached_1h(state)
@@ -221,12 +222,12 @@ class LanguageModel(ABC):
             reply_tokens=reply,
             if_lost=(lost + reply_tokens_lost, cost_usd(reply_tokens_lost, lost)),
         )
-        return Estimate(model=model, reserve=reserve, prompt_hash=prompt.template_hash, schema_hash=prompt.schema_hash)
+        return model, reserve
 
     def _paid(self, request: Request, reply: Reply, used: ModelUsage) -> float | None:
         """By the name that the provider gives the model; proxies have names of their own for it."""
         named = self._cost_usd(reply.model, used, reply.cached_1h)
-        return self._cost_usd(request.estimate.model, used, reply.cached_1h) if named is None else named
+        return self._cost_usd(request.model, used, reply.cached_1h) if named is None else named
 
     def _cost_usd(self, model: str, used: ModelUsage, cached_1h: int = 0) -> float | None:
         """By the settings or genai-prices, imported late: a quarter of a second of CPU. None if the price is not known.

@@ -8,8 +8,9 @@ from typing import Any
 from agent_service.core.events import ModelUsage
 from agent_service.core.limits import USUAL_BYTES_PER_TOKEN, lost_prompt_tokens, min_reply_tokens
 from agent_service.core.phases import ModelRefusal
+from agent_service.core.waiting import CallReserve
 from agent_service.models.prompts.prompt import Prompt
-from agent_service.run.ports import Estimate, ModelQuestion
+from agent_service.run.ports import ModelQuestion
 from schemas.values import dataclass, replace
 
 
@@ -19,16 +20,17 @@ class Request:
 
     question: ModelQuestion
     prompt: Prompt
-    estimate: Estimate
+    model: str
+    reserve: CallReserve
 
     @property
     def reply_tokens(self) -> int:
-        return self.estimate.reserve.reply_tokens
+        return self.reserve.reply_tokens
 
     @property
     def grammar(self) -> tuple[str, str]:
         """Names the grammar that the provider makes of the schema."""
-        return self.estimate.model, self.prompt.schema_hash
+        return self.model, self.prompt.schema_hash
 
 
 @dataclass(slots=True, kw_only=True)
@@ -84,7 +86,7 @@ def bytes_of(prompt: Prompt) -> int:
 
 def usage_so_far(reply: Reply, request: Request) -> ModelUsage:
     """Usage of a call; estimated where the provider sends none."""
-    state, model = request.question.state, request.estimate.model
+    state, model = request.question.state, request.model
     used = reply.usage or ModelUsage(input_tokens=lost_prompt_tokens(state, model, bytes_of(request.prompt)))
     hidden = min(request.reply_tokens, min_reply_tokens(state)) if reply.hidden else 0
     return replace(used, output_tokens=max(used.output_tokens, reply.shown // USUAL_BYTES_PER_TOKEN, hidden))

@@ -180,7 +180,7 @@ class ScriptedModel(_Strict):
         return f"script:{self.name}"
 
     def prepare(self, question: ModelQuestion) -> ModelCall:
-        return ModelCall(estimate=None, make=partial(self._decide, question))
+        return ModelCall(reserved=None, make=partial(self._decide, question))
 
     @property
     def verifies(self) -> bool:

@@ -27,7 +27,7 @@ from agent_service.core.waiting import OpenCall
 from agent_service.errors import ModelError
 from agent_service.kill_switch import KillSwitch
 from agent_service.run.citations import CitationChecker
-from agent_service.run.ports import RATE_ERRORS, Clock, Estimate, Model, ModelCall, ModelQuestion, ReservedFunds
+from agent_service.run.ports import RATE_ERRORS, Clock, Model, ModelCall, ModelQuestion, ReservedFunds
 from schemas.argument_schemas import LONGEST_FLAW, argument_flaws, validator_of
 from schemas.values import dataclass, replace
 
@@ -106,8 +106,8 @@ class ModelCaller:
             return decided
         with suppress(Exception):  # `think` meets it again
             call = self.model.prepare(self._question(state, calling))
-            if call.estimate and (reserving := with_reserve(decided, self._reserved(call.estimate, calling.call))):
-                tokens, entry = call.estimate.reserve.tokens, state.version
+            if call.reserved and (reserving := with_reserve(decided, call.reserved)):
+                tokens, entry = call.reserved.reserve.tokens, state.version
                 self._admitted[state.run_id, calling.call] = _Admitted(call=call, tokens=tokens, stored_in=entry)
                 return reserving
         return decided
@@ -147,9 +147,9 @@ class ModelCaller:
             del self._admitted[key]
             return await self._second_half(admitted, question.state)
         call = self.model.prepare(question)
-        if call.estimate is None:
+        if call.reserved is None:
             return await self._checked_reply(await call.make(), question.state)
-        tokens, usd = call.estimate.reserve.tokens, call.estimate.reserve.cost_usd
+        tokens, usd = call.reserved.reserve.tokens, call.reserved.reserve.cost_usd
         funds = await self.limits.spending.admit(question.state, usd)
         try:
             await self.limits.rate_limiter.admit(tokens)
@@ -161,7 +161,7 @@ class ModelCaller:
             raise
         entry = question.state.version + 1
         self._admitted[key] = _Admitted(call=call, tokens=tokens, funds=funds, stored_in=entry)
-        return self._reserved(call.estimate, question.call)
+        return replace(call.reserved, at=self.clock.now())
 
     async def _second_half(self, admitted: _Admitted, state: RunState) -> CallEvent:
         used = 0
@@ -180,16 +180,6 @@ class ModelCaller:
 
     def _question(self, state: RunState, calling: OpenCall) -> ModelQuestion:
         return ModelQuestion(state=state, call=calling.call, phase=calling.phase, now=self.clock.now())
-
-    def _reserved(self, estimate: Estimate, call: int) -> CallReserved:
-        return CallReserved(
-            at=self.clock.now(),
-            call=call,
-            model=estimate.model,
-            reserve=estimate.reserve,
-            prompt_hash=estimate.prompt_hash,
-            schema_hash=estimate.schema_hash,
-        )
 
     def _unavailable(self, error: ModelError, call: int) -> ModelUnavailable:
         if error.error_class in UNUSABLE:

@@ -91,6 +91,11 @@ class ModelQuestion:
         """True if a framing or reflection comes with its plan."""
         return self.state.brief.fused
 
+    def reserves(self, model: str, reserve: CallReserve, prompt_hash: str, schema_hash: str) -> CallReserved:
+        return CallReserved(
+            at=self.now, call=self.call, model=model, reserve=reserve, prompt_hash=prompt_hash, schema_hash=schema_hash
+        )
+
     def replied(self, decision: Decision, usage: ModelUsage, model: str, **more: Any) -> ModelReplied:
         """`model` is the name of the model that answered; a script names itself as one."""
         words = self.state.words
@@ -100,19 +105,11 @@ class ModelQuestion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
-    model: str
-    reserve: CallReserve
-    prompt_hash: str
-    schema_hash: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCall:
     """Prepared call. An invalid decision is a reply too (Unusable)."""
 
-    estimate: Estimate | None
-    """None for a free model."""
+    reserved: CallReserved | None
+    """The most that it may spend; None for a free model."""
     make: Callable[[], Coroutine[Any, Any, ModelReplied]]
     """Raises ModelError with its remedy."""
 

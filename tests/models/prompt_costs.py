@@ -54,8 +54,8 @@ async def run(*, steps: int, fused: bool, settings: Mapping[str, Any]) -> tuple[
 async def _thinks(model: Model, told: Script, asking: OpenCall) -> ModelUsage:
     which: Any = {"state": told.state, "call": asking.call, "phase": asking.phase, "now": told.now}
     call = model.prepare(ModelQuestion(**which))
-    assert call.estimate
-    told >> CallReserved(at=told.now, call=asking.call, model=call.estimate.model, reserve=call.estimate.reserve)
+    assert call.reserved
+    told >> CallReserved(at=told.now, call=asking.call, model=call.reserved.model, reserve=call.reserved.reserve)
     answer = await call.make()
     met = answer.decision.met if isinstance(answer.decision, Reflection) else ()
     told >> ModelReplied(

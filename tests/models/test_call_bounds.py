@@ -26,9 +26,9 @@ def reserve(*, spent: int = 0, known: int = 0, **limits: float) -> CallReserve:
     )
     brief = replace(asked.state.brief, limits=granted)
     question = replace(asked, state=replace(asked.state, brief=brief, spent=Spent(input_tokens=spent), **measured))
-    estimate = Claude(None, SETTINGS, "anthropic").prepare(question).estimate
-    assert estimate is not None
-    return estimate.reserve
+    reserved = Claude(None, SETTINGS, "anthropic").prepare(question).reserved
+    assert reserved is not None
+    return reserved.reserve
 
 
 def prompt_of(found: CallReserve) -> int:

@@ -233,16 +233,16 @@ async def test_each_kind_of_token_has_its_price_in_the_list_of_november_2026_or_
 
 async def test_a_call_whose_price_is_in_no_list_is_estimated_in_tokens_alone() -> None:
     async with serve(model="claude-unheard-of-9") as claude:
-        estimate = claude.model.prepare(framing()).estimate
-    assert estimate is not None
-    assert (estimate.reserve.cost_usd, estimate.reserve.tokens > 8000) == (None, True)
+        reserved = claude.model.prepare(framing()).reserved
+    assert reserved is not None
+    assert (reserved.reserve.cost_usd, reserved.reserve.tokens > 8000) == (None, True)
 
 
 async def test_a_cache_that_costs_nothing_to_write_makes_no_call_cost_nothing() -> None:
     costs = []
     for write in (0, 3, None):
         async with serve(price={"input": 3, "output": 15, "cache_write": write}) as claude:
-            estimate = claude.model.prepare(framing()).estimate
-            assert estimate is not None
-            costs.append(estimate.reserve.cost_usd)
+            reserved = claude.model.prepare(framing()).reserved
+            assert reserved is not None
+            costs.append(reserved.reserve.cost_usd)
     assert costs[0] == costs[1] == costs[2]

@@ -76,7 +76,7 @@ def written(request: dict[str, Any]) -> list[str]:
 @pytest.mark.parametrize("price", [None, {"input": 4.0, "output": 20.0, "cache_read": 0.4, "cache_write": 5.0}])
 async def test_what_is_written_to_the_cache_and_read_from_it_has_its_own_price(price: Any) -> None:
     async with fake_openai.serve(price=price) as served:
-        estimate = served.model.prepare(framing()).estimate
+        reserved = served.model.prepare(framing()).reserved
         costs = []
         for read, wrote in ((0, 0), (1000, 0), (0, 1000)):
             details = {"cached_tokens": read, "cache_write_tokens": wrote}
@@ -84,9 +84,9 @@ async def test_what_is_written_to_the_cache_and_read_from_it_has_its_own_price(p
             served.fake.complete(content="{}", usage=used)
             costs.append((await served.model.prepare(framing()).make()).usage.cost_usd)
     assert costs == [pytest.approx(cost / 1_000_000) for cost in (4000 + 2000, 400 + 2000, 5000 + 2000)]
-    assert estimate is not None
-    dearest = (estimate.reserve.tokens - 8000) * 5.0 + 8000 * 20.0
-    assert estimate.reserve.cost_usd == pytest.approx(dearest / 1_000_000)
+    assert reserved is not None
+    dearest = (reserved.reserve.tokens - 8000) * 5.0 + 8000 * 20.0
+    assert reserved.reserve.cost_usd == pytest.approx(dearest / 1_000_000)
 
 
 async def test_a_filtered_reply_is_a_refusal_and_one_without_text_is_paid_for_and_repaired(ollama: Ollama) -> None:

@@ -127,18 +127,18 @@ async def test_a_call_spends_no_more_than_its_estimate_and_is_made_as_it_says(se
     async with serve() as served:
         served.answer("x" * 10_000)
         call = served.model.prepare(asked)
-        estimate, answer = call.estimate, await call.make()
+        reserved, answer = call.reserved, await call.make()
         (request,) = served.requests
-    assert estimate is not None
+    assert reserved is not None
     assert answer.provenance is not None
-    assert answer.usage.input_tokens + answer.usage.output_tokens <= estimate.reserve.tokens
+    assert answer.usage.input_tokens + answer.usage.output_tokens <= reserved.reserve.tokens
     assert answer.usage.cost_usd is not None
-    assert estimate.reserve.cost_usd is not None
-    assert answer.usage.cost_usd <= estimate.reserve.cost_usd
-    assert request["model"] == estimate.model
-    assert most_tokens(request) == estimate.reserve.reply_tokens
-    assert answer.provenance.prompt_hash == estimate.prompt_hash
-    assert answer.provenance.schema_hash == estimate.schema_hash
+    assert reserved.reserve.cost_usd is not None
+    assert answer.usage.cost_usd <= reserved.reserve.cost_usd
+    assert request["model"] == reserved.model
+    assert most_tokens(request) == reserved.reserve.reply_tokens
+    assert answer.provenance.prompt_hash == reserved.prompt_hash
+    assert answer.provenance.schema_hash == reserved.schema_hash
 
 
 def most_tokens(request: Body) -> int:
@@ -321,7 +321,7 @@ async def test_a_reply_that_breaks_off_is_charged_what_it_said(
         said = GIVEN + " " * 40_000
         goes_out(served, delivery, said)
         error = await error_of(served)
-        most = served.model.prepare(framing()).estimate
+        most = served.model.prepare(framing()).reserved
     assert kind(error) == ("try_again", error_class)
     assert error.lost is not None
     assert most is not None
@@ -352,11 +352,11 @@ async def test_a_call_counts_as_lost_where_it_was_made_and_said_nothing_usable_a
             error = await error_of(served)
             assert kind(error) == ("try_again", error_class)
         served.fake.send(Response(delivery="never"))
-        estimate = served.model.prepare(framing()).estimate
-        assert estimate is not None
-        assert (await error_of(served)).lost == estimate.reserve.if_lost
+        reserved = served.model.prepare(framing()).reserved
+        assert reserved is not None
+        assert (await error_of(served)).lost == reserved.reserve.if_lost
         for unread in (sends(b"", content_type=SSE), sends({"id": "m", "content": "of a server that streams nothing"})):
-            assert (await error_of(served, unread)).lost == estimate.reserve.if_lost
+            assert (await error_of(served, unread)).lost == reserved.reserve.if_lost
         for unpaid in (fails(503), sends(b"<html>", content_type="text/html")):
             assert (await error_of(served, unpaid)).lost is None
         assert len(served.requests) == 7

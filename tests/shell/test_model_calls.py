@@ -17,7 +17,7 @@ from agent_service.core.waiting import CallReserve
 from agent_service.errors import ModelError, Stopped
 from agent_service.kill_switch import KillSwitch
 from agent_service.run.model_calls import ModelCaller, flaws_of_arguments
-from agent_service.run.ports import Estimate, ModelCall, ModelQuestion
+from agent_service.run.ports import ModelCall, ModelQuestion
 from schemas.status import Halt
 from tests.core.cues import FETCH, POST, a_framing_run, frames, framing, plan, queued, reserves, started
 from tests.core.script import NOON, Script
@@ -32,8 +32,7 @@ class Mind:
 
     def prepare(self, question: ModelQuestion) -> ModelCall:
         reserve = CallReserve(tokens=700, cost_usd=0.25)
-        estimate = Estimate(model="mind", reserve=reserve, prompt_hash="p", schema_hash="s")
-        return ModelCall(estimate=estimate, make=partial(self._decide, question))
+        return ModelCall(reserved=question.reserves("mind", reserve, "p", "s"), make=partial(self._decide, question))
 
     async def _decide(self, question: ModelQuestion) -> ModelReplied:
         self.asked += 1

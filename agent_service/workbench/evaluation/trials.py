@@ -196,7 +196,7 @@ class World:
             await self._intake.receive(InboundMessage(subject=subject, body=body, place=f"during-{question.call}"))
         began = monotonic()
         try:
-            return await (patiently(call) if call.estimate else call.make())  # a script waits in simulated time
+            return await (patiently(call) if call.reserved else call.make())  # a script waits in simulated time
         finally:
             self.seconds += monotonic() - began
 

@@ -44,7 +44,7 @@ from schemas import subjects
 
 if TYPE_CHECKING:  # loaded only if the settings need it
     from agent_service.cluster import Cluster
-    from agent_service.views.spans.sending import Traces
+    from agent_service.views.spans import Traces
 
 
 log = logging.getLogger(__name__)
@@ -154,6 +154,6 @@ def _traces(settings: AgentSettings, store: RunStore, mark: Path) -> "Traces | N
         return None
     sender = cache(lambda: loaded("groundwork.telemetry.sending:SpanSender")(receiver, subjects.SERVICE_AGENT))
     content = prompt_of if settings.telemetry.content else None
-    made = loaded("agent_service.views.spans.sending:Traces")
+    made = loaded("agent_service.views.spans:Traces")
     traces: Traces = made(store, lambda spans: sender().send(spans), mark, keeps=sampler(), content=content)
     return traces

@@ -11,7 +11,7 @@ from contextlib import suppress
 import pytest
 
 from agent_service.metrics import IncomingMetrics
-from agent_service.views.spans.trace import spans_since_rest
+from agent_service.views.spans import spans_since_rest
 from groundwork.service.errors import TryAgain
 from groundwork.telemetry.metrics import MOST_SERIES, Instruments
 from schemas import subjects

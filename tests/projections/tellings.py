@@ -19,7 +19,7 @@ from agent_service.run.journal import Commit, replay
 from agent_service.run.ports import PromptText
 from agent_service.views.journal import call_view, timeline_view
 from agent_service.views.run import StepDetail, items_of_step, run_view, step_detail
-from agent_service.views.spans.trace import spans_since_rest
+from agent_service.views.spans import spans_since_rest
 from agent_service.views.why import Observations, why_view
 from groundwork.telemetry.span import Span
 from tests.core.script import Script

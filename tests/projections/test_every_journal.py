@@ -13,7 +13,7 @@ from agent_service.history.log_line import log_line
 from agent_service.run.journal import Commit, replay
 from agent_service.views.journal import entry_view, timeline_view
 from agent_service.views.run import run_view
-from agent_service.views.spans.trace import spans_since_rest
+from agent_service.views.spans import spans_since_rest
 from groundwork.telemetry.span import Span
 from tests.core.stories import gathered, told
 from tests.projections.courses import PLAYED

@@ -15,7 +15,7 @@ from agent_service.run.human_tasks import open_task, remedy
 from agent_service.run.journal import replay
 from agent_service.run.ports import PromptText
 from agent_service.views.journal import JournalReader, call_view
-from agent_service.views.spans.trace import spans_since_rest
+from agent_service.views.spans import spans_since_rest
 from tests.core.cues import (
     POST,
     RUN_ID,

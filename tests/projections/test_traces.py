@@ -13,9 +13,8 @@ import pytest
 from agent_service.errors import Damaged, NewerVersion
 from agent_service.history.history import rests
 from agent_service.run.journal import replay
-from agent_service.views.spans import sending
-from agent_service.views.spans.sending import Traces
-from agent_service.views.spans.trace import spans_since_rest
+from agent_service.views import spans
+from agent_service.views.spans import Traces, spans_since_rest
 from groundwork.service.errors import TryAgain
 from groundwork.telemetry.settings import sampler
 from groundwork.telemetry.span import Span
@@ -45,8 +44,8 @@ class Receiver:
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sending, "PAUSE_S", 0.01)
-    monkeypatch.setattr(sending, "SOON_S", 0.01)
+    monkeypatch.setattr(spans, "PAUSE_S", 0.01)
+    monkeypatch.setattr(spans, "SOON_S", 0.01)
 
 
 @pytest.fixture
@@ -110,8 +109,8 @@ async def test_what_a_receiver_missed_while_it_was_away_is_told_when_it_is_back(
 async def test_more_than_what_can_wait_is_told_again_from_the_mark_on(
     mark: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sending, "MAX_QUEUED", 0)
-    monkeypatch.setattr(sending, "MAX_CATCH_UP", datetime.now(UTC) - EVER)
+    monkeypatch.setattr(spans, "MAX_QUEUED", 0)
+    monkeypatch.setattr(spans, "MAX_CATCH_UP", datetime.now(UTC) - EVER)
     receiver = Receiver()
     async with sent(sending_to(receiver, Journals(ENTRIES), mark)) as traces:
         await asyncio.sleep(0.05)
@@ -123,8 +122,8 @@ async def test_more_than_what_can_wait_is_told_again_from_the_mark_on(
 async def test_a_run_that_finds_the_queue_full_during_a_catch_up_is_sent_by_the_next(
     mark: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sending, "MAX_QUEUED", 0)
-    monkeypatch.setattr(sending, "MAX_CATCH_UP", datetime.now(UTC) - EVER)
+    monkeypatch.setattr(spans, "MAX_QUEUED", 0)
+    monkeypatch.setattr(spans, "MAX_CATCH_UP", datetime.now(UTC) - EVER)
     receiver, journals = Receiver(), Journals(ENTRIES)
     traces = sending_to(receiver, journals, mark)
     reads = [[], [ENTRIES[0].run_id]]
@@ -159,7 +158,7 @@ async def test_spans_that_cannot_be_made_are_reported_by_their_run_and_hold_up_n
     def fail(*_: object, **__: object) -> None:
         raise ValueError
 
-    monkeypatch.setattr(sending, "spans_since_rest", fail)
+    monkeypatch.setattr(spans, "spans_since_rest", fail)
     traces = sending_to(Receiver(), Journals(), mark)
     traces.send_again(OTHER)
     await traces.finish(5)
@@ -169,7 +168,7 @@ async def test_spans_that_cannot_be_made_are_reported_by_their_run_and_hold_up_n
 async def test_what_a_crash_left_unsent_is_told_at_the_next_start_once_the_store_can_be_read(
     mark: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(sending, "MAX_CATCH_UP", datetime.now(UTC) - EVER)
+    monkeypatch.setattr(spans, "MAX_CATCH_UP", datetime.now(UTC) - EVER)
     receiver, journals = Receiver(), Journals(ENTRIES)
     set_back(mark)
     journals.failure = TryAgain("the database is locked")
@@ -185,7 +184,7 @@ async def test_what_a_crash_left_unsent_is_told_at_the_next_start_once_the_store
 async def test_what_a_dead_agent_committed_is_told_again_and_a_journal_that_cannot_be_told_holds_up_no_other(
     mark: Path, monkeypatch: pytest.MonkeyPatch, unreadable: Exception | None
 ) -> None:
-    monkeypatch.setattr(sending, "MARGIN", datetime.now(UTC) - NOON)
+    monkeypatch.setattr(spans, "MARGIN", datetime.now(UTC) - NOON)
     receiver, journals = Receiver(), Journals(ENTRIES, entries_of(worked_example(run_id=OTHER)))
     if unreadable:
         journals.unreadable[OTHER] = unreadable

@@ -1,1 +1,0 @@
-"""Traces of runs, derived from their journals."""

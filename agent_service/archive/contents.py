@@ -18,8 +18,8 @@ from agent_service.history.results import FILES, is_artifact_path
 from agent_service.history.run_names import is_run_id
 from agent_service.run.journal import Commit, Entry, followed, growth_of
 from agent_service.store.messages import SideRecord, record_in
+from agent_service.views.pages import JOURNAL, Flaw, verify
 from agent_service.views.workspace.files import Listing
-from agent_service.views.workspace.verification import JOURNAL, Flaw, verify
 from groundwork.archive.format import MANIFEST, SIGNATURE, Archive, ArchiveWriter, Hash
 from groundwork.service.errors import Misconfigured
 from groundwork.service.program import installed_version
@@ -118,7 +118,7 @@ class ArchivedRuns:
             yield from ((run_id, name) for name in names if name.startswith(f"{ARTIFACTS}/"))
 
     def files(self, run_id: str) -> Listing:
-        """All but the journal; with `read` it is a folder of views.workspace.verification."""
+        """All but the journal; with `read` it is a folder of views.pages."""
         others = (name for name in self._folders.get(run_id, ()) if f"{run_id}/{name}" != journal_name(run_id))
         return Listing(files=(), foreign=tuple(others))
 

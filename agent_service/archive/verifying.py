@@ -21,8 +21,8 @@ from agent_service.errors import Damaged, NewerVersion
 from agent_service.history.results import FILES, RecordedArtifact, is_artifact_path, kept_artifacts
 from agent_service.history.text import one_line
 from agent_service.run.journal import Commit, followed
-from agent_service.views.workspace.verification import JOURNAL, Flaw
-from agent_service.views.workspace.verification import verify as flaws_of
+from agent_service.views.pages import JOURNAL, Flaw
+from agent_service.views.pages import verify as flaws_of
 from groundwork.archive.format import Archive
 from groundwork.service.errors import Misconfigured, TryAgain
 from groundwork.service.program import installed_version

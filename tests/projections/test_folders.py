@@ -14,10 +14,10 @@ import pytest
 from agent_service.history.results import FILES
 from agent_service.run.journal import Commit, replay
 from agent_service.store.shared import SharedStore
+from agent_service.views.pages import verify
 from agent_service.views.workspace import rendering
 from agent_service.views.workspace.files import Workspace
 from agent_service.views.workspace.rendering import ArtifactChanged, Folders
-from agent_service.views.workspace.verification import verify
 from groundwork.service.errors import TryAgain
 from tests.core.cues import RUN_ID
 from tests.core.script import Script

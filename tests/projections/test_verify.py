@@ -10,8 +10,8 @@ import pytest
 
 from agent_service.history.results import FILES, is_artifact_path, recorded_artifacts
 from agent_service.run.journal import GENESIS, RULES, Entry, followed
+from agent_service.views.pages import Flaw, verify
 from agent_service.views.workspace.files import Workspace
-from agent_service.views.workspace.verification import Flaw, verify
 from tests.core.cues import RUN_ID, a_waiting_run, returns
 from tests.core.script import Script
 from tests.projections.journals import CRITIQUE, PAGE, entries_of, pages_of, worked_example

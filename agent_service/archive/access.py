@@ -15,8 +15,8 @@ from typing import Any
 from agent_service import settings
 from agent_service.bus.buckets import NatsArtifactStore
 from agent_service.bus.topology import ROLE, check
-from agent_service.history import run_names
 from agent_service.history.results import RecordedArtifact
+from agent_service.history.text import MOST_CANDIDATES, id_part, is_run_id, resolve
 from agent_service.run.journal import Entry
 from agent_service.settings import AgentSettings
 from agent_service.store.database import open_for_reading
@@ -84,10 +84,10 @@ class StoreReader:
     stored: Mapping[str, str] | None = None
 
     async def named(self, name: str) -> str:
-        if run_names.is_run_id(name):
+        if is_run_id(name):
             return name
-        newest = await self.store.runs(RunFilter(run=run_names.id_part(name)), limit=run_names.MOST_CANDIDATES)
-        return run_names.resolve(name, [(line.run_id, line.status, line.goal) for line in newest])
+        newest = await self.store.runs(RunFilter(run=id_part(name)), limit=MOST_CANDIDATES)
+        return resolve(name, [(line.run_id, line.status, line.goal) for line in newest])
 
     async def entries(self, run_id: str) -> list[Entry]:
         """Raises NotDone for an unknown run, and RunDeleted."""

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from agent_service.core.waiting import Status
 from agent_service.history.results import FILES, is_artifact_path
-from agent_service.history.run_names import is_run_id
+from agent_service.history.text import is_run_id
 from agent_service.run.journal import Commit, Entry, followed, growth_of
 from agent_service.store.messages import SideRecord, record_in
 from agent_service.views.pages import JOURNAL, Flaw, verify

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_service.cli import output
-from agent_service.history.run_names import MOST_CANDIDATES, id_part, is_run_id, resolve
+from agent_service.history.text import MOST_CANDIDATES, id_part, is_run_id, resolve
 from agentic_client.clients import Client
 from agentic_client.errors import AgenticError, Broken, Unreachable
 from groundwork.service.config_file import DEV_FILE, FILE, file_section, interpolated, nearby

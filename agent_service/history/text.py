@@ -1,12 +1,14 @@
-"""Texts for people: foreign text made safe to show, instants, findings, what a run asks; and the base of API views."""
+"""Texts for people: foreign text made safe to show, instants, findings, what a run asks; names of runs; API views."""
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from groundwork.service.errors import Exit, NotDone
 from groundwork.service.invisible import visible
 from schemas.status import Finding
 
@@ -44,6 +46,39 @@ def rfc3339(at: datetime) -> str:
 
 def _utc(at: datetime, timespec: str) -> str:
     return at.astimezone(UTC).isoformat(timespec=timespec).replace("+00:00", "Z")
+
+
+LAST = "last"
+MOST_CANDIDATES = 6
+"""Runs to look up for a name: one more than an ambiguous name lists."""
+
+_RUN_ID = re.compile("run_[0-9A-HJKMNP-TV-Z]{26}")
+
+
+def is_run_id(name: str) -> bool:
+    return _RUN_ID.fullmatch(name) is not None
+
+
+def id_part(name: str) -> str:
+    """Text to search run ids for; empty for the newest run."""
+    return "" if name == LAST else name.upper().replace("RUN_", "run_")
+
+
+def resolve(name: str, newest: Sequence[tuple[str, str, str]]) -> str:
+    """Id of the one run that `name` means: an id, a part of it that no other run has, or `last` for the newest.
+
+    `newest`: id, status and goal of the newest with that part in their ids. Raises NotDone for none, and for several.
+    """
+    if not newest:
+        text = "there is no run yet" if name == LAST else f"no run has {one_line(name, 60)} in its id"
+        raise NotDone(f"{text}: `agentic runs` lists them", Exit.NOT_FOUND, {"code": "unknown_run"})
+    if len(newest) == 1 or name == LAST:
+        return newest[0][0]
+    listed = newest[: MOST_CANDIDATES - 1]
+    named = [f"  {run_id}  {status:<9}  {one_line(goal, 60)}" for run_id, status, goal in listed]
+    more = ["  and others"] if len(newest) == MOST_CANDIDATES else []
+    text = "\n".join((f"several runs have {name} in their id; which one is meant?", *named, *more))
+    raise NotDone(text, Exit.USAGE, {"code": "ambiguous_run"})
 
 
 def ok(name: str, text: str) -> Finding:

@@ -18,8 +18,7 @@ from io import BufferedReader
 from pathlib import Path
 
 from agent_service.history.results import FILES, is_artifact_path
-from agent_service.history.run_names import is_run_id
-from agent_service.history.text import one_line
+from agent_service.history.text import is_run_id, one_line
 from groundwork.service import store_folder
 from schemas.values import dataclass
 

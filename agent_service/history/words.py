@@ -7,22 +7,9 @@ from operator import attrgetter
 from string import Formatter
 from typing import Any, NamedTuple
 
-from agent_service.core import events, facts, phases
+from agent_service.core import events, facts, phases, waiting
 from agent_service.core.brief import Limits
 from agent_service.core.state import RunState
-from agent_service.core.waiting import (
-    AGAIN,
-    Acting,
-    Approval,
-    NeedsPerson,
-    Pending,
-    Question,
-    RequestName,
-    Sleeping,
-    Stop,
-    Thinking,
-    Waiting,
-)
 from agent_service.history.items import Thought
 from agent_service.history.results import execution_of, result_of, summary_of_answer
 from agent_service.history.text import instant, one_line
@@ -77,9 +64,9 @@ SENTENCES: dict[type[Any], str] = {
     facts.Slept: "waits until {until}[: {why}]",
     facts.RunReopened: "the run goes on, reopened",
     facts.RunEnded: "the run ended: {status} ({ending_class})[: {reason}]",
-    Approval: PAUSES + "a person's approval of {proposal:proposed}[: {reason}]",
-    Question: PAUSES + "a person's answer[: {ask.question}]",
-    Stop: PAUSES + "a person ({ending_class})[: {reason}]",
+    waiting.Approval: PAUSES + "a person's approval of {proposal:proposed}[: {reason}]",
+    waiting.Question: PAUSES + "a person's answer[: {ask.question}]",
+    waiting.Stop: PAUSES + "a person ({ending_class})[: {reason}]",
     phases.Framing: "{goal_statement}",
     phases.Plan: "{actions:calls}[: {rationale}]",
     phases.AskPerson: "asks a person[: {question}]",
@@ -130,7 +117,7 @@ def answer_behind(record: JournalRecord, over: facts.RequestFinished) -> facts.A
     """The answer in the same entry that finished the request: its own, or that of its repetition."""
     for answer in record.all(facts.AttemptAnswered):
         asker, _, last = answer.task.rpartition(".")
-        if answer.step == over.step and (asker if last == AGAIN else answer.task) == over.name[1]:
+        if answer.step == over.step and (asker if last == waiting.AGAIN else answer.task) == over.name[1]:
             return answer
     return None
 
@@ -203,16 +190,16 @@ def call_of(action: phases.Action) -> str:
     return f"{action.tool} {one_line(action.command, 64)}"
 
 
-def request_name(name: RequestName) -> str:
+def request_name(name: waiting.RequestName) -> str:
     step, task, asked_in = name
     return f"step {step}, {task} of round {asked_in}" if task else f"step {step}"
 
 
-def attempt_text(pending: Pending) -> str:
+def attempt_text(pending: waiting.Pending) -> str:
     return f"{request_name(pending.name)} ({call_of(pending.action)}), attempt {pending.attempt}"
 
 
-def _attempt_name(name: RequestName, attempt: int) -> str:
+def _attempt_name(name: waiting.RequestName, attempt: int) -> str:
     return f"{request_name(name)} attempt {attempt}" if attempt > 1 else request_name(name)
 
 
@@ -285,26 +272,26 @@ def waiting_for(run: RunState) -> WaitReason | None:
     return WaitReason(**asdict(waits), text=_wait_text(run.waiting)) if waits else None
 
 
-def _wait_text(waiting: Waiting) -> str:
-    match waiting:
-        case Thinking(asking=asking, retry_at=at, still_since=since):
+def _wait_text(state: waiting.Waiting) -> str:
+    match state:
+        case waiting.Thinking(asking=asking, retry_at=at, still_since=since):
             call = f"model call {asking.call} ({asking.phase})"
             if at is None:
                 return f"the reply to {call}"
             spent = f"{instant(at)}, or more money: what may be spent in a day is spent before {call}"
             return spent if since else f"the next try of {call}, at {instant(at)}"
-        case Acting(pendings=(Pending(retry_at=datetime() as at) as pending,)):
+        case waiting.Acting(pendings=(waiting.Pending(retry_at=datetime() as at) as pending,)):
             return f"{attempt_text(pending)}, which is sent at {instant(at)}"
-        case Acting(pendings=pendings):
+        case waiting.Acting(pendings=pendings):
             results = "the result" if len(pendings) == 1 else "the results"
             return f"{results} of {', '.join(map(attempt_text, pendings))}"
-        case Sleeping(until=at, why=why):
+        case waiting.Sleeping(until=at, why=why):
             return f"{instant(at)}: {why}"
-        case NeedsPerson(ask=ask):
+        case waiting.NeedsPerson(ask=ask):
             return str(clause(ask)).removeprefix(PAUSES)
     return ""
 
 
-def executor_of(run: RunState, pending: Pending) -> str | None:
+def executor_of(run: RunState, pending: waiting.Pending) -> str | None:
     skill = run.brief.skill(pending.action.tool)
     return skill.executor if skill else None

@@ -19,15 +19,8 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from agent_service.admission.callers import BUS
 from agent_service.admission.granting import LimitPolicy, LimitRefused, check_caps, grant
 from agent_service.admission.limits import Capacity, Quotas
+from agent_service.core import events
 from agent_service.core.brief import Brief, Parent
-from agent_service.core.events import (
-    CancelRequested,
-    RunStarted,
-    SignalReceived,
-    ToolReturned,
-    Transition,
-    WakeAccepted,
-)
 from agent_service.core.facts import RunEnded
 from agent_service.core.people import RAISING
 from agent_service.core.state import RunState
@@ -40,7 +33,6 @@ from agent_service.run.ports import Skills
 from agent_service.run.turn import Turns
 from agent_service.settings import AgentSettings
 from agent_service.trust import identity
-from agent_service.trust.identity import trace_url
 from groundwork.telemetry.span import context_of
 from schemas import catalog, keys, subjects
 from schemas.catalog import ToolOffer
@@ -96,7 +88,7 @@ class Intake:
         payer: str = "",
         traceparent: str | None = None,
         announce: bool = True,
-    ) -> tuple[str, Transition | None]:
+    ) -> tuple[str, events.Transition | None]:
         """Stores a run; returns its id and the transition to perform. `known`: the wake id exists, so limits were
         granted before. `by`: caller, for the record. `payer`: owner of the quota. Raises LimitRefused, WakeConflict and
         TryAgain (Stopped too); then nothing is stored.
@@ -126,21 +118,23 @@ class Intake:
             parent=Parent(run_id=start.parent_run_id) if start.parent_run_id else None,
             callback=start.callback,
             announced=announce,
-            trace_url=trace_url(settings.trace_url, run_id),
+            trace_url=identity.trace_url(settings.trace_url, run_id),
             caller=payer,
             untrusted=start.untrusted,
         )
         linked = traceparent if context_of(traceparent) else None
         asked_by = identity.by(by, says=start.by)
-        event = WakeAccepted(at=at, run_id=run_id, wake_id=wake_id, brief=brief, by=asked_by, traceparent=linked)
+        event = events.WakeAccepted(at=at, run_id=run_id, wake_id=wake_id, brief=brief, by=asked_by, traceparent=linked)
         return await self.turns.accept(event, _digest(start))
 
-    async def cancel(self, cancel: Cancel, *, by: str) -> Transition:
+    async def cancel(self, cancel: Cancel, *, by: str) -> events.Transition:
         """Commits the cancel; the caller performs it. `ignored` says why there was nothing to cancel."""
         reason, who = cancel.reason or "cancelled on request", identity.by(by, says=cancel.by)
-        return await self.turns.commit(cancel.run_id, CancelRequested(at=self.turns.clock.now(), reason=reason, by=who))
+        return await self.turns.commit(
+            cancel.run_id, events.CancelRequested(at=self.turns.clock.now(), reason=reason, by=who)
+        )
 
-    async def signal(self, signal: Signal, *, by: str, said_at: datetime | None = None) -> Transition:
+    async def signal(self, signal: Signal, *, by: str, said_at: datetime | None = None) -> events.Transition:
         """Commits the signal; the caller performs it. Raises LimitRefused."""
         if signal.constraints:
             if signal.kind not in RAISING:
@@ -148,15 +142,15 @@ class Intake:
                 raise LimitRefused("constraints", why)
             check_caps(self.policy, signal.constraints, at=self.turns.clock.now())
         who = identity.by(by, says=signal.by)
-        event = SignalReceived(at=self.turns.clock.now(), signal=signal, by=who, said_at=said_at)
+        event = events.SignalReceived(at=self.turns.clock.now(), signal=signal, by=who, said_at=said_at)
         return await self.turns.commit(signal.run_id, event)
 
-    async def begin(self, run_id: str) -> Transition:
+    async def begin(self, run_id: str) -> events.Transition:
         """First turn of a queued run. Raises TryAgain while no tool catalog is known."""
         offered = (await self.skills.catalog()).tools
         state = await self.turns.state(run_id)
         skills = tools_of(state.brief, offered) if state else ()
-        return await self.turns.take(run_id, RunStarted(at=self.turns.clock.now(), skills=skills))
+        return await self.turns.take(run_id, events.RunStarted(at=self.turns.clock.now(), skills=skills))
 
     async def _on_result(
         self, result: ToolResult, arrival: InboundMessage, key: str = "", *, malformed: bool = False
@@ -179,7 +173,7 @@ class Intake:
 
     def _result_event(
         self, result: ToolResult, state: RunState | None, arrival: InboundMessage, key: str, *, malformed: bool
-    ) -> ToolReturned:
+    ) -> events.ToolReturned:
         named = keys.task_of_result(key, result.run_id, result.step)
         if named and named[0] and result.round is None and result.task in (None, named[0]):
             result = result.model_copy(update={"task": named[0], "round": named[1]})
@@ -187,7 +181,9 @@ class Intake:
         result, proof = self.turns.publisher.capabilities.of_result(result, given, state)
         is_named = malformed or named is not None or result.round is not None
         place = "" if result.attempt and is_named else arrival.place
-        return ToolReturned(at=self.turns.clock.now(), result=result, malformed=malformed, place=place, proof=proof)
+        return events.ToolReturned(
+            at=self.turns.clock.now(), result=result, malformed=malformed, place=place, proof=proof
+        )
 
     async def _end_wait(self, arrival: InboundMessage, invalid: InvalidMessage) -> NoReturn:
         """Ends the wait for an unreadable result, and raises `invalid`."""
@@ -233,7 +229,7 @@ class Intake:
         await self.turns.follow(accepted)
 
 
-def why_ignored(signal: Signal, transition: Transition) -> str:
+def why_ignored(signal: Signal, transition: events.Transition) -> str:
     state = transition.state
     if not transition.ignored or state is None or signal.signal_id in state.signals:
         return ""
@@ -246,7 +242,7 @@ def _sender(arrival: InboundMessage) -> str:
     return identity.by(BUS, repeated_by=arrival.headers.get(RETRIED_BY))
 
 
-def _known(run_id: str, transition: Transition) -> Transition:
+def _known(run_id: str, transition: events.Transition) -> events.Transition:
     if transition.state is None:
         raise UnknownRun(run_id)
     return transition

@@ -6,18 +6,8 @@ from typing import Any, Literal
 from pydantic import BaseModel
 from pydantic_core import to_json
 
-from agent_service.core import continuing
+from agent_service.core import continuing, facts
 from agent_service.core.events import EventFacts, SignalReceived, StoodStill, WakeAccepted
-from agent_service.core.facts import (
-    AttemptAnswered,
-    CallPostponed,
-    Decided,
-    PersonAsked,
-    RequestSent,
-    Ruled,
-    RunEnded,
-    RunReopened,
-)
 from agent_service.core.limits import budget_use
 from agent_service.core.state import RunState
 from agent_service.core.waiting import NeedsPerson, Pending, Status
@@ -25,7 +15,6 @@ from agent_service.run.human_tasks import human_task, remedy
 from schemas import events as wire
 from schemas import keys, subjects
 from schemas.catalog import UNNAMED
-from schemas.events import Cancelled, Completed, Envelope, Escalated, Failed, Usage
 from schemas.fields import DoneItem
 from schemas.values import dataclass
 
@@ -54,7 +43,7 @@ class OutgoingMessage:
 def outgoing(subject: str, payload: BaseModel | dict[str, Any], key: str, **how: Any) -> OutgoingMessage:
     """`payload`: a model, or its fields in their order, unchecked, since the run's values were. It names its run."""
     if isinstance(payload, BaseModel):
-        envelope: Envelope[Any] = Envelope(type=subject, payload=payload, dedupe_key=key)
+        envelope: wire.Envelope[Any] = wire.Envelope(type=subject, payload=payload, dedupe_key=key)
         run_id, body = envelope.payload.run_id, envelope.body()
     else:
         run_id, body = payload["run_id"], to_json({"type": subject, "payload": payload, "dedupe_key": key})
@@ -66,19 +55,19 @@ def of_entry(state: RunState, outcome: EventFacts, entry: int) -> list[OutgoingM
     are not `outstanding`, and no progress.
     """
     is_newest = entry == state.version
-    if is_newest and state.final and RunEnded not in outcome.kinds:
+    if is_newest and state.final and facts.RunEnded not in outcome.kinds:
         return []
     event, owed = outcome.event, list[OutgoingMessage]()
     if isinstance(event, WakeAccepted):
         owed += [accepted(event), *([announcement(state)] if event.brief.announced else ())]
     elif isinstance(event, SignalReceived):
-        owed += [reopened(state, event, one.ending_class, entry=entry) for one in outcome.all(RunReopened)]
+        owed += [reopened(state, event, one.ending_class, entry=entry) for one in outcome.all(facts.RunReopened)]
     if phase := _phase(outcome) if is_newest else None:
         owed.append(progress(state, phase))
     for fact in outcome.facts if is_newest else ():
-        if isinstance(fact, RequestSent):
+        if isinstance(fact, facts.RequestSent):
             owed.append(request(state, fact.pending))
-        elif isinstance(fact, PersonAsked | RunEnded):
+        elif isinstance(fact, facts.PersonAsked | facts.RunEnded):
             owed += _stopped(state)
     return owed
 
@@ -143,13 +132,13 @@ def progress(state: RunState, phase: ProgressPhase) -> OutgoingMessage:
 
 
 _PHASES: dict[type[Any], ProgressPhase | None] = {
-    RunEnded: "end",
-    Decided: None,
-    RequestSent: "act",
-    Ruled: "plan",
-    CallPostponed: None,
-    AttemptAnswered: "act",
-    PersonAsked: "act",
+    facts.RunEnded: "end",
+    facts.Decided: None,
+    facts.RequestSent: "act",
+    facts.Ruled: "plan",
+    facts.CallPostponed: None,
+    facts.AttemptAnswered: "act",
+    facts.PersonAsked: "act",
 }
 """Phase that a fact reports, the most telling first; None: its own."""
 
@@ -204,44 +193,32 @@ def reopened(state: RunState, event: SignalReceived, ending_class: str, *, entry
     return outgoing(subjects.REOPENED, payload, keys.dedupe_key(subjects.REOPENED, state.run_id, entry))
 
 
+_ENDINGS: dict[Status, tuple[str, type[BaseModel]]] = {
+    Status.DONE: (subjects.COMPLETED, wire.Completed),
+    Status.FAILED: (subjects.FAILED, wire.Failed),
+    Status.CANCELLED: (subjects.CANCELLED, wire.Cancelled),
+}
+
+
 def ending(state: RunState) -> OutgoingMessage:
     brief, stop = state.brief, state.stop
     spent = stop.spent if stop else state.spent
     fields: dict[str, Any] = {
         "run_id": state.run_id,
         "goal": brief.goal,
-        "usage": Usage(tokens=spent.tokens, cost_usd=spent.cost_usd),
+        "usage": wire.Usage(tokens=spent.tokens, cost_usd=spent.cost_usd),
         "trace_url": brief.trace_url,
         "has_callback": brief.callback is not None,
     }
-    stopped = {"reason": _reason(state), "ending_class": state.ending_class, "step": state.step}
-    payload: BaseModel
-    match state.status:
-        case Status.DONE:
-            subject, payload = (
-                subjects.COMPLETED,
-                Completed(
-                    **fields,
-                    outcome=str(state.reason),
-                    steps_taken=state.step,
-                    artifacts=state.artifacts,
-                    definition_of_done=tuple(
-                        DoneItem.model_validate(i, from_attributes=True) for i in state.done_items
-                    ),
-                    started_at=state.started_at,
-                    completed_at=state.ended_at,
-                ),
-            )
-        case Status.FAILED:
-            subject, payload = subjects.FAILED, Failed(**fields, **stopped)
-        case Status.CANCELLED:
-            subject, payload = subjects.CANCELLED, Cancelled(**fields, **stopped)
-        case _:
-            resumable = state.status is Status.PAUSED
-            subject, payload = subjects.ESCALATED, Escalated(**fields, **stopped, resumable=resumable)
-    return outgoing(subject, payload, keys.dedupe_key(subject, state.run_id, stop.entry if stop else 0))
-
-
-def _reason(state: RunState) -> str:
-    reason, now = str(state.reason), remedy(state) if state.ending_class == "in_doubt" else None
-    return f"{reason.rstrip('.')}. What to do now: {now}" if now else reason
+    if state.status is Status.DONE:
+        fields |= {"outcome": str(state.reason), "steps_taken": state.step, "artifacts": state.artifacts}
+        fields |= {"started_at": state.started_at, "completed_at": state.ended_at}
+        fields["definition_of_done"] = [DoneItem.model_validate(i, from_attributes=True) for i in state.done_items]
+    else:
+        now = remedy(state) if state.ending_class == "in_doubt" else None
+        reason = f"{str(state.reason).rstrip('.')}. What to do now: {now}" if now else str(state.reason)
+        fields |= {"reason": reason, "ending_class": state.ending_class, "step": state.step}
+    subject, kind = _ENDINGS.get(state.status, (subjects.ESCALATED, wire.Escalated))
+    if kind is wire.Escalated:
+        fields["resumable"] = state.status is Status.PAUSED
+    return outgoing(subject, kind(**fields), keys.dedupe_key(subject, state.run_id, stop.entry if stop else 0))

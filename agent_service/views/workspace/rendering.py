@@ -13,6 +13,8 @@ import logging
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import field
+from operator import itemgetter
 
 from agent_service.core.state import RunState
 from agent_service.errors import Damaged, Tampered
@@ -34,8 +36,8 @@ REST, MOST_REST_S = 19.0, 2.0
 """Pause after each run: this multiple of its time, but at most so many seconds. Rendering takes 5 % of a CPU."""
 FLUSH_S = 5.0
 REMEMBERED_RUNS = 1024
-MOST_DUE, MOST_LATER = 100_000, 10_000
-"""Bounds of the queues; runs beyond are rendered when they are read."""
+MOST_DUE = 100_000
+"""Bound of the queue; runs beyond are rendered when they are read."""
 REMOVED_AT_ONCE = 500
 MAX_ARTIFACTS, MAX_TOTAL = 100, 4 * MAX_BYTES
 """Number and bytes of the copies for one run."""
@@ -105,54 +107,60 @@ async def _copy(
     return 0
 
 
+@dataclass(slots=True)
 class Folders:
     """`keep` is the number of ended runs whose pages stay. A run is skipped if as many ended after it before its turn,
     unless it has artifacts to copy.
     """
 
-    def __init__(self, store: RunStore, workspace: Workspace, artifacts: ArtifactReader, *, keep: int) -> None:
-        self._store = store
-        self._workspace = workspace
-        self._artifacts = artifacts
-        self._keep = keep
-        self._due: dict[str, None] = {}
-        self._ended: OrderedDict[str, None] = OrderedDict()
-        self._later: dict[str, float] = {}
-        """Due instants (monotonic, in seconds) of live runs and of retries; earliest first."""
-        self._rendered: OrderedDict[str, Rendered] = OrderedDict()
-        self._with_pages: dict[str, None] = {}
-        """Ended runs with pages on disk, oldest first."""
-        self._news = asyncio.Event()
-        self._turn = asyncio.Lock()
-        self._outage = Outage("the disk for files of runs, or what they are made of,", log)
+    store: RunStore
+    workspace: Workspace
+    artifacts: ArtifactReader
+    keep: int
+    _due: dict[str, float] = field(init=False, default_factory=dict)
+    """Instants at which runs are rendered (monotonic, in seconds)."""
+    _ended: dict[str, bool] = field(init=False, default_factory=dict)
+    """The runs that ended last, oldest first. True: their artifacts are not copied yet."""
+    _surplus: list[str] = field(init=False, default_factory=list)
+    """Runs that ended before them, whose pages are to be removed."""
+    _rendered: OrderedDict[str, Rendered] = field(init=False, default_factory=OrderedDict)
+    _news: asyncio.Event = field(init=False, default_factory=asyncio.Event)
+    _turn: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
+    _outage: Outage = field(
+        init=False, default_factory=lambda: Outage("the disk for files of runs, or what they are made of,", log)
+    )
 
     def committed(self, change: Commit) -> None:
-        run_id, ended = change.state.run_id, change.ended
-        if ended and not change.state.artifacts:
-            self._dequeue(run_id)
-            self._ended[run_id] = None
-            if len(self._ended) > self._keep:
-                skipped, _ = self._ended.popitem(last=False)
-                if skipped in self._rendered:  # while it was live: its pages go as others' do
-                    self._with_pages[skipped] = None
-        elif (ended or change.paused) and len(self._due) < MOST_DUE:
-            self._due[run_id] = None
-        else:
-            self._enqueue_later(run_id)
+        run_id, rests = change.state.run_id, change.ended or change.paused
+        self._ended.pop(run_id, None)
+        if len(self._due) < MOST_DUE:
+            self._due[run_id] = monotonic() + (0.0 if rests else LATER_S)
+        if change.ended:
+            self._note_ended(run_id, copies=bool(change.state.artifacts))
         self._news.set()
+
+    def _note_ended(self, run_id: str, *, copies: bool) -> None:
+        self._ended[run_id] = copies
+        while len(self._ended) > self.keep:
+            oldest = next(iter(self._ended))
+            self._surplus.append(oldest)
+            if not self._ended.pop(oldest):
+                self._due.pop(oldest, None)
 
     async def refreshed(self, run_id: str) -> Rendered | None:
         """Renders the folder if it is stale; None for an unknown run. Raises Damaged, and TryAgain if a write fails."""
-        run = await self._store.load(run_id)
+        run = await self.store.load(run_id)
         if run is None:
             return None
         try:
             if current := await self._current(run.state):  # does not wait until another run is rendered
                 return current
             async with self._turn:
+                if run.state.final and run_id not in self._ended:
+                    self._note_ended(run_id, copies=False)
                 return await self._current(run.state) or await self._render(run_id)
         except Damaged as error:
-            self._store.quarantine(error)
+            self.store.quarantine(error)
             raise
         except OSError as error:
             raise TryAgain(
@@ -163,13 +171,13 @@ class Folders:
         known = self._rendered.get(run.run_id)
         if known is None or known.version < run.version:
             return None
-        return known if await asyncio.to_thread(self._workspace.has_pages, run.run_id) else None
+        return known if await asyncio.to_thread(self.workspace.has_pages, run.run_id) else None
 
     async def files(self, run_id: str) -> Listing | None:
         """None for an unknown run. Raises as `refreshed` and Workspace.files."""
         if await self.refreshed(run_id) is None:
             return None
-        return await asyncio.to_thread(self._workspace.files, run_id)
+        return await asyncio.to_thread(self.workspace.files, run_id)
 
     async def read(self, run_id: str, path: str) -> bytes | None:
         """Reads an artifact from its store if the copy is missing or differs; None if there is none.
@@ -178,26 +186,27 @@ class Folders:
         """
         if (rendered := await self.refreshed(run_id)) is None:
             return None
-        copy, named = await asyncio.to_thread(self._workspace.read, run_id, path), rendered.artifacts.get(path)
+        copy, named = await asyncio.to_thread(self.workspace.read, run_id, path), rendered.artifacts.get(path)
         if named is None or await asyncio.to_thread(named.is_brought_by, copy):
             return copy
-        content = await self._artifacts.get(run_id, path) if (named.size or 0) <= MAX_BYTES else None
+        content = await self.artifacts.get(run_id, path) if (named.size or 0) <= MAX_BYTES else None
         if (content is None and copy is None) or await asyncio.to_thread(named.is_brought_by, content):
             return content
         raise ArtifactChanged(f"{path} of run {run_id} is not what entry {named.entry} of its journal recorded")
 
     async def run(self) -> None:
-        """Until cancelled."""
         with suppress(TryAgain, OSError):  # pages that are not found now stay
-            unsettled = {*await self._store.open_or_changed(utc_now())}
-            found = await asyncio.to_thread(self._workspace.runs)
-            self._with_pages = {run_id: None for run_id in found if run_id not in unsettled} | self._with_pages
+            unsettled = {*await self.store.open_or_changed(utc_now())}
+            found = [run_id for run_id in await asyncio.to_thread(self.workspace.runs) if run_id not in unsettled]
+            self._ended = dict.fromkeys(found, False) | self._ended
         while True:
-            await set_within(self._news, LATER_S if self._later else None)
+            await set_within(self._news, LATER_S if self._due else None)
             self._news.clear()
             await asyncio.sleep(SOON_S)
-            while (run_id := self._next()) is not None:
-                began = monotonic()
+            while self._due:
+                run_id, at = min(self._due.items(), key=itemgetter(1))
+                if at > (began := monotonic()):
+                    break
                 await self._try_render(run_id)
                 await asyncio.sleep(min(MOST_REST_S, REST * (monotonic() - began)))
 
@@ -205,7 +214,7 @@ class Folders:
         """Renders queued runs for up to FLUSH_S."""
         with suppress(TimeoutError):
             async with asyncio.timeout(FLUSH_S):
-                for run_id in (*self._due, *self._ended, *self._later):
+                for run_id in tuple(self._due):
                     await self._try_render(run_id)
 
     @asynccontextmanager
@@ -213,56 +222,42 @@ class Folders:
         """Keeps the folders untouched inside the context, and forgets the `deleted` runs."""
         async with self._turn:
             for run_id in deleted:
-                self._dequeue(run_id)
-                self._with_pages.pop(run_id, None)
+                self._due.pop(run_id, None)
+                self._ended.pop(run_id, None)
             yield
 
-    def _enqueue_later(self, run_id: str) -> None:
-        self._later.pop(run_id, None)
-        if len(self._later) < MOST_LATER and run_id not in self._due:
-            self._later[run_id] = monotonic() + LATER_S
-
-    def _dequeue(self, run_id: str) -> None:
-        for marks in (self._due, self._ended, self._later):
-            marks.pop(run_id, None)
-
-    def _next(self) -> str | None:
-        if run_id := next(iter(self._due), None) or next(iter(self._ended), None):
-            return run_id
-        first, at = next(iter(self._later.items()), (None, 0.0))
-        return first if at <= monotonic() else None
-
     async def _try_render(self, run_id: str) -> None:
-        self._dequeue(run_id)
+        self._due.pop(run_id, None)
         try:
             async with self._turn:
                 await self._render(run_id)
         except Damaged as error:
-            self._store.quarantine(error)
+            self.store.quarantine(error)
         except (ValueError, Unsafe) as error:
             log.error("files of a run are not written, given up", extra={"run_id": run_id, "why": repr(error)})  # noqa: TRY400 # no fault of this program
         except Exception as error:  # noqa: BLE001 - the other runs are rendered all the same
             self._outage.continues(repr(error))
-            self._enqueue_later(run_id)
+            self._due[run_id] = monotonic() + LATER_S
         else:
             self._outage.over()
 
     async def _render(self, run_id: str) -> Rendered | None:
-        rendered = await write(run_id, self._store, self._workspace, self._artifacts)
+        rendered = await write(run_id, self.store, self.workspace, self.artifacts)
         if rendered is None:
             return None
         self._rendered[run_id] = rendered
         self._rendered.move_to_end(run_id)
         if len(self._rendered) > REMEMBERED_RUNS:
             self._rendered.popitem(last=False)
-        self._with_pages.pop(run_id, None)
         if rendered.ended:
-            self._with_pages[run_id] = None
-            surplus = list(self._with_pages)[: -self._keep][:REMOVED_AT_ONCE]
-            for ended in surplus:
-                del self._with_pages[ended]
+            if run_id in self._ended:
+                self._ended[run_id] = False
+            else:
+                self._surplus.append(run_id)
+            surplus = [one for one in self._surplus[:REMOVED_AT_ONCE] if one not in self._ended]
+            del self._surplus[:REMOVED_AT_ONCE]
             try:
-                await asyncio.to_thread(self._workspace.remove_pages, surplus)
+                await asyncio.to_thread(self.workspace.remove_pages, surplus)
             except OSError as error:
                 log.warning("pages of ended runs are not removed", extra={"runs": len(surplus), "why": repr(error)})
         return rendered

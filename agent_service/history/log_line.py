@@ -19,6 +19,7 @@ from agent_service.trust.identity import trace_id
 LONGEST_REASON = 500
 FOR_MACHINES = frozenset({"wake_id", "trace_id", "entry", "event", "logger"})
 """Fields left out for people who watch the log."""
+OF_TROUBLE = (RunEnded, PersonAsked, AttemptAnswered)
 AS_ASKED = (Status.DONE, Status.CANCELLED)
 
 Fields = dict[str, Any]
@@ -27,7 +28,8 @@ log = logging.getLogger(__name__)
 
 
 def write(change: Commit) -> None:
-    if log.isEnabledFor(logging.INFO) or _trouble_of(change)[1]:
+    may_be_trouble = isinstance(change.event, ModelUnavailable) or not change.kinds.isdisjoint(OF_TROUBLE)
+    if log.isEnabledFor(logging.INFO) or (may_be_trouble and _trouble_of(change)[1]):
         message, fields = log_line(change)
         log.log(logging.WARNING if "why" in fields else logging.INFO, message, extra=fields)
 

@@ -76,15 +76,11 @@ def _takes(info: Mapping[str, Any], subject: str) -> bool:
 
 def _position(info: Mapping[str, Any], seq: int) -> ConsumerPosition:
     delivered, done = info["delivered"]["stream_seq"], info["ack_floor"]["stream_seq"]
-    in_hand = int(info.get("num_ack_pending", 0))
-    over = seq <= done or (seq <= delivered and not in_hand)
+    over = seq <= done or (seq <= delivered and not info.get("num_ack_pending"))
     return ConsumerPosition(
         consumer=str(info["name"]),
         progress="done" if over else "in_hand" if seq <= delivered else "ahead",
         before=max(0, seq - delivered - 1),
-        in_hand=in_hand,
-        redelivered=int(info.get("num_redelivered", 0)),
-        fetches=int(info.get("num_waiting", 0)),
     )
 
 

@@ -21,28 +21,22 @@ from schemas.values import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerPosition:
-    """A consumer of the message. `progress`: the message is not delivered yet, in hand, or done.
-
-    `before` counts the messages ahead of this one. `in_hand`, `redelivered` and `fetches` count for the whole consumer,
-    because JetStream reports no deliveries of a single message.
-    """
+    """A consumer of the message, and how far it is: the message is not delivered yet, in hand, or done."""
 
     consumer: str
     progress: Literal["ahead", "in_hand", "done"]
     before: int
-    in_hand: int
-    redelivered: int
-    fetches: int
+    """Messages ahead of this one."""
 
     def __str__(self) -> str:
-        match self.progress:
-            case "ahead":
-                fetching = f"{self.fetches} fetches wait for messages" if self.fetches else "no fetch is open"
-                return f"consumer {self.consumer} has not delivered it: {self.before} are before it, {fetching}"
-            case "done":
-                return f"consumer {self.consumer} has dealt with it"
-        again = f", {self.redelivered} of them delivered more than once" if self.redelivered else ""
-        return f"consumer {self.consumer} has delivered it, with {self.in_hand} in hand{again}"
+        return f"consumer {self.consumer} {_PROGRESS[self.progress].format(self.before)}"
+
+
+_PROGRESS = {
+    "ahead": "has not delivered it: {} are before it",
+    "in_hand": "has it in hand",
+    "done": "has dealt with it",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

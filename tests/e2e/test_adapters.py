@@ -55,8 +55,7 @@ async def test_a_request_is_followed_from_the_stream_into_a_hand_and_out_of_it(b
     assert (only(ahead).consumer, only(ahead).progress, only(ahead).before) == ("tools", "ahead", 1)
     pulled = await bus.jetstream.pull_subscribe_bind(subjects.DURABLE_TOOLS, subjects.STREAM_REQUESTS)
     first, second = await pulled.fetch(2)
-    in_hand = only(await found(bus, 2, since))
-    assert (in_hand.progress, in_hand.in_hand, in_hand.redelivered) == ("in_hand", 2, 0)
+    assert only(await found(bus, 2, since)).progress == "in_hand"
     await second.ack_sync()
     await first.ack_sync()
     assert only(await found(bus, 2, since)).progress == "done"

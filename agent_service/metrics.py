@@ -14,8 +14,7 @@ from typing import Any, Literal
 from agent_service.admission.granting import LimitRefused
 from agent_service.core import events, facts
 from agent_service.core.phases import Unusable
-from agent_service.core.state import RunState
-from agent_service.core.waiting import Approval, NeedsPerson, Question, Status, Waiting
+from agent_service.core.waiting import Approval, NeedsPerson, Question, Status
 from agent_service.errors import OverQuota, WakeConflict
 from agent_service.run.journal import Commit
 from groundwork.service.errors import Failure, GiveUp, TryAgain
@@ -173,9 +172,9 @@ class AgentMetrics:
         self._count["entries"].add(change.entry.kind)
         self._observe_event(change)
         self._observe_facts(change)
-        if change.before and type(change.before.waiting) is not type(change.state.waiting):
-            self._waited(change, change.before.waiting)
-        self._stopped(change, change.state)
+        waited = change.before.waiting if change.before else None
+        if isinstance(waited, NeedsPerson) and not isinstance(change.state.waiting, NeedsPerson):
+            self._waited(change, waited)
 
     def forget(self, run_id: str) -> None:
         """The run rests, or goes on at another agent."""
@@ -201,7 +200,7 @@ class AgentMetrics:
             self._asked.setdefault(run.run_id, change.at)
 
     def _observe_facts(self, change: Commit) -> None:
-        error = NONE
+        run, error = change.state, NONE
         for fact in change.facts:
             match fact:
                 case facts.AttemptAnswered():
@@ -213,6 +212,11 @@ class AgentMetrics:
                     self.incoming.retries.add("tool", error)
                 case facts.RunReopened(ending_class=ending_class):
                     self._count["reopened"].add(ending_class)
+                case facts.PersonAsked():
+                    self._count["paused"].add(run.ending_class or (run.ask.kind if run.ask else NONE))
+                case facts.RunEnded(status=status):
+                    self._count["ended"].add(status.value, NONE if status is Status.DONE else run.ending_class)
+                    self._took["lasted"].record(_seconds(run.accepted_at, change), status.value)
 
     def _answered(self, change: Commit, answer: facts.AttemptAnswered, error: str) -> None:
         if isinstance(change.event, events.ToolReturned) and change.event.result.status == "continuation":
@@ -249,21 +253,14 @@ class AgentMetrics:
         for kind in ("input", "output", "cache_read", "cache_write"):
             self._count["tokens"].add(model, kind, by=getattr(usage, f"{kind}_tokens"))
 
-    def _waited(self, change: Commit, waiting: Waiting) -> None:
-        match waiting:
-            case NeedsPerson(ask=Approval(), since=since):
-                ruled = change.first(facts.Ruled)
-                self._took["waited"].record(_seconds(since, change), "approval", ruled.verdict if ruled else "void")
-            case NeedsPerson(ask=Question(), since=since):
-                outcome = _ANSWERED.get(type(change.event), "answered")
-                self._took["waited"].record(_seconds(since, change), "question", outcome)
-
-    def _stopped(self, change: Commit, run: RunState) -> None:
-        if change.paused:
-            self._count["paused"].add(run.ending_class or (run.ask.kind if run.ask else NONE))
-        elif change.ended:
-            self._count["ended"].add(run.status.value, NONE if run.status is Status.DONE else run.ending_class)
-            self._took["lasted"].record(_seconds(run.accepted_at, change), run.status.value)
+    def _waited(self, change: Commit, waited: NeedsPerson) -> None:
+        ruled, outcome = change.first(facts.Ruled), ""
+        if isinstance(waited.ask, Approval):
+            outcome = ruled.verdict if ruled else "void"
+        elif isinstance(waited.ask, Question):
+            outcome = _ANSWERED.get(type(change.event), "answered")
+        if outcome:
+            self._took["waited"].record(_seconds(waited.since, change), waited.ask.kind, outcome)
 
 
 def _known(error_class: str) -> str:

@@ -22,7 +22,7 @@ from agent_service.store.runs import RunStore
 from agent_service.views import journal
 from agent_service.views.run import StepDetail, items_of_step, step_detail
 from agent_service.views.why import MessageLocation, Observations, WhyView, oldest_pending, why_view
-from agent_service.views.workspace.files import IllegalName, Listed, Listing, TooLarge, Unsafe
+from agent_service.views.workspace.files import FileList, IllegalName, TooLarge, Unsafe
 from agent_service.views.workspace.rendering import ArtifactChanged, Folders
 from groundwork.service.errors import Failure, TryAgain, in_time
 from schemas import keys, subjects
@@ -58,14 +58,6 @@ class EntryPage(BaseModel):
 
     entries: tuple[journal.EntryView, ...]
     next_after: int | None
-
-
-class FileList(BaseModel):
-    """The files in a run's folder; `foreign` names other things in it, such as links."""
-
-    run_id: str
-    files: tuple[Listed, ...]
-    foreign: tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -116,8 +108,8 @@ class Inspection:
 
     async def list_files(self, run_id: str) -> FileList:
         """The files of a run's workspace."""
-        found = await self._read(run_id, self.folders.files(run_id)) or Listing(files=(), foreign=())
-        return FileList(run_id=run_id, files=found.files, foreign=found.foreign)
+        found = await self._read(run_id, self.folders.files(run_id))
+        return found or FileList(run_id=run_id, files=(), foreign=())
 
     async def download_file(self, run_id: str, path: str) -> Response:
         """An artifact is available as soon as the journal names it, and is checked against the hash recorded there (409

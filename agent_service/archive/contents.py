@@ -19,7 +19,7 @@ from agent_service.history.text import is_run_id
 from agent_service.run.journal import Commit, Entry, followed, growth_of
 from agent_service.store.messages import SideRecord, record_in
 from agent_service.views.pages import JOURNAL, Flaw, verify
-from agent_service.views.workspace.files import Listing
+from agent_service.views.workspace.files import FileList
 from groundwork.archive.format import MANIFEST, SIGNATURE, Archive, ArchiveWriter, Hash
 from groundwork.service.errors import Misconfigured
 from groundwork.service.program import installed_version
@@ -117,10 +117,10 @@ class ArchivedRuns:
         for run_id, names in self._folders.items():
             yield from ((run_id, name) for name in names if name.startswith(f"{ARTIFACTS}/"))
 
-    def files(self, run_id: str) -> Listing:
+    def files(self, run_id: str) -> FileList:
         """All but the journal; with `read` it is a folder of views.pages."""
         others = (name for name in self._folders.get(run_id, ()) if f"{run_id}/{name}" != journal_name(run_id))
-        return Listing(files=(), foreign=tuple(others))
+        return FileList(run_id=run_id, files=(), foreign=tuple(others))
 
     def read(self, run_id: str, path: str) -> bytes | None:
         name = f"{run_id}/{path}"

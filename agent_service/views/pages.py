@@ -29,7 +29,7 @@ from agent_service.history.text import ask_lines, clipped, duration, instant, on
 from agent_service.history.words import clause, waiting_for
 from agent_service.run.human_tasks import open_task, remedy
 from agent_service.run.journal import GENESIS, Commit, JournalRecord
-from agent_service.views.workspace.files import Listing, TooLarge, Unsafe
+from agent_service.views.workspace.files import FileList, TooLarge, Unsafe
 from agent_service.views.workspace.rendering import MAX_ARTIFACTS, MAX_TOTAL
 from groundwork.service.invisible import json_visible, visible
 from groundwork.service.program import loaded
@@ -266,7 +266,7 @@ class Flaw:
 
 
 class Folder(Protocol):
-    def files(self, run_id: str) -> Listing | None: ...
+    def files(self, run_id: str) -> FileList | None: ...
 
     def read(self, run_id: str, path: str) -> bytes | None: ...
 

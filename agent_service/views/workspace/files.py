@@ -18,7 +18,7 @@ from io import BufferedReader
 from pathlib import Path
 
 from agent_service.history.results import FILES, is_artifact_path
-from agent_service.history.text import is_run_id, one_line
+from agent_service.history.text import View, is_run_id, one_line
 from groundwork.service import store_folder
 from schemas.values import dataclass
 
@@ -54,10 +54,10 @@ class Listed:
     sha256: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
-    """The files of a run; `foreign` are other entries of its folder, such as links, pipes, unknown names."""
+class FileList(View):
+    """The files in a run's folder; `foreign` names other things in it, such as links."""
 
+    run_id: str
     files: tuple[Listed, ...]
     foreign: tuple[str, ...]
 
@@ -96,7 +96,7 @@ class Workspace:
             return data
         return None
 
-    def files(self, run_id: str) -> Listing | None:
+    def files(self, run_id: str) -> FileList | None:
         """The first MAX_LISTED files by path; None without a folder. Raises IllegalName and Unsafe."""
         files, foreign = list[Listed](), list[str]()
         with suppress(FileNotFoundError), self._below(checked(run_id)) as run:
@@ -109,7 +109,7 @@ class Workspace:
                 except Unsafe:
                     foreign.append(ARTIFACTS)
             files.sort(key=lambda file: file.path)
-            return Listing(files=tuple(files), foreign=tuple(foreign))
+            return FileList(run_id=run_id, files=tuple(files), foreign=tuple(foreign))
         return None
 
     def remove(self, *run_ids: str) -> None:

@@ -22,7 +22,7 @@ from agent_service.history.results import RecordedArtifact, kept_artifacts
 from agent_service.run.journal import Commit, Entry, flaw_in_chain
 from agent_service.run.ports import ArtifactReader
 from agent_service.store.runs import RunStore
-from agent_service.views.workspace.files import MAX_BYTES, Listing, TooLarge, Unsafe, Workspace
+from agent_service.views.workspace.files import MAX_BYTES, FileList, TooLarge, Unsafe, Workspace
 from groundwork.service.errors import TryAgain
 from groundwork.service.json_log import Outage
 from groundwork.service.machine import monotonic, set_within, utc_now
@@ -173,7 +173,7 @@ class Folders:
             return None
         return known if await asyncio.to_thread(self.workspace.has_pages, run.run_id) else None
 
-    async def files(self, run_id: str) -> Listing | None:
+    async def files(self, run_id: str) -> FileList | None:
         """None for an unknown run. Raises as `refreshed` and Workspace.files."""
         if await self.refreshed(run_id) is None:
             return None

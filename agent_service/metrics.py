@@ -197,15 +197,14 @@ class AgentMetrics:
         if not run.active_call and (change.ended or change.paused):
             self.forget(run.run_id)
         elif run.active_call and not isinstance(change.event, facts.CallReserved):
-            self._asked.setdefault(run.run_id, change.at)
+            self._asked.setdefault(run.run_id, change.entry.at)
 
     def _observe_facts(self, change: Commit) -> None:
         run, error = change.state, NONE
         for fact in change.facts:
             match fact:
                 case facts.AttemptAnswered():
-                    error = _known(fact.error.error_class if fact.error else NONE)
-                    self._answered(change, fact, error)
+                    error = self._answered(change, fact)
                 case facts.RequestFinished(tool=tool, status=status, error_class=kind) if fact.task:
                     self._count["tasks"].add(tool, status, _known(kind))
                 case facts.RetrySet():
@@ -213,18 +212,21 @@ class AgentMetrics:
                 case facts.RunReopened(ending_class=ending_class):
                     self._count["reopened"].add(ending_class)
                 case facts.PersonAsked():
-                    self._count["paused"].add(run.ending_class or (run.ask.kind if run.ask else NONE))
+                    self._count["paused"].add(run.ending_class or fact.ask.kind)
                 case facts.RunEnded(status=status):
                     self._count["ended"].add(status.value, NONE if status is Status.DONE else run.ending_class)
                     self._took["lasted"].record(_seconds(run.accepted_at, change), status.value)
 
-    def _answered(self, change: Commit, answer: facts.AttemptAnswered, error: str) -> None:
+    def _answered(self, change: Commit, answer: facts.AttemptAnswered) -> str:
+        """Returns the error class."""
+        error = _known(answer.error.error_class if answer.error else NONE)
         if isinstance(change.event, events.ToolReturned) and change.event.result.status == "continuation":
             self._count["continued"].add(answer.tool, _CONTINUED.get(answer.status, "refused"))
         sent = {pending.name: pending for pending in change.before.pendings} if change.before else {}
         if answer.status not in ("late", "refused") and (pending := sent.get(answer.name)):
             outcome = "continuation" if answer.status == "continuation" else OUTCOMES.get(error, "error")
             self._took["attempt"].record(_seconds(pending.requested_at, change), answer.tool, outcome, error)
+        return error
 
     def _called(self, change: Commit, error: str, model: str = "") -> None:
         """Skips a call whose start was before a restart."""
@@ -268,7 +270,7 @@ def _known(error_class: str) -> str:
 
 
 def _seconds(since: datetime, change: Commit) -> float:
-    return (change.at - since).total_seconds()
+    return (change.entry.at - since).total_seconds()
 
 
 def _usage(instruments: Instruments) -> tuple[tuple[Histogram, *tuple[str, ...]], ...]:

@@ -106,19 +106,6 @@ async def test_what_a_receiver_missed_while_it_was_away_is_told_when_it_is_back(
         await until(lambda: marked(mark) > noted)
 
 
-async def test_more_than_what_can_wait_is_told_again_from_the_mark_on(
-    mark: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(spans, "MAX_QUEUED", 0)
-    monkeypatch.setattr(spans, "MAX_CATCH_UP", datetime.now(UTC) - EVER)
-    receiver = Receiver()
-    async with sent(sending_to(receiver, Journals(ENTRIES), mark)) as traces:
-        await asyncio.sleep(0.05)
-        set_back(mark)
-        traces.committed(MOMENTS[-1])
-        await until(lambda: receiver.got == ALL)
-
-
 async def test_a_run_that_finds_the_queue_full_during_a_catch_up_is_sent_by_the_next(
     mark: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -165,7 +165,7 @@ class RunCalls:
         present_now = await answering(self.skills) if state.pending else None
         trouble = await self._trouble(state, present_now or frozenset())
         history = await self.reader.history(run_id, state.version)
-        shown = run_view(state, history, trace_url=self.intake.settings.trace_url, present=present_now, trouble=trouble)
+        shown = run_view(state, history, present=present_now, trouble=trouble)
         return shown.model_copy(update={"stopped": self._stopped(state)})
 
     async def standing(self, run_id: str) -> requests.StandingAnswer:

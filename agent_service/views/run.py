@@ -64,9 +64,8 @@ class RunView(View):
 
     `pendings` are the attempts it waits for, several while reads or tasks run in parallel; `pending` is the first.
 
-    `models` are the names of the models that replied, null if the journal was not read. `asks` is the request to a
-    person, as in `agent.waiting`. `reopened` counts the answers that reopened the run; an answer reopens it until
-    `reopens_until`, null if none can.
+    `models` are the names of the models that replied. `asks` is the request to a person, as in `agent.waiting`.
+    `reopened` counts the answers that reopened the run; an answer reopens it until `reopens_until`, null if none can.
 
     `parent_run_id` is the run that started it, or that its caller named; `depth` is its level in the tree of agents;
     `children` are the runs that its steps and tasks started. `caller` asked for the run, such as `token ci` or `bus`;
@@ -109,7 +108,7 @@ class RunView(View):
     reopened: int
     reopens_until: datetime | None = None
     artifacts: tuple[str, ...]
-    models: tuple[str, ...] | None
+    models: tuple[str, ...]
     trace_id: str
     trace_url: str | None
     stopped: str = ""
@@ -119,17 +118,8 @@ _TIMES = ("accepted_at", "started_at", "updated_at", "ended_at")
 _SAME_NAMES = ("run_id", "wake_id", "status", "reopened", "artifacts", *_TIMES)
 
 
-def run_view(
-    run: RunState,
-    history: History | None = None,
-    *,
-    trace_url: str | None = None,
-    present: frozenset[str] | None = None,
-    trouble: str = "",
-) -> RunView:
-    """`history` adds steps and models; `{trace_id}` is replaced in `trace_url`. `present`: executors that answered the
-    last catalog query. `trouble` is that of the first attempt.
-    """
+def run_view(run: RunState, history: History, *, present: frozenset[str] | None = None, trouble: str = "") -> RunView:
+    """`present`: executors that answered the last catalog query. `trouble` is that of the first attempt."""
     pendings = tuple(_pending_view(run, pending, present) for pending in run.pendings)
     if pendings:
         pendings = pendings[0].model_copy(update={"trouble": trouble}), *pendings[1:]
@@ -152,13 +142,13 @@ def run_view(
         outcome=str(run.reason) if run.status is Status.DONE else "",
         reason=str(run.reason),
         ending_class=run.ending_class,
-        steps=tuple(sorted(history.of_kind("step"), key=attrgetter("step"))) if history else (),
+        steps=tuple(sorted(history.of_kind("step"), key=attrgetter("step"))),
         definition_of_done=tuple(DoneItem.model_validate(item, from_attributes=True) for item in run.done_items),
         budget=BudgetUse(**budget_use(run)),
         usage=UsageView.model_validate(run.spent, from_attributes=True),
-        models=tuple(history.models) if history else None,
+        models=tuple(history.models),
         trace_id=trace_id(run.run_id),
-        trace_url=trace_url.replace("{trace_id}", trace_id(run.run_id)) if trace_url else None,
+        trace_url=run.brief.trace_url,
         **({} if run.status is Status.DONE else until_done),
     )
 

@@ -1,14 +1,9 @@
 """The algorithm: load, decide, commit, perform, until the run rests. It alone decides new events.
 
-    event ─▶ load run ─▶ decide ─▶ commit ─▶ perform ─▶ … until the run rests ─▶ the caller acknowledges
-
 A run is locked for load, decide and commit, but not while the model thinks: a cancel must end it meanwhile. The store's
 version guards against other processes; the loser loads and decides again. An event that is ignored is acknowledged, so
 only the newest state of any process may ignore it. A model call that another process has reserved belongs to that
 process.
-
-After a crash an event was not committed (it is redelivered), not performed (the run's row says so; its effects follow
-from journal and state), or not acknowledged (it is redelivered and ignored).
 
 A bug never leaves a run standing: an event that cannot be decided or committed ends it as failed (`internal`); effects
 that cannot be performed are tried again first. A bug in a cancel or signal is raised to the caller, and the run goes

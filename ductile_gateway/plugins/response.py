@@ -11,7 +11,7 @@ import re
 import signal
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -22,6 +22,7 @@ from pydantic import (
     StringConstraints,
     TypeAdapter,
     ValidationError,
+    model_validator,
 )
 
 from ductile_gateway.calls.artifacts import STDERR_BYTES, storable, tail
@@ -108,35 +109,29 @@ class _Artifact(_Part):
 
 
 class _Result(_Part):
-    result: str
+    """Of a continuation without `continuation`, `result` is the markdown form."""
+
+    status: Literal["ok", "continuation"]
+    result: Annotated[str, AfterValidator(storable)] = ""
     output: Annotated[dict[str, JsonValue] | None, AfterValidator(_finite)] = None
     artifacts: list[_Artifact] | None = None
     continuation: JsonValue = None
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if self.status == "ok" and not self.result.strip():
+            raise ValueError("result: must not be blank")
+        return self
 
     def outcome(self) -> ToolOutcome:
         """Raises ValueError, and ContinuationInvalid for a continuation."""
         produced = tuple(artifact.produced() for artifact in self.artifacts or ())
         if len({artifact.name for artifact in produced}) < len(produced):
             raise ValueError("two artifacts have the same name")
-        outcome = ToolOutcome("ok", text=self.result, output=self.output or {}, artifacts=produced)
+        outcome = ToolOutcome(self.status, text=self.result, output=self.output or {}, artifacts=produced)
         if self.continuation is None:
             return outcome
         return replace(outcome, status="continuation", continuation=parse_continuation(self.continuation))
-
-
-class _Ok(_Result):
-    status: Literal["ok"]
-    result: Annotated[str, AfterValidator(_not_blank)]
-
-
-class _Continuation(_Result):
-    """Without `continuation`, `result` is the markdown form."""
-
-    status: Literal["continuation"]
-    result: Annotated[str, AfterValidator(storable)] = ""
-
-    def outcome(self) -> ToolOutcome:
-        return replace(super().outcome(), status="continuation")
 
 
 class _Error(_Part):
@@ -150,8 +145,8 @@ class _Error(_Part):
         return failed(str(error_class), self.error, retryable=self.retry is not False)
 
 
-_RESPONSE: TypeAdapter[_Ok | _Error | _Continuation] = TypeAdapter(
-    Annotated[_Ok | _Error | _Continuation, Field(discriminator="status")], config=ConfigDict(defer_build=True)
+_RESPONSE: TypeAdapter[_Result | _Error] = TypeAdapter(
+    Annotated[_Result | _Error, Field(discriminator="status")], config=ConfigDict(defer_build=True)
 )
 
 
@@ -235,7 +230,7 @@ def _without_keys(stdout: bytes, keys: tuple[str, ...]) -> bytes:
     return spellings(keys, in_json=True).sub("***", text).encode(errors="surrogateescape")
 
 
-def _read(parse: Callable[[T], _Ok | _Error | _Continuation], response: T) -> ToolOutcome | str:
+def _read(parse: Callable[[T], _Result | _Error], response: T) -> ToolOutcome | str:
     try:
         return parse(response).outcome()
     except ValidationError as error:

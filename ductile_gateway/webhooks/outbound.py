@@ -51,10 +51,8 @@ _DUE = """
 SELECT subject, head, body FROM heads WHERE lane = ? AND at <= iif(coalesce(by, '') = ?, ?, ?)
 ORDER BY at, position LIMIT ?
 """
-_ROWS = "SELECT subject, head, body FROM rows"
 _NUMBER = "SELECT count(*) FROM rows WHERE kind = 'notification' AND state = ?"
-_OLDEST = f"{_ROWS} WHERE state = 'waiting' ORDER BY position LIMIT 1"
-_FIRST_FAILED = f"{_ROWS} WHERE state = 'waiting' AND json_extract(head, '$.why') <> '' ORDER BY position LIMIT 1"
+_OLDEST = "SELECT subject, head, body FROM rows WHERE state = 'waiting' ORDER BY position LIMIT 1"
 
 
 @dataclass(eq=False)
@@ -109,9 +107,8 @@ class NotificationOutbox:
     def findings(self) -> Iterator[tuple[str, str]]:
         for oldest in self.rows.listed(Notification, _OLDEST):
             if utc_now() - oldest.accepted_at > LONG:
-                first = next(iter(self.rows.listed(Notification, _FIRST_FAILED)), None)
                 since = f"the oldest since {oldest.accepted_at:%Y-%m-%dT%H:%M:%SZ}"
-                remedy = f"see what is wrong at {first.lane}: {first.why}" if first else "see the log"
+                remedy = f"see what is wrong at {oldest.lane}: {oldest.why}" if oldest.why else "see the log"
                 yield f"{self.waiting()} deliveries wait, {since}", remedy
         if dead := self._number("dead"):
             text = f"{dead} deliveries were given up in the last {REMEMBERED.days} days"

@@ -17,6 +17,7 @@ from ductile_gateway.plugins.box.order import MARK, Order, ProcessLimits, User
 from ductile_gateway.plugins.folders import is_there, runs_on_our_python
 from ductile_gateway.settings import PluginSettings
 from groundwork.service.errors import Misconfigured
+from groundwork.service.process import user_name
 from schemas.values import dataclass, replace
 
 Wanted = Literal["auto", "view", "landlock", "none"]
@@ -40,10 +41,9 @@ class Boundary:
     abi: int = 0
     hides: bool = False
     user: User | None = None
-    user_name: str = ""
 
     def describe(self) -> str:
-        user = self.user_name if self.user else "root" if os.getuid() == 0 else "the gateway's own user"
+        user = user_name(self.user.uid) if self.user else "root" if os.getuid() == 0 else "the gateway's own user"
         since = {"signals": SIGNALS_SINCE, "cutting files short": TRUNCATION_SINCE}
         gaps = " nor ".join(what for what, abi in since.items() if self.abi < abi)
         missing = f": not {gaps}" if gaps else ""
@@ -71,7 +71,7 @@ def choose_boundary(wanted: Wanted, run_as: str | None) -> Boundary:
         raise Misconfigured("mounts of their own are not allowed here: start as root, or choose another boundary")
     # Landlock does not close sockets with a path, and their services let root in.
     hides = files == "landlock" and would_be_root and _has_view()
-    return Boundary(files, abi=abi, hides=hides, user=user, user_name=run_as or "")
+    return Boundary(files, abi=abi, hides=hides, user=user)
 
 
 def _files(wanted: Wanted, abi: int, *, would_be_root: bool) -> Files:

@@ -82,7 +82,7 @@ class Inbound:
                 Route("/ingest/ductile", partial(self._respond, "relay"), methods=["POST"]),
                 Route("/webhooks/{name}", partial(self._respond, "webhook"), methods=["POST"]),
             ],
-            exception_handlers=dict.fromkeys((RequestRefused, HTTPException, Failure, Exception), _failed),
+            exception_handlers=dict.fromkeys((RequestRefused, BodyRefused, HTTPException, Failure, Exception), _failed),
         )
         app.router.redirect_slashes = False
         return app
@@ -93,15 +93,15 @@ class Inbound:
         if host(request.scope) not in self._hosts:
             raise RequestRefused(421, WRONG_HOST)
         try:
-            headers, body = await self._read(request)
+            body, headers = await self._bodies.read(request), _single(request)
             if source == "relay":
                 event: Outgoing | None = self._relayed(request.scope["path"], headers, body)
             else:
                 event = self._webhook(request.path_params["name"], headers, body)
             if event:
                 await self._publish(event)
-        except (RequestRefused, Failure) as error:
-            self.count(source, "refused" if isinstance(error, RequestRefused) else "put_off")
+        except (RequestRefused, BodyRefused, Failure) as error:
+            self.count(source, "put_off" if isinstance(error, Failure) else "refused")
             raise
         self.count(source, "accepted" if event else "ignored")
         if event is None:
@@ -109,14 +109,6 @@ class Inbound:
         answer = {"event_type": event.origin.type, "receiver_event_id": event.key, "job_id": event.about}
         peer = {"peer": event.origin.source} if source == "relay" else {}
         return JSONResponse({"status": "accepted"} | answer | peer, 202)
-
-    async def _read(self, request: Request) -> tuple[Mapping[str, str], bytes]:
-        try:
-            body = await self._bodies.read(request)
-        except BodyRefused as error:
-            raise RequestRefused(error.status, str(error)) from error
-        number = Counter(name for name, _ in request.headers.items())
-        return {name: value for name, value in request.headers.items() if number[name] == 1}, body
 
     def _relayed(self, path: str, headers: Mapping[str, str], body: bytes) -> Outgoing:
         now, name = utc_now(), headers.get(PEER.lower(), "").strip()
@@ -173,10 +165,15 @@ class Inbound:
         log.info("event from outside", extra={"source": event.origin.source, "event": event.subject, "key": event.key})
 
 
+def _single(request: Request) -> Mapping[str, str]:
+    number = Counter(name for name, _ in request.headers.items())
+    return {name: value for name, value in request.headers.items() if number[name] == 1}
+
+
 async def _failed(request: Request, error: Exception) -> JSONResponse:
     status, text, headers = 500, "the gateway failed at this request; its log says how", dict[str, str]()
     match error:
-        case RequestRefused():
+        case RequestRefused() | BodyRefused():
             log.info("refused", extra={"path": request.scope["path"][:80], "status": error.status, "why": str(error)})
             # Nothing reads the rest of the body.
             headers = {"Connection": "close"} if error.status in (408, 413) else {}

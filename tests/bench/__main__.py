@@ -19,18 +19,12 @@ def bench(
     sync_interval: Annotated[
         str, typer.Option(help="How often NATS syncs: `always`, or a time such as 100ms.")
     ] = "always",
-    otlp: Annotated[str | None, typer.Option(help="Send traces and metrics there meanwhile.", metavar="URL")] = None,
 ) -> None:
     """Measures the whole stack on this machine."""
     with TemporaryDirectory(prefix="agentic-bench-") as folder:
-        load = measure(
-            Path(folder),
-            concurrency or (1, 32, 256),
-            seconds=seconds,
-            sync_interval=sync_interval,
-            otlp=otlp,
+        figures = uvloop.run(
+            measure(Path(folder), concurrency or (1, 32, 256), seconds=seconds, sync_interval=sync_interval)
         )
-        figures = uvloop.run(load)
     typer.echo(json.dumps(figures, indent=2))
 
 

@@ -5,7 +5,7 @@ completion, every transition durable. The load is closed: as many runs as the co
 A step's latency is from its request on the bus to the next step's request. CPU is of all processes, the load's own too,
 until nothing is left to do. Right after each concurrency as many steps are made on the floor (see there):
 what this machine gives at that moment to a bus with nobody behind it. Shares of it can be compared; absolute figures
-differ by half from one hour to the next. Beside them: runs whose one step gathers a graph of tasks before it ends.
+differ by half from one hour to the next.
 """
 
 import asyncio
@@ -26,8 +26,6 @@ from tests.kit.stack import linked
 SCRIPT = Path(__file__).parent / "bench.yaml"
 IN_PROCESS = {"runner": "in_process", "slots": 256, "concurrency": 256}
 STEPS = 5
-PLAIN, GRAPH, TASKS = "bench", "graph", 8
-"""Beginning of the goal of a run, and of one whose tool first requests that many tasks, as the script has them."""
 WARM_UP_RUNS = 40
 IDLE_S = 5.0
 REST_LOOK_S = 0.5
@@ -47,7 +45,7 @@ class Target:
     async def paced(self, concurrency: int, seconds: float) -> dict[str, Any]:
         """Times in milliseconds, disk in bytes. `share` is our steps per second relative to the floor, `times_p50` our
         latency relative to the floor's."""
-        number, took, spent, grown = await self._runs(PLAIN, concurrency, seconds)
+        number, took, spent, grown = await self._runs(concurrency, seconds)
         steps, step_ms = number * STEPS, spread(self.load.steps)
         floor_took, each = await self.ground.steps(steps, concurrency)
         floor_ms = spread(each)
@@ -70,28 +68,15 @@ class Target:
             },
         }
 
-    async def gathered(self, concurrency: int, seconds: float) -> dict[str, Any]:
-        """Runs of one step whose tool requests a graph of tasks before it answers: one request per task, and two to
-        that tool. `run_ms` is from the start to the completion."""
-        number, took, spent, _ = await self._runs(GRAPH, concurrency, seconds)
-        requests = number * (TASKS + 2)
-        return {
-            "concurrency": concurrency,
-            "tasks": TASKS,
-            "requests_per_s": round(requests / took, 1),
-            "run_ms": spread(self.load.runs_s),
-            "cpu_s_per_1000_requests": _per_1000(spent, requests),
-        }
-
-    async def _runs(self, goal: str, concurrency: int, seconds: float) -> tuple[int, float, dict[str, float], int]:
+    async def _runs(self, concurrency: int, seconds: float) -> tuple[int, float, dict[str, float], int]:
         """Makes as many runs as take about so many seconds, after a warm-up whose times are discarded; returns their
         number, the seconds, the CPU seconds until nothing is left to do, and the bytes on the disk."""
         prefix, load = f"{concurrency}-{time.time_ns()}", self.load
-        warm = await load.runs(f"{prefix}-warm", max(WARM_UP_RUNS, concurrency), concurrency, goal=goal)
+        warm = await load.runs(f"{prefix}-warm", max(WARM_UP_RUNS, concurrency), concurrency)
         load.clear()
         number = max(WARM_UP_RUNS, concurrency * 2, int(WARM_UP_RUNS / warm * seconds))
         cpu, disk = self.cpu(), _disk(self.folder)
-        took = await load.runs(prefix, number, concurrency, goal=goal)
+        took = await load.runs(prefix, number, concurrency)
         spent = {name: after - cpu.get(name, 0.0) for name, after in (await self._at_rest()).items()}
         return number, took, spent, _disk(self.folder) - disk
 
@@ -112,13 +97,9 @@ async def measure(
     *,
     seconds: float,
     sync_interval: str,
-    otlp: str | None = None,
 ) -> dict[str, Any]:
-    """Returns all figures and their settings, for JSON.
-
-    `otlp` is the endpoint for traces and metrics of both services, with or without a receiver; None for no export.
-    """
-    both = {"log": {"level": "warning"}, "telemetry": {"endpoint": otlp}}
+    """Returns all figures and their settings, for JSON."""
+    both = {"log": {"level": "warning"}}
     options = DevOptions(
         folder=folder,
         sync_interval=sync_interval,
@@ -133,15 +114,12 @@ async def measure(
         async with floor(made.nats.url) as ground:
             target = Target(load, ground, folder, lambda: _cpu(made))
             figures = [await target.paced(concurrency, seconds) for concurrency in concurrencies]
-            gathered = await target.gathered(concurrencies[len(concurrencies) // 2], seconds)
         return {
             "workload": f"start, {STEPS} tool steps (decision 0 ms, echo 0 ms), completion; everything on this machine",
-            "telemetry": otlp or "off",
             "durability": {"nats_sync_interval": sync_interval, "sqlite": "WAL, synchronous=FULL"},
             "idle_cpu_percent": idle,
             "peak_rss_mb": {name: peak_mb(pid) for name, pid in _pids(made).items()},
             "figures": figures,
-            "gathered": gathered,
         }
 
 

@@ -66,10 +66,10 @@ class TimedLoad(Load):
         await self.link.subscribe(subjects.WAKE_ACCEPTED, self._on_accepted)
         await self.link.subscribe(subjects.ALL_TOOL_REQUESTS, self._on_request)
 
-    async def runs(self, prefix: str, number: int, concurrency: int, *, goal: str) -> float:
+    async def runs(self, prefix: str, number: int, concurrency: int) -> float:
         """Makes `number` runs, `concurrency` at a time; returns the seconds. Raises for a run that does not complete in
         time."""
-        goals = (f"{goal} {prefix}-{number}" for number in range(number))
+        goals = (f"bench {prefix}-{number}" for number in range(number))
         began = time.perf_counter()
         async with asyncio.TaskGroup() as group:
             for _ in range(concurrency):

@@ -69,7 +69,7 @@ class LocalPlugins:
         try:
             for path in (plugin.folder, plugin.entrypoint):
                 require_trust(path)
-        except PluginRefused as refusal:  # it was safe when it was discovered
+        except (PluginRefused, OSError) as refusal:  # it was safe when it was discovered
             return failed("configuration", f"the plugin was not started: {refusal}", retryable=False)
         await begin()
         try:

@@ -90,15 +90,12 @@ def end_all_below(root: int, *, but: Collection[int] = ()) -> bool:
     return bool(stopped)
 
 
-def end_marked(mark: bytes, *, within_s: float) -> bool:
-    """Kills processes with `mark` in their environment; returns True once none is left."""
+def end_marked(mark: bytes, *, within_s: float) -> None:
+    """Kills processes with `mark` in their environment, until none is left."""
     until = time.monotonic() + within_s
-    while marked := {pid for pid in _numbers() if mark in _content(pid, "environ")}:
-        if time.monotonic() > until:
-            return False
+    while time.monotonic() < until and (marked := {pid for pid in _numbers() if mark in _content(pid, "environ")}):
         _signal(marked, signal.SIGKILL)
         time.sleep(PAUSE_S)
-    return True
 
 
 def tasks_of(user: int) -> int:

@@ -109,7 +109,7 @@ class _Artifact(_Part):
 
 
 class _Result(_Part):
-    """Of a continuation without `continuation`, `result` is the markdown form."""
+    """`result` is the markdown form where a continuation has no `continuation`."""
 
     status: Literal["ok", "continuation"]
     result: Annotated[str, AfterValidator(storable)] = ""

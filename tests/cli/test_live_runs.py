@@ -1,6 +1,7 @@
 """Commands on runs that work, wait, are followed and killed, against `agentic dev`."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -139,23 +140,32 @@ def kill_agent_of(dev: Dev) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
-COMPLETED = """eval "$({program} --show-completion bash)"
+COMPLETED = {
+    "bash": """eval "$({program} --show-completion bash)"
 COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
-_{function}_completion {program}; printf '%s\\n' "${{COMPREPLY[@]}}" """
+_{function}_completion {program}; printf '%s\\n' "${{COMPREPLY[@]}}" """,
+    "zsh": """autoload -Uz compinit; compinit -u -D; eval "$({program} --show-completion zsh)"
+test "$_comps[{program}]" = _{function}_completion
+_arguments() {{ print -l -- "$@" }}; _files() {{ }}; words=({words}); CURRENT=$#words; _{function}_completion""",
+    "fish": '{program} --show-completion fish | source; complete -C "{words}"',
+}
 
 
-def completed(words: str, **environment: str) -> str:
+def completed(shell: str, words: str, **environment: str) -> str:
     program = words.split()[0]
-    script = COMPLETED.format(program=program, words=words, function=program.replace("-", "_"))
+    if shutil.which(shell) is None:
+        pytest.skip(f"no {shell} here: install it as any package")
+    script = COMPLETED[shell].format(program=program, words=words, function=program.replace("-", "_"))
     env = clean(environment) | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    ended = subprocess.run(["bash", "-c", script], env=env, capture_output=True, text=True, check=False, timeout=60)
+    ended = subprocess.run([shell, "-c", script], env=env, capture_output=True, text=True, check=False, timeout=60)
     assert ended.stderr == ""
     return ended.stdout
 
 
+@pytest.mark.parametrize("shell", COMPLETED)
 def test_a_shell_completes_commands_options_values_and_the_ids_of_runs_where_there_is_an_agent(
-    dev: Dev, done: dict[str, Any]
+    shell: str, dev: Dev, done: dict[str, Any]
 ) -> None:
-    assert "python" in completed("ductile-gateway new words --lang py")
-    assert done["run_id"] in completed("agentic show run_", AGENTIC_URL=dev.url)
-    assert "run_" not in completed("agentic show run_", AGENTIC_URL="http://127.0.0.1:9")
+    assert "python" in completed(shell, "ductile-gateway new words --lang py")
+    assert done["run_id"] in completed(shell, "agentic show run_", AGENTIC_URL=dev.url)
+    assert "run_" not in completed(shell, "agentic show run_", AGENTIC_URL="http://127.0.0.1:9")

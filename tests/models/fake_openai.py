@@ -24,7 +24,7 @@ NOT_IN_STRICT = ("allOf", "not", "if", "then", "else", "dependentRequired", "dep
 
 MODELS = ("gpt-5.6-sol", "gpt-5.4", "gpt-4.1")
 REASON = MODELS[:2]
-"""Models that think before they reply and accept no temperature."""
+"""Models that think before they reply."""
 MARKED = MODELS[:1]
 """Models whose cache uses marks."""
 
@@ -51,7 +51,6 @@ REFUSED: dict[str, Callable[[Body], Any]] = {
     "Unknown parameter": lambda body: body.keys() - FIELDS,
     "Invalid 'messages'": lambda body: not body["messages"] or not all(part["text"] for _, part in parts(body)),
     "'max_tokens' is not supported with this model": lambda body: "max_tokens" in body and body["model"] in REASON,
-    "'temperature' is not supported with this model": lambda body: "temperature" in body and body["model"] in REASON,
     "'reasoning_effort' is not supported": lambda body: (
         "reasoning_effort" in body and not (body["model"] in REASON and body["reasoning_effort"] in EFFORTS)
     ),
@@ -124,8 +123,6 @@ class FakeOpenAI(Fake):
             if is_refused(body):
                 raise Rejected(why, code="invalid_value")
         schema = (body.get("response_format") or {}).get("json_schema", {}).get("schema", {"type": "object"})
-        if schema.get("type") != "object" or "anyOf" in schema:
-            raise Rejected("Invalid schema for response_format: it must be of 'type: \"object\"'.")
         for flaw in strict_flaws(schema):
             raise Rejected(f"Invalid schema for response_format: {flaw}")
         return body

@@ -119,7 +119,7 @@ def _check(settings: ModelSettings) -> None:
             raise Misconfigured(f"the key of the model {fault}: correct agent.model.api_key, or its file or variable")
     if settings.provider == "openai" and settings.model is None:
         raise Misconfigured("provider openai has no default model: set agent.model.model, or agent.llm_model")
-    has_own_key = settings.platform != "anthropic" or (settings.provider == "openai" and settings.base_url)
-    if settings.provider in KEYS and settings.api_key is None and not has_own_key:
+    needs_none = settings.base_url if settings.provider == "openai" else settings.platform != "anthropic"
+    if settings.provider in KEYS and settings.api_key is None and not needs_none:
         wanted = f"set {KEYS[settings.provider]} or agent.model.api_key_file"
         raise Misconfigured(f"there is no key of the model: {wanted}; for a server of your own agent.model.base_url")

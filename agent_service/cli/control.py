@@ -10,7 +10,7 @@ import typer
 
 from agent_service.cli import output, render
 from agent_service.cli.client import AgentClient, Json, not_none
-from agent_service.cli.options import DRY_RUN, REASON, Values, agent_command, run_command
+from agent_service.cli.options import DRY_RUN, NONE, REASON, Values, agent_command, run_command
 from agent_service.cli.output import Output
 from agent_service.history.text import ask_lines
 from agentic_client.errors import TryAgain
@@ -45,8 +45,8 @@ def answer(
     ran: bool = flag("The write ran; the text is its result.", "--ran"),
     did_not_run: bool = flag("The write did not run.", "--did-not-run"),
     look: bool = flag("You do not know: the run looks by itself.", "--look"),
-    asked: Values = None,
-    limits: Values = None,
+    asked: Values = NONE,
+    limits: Values = NONE,
 ) -> Output:
     """Limits raise its budget. A write in doubt is settled by --ran, --did-not-run or --look. With --hash or --step, no
     newer question is.
@@ -54,19 +54,19 @@ def answer(
     outcomes = [name for name, is_said in {"ran": ran, "did_not_run": did_not_run, "look": look}.items() if is_said]
     if len(outcomes) > 1:
         raise NotDone("give one of --ran, --did-not-run and --look", Exit.USAGE)
-    body = not_none(answer=text, outcome=next(iter(outcomes), None), constraints=limits, **(asked or {}))
+    body = not_none(answer=text, outcome=next(iter(outcomes), None), constraints=limits or None, **asked)
     return _with_status(agent.call("answer_run", body), "has the answer")
 
 
 @run_command(commands, "agentic approve RUN", "agentic approve --step 2 --hash 5f0c8e3a91b2d4760b7e15c2f8a96d34 RUN")
-def approve(agent: AgentClient, ruling: Values = None) -> Output:
-    return _decide(agent, "approve", ruling or {})
+def approve(agent: AgentClient, ruling: Values = NONE) -> Output:
+    return _decide(agent, "approve", ruling)
 
 
 @run_command(commands, "agentic reject --reason 'not to customers' RUN")
-def reject(agent: AgentClient, ruling: Values = None) -> Output:
+def reject(agent: AgentClient, ruling: Values = NONE) -> Output:
     """Without --hash the request is shown first."""
-    return _decide(agent, "reject", ruling or {})
+    return _decide(agent, "reject", ruling)
 
 
 def _decide(agent: AgentClient, decision: str, ruling: Json) -> Output:
@@ -93,10 +93,10 @@ def signal(
     agent: AgentClient,
     kind: Kind = argument("The kind of signal.", "KIND"),
     message: str | None = option("The message.", metavar="TEXT"),
-    limits: Values = None,
+    limits: Values = NONE,
 ) -> Output:
     """To answer what a run asks for, use `agentic approve`, `reject` and `answer`."""
-    reply = agent.call("signal_run", not_none(kind=kind, message=message, constraints=limits))
+    reply = agent.call("signal_run", not_none(kind=kind, message=message, constraints=limits or None))
     return _with_status(reply, "has heard it")
 
 

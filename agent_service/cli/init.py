@@ -203,13 +203,13 @@ commands = typer.Typer()
     given={name: _option(question) for name, question in QUESTIONS.items()},
 )
 def init(
-    given: dict[str, str] | None,
+    given: dict[str, str],
     yes: bool = flag("Ask nothing: what is not given has its default.", "--yes", "-y"),
     config: Path = option("The file to write; it is never overwritten.", default=FILE, metavar="FILE"),
 ) -> Output:
     """It connects to nothing and asks for no secret: the file names the environment variables that hold secrets."""
     _refuse_to_overwrite(config)
-    answers = _answers(given or {}, silent=yes)
+    answers = _answers(given, silent=yes)
     if answers["tools"] and "://" not in answers["tools"]:
         Path(answers["tools"]).mkdir(parents=True, exist_ok=True)
     if not store_folder.create(config, settings_file(answers)):

@@ -92,8 +92,10 @@ CONFIG_NEARBY = option(
 )
 DRY_RUN = flag("Change nothing; only say what would change.", "--dry-run")
 REASON = option("The reason, for the record.", metavar="TEXT")
-Values = dict[str, Any] | None
+Values = dict[str, Any]
 """Options of a group that were given, by name."""
+NONE: Values = {}
+"""Stands for them in the signature of a command."""
 _LIMITS: Group = {
     "max_steps": (int, option("Limit on tool steps.", min=1, **_SPENDS)),
     "max_tokens": (int, option("Limit on tokens of its model calls.", min=1, **_SPENDS)),
@@ -196,19 +198,19 @@ def _register(
     groups: Mapping[str, Group],
     name: str | None = None,
 ) -> Function:
+    here = {one.name: groups[one.name] for one in parameters if one.name in groups}
     listed = list[Parameter]()
     for one in parameters:
-        options = groups.get(one.name, {})
-        listed += [_parameter(each, kind | None, default) for each, (kind, default) in options.items()]
-        listed += [] if options else [one.replace(kind=Parameter.KEYWORD_ONLY)]
-    here = {one.name: groups[one.name] for one in parameters if one.name in groups}
+        if options := here.get(one.name):
+            listed += [_parameter(each, kind | None, default) for each, (kind, default) in options.items()]
+        else:
+            listed.append(one.replace(kind=Parameter.KEYWORD_ONLY))
 
     @wraps(function)
     def called(**values: Any) -> None:
-        together = {
-            group: not_none(**{each: values.pop(each) for each in options}) or None for group, options in here.items()
-        }
-        call(**values, **together)
+        for name, options in here.items():
+            values[name] = not_none(**{each: values.pop(each) for each in options})
+        call(**values)
 
     annotations = {one.name: one.annotation for one in listed}
     vars(called).update(__signature__=Signature(listed), __annotations__=annotations)

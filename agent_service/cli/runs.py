@@ -7,7 +7,7 @@ import typer
 
 from agent_service.cli import output, render, run_display
 from agent_service.cli.client import AgentClient, Json, not_none
-from agent_service.cli.options import RUN_OR_ALL, WATCH, Values, agent_command, run_command
+from agent_service.cli.options import NONE, RUN_OR_ALL, WATCH, Values, agent_command, run_command
 from agent_service.cli.output import Output
 from agentic_client.errors import NotAllowed, TryAgain
 from groundwork.service.commands import argument, option
@@ -28,11 +28,11 @@ def run(
     agent: AgentClient,
     goal: str = GOAL,
     watch: bool = WATCH,
-    limits: Values = None,
-    order: Values = None,
+    limits: Values = NONE,
+    order: Values = NONE,
 ) -> Output:
     """0 done, 1 failed, 3 escalated or paused for a person, 4 cancelled. Ctrl-C leaves; the run goes on."""
-    agent.run_id = _wake(agent, goal, limits, order or {})["run_id"]
+    agent.run_id = _wake(agent, goal, limits, order)["run_id"]
     if not agent.as_json:
         output.print_error(f"accepted: {output.safe(agent.run_id)}")
     try:
@@ -47,16 +47,16 @@ def run(
     "agentic wake 'fetch web https://example.com and produce a 2 para critique'",
     "agentic wake --wake-id ticket-4711 --max-steps 5 --context '{\"tone\": \"warm\"}' 'answer the ticket'",
 )
-def wake(agent: AgentClient, goal: str = GOAL, limits: Values = None, order: Values = None) -> Output:
+def wake(agent: AgentClient, goal: str = GOAL, limits: Values = NONE, order: Values = NONE) -> Output:
     """Follow it with `agentic tail`."""
-    accepted = _wake(agent, goal, limits, order or {})
+    accepted = _wake(agent, goal, limits, order)
     return Output(accepted, accepted["run_id"])
 
 
-def _wake(agent: AgentClient, goal: str, limits: Values, order: Json) -> Json:
+def _wake(agent: AgentClient, goal: str, limits: Values, order: Values) -> Json:
     wake_id = order.get("wake_id", f"cli-{os.urandom(8).hex()}")
     background = _json_object(order.get("context"))
-    body = not_none(**order | {"goal": goal, "constraints": limits, "wake_id": wake_id, "context": background})
+    body = not_none(**order | {"goal": goal, "constraints": limits or None, "wake_id": wake_id, "context": background})
     try:
         return agent.call("wake", body)
     except TryAgain as error:
@@ -79,11 +79,11 @@ def _json_object(text: str | None) -> Json | None:
 )
 def runs(
     agent: AgentClient,
-    filters: Values = None,
+    filters: Values = NONE,
     limit: int = option("How many of the newest.", default=20, min=1, max=200),
     cursor: str | None = option("Continue after this run: `next_cursor` of --json.", metavar="RUN"),
 ) -> Output:
-    return Output(agent.call("list_runs", **filters or {}, limit=limit, cursor=cursor), render.runs)
+    return Output(agent.call("list_runs", **filters, limit=limit, cursor=cursor), render.runs)
 
 
 @run_command(

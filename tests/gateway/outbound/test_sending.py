@@ -136,9 +136,6 @@ async def test_an_answer_that_drips_or_has_no_end_is_left_after_the_timeout(site
     ("host", "addresses"),
     [
         ("127.0.0.1", ["127.0.0.1"]),
-        ("localhost", ["::1", "127.0.0.1"]),
-        ("[::1]", ["::1"]),
-        ("0.0.0.0", ["0.0.0.0"]),  # noqa: S104
         ("[::ffff:127.0.0.1]", ["::ffff:127.0.0.1"]),
         ("hook.test", ["127.0.0.1"]),
         ("hook.test", ["93.184.216.34", "127.0.0.1"]),  # one private address among public ones

@@ -17,7 +17,6 @@ from agent_service.run.ports import ModelQuestion, PromptText
 from agent_service.store.runs import RunStore
 from groundwork.service.errors import TryAgain
 
-HIDDEN = "(hidden)"
 REMEMBERED_RUNS = 64
 
 
@@ -53,7 +52,7 @@ def entry_view(record: JournalRecord) -> EntryView:
     entry, stands = record.entry, record.stands
     event: dict[str, Any] = json.loads(entry.event)
     if (event.get("brief") or {}).get("callback"):
-        event["brief"]["callback"] = HIDDEN
+        event["brief"]["callback"] = "(hidden)"
     return EntryView(
         seq=entry.seq,
         at=entry.at,

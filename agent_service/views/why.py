@@ -51,7 +51,6 @@ class MessageLocation:
         return f"message {self.seq} of {self.stream}, stored {instant(self.at)}; {consumed}"
 
 
-UNDER_WAY = (Status.QUEUED, Status.RUNNING)
 SERVE = Remedy(text="start the executor", command="ductile-gateway serve")
 GO_ON = Remedy(text="resume everything once that is settled", command="agentic go-on")
 RAISE = Remedy(text="raise agent.limits.usd_per_day, or the quota that it names", command="agentic doctor")
@@ -134,7 +133,7 @@ def _facts(run: RunState, seen: Observations) -> Iterator[tuple[str, str]]:
 
 def _verdicts(run: RunState, seen: Observations) -> Iterator[Verdict]:
     """Verdicts by precedence."""
-    if (halt := seen.lacks.get("halt")) and run.status in UNDER_WAY:
+    if (halt := seen.lacks.get("halt")) and run.status in (Status.QUEUED, Status.RUNNING):
         yield halt, GO_ON
     if run.status is Status.QUEUED:
         if seen.lacks.get("skills"):

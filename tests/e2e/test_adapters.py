@@ -62,20 +62,17 @@ async def test_a_request_is_followed_from_the_stream_into_a_hand_and_out_of_it(b
     assert only(await found(bus, 3, since)).progress == "ahead"
 
 
-async def test_a_message_that_took_the_id_of_ours_is_not_taken_for_it(bus: NatsLink) -> None:
+async def test_a_message_that_took_the_id_of_ours_is_not_taken_for_it_nor_one_that_was_sent_long_before(
+    bus: NatsLink,
+) -> None:
     since = datetime.now(UTC)
     await bus.publish(REQUEST, b"somebody else's", msg_id=keys.request("run_1", 1, 1), headers={})
     await ask(bus, 1)
     place = await found(bus, 1, since)
     assert place is not None
     assert place.seq == 2
-
-
-async def test_what_is_not_there_or_was_sent_long_before_is_not_found(bus: NatsLink) -> None:
-    await ask(bus, 1)
-    now = datetime.now(UTC)
-    assert await found(bus, 2, now) is None
-    assert await found(bus, 1, now + timedelta(hours=1)) is None
+    assert await found(bus, 2, since) is None
+    assert await found(bus, 1, since + timedelta(hours=1)) is None
 
 
 def publisher(bus: NatsLink, folder: Path) -> Publisher:

@@ -126,9 +126,7 @@ class Workspace:
 
     def sizes(self) -> dict[str, int]:
         """Bytes on disk, by run."""
-        return {
-            run_id: _bytes_in(self._root / run_id) for run_id in self.runs() if not (self._root / run_id).is_symlink()
-        }
+        return {run_id: _bytes_in(self._root / run_id) for run_id in self.runs()}
 
     def remove_pages(self, run_ids: Iterable[str]) -> None:
         """Removes pages, and a folder that is empty then. Raises the first OSError, after all others are removed."""
@@ -161,8 +159,9 @@ class Workspace:
         with suppress(FileNotFoundError), os.scandir(self._root) as found:
             for entry in found:
                 with suppress(FileNotFoundError):  # it may go meanwhile
-                    changed.append((entry.stat(follow_symlinks=False).st_mtime_ns, entry.name))
-        return [name for _, name in sorted(changed) if is_run_id(name)]
+                    if is_run_id(entry.name) and entry.is_dir(follow_symlinks=False):
+                        changed.append((entry.stat().st_mtime_ns, entry.name))
+        return [name for _, name in sorted(changed)]
 
     def _holds(self, run_id: str, path: str, data: bytes) -> bool:
         with suppress(Unsafe, TooLarge):

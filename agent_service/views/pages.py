@@ -294,10 +294,9 @@ def verify(
         except (Unsafe, TooLarge) as error:
             flaws.append(Flaw(kind="changed", place=path, text=f"is not what was written: {error.strerror}"))
             continue
-        if found is None and path in artifacts and not all_copied:
-            continue
         if found is None:
-            flaws.append(Flaw(kind="missing", place=path, text="is not there"))
+            if all_copied or path in FILES:
+                flaws.append(Flaw(kind="missing", place=path, text="is not there"))
         elif artifact := artifacts.get(path):
             if (artifact.sha256 or (stored or {}).get(path)) not in (None, hashlib.sha256(found).hexdigest()):
                 brought = f"that step {artifact.step} brought (entry {artifact.entry})"

@@ -1,18 +1,10 @@
 """The trace of a run: each item of its history becomes a span at its end, and is sent when the run ends or rests.
 
-    invoke_agent agentic-loop       the run: from its acceptance to its end
-      wait queued
-      chat MODEL                    a model call
-      execute_tool TOOL             a step, with all of its attempts
-        attempt 1, attempt 2 …      the parents of its executor's spans
-        execute_tool TOOL           a task of it, and each repetition
-      wait approval, wait question, wait person, wait model_retry, wait time
-      invoke_agent agentic-loop     an escalated run from its reopening to its next end
-
-Instants are those of the entries. Span ids are derived from run and item; an attempt has the id in the `traceparent` of
-its request. Without content a span has names, numbers and classes, and no text of goals, models or tools. The same
-journal gives the same bytes, so the journal is the buffer: after a crash, a long outage, or the death of another agent
-of the store, spans since a mark are sent again, and a backend drops those that it has.
+docs/OPERATIONS.md lists the spans. Instants are those of the entries. Span ids are derived from run and item; an
+attempt has the id in the `traceparent` of its request. Without content a span has names, numbers and classes, and no
+text of goals, models or tools. The same journal gives the same bytes, so the journal is the buffer: after a crash, a
+long outage, or the death of another agent of the store, spans since a mark are sent again, and a backend drops those
+that it has.
 """
 
 import asyncio

@@ -90,7 +90,7 @@ def _services(agent: Agent, background: Background, feed: Feed) -> Iterator[obje
     yield WhyCalls(store, partial(locate, link), letters, skills, partial(gateway.status, 0.0), agent.ready)
     yield PeopleCalls(store, letters)
     stopping = agent.halt_control, agent.signing, agent.draining, agent.pruning
-    yield OperatorCalls(store, *stopping, partial(prune_rows, link))
+    yield OperatorCalls(*stopping, partial(prune_rows, link))
     yield feed
     yield ServiceCalls(
         settings=agent.settings,

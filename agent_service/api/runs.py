@@ -1,8 +1,8 @@
-"""Operations on runs, over HTTP and on the bus: wake, show, list, cancel, signal."""
+"""Operations on runs, over HTTP and on the bus: wake, show, list, sum, cancel, signal."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, ValidationInfo, field_validator
@@ -17,10 +17,11 @@ from agent_service.core.events import SignalReceived, Transition
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged, NewerVersion, WakeConflict
+from agent_service.history.text import View
 from agent_service.history.words import executor_of
 from agent_service.run.intake import Intake, why_ignored
 from agent_service.run.ports import Skills
-from agent_service.store.lines import RunFilter, RunLine
+from agent_service.store.lines import RunFilter, RunLine, Sum
 from agent_service.store.runs import RunStore
 from agent_service.views.journal import JournalReader
 from agent_service.views.run import RunView, run_view
@@ -91,6 +92,26 @@ class RunCounts(BaseModel):
     needs_person: int
     oldest_queued_at: Instant | None
     stopped: str = ""
+
+
+class UsageQuery(requests.Query):
+    """The days of a usage report."""
+
+    days: Annotated[int, Field(ge=1, le=92)] = 14
+    """Number of days, up to today."""
+
+
+class UsageOfDay(View):
+    """Sums over the runs that were accepted on a day (UTC); the cost of a run is that of its whole life."""
+
+    day: date
+    sums: tuple[Sum, ...]
+
+
+class UsageDays(View):
+    """Newest first."""
+
+    days: tuple[UsageOfDay, ...]
 
 
 @dataclass(slots=True)
@@ -197,6 +218,12 @@ class RunCalls:
             oldest_queued_at=oldest[0].accepted_at if oldest else None,
             stopped=self.intake.turns.kill_switch.stopped_by,
         )
+
+    async def show_usage(self, query: UsageQuery) -> UsageDays:
+        """Numbers and costs of runs for each day, by status, failure, tool and model."""
+        today = self.intake.turns.clock.now().date()
+        days = [today - timedelta(days=ago) for ago in range(query.days)]
+        return UsageDays(days=tuple([UsageOfDay(day=day, sums=tuple(await self.store.sums(day))) for day in days]))
 
     async def cancel_run(self, caller: Caller, run_id: str, request: requests.CancelRequest) -> requests.StandingAnswer:
         """The run is cancelled when the answer comes; a repetition changes nothing. A run that ended otherwise stays as

@@ -4,22 +4,20 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime
 from operator import attrgetter
-from typing import Annotated, Literal, get_args
+from typing import Literal, get_args
 
 from fastapi.responses import PlainTextResponse
 from pydantic import BaseModel, Field
 
-from agent_service.api.requests import Caller, DrainRequest, Nothing, PruneRequest, Query, StopRequest
+from agent_service.api.requests import Caller, DrainRequest, Nothing, PruneRequest, StopRequest
 from agent_service.archive.pruning import Pruner
 from agent_service.core.waiting import Status
 from agent_service.history.text import View, ok, warning, wrong
 from agent_service.kill_switch import Draining, HaltControl
 from agent_service.run.ports import Skills
 from agent_service.settings import AgentSettings
-from agent_service.store.lines import Sum
-from agent_service.store.runs import RunStore
 from agent_service.trust.identity import by as told_by
 from agent_service.trust.proofs import Signing
 from groundwork.service.errors import Failure, TryAgain, in_time
@@ -257,41 +255,13 @@ class PruneView(View):
     """The reason why no gateway deleted rows, and a remedy."""
 
 
-class UsageQuery(Query):
-    """The days of a usage report."""
-
-    days: Annotated[int, Field(ge=1, le=92)] = 14
-    """Number of days, up to today."""
-
-
-class UsageOfDay(View):
-    """Sums over the runs that were accepted on a day (UTC); the cost of a run is that of its whole life."""
-
-    day: date
-    sums: tuple[Sum, ...]
-
-
-class UsageDays(View):
-    """Newest first."""
-
-    days: tuple[UsageOfDay, ...]
-
-
 @dataclass(slots=True)
 class OperatorCalls:
-    store: RunStore
     halt_control: HaltControl
     signing: Signing
     draining: Draining
     pruning: Pruner
     prune_rows: Callable[..., Awaitable[GatewayPruned]]
-    now: Callable[[], datetime] = utc_now
-
-    async def show_usage(self, query: UsageQuery) -> UsageDays:
-        """Numbers and costs of runs for each day, by status, failure, tool and model."""
-        today = self.now().date()
-        days = [today - timedelta(days=ago) for ago in range(query.days)]
-        return UsageDays(days=tuple([UsageOfDay(day=day, sums=tuple(await self.store.sums(day))) for day in days]))
 
     async def drain(self, caller: Caller, request: DrainRequest) -> DrainView:
         """The process accepts no work, completes its open work, and ends.

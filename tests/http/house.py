@@ -271,7 +271,7 @@ async def open_house(
             Inspection(store, reader, folders, as_text),
             WhyCalls(store, Nowhere().locate, letters, outside, no_gateway, readiness),
             PeopleCalls(store, letters, now=clock.now),
-            OperatorCalls(store, halt_control, signing, draining, pruning, outside.prune, now=clock.now),
+            OperatorCalls(halt_control, signing, draining, pruning, outside.prune),
             feed,
             service_calls(readiness, settings=settings, metrics_text=metrics, skills=outside),
         )

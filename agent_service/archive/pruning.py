@@ -19,17 +19,17 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, TypeVar
 
-from agent_service.archive.retention import ArtifactTombstone, EndedRun, KeepRunsSettings, Kind, PruneReport
+from agent_service.archive.retention import ArtifactTombstone, EndedRun, KeepRunsSettings, Kind, PruneReport, Tombstone
 from agent_service.core.waiting import FINAL, Status
 from agent_service.errors import Damaged, NewerVersion
 from agent_service.run.ports import Clock
 from agent_service.store.database import load_queries
 from agent_service.store.messages import LEVEL, ArtifactTombstoneRecord, SideRecord, TombstoneRecord
-from agent_service.store.rows import tombstone_of
+from agent_service.store.rows import value_of
 from agent_service.store.runs import RunStore
 from agent_service.views.workspace.files import Workspace
 from groundwork.service.errors import TryAgain
-from groundwork.sqlite.file import instant, microseconds
+from groundwork.sqlite.file import microseconds
 from schemas.values import dataclass
 
 LOOK_S = 3600.0
@@ -88,11 +88,7 @@ class RetentionRecords:
         since, run_id = (microseconds(after.at), after.run_id) if after else (0, "")
         before, escalated_before = microseconds(wanted.before), microseconds(wanted.escalated_before)
         values = statuses, before, since, run_id, int(wanted.with_artifacts), limit, escalated_before
-        rows = await self.store.database.read(load_queries()["expired"], values)
-        return [
-            EndedRun(run_id=run_id, status=Status(status), version=version, at=instant(touched_at))
-            for run_id, status, version, touched_at in rows
-        ]
+        return [value_of(EndedRun, row) for row in await self.store.database.read(load_queries()["expired"], values)]
 
     async def delete(
         self, runs: Sequence[EndedRun], rule: str, now: datetime, *, artifacts_only: bool = False
@@ -106,7 +102,7 @@ class RetentionRecords:
                 records.append(ArtifactTombstoneRecord(v=LEVEL, gone=gone, artifacts=artifacts))
             elif artifacts is not None:
                 for row in self.store.database.look_up(load_queries()["going"], (run.run_id, run.version)):
-                    stone = tombstone_of((*row, microseconds(now), rule))
+                    stone = value_of(Tombstone, (*row, microseconds(now), rule))
                     records.append(TombstoneRecord(v=LEVEL, stone=stone, version=run.version, artifacts=artifacts))
         return [
             Leftovers(run_id=record.run_id, artifacts=record.artifacts, folder=not artifacts_only)

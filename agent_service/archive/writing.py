@@ -5,12 +5,13 @@ ledger has each call of its runs, and the bucket each artifact. A tampered run i
 archive. A run is exported with its children, pages and artifacts.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TypeVar
 
 from agent_service import settings
 from agent_service.archive.access import NOWHERE, Report, StoreReader, exclusive_bus, open_reader, place_of, run_gateway
@@ -27,7 +28,7 @@ from agent_service.archive.contents import (
     add_side_records,
     journal_name,
 )
-from agent_service.archive.retention import ArtifactTombstone
+from agent_service.archive.retention import ArtifactTombstone, Tombstone
 from agent_service.archive.verifying import checked_journal
 from agent_service.bus.buckets import FOLDER
 from agent_service.core.waiting import Status
@@ -45,7 +46,7 @@ from agent_service.store.messages import (
     TombstoneRecord,
 )
 from agent_service.store.moving import leaving
-from agent_service.store.rows import halt_of, tombstone_of
+from agent_service.store.rows import value_of
 from agent_service.store.runs import RunStore
 from agent_service.views.pages import pages
 from agent_service.views.workspace.files import MAX_BYTES
@@ -53,8 +54,9 @@ from groundwork.archive.format import PART, Archive, ArchiveWriter, open_writer
 from groundwork.archive.series import SUFFIX, Series, add_store
 from groundwork.service.errors import Exit, Failure, Misconfigured, NotDone
 from groundwork.sqlite.file import instant
-from schemas.status import counted
+from schemas.status import Halt, counted
 
+T = TypeVar("T")
 AT_ONCE = 500
 
 
@@ -175,17 +177,16 @@ async def placed(store: RunStore, run: ArchivedRun) -> ArchivedRun:
 
 async def side_records(store: RunStore) -> list[SideRecord]:
     """Dismissals, halts and tombstones."""
-    sql, read = load_queries(), store.database.read
-    records = list[SideRecord]()
-    for run_id, version, by, at in await read(sql["all_dismissals"]):
-        seen = Dismissal(run_id=run_id, version=version, by=by, at=instant(at))
-        records.append(DismissalRecord(v=LEVEL, dismissal=seen))
-    records += [HaltRecord(v=LEVEL, by="", halt=halt_of(row)) for row in await read(sql["all_halts"])]
-    for run_id, rule, at in await read(sql["all_artifacts_gone"]):
-        gone = ArtifactTombstone(run_id=run_id, gone_at=instant(at), rule=rule)
-        records.append(ArtifactTombstoneRecord(v=LEVEL, gone=gone))
-    records += [TombstoneRecord(v=LEVEL, stone=tombstone_of(row), version=0) for row in await read(sql["tombstones"])]
-    return records
+
+    async def read(kind: Callable[..., T], statement: str) -> list[T]:
+        return [value_of(kind, row) for row in await store.database.read(load_queries()[statement])]
+
+    return [
+        *(DismissalRecord(v=LEVEL, dismissal=one) for one in await read(Dismissal, "all_dismissals")),
+        *(HaltRecord(v=LEVEL, by="", halt=one) for one in await read(Halt, "all_halts")),
+        *(ArtifactTombstoneRecord(v=LEVEL, gone=one) for one in await read(ArtifactTombstone, "all_artifacts_gone")),
+        *(TombstoneRecord(v=LEVEL, stone=one, version=0) for one in await read(Tombstone, "tombstones")),
+    ]
 
 
 async def _add_runs(reader: StoreReader, archive: ArchiveWriter, report: ArchiveReport) -> None:

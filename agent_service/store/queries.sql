@@ -207,7 +207,7 @@ ON CONFLICT (number) DO UPDATE SET until = excluded.until, until_by = excluded.u
 SELECT number, since, by, reason, until, until_by, over FROM halts ORDER BY number DESC LIMIT 1;
 
 -- name: dismissal
-SELECT version, by, at FROM dismissals WHERE run_id = ?;
+SELECT run_id, version, by, at FROM dismissals WHERE run_id = ?;
 
 -- name: overdue_turns
 -- Open runs of an index whose newest entry has no message.
@@ -272,7 +272,7 @@ WHERE behind IS NOT NULL ORDER BY run_id LIMIT ?;
 UPDATE artifacts_gone SET behind = NULL WHERE run_id = ?;
 
 -- name: artifacts_gone
-SELECT at, rule FROM artifacts_gone WHERE run_id = ?;
+SELECT run_id, at, rule FROM artifacts_gone WHERE run_id = ?;
 
 -- name: sizes
 SELECT run_id, bytes FROM runs WHERE run_id IN (SELECT value FROM json_each(?));
@@ -297,4 +297,4 @@ SELECT run_id, version, by, at FROM dismissals ORDER BY run_id;
 SELECT number, since, by, reason, until, until_by, over FROM halts ORDER BY number;
 
 -- name: all_artifacts_gone
-SELECT run_id, rule, at FROM artifacts_gone ORDER BY run_id;
+SELECT run_id, at, rule FROM artifacts_gone ORDER BY run_id;

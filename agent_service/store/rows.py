@@ -9,12 +9,12 @@ import hashlib
 import json
 import logging
 import sqlite3
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
 
 from pydantic_core import to_json
 
-from agent_service.archive.retention import Tombstone
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged
 from agent_service.run.inbound import turn_id
@@ -37,7 +37,6 @@ from agent_service.store.messages import (
 from groundwork.nats.publishing import StoredMessage
 from groundwork.sqlite.file import Values, instant, microseconds
 from schemas import subjects
-from schemas.status import Halt
 
 BYTES_PER_ENTRY = 500
 """About what an entry takes in tables and indexes besides its texts."""
@@ -55,6 +54,7 @@ _JSON = json.JSONDecoder()
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 Statement = tuple[str, Values]
 """A statement's name in queries.sql, and its parameters."""
 
@@ -96,17 +96,22 @@ def entry_of(run_id: str, row: Sequence[Any]) -> Entry:
     )
 
 
-def halt_of(row: Sequence[Any]) -> Halt:
-    number, since, by, reason, until, until_by, over = row
-    ended = instant(until) if until is not None else None
-    about = {"by": by, "reason": reason, "until_by": until_by, "over": bool(over)}
-    return Halt(number=number, since=instant(since), until=ended, **about)
+_READ: dict[str, Callable[[Any], object]] = {
+    **dict.fromkeys(("at", "since", "until", "ended_at", "gone_at"), instant),
+    "status": Status,
+    "over": bool,
+}
 
 
-def tombstone_of(row: Sequence[Any]) -> Tombstone:
-    run_id, wake_id, wake_digest, status, last, ended_at, at, rule = row
-    about: dict[str, Any] = {"run_id": run_id, "wake_id": wake_id, "wake_digest": wake_digest, "last": last}
-    return Tombstone(status=Status(status), ended_at=instant(ended_at), gone_at=instant(at), rule=rule, **about)
+def value_of(kind: Callable[..., T], row: Sequence[Any]) -> T:
+    """The value whose fields a row has, in their order."""
+    named = zip(kind.__annotations__, row, strict=True)
+    return kind(**{name: _READ[name](it) if name in _READ and it is not None else it for name, it in named})
+
+
+def row_of(value: object) -> Values:
+    fields = (getattr(value, name) for name in type(value).__annotations__)
+    return tuple(microseconds(it) if isinstance(it, datetime) else it for it in fields)
 
 
 def statements_of(
@@ -190,20 +195,15 @@ def apply_record(connection: sqlite3.Connection, record: SideRecord) -> None:
     sql = load_queries()
     match record:
         case HaltRecord(halt=halt):
-            until = microseconds(halt.until) if halt.until else None
-            values = halt.number, microseconds(halt.since), halt.by, halt.reason, until, halt.until_by, halt.over
-            connection.execute(sql["keep_halt"], values)
+            connection.execute(sql["keep_halt"], row_of(halt))
         case DismissalRecord(dismissal=seen) if _version_of(connection, seen.run_id):
-            connection.execute(sql["dismiss"], (seen.run_id, seen.version, seen.by, microseconds(seen.at)))
+            connection.execute(sql["dismiss"], row_of(seen))
         case ArtifactTombstoneRecord(gone=gone, artifacts=left) if _version_of(connection, gone.run_id):
-            deleted = gone.run_id, microseconds(gone.gone_at), gone.rule, json.dumps(left)
-            connection.execute(sql["artifacts_go"], deleted)
+            connection.execute(sql["artifacts_go"], (*row_of(gone), json.dumps(left)))
         case TombstoneRecord(stone=stone, artifacts=left) if _version_of(connection, stone.run_id) <= record.version:
             for table in RUN_TABLES:
                 connection.execute(f"DELETE FROM {table} WHERE run_id = ?", (stone.run_id,))  # noqa: S608 - ours
-            instants = microseconds(stone.ended_at), microseconds(stone.gone_at)
-            of_run = stone.run_id, stone.wake_id, stone.wake_digest, stone.status.value, stone.last
-            connection.execute(sql["bury"], (*of_run, *instants, stone.rule, json.dumps(left)))
+            connection.execute(sql["bury"], (*row_of(stone), json.dumps(left)))
 
 
 def clear_index(connection: sqlite3.Connection) -> None:

@@ -11,7 +11,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, time
-from typing import Any
+from typing import Any, TypeVar
 
 from agent_service.archive.retention import ArtifactTombstone, Tombstone
 from agent_service.core.waiting import Status
@@ -21,13 +21,14 @@ from agent_service.run.ports import Dismissal, JournalPosition, RecordedCall, Re
 from agent_service.store.database import load_queries
 from agent_service.store.lines import EVERY_RUN, RunFilter, RunLine, Sum, parse_line
 from agent_service.store.messages import LEVEL, DismissalRecord, HaltRecord, SideRecord
-from agent_service.store.rows import Quarantine, halt_of, tombstone_of
+from agent_service.store.rows import Quarantine, value_of
 from groundwork.service.errors import Failure, TryAgain
 from groundwork.sqlite.file import SqliteFile, instant, microseconds
 from schemas import subjects
 from schemas.status import Halt
 from schemas.values import replace
 
+T = TypeVar("T")
 LeaseCheck = Callable[[], Awaitable[None]]
 AFTER_EVERY_ID = "~"
 """Sorts after every character of a run id."""
@@ -157,8 +158,7 @@ class RunStore(ABC):
     # records beside the journals
 
     async def newest_halt(self) -> Halt | None:
-        rows = await self.database.read(self._sql["newest_halt"])
-        return halt_of(rows[0]) if rows else None
+        return self._value(Halt, "newest_halt")
 
     async def keep_halt(self, halt: Halt) -> None:
         """Replaces the record of its number. Raises TryAgain, also for a halt that does not follow the newest one."""
@@ -173,18 +173,16 @@ class RunStore(ABC):
         return await self.dismissal(dismissal.run_id) or dismissal
 
     async def dismissal(self, run_id: str) -> Dismissal | None:
-        for version, by, at in await self.database.read(self._sql["dismissal"], (run_id,)):
-            return Dismissal(run_id=run_id, version=version, by=by, at=instant(at))
-        return None
+        return self._value(Dismissal, "dismissal", run_id)
 
     async def tombstone(self, run_id: str) -> Tombstone | None:
-        rows = self.database.look_up(self._sql["tombstone"], (run_id,))
-        return tombstone_of(rows[0]) if rows else None
+        return self._value(Tombstone, "tombstone", run_id)
 
     async def artifacts_gone(self, run_id: str) -> ArtifactTombstone | None:
-        for at, rule in self.database.look_up(self._sql["artifacts_gone"], (run_id,)):
-            return ArtifactTombstone(run_id=run_id, gone_at=instant(at), rule=rule)
-        return None
+        return self._value(ArtifactTombstone, "artifacts_gone", run_id)
+
+    def _value(self, kind: Callable[..., T], statement: str, *values: object) -> T | None:
+        return next((value_of(kind, row) for row in self.database.look_up(self._sql[statement], values)), None)
 
     # lists
 

@@ -16,12 +16,6 @@ def read_only(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(read_only_uri(path), uri=True, isolation_level=None, check_same_thread=False)
 
 
-def damage_in(connection: sqlite3.Connection) -> str:
-    """The first damage that SQLite finds, or "". Raises sqlite3.Error."""
-    found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0]).splitlines()[-1]
-    return "" if found == "ok" else found
-
-
 class Full(TryAgain): ...
 
 
@@ -31,28 +25,32 @@ _FULL: _Meaning = (Full, "no room for {path} ({cause}): nothing of this write is
 _BUSY: _Meaning = (TryAgain, "another connection kept {path} locked: nothing of this write is stored. Try again")
 _FAILED: _Meaning = (
     Broken,
-    "{path} failed ({cause}) and takes no more writes: check the disk, then restart the process",
+    "{path} failed ({cause}) and takes no more writes: check the disk, its mount, and the owner and mode of the file, "
+    "then restart the process",
 )
 """Only a restart shows if the write was stored."""
-_DENIED: _Meaning = (
-    Broken,
-    "{path} failed ({cause}) and takes no more writes: check their owner, mode and mount, then restart",
-)
+_DAMAGE = frozenset((sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB))
+_MEANINGS: dict[int, _Meaning] = {
+    sqlite3.SQLITE_FULL: _FULL,
+    **dict.fromkeys((sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED), _BUSY),
+    **dict.fromkeys((sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, *_DAMAGE), _FAILED),
+}
 
 
 def is_damage(error: BaseException | None) -> bool:
-    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK)
-    return code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+    return _code(error) & 0xFF in _DAMAGE
 
 
 def is_file_error(error: BaseException) -> bool:
     """True if the error stops all writers, and not only the statement that raised it."""
-    return _meaning(error) is not None
+    return _code(error) & 0xFF in _MEANINGS
 
 
 def storage_error(cause: BaseException, path: Path) -> TryAgain | Broken:
     """`cause` as the error that callers see. Unknown errors count as broken."""
-    kind, text = _meaning(cause) or _FAILED
+    code = _code(cause)
+    is_full = code == sqlite3.SQLITE_IOERR_SHMSIZE  # the index beside the WAL could not grow: no fsync has failed
+    kind, text = _FULL if is_full else _MEANINGS.get(code & 0xFF, _FAILED)
     error = kind(text.format(path=path, cause=cause))
     error.__cause__ = cause
     return error
@@ -62,17 +60,5 @@ def full_error(path: Path, cause: str) -> Full:
     return Full(_FULL[1].format(path=path, cause=cause))
 
 
-def _meaning(error: BaseException) -> _Meaning | None:
-    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK)
-    match code & 0xFF:
-        case sqlite3.SQLITE_FULL:
-            return _FULL
-        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-            return _BUSY
-        case sqlite3.SQLITE_IOERR if code == sqlite3.SQLITE_IOERR_SHMSIZE:
-            return _FULL  # the index beside the WAL could not grow: no fsync has failed
-        case sqlite3.SQLITE_IOERR | sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
-            return _FAILED
-        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN:
-            return _DENIED
-    return None
+def _code(error: BaseException | None) -> int:
+    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK)

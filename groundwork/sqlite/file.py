@@ -25,7 +25,7 @@ import aiosqlite
 
 from groundwork.service import store_folder
 from groundwork.service.errors import Broken, Misconfigured, TryAgain
-from groundwork.sqlite.errors import damage_in, is_damage, is_file_error, read_only, read_only_uri, storage_error
+from groundwork.sqlite.errors import is_damage, is_file_error, read_only, read_only_uri, storage_error
 from groundwork.sqlite.group_commit import GroupCommit, OnCommit
 from groundwork.sqlite.reserve import SPARE_PAGES, DiskReserve, cut_off, has_room
 
@@ -218,12 +218,13 @@ def make_private(path: Path) -> None:
 def _refuse_damaged(path: Path) -> None:
     try:
         with contextlib.closing(sqlite3.connect(path)) as connection:
-            found = damage_in(connection) if path.stat().st_size <= CHECKED_BYTES else ""
+            is_small = path.stat().st_size <= CHECKED_BYTES
+            found = connection.execute("PRAGMA quick_check(1)").fetchone()[0].splitlines()[-1] if is_small else "ok"
     except sqlite3.Error as error:
         if not is_damage(error):
             raise storage_error(error, path) from error
         found = str(error)
-    if found:
+    if found != "ok":
         raise Misconfigured(
             f"{path} is damaged ({found}): restore it from a backup, or move it away with its -wal file to begin "
             "without what is in it"

@@ -50,8 +50,8 @@ class ArchivedRun(BaseModel):
     version: Annotated[int, Field(ge=1)]
     head: Hash
     dispatched_up_to: int = 0
-    positions: tuple[int, ...] = ()
     artifacts_gone: str = ""
+    positions: tuple[int, ...] = ()
     left_out: dict[str, str] = {}
 
 

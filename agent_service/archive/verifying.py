@@ -139,15 +139,14 @@ async def _check_once(reader: StoreReader, run_id: str) -> RunCheck:
     on_bus = [path for path, one in named.items() if folder is None or one.sha256 is None]
     stored = await _stored(reader, run_id, on_bus) if on_bus else {}
     check.artifacts = len(named)
-    if folder is None:
-        check.unchecked = on_bus if stored is None else []
-        check.flaws = [] if stored is None else list(_flaws_on_bus(named, stored))
-        return check
     check.unchecked = [path for path in on_bus if path not in (stored or {})]
-    check.pages = len({file.path for file in folder.files} & set(FILES))
-    for flaw in await asyncio.to_thread(lambda: flaws_of(commits, reader.workspace, run_id, stored=stored)):
-        if not (are_gone and flaw.kind == "missing" and is_artifact_path(flaw.place)):
-            (check.behind if flaw.kind == "behind" else check.flaws).append(flaw)
+    if folder is None and stored is not None:
+        check.unchecked, check.flaws = [], list(_flaws_on_bus(named, stored))
+    elif folder is not None:
+        check.pages = len({file.path for file in folder.files} & set(FILES))
+        for flaw in await asyncio.to_thread(lambda: flaws_of(commits, reader.workspace, run_id, stored=stored)):
+            if not (are_gone and flaw.kind == "missing" and is_artifact_path(flaw.place)):
+                (check.behind if flaw.kind == "behind" else check.flaws).append(flaw)
     return check
 
 

@@ -53,7 +53,6 @@ from agent_service.views.workspace.files import MAX_BYTES
 from groundwork.archive.format import PART, Archive, ArchiveWriter, open_writer
 from groundwork.archive.series import SUFFIX, Series, add_store
 from groundwork.service.errors import Exit, Failure, Misconfigured, NotDone
-from groundwork.sqlite.file import instant
 from schemas.status import Halt, counted
 
 T = TypeVar("T")
@@ -155,18 +154,8 @@ async def stored_runs(store: RunStore, *, only: str = "") -> AsyncIterator[Archi
     has no snapshots."""
     sql, after = load_queries()["archived"], ""
     while rows := await store.database.read(sql, (after, AT_ONCE, only or None)):
-        for run_id, wake_id, digest, accepted_at, status, version, head, told, artifacts_gone in rows:
-            yield ArchivedRun(
-                run_id=run_id,
-                wake_id=wake_id,
-                digest=digest,
-                accepted_at=instant(accepted_at),
-                status=status,
-                version=version,
-                head=head.hex(),
-                dispatched_up_to=told,
-                artifacts_gone=artifacts_gone or "",
-            )
+        for row in rows:
+            yield value_of(ArchivedRun, row)
         after = rows[-1][0]
 
 

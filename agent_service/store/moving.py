@@ -86,11 +86,9 @@ async def require_complete(place: Place) -> MoveMarker:
 async def require_runs_here(place: Place) -> None:
     """An agent checks this before it starts; one of several once it has joined. Raises Misconfigured, and TryAgain."""
     if (await require_complete(place)).state == "left":
-        purge = f"run `nats stream purge {subjects.STREAM_RUNS} --subject={subjects.STORED_MOVED}`"
-        remedy = f"delete {place / FILE}" if isinstance(place, Path) else purge
         raise Misconfigured(
             f"the runs of {name_of(place)} were exported to be moved: set agent.store to the store that they were "
-            f"restored into; or, if they were restored nowhere, {remedy}"
+            "restored into; or, if they were restored nowhere, `agentic restore` what was exported"
         )
 
 

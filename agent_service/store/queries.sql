@@ -97,7 +97,7 @@ SELECT position, run_id, seq FROM journal WHERE position > ? ORDER BY position L
 -- name: runs
 -- Newest first: statuses ?1, ids below ?2 and from ?3 on, accepted at ?4 or later and before ?9, text like ?5 or ?6,
 -- tool ?7, caller ?10, ?11 in the id.
-SELECT run_id, wake_id, status, goal, summary, accepted_at, touched_at, line, caller FROM runs
+SELECT run_id, wake_id, status, goal, summary, accepted_at, touched_at, caller, line FROM runs
 WHERE status IN (SELECT value FROM json_each(?1)) AND run_id < ?2 AND run_id >= ?3 AND accepted_at >= ?4
 AND accepted_at < ?9 AND instr(run_id, ?11) AND (?10 = '' OR caller = ?10)
 AND (?5 = '' OR EXISTS (
@@ -284,7 +284,7 @@ WHERE CASE WHEN json_valid(line) THEN line ->> '$.artifacts' END AND run_id NOT 
 -- name: archived
 -- Runs after ?1 by id, or only run ?3, and the rule that deleted their artifacts.
 SELECT run_id, wake_id, wake_digest, accepted_at, status, version, head, told,
-    (SELECT rule FROM artifacts_gone WHERE artifacts_gone.run_id = runs.run_id)
+    coalesce((SELECT rule FROM artifacts_gone WHERE artifacts_gone.run_id = runs.run_id), '')
 FROM runs WHERE run_id > ?1 AND run_id >= coalesce(?3, '') AND run_id <= coalesce(?3, '~') ORDER BY run_id LIMIT ?2;
 
 -- name: positions

@@ -97,16 +97,22 @@ def entry_of(run_id: str, row: Sequence[Any]) -> Entry:
 
 
 _READ: dict[str, Callable[[Any], object]] = {
-    **dict.fromkeys(("at", "since", "until", "ended_at", "gone_at"), instant),
+    **dict.fromkeys(("at", "since", "until", "accepted_at", "updated_at", "ended_at", "gone_at"), instant),
+    "head": bytes.hex,
     "status": Status,
     "over": bool,
 }
 
 
+def named(names: Iterable[str], row: Iterable[Any]) -> dict[str, Any]:
+    """The columns of a row by the names of their fields."""
+    found = zip(names, row, strict=False)
+    return {name: _READ[name](it) if name in _READ and it is not None else it for name, it in found}
+
+
 def value_of(kind: Callable[..., T], row: Sequence[Any]) -> T:
-    """The value whose fields a row has, in their order."""
-    named = zip(kind.__annotations__, row, strict=True)
-    return kind(**{name: _READ[name](it) if name in _READ and it is not None else it for name, it in named})
+    """The value whose first fields a row has, in their order."""
+    return kind(**named(kind.__annotations__, row))
 
 
 def row_of(value: object) -> Values:

@@ -21,7 +21,7 @@ from agent_service.run.ports import Dismissal, JournalPosition, RecordedCall, Re
 from agent_service.store.database import load_queries
 from agent_service.store.lines import EVERY_RUN, RunFilter, RunLine, Sum, parse_line
 from agent_service.store.messages import LEVEL, DismissalRecord, HaltRecord, SideRecord
-from agent_service.store.rows import Quarantine, value_of
+from agent_service.store.rows import Quarantine, named, value_of
 from groundwork.service.errors import Failure, TryAgain
 from groundwork.sqlite.file import SqliteFile, instant, microseconds
 from schemas import subjects
@@ -37,6 +37,7 @@ END_OF_TIME = 2**62
 SEARCHED_AT_ONCE = 2000
 """Rows that one statement looks into before other reads get their turn: 20 to 50 ms."""
 UNREADABLE = "its row"
+LISTED = "run_id", "wake_id", "status", "goal", "summary", "accepted_at", "updated_at", "caller"
 FASTER = "another agent has just stopped everything, or let it go on: look again"
 
 
@@ -286,22 +287,13 @@ class RunStore(ABC):
         return await self.database.read(self._sql["runs"], values)
 
     def _line(self, row: tuple[Any, ...]) -> RunLine:
-        run_id, wake_id, status, goal, summary, accepted_at, touched_at, columns, caller = row
-        about = {
-            "run_id": run_id,
-            "wake_id": wake_id,
-            "status": Status(status),
-            "goal": goal,
-            "summary": summary,
-            "accepted_at": instant(accepted_at),
-            "updated_at": instant(touched_at),
-            "caller": caller,
-        }
+        *values, columns = row
+        about = named(LISTED, values)
         try:
             line = parse_line(about, columns)
         except (ValueError, TypeError):
             line = RunLine(**about, damaged=UNREADABLE)
-        damage = self._quarantine.get(run_id)
+        damage = self._quarantine.get(line.run_id)
         return replace(line, damaged=damage.what) if damage else line
 
     async def _run_ids(self, statement: str, *values: object) -> list[str]:

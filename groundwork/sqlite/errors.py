@@ -25,8 +25,7 @@ _FULL: _Meaning = (Full, "no room for {path} ({cause}): nothing of this write is
 _BUSY: _Meaning = (TryAgain, "another connection kept {path} locked: nothing of this write is stored. Try again")
 _FAILED: _Meaning = (
     Broken,
-    "{path} failed ({cause}) and takes no more writes: check the disk, its mount, and the owner and mode of the file, "
-    "then restart the process",
+    "{path} failed ({cause}) and takes no more writes: check its disk, owner and mode, then restart the process",
 )
 """Only a restart shows if the write was stored."""
 _DAMAGE = frozenset((sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB))

@@ -23,9 +23,8 @@ from agent_service.archive.retention import ArtifactTombstone, EndedRun, KeepRun
 from agent_service.core.waiting import FINAL, Status
 from agent_service.errors import Damaged, NewerVersion
 from agent_service.run.ports import Clock
-from agent_service.store.database import load_queries
+from agent_service.store.database import load_queries, value_of
 from agent_service.store.messages import LEVEL, ArtifactTombstoneRecord, SideRecord, TombstoneRecord
-from agent_service.store.rows import value_of
 from agent_service.store.runs import RunStore
 from agent_service.views.workspace.files import Workspace
 from groundwork.service.errors import TryAgain

@@ -47,7 +47,7 @@ from agent_service.history.text import one_line
 from agent_service.run.inbound import turn_id
 from agent_service.run.journal import Commit
 from agent_service.settings import AgentSettings
-from agent_service.store.database import FILE, open_database, open_for_reading
+from agent_service.store.database import FILE, open_database, open_for_reading, statements_of, store_commit
 from agent_service.store.lines import line_of
 from agent_service.store.messages import (
     LEVEL,
@@ -61,7 +61,6 @@ from agent_service.store.messages import (
     row_in,
 )
 from agent_service.store.moving import MoveMarker, read_marker, write_marker
-from agent_service.store.rows import statements_of, store_commit
 from agent_service.store.shared import log_of_runs
 from agent_service.store.sqlite import SqliteStore
 from groundwork.archive.format import Archive

@@ -36,7 +36,7 @@ from agent_service.errors import NewerVersion
 from agent_service.history.results import RecordedArtifact, kept_artifacts
 from agent_service.run.journal import flaw_in_chain
 from agent_service.run.ports import Dismissal
-from agent_service.store.database import load_queries
+from agent_service.store.database import load_queries, value_of
 from agent_service.store.messages import (
     LEVEL,
     ArtifactTombstoneRecord,
@@ -46,7 +46,6 @@ from agent_service.store.messages import (
     TombstoneRecord,
 )
 from agent_service.store.moving import leaving
-from agent_service.store.rows import value_of
 from agent_service.store.runs import RunStore
 from agent_service.views.pages import pages
 from agent_service.views.workspace.files import MAX_BYTES

@@ -10,9 +10,8 @@ from typing import NoReturn
 from agent_service.core.events import ModelReplied, ModelUnavailable
 from agent_service.errors import Damaged, NewerVersion, Tampered
 from agent_service.run.journal import GENESIS, Run, decode_state
-from agent_service.store.database import load_queries
+from agent_service.store.database import STATE, Quarantine, load_queries
 from agent_service.store.messages import EntryMessage, RunRow, entry_in, row_in
-from agent_service.store.rows import STATE, Quarantine
 from groundwork.nats.publishing import StoredMessage
 from groundwork.nats.shared_log import SharedLog
 from groundwork.service.errors import TryAgain

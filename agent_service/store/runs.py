@@ -18,10 +18,9 @@ from agent_service.core.waiting import Status
 from agent_service.errors import Damaged, VersionMoved, WakeConflict
 from agent_service.run.journal import Commit, Entry, Run
 from agent_service.run.ports import Dismissal, JournalPosition, RecordedCall, ReservedFunds
-from agent_service.store.database import load_queries
+from agent_service.store.database import Quarantine, load_queries, named, value_of
 from agent_service.store.lines import EVERY_RUN, RunFilter, RunLine, Sum, parse_line
 from agent_service.store.messages import LEVEL, DismissalRecord, HaltRecord, SideRecord
-from agent_service.store.rows import Quarantine, named, value_of
 from groundwork.service.errors import Failure, TryAgain
 from groundwork.sqlite.file import SqliteFile, instant, microseconds
 from schemas import subjects

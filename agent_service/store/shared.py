@@ -18,7 +18,7 @@ from agent_service.errors import Damaged, VersionMoved
 from agent_service.run.inbound import CURRENT_MESSAGE, InboundMessage, turn_id
 from agent_service.run.journal import Commit, Entry, Run, growth_of
 from agent_service.run.ports import JournalPosition, RecordedCall
-from agent_service.store.database import FILE, MIGRATIONS
+from agent_service.store.database import FILE, MIGRATIONS, apply_message, clear_index
 from agent_service.store.journals import Journal, JournalCache
 from agent_service.store.messages import (
     ROW,
@@ -35,7 +35,6 @@ from agent_service.store.messages import (
     row_in,
 )
 from agent_service.store.moving import require_runs_here
-from agent_service.store.rows import apply_message, clear_index
 from agent_service.store.runs import LeaseCheck, RunStore, no_lease, same_wake, version_moved
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import StoredMessage, subject_matches

@@ -16,10 +16,17 @@ from typing import Any, Self
 from agent_service.errors import Damaged
 from agent_service.run.journal import Commit, Entry, Run
 from agent_service.run.ports import JournalPosition, RecordedCall, call_charge
-from agent_service.store.database import open_database
+from agent_service.store.database import (
+    Statement,
+    apply_record,
+    entry_of,
+    open_database,
+    run_of,
+    statements_of,
+    store_commit,
+)
 from agent_service.store.messages import SideRecord
 from agent_service.store.moving import require_runs_here
-from agent_service.store.rows import Statement, apply_record, entry_of, run_of, statements_of, store_commit
 from agent_service.store.runs import LeaseCheck, RunStore, no_lease, same_wake, version_moved
 from groundwork.service.errors import Failure, TryAgain
 from groundwork.sqlite.errors import Full

@@ -19,9 +19,8 @@ from agent_service.core.waiting import FINAL, Status
 from agent_service.errors import WakeConflict
 from agent_service.run.journal import Commit
 from agent_service.run.ports import Dismissal
-from agent_service.store.database import FILE
+from agent_service.store.database import FILE, RUN_TABLES
 from agent_service.store.messages import LEVEL, TombstoneRecord
-from agent_service.store.rows import RUN_TABLES
 from agent_service.store.runs import RunStore
 from agent_service.store.shared import SharedStore
 from agent_service.store.sqlite import SqliteStore

@@ -33,7 +33,7 @@ class Series:
     @contextmanager
     def new_archive(self, ring: KeyRing, at: datetime) -> Iterator[tuple[str, ArchiveWriter]]:
         """Makes a new backup, and yields its name with it. Raises Misconfigured, also while another process writes
-        there, and TryAgain."""
+        there, and OSError."""
         path, base = self._path, None
         with ExitStack() as opened:
             if self.is_folder:
@@ -112,10 +112,7 @@ class Series:
 
 @contextmanager
 def _locked(folder: Path, service: str) -> Iterator[None]:
-    try:
-        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError as error:
-        raise Misconfigured(f"{folder} cannot be used: {error.strerror}. Nothing was backed up") from error
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
         for left in folder.glob(f"{service}-*{SUFFIX}{PART}*"):  # by a process that was killed

@@ -151,8 +151,8 @@ def open_file(
     path: Path, migrations: Traversable, *, durable: bool = True, reserve: DiskReserve | None = None
 ) -> AbstractAsyncContextManager[SqliteFile]:
     """Opens the file, made if absent, for this user alone. `migrations`: the folder of its schema. Not `durable`: it
-    survives a crash of the process, but not of the machine. `reserve`: for works that make room. Raises Misconfigured
-    for an unusable folder or a damaged file, and TryAgain for a full disk or a locked file."""
+    survives a crash of the process, but not of the machine. `reserve`: for works that make room. Raises OSError for an
+    unusable folder, Misconfigured for a damaged file, and TryAgain for a full disk or a locked file."""
     return _opener.get()(path, migrations, durable, reserve)
 
 
@@ -161,7 +161,10 @@ async def open_with_threads(
     path: Path, migrations: Traversable, durable: bool, reserve: DiskReserve | None
 ) -> AsyncIterator[SqliteFile]:
     def opened() -> GroupCommit:
-        make_private(path)
+        store_folder.make_private_folder(path.parent)
+        path.touch(mode=0o600)
+        path.chmod(0o600)
+        store_folder.give_to_owner(path)
         _refuse_damaged(path)
         migrate(path, migrations)
         return GroupCommit(path, durable=durable, reserve=reserve)
@@ -203,16 +206,6 @@ async def open_for_reading(path: Path, migrations: Traversable) -> AsyncIterator
         raise Misconfigured(
             f"{path} cannot be read ({cause}): if it is damaged, move it away and restore a backup"
         ) from error
-
-
-def make_private(path: Path) -> None:
-    try:
-        store_folder.make_private_folder(path.parent)
-        path.touch(mode=0o600)
-        path.chmod(0o600)
-        store_folder.give_to_owner(path)
-    except OSError as error:
-        raise Misconfigured(f"{path} cannot be used ({error}): give this user the folder, or name another") from error
 
 
 def _refuse_damaged(path: Path) -> None:

@@ -130,12 +130,6 @@ def test_of_two_archives_that_are_made_at_once_under_one_name_the_first_stays_wh
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_what_cannot_be_archived_is_told_as_that_and_not_as_a_fault_of_the_archive(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="none"), open_writer(tmp_path / "it.zip", RING):
-        (tmp_path / "none").read_bytes()
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_nothing_is_removed_while_a_backup_cannot_be_read(tmp_path: Path) -> None:
     first, second, third = (back_up(tmp_path, {"a": CONTENT, "b": str(day).encode()}, day) for day in range(3))
     third.write_bytes(b"no archive")

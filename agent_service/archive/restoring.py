@@ -16,18 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from agent_service import settings
-from agent_service.archive.access import (
-    NOWHERE,
-    STOP,
-    Report,
-    RunDeleted,
-    artifact_hashes,
-    bus_at_hand,
-    exclusive_bus,
-    open_reader,
-    place_of,
-    run_gateway,
-)
+from agent_service.archive import access
+from agent_service.archive.access import Report
 from agent_service.archive.contents import (
     AGENT,
     ARTIFACTS,
@@ -78,7 +68,7 @@ from schemas.status import Halt, counted
 Followed = tuple[ArchivedRun, Sequence[Commit]]
 
 TOGETHER = 32
-"""Runs that are written at once, or are on their way to a log."""
+"""Runs that are on their way to a log at once."""
 MINUTE = "%Y-%m-%d %H:%M UTC"
 IN_DOUBT = "What these write first is in doubt, for it may have been done since: a person is asked then."
 NO_LEDGER = (
@@ -86,7 +76,6 @@ NO_LEDGER = (
     "Let it go on once the ledger is there (`ductile-gateway restore`), or those are cancelled that must not write "
     "twice"
 )
-NOT_THE_SAME = "what the bucket has is not what its tool made, nor is there a copy in the run's folder"
 NO_HASH = "its tool told no SHA-256, so no copy can be proved"
 
 
@@ -110,11 +99,11 @@ async def restore(
             return await _dry_run(loaded, archive, runs, name)
         restore_keys(archive, loaded.keys_path(), new_keys=new_keys)
         moved = moved or manifest.moved
-        async with exclusive_bus(loaded) as link, _barred(loaded, link, name):
+        async with access.exclusive_bus(loaded) as link, _barred(loaded, link, name):
             calls = None
             if archive.nested(GATEWAY):
                 options = [option for option, is_set in {"--moved": moved, "--new-keys": new_keys}.items() if is_set]
-                calls = int((await run_gateway("restore", str(archive.path), *options, config=config))["calls"])
+                calls = int((await access.run_gateway("restore", str(archive.path), *options, config=config))["calls"])
             artifacts = await _restore_artifacts(runs, link)
             unknown = calls is None and not moved  # open runs may have written since
             stopped = stopped or (unknown and any(run.status in OPEN for run in runs.all))
@@ -129,7 +118,7 @@ async def restore(
 async def _dry_run(loaded: AgentSettings, archive: Archive, runs: ArchivedRuns, name: str) -> Report:
     if loaded.keys_path().exists():
         archive.prove(KeyRing.open(loaded.keys_path()))
-    async with bus_at_hand(loaded) as link:
+    async with access.bus_at_hand(loaded) as link:
         await _refuse_to_overwrite(loaded, link, name)
     open_runs = [run.run_id for run in runs.all if run.status in OPEN]
     facts = {"dry_run": True, "backup": name, "runs": len(runs.all), "under_way": open_runs}
@@ -158,11 +147,11 @@ def _text(found: Mapping[str, Any]) -> Iterator[str]:
 @asynccontextmanager
 async def _barred(loaded: AgentSettings, link: NatsLink, name: str) -> AsyncIterator[None]:
     """No agent starts on the store inside, nor after it if it fails."""
-    before, place = await _refuse_to_overwrite(loaded, link, name), place_of(loaded, link)
+    before, place = await _refuse_to_overwrite(loaded, link, name), access.place_of(loaded, link)
     if not loaded.shared and before.state != "coming":
         move_aside(loaded.store, FILE)
     mark = await write_marker(place, MoveMarker(state="coming", archive=name), before)
-    await serving.refuse_running(link, ROLE, stop=STOP)  # also one that began before that
+    await serving.refuse_running(link, ROLE, stop=access.STOP)  # also one that began before that
     yield
     await write_marker(place, MoveMarker(archive=name), mark)
 
@@ -170,13 +159,12 @@ async def _barred(loaded: AgentSettings, link: NatsLink, name: str) -> AsyncIter
 async def _refuse_to_overwrite(loaded: AgentSettings, link: NatsLink, name: str) -> MoveMarker:
     """Returns the store's mark. Raises Misconfigured for a store with runs, unless these come from an unfinished
     restore of this backup."""
-    mark = await read_marker(place_of(loaded, link))
+    mark = await read_marker(access.place_of(loaded, link))
     if (mark.state, mark.archive) == ("coming", name):
         return mark
     if loaded.shared and await log_of_runs(link).end():
-        there = f"runs of {mark.archive} are on their way into it" if mark.state == "coming" else "it has runs"
         raise Misconfigured(
-            f"nothing is overwritten in the stream {subjects.STREAM_RUNS}, and {there}: make it anew: "
+            f"nothing is overwritten in the stream {subjects.STREAM_RUNS}, and it has runs: make it anew: "
             f"`nats stream rm {subjects.STREAM_RUNS}`, then `agentic setup --shared`"
         )
     if not loaded.shared and (loaded.store / FILE).exists() and mark.state == "here":
@@ -193,7 +181,7 @@ async def _refuse_to_overwrite(loaded: AgentSettings, link: NatsLink, name: str)
 async def _restore_artifacts(runs: ArchivedRuns, link: NatsLink) -> int:
     """Puts artifacts that the bucket lacks or has differently. Artifacts of an older backup replace none."""
     bucket, count = ArtifactBucket(link, subjects.ARTIFACT_BUCKET), 0
-    there, older = await artifact_hashes(link), ARTIFACTS in runs.archive.manifest.left_out
+    there, older = await access.artifact_hashes(link), ARTIFACTS in runs.archive.manifest.left_out
     for run_id, path in runs.artifacts():
         key, name = key_of(run_id, path), f"{run_id}/{path}"
         count += 1
@@ -242,32 +230,25 @@ def _followed(runs: ArchivedRuns, flawed: dict[str, str], under_way: dict[str, s
 
 async def load_runs(database: SqliteFile, runs: Iterable[Followed]) -> None:
     """Writes runs into a database that the caller alone has open."""
-    for some in _batches(runs):
-        await database.write(partial(_load, some))
+    for run, commits in runs:
+        await database.write(partial(_load, run, commits))
 
 
-def _load(some: Sequence[Followed], connection: sqlite3.Connection) -> None:
-    for run, commits in some:
-        for commit, position in zip(commits, run.positions, strict=True):
-            statements = statements_of(
-                commit, digest=run.digest, dispatched_up_to=run.dispatched_up_to, position=position
-            )
-            store_commit(connection, statements)
+def _load(run: ArchivedRun, commits: Sequence[Commit], connection: sqlite3.Connection) -> None:
+    told = run.dispatched_up_to
+    for commit, position in zip(commits, run.positions, strict=True):
+        store_commit(connection, statements_of(commit, digest=run.digest, dispatched_up_to=told, position=position))
 
 
 async def append_runs(log: SharedLog, runs: Iterable[Followed], records: Iterable[SideRecord]) -> None:
     """Raises Misconfigured if the log has another run, and TryAgain."""
-    for some in _batches(runs):
+    rest = iter(runs)
+    while some := list(islice(rest, TOGETHER)):
         await asyncio.gather(*(_append_run(log, *one) for one in some))
     for record in records:
         newest = await log.newest(record.subject)
         if newest is None or newest.headers.get(ROW) != record.text:
             await _append(log, record.subject, b"", None, record.header)
-
-
-def _batches(runs: Iterable[Followed]) -> Iterator[list[Followed]]:
-    rest = iter(runs)
-    return iter(lambda: list(islice(rest, TOGETHER)), [])
 
 
 async def _append_run(log: SharedLog, run: ArchivedRun, commits: Sequence[Commit]) -> None:
@@ -320,14 +301,12 @@ async def restore_artifacts(config: Path | None) -> Report:
     """Puts contents that the bucket has lost from the runs' folders, if their SHA-256 is the journal's. The agent may
     run. Raises Misconfigured without a readable store, and TryAgain if the bus does not answer."""
     kept_there, back, lost = 0, list[str](), dict[str, str]()
-    async with open_reader(config) as reader, bus_at_hand(reader.settings) as link:
-        stored, run_ids = await artifact_hashes(link), await reader.store.with_artifacts()
+    async with access.open_reader(config) as reader, access.bus_at_hand(reader.settings) as link:
+        stored, run_ids = await access.artifact_hashes(link), await reader.store.with_artifacts()
         for run_id in run_ids:
             try:
                 named = kept_artifacts(entry.record() for entry in await reader.entries(run_id))
-            except RunDeleted:
-                continue
-            except (ValueError, NewerVersion) as error:
+            except (ValueError, NewerVersion, access.RunDeleted) as error:
                 lost[run_id] = str(error)
                 continue
             for path, artifact in named.items():
@@ -341,7 +320,7 @@ async def restore_artifacts(config: Path | None) -> Report:
                     await NatsArtifactStore(link).put(run_id, path, content)
                     back.append(key)
                 else:
-                    lost[key] = NOT_THE_SAME if there else NOWHERE
+                    lost[key] = access.NOWHERE
     counts = f"{len(back)} artifacts came back from the runs' folders, {kept_there} were in the bucket"
     text = [f"✓ {counts}, of {len(run_ids)} runs", *(f"! {key}: {why}" for key, why in lost.items())]
     facts = {"runs": len(run_ids), "kept": kept_there, "back": back, "lost": lost}

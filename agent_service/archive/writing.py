@@ -48,7 +48,6 @@ from agent_service.store.messages import (
 from agent_service.store.moving import leaving
 from agent_service.store.runs import RunStore
 from agent_service.views.pages import pages
-from agent_service.views.workspace.files import MAX_BYTES
 from groundwork.archive.format import PART, Archive, ArchiveWriter, open_writer
 from groundwork.archive.series import SUFFIX, Series, add_store
 from groundwork.service.errors import Exit, Failure, Misconfigured, NotDone
@@ -242,11 +241,7 @@ async def _content(reader: StoreReader, run_id: str, artifact: RecordedArtifact)
         content = reader.intact_copy(run_id, artifact) or await reader.artifact(run_id, artifact.path)
     except Failure as error:
         return str(error)
-    if content is None:
-        return NOWHERE
-    if len(content) > MAX_BYTES:
-        return f"its {len(content)} bytes are more than a file may have here"
-    return content if artifact.is_brought_by(content) else "what the bucket has is not what its tool made"
+    return content if content is not None and artifact.is_brought_by(content) else NOWHERE
 
 
 async def _add_ledger(config: Path | None, archive: ArchiveWriter, report: ArchiveReport, *, with_keys: bool) -> None:

@@ -81,13 +81,17 @@ class RetentionRecords:
 
     store: RunStore
 
-    async def expired(self, wanted: ExpiryFilter, after: EndedRun | None, limit: int) -> Sequence[EndedRun]:
-        """Oldest first, from behind `after` on."""
+    async def expired(self, wanted: ExpiryFilter) -> AsyncIterator[Sequence[EndedRun]]:
+        """Some at a time, the oldest first."""
         statuses = json.dumps([status.value for status in wanted.statuses])
-        since, run_id = (microseconds(after.at), after.run_id) if after else (0, "")
         before, escalated_before = microseconds(wanted.before), microseconds(wanted.escalated_before)
-        values = statuses, before, since, run_id, int(wanted.with_artifacts), limit, escalated_before
-        return [value_of(EndedRun, row) for row in await self.store.database.read(load_queries()["expired"], values)]
+        since, run_id, read = 0, "", self.store.database.read
+        while rows := await read(
+            load_queries()["expired"],
+            (statuses, before, since, run_id, int(wanted.with_artifacts), AT_ONCE, escalated_before),
+        ):
+            yield [value_of(EndedRun, row) for row in rows]
+            run_id, *_, since = rows[-1]
 
     async def delete(
         self, runs: Sequence[EndedRun], rule: str, now: datetime, *, artifacts_only: bool = False
@@ -236,7 +240,7 @@ class Pruner:
             wanted = ExpiryFilter(
                 statuses=statuses, before=before, escalated_before=escalated, with_artifacts=artifacts
             )
-            async for some in self._expired(wanted):
+            async for some in self._records.expired(wanted):
                 yield rule, some, artifacts
         for kind, (most, rule) in self.rules.by_bytes.items():
             async for some in self._beyond(kind, most, now, gone):
@@ -254,7 +258,7 @@ class Pruner:
         if excess <= 0:
             return
         ended = ExpiryFilter(statuses=FINAL, before=now, escalated_before=now - timedelta(days=self.reopen_days))
-        async for some in self._expired(ended):
+        async for some in self._records.expired(ended):
             taken = await self._records.sizes([run.run_id for run in some]) if sizes is None else sizes
             expired, left = [], excess
             for run in some:
@@ -265,12 +269,6 @@ class Pruner:
             excess -= sum(taken[run.run_id] for run in expired if run.run_id in gone[False])
             if excess <= 0:
                 return
-
-    async def _expired(self, wanted: ExpiryFilter) -> AsyncIterator[Sequence[EndedRun]]:
-        last: EndedRun | None = None
-        while found := await self._records.expired(wanted, last, AT_ONCE):
-            yield found
-            last = found[-1]
 
 
 async def _on_disk(work: Callable[..., T], *arguments: str) -> T:

@@ -142,12 +142,11 @@ async def test_a_run_that_is_deleted_while_it_is_read_is_gone_and_no_empty_one(
 ) -> None:
     await house.two_days_later(RUN)
     now, entries = house.clock.now(), house.store.entries
-    wanted = ExpiryFilter(statuses=FINAL, before=now, escalated_before=now)
+    records, wanted = RetentionRecords(house.store), ExpiryFilter(statuses=FINAL, before=now, escalated_before=now)
 
     async def deleted_before(*asked: Any, **which: Any) -> Sequence[Entry]:
-        await RetentionRecords(house.store).delete(
-            await RetentionRecords(house.store).expired(wanted, None, 1), RULE, now
-        )
+        async for ended in records.expired(wanted):
+            await records.delete(ended, RULE, now)
         return await entries(*asked, **which)
 
     monkeypatch.setattr(house.store, "entries", deleted_before)
@@ -162,9 +161,8 @@ async def test_an_artifact_that_is_kept_no_longer_says_so_and_the_rest_of_its_ru
 ) -> None:
     await house.two_days_later(RUN)
     now, artifact = house.clock.now(), f"/v1/runs/{RUN}/workspace/artifacts/report.md"
-    (run,) = await RetentionRecords(house.store).expired(
-        ExpiryFilter(statuses=FINAL, before=now, escalated_before=now), None, 1
-    )
+    wanted = ExpiryFilter(statuses=FINAL, before=now, escalated_before=now)
+    run, *_ = await anext(aiter(RetentionRecords(house.store).expired(wanted)))
     assert (await client.get(artifact)).json()["code"] == "no_such_file"
     await RetentionRecords(house.store).delete([run], "agent.keep_runs.artifacts_days: 1", now, artifacts_only=True)
     told = (await client.get(artifact)).json()

@@ -75,13 +75,18 @@ async def settled(store: Store, number: int, seq: int) -> None:
 
 
 async def may_go(store: Store, over: ExpiryFilter = EVERYTHING) -> list[str]:
-    return [run.run_id for run in await RetentionRecords(store).expired(over, None, 100)]
+    return [run.run_id async for some in RetentionRecords(store).expired(over) for run in some]
 
 
 async def forget(store: Store) -> list[str]:
     """All that may go."""
-    ended = await RetentionRecords(store).expired(EVERYTHING, None, 100)
-    return [gone.run_id for gone in await RetentionRecords(store).delete(ended, RULE, LATER)]
+    return await deleted(store, artifacts_only=False)
+
+
+async def deleted(store: Store, *, artifacts_only: bool) -> list[str]:
+    records = RetentionRecords(store)
+    ended = [run async for some in records.expired(EVERYTHING) for run in some]
+    return [gone.run_id for gone in await records.delete(ended, RULE, LATER, artifacts_only=artifacts_only)]
 
 
 async def running(store: Store) -> dict[Status, int]:
@@ -163,8 +168,7 @@ async def test_a_child_and_its_parent_stay_while_one_of_them_is_open(store: Stor
 async def test_what_is_to_be_removed_elsewhere_is_known_until_it_is(store: Store, *, artifacts_alone: bool) -> None:
     await done(store, 1)
     if artifacts_alone:
-        runs = await RetentionRecords(store).expired(EVERYTHING, None, 9)
-        await RetentionRecords(store).delete(runs, RULE, LATER, artifacts_only=True)
+        await deleted(store, artifacts_only=True)
         told = await store.artifacts_gone(RUN)
         assert told is not None
         assert (told.rule, told.gone_at) == (RULE, LATER)

@@ -21,6 +21,7 @@ from agent_service.core.waiting import Status
 from agent_service.run.journal import Entry
 from agent_service.run.ports import Dismissal
 from agent_service.store.database import FILE, open_database
+from agent_service.store.messages import ROW
 from agent_service.store.runs import RunStore
 from agent_service.store.sqlite import SqliteStore
 from groundwork.archive.format import Archive, open_writer
@@ -162,8 +163,8 @@ async def test_a_run_that_cannot_be_read_is_left_out_of_a_backup_and_one_deleted
     async with joined(log, tmp_path) as agent, joined(log, tmp_path) as member:
         for commits in runs:
             await stored(agent.store, commits)
-        for state, body in ((damaged, b"{}"), (newer, b'{"v": 99}')):
-            await log.append(subjects.stored_run(state.wake_id, state.run_id), body, after=None)
+        for state, header in ((damaged, {}), (newer, {ROW: '{"v":9999}'})):
+            await log.append(subjects.stored_run(state.wake_id, state.run_id), b"{}", after=None, headers=header)
         await member.store.caught_up()
         positions = member.store.positions
 

@@ -15,6 +15,7 @@ import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from importlib.resources.abc import Traversable
@@ -43,19 +44,17 @@ _MICROSECOND = timedelta(microseconds=1)
 log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class SqliteFile:
     """Every method raises TryAgain, also while closing, and Broken. `trouble`: why the last write was not stored, or
-    ""."""
+    "". `_at_once` reads on the event loop, and `_reader` in a thread."""
 
-    def __init__(
-        self, path: Path, writer: GroupCommit | None, *, at_once: sqlite3.Connection, reader: aiosqlite.Connection
-    ) -> None:
-        self.path = path
-        self.trouble = ""
-        self.closing = False
-        self._writer = writer
-        self._at_once = at_once
-        self._reader = reader
+    path: Path
+    _writer: GroupCommit | None
+    _at_once: sqlite3.Connection
+    _reader: aiosqlite.Connection
+    trouble: str = ""
+    closing: bool = False
 
     async def write(self, work: Callable[[sqlite3.Connection], T], *, makes_room: bool = False) -> T:
         """Returns the result of `work`, once durable. Raises its errors, and Misconfigured for a file opened read-only.
@@ -201,8 +200,6 @@ async def open_for_reading(path: Path, migrations: Traversable) -> AsyncIterator
         cause = error.__cause__ if isinstance(error, Broken) else error
         if not isinstance(cause, sqlite3.Error):
             raise
-        if isinstance(storage_error(cause, path), TryAgain):
-            raise storage_error(cause, path) from error
         raise Misconfigured(
             f"{path} cannot be read ({cause}): if it is damaged, move it away and restore a backup"
         ) from error
@@ -238,7 +235,7 @@ async def _reading(path: Path, writer: GroupCommit | None) -> AsyncIterator[Sqli
     async with aiosqlite.connect(read_only_uri(path), uri=True, isolation_level=None) as reader:
         with contextlib.closing(read_only(path)) as at_once:
             reader.text_factory = at_once.text_factory = _lenient
-            file = SqliteFile(path, writer, at_once=at_once, reader=reader)
+            file = SqliteFile(path, writer, at_once, reader)
             try:
                 yield file
             finally:

@@ -75,7 +75,7 @@ class Replica:
         self._forget = forget
         self.applied: Callable[[Sequence[StoredMessage]], object] | None = None
         self.reached = 0
-        self._created = ""
+        self._created = self._at = ""
         self._moved = asyncio.Event()
 
     @asynccontextmanager
@@ -101,17 +101,18 @@ class Replica:
 
     async def _open(self) -> None:
         known, extent = await self._file.read(_KNOWN), await patiently(self._log.extent)
-        if not known or known[0][0] != extent.created or await self._is_set_back(extent):
+        if known:
+            self._created, self.reached, self._at = known[0]
+        if not known or self._created != extent.created or await self._is_set_back(extent):
             await self._file.write(partial(self._begin_anew, extent))
-        ((self._created, self.reached, _),) = await self._file.read(_KNOWN)
+            self._created, self.reached = extent.created, 0
 
     async def _is_set_back(self, extent: Extent) -> bool:
         """True if the newest copied message is not in the log. One restored from a backup has the same name and age."""
-        ((_, reached, at),) = await self._file.read(_KNOWN)
-        stored_at = await patiently(partial(self._log.stored_at, reached)) if reached else None
-        is_another = stored_at is not None and abs(stored_at - datetime.fromisoformat(at)) >= SAME_INSTANT
-        if is_another or reached > extent.last_seq:
-            log.warning("the log was set back", extra={"copied": reached, "ends": extent.last_seq})
+        stored_at = await patiently(partial(self._log.stored_at, self.reached)) if self.reached else None
+        is_another = stored_at is not None and abs(stored_at - datetime.fromisoformat(self._at)) >= SAME_INSTANT
+        if is_another or self.reached > extent.last_seq:
+            log.warning("the log was set back", extra={"copied": self.reached, "ends": extent.last_seq})
             return True
         return False
 
@@ -125,7 +126,7 @@ class Replica:
                 await patiently(partial(self._file.write, partial(self._write, batch)))
                 if self.applied:
                     self.applied(batch.messages)
-                self.reached = batch.last_seq
+                self.reached, self._at = batch.last_seq, batch.at.isoformat()
                 self._moved.set()
                 self._moved = asyncio.Event()
 

@@ -93,7 +93,7 @@ async def running(store: Store) -> dict[Status, int]:
     return {status: runs for status, runs in (await store.counts()).items() if runs}
 
 
-async def test_of_a_run_that_goes_nothing_is_left_but_its_tombstone(store: Store) -> None:
+async def test_of_a_run_that_goes_nothing_is_left_but_its_tombstone_and_its_wake_begins_no_other(store: Store) -> None:
     last, other = await done(store, 1), await stored(store, whole_run(2)[:4])
     assert await forget(store) == [RUN]
     stone = await store.tombstone(RUN)
@@ -104,11 +104,6 @@ async def test_of_a_run_that_goes_nothing_is_left_but_its_tombstone(store: Store
     assert await running(store) == {Status.RUNNING: 1}
     assert await store.load(ANOTHER) == as_loaded(other)
     assert await forget(store) == []
-
-
-async def test_a_wake_of_a_run_that_is_gone_names_it_still_and_begins_no_other(store: Store) -> None:
-    await done(store, 1)
-    await forget(store)
     again = accepted(3, wake_id="wake-1")
     assert await store.run_by_wake("wake-1") == RUN
     assert await store.accept(again, DIGEST) == RUN

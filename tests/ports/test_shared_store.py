@@ -129,19 +129,6 @@ async def test_a_long_run_is_read_from_the_newest_message_that_says_all_of_it(
         assert await c.store.entries(RUN, last.entry.seq - 1) == [last.entry]
 
 
-async def test_the_current_state_is_the_newest_of_the_log_however_far_the_index_is_behind(a: Member, b: Member) -> None:
-    *begun, newest = whole_run(1)[:3]
-    await stored(a.store, begun)
-    await b.store.caught_up()
-    parts: Any = (b.store, None, None, None, [])
-    turns = Turns(*parts)
-    assert await turns.state(RUN) == begun[-1].state
-    b.wire.open.clear()
-    await a.store.commit(newest)
-    assert await turns.current(RUN) == newest.state
-    b.wire.open.set()
-
-
 NO_FACTS = (b"", b"{}", b"\xff", b'{"v":0,"by":"x"}', b'{"v":1e999}', b"[" * 100_000)
 
 
@@ -268,17 +255,23 @@ async def test_what_a_message_began_is_found_by_its_name_whichever_delivery_it_w
     assert await b.store.entries_under(RUN, queued_turn(1)) == {1}
 
 
-async def test_the_entry_that_a_turn_was_queued_for_is_in_its_run_however_far_the_index_is_behind(
-    a: Member, b: Member
+@pytest.mark.parametrize("by_its_turn", [True, False])
+async def test_the_newest_entry_is_in_its_run_where_it_is_asked_for_however_far_the_index_is_behind(
+    a: Member, b: Member, *, by_its_turn: bool
 ) -> None:
     *begun, newest = whole_run(1)[:3]
     await stored(a.store, begun)
     await b.store.caught_up()
-    await b.store.load(RUN)
+    parts: Any = (b.store, None, None, None, [])
+    turns = Turns(*parts)
+    assert await turns.state(RUN) == begun[-1].state
     b.wire.open.clear()
     await a.store.commit(newest)
-    assert await b.store.entries_under(RUN, queued_turn(3)) == {3}
-    assert await b.store.load(RUN) == as_loaded(newest)
+    if by_its_turn:
+        assert await b.store.entries_under(RUN, queued_turn(3)) == {3}
+        assert await b.store.load(RUN) == as_loaded(newest)
+    else:
+        assert await turns.current(RUN) == newest.state
     b.wire.open.set()
 
 

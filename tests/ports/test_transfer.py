@@ -137,31 +137,15 @@ def reader_of(store: RunStore) -> StoreReader:
     return StoreReader(store=store, **about)
 
 
-async def test_a_run_that_goes_on_while_a_log_is_read_is_read_as_it_stood(tmp_path: Path) -> None:
-    log, (*begun, newest) = MemoryLog(), whole_run(1)[:3]
-    file, report = tmp_path / "it.zip", ArchiveReport(what="", file="")
-    async with joined(log, tmp_path) as agent, joined(log, tmp_path) as member:
-        await stored(agent.store, begun)
-        await member.store.caught_up()
-        member.wire.open.clear()
-        await agent.store.commit(newest)
-        with open_writer(file, None) as archive:
-            await _add_runs(reader_of(member.store), archive, report)
-        member.wire.open.set()
-    assert report.left_out == {}
-    with Archive.open(file) as made:
-        (run,) = (runs := ArchivedRuns(made)).all
-        assert decided_again(run, runs.entries(run_id(1)))[-1].state == begun[-1].state
-
-
-async def test_a_run_that_cannot_be_read_is_left_out_of_a_backup_and_one_deleted_meanwhile_leaves_its_tombstone(
+async def test_a_run_that_goes_on_while_a_log_is_backed_up_is_read_as_it_stood_and_one_that_cannot_be_is_left_out(
     tmp_path: Path,
 ) -> None:
+    """One that is deleted meanwhile leaves its tombstone."""
     log, file, report = MemoryLog(), tmp_path / "it.zip", ArchiveReport(what="", file="")
-    runs = [whole_run(number, artifact_path="artifacts/page.html") for number in range(1, 5)]
-    sound, damaged, newer, deleted = [commits[-1].state for commits in runs]
+    *runs, (*begun, newest) = [*(whole_run(number) for number in range(1, 4)), whole_run(4)[:3]]
+    damaged, newer, deleted = [commits[-1].state for commits in runs]
     async with joined(log, tmp_path) as agent, joined(log, tmp_path) as member:
-        for commits in runs:
+        for commits in (*runs, begun):
             await stored(agent.store, commits)
         for state, header in ((damaged, {}), (newer, {ROW: '{"v":9999}'})):
             await log.append(subjects.stored_run(state.wake_id, state.run_id), b"{}", after=None, headers=header)
@@ -169,21 +153,25 @@ async def test_a_run_that_cannot_be_read_is_left_out_of_a_backup_and_one_deleted
         positions = member.store.positions
 
         async def overtaken(run_id: str) -> tuple[int, ...]:
-            if run_id == sound.run_id:
+            if run_id == damaged.run_id:
                 gone = EndedRun(run_id=deleted.run_id, status=deleted.status, version=deleted.version, at=NOON)
                 leftovers = await RetentionRecords(agent.store).delete([gone], "done_days: 1", NOON)
                 await RetentionRecords(agent.store).mark_cleared(leftovers)
                 await member.store.caught_up()
+            if run_id == newest.run_id:
+                member.wire.open.clear()
+                await agent.store.commit(newest)
             return await positions(run_id)
 
         member.store.positions = overtaken  # type: ignore[method-assign]
         with open_writer(file, None) as archive:
             await _add_runs(reader_of(member.store), archive, report)
+        member.wire.open.set()
     assert report.left_out.keys() == {damaged.run_id, newer.run_id}
     with Archive.open(file) as made:
         archived = ArchivedRuns(made)
-        (stone,) = archived.side_records()
-    assert [run.run_id for run in archived.all] == [sound.run_id]
+        (stone,), (run,) = archived.side_records(), archived.all
+        assert decided_again(run, archived.entries(run.run_id))[-1].state == begun[-1].state
     assert stone.subject == subjects.stored_gone(deleted.run_id)
 
 

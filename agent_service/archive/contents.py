@@ -106,11 +106,8 @@ class ArchivedRuns:
             subject, text = json.loads(line)
             if record := record_in(str(subject), json.dumps(text)):
                 return record
-        archive = self.archive
-        raise Misconfigured(
-            f"{archive.path}: {BESIDE} has a line that this version cannot read, such as a stop of everything or a "
-            f"deleted run: use the version that made it, {archive.manifest.program}"
-        )
+        program = self.archive.manifest.program
+        raise Misconfigured(f"{self.archive.path}: {BESIDE} cannot be read: use the version that made it, {program}")
 
     def artifacts(self) -> Iterator[tuple[str, str]]:
         """Pairs of run and path."""
@@ -135,10 +132,8 @@ def check_archive(archive: Archive, *, key: str | None = None) -> Sequence[Flaw]
     runs = ArchivedRuns(archive)
     known = Counter(run.run_id for run in runs.all)
     for run_id, times in known.items():
-        if not is_run_id(run_id):
-            flaws.append(changed(RUNS, f"{run_id[:40]!r} is not an id of a run"))
-        elif times > 1:
-            flaws.append(changed(RUNS, f"the run {run_id} is there more than once"))
+        if times > 1 or not is_run_id(run_id):
+            flaws.append(changed(RUNS, f"{run_id[:40]!r} is not an id of a run, or is there more than once"))
     for run in () if flaws else runs.all:
         flaws += [replace(flaw, place=f"{run.run_id}/{flaw.place}") for flaw in _run_flaws(runs, run, known)]
     return flaws

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from groundwork.nats.shared_log import AppendConflict, SharedLog
 from groundwork.service import store_folder
@@ -36,19 +36,13 @@ Place = Path | SharedLog
 
 
 async def read_marker(place: Place) -> MoveMarker:
-    """Reads the newest marker. Raises TryAgain, and Misconfigured for one of a newer version."""
+    """Reads the newest marker. Raises TryAgain."""
     position, body = 0, b"{}"
     if isinstance(place, Path):
         body = (place / FILE).read_bytes() if (place / FILE).exists() else body
     elif fact := await place.newest(subjects.STORED_MOVED):
         position, body = fact.seq, fact.body
-    try:
-        return MoveMarker.model_validate_json(body).model_copy(update={"position": position})
-    except ValidationError as error:
-        raise Misconfigured(
-            f"the mark of moved runs in {name_of(place)} cannot be read: a newer version wrote it, or no agent did. "
-            "Use the newest version"
-        ) from error
+    return MoveMarker.model_validate_json(body).model_copy(update={"position": position})
 
 
 async def write_marker(place: Place, marker: MoveMarker, before: MoveMarker) -> MoveMarker:
@@ -57,9 +51,9 @@ async def write_marker(place: Place, marker: MoveMarker, before: MoveMarker) -> 
     if isinstance(place, Path):
         if marker.state == "here":
             (place / FILE).unlink(missing_ok=True)
+            store_folder.sync(place)
         else:
             store_folder.write(place / FILE, body)
-        store_folder.sync(place)
         return marker
     try:
         position = await place.append(subjects.STORED_MOVED, body.encode(), after=before.position)

@@ -8,6 +8,7 @@ import pytest
 from agent_service.app import open_store
 from agent_service.bus.topology import ROLE
 from agent_service.settings import load
+from agent_service.store.messages import ROW
 from agent_service.store.moving import MoveMarker, require_runs_here, write_marker
 from agent_service.store.shared import log_of_runs
 from agent_service.store.sqlite import SqliteStore
@@ -144,8 +145,8 @@ async def test_commands_look_at_the_stream_by_a_copy_of_it_and_name_what_no_agen
     whole = (await done("verify", "--all", config=store.other)).document
     assert (whole["runs"], {flaw["place"] for flaw in whole["flaws"]}) == (MANY, set()), whole
     forged = b'{"v": 1, "by": "somebody"}'
-    for wake, number, body in (("wake-1-2", 5, forged), ("wake-1-1", 4, b'{"v": 99}')):
-        await link.publish(subjects.stored_run(wake, run_id(number)), body, msg_id=f"to {wake}", headers={})
+    for wake, number, headers in (("wake-1-2", 5, {}), ("wake-1-1", 4, {ROW: '{"v":9999}'})):
+        await link.publish(subjects.stored_run(wake, run_id(number)), forged, msg_id=f"to {wake}", headers=headers)
     told = await done("verify", "--all")
     assert told.code == 1
     assert [run["run_id"] for run in told.document["flawed"]] == [run_id(5)], told

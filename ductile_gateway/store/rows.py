@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import fields
 from datetime import datetime
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import Any, NamedTuple, TypeVar, cast
 
 from pydantic import TypeAdapter
@@ -23,7 +23,7 @@ from pydantic_core import from_json, to_json
 
 from groundwork.nats.publishing import StoredMessage
 from groundwork.nats.shared_log import AppendConflict, SharedLog
-from groundwork.service.errors import TryAgain
+from groundwork.service.errors import TryAgain, patiently
 from groundwork.sqlite.file import SqliteFile, Values, microseconds
 from schemas import subjects
 from schemas.values import dataclass
@@ -159,16 +159,12 @@ class StreamCarrier:
 
     async def load(self, subject: str) -> StoredRow:
         """Waits for an election of the stream's leader: a call that was made must be recorded."""
-        deadline = asyncio.get_running_loop().time() + PATIENCE_S
-        while True:
-            try:
-                newest = await self._log.newest(subject)
-            except TryAgain:
-                if asyncio.get_running_loop().time() > deadline:
-                    raise
-                await asyncio.sleep(COME_BACK_S)
-            else:
-                return _read(newest) if newest else NOTHING
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                newest = await patiently(partial(self._log.newest, subject), COME_BACK_S)
+        except TimeoutError as error:
+            raise TryAgain(f"no server tells what is stored at {subject}", COME_BACK_S) from error
+        return _read(newest) if newest else NOTHING
 
     async def store(self, subject: str, columns: dict[str, Any], body: bytes, after: StoredRow) -> None:
         position = {"position": after.position} if after.position else {}

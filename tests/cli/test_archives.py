@@ -432,9 +432,7 @@ async def test_an_artifact_that_is_nowhere_is_left_out_of_an_export_by_name(conf
     assert (verdict.ok, f"without {RUN_ID}/artifacts/critique.md" in verdict.text) == (True, True)
 
 
-async def test_the_runs_that_a_run_started_go_along_and_one_that_has_not_ended_is_exported_as_it_stands(
-    tmp_path: Path,
-) -> None:
+async def test_the_runs_that_a_run_started_go_along(tmp_path: Path) -> None:
     parent = a_waiting_parent()
     child = child_of(parent) >> cancel()
     config = await recorded(tmp_path / "family", parent >> cancel() >> comes_home(child), {})
@@ -443,8 +441,6 @@ async def test_the_runs_that_a_run_started_go_along_and_one_that_has_not_ended_i
     made = await export(config, RUN_ID, tmp_path)
     assert list(made.facts["runs"].values()) == ["cancelled", "cancelled"]
     assert verify_file(tmp_path / f"{RUN_ID}.zip").ok
-    made = await export(await recorded(tmp_path / "open", a_waiting_run(), {}), RUN_ID, tmp_path / "it.zip")
-    assert ("had not ended" in made.text, verify_file(Path(made.facts["file"])).ok) == (True, True)
 
 
 async def test_a_run_that_goes_on_while_it_is_exported_is_exported_as_it_stood(

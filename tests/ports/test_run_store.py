@@ -17,7 +17,7 @@ from tests.ports.stores import Opener, as_loaded, stored
 HOUR = timedelta(hours=1)
 
 
-async def test_a_repeated_wake_gets_the_first_run_and_another_request_under_its_id_is_a_conflict(
+async def test_a_repeated_wake_gets_the_first_run_and_another_request_under_its_id_or_a_run_id_that_is_taken_none(
     store: RunStore,
 ) -> None:
     first, second = (
@@ -29,17 +29,11 @@ async def test_a_repeated_wake_gets_the_first_run_and_another_request_under_its_
     with pytest.raises(WakeConflict, match="use a new wake_id") as conflict:
         await store.accept(second, "another")
     assert conflict.value.run_id == run_id(1)
+    with pytest.raises(VersionMoved):
+        await store.accept(accepted(1, wake_id="v"), DIGEST)
+    assert await store.run_by_wake("v") is None
     assert (await store.load(run_id(1)), await store.load(run_id(2))) == (as_loaded(first), None)
     assert await store.counts() == dict.fromkeys(Status, 0) | {Status.QUEUED: 1}
-
-
-async def test_a_run_id_that_another_wake_has_taken_is_refused(store: RunStore) -> None:
-    first, thief = accepted(1, wake_id="w"), accepted(1, wake_id="v")
-    await store.accept(first, DIGEST)
-    with pytest.raises(VersionMoved):
-        await store.accept(thief, DIGEST)
-    assert await store.load(run_id(1)) == as_loaded(first)
-    assert await store.run_by_wake("v") is None
 
 
 async def test_every_commit_is_loaded_as_it_was_decided_and_the_journal_folds_to_it(store: RunStore) -> None:
@@ -53,14 +47,10 @@ async def test_every_commit_is_loaded_as_it_was_decided_and_the_journal_folds_to
     assert flaw_in_chain(entries) is None
     assert [*replay(entries)][-1].state == commits[-1].state
     assert await store.accept(commits[0], DIGEST) == run_id(1), "also after its end"
-
-
-async def test_a_brief_that_changes_later_is_loaded_with_its_change(store: RunStore) -> None:
-    begun = started(accepted(1))
-    raised = Signal(run_id=run_id(1), signal_id="s", kind="raise_budget", constraints=Constraints(max_steps=17))
-    changed = after(begun, SignalReceived(at=NOON + HOUR / 2, signal=raised))
-    await stored(store, [accepted(1), begun, changed])
-    assert await store.load(run_id(1)) == as_loaded(changed)
+    raised = Signal(run_id=run_id(2), signal_id="s", kind="raise_budget", constraints=Constraints(max_steps=17))
+    changed = after(begun := started(accepted(2)), SignalReceived(at=NOON + HOUR / 2, signal=raised))
+    await stored(store, [accepted(2), begun, changed])
+    assert await store.load(run_id(2)) == as_loaded(changed), "its brief, too"
     assert changed.state.brief.limits.max_steps == 17
 
 

@@ -225,23 +225,26 @@ def apply_message(connection: sqlite3.Connection, message: StoredMessage) -> Non
     if message.subject.startswith(subjects.STORED_RUNS.removesuffix(">")):
         _apply_row(connection, message.subject.rpartition(".")[2], row_in(message))
     elif record := record_in(message.subject, message.headers.get(ROW, "")):
-        apply_record(connection, record)
+        apply_records([record], connection)
 
 
-def apply_record(connection: sqlite3.Connection, record: SideRecord) -> None:
+def apply_records(records: Iterable[SideRecord], connection: sqlite3.Connection) -> None:
     """A record of an unknown run changes nothing."""
     sql = load_queries()
-    match record:
-        case HaltRecord(halt=halt):
-            connection.execute(sql["keep_halt"], row_of(halt))
-        case DismissalRecord(dismissal=seen) if _version_of(connection, seen.run_id):
-            connection.execute(sql["dismiss"], row_of(seen))
-        case ArtifactTombstoneRecord(gone=gone, artifacts=left) if _version_of(connection, gone.run_id):
-            connection.execute(sql["artifacts_go"], (*row_of(gone), json.dumps(left)))
-        case TombstoneRecord(stone=stone, artifacts=left) if _version_of(connection, stone.run_id) <= record.version:
-            for table in RUN_TABLES:
-                connection.execute(f"DELETE FROM {table} WHERE run_id = ?", (stone.run_id,))  # noqa: S608 - ours
-            connection.execute(sql["bury"], (*row_of(stone), json.dumps(left)))
+    for record in records:
+        match record:
+            case HaltRecord(halt=halt):
+                connection.execute(sql["keep_halt"], row_of(halt))
+            case DismissalRecord(dismissal=seen) if _version_of(connection, seen.run_id):
+                connection.execute(sql["dismiss"], row_of(seen))
+            case ArtifactTombstoneRecord(gone=gone, artifacts=left) if _version_of(connection, gone.run_id):
+                connection.execute(sql["artifacts_go"], (*row_of(gone), json.dumps(left)))
+            case TombstoneRecord(stone=stone, artifacts=left) if (
+                _version_of(connection, stone.run_id) <= record.version
+            ):
+                for table in RUN_TABLES:
+                    connection.execute(f"DELETE FROM {table} WHERE run_id = ?", (stone.run_id,))  # noqa: S608 - ours
+                connection.execute(sql["bury"], (*row_of(stone), json.dumps(left)))
 
 
 def clear_index(connection: sqlite3.Connection) -> None:

@@ -74,8 +74,8 @@ class SharedStore(RunStore):
         """Entries of this process that are not in the index yet, by hash; their positions there."""
         self._began_at = float("inf")
         """Messages up to this position are no news."""
-        self.on_remote_commit: Callable[[RemoteCommit], object] = _unheard
-        self.on_halt: Callable[[Halt], object] = _unheard
+        self.on_remote_commit: Callable[[RemoteCommit], object] = lambda _: None
+        self.on_halt: Callable[[Halt], object] = lambda _: None
 
     async def begin(self) -> None:
         """Must be awaited before anything else, once the index has caught up."""
@@ -297,9 +297,6 @@ class SharedStore(RunStore):
 
 def _run_id(message: StoredMessage) -> str:
     return message.subject.rpartition(".")[2]
-
-
-def _unheard(_: object) -> None: ...
 
 
 @contextlib.asynccontextmanager

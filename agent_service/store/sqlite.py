@@ -18,7 +18,7 @@ from agent_service.run.journal import Commit, Entry, Run
 from agent_service.run.ports import JournalPosition, RecordedCall, call_charge
 from agent_service.store.database import (
     Statement,
-    apply_record,
+    apply_records,
     entry_of,
     open_database,
     run_of,
@@ -156,7 +156,7 @@ class SqliteStore(RunStore):
     async def put(self, *records: SideRecord, after: int | None) -> Sequence[SideRecord]:
         """On a full disk one at a time, because a reserve may do for each alone."""
         try:
-            await self.database.write(partial(_apply_all, records), makes_room=True)
+            await self.database.write(partial(apply_records, records), makes_room=True)
         except Full:
             if len(records) == 1:
                 raise
@@ -182,8 +182,3 @@ class SqliteStore(RunStore):
         self._dispatched.clear()
         if dispatched:
             self.database.later(lambda connection: connection.executemany(self._sql["tell"], dispatched))
-
-
-def _apply_all(records: Sequence[SideRecord], connection: sqlite3.Connection) -> None:
-    for record in records:
-        apply_record(connection, record)

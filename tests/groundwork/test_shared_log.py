@@ -21,7 +21,7 @@ from groundwork.nats.publishing import WRONG_SEQUENCE, BusRefused, StoredMessage
 from groundwork.nats.shared_log import AppendConflict, SharedLog
 from groundwork.nats.topology import Spec, Topology, set_up
 from groundwork.service.errors import Misconfigured, TryAgain, patiently
-from groundwork.sqlite.file import open_file
+from groundwork.sqlite.file import SqliteFile, open_file
 from groundwork.sqlite.replica import Replica
 
 STREAM = "FACTS"
@@ -150,16 +150,15 @@ async def test_a_fact_that_a_dying_leader_stored_without_an_answer_is_known_agai
 class _Copy:
     """A replica that keeps the newest body of each subject."""
 
-    def __init__(self, database: sqlite3.Connection) -> None:
-        self._database = database
+    def __init__(self, log: SharedLog, file: SqliteFile) -> None:
+        self._file = file
         self.told: list[StoredMessage] = []
-        self.replica: Replica
-
-    async def wait(self, seq: int) -> None:
-        await self.replica.wait(seq)
+        self.replica = Replica(log, file, _apply, forget=lambda connection: connection.execute("DELETE FROM bodies"))
+        self.replica.applied = self.told.extend
+        self.wait = self.replica.wait
 
     def bodies(self) -> dict[str, bytes]:
-        return dict(self._database.execute("SELECT subject, body FROM bodies").fetchall())
+        return dict(self._file.look_up("SELECT subject, body FROM bodies"))
 
 
 @asynccontextmanager
@@ -168,19 +167,13 @@ async def _copied(log: SharedLog, folder: Path) -> AsyncIterator[_Copy]:
     script = "CREATE TABLE replica (created, reached, at); CREATE TABLE bodies (subject PRIMARY KEY, body);"
     (migrations / "0001_all.sql").write_text(script)
     async with open_file(folder / "copy.db", migrations, durable=False) as file:
-        copy = _Copy(sqlite3.connect(file.path))
-        copy.replica = Replica(log, file, _apply, forget=_forget)
-        copy.replica.applied = copy.told.extend
+        copy = _Copy(log, file)
         async with copy.replica.following():
             yield copy
 
 
 def _apply(connection: sqlite3.Connection, fact: StoredMessage) -> None:
     connection.execute("INSERT OR REPLACE INTO bodies VALUES (?, ?)", (fact.subject, fact.body))
-
-
-def _forget(connection: sqlite3.Connection) -> None:
-    connection.execute("DELETE FROM bodies")
 
 
 def _seen(first_seq: int, last_seq: int, *, reconnects: int = 0, day: int = 21) -> StreamSight:

@@ -2,7 +2,10 @@
 
 import asyncio
 import contextlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -22,10 +25,34 @@ from tests.ledger.kit import (
     an_answer,
     an_open_call,
     begun,
+    embedded,
+    joined,
+    ledger_stream,
     named,
     owed,
     told,
 )
+
+
+@pytest.fixture(params=["sqlite", "bus"])
+def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
+    if request.param == "sqlite":
+        return embedded(tmp_path)
+    link = request.getfixturevalue("link")
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[Stores]:
+        await ledger_stream(link)
+        async with joined(tmp_path, link, "a", run_bytes=RUN_BYTES) as stores:
+            yield stores
+
+    return opened
+
+
+@pytest.fixture
+async def stores(opener: Opener) -> AsyncIterator[Stores]:
+    async with opener() as opened:
+        yield opened
 
 
 @pytest.mark.parametrize("intended", [True, False])

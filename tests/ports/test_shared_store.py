@@ -153,27 +153,22 @@ async def test_a_fact_that_no_agent_wrote_sets_its_run_aside_and_no_other(
                 await a.store.commit(run[2])
 
 
-async def test_a_run_whose_entries_were_purged_is_set_aside_and_one_that_was_not_read_too(
+async def test_a_run_whose_entries_were_purged_or_do_not_continue_it_is_set_aside(
     a: Member, b: Member, log: MemoryLog
 ) -> None:
-    commits = whole_run(1)
-    await stored(a.store, commits[:2])
-    await b.store.caught_up()
-    await log.purge(subject_of(commits[0]))
-    with pytest.raises(Damaged, match="no entry of it any more"):
-        await a.store.commit(commits[2])
-    with pytest.raises(Damaged, match="no entry of it any more"):
-        await b.store.load(RUN)
-
-
-async def test_an_entry_that_does_not_continue_its_run_sets_it_aside(a: Member, log: MemoryLog) -> None:
-    commits = whole_run(1)
-    await stored(a.store, commits[:2])
-    body = encoded(message_of(commits[3], "a", whole=False))
-    await log.append(subject_of(commits[0]), body, after=None, headers=row(commits[3]))
-    await a.store.caught_up()
+    skipped, purged = whole_run(1), whole_run(2)
+    for commits in (skipped, purged):
+        await stored(a.store, commits[:2])
+    body = encoded(message_of(skipped[3], "a", whole=False))
+    await log.append(subject_of(skipped[0]), body, after=None, headers=row(skipped[3]))
+    for member in (a, b):
+        await member.store.caught_up()
     with pytest.raises(Damaged, match="does not continue entry 2"):
         await a.store.load(RUN)
+    await log.purge(subject_of(purged[0]))
+    for of_one_purged in (a.store.commit(purged[2]), b.store.load(run_id(2))):
+        with pytest.raises(Damaged, match="no entry of it any more"):
+            await of_one_purged
 
 
 async def test_a_run_that_a_newer_version_moved_on_is_left_to_its_like(

@@ -8,10 +8,9 @@ from pathlib import Path
 from agent_service.bus.topology import topology
 from agent_service.run.journal import Commit, Run
 from agent_service.store.runs import RunStore
-from agent_service.store.shared import open_shared
+from agent_service.store.shared import log_of_runs, open_shared
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings
-from groundwork.nats.shared_log import SharedLog
 from groundwork.nats.topology import set_up
 from schemas import subjects
 from tests.kit.cluster import delete
@@ -33,10 +32,7 @@ def on_jetstream(folder: Path, settings: NatsSettings, replicas: int) -> Opener:
             if not made:
                 await anew(link, replicas)
                 made.append(subjects.STREAM_RUNS)
-            facts = SharedLog(link, subjects.STREAM_RUNS, root=subjects.STORE)
-            shared = open_shared(folder, facts)
-            store = await stack.enter_async_context(shared)
-            yield store
+            yield await stack.enter_async_context(open_shared(folder, log_of_runs(link)))
 
     return opened
 

@@ -134,9 +134,10 @@ class GroupCommit:
             return
         allowed = self._allowed(group)
         self._commit_or_fail(allowed)
-        makers = [item for item in allowed if item.makes_room and isinstance(item.error, Full)]
-        if self.making_room and makers and self._reserve and self._reserve.give():
-            self._commit_or_fail(makers)
+        if self.making_room and self._reserve:
+            makers = [item for item in allowed if item.makes_room and isinstance(item.error, Full)]
+            if makers and self._reserve.give():
+                self._commit_or_fail(makers)
 
     def _commit_or_fail(self, group: list[_Work[Any]]) -> None:
         todo = list(group)

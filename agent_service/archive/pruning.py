@@ -12,7 +12,7 @@ import asyncio
 import json
 import logging
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import field
 from datetime import datetime, timedelta
@@ -56,17 +56,6 @@ AtRest = Callable[[Collection[str]], AbstractAsyncContextManager[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExpiryFilter:
-    """Ended runs of these statuses whose newest entry is older than `before`; of escalated ones, also than
-    `escalated_before`."""
-
-    statuses: frozenset[Status]
-    before: datetime
-    escalated_before: datetime
-    with_artifacts: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Leftovers:
     """Files that may be left of a deleted run: artifacts, and its folder unless only artifacts were deleted."""
 
@@ -81,15 +70,14 @@ class RetentionRecords:
 
     store: RunStore
 
-    async def expired(self, wanted: ExpiryFilter) -> AsyncIterator[Sequence[EndedRun]]:
-        """Some at a time, the oldest first."""
-        statuses = json.dumps([status.value for status in wanted.statuses])
-        before, escalated_before = microseconds(wanted.before), microseconds(wanted.escalated_before)
-        since, run_id, read = 0, "", self.store.database.read
-        while rows := await read(
-            load_queries()["expired"],
-            (statuses, before, since, run_id, int(wanted.with_artifacts), AT_ONCE, escalated_before),
-        ):
+    async def expired(
+        self, statuses: Iterable[Status], before: datetime, escalated_before: datetime, *, with_artifacts: bool = False
+    ) -> AsyncIterator[Sequence[EndedRun]]:
+        """Ended runs of these statuses whose newest entry is older than `before`; of escalated ones, also than
+        `escalated_before`. Some at a time, the oldest first."""
+        of, bounds = json.dumps([*statuses]), (microseconds(before), microseconds(escalated_before))
+        since, run_id, sql = 0, "", load_queries()["expired"]
+        while rows := await self.store.database.read(sql, (of, *bounds, since, run_id, with_artifacts, AT_ONCE)):
             yield [value_of(EndedRun, row) for row in rows]
             run_id, *_, since = rows[-1]
 
@@ -237,10 +225,7 @@ class Pruner:
             before, artifacts = now - kept, what == "artifacts"
             statuses = FINAL if artifacts else frozenset({Status(what)})
             escalated = min(before, now - timedelta(days=self.reopen_days)) if artifacts else before
-            wanted = ExpiryFilter(
-                statuses=statuses, before=before, escalated_before=escalated, with_artifacts=artifacts
-            )
-            async for some in self._records.expired(wanted):
+            async for some in self._records.expired(statuses, before, escalated, with_artifacts=artifacts):
                 yield rule, some, artifacts
         for kind, (most, rule) in self.rules.by_bytes.items():
             async for some in self._beyond(kind, most, now, gone):
@@ -257,8 +242,7 @@ class Pruner:
         excess -= sum(freed.get(run_id, 0) for run_id in before)
         if excess <= 0:
             return
-        ended = ExpiryFilter(statuses=FINAL, before=now, escalated_before=now - timedelta(days=self.reopen_days))
-        async for some in self._records.expired(ended):
+        async for some in self._records.expired(FINAL, now, now - timedelta(days=self.reopen_days)):
             taken = await self._records.sizes([run.run_id for run in some]) if sizes is None else sizes
             expired, left = [], excess
             for run in some:

@@ -222,14 +222,14 @@ SELECT run_id, wake_id, wake_digest, status, last, ended_at, at, rule
 FROM gone ORDER BY run_id;
 
 -- name: expired
--- Of the statuses ?1, with a newest entry before ?2 (and before ?7 where it escalated), from after (?3, ?4) on, the oldest
--- first; with ?5 those that have artifacts. All is done that they ask for, and no run needs them that is open or can be
+-- Of the statuses ?1, with a newest entry before ?2 (and before ?3 where it escalated), from after (?4, ?5) on, the oldest
+-- first; with ?6 those that have artifacts. All is done that they ask for, and no run needs them that is open or can be
 -- opened again: a step may still read what its child has brought. The statuses are word for word those of the index.
 SELECT run_id, status, version, touched_at FROM runs INDEXED BY runs_ended
-WHERE status IN ('done', 'escalated', 'failed', 'cancelled') AND touched_at >= ?3 AND touched_at < ?2
-AND (touched_at > ?3 OR run_id > ?4) AND status IN (SELECT value FROM json_each(?1)) AND told = version
-AND (status <> 'escalated' OR touched_at < ?7)
-AND (?5 = 0 OR (
+WHERE status IN ('done', 'escalated', 'failed', 'cancelled') AND touched_at >= ?4 AND touched_at < ?2
+AND (touched_at > ?4 OR run_id > ?5) AND status IN (SELECT value FROM json_each(?1)) AND told = version
+AND (status <> 'escalated' OR touched_at < ?3)
+AND (?6 = 0 OR (
     CASE WHEN json_valid(line) THEN line ->> '$.artifacts' END
     AND NOT EXISTS (SELECT 1 FROM artifacts_gone WHERE artifacts_gone.run_id = runs.run_id)
 ))
@@ -240,7 +240,7 @@ AND NOT EXISTS (
 AND run_id NOT IN (
     SELECT parent FROM runs AS below WHERE below.status IN ('queued', 'running', 'paused') AND parent IS NOT NULL
 )
-ORDER BY touched_at, run_id LIMIT ?6;
+ORDER BY touched_at, run_id LIMIT ?7;
 
 -- name: going
 -- Tombstone columns of a run, unless it has moved on since entry ?2.

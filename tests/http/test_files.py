@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from agent_service.api.http import FOLDER
-from agent_service.archive.pruning import ExpiryFilter, RetentionRecords
+from agent_service.archive.pruning import RetentionRecords
 from agent_service.core.waiting import FINAL
 from agent_service.run.journal import Entry
 from agent_service.views.workspace.files import MAX_BYTES
@@ -142,10 +142,10 @@ async def test_a_run_that_is_deleted_while_it_is_read_is_gone_and_no_empty_one(
 ) -> None:
     await house.two_days_later(RUN)
     now, entries = house.clock.now(), house.store.entries
-    records, wanted = RetentionRecords(house.store), ExpiryFilter(statuses=FINAL, before=now, escalated_before=now)
+    records = RetentionRecords(house.store)
 
     async def deleted_before(*asked: Any, **which: Any) -> Sequence[Entry]:
-        async for ended in records.expired(wanted):
+        async for ended in records.expired(FINAL, now, now):
             await records.delete(ended, RULE, now)
         return await entries(*asked, **which)
 
@@ -161,8 +161,7 @@ async def test_an_artifact_that_is_kept_no_longer_says_so_and_the_rest_of_its_ru
 ) -> None:
     await house.two_days_later(RUN)
     now, artifact = house.clock.now(), f"/v1/runs/{RUN}/workspace/artifacts/report.md"
-    wanted = ExpiryFilter(statuses=FINAL, before=now, escalated_before=now)
-    run, *_ = await anext(aiter(RetentionRecords(house.store).expired(wanted)))
+    run, *_ = await anext(aiter(RetentionRecords(house.store).expired(FINAL, now, now)))
     assert (await client.get(artifact)).json()["code"] == "no_such_file"
     await RetentionRecords(house.store).delete([run], "agent.keep_runs.artifacts_days: 1", now, artifacts_only=True)
     told = (await client.get(artifact)).json()

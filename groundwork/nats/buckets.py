@@ -8,9 +8,7 @@ import base64
 import hashlib
 import re
 from collections.abc import AsyncGenerator, Awaitable
-from contextlib import aclosing
 from dataclasses import dataclass
-from time import monotonic
 from typing import TypeVar
 
 import nats.errors
@@ -19,7 +17,6 @@ from nats.js.api import ObjectInfo, ObjectMeta
 from nats.js.errors import APIError, NotFoundError
 from nats.js.object_store import ObjectStore
 
-from groundwork.nats.following import follow_stream
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import WRONG_SEQUENCE, BusRefused, StoredMessage, jetstream_failure
 from groundwork.service.errors import Failure, Misconfigured, NameTaken, TryAgain
@@ -74,20 +71,13 @@ class ArtifactBucket:
             await self._answer(store.put(key, data, meta), within_s=None)
 
     async def get(self, key: str) -> bytes | None:
-        found, last = await self._complete(key)
-        if found is None or not found.size:
-            return b"" if found else None
-        content = bytearray(last if len(last) == found.size else b"")
-        following = follow_stream(self._link, f"OBJ_{self._name}", 0, subject=self._chunks(found))
-        async with aclosing(following) as batches:
-            until = monotonic() + PATIENCE_SECONDS
-            while len(content) < found.size:
-                batch = await self._answer(anext(batches))
-                if batch and batch.messages:
-                    content += b"".join(message.body for message in batch.messages)
-                    until = monotonic() + PATIENCE_SECONDS
-                elif monotonic() > until:
-                    raise TryAgain(f"the bucket {self._name} brings no content of {key}")
+        found, chunk = await self._complete(key)
+        if found is None:
+            return None
+        content = bytearray()
+        while chunk:
+            content += chunk.body
+            chunk = await self._chunk(found, chunk.seq + 1) if len(content) < (found.size or 0) else None
         if hashlib.sha256(content).hexdigest() != _stored(found).sha256:
             raise TryAgain(f"{key} in the bucket {self._name} is not what its description says: it is being replaced")
         return bytes(content)
@@ -108,22 +98,22 @@ class ArtifactBucket:
     def _chunks(self, found: ObjectInfo) -> str:
         return f"$O.{self._name}.C.{found.nuid}"
 
-    async def _complete(self, key: str) -> tuple[ObjectInfo | None, bytes]:
-        """Description of an artifact and its last chunk, unless its content was removed: a kill may come before the
+    async def _chunk(self, found: ObjectInfo, seq: int) -> StoredMessage | None:
+        return await self._link.first_from(seq, f"OBJ_{self._name}", self._chunks(found))
+
+    async def _complete(self, key: str) -> tuple[ObjectInfo | None, StoredMessage | None]:
+        """Description of an artifact and its first chunk, unless its content was removed: a kill may come before the
         name goes, too."""
         store = await self._store()
         found = await self._answer(store.get_info(key))
         if not found or not found.size:
-            return found, b""
-        try:
-            if last := await self._link.newest(f"OBJ_{self._name}", self._chunks(found)):
-                return found, last.body
-        except BusRefused as error:
-            raise TryAgain(str(error)) from error
+            return found, None
+        if first := await self._chunk(found, 1):
+            return found, first
         now = await self._answer(store.get_info(key))
         if now and now.nuid != found.nuid:
             raise TryAgain(f"{key} in the bucket {self._name} is being replaced")
-        return None, b""
+        return None, None
 
     async def _store(self) -> ObjectStore:
         store = await self._answer(self._link.jetstream.object_store(self._name))

@@ -127,12 +127,13 @@ class NatsLink:
         is gone); without it, subject and body must be equal. Raises BusRefused (not stored, nor ever will be; with code
         10071 an earlier attempt of this call may have been), Misconfigured (no permission), NoRoom or TryAgain (not
         known to be stored: repeat it with the same id), Unreachable (closed for good)."""
+        is_ours = is_same or (lambda stored: stored == StoredMessage(subject, body))
         for number in range(1, MOST_IDS + 1):
             name = msg_id if number == 1 else f"{msg_id}#{number}"
             published = await self.store(subject, body, {**headers, "Nats-Msg-Id": name}, within_s=within_s)
             if not published.duplicate:
                 return published
-            if await self._is_ours(published, is_same or (lambda stored: stored == StoredMessage(subject, body))):
+            if is_ours(await self.stored(published.stream, published.seq)):
                 self.repeats.dedupe.add("publish")
                 return published
             self.repeats.taken.add()
@@ -145,7 +146,6 @@ class NatsLink:
         self, subject: str, body: bytes, headers: Mapping[str, str], *, within_s: float = BUDGET_SECONDS
     ) -> Published:
         """Stores one message exactly as given, retrying while that can help. Raises as `publish` does."""
-        check_message(subject, body, headers, limit=self.client.max_payload)
         clock, pause = asyncio.get_running_loop().time, SHORTEST_PAUSE
         deadline = clock() + within_s
         while True:
@@ -166,7 +166,6 @@ class NatsLink:
         without the guard. Raises BusRefused with code 10071 if the newest is another one, or an earlier attempt of
         ours; TryAgain."""
         headers = {"Nats-Expected-Last-Subject-Sequence": str(after)}
-        check_message(subject, body, headers, limit=self.client.max_payload)
         return (await self._store_once(subject, body, headers, ONLY_TRY_SECONDS)).seq
 
     async def stored(self, stream: str, seq: int) -> StoredMessage | None:
@@ -177,6 +176,10 @@ class NatsLink:
     async def newest(self, stream: str, subject: str) -> StoredMessage | None:
         """Newest message of `subject`; None if there is none. Raises as `stored` does."""
         return await self._read(stream, {"last_by_subj": subject})
+
+    async def first_from(self, seq: int, stream: str, subject: str) -> StoredMessage | None:
+        """First message of `subject` from `seq` on; None if there is none. Raises as `stored` does."""
+        return await self._read(stream, {"seq": seq, "next_by_subj": subject})
 
     async def emit(self, subject: str, body: bytes, *, msg_id: str, headers: Mapping[str, str]) -> bool:
         """Sends an event that can be made again, without waiting for an answer. Returns False if it was not sent.
@@ -252,6 +255,7 @@ class NatsLink:
         await self.client.close_within(within_s)
 
     async def _store_once(self, subject: str, body: bytes, headers: Mapping[str, str], patience_s: float) -> Published:
+        check_message(subject, body, headers, limit=self.client.max_payload)
         asked_at = asyncio.get_running_loop().time()
         try:
             answer = await self.client.ask(subject, body, dict(headers), within_s=patience_s)
@@ -281,14 +285,6 @@ class NatsLink:
                 await self.until_back(within_s=SHORTEST_PAUSE if self.connected else LONGEST_PAUSE)
                 if clock() >= deadline or not self.connected:
                     raise
-
-    async def _is_ours(self, published: Published, is_same: Callable[[StoredMessage | None], bool]) -> bool:
-        try:
-            stored = await self.stored(published.stream, published.seq)
-        except Misconfigured as error:  # this login may not read: trust the id
-            log.warning("a duplicate in %s was not looked at: %s", published.stream, error)
-            return True
-        return is_same(stored)
 
 
 def _kind(subject: str) -> str:

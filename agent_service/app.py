@@ -14,7 +14,7 @@ from pathlib import Path
 
 from agent_service.background import Background
 from agent_service.bootstrap import Agent
-from agent_service.bus.capacity import watch_capacity
+from agent_service.bus.health import watch_capacity
 from agent_service.bus.skills import NatsSkills
 from agent_service.bus.topology import ROLE, check
 from agent_service.core.waiting import Status

@@ -18,7 +18,7 @@ from typing import Any
 
 import httpx2
 
-from agent_service.bus.capacity import disk_trouble
+from agent_service.bus.health import disk_trouble
 from agent_service.bus.topology import topology
 from agent_service.workbench.dev_settings import LOGIN_FILE, DevOptions, write_settings
 from groundwork.nats.embedded import EmbeddedNats

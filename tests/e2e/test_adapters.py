@@ -11,7 +11,7 @@ import pytest
 
 from agent_service.admission import limits
 from agent_service.admission.limits import Capacity
-from agent_service.bus.capacity import stream_trouble
+from agent_service.bus.health import stream_trouble
 from agent_service.bus.reading import locate
 from agent_service.core.waiting import Status
 from agent_service.kill_switch import KillSwitch

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from nats.js.errors import NotFoundError
 
-from agent_service.bus.capacity import CANNOT_WRITE
+from agent_service.bus.health import CANNOT_WRITE
 from agent_service.cli.doctor.report import api
 from agent_service.settings import load
 from groundwork.nats.link import NatsLink

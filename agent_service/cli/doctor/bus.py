@@ -11,9 +11,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from agent_service.bus import health
-from agent_service.bus.capacity import stream_trouble
 from agent_service.bus.dead_letters import NatsDeadLetters
 from agent_service.bus.gateway import statuses
+from agent_service.bus.health import stream_trouble
 from agent_service.bus.skills import NatsSkills
 from agent_service.bus.topology import CHANGE, OPERATORS_CHOICE, ROLE, expected, lacking_work
 from agent_service.history.text import duration, ok, warning, wrong

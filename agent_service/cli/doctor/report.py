@@ -16,7 +16,7 @@ from rich.text import Text
 
 from agent_service import settings
 from agent_service.admission.callers import ApiSettings
-from agent_service.bus.capacity import CANNOT_WRITE, RESTART, disk_trouble
+from agent_service.bus.health import CANNOT_WRITE, RESTART, disk_trouble
 from agent_service.cli import output
 from agent_service.cli.client import reader_config
 from agent_service.cli.doctor.bus import bus, id_of

@@ -2,28 +2,37 @@
 
 Starts, results, signals and cancels, and requests for children have a consumer each, so that a cancel waits for neither
 goals nor turns.
+
+The stream drops a result as a duplicate although another message took its id. So results are also read over core NATS
+and compared with the stored message of the same id. A different one is handled as any other result. It is not stored:
+after a crash the run asks again at the next start, which recalls the stored messages. Of several agents, the one that
+the stored message was delivered to compares; the others forget.
 """
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from functools import partial
 from typing import Any, Protocol
 
-from agent_service.bus.dropped_results import DroppedResults
+from nats.aio.msg import Msg
+
 from agent_service.errors import Damaged, NewerVersion
 from agent_service.run.inbound import CURRENT_MESSAGE, InboundMessage, InvalidMessage, UnknownRun
 from agent_service.run.outbox import SOURCE
 from agent_service.run.recovery import Recovery
 from groundwork.nats.link import NatsLink
+from groundwork.nats.publishing import StoredMessage
 from groundwork.nats.pull_loop import PullLoop
 from groundwork.nats.settling import Delivery, Notice, Settler
 from groundwork.service.errors import Failure, GiveUp, TryAgain, patiently
 from groundwork.service.machine import new_uuid, utc_now
 from schemas import subjects
-from schemas.envelope import rejection
+from schemas.bounded import json_object
+from schemas.envelope import MSG_ID, rejection
 
 SLOTS = 16
 """Concurrent messages per consumer, where they cause no turn."""
@@ -36,7 +45,13 @@ UNKNOWN_RUN_DELAYS_S = (0.2, 0.4, 0.8, 1.6, 2.0)
 """A message may come before the start of its run; it keeps its place in the consumer while it waits."""
 MOST_DROPPED = 32
 """Concurrent results that the stream dropped; further ones are ignored."""
-LONGEST_ID = 200
+REMEMBERED = 10_000
+MOST_WAITING = 1000
+MOST_UNDER_ONE_ID = 4
+LONGEST_ID = 1024
+MOST_WAITING_BYTES = 16 * 1024 * 1024
+"""Bound of all waiting bodies: an executor may send megabytes under an id that is never delivered."""
+SHOWN_ID = 200
 STREAMS = {name: stream for name, (stream, _) in (subjects.CONSUMERS | subjects.SHARED_CONSUMERS).items()}
 """Stream of each consumer."""
 
@@ -104,7 +119,7 @@ class NatsIntake:
         for place in told.places:
             seq = place.partition("-")[0]
             if seq.isdecimal() and (stored := await self._link.stored(subjects.STREAM_RESULTS, int(seq))):
-                self._dropped.recall(stored)
+                self._dropped.remember(stored, recalled=True)
         if told.unheard:
             await self._drain(subjects.DURABLE_LOOP)
             await self._recovery.retry_unheard(told.unheard, now)
@@ -163,7 +178,7 @@ class NatsIntake:
     async def _handle(self, durable: str, handler: MessageHandler, delivery: Delivery) -> None:
         """Raises TryAgain and GiveUp."""
         if delivery.subject == subjects.TOOL_RESULT:
-            self._dropped.delivered(delivery)
+            self._dropped.remember(delivery)
         arrival = InboundMessage(
             subject=delivery.subject,
             body=delivery.body,
@@ -193,7 +208,7 @@ class NatsIntake:
             raise TryAgain(str(unknown), delay_s=UNKNOWN_RUN_DELAYS_S[delivery.delivered - 1]) from unknown
 
     def _take_dropped(self, msg_id: str, body: bytes) -> None:
-        facts = {"msg_id": msg_id[:LONGEST_ID]}
+        facts = {"msg_id": msg_id[:SHOWN_ID]}
         if self._dropped_in_hand == MOST_DROPPED:
             log.warning("a result was not stored, and is ignored: too many others were not", extra=facts)
             return
@@ -222,3 +237,61 @@ class NatsIntake:
         self._intake.incoming.rejected.add()
         refused = delivery.subject, delivery.body, delivery.headers, delivery.seq
         return rejection(*refused, stream=stream, reason=reason, source=SOURCE, at=utc_now())
+
+
+class DroppedResults:
+    def __init__(self, dropped: Callable[[str, bytes], None]) -> None:
+        self._dropped = dropped
+        self._stored: OrderedDict[str, tuple[int, bool]] = OrderedDict()
+        """By id: hash of the body, and true if such a body was heard."""
+        self._waiting: OrderedDict[str, list[bytes]] = OrderedDict()
+        self._bytes = 0
+
+    async def listen(self, link: NatsLink) -> None:
+        await link.subscribe(subjects.TOOL_RESULT, self._on_message)
+
+    def remember(self, stored: StoredMessage, *, recalled: bool = False) -> None:
+        """`recalled`: from the stream, where a message that was heard is assumed to be the stored one."""
+        msg_id, body = stored.headers.get(MSG_ID), stored.body
+        if msg_id is None or len(msg_id) > LONGEST_ID or (recalled and msg_id in self._stored):
+            return
+        _, matched = self._stored.get(msg_id, (0, recalled))
+        self._stored[msg_id] = hash(body), matched
+        if len(self._stored) > REMEMBERED:
+            self._stored.popitem(last=False)
+        for waiting in self._waiting.pop(msg_id, ()):
+            self._bytes -= len(waiting)
+            self._compare(msg_id, waiting)
+
+    async def _on_message(self, message: Msg) -> None:
+        msg_id = (message.headers or {}).get(MSG_ID)
+        if msg_id is None or len(msg_id) > LONGEST_ID:
+            return
+        if msg_id in self._stored:
+            self._compare(msg_id, message.data)
+        else:
+            self._wait(msg_id, message.data)
+
+    def _wait(self, msg_id: str, body: bytes) -> None:
+        bodies = self._waiting.setdefault(msg_id, [])
+        if body in bodies:
+            return
+        if len(bodies) == MOST_UNDER_ONE_ID:
+            self._bytes -= len(bodies.pop())
+        bodies.append(body)
+        self._bytes += len(body)
+        while len(self._waiting) > MOST_WAITING or self._bytes > MOST_WAITING_BYTES:
+            self._bytes -= sum(map(len, self._waiting.popitem(last=False)[1]))
+
+    def _compare(self, msg_id: str, body: bytes) -> None:
+        stored, matched = self._stored[msg_id]
+        if stored != hash(body) or (matched and not _names_attempt(body)):
+            self._dropped(msg_id, body)
+        else:
+            self._stored[msg_id] = stored, True
+
+
+def _names_attempt(body: bytes) -> bool:
+    event = json_object(body) or {}
+    payload = event.get("payload", event)
+    return isinstance(payload, dict) and payload.get("attempt") is not None

@@ -11,9 +11,9 @@ from typing import Any
 
 from agent_service.trust.proofs import open_sealed_head
 from agent_service.views.why import ConsumerPosition, MessageLocation
-from groundwork.nats.following import FROM_THE_FIRST, follow_stream
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import StoredMessage, subject_matches
+from groundwork.nats.shared_log import FROM_THE_FIRST, follow_stream
 from groundwork.service.errors import TryAgain
 from groundwork.service.keys import KeyRing
 from schemas import envelope, subjects

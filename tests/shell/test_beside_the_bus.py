@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from nats.aio.msg import Msg
 
-from agent_service.bus.dropped_results import MOST_WAITING_BYTES, DroppedResults
 from agent_service.bus.gateway import prune_rows
+from agent_service.bus.messages import MOST_WAITING_BYTES, DroppedResults
 from agent_service.trust.identity import SystemClock
 from ductile_gateway.bus.incoming import answer_prune, serve_endpoints
 from groundwork.nats.link import NatsLink
@@ -58,7 +58,7 @@ class Passing:
 
     def stored(self, msg_id: str, body: bytes) -> None:
         about: dict[str, Any] = {"seq": 1, "delivered": 1, "at": NOON, "headers": {MSG_ID: msg_id}}
-        self.overheard.delivered(Delivery(subject=subjects.TOOL_RESULT, body=body, **about))
+        self.overheard.remember(Delivery(subject=subjects.TOOL_RESULT, body=body, **about))
 
 
 @pytest.fixture

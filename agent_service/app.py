@@ -27,7 +27,7 @@ from agent_service.store.runs import RunStore
 from agent_service.store.sqlite import SqliteStore
 from agent_service.views.workspace.rendering import Folders
 from groundwork.nats.buckets import watch_value
-from groundwork.nats.following import watch_streams
+from groundwork.nats.topology import watch_streams
 from groundwork.service import serving
 from groundwork.service.config_file import nearby
 from groundwork.service.errors import Exit, TryAgain

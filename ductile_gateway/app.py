@@ -28,7 +28,7 @@ from ductile_gateway.trust import Pins, Trust
 from ductile_gateway.webhooks.destinations import callback_check
 from ductile_gateway.webhooks.outbound import NotificationOutbox, serve_outbound
 from groundwork.nats.buckets import ArtifactBucket
-from groundwork.nats.following import watch_streams
+from groundwork.nats.topology import watch_streams
 from groundwork.service import serving
 from groundwork.service.config_file import nearby
 from groundwork.service.errors import Exit

@@ -42,8 +42,8 @@ REPLY_SUBJECTS = (INBOX.encode(), b"_R_.")
 """Inboxes of this account, and of others."""
 JETSTREAM_REPLIES = (b"$JS.ACK.", b"$JS.FC.")
 """Acknowledgements of what was delivered to our own inbox."""
+REFUSED = "the login is refused. Check user, password, token, nkey or credentials"
 START_ONE = "start one with `agentic dev`, or set nats.urls"
-MOST_DENIALS = 100
 DENIED_FOR_S = 60.0
 _VIOLATION = re.compile(r'permissions violation for (publish|subscription) to "([^"]+)"')
 _LOST_CONNECTION = (nats.errors.UnexpectedEOF, nats.errors.StaleConnectionError, ConnectionError)
@@ -74,7 +74,6 @@ class BusClient(Client):
         self._numbers = itertools.count(1)
         self._asked: dict[str, tuple[str, asyncio.Future[Msg], Callable[[Msg], bool] | None]] = {}
         self._denials: dict[tuple[str, str], float] = {}
-        """Operation and subject, with the time of the last denial."""
         self.logged_in = False
         self.closing = False
         """True once this process closes the connection."""
@@ -169,11 +168,10 @@ class BusClient(Client):
         self.trouble = str(error) or type(error).__name__
         if "permissions violation" in self.trouble:
             self._note_violation(self.trouble.removeprefix("nats: "))
-        # An exception raised here ends the client's first attempt to connect, which would go on forever.
-        if "authorization violation" in self.trouble.lower() and not self.logged_in:
-            raise Misconfigured("the login is refused. Check user, password, token, nkey or credentials")
-        if isinstance(error, NotEncrypted) and not self.logged_in:
-            raise Misconfigured(self.trouble)
+        refused = REFUSED if "authorization violation" in self.trouble.lower() else ""
+        if not self.logged_in and (refused or isinstance(error, NotEncrypted)):
+            # Raised here, it ends the client's first attempt to connect, which would go on forever.
+            raise Misconfigured(refused or self.trouble)
         if self.logged_in and not self.is_connected:
             self._note_outage()
         elif not isinstance(error, _LOST_CONNECTION) and self.trouble != self._last_logged:
@@ -188,17 +186,11 @@ class BusClient(Client):
             self._outage.continues(self.trouble or "the connection was lost")
 
     def _note_violation(self, violation: str) -> None:
-        if not (found := _VIOLATION.search(violation)):
-            return
-        operation, subject = found.groups()
-        self._denials.pop((operation, subject), None)  # the oldest is the first to be forgotten
-        self._denials[operation, subject] = monotonic()
-        if len(self._denials) > MOST_DENIALS:
-            del self._denials[next(iter(self._denials))]
-        if operation == "publish":
-            error = Misconfigured(f"NATS denies us this subject: {violation}. Give this user the permission")
+        error = Misconfigured(f"NATS denies us this subject: {violation}. Give this user the permission")
+        for operation, subject in _VIOLATION.findall(violation):
+            self._denials = {each: self._denials[each] for each in self.denials} | {(operation, subject): monotonic()}
             for asked, answer, _ in self._asked.values():
-                if asked.lower() == subject:
+                if operation == "publish" and asked.lower() == subject:
                     _fail(answer, error)
 
     async def _on_disconnect(self) -> None:

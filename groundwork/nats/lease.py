@@ -38,7 +38,6 @@ SAFE = 0.9
 LEAVE_AFTER = 0.6
 """Part of the ttl after which a server that renewed nothing is left: it may be cut off from the others."""
 LOOK_S = 0.1
-TRIES = 3
 DELETED_TTL_S = 10.0
 """Shortest time in which an owner whose record was deleted (`nats kv del`) has renewed it if it lives."""
 PATIENCE_S = 1.0
@@ -198,16 +197,14 @@ class Lease:
             if waits_for is None:
                 waits_for = seen
                 log.info("waiting: another may have the lease", extra={"lease": self._role.key, **dict(seen.owner)})
-            elif waits_for.seq != seen.seq and self._role.command:
+            elif waits_for.seq != seen.seq:
                 raise Misconfigured(
                     f"this bus has its {self._role.key} already: {seen.owner}; renewed {seen.age_s:.1f} s ago, expires "
                     f"{seen.owner.ttl_s:g} s after that. Stop that process, or start this one with its store, or take "
                     f"its place: `{self._role.command} --take-over`"
-                )
-            elif waits_for.seq != seen.seq:
-                raise Misconfigured(
-                    f"another process has the identity of this one: {seen.owner}. One folder is a copy of the other: "
-                    f"delete {ID_FILE} in the copy; the one here is {self._owner.store}"
+                    if self._role.command
+                    else f"another process has the identity of this one: {seen.owner}. One folder is a copy of the "
+                    f"other: delete {ID_FILE} in the copy; the one here is {self._owner.store}"
                 )
             await asyncio.sleep(LOOK_S)
 
@@ -249,19 +246,13 @@ class Lease:
             self._lose(self._lost or "released")
 
     async def _renew(self) -> None:
-        why: object = "it keeps changing"
-        for _ in range(TRIES):
-            try:
-                if await self._write():
-                    return
+        try:
+            while not await self._write():
                 await self._find_own_record()
-            except TryAgain as error:
-                why = error
-                break
-        text = f"the lease of the {self._role.key} has lapsed, and the bus cannot be asked who has it: {why}"
-        self._failed = (self._clock(), text)
-        self._kept_since = float("inf")
-        raise TryAgain(text)
+        except TryAgain as error:
+            why = f"the lease of the {self._role.key} has lapsed, and the bus cannot be asked who has it: {error}"
+            self._failed, self._kept_since = (self._clock(), why), float("inf")
+            raise TryAgain(why) from error
 
     async def _write(self) -> bool:
         """Returns False where the newest record is another one."""

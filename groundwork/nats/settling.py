@@ -89,38 +89,33 @@ class Settler:
 
     async def settle(self, delivery: Delivery) -> bytes:
         """Runs the handler once and returns the acknowledgement to send. Raises Fatal."""
-        message = delivery.seq, delivery.at
+        message, answer = (delivery.seq, delivery.at), ACK
         try:
             await self.handler(delivery)
         except TryAgain as error:
             log.debug("%s: to be tried again: %s", self._name(delivery), _one_line(error))
             return nak(min(LONGEST_DELAY, error.delay_s))
         except GiveUp as error:
-            reason = told = _one_line(error)
+            answer = await self._bury(delivery, reason := _one_line(error), reason)
         except Fatal:
             raise
         except Exception as error:  # an error of a handler must not end the loop
-            kind = type(error).__name__
-            reason = f"{kind}: {_one_line(error)}"
             self._errors[message] += 1
-            times = self._errors[message]
-            is_last = times >= self.max_tries
-            trace = error if times == self.max_tries else None
+            times, kind = self._errors[message], type(error).__name__
+            reason, trace = f"{kind}: {_one_line(error)}", error if times == self.max_tries else None
             log.error("%s: %s", self._name(delivery), reason, exc_info=trace)  # noqa: TRY400 - a trace at last is enough
-            if not is_last:
+            if times < self.max_tries:
                 return nak(min(LONGEST_DELAY, FIRST_DELAY * 2 ** (times - 1)))
             # The text of an unforeseen error may quote the message: only the operator may read it.
             told = f"{kind} at each of {times} tries: the log and the dead letter say more"
-        else:
-            self._errors.pop(message, None)
-            return ACK
-        answer = await self._bury(delivery, reason, told)
-        if answer.startswith(b"+TERM"):
+            answer = await self._bury(delivery, reason, told)
+        if not answer.startswith(NAK):
             self._errors.pop(message, None)
         return answer
 
     async def _bury(self, delivery: Delivery, reason: str, told: str) -> bytes:
-        unannounced, notice = "", None
+        """`reason` is for the operator, `told` for those who are notified."""
+        notice, unannounced = None, ""
         try:
             notice = self.notify(delivery, self.stream, told)
         except ValueError as error:

@@ -1,26 +1,56 @@
-"""A log that several processes share: a stream of facts, each appended behind the newest of its subject.
+"""A stream as a log: followed in order and without a gap, and appended to by several processes.
 
-Of two concurrent writers on a subject one wins, and the other gets AppendConflict. A fact carries an id by which its
-writer finds it if the acknowledgement was lost. Reads ask the leader. A fact too large for one message is preceded by
-its parts, and counts from its last message on, which names them.
+A follower is an ordered push consumer. Where a message or heartbeats are missing, another consumer goes on behind the
+last message. nats-py's own cannot read subjects of the form `$JS.ACK.DOMAIN.ACCOUNT…` (NATS ADR-15), and a message that
+its buffer has no room for is lost without a gap (2.16).
+
+A shared log has facts, each appended behind the newest of its subject. Of two concurrent writers on a subject one wins,
+and the other gets AppendConflict. A fact carries an id by which its writer finds it if the acknowledgement was lost.
+Reads ask the leader. A fact too large for one message is preceded by its parts, and counts from its last message on,
+which names them.
 """
 
+import asyncio
+import contextlib
 import hashlib
 import itertools
 import json
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+import logging
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 
+import nats.errors
 from nats.aio.msg import Msg
 
-from groundwork.nats.following import FROM_THE_FIRST, NEWEST_OF_EACH, Batch, follow_stream
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import PENDING, WRONG_SEQUENCE, BusRefused, StoredMessage, read_direct
+from groundwork.nats.settling import is_delivery, read_delivery
 from groundwork.service.errors import Misconfigured, TryAgain, patiently
 from groundwork.service.machine import token_hex
+
+HEARTBEAT_S = 4.0
+MISSED_HEARTBEATS = 2
+CREATED_WITHIN_S = 1.5
+"""If it takes longer, the server placed the consumer on a node that is away: another one may land elsewhere."""
+FORGOTTEN_AFTER_S = 30.0
+PAUSE_S = 0.2
+MOST_AT_ONCE = 512
+_STALLED, _LAST = "Nats-Consumer-Stalled", "Nats-Last-Consumer"
+_ORDERED: Mapping[str, object] = {
+    "ack_policy": "none",
+    "max_deliver": 1,
+    "flow_control": True,
+    "idle_heartbeat": int(HEARTBEAT_S * 1e9),
+    "inactive_threshold": int(FORGOTTEN_AFTER_S * 1e9),
+    "mem_storage": True,
+    "num_replicas": 1,
+}
+
+FROM_THE_FIRST: Mapping[str, object] = {"deliver_policy": "all"}
+NEWEST_OF_EACH: Mapping[str, object] = {"deliver_policy": "last_per_subject"}
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 FACT = "Agentic-Fact"
 PARTS = "Agentic-Parts"
@@ -32,6 +62,102 @@ ALL = 2**31
 READ_AT_ONCE = 256
 SERVERS_ANSWER_IN_S = (0.25, 0.25, 0.25, 1.0)
 LONGEST_PAUSE_S = 0.5
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Messages in order. `last_seq` and `at` are of the last one. `resumed`: a new consumer begins behind `last_seq`,
+    and there are no messages yet."""
+
+    messages: Sequence[StoredMessage]
+    last_seq: int
+    resumed: bool = False
+    at: datetime = _LONG_AGO
+
+
+async def follow_stream(
+    link: NatsLink,
+    stream: str,
+    after: int,
+    *,
+    subject: str = ">",
+    headers_only: bool = False,
+    start: Mapping[str, object] = FROM_THE_FIRST,
+) -> AsyncGenerator[Batch, None]:
+    """Yields what is behind sequence `after`, forever; for 0, what the deliver policy `start` begins with. Raises
+    Misconfigured where there is no such stream."""
+    while True:
+        behind = {"deliver_policy": "by_start_sequence", "opt_start_seq": after + 1} if after else start
+        wanted = {**behind, "filter_subjects": [subject], "headers_only": headers_only}
+        async with contextlib.aclosing(_one_consumer(link, stream, wanted)) as pushed:
+            async for messages in pushed:
+                if messages:
+                    after = messages[-1].seq
+                    yield Batch(messages, after, at=messages[-1].at)
+                else:
+                    yield Batch((), after, resumed=True)
+        await asyncio.sleep(PAUSE_S)
+
+
+async def _one_consumer(
+    link: NatsLink, stream: str, wanted: Mapping[str, object]
+) -> AsyncGenerator[Sequence[StoredMessage], None]:
+    arrived: asyncio.Queue[Msg] = asyncio.Queue()
+    inbox, name = link.client.new_inbox(), f"copy-{token_hex(6)}"
+    try:
+        subscription = await link.subscribe(inbox, arrived.put)
+    except nats.errors.Error:  # the connection is closing or reconnecting
+        return
+    config = {"name": name, "deliver_subject": inbox, **_ORDERED, **wanted}
+    asked = {"stream_name": stream, "config": config, "action": "create"}
+    expected, complete = 1, True
+    try:
+        await link.ask_jetstream(f"CONSUMER.CREATE.{stream}.{name}", asked, timeout_s=CREATED_WITHIN_S)
+        yield ()
+        while complete and (waiting := await _waiting(arrived)):
+            found, complete = _in_order(waiting, expected)
+            expected += len(found)
+            if found:
+                yield found
+            for message in waiting:  # flow control is answered once everything before it is processed
+                if not is_delivery(message) and (asks := message.reply or (message.headers or {}).get(_STALLED)):
+                    await link.send(asks, b"")
+    except (TryAgain, BusRefused, ValueError, nats.errors.Error) as error:  # the last two for what no server sent
+        log.debug("%s cannot be followed yet: %s", stream, error)
+    finally:
+        with contextlib.suppress(nats.errors.Error):
+            await subscription.unsubscribe()
+        await link.send(f"$JS.API.CONSUMER.DELETE.{stream}.{name}", b"")
+
+
+async def _waiting(arrived: asyncio.Queue[Msg]) -> list[Msg]:
+    """Empty if heartbeats are missing."""
+    try:
+        async with asyncio.timeout(MISSED_HEARTBEATS * HEARTBEAT_S):
+            waiting = [await arrived.get()]
+    except TimeoutError:
+        return []
+    while len(waiting) < MOST_AT_ONCE and not arrived.empty():
+        waiting.append(arrived.get_nowait())
+    return waiting
+
+
+def _in_order(waiting: Sequence[Msg], expected: int) -> tuple[list[StoredMessage], bool]:
+    """Messages before the first gap, and True if there is no gap. A heartbeat tells of a message that no other
+    follows."""
+    found: list[StoredMessage] = []
+    for message in waiting:
+        due = expected + len(found)
+        if not is_delivery(message):
+            if int((message.headers or {}).get(_LAST, 0)) >= due:
+                return found, False
+        elif (delivery := read_delivery(message)).consumer_seq == due:
+            found.append(delivery)
+        else:
+            return found, False
+    return found, True
 
 
 class AppendConflict(Exception):
@@ -136,7 +262,7 @@ class SharedLog:
         """Yields facts in order without a gap, forever. Raises Misconfigured where the stream is gone."""
         start = NEWEST_OF_EACH if self._headers_only else FROM_THE_FIRST
         following = follow_stream(self._link, self.stream, after, headers_only=self._headers_only, start=start)
-        async with aclosing(following) as batches:
+        async with contextlib.aclosing(following) as batches:
             async for batch in batches:
                 facts = [fact for fact in batch.messages if not fact.subject.startswith(f"{self._root}.part.")]
                 if not self._headers_only:

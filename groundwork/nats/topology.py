@@ -2,11 +2,13 @@
 
 Only the settings that a specification names are compared. They have the names and units (seconds, bytes) of
 nats.js.api's StreamConfig and ConsumerConfig; enumerations are given as their strings. A server cannot change the
-`persist_mode` of a stream: such a stream is made anew, with its consumers and without its messages.
+`persist_mode` of a stream: such a stream is made anew, with its consumers and without its messages. A watch notices
+streams that lost messages.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -14,9 +16,11 @@ from nats.js.api import ConsumerConfig, StreamConfig
 
 from groundwork.nats.link import BUDGET_SECONDS, NatsLink
 from groundwork.nats.publishing import NoSuchItem, NoSuchStream, subject_matches
-from groundwork.service.errors import NoRoom, TryAgain
+from groundwork.service.errors import Failure, NoRoom, TryAgain
 
 Json = dict[str, Any]
+Recover = Callable[[bool], Awaitable[None]]
+"""Recovers from a start, or with True from a possible loss of messages. Raises TryAgain."""
 
 LISTS = ("subjects", "filter_subjects")
 """Lists that may hold more than the specification: only missing entries count as a deviation, and are added."""
@@ -24,6 +28,10 @@ MODE = "persist_mode"
 _TIMES = frozenset({"max_age", "duplicate_window", "ack_wait"})
 _DEFAULTS = ("none", "default")
 """Server's spellings of a setting that was left out."""
+LOOK_AGAIN_S = 0.5
+"""Pause between attempts to read watched streams and to recover, until both succeed."""
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,3 +182,53 @@ def _shown(name: str, config: Json) -> str:
     if name in _TIMES and value:
         return f"{value / 1e9:g} s"
     return "as the server sets it" if value is None else str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSight:
+    """State of a stream as read after `reconnects`."""
+
+    reconnects: int
+    created: str
+    first_seq: int
+    last_seq: int
+
+    def may_have_lost(self, before: "StreamSight") -> bool:
+        """True if messages that were there at `before` may be missing, other than by their age."""
+        if (self.reconnects, self.created) != (before.reconnects, before.created) or self.last_seq < before.last_seq:
+            return True
+        had_any = 0 < before.first_seq <= before.last_seq
+        return self.first_seq > before.last_seq + (not had_any)
+
+
+async def watch_streams(
+    link: NatsLink, streams: Collection[str], recover: Recover, *, every_s: float, reconnects: int = 0
+) -> None:
+    """Calls `recover` now, and whenever one of the streams may have lost messages since the link had `reconnects`,
+    until it raises no TryAgain. Runs forever."""
+    seen: dict[str, StreamSight] = {}
+    lost, recovered = False, False
+    while True:
+        now = {name: sight for name in streams if (sight := await _look(link, name))}
+        for name, sight in now.items():
+            lost |= sight.may_have_lost(seen.get(name, replace(sight, reconnects=reconnects)))
+        seen |= now
+        if now and (lost or not recovered):
+            try:
+                await recover(lost)
+                lost, recovered = False, True
+            except TryAgain as error:
+                recovered = False
+                log.warning("the bus is not informed yet", extra={"why": str(error)})
+        await link.until_back(within_s=every_s if recovered and len(now) == len(streams) else LOOK_AGAIN_S)
+
+
+async def _look(link: NatsLink, stream: str) -> StreamSight | None:
+    if not link.connected:
+        return None
+    reconnects = link.reconnects
+    try:
+        info = await link.ask_jetstream(f"STREAM.INFO.{stream}")
+        return StreamSight(reconnects, info["created"], info["state"]["first_seq"], info["state"]["last_seq"])
+    except (Failure, KeyError):  # there is no such stream now, or no answer
+        return None

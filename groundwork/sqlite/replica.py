@@ -14,9 +14,8 @@ from importlib.resources.abc import Traversable
 from math import inf
 from pathlib import Path
 
-from groundwork.nats.following import Batch
 from groundwork.nats.publishing import StoredMessage
-from groundwork.nats.shared_log import Extent, SharedLog
+from groundwork.nats.shared_log import Batch, Extent, SharedLog
 from groundwork.service.errors import Misconfigured, TryAgain, causes, patiently
 from groundwork.service.machine import utc_now
 from groundwork.sqlite.errors import is_damage

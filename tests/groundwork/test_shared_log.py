@@ -5,7 +5,6 @@ import shutil
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -13,13 +12,12 @@ import pytest
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
-from groundwork.nats import following
+from groundwork.nats import shared_log
 from groundwork.nats.embedded import EmbeddedNats
-from groundwork.nats.following import StreamSight
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import WRONG_SEQUENCE, BusRefused, StoredMessage
 from groundwork.nats.shared_log import AppendConflict, SharedLog
-from groundwork.nats.topology import Spec, Topology, set_up
+from groundwork.nats.topology import Spec, StreamSight, Topology, set_up
 from groundwork.service.errors import Misconfigured, TryAgain, patiently
 from groundwork.sqlite.file import SqliteFile, open_file
 from groundwork.sqlite.replica import Replica
@@ -87,7 +85,7 @@ async def test_a_copy_of_another_log_begins_anew(bus: NatsLink, log: SharedLog, 
 async def test_who_follows_a_log_that_is_set_back_notices_it_and_its_copy_begins_anew(
     nats_server: EmbeddedNats, link: NatsLink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(following, "MISSED_HEARTBEATS", 0.05)
+    monkeypatch.setattr(shared_log, "MISSED_HEARTBEATS", 0.05)
     await set_up(link, _topology(1))
     log = SharedLog(link, STREAM, root="facts")
     await log.append("facts.old", b"", after=0)
@@ -110,7 +108,7 @@ async def test_who_follows_a_log_that_is_set_back_notices_it_and_its_copy_begins
 async def test_a_fact_that_is_lost_on_its_way_comes_though_no_other_or_what_no_server_sent_follows(
     instead: dict[str, Any], link: NatsLink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(following._ORDERED, "idle_heartbeat", 100_000_000)
+    monkeypatch.setitem(shared_log._ORDERED, "idle_heartbeat", 100_000_000)
     await set_up(link, _topology(1))
     log, subscribe, lost = SharedLog(link, STREAM, root="facts"), link.subscribe, list[Msg]()
 
@@ -177,7 +175,7 @@ def _apply(connection: sqlite3.Connection, fact: StoredMessage) -> None:
 
 
 def _seen(first_seq: int, last_seq: int, *, reconnects: int = 0, day: int = 21) -> StreamSight:
-    return StreamSight(reconnects, datetime(2026, 11, day, tzinfo=UTC), first_seq, last_seq)
+    return StreamSight(reconnects, f"2026-11-{day}", first_seq, last_seq)
 
 
 @pytest.mark.parametrize(

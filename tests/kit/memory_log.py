@@ -16,9 +16,8 @@ from tempfile import TemporaryDirectory
 from typing import Literal
 
 from agent_service.store.shared import SharedStore, open_shared
-from groundwork.nats.following import Batch
 from groundwork.nats.publishing import StoredMessage, subject_matches
-from groundwork.nats.shared_log import ALL, AppendConflict, Extent, SharedLog
+from groundwork.nats.shared_log import ALL, AppendConflict, Batch, Extent, SharedLog
 from groundwork.service.errors import NoRoom, TryAgain
 from schemas.status import Halt
 from tests.kit.runs import NOON

@@ -82,18 +82,17 @@ class EmbeddedNats:
             self._process = self._launched(binary)
             async with asyncio.timeout(START_SECONDS):
                 await self._until_ready(self._process)
-        except TimeoutError as error:
+        except BaseException as error:
             await self.stop()
-            raise self._failed(f"did not answer within {START_SECONDS:g} s") from error
-        except BaseException:
-            await self.stop()
+            if isinstance(error, TimeoutError):
+                raise self._failed(f"did not answer within {START_SECONDS:g} s") from error
             raise
 
     async def stop(self) -> None:
-        if (process := self._process) is not None:
-            process.terminate()
+        if self._process is not None:
+            self._process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
-                await asyncio.to_thread(process.wait, STOP_SECONDS)
+                await asyncio.to_thread(self._process.wait, STOP_SECONDS)
         self.kill()
         self._lock.close()
 

@@ -22,11 +22,10 @@ from groundwork.nats.settling import IN_PROGRESS, NAK, Delivery, Settler, is_del
 from groundwork.service.errors import Failure, Fatal, Misconfigured, TryAgain
 from groundwork.service.machine import this
 
-EXPIRES_S, EXPIRES_ALONE_S = 30.0, 5.0
+EXPIRES_S, EXPIRES_ALONE_S, EXPIRES_AFTER_TROUBLE_S = 30.0, 5.0, 1.0
 """Duration of a pull. A process that has the consumer to itself takes half of its lease's: when it was stopped and
-another begins, it is given nothing more. Long pulls of several processes save traffic."""
-EXPIRES_AFTER_TROUBLE_S = 1.0
-"""Duration of a pull after one that the server refused: its end shows that the trouble is over."""
+another begins, it is given nothing more. Long pulls of several processes save traffic. The end of a short one after one
+that the server refused shows that the trouble is over."""
 AHEAD = 8
 """Messages beyond those in hand that one of several processes asks for at most: the server gives them also to one that
 is cut off, and only after ack_wait to another."""
@@ -69,11 +68,8 @@ class PullLoop:
         self.grace_s = grace_s
         self._on_stop = on_stop
         self._slots, self._most = slots, slots if self._link.exclusive else min(slots, AHEAD)
-        self._expires_s = EXPIRES_ALONE_S if self._link.exclusive else EXPIRES_S
-        self._pull = f"{self._inbox}.0"
-        """Reply subject of the newest pull."""
-        self._to_come = 0
-        """Messages that it may still bring."""
+        self._pull, self._to_come = "", 0
+        """Reply subject of the newest pull, and the number of messages that it may still bring."""
         self._over = asyncio.Event()
         self._now = this().monotonic
         self._heard_at = self._now()
@@ -121,7 +117,8 @@ class PullLoop:
                 await self._reclaim()
             self._over.clear()
             self._pull, self._to_come = f"{self._inbox}.{number}", min(free, self._most)
-            expires_s = EXPIRES_AFTER_TROUBLE_S if self._trouble else self._expires_s
+            usual_s = EXPIRES_ALONE_S if self._link.exclusive else EXPIRES_S
+            expires_s = EXPIRES_AFTER_TROUBLE_S if self._trouble else usual_s
             request = json.dumps({"batch": self._to_come, "expires": int(expires_s * 1e9)}).encode()
             if await self._link.send(f"$JS.API.CONSUMER.MSG.NEXT.{self._consumer}", request, reply=self._pull):
                 with contextlib.suppress(TimeoutError):
@@ -136,9 +133,7 @@ class PullLoop:
         self._tries_to_reclaim -= 1
         try:
             info = await self._link.ask_jetstream(f"CONSUMER.INFO.{self._consumer}", timeout_s=ASK_WITHIN_S)
-        except Failure as error:
-            if not self._tries_to_reclaim:
-                log.warning("%s: what was in hand before comes again only after ack_wait: %s", self._consumer, error)
+        except Failure:  # else it comes again after ack_wait
             return
         self._tries_to_reclaim = 0
         first, last = info["ack_floor"]["stream_seq"] + 1, info["delivered"]["stream_seq"]
@@ -180,9 +175,9 @@ class PullLoop:
 
     def _note_end(self, status: dict[str, str]) -> None:
         code, before = status.get("Status", ""), self._trouble
-        told = status.get("Description") or UNANSWERED
-        self._to_come, self._trouble = 0, "" if code in _USUAL_ENDS else f"{code} {told}"
-        if self._trouble and self._trouble != before:
+        why = f"{code} {status.get('Description') or UNANSWERED}"
+        self._to_come, self._trouble = 0, "" if code in _USUAL_ENDS else why
+        if self._trouble not in ("", before):
             log.warning("%s delivers nothing: %s", self._settler.durable, self._trouble)
 
     async def _take(self, delivery: Delivery, reply: str) -> None:
@@ -216,21 +211,17 @@ class PullLoop:
         self._on_stop()
         try:
             await self._leave(subscription)
-            if self._tasks and not await self._fenced():  # the results of a fenced process do not count
+            if self._tasks:
+                with contextlib.suppress(TryAgain):
+                    await self._link.guard()  # of a fenced process: its results do not count
                 await asyncio.wait(self._tasks, timeout=self.grace_s)
+        except Misconfigured as error:
+            log.warning("%s: what is in hand is left: %s", self._settler.durable, error)
         finally:
             late = list(self._tasks)
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
-
-    async def _fenced(self) -> bool:
-        with contextlib.suppress(TryAgain):
-            try:
-                await self._link.guard()
-            except Misconfigured:
-                return True
-        return False
 
     async def _leave(self, subscription: Subscription) -> None:
         """Unsubscribes while no message arrives: one on its way would come again only after ack_wait."""

@@ -59,19 +59,18 @@ Topology = tuple[Spec, ...]
 """Streams, and behind them consumers."""
 
 
+_OF_BUCKETS = {"discard": "new", "allow_rollup_hdrs": True, "allow_direct": True}
+
+
 def object_bucket(name: str, settings: Mapping[str, Any]) -> Spec:
     """Stream of an object-store bucket (NATS ADR-20)."""
-    return _bucket(f"OBJ_{name}", settings, subjects=[f"$O.{name}.C.>", f"$O.{name}.M.>"])
+    return Spec(f"OBJ_{name}", {**settings, **_OF_BUCKETS, "subjects": [f"$O.{name}.C.>", f"$O.{name}.M.>"]})
 
 
 def key_value_bucket(name: str, settings: Mapping[str, Any]) -> Spec:
     """Stream of a bucket of keys, each with its newest value (NATS ADR-8)."""
-    return _bucket(f"KV_{name}", settings, subjects=[f"$KV.{name}.>"], max_msgs_per_subject=1, deny_delete=True)
-
-
-def _bucket(name: str, settings: Mapping[str, Any], **fixed: Any) -> Spec:
-    common = {"discard": "new", "allow_rollup_hdrs": True, "allow_direct": True}
-    return Spec(name, {**settings, **common, **fixed})
+    own = {"subjects": [f"$KV.{name}.>"], "max_msgs_per_subject": 1, "deny_delete": True}
+    return Spec(f"KV_{name}", {**settings, **_OF_BUCKETS, **own})
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,16 +95,16 @@ async def set_up(
 ) -> list[Deviation]:
     """Creates what is missing and makes the changes for which `changes` returns True. Returns what was done, and the
     differences that are left. Raises Failure; TryAgain once servers had time enough to elect a leader."""
-    until, done = asyncio.get_running_loop().time() + BUDGET_SECONDS, list[Deviation]()
-    for spec in topology:
-        while True:
-            try:
-                done += await _set_up(link, spec, changes)
-                break
-            except TryAgain as error:
-                if isinstance(error, NoRoom) or asyncio.get_running_loop().time() >= until:
-                    raise
-                await asyncio.sleep(error.delay_s / 2)
+    clock, left, done = asyncio.get_running_loop().time, list(topology), list[Deviation]()
+    until = clock() + BUDGET_SECONDS
+    while left:
+        try:
+            done += await _set_up(link, left[0], changes)
+            del left[0]
+        except TryAgain as error:
+            if isinstance(error, NoRoom) or clock() >= until:
+                raise
+            await asyncio.sleep(error.delay_s / 2)
     return done
 
 
@@ -123,13 +122,13 @@ async def _set_up(link: NatsLink, spec: Spec, changes: Callable[[Deviation], boo
         await _make(link, spec, wanted)
         return [Deviation("created", spec.what)]
     found, config = _differences(spec, info), info["config"]
-    if not (taken := [one for one in found if changes(one)]):
-        return found
+    taken = [one for one in found if changes(one)]
     if any(one.field == MODE for one in taken):
         return [await _remake(link, spec)]
     fields = {one.field: wanted.get(one.field) for one in taken}
     fields |= {name: [*config[name], *_lacking(wanted, config, name)] for name in LISTS if name in fields}
-    await _make(link, spec, config | fields, update=True)
+    if fields:
+        await _make(link, spec, config | fields, update=True)
     changed = (replace(one, kind="changed", expected=_shown(one.field, fields)) for one in taken)
     return [*changed, *(one for one in found if one not in taken)]
 

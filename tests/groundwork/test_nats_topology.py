@@ -14,10 +14,6 @@ from groundwork.service.errors import Misconfigured
 from schemas import keys, subjects
 from tests.kit.bus import DAY
 
-ADVISORIES = (
-    "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.WORK.>",
-    "$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.WORK.>",
-)
 WORK = Spec(
     "WORK",
     {
@@ -38,7 +34,6 @@ EVENTS = Spec(
     "EVENTS",
     {"subjects": ("event.>",), "persist_mode": "async", "max_age": DAY, "max_bytes": 1 << 24, "discard": "old"},
 )
-DEAD = Spec("DEAD", {"subjects": ("dlq.>", *ADVISORIES), "max_age": 30 * DAY, "max_bytes": 1 << 24})
 WORKERS = Spec(
     "WORK",
     {"filter_subjects": ("work.start", "work.done"), "ack_wait": 30.0, "max_ack_pending": 256, "max_deliver": 10},
@@ -46,16 +41,9 @@ WORKERS = Spec(
 )
 ONE_TOOL = Spec("WORK", {"filter_subject": "work.request.x", "ack_wait": 30.0}, consumer="tool-x")
 FILES = object_bucket("files", {"max_bytes": 1 << 24, "compression": "none", "max_age": 30 * DAY, "storage": "file"})
-WHOLE = (WORK, EVENTS, DEAD, FILES, WORKERS, ONE_TOOL)
+WHOLE = (WORK, EVENTS, FILES, WORKERS, ONE_TOOL)
 OF_WORKERS = "consumer workers of stream WORK"
-NAMES = [
-    "stream WORK",
-    "stream EVENTS",
-    "stream DEAD",
-    "stream OBJ_files",
-    OF_WORKERS,
-    "consumer tool-x of stream WORK",
-]
+NAMES = ["stream WORK", "stream EVENTS", "stream OBJ_files", OF_WORKERS, "consumer tool-x of stream WORK"]
 
 
 def with_(spec: Spec, **more: Any) -> Spec:

@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Literal
 
-from agent_service.bus.reading import headers_of
 from agent_service.history.text import instant, rfc3339
 from agent_service.views.inbox import (
     NUMBER,
@@ -28,6 +27,7 @@ from agent_service.views.inbox import (
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import NoSuchItem, Published, StoredMessage
 from groundwork.nats.settling import copyable_headers
+from groundwork.nats.shared_log import stored_by_now
 from groundwork.service.errors import GiveUp
 from schemas import subjects
 from schemas.envelope import RETRIED_BY, RUN_ID
@@ -53,7 +53,7 @@ class NatsDeadLetters:
         self._link = link
 
     async def all(self) -> list[DeadLetter]:
-        reading = headers_of(self._link, STREAM, subjects.ALL_DEAD_LETTERS, most=MOST_LETTERS)
+        reading = stored_by_now(self._link, STREAM, subjects.ALL_DEAD_LETTERS, most=MOST_LETTERS, headers_only=True)
         return fold([message async for message in reading])
 
     async def find(self, number: int) -> DeadLetter | None:

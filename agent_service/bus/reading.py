@@ -1,10 +1,9 @@
-"""Reads streams: headers in order, the location of one message, and the signed endings of runs.
+"""Reads streams: the location of one message, and the signed endings of runs.
 
 JetStream cannot look a message up by its id, so the subject is read from the instant at which it was sent.
 """
 
-import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Mapping
 from contextlib import aclosing
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,37 +11,12 @@ from typing import Any
 from agent_service.trust.proofs import open_sealed_head
 from agent_service.views.why import ConsumerPosition, MessageLocation
 from groundwork.nats.link import NatsLink
-from groundwork.nats.publishing import StoredMessage, subject_matches
-from groundwork.nats.shared_log import FROM_THE_FIRST, follow_stream
+from groundwork.nats.publishing import subject_matches
+from groundwork.nats.shared_log import stored_by_now
 from groundwork.service.errors import TryAgain
 from groundwork.service.keys import KeyRing
 from schemas import envelope, subjects
-from schemas.fields import MAX_COUNT
 from schemas.values import dataclass
-
-NEXT_WITHIN_S = 5.0
-
-
-async def headers_of(
-    link: NatsLink, stream: str, subject: str, *, most: int = MAX_COUNT, since: datetime | None = None
-) -> AsyncGenerator[StoredMessage, None]:
-    """Messages stored by now, from `since` on, among the `most` newest. Raises TryAgain and Misconfigured."""
-    newest = await link.newest(stream, subject)
-    if newest is None or (since and newest.at < since):
-        return
-    after = max(0, newest.seq - most)
-    start = {"deliver_policy": "by_start_time", "opt_start_time": since.isoformat()} if since else FROM_THE_FIRST
-    following = follow_stream(link, stream, after, subject=subject, headers_only=True, start=start)
-    async with aclosing(following) as batches:
-        while after < newest.seq:
-            try:
-                batch = await asyncio.wait_for(anext(batches), NEXT_WITHIN_S)
-            except TimeoutError as error:
-                raise TryAgain(f"stream {stream} stopped in the middle: ask again") from error
-            after = batch.last_seq
-            for one in batch.messages:
-                yield one
-
 
 MARGIN = timedelta(seconds=10)
 MOST_READ = 10_000
@@ -52,7 +26,7 @@ ANSWER_WITHIN_S = 2.0
 async def locate(link: NatsLink, stream: str, subject: str, key: str, since: datetime) -> MessageLocation | None:
     """The newest message with this dedupe key: ours goes out under `<key>#2` if another took the id. Raises Failure."""
     found, read = None, 0
-    async with aclosing(headers_of(link, stream, subject, since=since - MARGIN)) as messages:
+    async with aclosing(stored_by_now(link, stream, subject, since=since - MARGIN, headers_only=True)) as messages:
         async for message in messages:
             read += 1
             if message.headers.get(envelope.MSG_ID, "").partition("#")[0] == key:
@@ -97,7 +71,7 @@ class SignedEnding:
 async def signed_endings(link: NatsLink, ring: KeyRing) -> list[SignedEnding]:
     """Endings that the agent signed with a key of the ring. Raises TryAgain and Misconfigured."""
     found = []
-    async for message in headers_of(link, subjects.STREAM, f"{subjects.EVENTS}*"):
+    async for message in stored_by_now(link, subjects.STREAM, f"{subjects.EVENTS}*", headers_only=True):
         run_id = message.headers.get(envelope.RUN_ID, "")
         sealed = open_sealed_head(ring, run_id, message.headers.get(envelope.HEAD, ""))
         if sealed and message.subject in subjects.ENDINGS:

@@ -1,32 +1,32 @@
 """Object-store buckets for artifacts, under keys such as `run_01/report.md`, and key-value buckets with their changes.
 
-Values are read from the stream's leader: nats-py's key-value store reads any replica, which may be stale.
+Their formats are those of NATS (ADR-20 and ADR-8). Values are read from the stream's leader: nats-py's key-value store
+reads any replica, which may be stale, and its list of objects ends the connection where subjects of acknowledgements
+name an account (2.16, ADR-15).
 """
 
 import asyncio
 import base64
+import contextlib
 import hashlib
+import json
 import re
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
-from typing import TypeVar
 
-import nats.errors
 from nats.aio.msg import Msg
-from nats.js.api import ObjectInfo, ObjectMeta
-from nats.js.errors import APIError, NotFoundError
-from nats.js.object_store import ObjectStore
+from nats.js.api import ObjectInfo
 
 from groundwork.nats.link import NatsLink
-from groundwork.nats.publishing import WRONG_SEQUENCE, BusRefused, StoredMessage, jetstream_failure
-from groundwork.service.errors import Failure, Misconfigured, NameTaken, TryAgain
-from groundwork.service.machine import set_within
-
-T = TypeVar("T")
+from groundwork.nats.publishing import EXPECTED, WRONG_SEQUENCE, BusRefused, StoredMessage
+from groundwork.nats.shared_log import stored_by_now
+from groundwork.service.errors import Failure, NameTaken, TryAgain
+from groundwork.service.machine import set_within, token_hex, utc_now
 
 LONGEST_KEY = 200
-PATIENCE_SECONDS = 30.0
-"""Timeout of an answer, or of the next chunk."""
+CHUNK_BYTES = 128 * 1024
+STORED_WITHIN_S = 5.0
+WRITTEN_WITHIN_S = 2.0
 SETTLED_S = 0.25
 """After this time every replica has a value that was written."""
 
@@ -44,11 +44,12 @@ class StoredArtifact:
 
 
 class ArtifactBucket:
-    """An existing bucket. All methods raise TryAgain when the server does not answer, `put` also NoRoom."""
+    """An existing bucket. All methods raise TryAgain and Misconfigured, `put` also NoRoom."""
 
     def __init__(self, link: NatsLink, name: str) -> None:
         self._link = link
         self._name = name
+        self._stream = f"OBJ_{name}"
 
     async def put(self, key: str, data: bytes, content_type: str, *, over: bool = True) -> None:
         """Stores `data` unless it is there already; `over` other content. Raises BusRefused for a key that is no path
@@ -58,17 +59,25 @@ class ArtifactBucket:
                 f"not a key for an artifact: {key[:80]!r}. It has to be names of letters, digits and ._- that begin"
                 f" with a letter or digit, separated by single slashes, at most {LONGEST_KEY} characters"
             )
-        wanted = StoredArtifact(key, len(data), hashlib.sha256(data).hexdigest())
-        store = await self._store()
-        found, _ = await self._complete(key)
-        if found and not over and _stored(found) != wanted:
+        made, (found, _) = self._described(key, data, content_type), await self._complete(key)
+        if found and _stored(found) == _stored(made):
+            return
+        if found and not over:
             raise NameTaken(f"{key} is the key of another artifact")
-        if found is None or _stored(found) != wanted:
-            # The object store's format maps a header to a list of values (NATS ADR-20).
-            meta = ObjectMeta(name=key, headers={"Content-Type": [content_type]})
-            await self._link.guard()
-            # nats-py limits the time of each chunk, and removes those of a put that fails, not of a cancelled one.
-            await self._answer(store.put(key, data, meta), within_s=None)
+        await self._link.guard()
+        try:
+            for at in range(0, len(data), CHUNK_BYTES):
+                await self._link.store_once(self._chunks(made), data[at : at + CHUNK_BYTES], {}, STORED_WITHIN_S)
+            body, instead = json.dumps(made.as_dict()).encode(), {"Nats-Rollup": "sub"}
+            await self._link.store_once(self._name_of(key), body, instead, STORED_WITHIN_S)
+        except Failure as error:
+            with contextlib.suppress(Failure):
+                await self._purge(self._chunks(made))
+            if isinstance(error, BusRefused):
+                raise TryAgain(str(error)) from error
+            raise
+        if found:
+            await self._purge(self._chunks(found))
 
     async def get(self, key: str) -> bytes | None:
         found, chunk = await self._complete(key)
@@ -83,56 +92,56 @@ class ArtifactBucket:
         return bytes(content)
 
     async def remove(self, key: str) -> None:
-        """Purges the artifact. nats-py's delete would leave a marker for each one forever."""
-        if found := await self._answer((await self._store()).get_info(key)):
+        """Purges the artifact. A marker for each one would stay forever."""
+        if found := await self._found(key):
             await self._link.guard()
-            name = base64.urlsafe_b64encode(key.encode()).decode()
-            # Content first: without its name nothing refers to it.
-            for subject in (self._chunks(found), f"$O.{self._name}.M.{name}"):
-                await self._link.ask_jetstream(f"STREAM.PURGE.OBJ_{self._name}", {"filter": subject})
+            await self._purge(self._chunks(found))  # first: without its name nothing refers to it
+            await self._purge(self._name_of(key))
 
     async def list(self) -> list[StoredArtifact]:
-        found = await self._answer((await self._store()).list(ignore_deletes=True)) or []
-        return sorted(map(_stored, found), key=lambda one: one.key)
+        names = stored_by_now(self._link, self._stream, f"$O.{self._name}.M.>")
+        found = [_read(message) async for message in names]
+        return sorted((_stored(one) for one in found if not one.deleted), key=lambda one: one.key)
 
-    def _chunks(self, found: ObjectInfo) -> str:
-        return f"$O.{self._name}.C.{found.nuid}"
+    def _described(self, key: str, data: bytes, content_type: str) -> ObjectInfo:
+        digest = _DIGEST_PREFIX + base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode()
+        size, at, headers = len(data), utc_now().isoformat(), {"Content-Type": [content_type]}
+        return ObjectInfo(key, self._name, token_hex(11), size, at, -(-size // CHUNK_BYTES), digest, headers=headers)
+
+    def _chunks(self, info: ObjectInfo) -> str:
+        return f"$O.{self._name}.C.{info.nuid}"
+
+    def _name_of(self, key: str) -> str:
+        return f"$O.{self._name}.M.{base64.urlsafe_b64encode(key.encode()).decode()}"
+
+    async def _purge(self, subject: str) -> None:
+        await self._link.ask_jetstream(f"STREAM.PURGE.{self._stream}", {"filter": subject})
+
+    async def _found(self, key: str) -> ObjectInfo | None:
+        message = await self._link.newest(self._stream, self._name_of(key))
+        found = _read(message) if message else None
+        return None if found and found.deleted else found
 
     async def _chunk(self, found: ObjectInfo, seq: int) -> StoredMessage | None:
-        return await self._link.first_from(seq, f"OBJ_{self._name}", self._chunks(found))
+        return await self._link.first_from(seq, self._stream, self._chunks(found))
 
     async def _complete(self, key: str) -> tuple[ObjectInfo | None, StoredMessage | None]:
         """Description of an artifact and its first chunk, unless its content was removed: a kill may come before the
         name goes, too."""
-        store = await self._store()
-        found = await self._answer(store.get_info(key))
+        found = await self._found(key)
         if not found or not found.size:
             return found, None
         if first := await self._chunk(found, 1):
             return found, first
-        now = await self._answer(store.get_info(key))
+        now = await self._found(key)
         if now and now.nuid != found.nuid:
             raise TryAgain(f"{key} in the bucket {self._name} is being replaced")
         return None, None
 
-    async def _store(self) -> ObjectStore:
-        store = await self._answer(self._link.jetstream.object_store(self._name))
-        if store is None:
-            raise Misconfigured(f"there is no bucket {self._name}: run the setup, which creates it")
-        return store
 
-    async def _answer(self, answer: Awaitable[T], *, within_s: float | None = PATIENCE_SECONDS) -> T | None:
-        """Returns None for what is not found."""
-        what = f"the bucket {self._name} (stream OBJ_{self._name})"
-        try:
-            return await asyncio.wait_for(answer, within_s)
-        except NotFoundError:
-            return None
-        except APIError as error:
-            told = jetstream_failure(what, vars(error))
-            raise told if isinstance(told, TryAgain) else TryAgain(str(told)) from error
-        except (nats.errors.Error, OSError, TimeoutError) as error:
-            raise TryAgain(f"{what} did not answer: {error!r}") from error
+def _read(message: StoredMessage) -> ObjectInfo:
+    info: ObjectInfo = ObjectInfo.from_response(json.loads(message.body))
+    return info
 
 
 def _stored(info: ObjectInfo) -> StoredArtifact:
@@ -154,10 +163,10 @@ async def read_value(link: NatsLink, bucket: str, key: str) -> StoredMessage:
 
 
 async def replace_value(link: NatsLink, bucket: str, key: str, body: bytes, *, after: int) -> int | None:
-    """Stores a value if the newest one has sequence `after`. Returns the new sequence, or None if another writer was
-    faster. Raises TryAgain."""
+    """Stores a value if the newest one has sequence `after`; one attempt, without the guard. Returns the new sequence,
+    or None if another writer was faster, or an earlier attempt of ours. Raises TryAgain."""
     try:
-        return await link.swap(f"$KV.{bucket}.{key}", body, after=after)
+        return (await link.store_once(f"$KV.{bucket}.{key}", body, {EXPECTED: str(after)}, WRITTEN_WITHIN_S)).seq
     except BusRefused as error:
         if error.code == WRONG_SEQUENCE:
             return None

@@ -2,7 +2,6 @@
 
 - Where TLS is required, a server without it is told nothing: nats-py would log in in the clear.
 - Replies go only to inboxes: any other reply subject would make us publish where the sender may not.
-- A caller that is cancelled as its answer arrives is cancelled: nats-py's timed wait may lose that (Python 3.11).
 - A server that was left, or that hung up, is tried last.
 - An abandoned flush breaks nothing: nats-py would stop reading once the server's answer comes after all.
 - One subscription receives all answers: nats-py makes an id, an inbox and a timed wait for each request.
@@ -230,9 +229,6 @@ class BusClient(Client):
         if self._encrypted and not self._speaks_tls():
             info = {name: told for name, told in info.items() if name != "connect_urls"}
         await super()._process_info(info, initial_connection)
-
-    async def request(self, *args: Any, **options: Any) -> Msg:
-        return (await in_own_task(super().request(*args, **options))).result()
 
     def _build_message(
         self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: dict[str, str] | None

@@ -13,7 +13,6 @@ from typing import Any
 
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
-from nats.js import JetStreamContext
 
 from groundwork.nats.client import HARMLESS_DENIAL, BusClient, in_own_task
 from groundwork.nats.publishing import (
@@ -108,10 +107,6 @@ class NatsLink:
         told = ", ".join(f'{deed} to "{subject}"' for deed, subject in denials if not HARMLESS_DENIAL.match(subject))
         return told and f"NATS denies this login {told}: give it the permissions of its role (docs/BUS.md, Permissions)"
 
-    @property
-    def jetstream(self) -> JetStreamContext:
-        return self.client.jetstream()
-
     async def publish(
         self,
         subject: str,
@@ -151,7 +146,7 @@ class NatsLink:
         while True:
             try:
                 await self.guard()
-                return await self._store_once(subject, body, headers, min(within_s, TRY_SECONDS))
+                return await self.store_once(subject, body, headers, min(within_s, TRY_SECONDS))
             except TryAgain as error:
                 if clock() >= deadline:
                     text = f"{subject} is not known to be stored: {error}. Repeat it with the same id"
@@ -161,12 +156,21 @@ class NatsLink:
             await self.until_back(within_s=min(pause, deadline - clock()))
             pause = min(pause + SHORTEST_PAUSE, LONGEST_PAUSE)
 
-    async def swap(self, subject: str, body: bytes, *, after: int) -> int:
-        """Stores a message if the newest of its subject has sequence `after`, 0 for none; returns its own. One attempt,
-        without the guard. Raises BusRefused with code 10071 if the newest is another one, or an earlier attempt of
-        ours; TryAgain."""
-        headers = {"Nats-Expected-Last-Subject-Sequence": str(after)}
-        return (await self._store_once(subject, body, headers, ONLY_TRY_SECONDS)).seq
+    async def store_once(self, subject: str, body: bytes, headers: Mapping[str, str], patience_s: float) -> Published:
+        """One attempt to store a message, without the guard. Raises BusRefused, with code 10071 if another message than
+        the expected one is the newest, Misconfigured, NoRoom, TryAgain, Unreachable."""
+        check_message(subject, body, headers, limit=self.client.max_payload)
+        asked_at = asyncio.get_running_loop().time()
+        try:
+            answer = await self.client.ask(subject, body, dict(headers), within_s=patience_s)
+        except TryAgain:
+            if self.connected:
+                began = self._unanswered_since(_kind(subject)) or asked_at
+                self._unanswered[_kind(subject)] = self.reconnects, began, asked_at
+            raise
+        if self._unanswered:
+            self._unanswered.pop(_kind(subject), None)
+        return read_ack(answer, subject)
 
     async def stored(self, stream: str, seq: int) -> StoredMessage | None:
         """Message at `seq`; None if it is gone. Raises Misconfigured, and TryAgain after BUDGET_SECONDS without a
@@ -253,20 +257,6 @@ class NatsLink:
         if self.connected:
             await in_own_task(self.client.flush(), within_s=within_s)
         await self.client.close_within(within_s)
-
-    async def _store_once(self, subject: str, body: bytes, headers: Mapping[str, str], patience_s: float) -> Published:
-        check_message(subject, body, headers, limit=self.client.max_payload)
-        asked_at = asyncio.get_running_loop().time()
-        try:
-            answer = await self.client.ask(subject, body, dict(headers), within_s=patience_s)
-        except TryAgain:
-            if self.connected:
-                began = self._unanswered_since(_kind(subject)) or asked_at
-                self._unanswered[_kind(subject)] = self.reconnects, began, asked_at
-            raise
-        if self._unanswered:
-            self._unanswered.pop(_kind(subject), None)
-        return read_ack(answer, subject)
 
     def _unanswered_since(self, kind: str) -> float | None:
         reconnects, began, last = self._unanswered.get(kind, (-1, 0.0, 0.0))

@@ -23,6 +23,7 @@ HEADER_LINE_BYTES = len(b": \r\n")
 MOST_IDS = 20
 """Ids in a row that may be taken by other messages before we assume that somebody takes them on purpose."""
 SEQUENCE, PENDING = "Nats-Sequence", "Nats-Num-Pending"
+EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 
 # JetStream's error codes (server/errors.json of nats-server).
 NO_PEERS, WITHOUT_ROOM = 10005, "insufficient storage"

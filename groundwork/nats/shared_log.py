@@ -25,7 +25,7 @@ import nats.errors
 from nats.aio.msg import Msg
 
 from groundwork.nats.link import NatsLink
-from groundwork.nats.publishing import PENDING, WRONG_SEQUENCE, BusRefused, StoredMessage, read_direct
+from groundwork.nats.publishing import EXPECTED, PENDING, WRONG_SEQUENCE, BusRefused, StoredMessage, read_direct
 from groundwork.nats.settling import is_delivery, read_delivery
 from groundwork.service.errors import Misconfigured, TryAgain, patiently
 from groundwork.service.machine import token_hex
@@ -36,6 +36,7 @@ CREATED_WITHIN_S = 1.5
 """If it takes longer, the server placed the consumer on a node that is away: another one may land elsewhere."""
 FORGOTTEN_AFTER_S = 30.0
 PAUSE_S = 0.2
+NEXT_WITHIN_S = 5.0
 MOST_AT_ONCE = 512
 _STALLED, _LAST = "Nats-Consumer-Stalled", "Nats-Last-Consumer"
 _ORDERED: Mapping[str, object] = {
@@ -54,7 +55,6 @@ _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 FACT = "Agentic-Fact"
 PARTS = "Agentic-Parts"
-EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 AMONG = f"{EXPECTED}-Subject"
 NO_HEADERS: Mapping[str, str] = {}
 SPARE_BYTES = 8192
@@ -158,6 +158,34 @@ def _in_order(waiting: Sequence[Msg], expected: int) -> tuple[list[StoredMessage
         else:
             return found, False
     return found, True
+
+
+async def stored_by_now(
+    link: NatsLink,
+    stream: str,
+    subject: str,
+    *,
+    most: int = ALL,
+    since: datetime | None = None,
+    headers_only: bool = False,
+) -> AsyncGenerator[StoredMessage, None]:
+    """Messages of a subject or pattern that are stored now, from `since` on, of the `most` newest of the stream. Raises
+    TryAgain and Misconfigured."""
+    newest = await link.newest(stream, subject)
+    if newest is None or (since and newest.at < since):
+        return
+    after = max(0, newest.seq - most)
+    start = {"deliver_policy": "by_start_time", "opt_start_time": since.isoformat()} if since else FROM_THE_FIRST
+    following = follow_stream(link, stream, after, subject=subject, headers_only=headers_only, start=start)
+    async with contextlib.aclosing(following) as batches:
+        while after < newest.seq:
+            try:
+                batch = await asyncio.wait_for(anext(batches), NEXT_WITHIN_S)
+            except TimeoutError as error:
+                raise TryAgain(f"stream {stream} stopped in the middle: ask again") from error
+            after = batch.last_seq
+            for one in batch.messages:
+                yield one
 
 
 class AppendConflict(Exception):

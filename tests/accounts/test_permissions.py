@@ -61,21 +61,21 @@ async def test_what_is_stored_by_several_gives_way_to_nothing_and_may_be_let_go_
     fact = subjects.stored_run("wake", "run_1")
     kept = await link.publish(fact, b"theirs", msg_id="theirs", headers={})
     with pytest.raises(APIError):
-        await link.jetstream.delete_msg(subjects.STREAM_RUNS, kept.seq)
-    config = (await link.jetstream.stream_info(subjects.STREAM_RUNS)).config
+        await link.client.jetstream().delete_msg(subjects.STREAM_RUNS, kept.seq)
+    config = (await link.client.jetstream().stream_info(subjects.STREAM_RUNS)).config
     assert (config.discard, config.max_age or 0) == ("new", 0)
-    await link.jetstream.purge_stream(subjects.STREAM_RUNS, subject=fact)
-    assert (await link.jetstream.stream_info(subjects.STREAM_RUNS)).state.messages == 0
+    await link.client.jetstream().purge_stream(subjects.STREAM_RUNS, subject=fact)
+    assert (await link.client.jetstream().stream_info(subjects.STREAM_RUNS)).state.messages == 0
 
 
 @pytest.mark.parametrize("stream", KEPT)
 async def test_not_even_a_login_that_may_do_everything_empties_a_stream_of_work(stream: str, link: NatsLink) -> None:
     await set_up(link, topology(max_gib=1))
     kept = (await link.publish(KEPT[stream], b"theirs", msg_id="theirs", headers={})).seq
-    for deed in (link.jetstream.purge_stream(stream), link.jetstream.delete_msg(stream, kept)):
+    for deed in (link.client.jetstream().purge_stream(stream), link.client.jetstream().delete_msg(stream, kept)):
         with pytest.raises(APIError):
             await deed
-    assert (await link.jetstream.stream_info(stream)).state.messages == 1
+    assert (await link.client.jetstream().stream_info(stream)).state.messages == 1
 
 
 @pytest.mark.parametrize("header", [{"Nats-Rollup": "all"}, {"Nats-Rollup": "sub"}, {"Nats-TTL": "1s"}])
@@ -87,16 +87,16 @@ async def test_no_header_of_a_message_takes_others_away_or_itself(
     await link.publish(KEPT[stream], b"theirs", msg_id="theirs", headers={})
     with pytest.raises(Failure):
         await link.publish(KEPT[stream], b"mine", msg_id="mine", headers=header, within_s=0.2)
-    assert (await link.jetstream.stream_info(stream)).state.messages == 1
+    assert (await link.client.jetstream().stream_info(stream)).state.messages == 1
 
 
 async def test_a_setup_bars_purges_of_streams_made_without_the_bar(link: NatsLink) -> None:
     await set_up(link, topology(max_gib=1))
-    config = (await link.jetstream.stream_info(subjects.STREAM)).config
-    await link.jetstream.delete_stream(subjects.STREAM)
+    config = (await link.client.jetstream().stream_info(subjects.STREAM)).config
+    await link.client.jetstream().delete_stream(subjects.STREAM)
     config.deny_purge = False
-    await link.jetstream.add_stream(config)
+    await link.client.jetstream().add_stream(config)
     changed = await set_up(link, topology(max_gib=1), changes=lambda _: True)
     told = [(one.kind, one.field) for one in changed if one.field]
     assert told == [("changed", "deny_purge")]
-    assert (await link.jetstream.stream_info(subjects.STREAM)).config.deny_purge
+    assert (await link.client.jetstream().stream_info(subjects.STREAM)).config.deny_purge

@@ -200,7 +200,7 @@ async def test_runs_that_began_or_went_on_after_the_backup_are_told_apart(
             envelope.RUN_ID: one,
             envelope.HEAD: sealed_head(ring, one, seq, "ab" * 32),
         }
-        await link.jetstream.publish(subjects.COMPLETED, b"{}", headers=said)
+        await link.client.jetstream().publish(subjects.COMPLETED, b"{}", headers=said)
     before = contents(config.parent / "agent")
     with pytest.raises(Misconfigured, match="a store with 1 runs, and nothing is overwritten: move it away"):
         await restore(config, place, dry_run=True)

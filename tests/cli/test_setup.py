@@ -30,8 +30,8 @@ async def test_what_differs_is_told_by_a_dry_run_left_as_it_is_and_changed_when_
     told = await called("setup", "--config", config, "--shared", "--change", "--dry-run")
     assert (told.code, f"would change {CONTROL}" in told.out) == (0, True)
     assert f"would create stream {subjects.STREAM_RUNS}" in told.out
-    names = {stream.config.name for stream in await link.jetstream.streams_info()}
-    control = await link.jetstream.consumer_info(subjects.STREAM, subjects.DURABLE_CONTROL)
+    names = {stream.config.name for stream in await link.client.jetstream().streams_info()}
+    control = await link.client.jetstream().consumer_info(subjects.STREAM, subjects.DURABLE_CONTROL)
     assert (subjects.STREAM_RUNS in names, control.config.max_ack_pending) == (False, 64)
     left = await called("setup", "--config", config, "--shared")
     assert (left.code, f"differs {CONTROL}. Left as it is" in left.out, "--change" in left.out) == (1, True, True)
@@ -76,5 +76,5 @@ async def test_no_executor_is_given_a_consumer_or_the_requests_of_agent_and_gate
     config: Path, link: NatsLink, asked: str
 ) -> None:
     told = await called("setup", "--config", config, "--executor", asked)
-    (known,) = {one.name for one in await link.jetstream.consumers_info(subjects.STREAM_REQUESTS)} - {"tools"}
+    (known,) = {one.name for one in await link.client.jetstream().consumers_info(subjects.STREAM_REQUESTS)} - {"tools"}
     assert (told.code, known) == (2, "children")

@@ -116,7 +116,7 @@ async def test_agents_at_work_and_a_bus_for_one_are_refused_and_the_store_is_not
     assert not (store.folder / "moved.json").exists()
     store.archive.rmdir()
     await store.left(store.one)
-    await link.jetstream.delete_stream(subjects.STREAM_RUNS)
+    await link.client.jetstream().delete_stream(subjects.STREAM_RUNS)
     refused = await store.restored(store.several)
     assert (refused.code, "`agentic setup --shared`" in refused.error["message"]) == (78, True)
 

@@ -198,7 +198,7 @@ class Storm:
     async def stream_full(self) -> None:
         """Fills a stream that refuses new messages until it gets room again."""
         async with self.fleet.cluster.linked() as link:
-            info = await link.jetstream.stream_info(subjects.STREAM_RUNS)
+            info = await link.client.jetstream().stream_info(subjects.STREAM_RUNS)
             await _change(link, info.config, max(1, info.state.bytes))
             await asyncio.sleep(FULL_S)
             await _change(link, info.config, info.config.max_bytes or -1)
@@ -271,7 +271,7 @@ class Account:
 
 async def holes(link: NatsLink) -> dict[str, int]:
     """Missing messages per stream, of streams from which nothing is taken or purged."""
-    states = {name: (await link.jetstream.stream_info(name)).state for name in TOLD_IN}
+    states = {name: (await link.client.jetstream().stream_info(name)).state for name in TOLD_IN}
     return {name: gone for name, state in states.items() if (gone := state.last_seq - state.messages)}
 
 

@@ -53,7 +53,7 @@ async def test_a_request_is_followed_from_the_stream_into_a_hand_and_out_of_it(b
     assert (ahead.stream, ahead.seq) == (subjects.STREAM_REQUESTS, 2)
     assert abs(ahead.at - since) < timedelta(seconds=30)
     assert (only(ahead).consumer, only(ahead).progress, only(ahead).before) == ("tools", "ahead", 1)
-    pulled = await bus.jetstream.pull_subscribe_bind(subjects.DURABLE_TOOLS, subjects.STREAM_REQUESTS)
+    pulled = await bus.client.jetstream().pull_subscribe_bind(subjects.DURABLE_TOOLS, subjects.STREAM_REQUESTS)
     first, second = await pulled.fetch(2)
     assert only(await found(bus, 2, since)).progress == "in_hand"
     await second.ack_sync()
@@ -85,7 +85,7 @@ async def test_a_request_with_a_newer_capability_is_the_same_request(bus: NatsLi
     request = OutgoingMessage(subject=REQUEST, key=KEY, body=BODY, run_id="r", proves=("r", "1"))
     for _ in range(2):
         await publisher(bus, tmp_path).publish(request, at=datetime.now(UTC))
-    assert (await bus.jetstream.stream_info(subjects.STREAM_REQUESTS)).state.messages == 1
+    assert (await bus.client.jetstream().stream_info(subjects.STREAM_REQUESTS)).state.messages == 1
 
 
 async def test_an_announcement_that_the_agent_took_from_its_queue_is_not_stored_again(
@@ -94,10 +94,10 @@ async def test_an_announcement_that_the_agent_took_from_its_queue_is_not_stored_
     ours = publisher(bus, tmp_path)
     announcement = OutgoingMessage(subject=subjects.START, key="agentic:start:w", body=BODY, run_id="r")
     await ours.publish(announcement, at=datetime.now(UTC))
-    queue = await bus.jetstream.pull_subscribe_bind(subjects.DURABLE_STARTS, subjects.STREAM_STARTS)
+    queue = await bus.client.jetstream().pull_subscribe_bind(subjects.DURABLE_STARTS, subjects.STREAM_STARTS)
     await (await queue.fetch(1))[0].ack_sync()
     await ours.publish(announcement, at=datetime.now(UTC))
-    assert (await bus.jetstream.stream_info(subjects.STREAM_STARTS)).state.messages == 0
+    assert (await bus.client.jetstream().stream_info(subjects.STREAM_STARTS)).state.messages == 0
 
 
 @pytest.mark.attack(99)

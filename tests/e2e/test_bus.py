@@ -155,25 +155,25 @@ async def test_a_message_about_an_unknown_run_is_tried_for_some_seconds_and_then
 @asynccontextmanager
 async def shrunk(made: Bench, stream: str, **settings: Any) -> AsyncIterator[None]:
     """Gives a stream less room for a while."""
-    config = (await made.link.jetstream.stream_info(stream)).config
-    await made.link.jetstream.update_stream(config.evolve(**settings))
+    config = (await made.link.client.jetstream().stream_info(stream)).config
+    await made.link.client.jetstream().update_stream(config.evolve(**settings))
     try:
         yield
     finally:
-        await made.link.jetstream.update_stream(config)
+        await made.link.client.jetstream().update_stream(config)
 
 
 @asynccontextmanager
 async def without_starts(made: Bench) -> AsyncIterator[None]:
     """Keeps starts from the agent, as if more came than it can take, with little room for them."""
-    config = (await made.link.jetstream.stream_info(subjects.STREAM_STARTS)).config
-    await made.link.jetstream.update_stream(config.evolve(max_bytes=MIB))
+    config = (await made.link.client.jetstream().stream_info(subjects.STREAM_STARTS)).config
+    await made.link.client.jetstream().update_stream(config.evolve(max_bytes=MIB))
     pause = f"$JS.API.CONSUMER.PAUSE.{subjects.STREAM_STARTS}.{subjects.DURABLE_STARTS}"
     await made.link.request(pause, json.dumps({"pause_until": "2100-01-01T00:00:00Z"}).encode())
     try:
         yield
     finally:
-        await made.link.jetstream.delete_stream(subjects.STREAM_STARTS)
+        await made.link.client.jetstream().delete_stream(subjects.STREAM_STARTS)
         await made.set_up()
 
 
@@ -210,7 +210,7 @@ async def test_before_the_bus_is_full_no_run_is_promised_and_those_under_way_end
         return "stream AGENTIC is 8" in (await made.get("/readyz")).text
 
     run_id, asked = await made.begun("before-full")
-    used = (await made.link.jetstream.stream_info(subjects.STREAM)).state.bytes
+    used = (await made.link.client.jetstream().stream_info(subjects.STREAM)).state.bytes
     async with shrunk(made, subjects.STREAM, discard="new", max_bytes=int((used + 17 * 50_300) / 0.85)):
         with contextlib.suppress(APIError):
             await flooded(made, subjects.SIGNAL, 17)

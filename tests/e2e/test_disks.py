@@ -61,7 +61,7 @@ async def test_a_run_goes_on_by_itself_once_a_disk_that_nats_shares_has_room_aga
 
 async def _stored(link: NatsLink) -> int:
     with suppress(NotFoundError):
-        return int((await link.jetstream.stream_info("WORK")).state.messages)
+        return int((await link.client.jetstream().stream_info("WORK")).state.messages)
     return -1
 
 

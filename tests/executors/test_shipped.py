@@ -64,7 +64,7 @@ async def test_a_request_waits_while_it_is_away_and_no_foreign_message_holds_it_
         with shipped.at_work(tmp_path, made.nats.url):
             assert (await to_the_end(made, run_id))["state"] == "done"
             await until(lambda: is_stored(link, f"{key}#2"))
-        stored = await link.jetstream.get_last_msg(subjects.STREAM_RESULTS, subjects.TOOL_RESULT)
+        stored = await link.client.jetstream().get_last_msg(subjects.STREAM_RESULTS, subjects.TOOL_RESULT)
     assert json.loads(stored.data or b"")["dedupe_key"] == key
 
 
@@ -80,5 +80,5 @@ async def test_it_goes_on_after_the_bus_was_killed(made: DevStack, tmp_path: Pat
 
 async def is_stored(link: NatsLink, msg_id: str) -> bool:
     """True if it is the newest result: the agent gets it before the stream stores it."""
-    newest = await link.jetstream.get_last_msg(subjects.STREAM_RESULTS, subjects.TOOL_RESULT)
+    newest = await link.client.jetstream().get_last_msg(subjects.STREAM_RESULTS, subjects.TOOL_RESULT)
     return (newest.headers or {}).get("Nats-Msg-Id") == msg_id

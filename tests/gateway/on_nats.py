@@ -51,7 +51,7 @@ async def consuming(link: NatsLink, relay: Relay) -> AsyncIterator[None]:
 
 async def all_acknowledged(link: NatsLink) -> bool:
     """True if no request waits, and none is in hand."""
-    info = await link.jetstream.consumer_info(subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS)
+    info = await link.client.jetstream().consumer_info(subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS)
     return (info.num_pending, info.num_ack_pending) == (0, 0)
 
 

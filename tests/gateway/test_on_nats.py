@@ -45,7 +45,7 @@ async def test_a_request_that_was_published_twice_has_one_result_and_one_that_is
     async with consuming(link, world.relay()):
         await until(lambda: all_acknowledged(link))
     assert (len(world.runner.executed), len(await results(link))) == (1, 1)
-    message = await link.jetstream.get_last_msg(subjects.STREAM_DEAD_LETTERS, subjects.REJECTED)
+    message = await link.client.jetstream().get_last_msg(subjects.STREAM_DEAD_LETTERS, subjects.REJECTED)
     told = Envelope[Rejected].model_validate_json(message.data or b"").payload
     assert (told.subject, told.run_id, told.step) == (subject, RUN, 1)
     assert (told.msg_id, told.repeat_as, "payload.tool" in told.reason) == ("theirs", "theirs#2", True)
@@ -61,7 +61,7 @@ async def test_a_request_for_a_gateway_of_another_name_is_left_to_it(link: NatsL
 
 
 async def is_redelivered(link: NatsLink) -> bool:
-    info = await link.jetstream.consumer_info(subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS)
+    info = await link.client.jetstream().consumer_info(subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS)
     return bool(info.num_redelivered)
 
 
@@ -73,7 +73,7 @@ async def test_an_event_from_outside_that_comes_again_is_no_strangers_message_un
     timeless = {name: value for name, value in RESULT.items() if name != "completed_at"}
     events = an_event(payload=timeless), an_event("agentic.start", {"goal": "Find it."})
     assert [(await ingress.relay(event)).status_code for event in events] == [202, 202]
-    starts = await link.jetstream.pull_subscribe_bind(subjects.DURABLE_STARTS, subjects.STREAM_STARTS)
+    starts = await link.client.jetstream().pull_subscribe_bind(subjects.DURABLE_STARTS, subjects.STREAM_STARTS)
     (start,) = await starts.fetch(1)
     await start.ack_sync()  # the agent has taken it up
     ingress.clock.advance(1)

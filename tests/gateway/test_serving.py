@@ -70,7 +70,7 @@ async def test_after_its_stream_was_made_anew_it_gives_its_newest_results_again_
     with gateway.serving():
         assert await endings(bus) == ["ok"]
         first = await results(bus)
-        await bus.jetstream.delete_stream(subjects.STREAM_RESULTS)
+        await bus.client.jetstream().delete_stream(subjects.STREAM_RESULTS)
         await a_bus(bus, ack_wait=2)
         await until(lambda: has_results(1), within_s=10)
         assert await results(bus) == first
@@ -118,7 +118,7 @@ async def test_all_take_their_part_each_call_is_run_once_and_those_of_a_machine_
         return Gateway(home, nats_server.url, marks=tmp_path / "marks", **settings)
 
     async def all_ask() -> bool:
-        info = await link.jetstream.consumer_info(subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS)
+        info = await link.client.jetstream().consumer_info(subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS)
         return (info.num_waiting or 0) >= len(gateways)
 
     async def all_told() -> bool:

@@ -96,7 +96,7 @@ async def test_an_answer_goes_to_no_subject_but_one_of_answers(reply: str, link:
         await link.client.publish(asked, b"{}", reply=reply)
     assert await link.request("$SRV.PING.clerk", b"")  # a question after these, and answered
     await link.client.flush()
-    assert (said, (await link.jetstream.stream_info("WORK")).state.messages) == ([], 1)
+    assert (said, (await link.client.jetstream().stream_info("WORK")).state.messages) == ([], 1)
     await service.stop()
 
 

@@ -32,8 +32,8 @@ async def dead_letter(link: NatsLink) -> RawStreamMsg:
 
     async def there() -> bool:
         with contextlib.suppress(NotFoundError):
-            found.append(await link.jetstream.get_last_msg("DEAD", BURIED))
-        return bool(found) and not (await link.jetstream.consumer_info("WORK", "workers")).num_ack_pending
+            found.append(await link.client.jetstream().get_last_msg("DEAD", BURIED))
+        return bool(found) and not (await link.client.jetstream().consumer_info("WORK", "workers")).num_ack_pending
 
     await until(there)
     return found[-1]
@@ -142,7 +142,7 @@ async def test_what_cannot_be_buried_is_not_terminated_and_is_tried_once_each_ti
         tries.append(delivery.delivered)
         raise KeyError("word")
 
-    await bus.jetstream.delete_stream("DEAD")
+    await bus.client.jetstream().delete_stream("DEAD")
     await bus.publish("work.a", b"body", msg_id="one", headers={})
     async with consuming(bus, handler, BURIED, 2):
         await until(lambda: "cannot be moved to the dead letters" in caplog.text, within_s=40.0)
@@ -177,5 +177,5 @@ async def test_a_notice_does_not_repeat_what_an_error_says_that_nobody_foresaw(b
     await bus.publish("work.a", b"body", msg_id="one", headers={})
     async with consuming(bus, raising(KeyError("s3cret")), BURIED, 1, noticed):
         await dead_letter(bus)
-    notice = (await bus.jetstream.get_last_msg("DEAD", "dlq.notices")).data or b""
+    notice = (await bus.client.jetstream().get_last_msg("DEAD", "dlq.notices")).data or b""
     assert (notice.startswith(b"KeyError"), b"s3cret" in notice) == (True, False)

@@ -59,7 +59,7 @@ async def test_it_answers_once_started_and_what_it_acknowledged_survives_a_kill_
         await server.start()
         assert server.url == url
         await until(lambda: link.connected)
-        assert (await link.jetstream.stream_info("WORK")).state.messages == 20
+        assert (await link.client.jetstream().stream_info("WORK")).state.messages == 20
         await link.close()
 
 

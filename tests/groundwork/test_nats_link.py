@@ -28,7 +28,7 @@ OVERHEAD = len(b"NATS/1.0\r\nRun: r1\r\nNats-Msg-Id: one\r\n\r\n")
 
 
 async def stored(link: NatsLink) -> int:
-    return (await link.jetstream.stream_info("WORK")).state.messages
+    return (await link.client.jetstream().stream_info("WORK")).state.messages
 
 
 async def test_a_stream_that_gets_room_in_time_stores_the_waiting_message(link: NatsLink) -> None:
@@ -37,7 +37,7 @@ async def test_a_stream_that_gets_room_in_time_stores_the_waiting_message(link: 
     waiting = asyncio.create_task(link.publish("work.a", b"x" * 700, msg_id="two", headers={}))
     await asyncio.wait({waiting}, timeout=0.2)
     assert not waiting.done()
-    await link.jetstream.purge_stream("WORK")
+    await link.client.jetstream().purge_stream("WORK")
     assert not (await waiting).duplicate
 
 
@@ -96,10 +96,10 @@ async def test_a_message_whose_id_somebody_else_has_taken_goes_out_under_the_nex
     await link.publish("work.theirs", b"theirs", msg_id="one", headers={})
     await link.publish("work.ours", b"theirs", msg_id="one", headers={})
     ours = await link.publish("work.ours", b"ours", msg_id="one", headers={})
-    message = await link.jetstream.get_msg("WORK", ours.seq)
+    message = await link.client.jetstream().get_msg("WORK", ours.seq)
     assert (message.subject, message.data, (message.headers or {})["Nats-Msg-Id"]) == ("work.ours", b"ours", "one#3")
     assert len(taken) == 3
-    await link.jetstream.delete_msg("WORK", ours.seq)
+    await link.client.jetstream().delete_msg("WORK", ours.seq)
     assert not (await link.publish("work.ours", b"ours", msg_id="one", headers={})).duplicate, (
         "what is gone may be theirs"
     )

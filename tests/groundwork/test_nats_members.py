@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from groundwork.nats.buckets import ArtifactBucket
+from groundwork.nats.buckets import ArtifactBucket, replace_value
 from groundwork.nats.lease import DELETED_TTL_S, Lease, LeaseLost, LeaseRecord, Owner, Role, read_lease
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import Topology, key_value_bucket, object_bucket, set_up
@@ -134,7 +134,7 @@ async def test_an_owner_that_slept_does_nothing_once_another_has_the_lease(
     with pytest.raises(LeaseLost):
         await act(bus)
     assert not await bus.emit("work.b", b"", msg_id="b", headers={})
-    assert (await bus.jetstream.stream_info("WORK")).state.messages == 0
+    assert (await bus.client.jetstream().stream_info("WORK")).state.messages == 0
     assert await ArtifactBucket(bus, "files").list() == []
 
 
@@ -159,8 +159,8 @@ async def test_a_message_in_the_hands_of_a_fenced_process_is_not_acknowledged_by
         await sleeper.is_taken_over()
         seen.gate.set()
         await until(lambda: loop.in_hand == 0)
-    await bus.jetstream.account_info()  # whatever was sent before has arrived by now
-    assert (await bus.jetstream.consumer_info("WORK", "workers")).num_ack_pending == 1
+    await bus.client.jetstream().account_info()  # whatever was sent before has arrived by now
+    assert (await bus.client.jetstream().consumer_info("WORK", "workers")).num_ack_pending == 1
 
 
 async def test_a_bus_that_lost_its_newest_records_does_not_cost_the_owner_its_lease(bus: NatsLink) -> None:
@@ -171,7 +171,7 @@ async def test_a_bus_that_lost_its_newest_records_does_not_cost_the_owner_its_le
     await kept.acquire(take_over=True)
     lost = {"holder": "nobody", "host": "here", "pid": 1, "store": "/nobody", "since": "", "ttl_s": 1, "epoch": 1}
     lost |= {"newer": "field"}
-    await bus.swap(ROLE.subject, json.dumps(lost).encode(), after=(await record(bus)).seq)
+    await replace_value(bus, ROLE.bucket, ROLE.key, json.dumps(lost).encode(), after=(await record(bus)).seq)
     slept = 60
     await kept.ensure_held()
     assert ((await record(bus)).owner.holder, old.epoch) == ("two", 1)
@@ -182,7 +182,7 @@ async def test_a_record_that_was_deleted_is_renewed_by_its_owner_if_that_lives_a
 ) -> None:
     sleeper = Sleeper(bus)
     await sleeper.begin()
-    kv = await bus.jetstream.key_value(ROLE.bucket)
+    kv = await bus.client.jetstream().key_value(ROLE.bucket)
     await kv.delete(ROLE.key)
     assert not (await record(bus)).free
     sleeper.slept = 60

@@ -68,7 +68,7 @@ async def test_a_message_delivered_again_while_it_is_in_hand_is_handled_once(lin
     seen.gates["a"] = asyncio.Event()
 
     async def redelivered() -> bool:
-        return bool((await link.jetstream.consumer_info("WORK", "workers")).num_redelivered)
+        return bool((await link.client.jetstream().consumer_info("WORK", "workers")).num_redelivered)
 
     async with consuming(link, seen):
         await publish(link, "a")
@@ -143,7 +143,7 @@ async def test_a_consumer_deleted_and_made_again_is_served_again_and_said_to_be_
     async with consuming(link, seen) as loop:
         await publish(link, "a")
         await until(lambda: seen.finished == ["a"])
-        await link.jetstream.delete_consumer("WORK", "workers")
+        await link.client.jetstream().delete_consumer("WORK", "workers")
         await until(lambda: "agentic setup" in loop.trouble)
         await a_consumer(link, deliver_policy="new")
         await until(lambda: not loop.trouble, within_s=2 * AT_ONCE_S)

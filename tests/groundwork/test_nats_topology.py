@@ -62,8 +62,8 @@ def told(findings: list[Deviation]) -> list[tuple[str, str, str, str, str]]:
 
 
 async def configs(link: NatsLink) -> list[Mapping[str, Any]]:
-    stream = await link.jetstream.stream_info("WORK")
-    consumer = await link.jetstream.consumer_info("WORK", "workers")
+    stream = await link.client.jetstream().stream_info("WORK")
+    consumer = await link.client.jetstream().consumer_info("WORK", "workers")
     return [stream.config.as_dict(), consumer.config.as_dict()]
 
 
@@ -108,7 +108,7 @@ async def test_what_differs_is_changed_where_that_is_asked_for_and_all_else_is_a
     assert await check_topology(link, wanted) == await set_up(link, wanted) == []
     changed = dict.fromkeys(field for _, field, _, _ in found)
     assert [{**new, **changed} for new in await configs(link)] == [{**old, **changed} for old in before]
-    assert (await link.jetstream.stream_info("WORK")).state.messages == 1
+    assert (await link.client.jetstream().stream_info("WORK")).state.messages == 1
 
 
 async def test_a_list_of_subjects_gets_what_it_lacks_and_keeps_what_else_is_in_it(link: NatsLink) -> None:
@@ -168,7 +168,7 @@ async def test_one_server_becomes_three_and_what_cannot_be_changed_is_made_anew_
     remade = {one.what for one in changed if one.kind == "remade"}
     assert remade == {f"stream {name}" for name in (subjects.STREAM_REQUESTS, subjects.STREAM_PROGRESS)}
     assert await check_topology(cluster_link, wanted) == []
-    info = await cluster_link.jetstream.stream_info(subjects.STREAM)
+    info = await cluster_link.client.jetstream().stream_info(subjects.STREAM)
     assert (info.config.num_replicas, info.state.messages) == (3, 1)
-    kept = await cluster_link.jetstream.consumer_info(subjects.STREAM_REQUESTS, "someone")
+    kept = await cluster_link.client.jetstream().consumer_info(subjects.STREAM_REQUESTS, "someone")
     assert (kept.config.filter_subjects, kept.config.ack_wait) == ([subjects.tool_request("letter")], 30.0)

@@ -66,8 +66,8 @@ async def test_a_large_fact_is_gone_with_its_parts_and_one_that_lost_is_none(log
 
 
 async def test_a_stream_that_takes_nothing_is_a_matter_for_a_person(bus: NatsLink, log: SharedLog) -> None:
-    info = await bus.jetstream.stream_info(STREAM)
-    await bus.jetstream.update_stream(info.config.evolve(sealed=True))
+    info = await bus.client.jetstream().stream_info(STREAM)
+    await bus.client.jetstream().update_stream(info.config.evolve(sealed=True))
     with pytest.raises(Misconfigured, match=f"{STREAM} refuses what belongs there: .*sealed"):
         await log.append("facts.a", b"", after=0)
 
@@ -75,7 +75,7 @@ async def test_a_stream_that_takes_nothing_is_a_matter_for_a_person(bus: NatsLin
 async def test_a_copy_of_another_log_begins_anew(bus: NatsLink, log: SharedLog, tmp_path: Path) -> None:
     async with _copied(log, tmp_path) as copy:
         await copy.wait(await log.append("facts.old", b"", after=0))
-    await bus.jetstream.delete_stream(STREAM)
+    await bus.client.jetstream().delete_stream(STREAM)
     await set_up(bus, _topology(1))
     async with _copied(log, tmp_path) as copy:
         await copy.wait(await log.append("facts.new", b"", after=0))

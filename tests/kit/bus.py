@@ -63,8 +63,8 @@ async def _emptied(server: EmbeddedNats) -> None:
         return
     link = await connect(NatsSettings(urls=(server.url,)))
     try:
-        for stream in await link.jetstream.streams_info():
-            await link.jetstream.delete_stream(stream.config.name or "")
+        for stream in await link.client.jetstream().streams_info():
+            await link.client.jetstream().delete_stream(stream.config.name or "")
     finally:
         await link.close()
 

@@ -192,7 +192,7 @@ class Cluster:
     async def empty(self) -> None:
         """Deletes all streams, buckets and consumers."""
         async with self.linked() as link:
-            for stream in await link.jetstream.streams_info():
+            for stream in await link.client.jetstream().streams_info():
                 await delete(link, stream.config.name or "")
 
     async def _healthy(self) -> bool:
@@ -202,8 +202,8 @@ class Cluster:
         """For a while after its start a node counts as offline if another has not heard of it."""
         with contextlib.suppress(Failure, nats.errors.Error):
             async with self.linked() as link:
-                await link.jetstream.add_stream(name=PROBE, storage="memory", num_replicas=len(self.living))
-                return await link.jetstream.delete_stream(PROBE)
+                await link.client.jetstream().add_stream(name=PROBE, storage="memory", num_replicas=len(self.living))
+                return await link.client.jetstream().delete_stream(PROBE)
         return False
 
     async def _info(self, stream: str) -> dict[str, Any]:
@@ -224,7 +224,7 @@ async def delete(link: NatsLink, stream: str) -> None:
 
     async def deleted() -> bool:
         try:
-            return await link.jetstream.delete_stream(stream)
+            return await link.client.jetstream().delete_stream(stream)
         except NotFoundError:
             return True
         except (nats.errors.Error, ServiceUnavailableError):

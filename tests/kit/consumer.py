@@ -70,7 +70,7 @@ async def left(link: NatsLink, *, in_hand: Callable[[int], bool] = lambda number
 
     async def so_many() -> bool:
         with contextlib.suppress(nats.errors.Error):  # while the server is away
-            info = await link.jetstream.consumer_info("WORK", "workers")
+            info = await link.client.jetstream().consumer_info("WORK", "workers")
             pending = info.num_ack_pending or 0
             return in_hand(pending) and bool(pending or not info.num_pending)
         return False

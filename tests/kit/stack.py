@@ -254,12 +254,12 @@ async def linked(url: str) -> AsyncIterator[NatsLink]:
 
 async def messages(link: NatsLink, subject: str = ">", stream: str = "") -> AsyncIterator[Msg]:
     """All messages of that subject now on the bus, from the stream that stores it."""
-    stream = stream or await link.jetstream.find_stream_name_by_subject(subject)
-    state = (await link.jetstream.stream_info(stream, subjects_filter=subject)).state
+    stream = stream or await link.client.jetstream().find_stream_name_by_subject(subject)
+    state = (await link.client.jetstream().stream_info(stream, subjects_filter=subject)).state
     left = sum((state.subjects or {}).values())
     if not left:
         return
-    subscription = await link.jetstream.subscribe(subject, stream=stream, ordered_consumer=True)
+    subscription = await link.client.jetstream().subscribe(subject, stream=stream, ordered_consumer=True)
     try:
         for _ in range(left):
             yield await subscription.next_msg(timeout=WAITS_S)

@@ -85,7 +85,7 @@ class Kept:
 
     async def lost(self) -> None:
         """The stream and the database, and not the keys."""
-        await self.link.jetstream.delete_stream(subjects.STREAM_LEDGER)
+        await self.link.client.jetstream().delete_stream(subjects.STREAM_LEDGER)
         await ledger_stream(self.link)
         for file in self.store.iterdir():
             file.unlink()

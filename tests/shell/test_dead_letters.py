@@ -31,7 +31,7 @@ async def refused(link: NatsLink, subject: str, body: bytes = b"{}", *, msg_id: 
     await buried.wait()
 
     async def there() -> bool:
-        return bool((await link.jetstream.stream_info(subjects.STREAM_DEAD_LETTERS)).state.messages)
+        return bool((await link.client.jetstream().stream_info(subjects.STREAM_DEAD_LETTERS)).state.messages)
 
     await until(there)
     running.cancel()
@@ -49,7 +49,7 @@ async def test_a_message_that_was_refused_is_sent_again_as_it_was_and_by_whom_is
     told = letter.subject, letter.header("Msg-Id"), letter.header_number("Deliveries"), letter.header("Reason")
     assert told == (subjects.START, "agentic:start:order-2", 1, "steps: at most 20")
     _, sent = await letters.retry(letter.id, ANN)
-    again = await bus.jetstream.get_msg(sent.stream, sent.seq)
+    again = await bus.client.jetstream().get_msg(sent.stream, sent.seq)
     headers = again.headers or {}
     assert (again.data, headers["Nats-Msg-Id"] == "agentic:start:order-2") == (b'{"goal": "x"}', False)
     assert (headers["Agentic-Retried-By"], headers["traceparent"]) == (ANN, "00-1-2-01")
@@ -66,7 +66,7 @@ async def test_a_letter_is_sent_again_once_also_when_it_was_not_recorded(bus: Na
     assert (await letters.retry(letter.id, ANN))[1].seq == 2
     with pytest.raises(NotSentAgain, match=f"retried by {ANN}"):
         await letters.retry(letter.id, ANN)
-    assert (await bus.jetstream.stream_info(subjects.STREAM_STARTS)).state.last_seq == 2
+    assert (await bus.client.jetstream().stream_info(subjects.STREAM_STARTS)).state.last_seq == 2
 
 
 async def test_a_body_too_large_for_its_letter_is_read_and_sent_from_its_stream(bus: NatsLink) -> None:
@@ -78,7 +78,7 @@ async def test_a_body_too_large_for_its_letter_is_read_and_sent_from_its_stream(
     assert stored
     assert (letter.size, stored.body) == (0, body)
     _, sent = await letters.retry(letter.id, ANN)
-    assert (await bus.jetstream.get_msg(sent.stream, sent.seq)).data == body
+    assert (await bus.client.jetstream().get_msg(sent.stream, sent.seq)).data == body
 
 
 async def test_a_dropped_letter_is_gone_and_who_dropped_it_is_on_record(bus: NatsLink) -> None:
@@ -92,9 +92,9 @@ async def test_a_dropped_letter_is_gone_and_who_dropped_it_is_on_record(bus: Nat
     for again in (letters.held(number), letters.retry(number, ANN), letters.drop(number, ANN)):
         with pytest.raises(NoSuchLetter, match=f"dropped by {ANN}"):
             await again
-    state = (await bus.jetstream.stream_info(subjects.STREAM_DEAD_LETTERS)).state
+    state = (await bus.client.jetstream().stream_info(subjects.STREAM_DEAD_LETTERS)).state
     assert state.last_seq > number, "the newest message was deleted: the server may forget all ids"
-    await bus.jetstream.get_msg(subjects.STREAM_DEAD_LETTERS, state.last_seq)
+    await bus.client.jetstream().get_msg(subjects.STREAM_DEAD_LETTERS, state.last_seq)
 
 
 SAID: list[tuple[dict[str, str], str]] = [

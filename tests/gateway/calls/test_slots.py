@@ -20,6 +20,7 @@ from ductile_gateway.calls.call import ToolCall
 from groundwork.nats.buckets import replace_value
 from groundwork.nats.lease import Lease, LeaseLost, Owner
 from groundwork.nats.link import NatsLink
+from groundwork.nats.publishing import Published
 from groundwork.nats.topology import key_value_bucket, set_up
 from groundwork.service.errors import TryAgain
 from schemas import subjects
@@ -215,17 +216,17 @@ async def test_a_gateway_with_calls_without_end_does_not_keep_another_from_its_o
 async def test_a_permit_that_could_not_be_given_back_at_once_is_given_back_later(
     tmp_path: Path, link: NatsLink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    failed, swap = asyncio.Event(), link.swap
+    failed, store_once = asyncio.Event(), link.store_once
 
-    async def cut_off_once(subject: str, body: bytes, *, after: int) -> int:
+    async def cut_off_once(subject: str, body: bytes, *how: Any) -> Published:
         if b'"a"' not in body and not failed.is_set():
             failed.set()
             raise TryAgain("NATS does not answer", 0.05)
-        return await swap(subject, body, after=after)
+        return await store_once(subject, body, *how)
 
     async with several(link, tmp_path, 1, "ab") as (gateways, _):
         await gateways.call("a")
-        monkeypatch.setattr(link, "swap", cut_off_once)
+        monkeypatch.setattr(link, "store_once", cut_off_once)
         async with asyncio.timeout(20):
             await gateways.call("b")
     assert failed.is_set()

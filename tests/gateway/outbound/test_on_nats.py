@@ -97,7 +97,7 @@ async def test_who_may_publish_endings_has_none_of_its_own_sent_on_and_no_callba
             await until(lambda: telling.says("2 messages since the start were not the agent's word"))
             await until(lambda: telling.says("1 deliveries were given up in the last 15 days"))
             letters = await dead_letters(bus)
-            rejected = await bus.jetstream.get_last_msg(subjects.STREAM_DEAD_LETTERS, subjects.REJECTED)
+            rejected = await bus.client.jetstream().get_last_msg(subjects.STREAM_DEAD_LETTERS, subjects.REJECTED)
     assert [json.loads(request.raw)["data"]["run_id"] for request in site.calls] == ["run_3"]
     assert "not said by the agent" in letters[""]["Dead-Letter-Reason"]
     assert "127.0.0.1 is not a public address" in letters["callback"]["Dead-Letter-Reason"]

@@ -88,15 +88,3 @@ async def test_no_header_of_a_message_takes_others_away_or_itself(
     with pytest.raises(Failure):
         await link.publish(KEPT[stream], b"mine", msg_id="mine", headers=header, within_s=0.2)
     assert (await link.client.jetstream().stream_info(stream)).state.messages == 1
-
-
-async def test_a_setup_bars_purges_of_streams_made_without_the_bar(link: NatsLink) -> None:
-    await set_up(link, topology(max_gib=1))
-    config = (await link.client.jetstream().stream_info(subjects.STREAM)).config
-    await link.client.jetstream().delete_stream(subjects.STREAM)
-    config.deny_purge = False
-    await link.client.jetstream().add_stream(config)
-    changed = await set_up(link, topology(max_gib=1), changes=lambda _: True)
-    told = [(one.kind, one.field) for one in changed if one.field]
-    assert told == [("changed", "deny_purge")]
-    assert (await link.client.jetstream().stream_info(subjects.STREAM)).config.deny_purge

@@ -13,7 +13,7 @@ from groundwork.nats.publishing import BusRefused
 from groundwork.nats.settings import NatsSettings
 from groundwork.nats.topology import object_bucket, set_up
 from groundwork.service.errors import NameTaken, NoRoom
-from groundwork.service.startup import connected
+from groundwork.service.serving import connected
 from tests.kit.bus import server_with
 
 

@@ -126,15 +126,6 @@ async def test_a_message_that_another_client_would_not_send_leaves_the_link_hear
     assert link.reconnects == 0
 
 
-async def test_a_stored_header_is_read_also_where_no_space_follows_its_colon(link: NatsLink) -> None:
-    await a_stream(link)
-    send(link, b"HPUB work.1 19 19\r\nNATS/1.0\r\nA:1:2\r\n\r\n")
-    await link.publish("work.2", b"", msg_id="2", headers={})  # behind it
-    stored = await link.stored("WORK", 1)
-    assert stored is not None
-    assert stored.headers == {"A": "1:2"}
-
-
 async def test_a_flush_that_was_given_up_leaves_the_link_hearing(link: NatsLink) -> None:
     for _ in range(20):
         with contextlib.suppress(TimeoutError):

@@ -80,16 +80,15 @@ class ArtifactBucket:
             await self._purge(self._chunks(found))
 
     async def get(self, key: str) -> bytes | None:
-        found, chunk = await self._complete(key)
+        found, content = await self._complete(key)
         if found is None:
             return None
-        content = bytearray()
-        while chunk:
-            content += chunk.body
-            chunk = await self._chunk(found, chunk.seq + 1) if len(content) < (found.size or 0) else None
+        if len(content) < (found.size or 0):
+            chunks = stored_by_now(self._link, self._stream, self._chunks(found))
+            content = b"".join([chunk.body async for chunk in chunks])
         if hashlib.sha256(content).hexdigest() != _stored(found).sha256:
             raise TryAgain(f"{key} in the bucket {self._name} is not what its description says: it is being replaced")
-        return bytes(content)
+        return content
 
     async def remove(self, key: str) -> None:
         """Purges the artifact. A marker for each one would stay forever."""
@@ -122,21 +121,18 @@ class ArtifactBucket:
         found = _read(message) if message else None
         return None if found and found.deleted else found
 
-    async def _chunk(self, found: ObjectInfo, seq: int) -> StoredMessage | None:
-        return await self._link.first_from(seq, self._stream, self._chunks(found))
-
-    async def _complete(self, key: str) -> tuple[ObjectInfo | None, StoredMessage | None]:
-        """Description of an artifact and its first chunk, unless its content was removed: a kill may come before the
+    async def _complete(self, key: str) -> tuple[ObjectInfo | None, bytes]:
+        """Description of an artifact and its last chunk, unless its content was removed: a kill may come before the
         name goes, too."""
         found = await self._found(key)
         if not found or not found.size:
-            return found, None
-        if first := await self._chunk(found, 1):
-            return found, first
+            return found, b""
+        if last := await self._link.newest(self._stream, self._chunks(found)):
+            return found, last.body
         now = await self._found(key)
         if now and now.nuid != found.nuid:
             raise TryAgain(f"{key} in the bucket {self._name} is being replaced")
-        return None, None
+        return None, b""
 
 
 def _read(message: StoredMessage) -> ObjectInfo:

@@ -181,10 +181,6 @@ class NatsLink:
         """Newest message of `subject`; None if there is none. Raises as `stored` does."""
         return await self._read(stream, {"last_by_subj": subject})
 
-    async def first_from(self, seq: int, stream: str, subject: str) -> StoredMessage | None:
-        """First message of `subject` from `seq` on; None if there is none. Raises as `stored` does."""
-        return await self._read(stream, {"seq": seq, "next_by_subj": subject})
-
     async def emit(self, subject: str, body: bytes, *, msg_id: str, headers: Mapping[str, str]) -> bool:
         """Sends an event that can be made again, without waiting for an answer. Returns False if it was not sent.
         Raises BusRefused."""

@@ -1,6 +1,5 @@
 """The accounts of deploy/nats/ deny each role the operations of others, and report it."""
 
-import asyncio
 import contextlib
 import os
 import ssl
@@ -12,13 +11,13 @@ import nats
 import nkeys  # type: ignore[import-untyped]  # it has no annotations
 import pytest
 from nats.aio.client import Client
-from nats.aio.msg import Msg
 
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings
 from groundwork.service.errors import Misconfigured
 from schemas import subjects
 from tests.accounts.house import EXECUTOR, House, served
+from tests.kit.bus import heard
 from tests.kit.waiting import until
 
 REQUEST = subjects.tool_request("mail")
@@ -104,7 +103,7 @@ async def test_nobody_says_what_is_not_his_to_say(bus: House) -> None:
 
 
 async def test_nobody_hears_what_is_not_his_to_hear(bus: House) -> None:
-    assert [one async for one in allowed(bus, HEARS, lambda link, subject: link.subscribe(subject, _hear))] == []
+    assert [one async for one in allowed(bus, HEARS, heard)] == []
 
 
 async def allowed(
@@ -124,20 +123,20 @@ async def allowed(
 
 async def test_an_executor_has_its_requests_sent_to_no_subject_of_its_choice(bus: House) -> None:
     """Neither by a pull, nor by an acknowledgement that asks for the next one."""
-    own, given, elsewhere = subjects.requests_of(EXECUTOR), Heard(), Heard()
     async with bus.login("agent") as agent, bus.login("operator") as operator, an_executor(bus) as executor:
-        await operator.subscribe(subjects.CANCEL, elsewhere.hear)
-        await executor.subscribe(own, queue=EXECUTOR, cb=given.hear)
+        elsewhere = await heard(operator, subjects.CANCEL)
+        given = await executor.subscribe(subjects.requests_of(EXECUTOR), queue=EXECUTOR)
         for number in ("first", "second"):
             await agent.publish(subjects.tool_request("weekday"), number.encode(), msg_id=number, headers={})
-        await until(lambda: given.bodies() == [b"first"])
+        first = await given.next_msg(timeout=10)
         pull = f"{API}.CONSUMER.MSG.NEXT.{subjects.STREAM_REQUESTS}.{EXECUTOR}"
-        for asked, body in ((pull, b""), (given[0].reply, b"+NXT")):
+        for asked, body in ((pull, b""), (first.reply, b"+NXT")):
             await executor.publish(asked, body, reply=subjects.CANCEL)
-        await until(lambda: given.bodies() == [b"first", b"second"])
-        await given[1].ack()
+        second = await given.next_msg(timeout=10)
+        assert (first.data, second.data) == (b"first", b"second")
+        await second.ack()
         await operator.client.flush()
-    assert b"second" not in elsewhere.bodies()
+    assert b"second" not in [message.data for message in elsewhere]
 
 
 @asynccontextmanager
@@ -153,20 +152,8 @@ async def an_executor(bus: House) -> AsyncIterator[Client]:
         await client.close()
 
 
-class Heard(list[Msg]):
-    async def hear(self, message: Msg) -> None:
-        self.append(message)
-
-    def bodies(self) -> list[bytes]:
-        return [message.data for message in self]
-
-
 def denied(link: NatsLink, subject: str) -> bool:
     return subject.lower() in (told for _, told in link.client.denials)
-
-
-async def _hear(_: object) -> None:
-    await asyncio.sleep(0)
 
 
 async def test_on_a_bus_without_accounts_nothing_of_that_is_denied(link: NatsLink) -> None:

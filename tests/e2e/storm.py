@@ -245,9 +245,9 @@ class Account:
     async def read(self, link: NatsLink) -> None:
         for stream in TOLD_IN:
             async for message in messages(link, stream=stream):
-                payload = json.loads(message.data)["payload"]
-                run_id = (message.headers or {}).get(envelope.RUN_ID) or payload.get("run_id", "")
-                self.said_at[run_id].append(message.metadata.timestamp.timestamp())
+                payload = json.loads(message.body)["payload"]
+                run_id = message.headers.get(envelope.RUN_ID) or payload.get("run_id", "")
+                self.said_at[run_id].append(message.at.timestamp())
                 if message.subject == subjects.WAKE_ACCEPTED:
                     self.accepted[payload["wake_id"]].add(run_id)
                 if message.subject in subjects.ENDINGS:

@@ -3,7 +3,7 @@
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -95,7 +95,7 @@ async def test_the_address_of_a_callback_is_in_no_message_that_the_bus_keeps(mad
     await until(is_told)
     told = await made.client.request(subjects.RUN_CALLBACK, json.dumps({"run_id": run_id}).encode())
     assert json.loads(told.data)["callback"] == hook
-    kept = [message.data for stream in subjects.STREAMS async for message in messages(made.link, stream=stream)]
+    kept = [message.body for stream in subjects.STREAMS async for message in messages(made.link, stream=stream)]
     assert any(b'"has_callback":true' in content for content in kept)
     assert not any(b"of-its-receiver" in content for content in kept)
 
@@ -134,8 +134,8 @@ async def test_a_message_about_an_unknown_run_is_tried_for_some_seconds_and_then
         subjects.START: {"goal": "record", "wake_id": "theirs"},
     }
 
-    async def letters() -> list[dict[str, str]]:
-        kept = [message.headers or {} async for message in messages(made.link, stream=subjects.STREAM_DEAD_LETTERS)]
+    async def letters() -> list[Mapping[str, str]]:
+        kept = [message.headers async for message in messages(made.link, stream=subjects.STREAM_DEAD_LETTERS)]
         return [letter for letter in kept if "no run run_elsewhere here" in letter.get("Dead-Letter-Reason", "")]
 
     async def have_died(number: int) -> bool:

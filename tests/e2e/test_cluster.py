@@ -84,7 +84,7 @@ async def ended_once(ships: Fleet, member: Member, run_id: str, mind: RecordingM
     ended = await to_the_end(member, run_id)
     async with ships.cluster.linked() as link:
         told = [message async for message in messages(link, stream=subjects.STREAM)]
-    endings = [message for message in told if message.subject in subjects.ENDINGS and run_id.encode() in message.data]
+    endings = [message for message in told if message.subject in subjects.ENDINGS and run_id.encode() in message.body]
     assert (ended["state"], mind.lines(), len(endings)) == ("done", [1, 1], 1), ended
     return dict(ended["usage"])
 

@@ -56,9 +56,9 @@ async def all_acknowledged(link: NatsLink) -> bool:
 
 
 async def results(link: NatsLink) -> list[ToolResult]:
-    return [result_in(message.data) async for message in messages(link, subjects.TOOL_RESULT)]
+    return [result_in(message.body) async for message in messages(link, subjects.TOOL_RESULT)]
 
 
 async def dead_letters(link: NatsLink) -> list[bytes]:
     """The bodies of all requests that could not be taken up."""
-    return [message.data async for message in messages(link, subjects.DEAD_LETTERS_TOOLS)]
+    return [message.body async for message in messages(link, subjects.DEAD_LETTERS_TOOLS)]

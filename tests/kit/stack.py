@@ -13,13 +13,14 @@ from typing import Any, Protocol
 
 import httpx2
 import yaml
-from nats.aio.msg import Msg
 
 from agent_service.workbench.dev import DevStack, stack
 from agent_service.workbench.dev_settings import DevOptions
 from groundwork.nats import link as nats_link
 from groundwork.nats.link import NatsLink
+from groundwork.nats.publishing import StoredMessage
 from groundwork.nats.settings import NatsSettings
+from groundwork.nats.shared_log import stored_by_now
 from tests.kit import waiting
 from tests.kit.processes import Service
 
@@ -252,23 +253,15 @@ async def linked(url: str) -> AsyncIterator[NatsLink]:
         await link.close()
 
 
-async def messages(link: NatsLink, subject: str = ">", stream: str = "") -> AsyncIterator[Msg]:
+async def messages(link: NatsLink, subject: str = ">", stream: str = "") -> AsyncIterator[StoredMessage]:
     """All messages of that subject now on the bus, from the stream that stores it."""
     stream = stream or await link.client.jetstream().find_stream_name_by_subject(subject)
-    state = (await link.client.jetstream().stream_info(stream, subjects_filter=subject)).state
-    left = sum((state.subjects or {}).values())
-    if not left:
-        return
-    subscription = await link.client.jetstream().subscribe(subject, stream=stream, ordered_consumer=True)
-    try:
-        for _ in range(left):
-            yield await subscription.next_msg(timeout=WAITS_S)
-    finally:
-        await subscription.unsubscribe()
+    async for message in stored_by_now(link, stream, subject):
+        yield message
 
 
 async def payloads(link: NatsLink, subject: str) -> list[dict[str, Any]]:
-    return [json.loads(message.data)["payload"] async for message in messages(link, subject)]
+    return [json.loads(message.body)["payload"] async for message in messages(link, subject)]
 
 
 async def on_the_bus(made: DevStack, subject: str) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -72,9 +72,9 @@ async def tell_keys(question: Msg) -> None:
     await question.respond(AgentKeys(keys=(AGENT.told(),)).model_dump_json().encode())
 
 
-async def dead_letters(link: NatsLink) -> dict[str, dict[str, str]]:
+async def dead_letters(link: NatsLink) -> dict[str, Mapping[str, str]]:
     """Headers of dead letters, by target."""
-    letters = [message.headers or {} async for message in messages(link, subjects.DEAD_LETTERS_OUTBOUND)]
+    letters = [message.headers async for message in messages(link, subjects.DEAD_LETTERS_OUTBOUND)]
     return {letter.get("Dead-Letter-Target", ""): letter for letter in letters}
 
 

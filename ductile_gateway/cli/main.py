@@ -57,21 +57,19 @@ def _with_folders(settings: GatewaySettings, *folders: Path) -> GatewaySettings:
 
 
 class Gateway(LazyGroup):
-    table = table_of("""
+    table = table_of(
+        "ductile_gateway.cli",
+        """
 Commands
-  ductile_gateway.cli.tools
-    check       List the tools on offer, and what is wrong with them.
-    new         Create a tool: a manifest, a program, and a script that calls it.
-  ductile_gateway.cli.calling
-    call        Call a tool as the gateway would for an agent, and show its answer.
-  ductile_gateway.cli.archive
-    backup      Back up the gateway's ledger into a file, while it runs.
-    restore     Restore the gateway's ledger from a backup. Nothing is overwritten.
-  ductile_gateway.cli.installing
-    ductile     Add agents to a Ductile, and remove them.
-  ductile_gateway.cli.trusting
-    trust       Show the keys that the agent's messages are verified with.
-""")
+check    tools       List the tools on offer, and what is wrong with them.
+new      tools       Create a tool: a manifest, a program, and a script that calls it.
+call     calling     Call a tool as the gateway would for an agent, and show its answer.
+backup   archive     Back up the gateway's ledger into a file, while it runs.
+restore  archive     Restore the gateway's ledger from a backup. Nothing is overwritten.
+ductile  installing  Add agents to a Ductile, and remove them.
+trust    trusting    Show the keys that the agent's messages are verified with.
+""",
+    )
 
 
 app = commands.program(

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,21 +28,19 @@ class CommandPlace:
 
 
 Table = Mapping[str, CommandPlace]
+_COLUMNS = re.compile(" {2,}")
 
 
-def table_of(text: str) -> dict[str, CommandPlace]:
-    """Commands by name. `text` has a line per panel, below it one per module, and below that its commands: `NAME`,
-    `GROUP NAME`, or `GROUP` for the line of that group in the help."""
-    table: dict[str, CommandPlace] = {}
-    panel = module = ""
+def table_of(package: str, text: str) -> dict[str, CommandPlace]:
+    """Commands by name. `text` has a line per panel, and below it one per command: its name (`NAME`, `GROUP NAME`, or
+    `GROUP` for the line of that group in the help), its module in `package`, and its line in the help."""
+    table, panel = dict[str, CommandPlace](), ""
     for line in filter(None, text.splitlines()):
-        name, _, about = line.strip().partition("  ")
-        if line.startswith("    "):
-            table[name] = CommandPlace(module, about.strip(), panel)
-        elif line.startswith("  "):
-            module = name
-        else:
-            panel = name
+        match _COLUMNS.split(line.strip()):
+            case [name, module, about]:
+                table[name] = CommandPlace(f"{package}.{module}", about, panel)
+            case [panel]:
+                pass
     return table
 
 

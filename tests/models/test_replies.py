@@ -173,6 +173,7 @@ def test_a_long_text_takes_its_place_among_the_arguments() -> None:
     decision = plan(arguments_json="{}", long_text={"argument": "text", "text": 'the "answer"\nin full'})
     assert isinstance(decision, Plan)
     assert decision.action.arguments == {"text": 'the "answer"\nin full'}
+    assert plan(arguments_json='{"text": "two\nlines"}') == plan(arguments_json='{"text": "two\\nlines"}')
     twice = plan(long_text={"argument": "text", "text": "another"})
     assert isinstance(twice, Unusable)
     assert "'text' is in long_text, too" in twice.reason

@@ -44,11 +44,9 @@ PERMISSION = "give this login the permission, or ask again later"
 BEHIND = "start the servers that are away, and wait a minute; then restart those behind"
 LEADERLESS = "start the servers that are away. If all are there, copies are damaged: restart them one after another"
 MORE = "if that is not enough, docs/PERFORMANCE.md#how-large says what to do"
-SAMPLE = "x"
-"""Placeholder for a name or number in a subject."""
 NEEDED = (
     subjects.START,
-    subjects.tool_request(SAMPLE),
+    subjects.tool_request("x"),
     *subjects.RUN_EVENTS,
     subjects.DEAD_LETTERS_LOOP,
     subjects.DEAD_LETTERS_CONTROL,
@@ -112,9 +110,7 @@ def compared(wanted: Topology, found: Sequence[Deviation]) -> Finding:
         return wrong("streams", _difference(deaf), remedy=CHANGE)
     if differing := [finding for finding in found if finding.field not in OPERATORS_CHOICE]:
         return warning("streams", "; ".join(map(_difference, differing)), remedy=CHANGE)
-    consumers = sum(bool(spec.consumer) for spec in wanted)
-    counts = f"{len(wanted) - consumers} streams and buckets, {consumers} consumers"
-    return ok("streams", f"{counts}, as configured")
+    return ok("streams", f"{len(wanted)} streams, buckets and consumers, as configured")
 
 
 def _difference(finding: Deviation) -> str:

@@ -228,8 +228,15 @@ def _outermost(places: Iterable[Path]) -> tuple[str, ...]:
 
 
 def _real(paths: Iterable[Path]) -> tuple[Path, ...]:
-    # pathlib raises for the home of an unknown user, in which nothing can be reached
-    return tuple(Path(os.path.realpath(os.path.expanduser(path))) for path in paths)  # noqa: PTH111
+    return tuple(map(_real_path, paths))
+
+
+def _real_path(path: Path) -> Path:
+    """Raises Misconfigured for the home of an unknown user: a file that is to be closed there would stay open."""
+    try:
+        return Path(os.path.realpath(path.expanduser()))
+    except RuntimeError:
+        raise Misconfigured(f"{path}: this machine knows no such home folder: give the path in full") from None
 
 
 LOOK_S = 1.0

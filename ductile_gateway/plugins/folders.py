@@ -118,7 +118,10 @@ def _installed(folder: Path, config_by_plugin: Mapping[str, Config], search: str
     if lack := missing_packages(entrypoint, manifest.python_packages, search):
         is_optional = extras_with(manifest.python_packages)
         raise PluginLacks(f"{entrypoint}: {lack}", manifest.name if is_optional else "")
-    config = {key: _placed(value) for key, value in config_by_plugin.get(manifest.name, {}).items()}
+    try:
+        config = {key: _placed(value) for key, value in config_by_plugin.get(manifest.name, {}).items()}
+    except RuntimeError as error:  # the home of an unknown user
+        raise PluginRefused(f"gateway.plugins.config.{manifest.name}: {error}") from None
     if missing := [key for key in manifest.config_keys.required if key not in config]:
         place = f"gateway.plugins.config.{manifest.name}"
         raise PluginRefused(

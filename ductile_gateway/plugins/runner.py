@@ -31,6 +31,7 @@ from schemas.status import Finding
 from schemas.values import replace
 
 JUDGED_AT_ONCE = 64 * 1024
+DISCARD_AFTER_S = 0.05
 CALLS, PLACES = "calls", "places"
 SHELL = Path("/bin/sh")
 WITHIN = timedelta(seconds=10)
@@ -50,6 +51,7 @@ class LocalPlugins:
         # without one from the system a new one at each start, so that more calls end as unknown
         self._records = CallRecords(state_dir / CALLS, boot_id=boot_id() or str(new_uuid()))
         self._forgotten: list[CallRecord] = []
+        self._discarding: asyncio.Task[None] | None = None
         self._discards = threading.Lock()
         self._box = box
         usual = plugin_environment()
@@ -91,8 +93,10 @@ class LocalPlugins:
         return await self._conclude(record, call) if record.path.exists() else NeverStarted()
 
     async def forget(self, key: str) -> None:
-        """The record goes before the next start at the latest."""
+        """The record goes soon, and before the next start: it has the plugin's configuration, secrets too."""
         self._forgotten.append(self._records.of(key))
+        if self._discarding is None or self._discarding.done():
+            self._discarding = asyncio.create_task(self._discard_soon())
 
     async def findings(self) -> Sequence[Finding]:
         return await box_findings(self._box, self._plugins.values(), self._state_dir)
@@ -107,6 +111,10 @@ class LocalPlugins:
 
     def replace_tools(self, plugins: Mapping[str, InstalledPlugin]) -> None:
         self._plugins = plugins
+
+    async def _discard_soon(self) -> None:
+        await asyncio.sleep(DISCARD_AFTER_S)
+        await asyncio.to_thread(self.discard_forgotten)
 
     def _start(self, call: ToolCall, plugin: InstalledPlugin, ready: KeyedOrder) -> tuple[CallRecord, Guard]:
         self.discard_forgotten()

@@ -44,6 +44,7 @@ from schemas.values import dataclass
 SOURCE = "/agentic-loop/ductile-gateway/ingress"
 NOTHING = "there is nothing at this path"
 WRONG_HOST = "this service does not answer to this Host: add it to `gateway.ingress.allowed_hosts`"
+FORM = "GitHub sent a form, its default: choose the content type application/json for this webhook there"
 UNSIGNED = "there is no such sender, no valid key of it signed this, or the clocks are over five minutes apart"
 ANY_TYPE = "*"
 WITHIN_S = 8.0
@@ -134,6 +135,8 @@ class Inbound:
         claim = read_claim(scheme, headers, body, path="", now=now, header=header)
         if not self._is_signed(name, hook.keys_at(now) if hook else (), claim) or hook is None:
             raise RequestRefused(401, "unauthorized")
+        if hook.scheme == "github" and body.startswith(b"payload="):
+            raise RequestRefused(415, FORM)
         document = read_json(body)
         event_type = headers.get("x-github-event", "") if hook.scheme == "github" else _text(document, "type")
         if hook.scheme == "github" and not may_be(event_type, document):

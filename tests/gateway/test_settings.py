@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
+from ductile_gateway.plugins.boxes import box_of
 from ductile_gateway.settings import GatewaySettings, load
 from groundwork.service.errors import Misconfigured
 
@@ -66,6 +67,12 @@ def test_an_address_that_cannot_be_asked_is_refused(tmp_path: Path, url: str) ->
     }.items():
         with pytest.raises(Misconfigured, match=f"gateway.{place}: "):
             loaded(tmp_path, gateway)
+
+
+@pytest.mark.parametrize("setting", ["folders", "read", "write", "closed", "apart"])
+def test_a_path_below_the_home_of_no_user_is_refused(tmp_path: Path, setting: str) -> None:
+    with pytest.raises(Misconfigured, match="~nosuch/x: this machine knows no such home folder"):
+        box_of(loaded(tmp_path, {"plugins": {setting: ["~nosuch/x"]}}).plugins)
 
 
 def test_a_name_that_is_too_long_is_told_in_characters(tmp_path: Path) -> None:

@@ -100,6 +100,13 @@ async def test_a_start_is_untrusted_where_it_holds_something_of_the_body(
     assert ingress.payload().get("untrusted", False) is untrusted
 
 
+async def test_a_form_of_github_is_refused_with_what_to_choose_there() -> None:
+    ingress, form = hooked(), b"payload=%7B%22action%22%3A%22opened%22%7D"
+    headers = {"X-Hub-Signature-256": f"sha256={hex_of(form, OLD)}", "X-GitHub-Event": "issues"}
+    answer = await ingress.post("/webhooks/github", form, headers)
+    assert (answer.status_code, "content type application/json" in error_of(answer)) == (415, True)
+
+
 async def test_what_has_no_mapping_is_ignored_with_200() -> None:
     ingress = hooked()
     closed = await github(ingress, OPENED | {"action": "closed"})

@@ -91,6 +91,13 @@ async def test_at_its_deadline_a_plugin_is_stopped_with_all_its_processes(tmp_pa
     await until(lambda: not alive(tmp_path))
 
 
+async def test_the_record_of_a_call_that_is_stored_goes_without_a_further_call(tmp_path: Path) -> None:
+    plugins, call = local_plugins(tmp_path), probe("show", word="x")
+    await plugins.run(call)
+    await plugins.forget(call.key)
+    await until(lambda: not records(tmp_path))
+
+
 async def test_one_call_is_run_once_however_often_it_is_asked_for_at_once(tmp_path: Path) -> None:
     plugins, file = local_plugins(tmp_path), tmp_path / "file"
     call = probe("record", file=str(file))

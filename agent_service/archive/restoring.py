@@ -287,14 +287,12 @@ def _halt_after(records: Iterable[SideRecord], taken: datetime) -> list[SideReco
 
 def _since(versions: Mapping[str, int], deleted: set[str], ends: Iterable[SignedEnding]) -> dict[str, dict[str, str]]:
     """Endings on the bus that are later than the backup."""
-    ended, begun = dict[str, str](), dict[str, str]()
-    for end in ends:
-        version, told = versions.get(end.run_id, 0), f"{end.subject} was told with entry {end.seq}"
-        if version and version < end.seq:
-            ended[end.run_id] = told
-        elif not version and end.run_id not in deleted:
-            begun[end.run_id] = told
-    return {"ended_since": ended, "begun_since": begun}
+    later = [end for end in ends if versions.get(end.run_id, 0) < end.seq and end.run_id not in deleted]
+    told = {end.run_id: f"{end.subject} was told with entry {end.seq}" for end in later}
+    return {
+        "ended_since": {run_id: what for run_id, what in told.items() if run_id in versions},
+        "begun_since": {run_id: what for run_id, what in told.items() if run_id not in versions},
+    }
 
 
 async def restore_artifacts(config: Path | None) -> Report:

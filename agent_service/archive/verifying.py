@@ -170,15 +170,13 @@ async def _flaws_in(reader: StoreReader, run_id: str) -> tuple[list[Flaw], list[
         return [changed(JOURNAL, f"{error.what}{cause}")], []
     if run is None:
         return [changed(JOURNAL, "the run has entries and no state")], []
-    version = run.state.version
-    if len(entries) < version:
-        return [changed(JOURNAL, f"entry {len(entries) + 1} is missing: the run had {version} entries")], []
     try:
         commits = followed(entries, run_id)
     except ValueError as error:
         return [changed(JOURNAL, str(error))], []
-    if entries[version - 1].hash != run.head:
-        return [changed(JOURNAL, f"entry {version} is not the one that the run's state was made with")], commits
+    version = run.state.version
+    if [entry.hash for entry in entries[version - 1 : version]] != [run.head]:
+        return [changed(JOURNAL, f"entry {version} is not there as the run's state was made with it")], commits
     state = commits[-1].state
     due_at = microseconds(state.due_at) if state.due_at else None
     columns = "version", "status", "due_at", "summary", "goal"

@@ -56,7 +56,10 @@ class Series:
                 name = self._name_of(path, whole.manifest.at)
                 if backup in (None, name):
                     archive = whole.nested(self._service) or whole
-                    archive.check()
+                    for place, flaw in archive.flaws():
+                        raise Misconfigured(
+                            f"{path} is damaged: {place} {flaw}. Nothing was restored: use another copy"
+                        )
                     yield name, archive
                     return
         known = ", ".join(names) if self.is_folder else "another"

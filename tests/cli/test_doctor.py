@@ -58,7 +58,7 @@ JUDGED: list[tuple[Finding, Wanted]] = [
     (clock(timedelta(seconds=-3)), ("ok", "within", "")),
     (clock(timedelta(minutes=2)), ("warning", "2:00 ahead of", "")),
     (clock(timedelta(hours=-1)), ("warning", "1:00:00 behind", "")),
-    (copies({"lag": 1805}), ("warning", "AGENTIC_REQUESTS on n3 is not up to date (lag 1805)", "restart those behind")),
+    (copies({"lag": 1805}), ("warning", "AGENTIC_REQUESTS on n3 is 1805 behind", "restart those behind")),
     (stream(80, 100, "new"), ("warning", "is 80 % full", "--change")),
     (stream(100, 100, "old"), ("ok", "", "")),
     (stream(100, -1, "new"), ("ok", "", "")),

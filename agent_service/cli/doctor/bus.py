@@ -140,22 +140,20 @@ def _holder(record: LeaseRecord) -> str:
     return f"free: {'given back' if record.owner.released else 'not renewed'} {ago} ago by {record.owner}"
 
 
-def replicas(infos: Iterable[Json]) -> Finding:
-    leaders, leaderless, late = set[str](), list[str](), list[str]()
-    for name, cluster in ((info["config"]["name"], info["cluster"]) for info in infos):
-        leaders |= {cluster["leader"]} if cluster.get("leader") else set()
-        leaderless += [] if cluster.get("leader") else [name]
-        for one in cluster.get("replicas") or ():
-            if one.get("offline") or not one.get("current"):
-                state = "is away" if one.get("offline") else f"is not up to date (lag {one.get('lag', 0)})"
-                late.append(f"{name} on {one['name']} {state}")
-    if leaderless:
+def replicas(infos: Sequence[Json]) -> Finding:
+    if leaderless := [info["config"]["name"] for info in infos if not info["cluster"].get("leader")]:
         text = f"no server leads {', '.join(leaderless)}: nothing can be stored there"
         return wrong("replicas", text, remedy=f"{LEADERLESS}; {MORE}")
-    if late:
+    copies = [(info["config"]["name"], copy) for info in infos for copy in info["cluster"].get("replicas") or ()]
+    if late := [f"{name} on {copy['name']} {lag}" for name, copy in copies if (lag := _lag(copy))]:
         text = f"{'; '.join(late)}: with one server more away nothing can be stored"
         return warning("replicas", text, remedy=f"{BEHIND}; {MORE}")
-    return ok("replicas", f"each stream has all its copies, led by {', '.join(sorted(leaders))}")
+    leaders = sorted({info["cluster"]["leader"] for info in infos})
+    return ok("replicas", f"each stream has all its copies, led by {', '.join(leaders)}")
+
+
+def _lag(copy: Json) -> str:
+    return "is away" if copy.get("offline") else "" if copy.get("current") else f"is {copy.get('lag', 0)} behind"
 
 
 def room(streams: Iterable[Json]) -> Finding:

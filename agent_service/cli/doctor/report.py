@@ -162,7 +162,7 @@ def folder(name: str, path: Path) -> Finding:
     if fault:
         return wrong(name, f"{existing} {fault}", remedy=f"give this user the folder, or set agent.{name} to another")
     free, made = shutil.disk_usage(existing).free, "" if existing == path.absolute() else " (will be made)"
-    text, remedy = f"{path}{made}, {_size(free)} free", "free space: without it nothing can be stored"
+    text, remedy = f"{path}{made}, {free >> 20:,} MiB free", "free space: without it nothing can be stored"
     if free < FOR_OPENING:
         return wrong(name, text, remedy=remedy)
     return warning(name, text, remedy=remedy) if any(disk_trouble(existing)) else ok(name, text)
@@ -179,11 +179,7 @@ async def database(settings: AgentSettings) -> Finding:
             runs = sum((await SqliteStore(opened).counts()).values())
     except (Fatal, TryAgain, OSError) as error:
         return wrong("database", str(error), remedy="mend that, then run doctor again")
-    return ok("database", f"{path}, {counted(runs, 'runs')}, {_size(path.stat().st_size)}")
-
-
-def _size(number: int) -> str:
-    return f"{number / (1 << 30):.1f} GiB" if number >= 1 << 30 else f"{number / (1 << 20):.1f} MiB"
+    return ok("database", f"{path}, {counted(runs, 'runs')}, {path.stat().st_size / (1 << 20):.1f} MiB")
 
 
 def tokens(http: ApiSettings) -> Finding:

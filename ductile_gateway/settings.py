@@ -17,7 +17,7 @@ from ductile_gateway.tools.catalog import ToolChoice
 from ductile_gateway.webhooks.settings import IngressSettings, OutboundSettings
 from groundwork.nats.settings import ServiceSettings
 from groundwork.service import config_file
-from groundwork.service.config_file import OF_PLUGINS, Section, interpolated
+from groundwork.service.config_file import OF_PLUGINS, Port, Section, ServerSettings, interpolated
 from groundwork.service.secret import SHORTEST
 from groundwork.service.strict import NotYaml, parse
 from schemas import subjects
@@ -80,10 +80,8 @@ class PluginSettings(Section):
         return tuple(texts_in(self.config))
 
 
-class HttpSettings(Section):
-    host: str = "127.0.0.1"
-    port: Annotated[int, Field(ge=0, le=65535)] = 8711
-    allowed_hosts: tuple[str, ...] = ("127.0.0.1", "localhost", "[::1]")
+class HttpSettings(ServerSettings):
+    port: Port = 8711
 
 
 class GatewaySettings(ServiceSettings):

@@ -6,7 +6,7 @@ from typing import Annotated, get_args
 
 from pydantic import Field
 
-from groundwork.service.config_file import Section, written
+from groundwork.service.config_file import Port, Section, ServerSettings, written
 from groundwork.service.errors import Misconfigured
 from groundwork.service.secret import Secret, is_loopback, secret_fault
 from schemas import subjects
@@ -72,13 +72,11 @@ class TokenSettings(Section):
         return hashlib.sha256(secret.encode()).hexdigest()
 
 
-class ApiSettings(Section):
+class ApiSettings(ServerSettings):
     """Address of the HTTP API, and its callers."""
 
-    host: str = "127.0.0.1"
-    port: Annotated[int, Field(ge=0, le=65535)] = 8700
+    port: Port = 8700
     tokens: tuple[TokenSettings, ...] = ()
-    allowed_hosts: tuple[str, ...] = ("127.0.0.1", "localhost", "[::1]")
     max_queued: Annotated[int, Field(ge=1)] = 10_000
     quota: WakersQuotaSettings = WakersQuotaSettings.model_construct()
 

@@ -74,7 +74,7 @@ def request_durations(instruments: Instruments) -> Histogram:
 class AccessMiddleware:
     def __init__(self, app: ASGIApp, allowed_hosts: Collection[str], durations: Histogram) -> None:
         self._app = app
-        self._allowed = frozenset(host.lower() for host in allowed_hosts)
+        self._allowed = allowed_hosts
         self._durations = durations
 
     async def __call__(self, connection: Connection, receive: Receive, send: Send) -> None:

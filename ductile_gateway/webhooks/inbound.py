@@ -70,7 +70,6 @@ class Inbound:
 
     def __post_init__(self) -> None:
         self._bodies = BodyReader(self.settings.max_body_bytes)
-        self._hosts = frozenset(map(str.lower, self.settings.allowed_hosts))
 
     async def serve(self) -> None:
         async with listening(self.settings.host, self.settings.port, who="gateway") as listener:
@@ -91,7 +90,7 @@ class Inbound:
     async def _respond(self, source: str, request: Request) -> JSONResponse:
         if not has_printable_path(request.scope):
             raise RequestRefused(404, NOTHING)
-        if host(request.scope) not in self._hosts:
+        if host(request.scope) not in self.settings.allowed_hosts:
             raise RequestRefused(421, WRONG_HOST)
         try:
             body, headers = await self._bodies.read(request), _single(request)

@@ -14,7 +14,7 @@ from ductile_gateway.ductile.settings import (
     RelayPeerSettings,
 )
 from ductile_gateway.webhooks.signatures import standard_key
-from groundwork.service.config_file import Section, written
+from groundwork.service.config_file import Port, Section, ServerSettings, written
 from groundwork.service.secret import Secret, SigningSecret, is_address, unfit
 from schemas import subjects
 from schemas.fields import Instant, ToolName
@@ -125,10 +125,8 @@ class WebhookSettings(_SenderSettings):
         return standard_key(secret) if self.scheme == "standard" else super()._bytes(secret)
 
 
-class IngressSettings(Section):
-    host: str = "127.0.0.1"
-    port: Annotated[int, Field(ge=0, le=65535)] = 8710
-    allowed_hosts: tuple[str, ...] = ("127.0.0.1", "localhost", "[::1]")
+class IngressSettings(ServerSettings):
+    port: Port = 8710
     peers: dict[IngressPeerName, PeerSettings] = Field(default_factory=dict)
     webhooks: dict[WebhookName, WebhookSettings] = Field(default_factory=dict)
     max_body_bytes: Annotated[int, Field(ge=1024, le=4 * 1024 * 1024)] = 256 * 1024
@@ -159,7 +157,7 @@ Address = Annotated[str, StringConstraints(max_length=2048)]
 WebUrl = Annotated[Address, written(r"https?://[^\s/?#@\\]+([/?#]\S*)?", ADDRESS_FORM), AfterValidator(_address)]
 RelayUrl = Annotated[Address, written(r"https?://[^\s/?#@\\]+(/[^\s?#]*)?", ADDRESS_FORM), AfterValidator(_address)]
 HostName = Annotated[str, StringConstraints(to_lower=True)]
-Port = Annotated[int, Field(ge=1, le=65535)]
+RemotePort = Annotated[int, Field(ge=1, le=65535)]
 
 
 def _webhook_secret(secret: SecretStr) -> SecretStr:
@@ -183,7 +181,7 @@ class NetworkSettings(Section):
 
     allow_private: bool = False
     allow_http: bool = False
-    ports: tuple[Port, ...] = ()
+    ports: tuple[RemotePort, ...] = ()
     hosts: tuple[HostName, ...] = ()
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, SecretStr, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from groundwork.service.errors import Misconfigured, plain_words
@@ -76,6 +76,17 @@ class Section(BaseModel):
     def secrets(self) -> tuple[str, ...]:
         """Values that no log may show, of this section and those within it."""
         return tuple(_secrets_in(self.__dict__))
+
+
+Port = Annotated[int, Field(ge=0, le=65535)]
+
+
+class ServerSettings(Section):
+    """Address of a server, and the names of it that it accepts in the header Host."""
+
+    host: str = "127.0.0.1"
+    port: Port
+    allowed_hosts: tuple[Annotated[str, AfterValidator(str.lower)], ...] = ("127.0.0.1", "localhost", "[::1]")
 
 
 class LogSettings(Section):

@@ -19,7 +19,7 @@ from agent_service.core.brief import Brief
 from agent_service.core.facts import AnswerStatus, AttemptAnswered, RequestFinished, RequestSent, RetrySet
 from agent_service.core.phases import Action, Plan
 from agent_service.core.state import Child, Doubt, RunState, StepRecord, with_facts
-from agent_service.core.waiting import Acting, Pending, Question, RequestRef, acting_of, with_requests, without_requests
+from agent_service.core.waiting import Acting, Pending, Question, RequestRef, acting_of, with_requests, without_request
 from agent_service.sentences import Text, say
 from schemas import subjects
 from schemas.events import ARTIFACT_PATH, Outcome, Signal, ToolError, ToolOutput, ToolResult
@@ -187,7 +187,7 @@ def finish_step(state: RunState, pending: Pending, status: StepStatus, output: d
         seconds=max(0.0, (state.updated_at - pending.requested_at).total_seconds()),
         sent=sent if writes and status == "ok" else None,
     )
-    waiting = without_requests(state.waiting, record.step)
+    waiting = without_request(state.waiting, pending)
     left, clears = acting_of(waiting), status == "ok" and not writes
     return with_facts(
         notes.with_step(state, pending, record, output),

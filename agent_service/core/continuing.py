@@ -29,7 +29,7 @@ from agent_service.core.waiting import (
     acting_of,
     asker_id,
     with_requests,
-    without_requests,
+    without_request,
 )
 from agent_service.sentences import Text, say
 from schemas.catalog import ToolCommand
@@ -92,7 +92,7 @@ def finish_request(state: RunState, pending: Pending, result: ToolResult) -> Run
     state = replace(limits.charge_child(state, pending, result), artifacts=known)
     if not pending.id:
         return acting.finish_step(state, pending, status, output)
-    graph, waiting = state.acting.graph(pending.step), without_requests(state.waiting, pending.step, pending)
+    graph, waiting = state.acting.graph(pending.step), without_request(state.waiting, pending)
     if graph and pending.grant:  # a child has limits of its own, and may have waited for people
         out = [one.requested_at for one in acting_of(waiting).pendings if one.step == pending.step and one.grant]
         alone = min([state.updated_at, *out]) - pending.requested_at  # the time with others counts when they return

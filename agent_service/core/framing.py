@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from itertools import zip_longest
 
-from agent_service.core import asking
+from agent_service.core import asking, notes
 from agent_service.core.asking import ask, next_phase
 from agent_service.core.egress import leaf_texts, new_destinations, trusted_texts
 from agent_service.core.events import ModelReplied, QuoteCheck
@@ -140,12 +140,7 @@ PERSON, FOLDER, STEP = "person", "artifacts/", "step:"
 LONGEST = 1000
 """Characters of a claim's evidence that are read."""
 
-_SEPARATOR = re.compile(r" ?[,;&+] ?(?:and )?| and ")
-_STEP = re.compile(r"(?:.* )?steps?(?: (?:no\.?|number))?\s*[:#]?\s*#?([1-9]\d{0,5})", re.IGNORECASE)
-_NUMBER = re.compile(r"#?([1-9]\d{0,5})")
-_PERSON = re.compile(r"(?:.*[ _])?person(?:'s \w+)?", re.IGNORECASE)
-_REMARK = re.compile(r"\s*\([^()]*\)$")
-_PUNCTUATION = "`'\"<>[]. "
+_PUNCTUATION = "`'\"<>[]().,; "
 
 
 def judge_claims(
@@ -190,17 +185,14 @@ def evidence_places(state: RunState, item: ChecklistItem, claim: ItemClaim) -> t
 
 
 def parse_places(evidence: str, artifacts: Iterable[str]) -> tuple[str, ...]:
-    known, places = frozenset(artifacts), list[str]()
-    for part in _SEPARATOR.split(" ".join(evidence[:LONGEST].split())):
-        bare = _REMARK.sub("", part.strip(_PUNCTUATION)).strip(_PUNCTUATION)
-        file, after_step = bare.rpartition(" ")[2].strip(_PUNCTUATION), bool(places) and places[-1].startswith(STEP)
-        if number := _STEP.fullmatch(bare) or (_NUMBER.fullmatch(bare) if after_step else None):
-            places.append(f"{STEP}{number[1]}")
-        elif _PERSON.fullmatch(bare):
-            places.append(PERSON)
-        else:
-            places.append(next((path for path in (file, f"{FOLDER}{file}") if path in known), bare))
-    return tuple(dict.fromkeys(places))
+    """The places that evidence names, also in natural words; else the evidence itself."""
+    words = evidence[:LONGEST].split()
+    bare = {word.strip(_PUNCTUATION) for word in words}
+    files = [path for path in artifacts if path in bare or path.removeprefix(FOLDER) in bare]
+    text = " ".join([word for word in words if "/" not in word and FOLDER + word.strip(_PUNCTUATION) not in files])
+    steps = [f"{STEP}{number}" for number in notes.steps_in(text)]
+    people = [PERSON] if PERSON in text.casefold() else []
+    return tuple(dict.fromkeys((*files, *steps, *people))) or (" ".join(words).strip(_PUNCTUATION),)
 
 
 def unticked(item: ChecklistItem) -> ChecklistItem:

@@ -279,8 +279,7 @@ def outstanding_grants(state: RunState) -> Grant:
 
 def spent_with_grants(state: RunState) -> Spent:
     """Spending, with the whole grants of children that have not reported yet."""
-    brief = state.brief
-    if brief.depth >= brief.limits.max_depth:
+    if not state.brief.may_have_children:
         return state.spent
     aside = outstanding_grants(state)
     return state.spent.plus(child_steps=aside.steps, lost_tokens=aside.tokens, lost_cost_usd=aside.cost_usd)

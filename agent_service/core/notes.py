@@ -161,13 +161,13 @@ def _kept_steps(state: RunState) -> int:
 
 def facts_suffice(state: RunState) -> bool:
     """True if compaction needs no model: facts are few, and each older step failed or is a source of one."""
-    named = {step for fact in state.facts for step in _steps_in(fact)}
+    named = {step for fact in state.facts for step in steps_in(fact)}
     open_steps = [one for one in _older(state, _kept_steps(state)) if one.status != "error" and one.step not in named]
     return len(state.facts) <= MAX_MEMORY and not open_steps
 
 
-def _steps_in(fact: str) -> Iterator[int]:
-    for named in _STEPS_NAMED.findall(fact):
+def steps_in(text: str) -> Iterator[int]:
+    for named in _STEPS_NAMED.findall(text):
         for first, last in _RANGE.findall(named):
             yield from range(int(first), min(int(last or first), int(first) + MAX_MEMORY) + 1)
 

@@ -343,11 +343,11 @@ def with_requests(waiting: Waiting, *changed: Pending, graph: Graph | None = Non
     return next_waiting(waiting, Acting(requests=tuple(requests), graphs=tuple(sorted(graphs, key=_by_step))))
 
 
-def without_requests(waiting: Waiting, step: int, *gone: Pending) -> Waiting:
-    """Removes these requests of the step, or the whole step where none is named."""
-    now, ids = acting_of(waiting), [one.id for one in gone]
-    left = tuple([one for one in now.requests if one.step != step or (ids and one.id not in ids)])
-    graphs = tuple([graph for graph in now.graphs if graph.step != step or ids])
+def without_request(waiting: Waiting, over: Pending) -> Waiting:
+    """Removes a task, or the whole step with its own request."""
+    now = acting_of(waiting)
+    left = tuple([one for one in now.requests if one.step != over.step or (over.id and one.id != over.id)])
+    graphs = tuple([graph for graph in now.graphs if graph.step != over.step or over.id])
     return next_waiting(waiting, Acting(requests=left, graphs=graphs) if left else None)
 
 

@@ -60,8 +60,7 @@ def test_new_is_what_nobody_named_and_what_lies_below_no_name() -> None:
         ("artifact `report.md`; step 2", (REPORT, "step:2")),
         ("message_from_a_person", ("person",)),
         ("the person's answer", ("person",)),
-        ("step:01", ("step:01",)),
-        ("step 1 perhaps", ("step 1 perhaps",)),
+        ("artifacts/step-2.md", ("artifacts/step-2.md",)),
     ],
 )
 def test_evidence_is_understood_in_its_natural_forms(evidence: str, places: tuple[str, ...]) -> None:

@@ -47,10 +47,10 @@ def _opened(content: bytes) -> sqlite3.Connection:
 
 
 class Disk:
-    """Disk of one machine. `full` refuses writes that free no space; `broken` fails every write."""
+    """Disk of one machine. `full` refuses writes that free no space."""
 
     def __init__(self, scheduler: Scheduler, kills: Kills, seams: Seams) -> None:
-        self.full = self.broken = False
+        self.full = False
         self.databases: dict[str, sqlite3.Connection] = {}
         self.scheduler = scheduler
         self.kills = kills
@@ -149,10 +149,6 @@ class SimFile(SqliteFile):
     def _refuse(self, *, makes_room: bool) -> None:
         if self.closing:
             raise storage_error(sqlite3.ProgrammingError("closing"), self.path)
-        if self._disk.broken:
-            error = sqlite3.OperationalError("disk I/O error")
-            error.sqlite_errorcode = sqlite3.SQLITE_IOERR
-            raise storage_error(error, self.path)
         if self._disk.full and not makes_room:
             raise full_error(self.path, "the disk is full")
 
@@ -176,6 +172,6 @@ class SimFile(SqliteFile):
         return done
 
     def _write_later(self) -> None:
-        if self._later and not (self._disk.full or self._disk.broken):
+        if self._later and not self._disk.full:
             with contextlib.suppress(Killed):
                 self._commit(lambda _: None)

@@ -101,17 +101,8 @@ class Connection(asyncio.Transport):
     def abort(self) -> None:
         self.close()
 
-    def can_write_eof(self) -> bool:
-        return False
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         del high, low
-
-    def get_protocol(self) -> asyncio.BaseProtocol:
-        return self._protocol
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         assert isinstance(protocol, asyncio.Protocol)
@@ -120,9 +111,6 @@ class Connection(asyncio.Transport):
     def pause_reading(self) -> None: ...
 
     def resume_reading(self) -> None: ...
-
-    def is_reading(self) -> bool:
-        return True
 
     # the server's end
 

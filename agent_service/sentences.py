@@ -21,8 +21,8 @@ class Sentence:
         return hash((self.name, *self.values))
 
     def __str__(self) -> str:
-        """Raises KeyError for an unknown sentence or a missing value."""
-        form, values = _FORMS[self.name], dict[str, Any](self.values)
+        """A sentence of another version is told by its name and values."""
+        form, values = _FORMS.get(self.name, self.name), dict[str, Any](self.values)
         for name, value in self.values.items():
             if isinstance(value, Sentence):
                 values[name] = str(value)
@@ -30,6 +30,8 @@ class Sentence:
                 values[name] = "; ".join(map(str, value))
         if not isinstance(form, str):
             return form(values)
+        if self.name not in _FORMS:
+            return f"{form}: {values}"
         return (_without_empty(form, values) if "[" in form else form).format_map(values)
 
 
@@ -60,9 +62,7 @@ def _gathers(values: Values) -> str:
     return "; ".join(str(one) for one in (values["news"], asked) if one)
 
 
-_TOKENS, _COST = "{taken} of {most} tokens are spent", "{taken:.4f} of {most:.4f} USD are spent"
 _COUNTS_FOR_NOTHING = "it counts for nothing; executors must bring back what the request holds as `capability`"
-_QUOTE = "the quote for item {{item}} does not stand in {}{{place}}[ ({{why}})]: quote it word for word"
 _DOUBT = "whether step {step} ({tool}) was carried out is not known"
 
 _FORMS: dict[str, str | Callable[[Values], str]] = {
@@ -91,7 +91,6 @@ _FORMS: dict[str, str | Callable[[Values], str]] = {
     "asks_for_more": "step {step}: {tool} asks for more: {wish}",
     "gathers": _gathers,
     "gathering_stopped": "step {step}: {why}",
-    "gathering_waits": "step {step}: {why}; what was begun is waited for",
     "reply_discarded": "the reply was discarded, because a person wrote meanwhile",
     "done_refused": "done was refused",
     "done_doubted": "done was refused: {why}",
@@ -102,10 +101,8 @@ _FORMS: dict[str, str | Callable[[Values], str]] = {
     "the_message": "the message {signal}",
     "step_of": "step {step} ({tool})",
     # budgets
-    "tokens_spent": _TOKENS,
-    "tokens_too_few": f"{_TOKENS}, and the next model call may need {{need}}",
-    "cost_spent": _COST,
-    "cost_too_high": f"{_COST}, and the next model call may cost {{need:.4f}}",
+    "tokens_spent": "{taken} of {most} tokens are spent[, and the next model call may need {need}]",
+    "cost_spent": "{taken:.4f} of {most:.4f} USD are spent[, and the next model call may cost {need:.4f}]",
     "price_unknown": "the model's price is not known, so a limit of {most:.4f} USD cannot be kept: "
     "set agent.model.price, or wake without max_cost_usd",
     "steps_used": "all {most} steps are used and the goal is not met",
@@ -179,10 +176,8 @@ _FORMS: dict[str, str | Callable[[Values], str]] = {
     # feedback to the model
     "same_result": "this action has brought this same result three times: choose another, or end the run",
     "said_newer": "a person said something newer",
-    "claim_outrun": "a person said something newer than what was claimed",
     "reply_outrun": "a person wrote while you were answering, so that answer was discarded",
     "plan_void": "what was planned is not carried out, because a person said something newer",
-    "task_void": "it is not carried out, because a person said something that the model has not been told yet",
     "spoke_meanwhile": "a person spoke while your question waited, which may answer it or not",
     "was_answered": "your question was answered",
     "waited": "you have waited since {since} UTC: {why}",
@@ -228,9 +223,7 @@ _FORMS: dict[str, str | Callable[[Values], str]] = {
     # flaws of a claim
     "item_unknown": "there is no item {item}",
     "quote_needed": "item {item} needs a quote: some words of {place} that show it",
-    "quote_not_in_artifact": _QUOTE.format(""),
-    "quote_not_in_result": _QUOTE.format("the result of "),
-    "quote_not_in_write": _QUOTE.format("the result or the arguments of "),
+    "quote_missing": "the quote for item {item} does not stand in {place}[ ({why})]: quote it word for word",
     "evidence_missing": "evidence {evidence!r} for item {item} does not exist[: step {failed} ended with an error]",
     "evidence_unfit": "item {item} is shown by {proof}, and {place}[ ({tool})] is none",
     "shown_by_step": "a step[ of {tool}] that ended ok",

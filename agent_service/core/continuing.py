@@ -54,7 +54,7 @@ MAX_SENT = MAX_MESSAGE_BYTES - 16 * 1024
 """Bytes of a request's arguments; the rest of the message needs its own."""
 MAX_GATHERED = 600
 """Characters of each result that the model gets when a step reaches its limits."""
-OVERRULED = "overruled", say("task_void")
+OVERRULED = "overruled", say("plan_void")
 
 
 def take_continuation(state: RunState, pending: Pending, result: ToolResult) -> RunState:
@@ -116,13 +116,12 @@ def finish_request(state: RunState, pending: Pending, result: ToolResult) -> Run
 
 def stop(state: RunState, graph: Graph, why: Text) -> RunState:
     """Drops the requests of a step that may be repeated, and starts no more."""
-    out = [one for one in state.pendings if one.step == graph.step]
-    dropped = [one for one in out if acting.is_repeatable(state, one) and not one.grant]
+    out = [one for one in state.pendings if one.step == graph.step and not one.grant]
+    dropped = [one for one in out if acting.is_repeatable(state, one)]
     given_up = [replace(one, asks=graph.round) for one in dropped]  # they wait, for nothing, until the step ends
     waiting = with_requests(state.waiting, *given_up, graph=replace(graph, stopped=why))
-    name = "gathering_waits" if len(dropped) < len(out) else "gathering_stopped"
-    facts = [RequestDropped(**one.ref) for one in dropped]
-    return send_ready(with_facts(state, *facts, waiting=waiting), news=say(name, step=graph.step, why=why))
+    facts, news = [RequestDropped(**one.ref) for one in dropped], say("gathering_stopped", step=graph.step, why=why)
+    return send_ready(with_facts(state, *facts, waiting=waiting), news=news)
 
 
 def _end_over_limit(state: RunState, graph: Graph) -> RunState:

@@ -79,7 +79,7 @@ def take_verification(state: RunState, found: Verification) -> RunState:
         adopted = adopt(replace(settled, happened=()), framing, state.first_choice)
         return replace(adopted, happened=(*settled.happened, *adopted.happened))
     refused = (say("framing_refused", why=found.reason), say("framing_stands"))
-    why = refused if framing else (say("claim_outrun"),)
+    why = refused if framing else (say("said_newer"),)
     return ask(replace(settled, summary=why[0]), Phase.REFLECT, feedback=why)
 
 
@@ -216,9 +216,7 @@ def _flaw(
     look = looked_up.get((place, claim.quote))
     if look and look.found:
         return ""
-    name = "quote_not_in_result" if place.startswith(STEP) else "quote_not_in_artifact"
-    name = "quote_not_in_write" if step and step.sent else name
-    return say(name, item=item.id, place=place, why=look.why if look else "")
+    return say("quote_missing", item=item.id, place=place, why=look.why if look else "")
 
 
 def _misfit(state: RunState, item: ChecklistItem, place: str, claim: ItemClaim, step: StepRecord | None) -> Text:

@@ -51,21 +51,18 @@ def reached_before_a_call(state: RunState, reserve: CallReserve | None = None) -
     if limits.max_tokens is None and limits.max_cost_usd is None:
         return None
     taken, (tokens, cost) = spent_with_grants(state), (reserve.tokens, reserve.cost_usd) if reserve else (0, 0.0)
-    by_tokens = _reached(("budget_tokens", "tokens_spent", "tokens_too_few"), taken.used, tokens, limits.max_tokens)
-    return by_tokens or _reached(("budget_cost", "cost_spent", "cost_too_high"), taken.paid, cost, limits.max_cost_usd)
+    by_tokens = _reached(("budget_tokens", "tokens_spent"), taken.used, tokens, limits.max_tokens)
+    return by_tokens or _reached(("budget_cost", "cost_spent"), taken.paid, cost, limits.max_cost_usd)
 
 
-def _reached(
-    words: tuple[str, str, str], taken: float | None, need: float | None, most: float | None
-) -> Reached | None:
-    ending_class, spent, too_much = words
+def _reached(words: tuple[str, str], taken: float | None, need: float | None, most: float | None) -> Reached | None:
+    ending_class, spent = words
     if most is None:
         return None
     if taken is None or need is None:
         return ending_class, say("price_unknown", most=most)
-    if taken >= most:
-        return ending_class, say(spent, taken=taken, most=most)
-    return (ending_class, say(too_much, taken=taken, most=most, need=need)) if taken + need > most else None
+    is_reached = taken >= most or taken + need > most
+    return (ending_class, say(spent, taken=taken, most=most, need=need)) if is_reached else None
 
 
 def reached_before_a_step(state: RunState) -> Reached | None:

@@ -4,8 +4,6 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from agent_service import core
 from agent_service.sentences import NAMES, Sentence, say
 
@@ -20,9 +18,11 @@ def texts(root: ast.AST) -> Iterator[str]:
             yield node.value
 
 
-def test_a_sentence_without_words_is_an_error() -> None:
-    with pytest.raises(KeyError):
-        str(Sentence("unknown"))
+def test_a_sentence_of_another_version_is_told_by_its_name_and_values() -> None:
+    assert (
+        str(Sentence("unknown", {"step": 1, "why": say("said_newer")}))
+        == f"unknown: {{'step': 1, 'why': '{say('said_newer')}'}}"
+    )
 
 
 def test_what_the_core_says_has_words_and_no_words_are_there_for_nothing() -> None:

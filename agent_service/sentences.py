@@ -62,7 +62,6 @@ def _gathers(values: Values) -> str:
     return "; ".join(str(one) for one in (values["news"], asked) if one)
 
 
-_COUNTS_FOR_NOTHING = "it counts for nothing; executors must bring back what the request holds as `capability`"
 _DOUBT = "whether step {step} ({tool}) was carried out is not known"
 
 _FORMS: dict[str, str | Callable[[Values], str]] = {
@@ -112,10 +111,9 @@ _FORMS: dict[str, str | Callable[[Values], str]] = {
     "raise_to_go_on": "{reason}; raise the budget to go on",
     "raise_with_answer": "{why}: raise {limit} with the answer",
     # reasons of an end or a stop
-    "model_silent": "the model fell silent {times} times in a row, and each time it was paid for: {why}; raise "
-    "agent.model.timeout_s, or lower max_tokens or the effort, then resume the run",
-    "model_unread": "the model's answer could not be read {times} times in a row, and each time it may have been paid "
-    "for: {why}; correct agent.model.base_url or the provider, then resume the run",
+    "model_unheard": "the model fell silent, or could not be read, {times} times in a row, and each time it may have "
+    "been paid for: {why}; raise agent.model.timeout_s, lower max_tokens or the effort, or correct base_url or the "
+    "provider, then resume the run",
     "model_refused": "the model refused to answer ({category})[: {why}]",
     "no_usable_decision": "the model gave no usable {phase} in {tries} tries: {flaws}",
     "stuck": "the same call of {tool} brought the same result three times, and was planned again",
@@ -137,10 +135,8 @@ _FORMS: dict[str, str | Callable[[Values], str]] = {
     "other_tool": "result of {which} is from tool {tool}, but {pending} is pending",
     "attempt_given_up": "attempt {attempt} was given up: it is attempt {now} now",
     "attempt_never_sent": "attempt {attempt} of step {step} was never sent",
-    "capability_of_another": "a result of {tool} for step {step} brings the capability of another request: "
-    + _COUNTS_FOR_NOTHING,
-    "no_capability": "a result of {tool} for step {step} brings no capability of a request of this run: "
-    + _COUNTS_FOR_NOTHING,
+    "no_capability": "a result of {tool} for step {step} does not bring the capability of its request: it counts for "
+    "nothing; executors must bring back what the request holds as `capability`",
     # ignored signals
     "too_many_signals": "it has heard {most} signals, and hears no more: what is to be added is for a new run",
     "no_approval_awaited": "nothing waits for an approval",
@@ -192,10 +188,7 @@ _FORMS: dict[str, str | Callable[[Values], str]] = {
     "item_open": "item {item} is still open: {text}",
     "item_reopened": "item {item} is open again: {text}",
     # flaws of a framing
-    "goal_blank": "goal_statement is blank",
-    "items_counted": "definition_of_done needs {least} to {most} items",
-    "item_blank": "an item of definition_of_done is blank",
-    "proofs_counted": "definition_of_done needs a proof for each item",
+    "framing_shape": "a framing needs a goal_statement and {least} to {most} items, none blank, each with a proof",
     "proof_tool_unknown": "a proof names the tool {tool!r}, which is not on offer: {offered}",
     "proof_without_tool": "item {number} of definition_of_done is shown by a `value`: name the tool in whose result it "
     "will stand",
@@ -218,8 +211,7 @@ _FORMS: dict[str, str | Callable[[Values], str]] = {
     "wait_when": "the wait must take {least:g} s or more, and end before the deadline {deadline}; it is {now}",
     "waits_too_often": "you have waited {times} times since the newest step: look at something, ask, or escalate",
     "questions_used": "all {most} questions are asked: decide without an answer, or escalate",
-    "question_blank": "the question is blank",
-    "choices": "a question has at most {most} choices, none of them blank",
+    "question_shape": "a question needs words, and at most {most} choices, none of them blank",
     # flaws of a claim
     "item_unknown": "there is no item {item}",
     "quote_needed": "item {item} needs a quote: some words of {place} that show it",

@@ -32,10 +32,8 @@ from agent_service.sentences import Text, say
 from schemas.values import replace
 
 LONGEST_WAIT_S = 86400.0
-UNHEARD = {"model_timeout": "model_silent", "model_bad_answer": "model_unread", "model_broken": "model_unread"}
-"""Errors that hardly pass by themselves, and how their pause is told."""
-MOST_SILENCES = 3
-"""Such errors of one call in a row, each of them paid, after which its run waits for a person."""
+UNHEARD, MOST_SILENCES = frozenset({"model_timeout", "model_bad_answer", "model_broken"}), 3
+"""Errors that hardly pass by themselves; such errors of a call in a row, each paid, after which a person is asked."""
 MODEL_BACKOFF_S = (2.0, 5.0, 15.0, 30.0, 60.0)
 
 
@@ -137,12 +135,12 @@ def on_unavailable(state: RunState, open_call: OpenCall, event: ModelUnavailable
     if remedy == "hold":
         waiting = Thinking(asking=open_call, still_since=event.at)
         return _postponed(with_lost_call(state), waiting, event.retry_after_s or 0.0, why)
-    told = UNHEARD.get(event.error_class) if event.lost else None
-    open_call = replace(open_call, silences=open_call.silences + 1 if told else 0)
+    is_silence = event.lost is not None and event.error_class in UNHEARD
+    open_call = replace(open_call, silences=open_call.silences + 1 if is_silence else 0)
     state = replace(state, waiting=Thinking(asking=open_call))  # its cost is known, so the reserve goes
     state = with_lost(state, event.call, *event.lost) if event.lost else state
-    if told and open_call.silences >= MOST_SILENCES:
-        remedy, why = "pause", say(told, times=MOST_SILENCES, why=why)
+    if open_call.silences >= MOST_SILENCES:
+        remedy, why = "pause", say("model_unheard", times=MOST_SILENCES, why=why)
     if open_call.phase is Phase.VERIFY and remedy != "try_again":
         return unverified(state, event.message)
     match remedy:

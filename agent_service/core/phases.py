@@ -57,16 +57,11 @@ class Framing:
     hypothesis: str | None = None
 
     def flaws(self) -> tuple[Text, ...]:
-        flaws = list[Text]()
-        if not self.goal_statement.strip():
-            flaws.append(say("goal_blank"))
-        if not MIN_DONE_ITEMS <= len(self.definition_of_done) <= MAX_DONE_ITEMS:
-            flaws.append(say("items_counted", least=MIN_DONE_ITEMS, most=MAX_DONE_ITEMS))
-        if "" in map(str.strip, self.definition_of_done):
-            flaws.append(say("item_blank"))
-        if self.proofs and len(self.proofs) != len(self.definition_of_done):
-            flaws.append(say("proofs_counted"))
-        return tuple(flaws)
+        items = self.definition_of_done
+        is_whole = MIN_DONE_ITEMS <= len(items) <= MAX_DONE_ITEMS and len(self.proofs) in (0, len(items))
+        if is_whole and all(map(str.strip, (self.goal_statement, *items))):
+            return ()
+        return (say("framing_shape", least=MIN_DONE_ITEMS, most=MAX_DONE_ITEMS),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -210,8 +210,6 @@ def question_flaws(state: RunState, question: AskPerson) -> tuple[Text, ...]:
     most, flaws = state.brief.limits.max_questions, list[Text]()
     if state.questions >= most:
         flaws.append(say("questions_used", most=most))
-    if not question.question.strip():
-        flaws.append(say("question_blank"))
-    if len(question.choices) > MOST_CHOICES or any(not choice.strip() for choice in question.choices):
-        flaws.append(say("choices", most=MOST_CHOICES))
+    if len(question.choices) > MOST_CHOICES or not all(map(str.strip, (question.question, *question.choices))):
+        flaws.append(say("question_shape", most=MOST_CHOICES))
     return tuple(flaws)

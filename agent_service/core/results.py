@@ -74,16 +74,15 @@ def _judge_attempt(pending: Pending, result: ToolResult, which: Text) -> Pending
 
 def authentication_flaw(state: RunState, result: ToolResult, proof: CapabilityCheck | None, *, violates: bool) -> Text:
     """The reason to discard a result: its tool echoes capabilities, and it brings another one or none."""
-    if proof in (None, "named"):
+    if proof in (None, "named") or (proof == "another" and violates):
         return ""
-    if proof == "another":
-        return "" if violates else say("capability_of_another", tool=result.tool, step=result.step)
     skills = state.brief.skills
     echoing = {skill.name for skill in skills if skill.echoes_capability}
     tools = {result.tool, *(one.action.tool for one in state.acting.requests if violates)}
     if state.brief.skill(result.tool) is None:  # no tool of the run can have sent it
         tools = echoing
-    return "" if skills and not tools & echoing else say("no_capability", tool=result.tool, step=result.step)
+    is_believed = proof == "none" and skills and not tools & echoing
+    return "" if is_believed else say("no_capability", tool=result.tool, step=result.step)
 
 
 def on_result(state: RunState, event: ToolReturned) -> RunState | Text | Unmatched:

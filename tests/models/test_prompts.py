@@ -164,7 +164,7 @@ def test_without_a_step_left_no_plan_is_asked_for() -> None:
 
 
 def test_a_rejected_reply_is_shown_with_all_that_was_wrong(golden: Golden) -> None:
-    flaws = (say("goal_blank"), "facts is no list")
+    flaws = (say("framing_shape", least=3, most=7), "facts is no list")
     asking = OpenCall(call=9, phase=Phase.REFLECT, feedback=("be brief",), flaws=flaws, rejected="{}")
     limits = replace(reflecting(2).state.brief.limits, max_steps=10, max_tokens=50_000, max_cost_usd=2.0)
     state = replace(reflecting(2).state, waiting=Thinking(asking=asking))

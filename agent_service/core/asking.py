@@ -75,9 +75,10 @@ def next_phase(state: RunState) -> Phase:
 
 def reflect(state: RunState) -> RunState:
     """Compacts notes that are too long first: without a model call if facts suffice."""
-    if notes.overfull(state) and notes.facts_suffice(state):
-        state = notes.compacted(state, state.facts)
-    return ask(state, Phase.COMPACT) if notes.overfull(state) else ask_reflection(state)
+    if not notes.overfull(state):
+        return ask_reflection(state)
+    short = notes.compacted(state, state.facts) if notes.facts_suffice(state) else state
+    return ask(short, Phase.COMPACT) if notes.overfull(short) else ask_reflection(short)
 
 
 def ask_reflection(state: RunState) -> RunState:

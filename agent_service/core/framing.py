@@ -237,10 +237,7 @@ def proof_text(proof: Proof) -> Text:
 
 
 def step_at(state: RunState, place: str) -> StepRecord | None:
-    for record in state.completed:
-        if place == f"{STEP}{record.step}":
-            return record
-    return None
+    return next((record for record in state.completed if place == f"{STEP}{record.step}"), None)
 
 
 def _fits(proof: Proof, place: str, step: StepRecord | None) -> bool:

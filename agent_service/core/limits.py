@@ -165,18 +165,19 @@ FIRST_REPLY, SHORTEST_REPLY = 3000, 1000
 def charged(state: RunState, reply: ModelReplied) -> RunState:
     """Adds the usage of a reply, and measures it."""
     usage, known = reply.usage, state.measured
-    named = ("input_tokens", "output_tokens", "cost_usd", "cache_read_tokens")
-    state = replace(state, spent=state.spent.plus(calls=1, **{name: getattr(usage, name) for name in named}))
+    read, written, cached = usage.input_tokens, usage.output_tokens, usage.cache_read_tokens
+    counted = {"input_tokens": read, "output_tokens": written, "cache_read_tokens": cached, "cost_usd": usage.cost_usd}
+    spent = state.spent.plus(calls=1, **counted)
     if not reply.prompt_bytes:
-        return state
-    if usage.input_tokens:
-        longest = max(known.get(reply.model, (0, 0)), (reply.prompt_bytes, usage.input_tokens))
-        known = {**known, reply.model: longest}
-    tokens = usage.input_tokens + usage.output_tokens
+        return replace(state, spent=spent)
+    if read:
+        known = {**known, reply.model: max(known.get(reply.model, (0, 0)), (reply.prompt_bytes, read))}
+    tokens = read + written
     return replace(
         state,
+        spent=spent,
         measured=known,
-        longest_reply=max(state.longest_reply, usage.output_tokens),
+        longest_reply=max(state.longest_reply, written),
         dearest_token=max(state.dearest_token, (usage.cost_usd or 0.0) / tokens if tokens else 0.0),
     )
 
@@ -276,7 +277,8 @@ def outstanding_grants(state: RunState) -> Grant:
 
 def spent_with_grants(state: RunState) -> Spent:
     """Spending, with the whole grants of children that have not reported yet."""
-    if not state.brief.may_have_children:
+    brief = state.brief
+    if brief.depth >= brief.limits.max_depth:
         return state.spent
     aside = outstanding_grants(state)
     return state.spent.plus(child_steps=aside.steps, lost_tokens=aside.tokens, lost_cost_usd=aside.cost_usd)

@@ -68,8 +68,9 @@ def _judge_attempt(pending: Pending, result: ToolResult, which: Text) -> Pending
         return Unmatched(why, violates=True)
     if attempt > newest:
         return Unmatched(say("attempt_never_sent", attempt=attempt, step=pending.step), violates=True)
-    given_up = say("attempt_given_up", attempt=attempt, now=pending.attempt)
-    return pending if attempt == pending.attempt else Unmatched(given_up)
+    if attempt < pending.attempt:
+        return Unmatched(say("attempt_given_up", attempt=attempt, now=pending.attempt))
+    return pending
 
 
 def authentication_flaw(state: RunState, result: ToolResult, proof: CapabilityCheck | None, *, violates: bool) -> Text:

@@ -19,19 +19,11 @@ from agent_service.core.limits import lost_prompt_tokens, max_prompt_tokens, min
 from agent_service.core.state import RunState
 from agent_service.core.waiting import CallReserve
 from agent_service.errors import ModelError
+from agent_service.models import transport
 from agent_service.models.prompts.prompt import Prompt, compose
 from agent_service.models.prompts.validation import Read, read, read_cut
 from agent_service.models.reply import Reply, Request, bytes_of, usage_so_far
 from agent_service.models.settings import MOST_REPLY_TOKENS, ModelSettings
-from agent_service.models.transport import (
-    MOST_MESSAGE,
-    SaidError,
-    by_status,
-    cause_of,
-    events,
-    retry_after_s,
-    was_made,
-)
 from agent_service.run.ports import ModelCall, ModelQuestion
 from groundwork.service.program import loaded
 from groundwork.service.secret import masked
@@ -131,8 +123,8 @@ class LanguageModel(ABC):
             reply.check()
         except Exception as error:
             fault = self._fault(error)
-            unread = reply.answered and not isinstance(error, SaidError)
-            fault.lost = request.reserve.if_lost if unread or was_made(error) else None
+            unread = reply.answered and not isinstance(error, transport.SaidError)
+            fault.lost = request.reserve.if_lost if unread or transport.was_made(error) else None
             if reply.usage or reply.shown:
                 used = usage_so_far(reply, request)
                 fault.lost = used.input_tokens + used.output_tokens, self._paid(request, reply, used)
@@ -145,7 +137,7 @@ class LanguageModel(ABC):
             try:
                 async with self.ask(request) as answer:
                     reply.answered = "html" not in answer.headers.get("content-type", "")  # a proxy's page is free
-                    async for event in events(answer):
+                    async for event in transport.events(answer):
                         self.take(event, reply)
                         if reply.shown > request.reply_tokens * MOST_BYTES_PER_TOKEN:
                             reply.stop_reason = "length"
@@ -174,24 +166,25 @@ class LanguageModel(ABC):
 
     def _fault(self, error: Exception) -> ModelError:
         sdk, secrets = self.sdk, self._settings.secrets()
-        if isinstance(error, SaidError):
-            return by_status(error.status, code=error.kind, message=masked(str(error), secrets))
+        if isinstance(error, transport.SaidError):
+            return transport.by_status(error.status, code=error.kind, message=masked(str(error), secrets))
         if isinstance(error, sdk.APIStatusError):
             code, message = self.error_details(error)
-            return by_status(
+            return transport.by_status(
                 error.status_code,
                 code=code,
                 message=masked(message, secrets),
-                retry_after_s=retry_after_s(error.response.headers.get("retry-after")),
+                retry_after_s=transport.retry_after_s(error.response.headers.get("retry-after")),
                 request_id=error.request_id,
             )
         if isinstance(error, sdk.APITimeoutError | httpx2.TimeoutException):
-            why = f"nothing came for {self._settings.timeout_s:g} s: {cause_of(error)}"
+            why = f"nothing came for {self._settings.timeout_s:g} s: {transport.cause_of(error)}"
             return ModelError("try_again", "model_timeout", why)
         if isinstance(error, sdk.APIConnectionError | httpx2.TransportError):
-            return ModelError("try_again", "model_unreachable", f"no connection: {cause_of(error)}"[:MOST_MESSAGE])
+            why = f"no connection: {transport.cause_of(error)}"[: transport.MOST_MESSAGE]
+            return ModelError("try_again", "model_unreachable", why)
         if isinstance(error, ValueError | RecursionError):
-            why = masked(f"the answer cannot be read: {error}", secrets)[:MOST_MESSAGE]
+            why = masked(f"the answer cannot be read: {error}", secrets)[: transport.MOST_MESSAGE]
             return ModelError("try_again", "model_bad_answer", why)
         log.error("a model call broke", exc_info=error)
         why = f"{type(error).__name__} in the adapter: the agent's log has more"

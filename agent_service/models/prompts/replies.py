@@ -14,20 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from agent_service.core.phases import (
-    Action,
-    AskPerson,
-    Framing,
-    ItemClaim,
-    ItemRetraction,
-    Phase,
-    Plan,
-    Proof,
-    Reflection,
-    Verdict,
-    Verification,
-    Wait,
-)
+from agent_service.core import phases
 from schemas.fields import Text
 
 _ITEM = re.compile(r"\W*(d\d+)\b", re.IGNORECASE)
@@ -114,31 +101,31 @@ class FramingReply(_Reply):
     constraints: Lines = []
     assumptions: Lines = []
 
-    def decision(self) -> Framing:
-        return Framing(
+    def decision(self) -> phases.Framing:
+        return phases.Framing(
             goal_statement=self.goal_statement,
             definition_of_done=tuple(item.text for item in self.definition_of_done),
-            proofs=tuple(Proof(kind=item.proof, tool=item.tool) for item in self.definition_of_done),
+            proofs=tuple(phases.Proof(kind=item.proof, tool=item.tool) for item in self.definition_of_done),
             constraints=tuple(self.constraints),
             assumptions=tuple(self.assumptions),
         )
 
 
 class MetReply(_Reply):
-    makes = ItemClaim
+    makes = phases.ItemClaim
     item: Item
     evidence: Text
     quote: Quote = ""
 
 
 class UnmetReply(_Reply):
-    makes = ItemRetraction
+    makes = phases.ItemRetraction
     item: Item
     reason: Line = ""
 
 
 class ReflectionReply(_Reply):
-    makes = Reflection
+    makes = phases.Reflection
     summary: Long
     met: list[MetReply] = []
     unmet: list[UnmetReply] = []
@@ -146,7 +133,7 @@ class ReflectionReply(_Reply):
     verdict: Annotated[
         Literal["continue", "done", "reframe", "escalate"] | None,
         BeforeValidator(_lower),
-        AfterValidator(lambda verdict: Verdict(verdict or Verdict.CONTINUE)),
+        AfterValidator(lambda verdict: phases.Verdict(verdict or phases.Verdict.CONTINUE)),
         Field(validate_default=True),
     ] = None
     outcome: Annotated[Long | None, AfterValidator(lambda text: text or None)] = None
@@ -170,8 +157,8 @@ class PlanReply(_Reply):
     expected_outcome: Line = ""
     risk: Line | None = None
 
-    def planned(self, actions: tuple[Action, ...]) -> Plan:
-        return Plan(
+    def planned(self, actions: tuple[phases.Action, ...]) -> phases.Plan:
+        return phases.Plan(
             action=actions[0],
             also=actions[1:],
             outline=tuple(self.outline or ()),
@@ -182,7 +169,7 @@ class PlanReply(_Reply):
 
 
 class AskReply(_Reply):
-    makes = AskPerson
+    makes = phases.AskPerson
     question: Annotated[Long, AfterValidator(str.strip)]
     choices: Lines = []
     tried: Long = ""
@@ -190,7 +177,7 @@ class AskReply(_Reply):
 
 
 class WaitReply(_Reply):
-    makes = Wait
+    makes = phases.Wait
     why: Text
     seconds: float | None = None
     until: Annotated[Text, AfterValidator(_instant)] | None = None
@@ -206,14 +193,14 @@ class DecisionReply(_Reply):
 
 
 class VerificationReply(_Reply):
-    makes = Verification
+    makes = phases.Verification
     reason: Long
     doubted: Annotated[Lines, AfterValidator(lambda items: [_item(item) for item in items])] = []
     holds: bool
 
 
-def reply_to(phase: Phase) -> type[BaseModel]:
-    return VerificationReply if phase is Phase.VERIFY else DecisionReply
+def reply_to(phase: phases.Phase) -> type[BaseModel]:
+    return VerificationReply if phase is phases.Phase.VERIFY else DecisionReply
 
 
 def schema_of(reply: type[BaseModel], calls: tuple[str, ...]) -> dict[str, Any]:

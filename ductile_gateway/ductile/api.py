@@ -10,7 +10,7 @@ import re
 import socket
 import ssl
 import struct
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from enum import Enum
 from functools import cache
@@ -23,6 +23,7 @@ from ductile_gateway.calls.artifacts import printable
 from ductile_gateway.ductile.settings import DuctileSettings
 from groundwork.service.secret import masked
 from schemas import subjects
+from schemas.bounded import json_object
 from schemas.values import dataclass
 
 JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -65,18 +66,9 @@ class UnreadableAnswer(Exception):
     log of jobs."""
 
 
-def fields_of(body: bytes) -> dict[str, Any]:
-    """The JSON object in a body, or an empty one."""
-    try:
-        found = json.loads(body)
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
 def own_refusal(body: bytes) -> str | None:
     """Error text of a refusal by Ductile itself; None for any other answer."""
-    found = fields_of(body)
+    found = json_object(body) or {}
     words = found.get("error")
     is_own = set(found) == _TOO_LARGE or (set(found) == {"error"} and str(words).startswith(_WORDS))
     return words if isinstance(words, str) and is_own else None
@@ -133,21 +125,18 @@ class DuctileApi:
 
     _http: httpx2.AsyncClient
     _starts: httpx2.AsyncClient
-    _url: str
-    _timeout_s: float
-    _secrets: Sequence[str]
+    settings: DuctileSettings
 
-    async def start(self, plugin: str, command: str | None, payload: Mapping[str, JsonValue]) -> str:
-        """Returns the id of the first job. Without a command it starts a pipeline. Raises NotSent, DuctileRefused or
+    async def start(self, path: str, payload: Mapping[str, JsonValue]) -> str:
+        """Returns the id of the first job. `path`: of Endpoint.CALL or PIPELINE. Raises NotSent, DuctileRefused or
         AnswerLost."""
-        path = Endpoint.PIPELINE.path_of(plugin) if command is None else Endpoint.CALL.path_of(plugin, command)
         body = json.dumps({"payload": dict(payload)}, allow_nan=False).encode()
         headers = {"Content-Type": "application/json"}
-        async with start_within(self._timeout_s, self._url):
+        async with start_within(self.settings):
             status, answer = await exchange(self._starts, "POST", path, content=body, headers=headers)
         if (words := own_refusal(answer)) is not None:
-            raise DuctileRefused(status, printable(masked(words, self._secrets), LONGEST_QUOTE))
-        job_id = job_id_in(fields_of(answer)) if status == httpx2.codes.ACCEPTED else ""
+            raise DuctileRefused(status, printable(masked(words, self.settings.secrets()), LONGEST_QUOTE))
+        job_id = job_id_in(json_object(answer) or {}) if status == httpx2.codes.ACCEPTED else ""
         if not job_id:
             raise AnswerLost(f"the answer is not Ductile's: {status} {self._quote(answer)}")
         return job_id
@@ -184,9 +173,9 @@ class DuctileApi:
         try:
             found = _object(await self._ask(Endpoint.HEALTH))
         except (DuctileRefused, UnreadableAnswer) as error:
-            raise Unavailable(f"what answers at {self._url} is no Ductile: to /healthz it says: {error}") from error
+            raise self._stranger(f"to /healthz it says: {error}") from error
         if not isinstance(found.get("queue_depth"), int):
-            raise Unavailable(f"what answers at {self._url} is no Ductile: its /healthz tells no queue_depth")
+            raise self._stranger("its /healthz tells no queue_depth")
         return found
 
     async def status(self, endpoint: Endpoint) -> int:
@@ -198,7 +187,7 @@ class DuctileApi:
             raise DuctileRefused(status, self._quote(answer))
         later = (httpx2.codes.REQUEST_TIMEOUT, httpx2.codes.TOO_MANY_REQUESTS)
         if httpx2.codes.is_server_error(status) or httpx2.codes.is_redirect(status) or status in later:
-            raise Unavailable(f"what answers at {self._url} says {status}")
+            raise Unavailable(f"what answers at {self.settings.url} says {status}")
         return status
 
     @asynccontextmanager
@@ -226,7 +215,7 @@ class DuctileApi:
     async def _listed(self, endpoint: Endpoint, field: str, **params: str) -> list[Document]:
         found = _object(await self._ask(endpoint, params=params))
         if not isinstance(found.get(field, ""), list | None):  # an empty list would say that nothing was started
-            raise Unavailable(f"what answers at {self._url} is no Ductile: no {field}")
+            raise self._stranger(f"no {field}")
         return _objects(found[field])
 
     async def _ask(self, endpoint: Endpoint, *names: str, params: Mapping[str, str] | None = None) -> JsonValue:
@@ -237,40 +226,44 @@ class DuctileApi:
         try:
             found: JsonValue = json.loads(body)
         except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise Unavailable(f"what answers at {self._url} is no Ductile: no JSON") from error
+            raise self._stranger("no JSON") from error
         except (ValueError, RecursionError) as error:  # a plugin may print numbers and nesting without end
             raise UnreadableAnswer("the answer has too long a number, or too deep a nesting") from error
         return found
 
     async def _answered(self, method: str, path: str, **sent: Any) -> tuple[int, bytes]:
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(self.settings.request_timeout_s):
                 return await exchange(self._http, method, path, **sent)
         except UNSENT as error:
-            raise Unavailable(f"nothing answers at {self._url} ({str(error) or type(error).__name__})") from error
+            why = str(error) or type(error).__name__
+            raise Unavailable(f"nothing answers at {self.settings.url} ({why})") from error
         except (httpx2.HTTPError, TimeoutError) as error:
-            raise Unavailable(f"the Ductile at {self._url} did not answer ({type(error).__name__})") from error
+            raise Unavailable(f"the Ductile at {self.settings.url} did not answer ({type(error).__name__})") from error
+
+    def _stranger(self, why: str) -> Unavailable:
+        return Unavailable(f"what answers at {self.settings.url} is no Ductile: {why}")
 
     def _accept(self, status: int, body: bytes) -> None:
         if httpx2.codes.is_client_error(status):
             raise DuctileRefused(status, self._quote(body), own=own_refusal(body) is not None)
         if not httpx2.codes.is_success(status):
-            raise Unavailable(f"what answers at {self._url} says {status}")
+            raise Unavailable(f"what answers at {self.settings.url} says {status}")
 
     def _quote(self, body: bytes) -> str:
         """A proxy may repeat what it was sent, with our token."""
-        text = masked(body.decode(errors="replace"), self._secrets)
+        text = masked(body.decode(errors="replace"), self.settings.secrets())
         return printable(text.strip(), LONGEST_QUOTE) or "no reason given"
 
 
 @asynccontextmanager
-async def start_within(timeout_s: float, url: str) -> AsyncIterator[None]:
+async def start_within(settings: DuctileSettings) -> AsyncIterator[None]:
     """Turns errors of a request that starts a call into NotSent or AnswerLost."""
     try:
-        async with asyncio.timeout(timeout_s):
+        async with asyncio.timeout(settings.request_timeout_s):
             yield
     except UNSENT as error:
-        raise NotSent(f"nothing answers at {url} ({str(error) or type(error).__name__})") from error
+        raise NotSent(f"nothing answers at {settings.url} ({str(error) or type(error).__name__})") from error
     except (httpx2.HTTPError, UnreadableAnswer, TimeoutError) as error:
         raise AnswerLost(f"Ductile was asked, and its answer was lost ({type(error).__name__})") from error
 
@@ -306,7 +299,7 @@ async def open_api(
                 trust_env=False,
             )
             clients.append(await opened.enter_async_context(client))
-        yield DuctileApi(clients[0], clients[1], settings.url, settings.request_timeout_s, settings.secrets())
+        yield DuctileApi(clients[0], clients[1], settings)
 
 
 def _object(found: JsonValue) -> Document:

@@ -63,8 +63,6 @@ def read_tools(
         document = _with_handle(name, document, settings) if name in flows | relayed else document
         if manifest := _manifest(name, document, settings, problems):
             manifests[name] = manifest
-    hidden = (pipelines & plugins.keys()) - relayed
-    problems += [f"pipeline {name}: a plugin has the same name and is taken" for name in sorted(hidden)]
     closed = (
         (name, command.name)
         for name in manifests.keys() - flows - relayed

@@ -46,7 +46,6 @@ async def follow_health(settings: DuctileSettings, health: DuctileHealth) -> NoR
             await asyncio.sleep(LOOK_S)
 
 
-OLDEST_VERSION = "of May 2026 or later"
 _Mark = Literal["ok", "warning", "wrong"]
 _NEEDED = (Endpoint.PLUGIN, Endpoint.CALL, Endpoint.JOB)
 _WANTED = (Endpoint.PIPELINE, Endpoint.LOGS, Endpoint.TREE)
@@ -96,13 +95,7 @@ async def _read(
     names = sorted(wanted(choices))
     documents = await asyncio.gather(*(ductile.plugin(name) for name in names))
     plugins = {name: document for name, document in zip(names, documents, strict=True) if document is not None}
-    try:
-        pipelines = pipeline_names(await ductile.skills()) if names else frozenset[str]()
-    except api.DuctileRefused as refusal:
-        if refusal.status != httpx2.codes.NOT_FOUND:
-            raise
-        text = f"the Ductile at {settings.url} is too old: it has no /skills, so that it cannot tell its pipelines"
-        raise Misconfigured(f"{settings.place}: {text}: install a newer one ({OLDEST_VERSION})") from refusal
+    pipelines = pipeline_names(await ductile.skills()) if names else frozenset[str]()
     return read_tools(names, plugins, pipelines, settings)
 
 

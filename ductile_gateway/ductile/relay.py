@@ -10,10 +10,11 @@ from typing import Literal
 
 import httpx2
 
-from ductile_gateway.ductile.api import FORBIDDEN, default_tls, exchange, fields_of, job_id_in, own_refusal
+from ductile_gateway.ductile.api import FORBIDDEN, default_tls, exchange, job_id_in, own_refusal
 from ductile_gateway.ductile.settings import RelayPeerSettings
 from ductile_gateway.webhooks.signatures import KEY_ID, PEER, relay_headers
 from groundwork.service.machine import utc_now
+from schemas.bounded import json_object
 from schemas.values import dataclass
 
 _SECRETS_DIFFER = "the peer's secret in Ductile is not the one that is set here, or something on the way says so"
@@ -33,7 +34,7 @@ class RelayAnswer:
 
 
 def read_answer(status: int, body: bytes) -> RelayAnswer:
-    fields = fields_of(body)
+    fields = json_object(body) or {}
     job_id, error = job_id_in(fields), str(fields.get("error") or "")[:200]
     outcome: RelayOutcome = "refused" if own_refusal(body) is not None else "unknown"
     if status == httpx2.codes.ACCEPTED and job_id:

@@ -8,7 +8,7 @@ are not read at once and restarts its ids. All waiting jobs are polled whenever 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import field
 from datetime import datetime, timedelta
 from typing import NoReturn
@@ -21,6 +21,7 @@ from ductile_gateway.ductile.api import Document, DuctileApi, DuctileRefused, Un
 from ductile_gateway.ductile.jobs import NO_ERROR, Unfinished, facts_of, last_error, read_job, read_log, read_tree
 from ductile_gateway.plugins.response import MAX_MESSAGE, quoted
 from groundwork.service.machine import monotonic, set_within, utc_now
+from schemas.bounded import json_object
 from schemas.values import dataclass, replace
 
 LAST_LOOK_S = 2.0
@@ -36,50 +37,6 @@ REFUSED_PAUSE_S = 60.0
 ENDINGS = frozenset({"job.completed", "job.failed", "job.timed_out", "job.skipped", "job.retry_exhausted"})
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(eq=False)
-class DuctileEvents:
-    """One stream for all waiting jobs. `follow` must run beside them."""
-
-    api: DuctileApi
-    _waiting: dict[str, asyncio.Event] = field(default_factory=dict)
-
-    @contextlib.contextmanager
-    def hint_for(self, job_id: str) -> Iterator[asyncio.Event]:
-        hint = self._waiting.setdefault(job_id, asyncio.Event())
-        try:
-            yield hint
-        finally:
-            self._waiting.pop(job_id, None)
-
-    async def follow(self) -> NoReturn:
-        """Follows the stream until cancelled. Of several refusals or errors in a row, the first is logged."""
-        pause_s, failing, clock = SHORTEST_PAUSE_S, False, asyncio.get_running_loop()
-        while True:
-            begun_at, is_first, failing = clock.time(), not failing, False
-            try:
-                await self._listen()
-            except Unavailable as error:
-                failing = isinstance(error, DuctileRefused)
-                if failing and is_first:
-                    log.warning("jobs are polled without Ductile's events", extra={"why": str(error)})
-            except Exception:
-                failing = True
-                if is_first:
-                    log.exception("jobs are polled without Ductile's events: reading them failed")
-            has_lasted = clock.time() - begun_at >= LONGEST_PAUSE_S
-            pause_s = SHORTEST_PAUSE_S if has_lasted else min(2 * pause_s, LONGEST_PAUSE_S)
-            await asyncio.sleep(REFUSED_PAUSE_S if failing else pause_s)
-
-    async def _listen(self) -> None:
-        async with self.api.events(silent_s=SILENT_AT_MOST_S) as stream:
-            for hint in self._waiting.values():
-                hint.set()
-            async for event in stream:
-                job_id = api.fields_of(event.data.encode()).get("job_id") if event.event in ENDINGS else None
-                if isinstance(job_id, str) and job_id in self._waiting:
-                    self._waiting[job_id].set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +63,48 @@ class Timing:
 
 @dataclass(eq=False)
 class JobWatch:
+    """`follow_events` may run beside the calls: one stream for all waiting jobs."""
+
     api: DuctileApi
-    events: DuctileEvents
     ledger: Ledger
     timing: Timing
-    secrets: Sequence[str]
+    _waiting: dict[str, asyncio.Event] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.secrets = self.api.settings.secrets()
+
+    @contextlib.contextmanager
+    def hint_for(self, job_id: str) -> Iterator[asyncio.Event]:
+        hint = self._waiting.setdefault(job_id, asyncio.Event())
+        try:
+            yield hint
+        finally:
+            self._waiting.pop(job_id, None)
+
+    async def follow_events(self) -> NoReturn:
+        """Follows the stream until cancelled. Of several refusals or errors in a row, the first is logged."""
+        pause_s, failing, clock = SHORTEST_PAUSE_S, False, asyncio.get_running_loop()
+        while True:
+            begun_at, is_first, failing = clock.time(), not failing, False
+            try:
+                await self._listen()
+            except Exception as error:
+                failing = not isinstance(error, Unavailable) or isinstance(error, DuctileRefused)
+                if failing and is_first:
+                    unknown = None if isinstance(error, Unavailable) else error
+                    log.warning("jobs are polled without Ductile's events", extra={"why": str(error)}, exc_info=unknown)
+            has_lasted = clock.time() - begun_at >= LONGEST_PAUSE_S
+            pause_s = SHORTEST_PAUSE_S if has_lasted else min(2 * pause_s, LONGEST_PAUSE_S)
+            await asyncio.sleep(REFUSED_PAUSE_S if failing else pause_s)
+
+    async def _listen(self) -> None:
+        async with self.api.events(silent_s=SILENT_AT_MOST_S) as stream:
+            for hint in self._waiting.values():
+                hint.set()
+            async for event in stream:
+                told = json_object(event.data.encode()) if event.event in ENDINGS else None
+                if waiting := self._waiting.get(str(told and told.get("job_id"))):
+                    waiting.set()
 
     async def verdict(self, job: Job, call: ToolCall) -> Verdict:
         """Outcome of the job, or `timeout` at the deadline. Raises AnswerLost as `poll`."""
@@ -118,7 +112,7 @@ class JobWatch:
         polled_at = begun_at = utc_now()
         awake_at = monotonic()
         delay_s, is_away = self.timing.first_s, False
-        with self.events.hint_for(job.job_id) as hint:
+        with self.hint_for(job.job_id) as hint:
             while True:
                 hint.clear()
                 within_s = max((most - utc_now()).total_seconds(), 0) + LAST_LOOK_S

@@ -12,6 +12,7 @@ from ductile_gateway.ductile.api import (
     AnswerLost,
     DuctileApi,
     DuctileRefused,
+    Endpoint,
     NotSent,
     Unavailable,
     UnreadableAnswer,
@@ -20,7 +21,7 @@ from ductile_gateway.ductile.api import (
 from tests.ductile.running import NOWHERE
 from tests.gateway.parts import ILLEGAL_NAMES
 
-JOB = {"job_id": "j-1"}
+JOB, LOOK = {"job_id": "j-1"}, Endpoint.CALL.path_of("probe", "look")
 TOKEN = NOWHERE.token.get_secret_value()
 STARTS: list[tuple[httpx2.Response | Exception, type[Exception]]] = [
     *((error("x"), NotSent) for error in (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)),
@@ -58,7 +59,7 @@ async def test_a_start_was_not_sent_or_refused_or_is_lost_unless_the_answer_has_
     for answer, error in STARTS:
         async with api_that(answer) as api:
             with pytest.raises(error) as caught:
-                await api.start("probe", "look", {})
+                await api.start(LOOK, {})
         assert caught.type is error, answer
     assert str(caught.value).startswith("Ductile answered 400")
     assert (str(caught.value).isprintable(), TOKEN in str(caught.value)) == (True, False), "a line could be forged"
@@ -67,7 +68,7 @@ async def test_a_start_was_not_sent_or_refused_or_is_lost_unless_the_answer_has_
 
 async def test_a_connection_that_fails_says_why() -> None:
     async with api_that(httpx2.ConnectError("certificate verify failed: self-signed certificate")) as api:
-        for ask in (api.start("probe", "look", {}), api.skills()):
+        for ask in (api.start(LOOK, {}), api.skills()):
             with pytest.raises((NotSent, Unavailable), match="self-signed certificate"):
                 await ask
 
@@ -77,7 +78,7 @@ async def test_what_a_proxy_repeats_of_a_request_is_told_without_the_token() -> 
     for status in (403, 502):
         async with api_that(httpx2.Response(status, text="x" * 290 + "Authorization: Bearer token-of-mine")) as api:
             with pytest.raises(AnswerLost) as caught:
-                await api.start("probe", "look", {})
+                await api.start(LOOK, {})
             assert "token" not in str(caught.value)
             with pytest.raises(Unavailable) as refused:
                 await api.jobs(plugin="probe", command="look", most=1)
@@ -109,7 +110,6 @@ async def test_what_is_no_id_and_no_name_never_reaches_a_url() -> None:
                 with pytest.raises(Unavailable):
                     await ask
         for name in ILLEGAL_NAMES:
-            ways = (api.start(name, "note", {}), api.start("probe", name, {}), api.start(name, None, {}))
-            for way in (*ways, api.plugin(name)):
+            for endpoint, names in ((Endpoint.PLUGIN, [name]), (Endpoint.CALL, ["probe", name])):
                 with pytest.raises(DuctileRefused, match="not a legal name"):
-                    await way
+                    endpoint.path_of(*names)

@@ -12,11 +12,13 @@ import httpx2
 import pytest
 
 from ductile_gateway.calls.call import Job, NeverStarted, Receipt, ToolCall, ToolOutcome, Unknown, Verdict
+from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.ductile import watch
 from ductile_gateway.ductile.api import open_api
 from ductile_gateway.ductile.catalog import DuctileTools
 from ductile_gateway.ductile.jobs import Unfinished
-from ductile_gateway.ductile.runner import FOLLOWED_FOR, DuctileRunner, Ductiles
+from ductile_gateway.ductile.runner import DuctileRunner
+from ductile_gateway.ductile.several import FOLLOWED_FOR, Ductiles
 from ductile_gateway.ductile.watch import Timing
 from groundwork.service.errors import TryAgain
 from groundwork.service.machine import utc_now
@@ -134,14 +136,11 @@ async def test_a_write_that_a_stranger_kept_is_made_once_it_is_sure_that_ductile
 async def test_a_write_is_unknown_after_ductile_has_lost_the_only_job_that_it_had(
     fake: FakeDuctile, tmp_path: Path
 ) -> None:
-    fake.faults.strangers.append((LOST, True))
     async with gateway(fake, tmp_path, timing=replace(QUICK, patience_s=1)) as runner:
-        call, receipt = a_call(within_s=1), Receipt(utc_now(), newest="")
-        await runner.starts.attempt(call)
-        await until(lambda: ran(fake, call))
+        await runner.ledger.intend(call := a_call(within_s=1), Receipt(utc_now(), newest=""))
         fake.kill()
         fake.start(without_jobs=True)
-        assert isinstance(await runner.starts.find(call, receipt), Unknown)
+        assert isinstance(await runner.resume(call), Unknown)
 
 
 async def test_a_write_is_not_made_again_while_it_may_be_on_its_way(fake: FakeDuctile, tmp_path: Path) -> None:
@@ -307,9 +306,9 @@ async def test_events_are_followed_again_once_they_are_no_longer_refused(
     stream = httpx2.Response(200, headers={"content-type": "text/event-stream"})
     transport = httpx2.MockTransport(lambda _: refusals.pop() if refusals else stream)
     async with open_api(NOWHERE, transport) as api:
-        events = watch.DuctileEvents(api)
-        following = asyncio.create_task(events.follow())
-        with events.hint_for("j-1") as hint:
+        jobs = watch.JobWatch(api, cast("Ledger", None), watch.Timing())
+        following = asyncio.create_task(jobs.follow_events())
+        with jobs.hint_for("j-1") as hint:
             async with asyncio.timeout(20):
                 await hint.wait()
         assert not following.done()

@@ -8,8 +8,8 @@ from pydantic import ValidationError
 
 from ductile_gateway.calls.call import CALL_ID
 from ductile_gateway.ductile.catalog import DuctileTools, read_tools, wanted
+from ductile_gateway.ductile.runner import with_correlation
 from ductile_gateway.ductile.settings import DuctileSettings
-from ductile_gateway.ductile.starts import with_correlation
 from ductile_gateway.plugins.manifest import PluginManifest, read_manifest
 from ductile_gateway.tools.catalog import ToolChoice, make_catalog
 from schemas.catalog import Catalog, ToolCommand, ToolOffer

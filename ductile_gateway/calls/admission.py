@@ -24,7 +24,7 @@ from schemas.status import Finding, Halt, WaitingCall, counted
 from schemas.values import dataclass, replace
 
 FULL = "the limit of simultaneous calls of {tool} is reached"
-LANE_COME_BACK_S = 0.25
+COME_BACK_S = 0.25
 
 
 @dataclass(slots=True, eq=False)
@@ -129,7 +129,7 @@ class CallSlots:
 
 
 def _full(tool: str) -> TryAgain:
-    return TryAgain(f"{FULL.format(tool=tool)}, and others wait", LANE_COME_BACK_S)
+    return TryAgain(f"{FULL.format(tool=tool)}, and others wait", COME_BACK_S)
 
 
 WORTH_REPORTING = timedelta(seconds=5)
@@ -223,9 +223,6 @@ async def check_wanted(call: ToolCall, has_ended: HasEnded) -> None:
 
 def waited(asked: CallRequest) -> timedelta:
     return utc_now() - asked.request.requested_at
-
-
-COME_BACK_S = 0.25
 
 
 class PauseGate:

@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 
 from pydantic import JsonValue
 
-from ductile_gateway.calls.call import CallRequest, NameCandidates, ProducedArtifact
+from ductile_gateway.calls.call import CallRequest, ProducedArtifact
 from schemas.catalog import ToolCommand
 from schemas.clipping import with_cut_marker
 
@@ -93,7 +93,7 @@ def artifact_name(path: JsonValue) -> str | None:
     return name if folder == FOLDER and _NAME.fullmatch(name) else None
 
 
-def name_candidates(artifact: ProducedArtifact, asked: CallRequest, *, place: int) -> NameCandidates:
+def name_candidates(artifact: ProducedArtifact, asked: CallRequest, *, place: int) -> tuple[str, ...]:
     """Candidates for the name of the artifact at this place of the call, the best first; the last one is unique."""
     request, given = asked.request, PurePosixPath(artifact.name.lstrip("._-"))
     suffix = given.suffix if 1 < len(given.suffix) <= LONGEST_SUFFIX else SUFFIXES.get(media_type(artifact), "")
@@ -103,8 +103,7 @@ def name_candidates(artifact: ProducedArtifact, asked: CallRequest, *, place: in
         stem, other = f"{request.tool[:LONGEST_STEM]}-{_asker(asked)}", f"{request.attempt}"
     else:
         other = _asker(asked)
-    names = f"{stem}{suffix}", f"{stem}-{other}{suffix}", f"{stem}-{unique}{suffix}"
-    return NameCandidates(names, artifact.sha256, len(artifact.content))
+    return f"{stem}{suffix}", f"{stem}-{other}{suffix}", f"{stem}-{unique}{suffix}"
 
 
 def _asker(asked: CallRequest) -> str:
@@ -136,16 +135,15 @@ def artifact_text(artifact: ProducedArtifact) -> str | None:
     return text.replace("\0", "\ufffd")
 
 
-def decoded_text(name: str, content: bytes) -> str | None:
-    """UTF-8 whatever the name is; else, if the name is of a text, with replacement characters."""
+def artifact_argument(name: str, content: bytes) -> dict[str, JsonValue] | None:
+    """The artifact as a tool gets it; None if it is no text. UTF-8 whatever the name is; else, if the name is of a
+    text, with replacement characters."""
+    content_type = _TYPES.get(PurePosixPath(name).suffix.lower(), "application/octet-stream")
     try:
-        return content.decode()
+        text: str | None = content.decode()
     except UnicodeDecodeError:
-        return artifact_text(ProducedArtifact(name, content_type_of(name), content))
-
-
-def content_type_of(name: str) -> str:
-    return _TYPES.get(PurePosixPath(name).suffix.lower(), "application/octet-stream")
+        text = artifact_text(ProducedArtifact(name, content_type, content))
+    return None if text is None else {"path": artifact_path(name), "content_type": content_type, "text": text}
 
 
 def artifact_arguments(command: ToolCommand, payload: Mapping[str, JsonValue]) -> dict[str, JsonValue]:

@@ -132,9 +132,6 @@ class ToolCall:
     def command(self) -> str:
         return self.asked.request.tool_command
 
-    def facts(self) -> dict[str, object]:
-        return {"call": self.key} | self.asked.facts()
-
 
 @dataclass(frozen=True)
 class ProducedArtifact:
@@ -147,15 +144,6 @@ class ProducedArtifact:
     @cached_property
     def sha256(self) -> str:
         return hashlib.sha256(self.content).hexdigest()
-
-
-@dataclass(frozen=True, slots=True)
-class NameCandidates:
-    """Possible names of one artifact, its SHA-256 in hex, and its size in bytes."""
-
-    candidates: tuple[str, ...]
-    sha256: str
-    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,10 +162,6 @@ class JobFacts:
     @property
     def was_rerun(self) -> bool:
         return (self.attempts or 1) > 1
-
-    @property
-    def ids(self) -> tuple[str, ...]:
-        return (self.job_id,) if self.job_id else ()
 
 
 @dataclass(frozen=True, slots=True)

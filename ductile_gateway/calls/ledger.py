@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from ductile_gateway.calls.call import ALONE, EPOCH, AlreadyStarted, Call, Job, NameCandidates, Receipt, ToolCall
+from ductile_gateway.calls.call import ALONE, EPOCH, AlreadyStarted, Call, Job, ProducedArtifact, Receipt, ToolCall
 from ductile_gateway.store.rows import COME_BACK_S, Rows
 from groundwork.service.errors import NoRoom, TryAgain
 from groundwork.sqlite.file import microseconds
@@ -96,24 +96,24 @@ class Ledger:
         return await self.rows.change(Call, answered, answer.key) or answer
 
     async def name_artifacts(
-        self, run_id: str, key: str, wanted: Sequence[NameCandidates], *, at: datetime
+        self, run_id: str, key: str, wanted: Sequence[tuple[ProducedArtifact, Sequence[str]]], *, at: datetime
     ) -> tuple[str, ...]:
-        """Gives each artifact its first candidate that is free in the run, ignoring case. The same call gets the same
-        names. Raises NoRoom, and ValueError if all candidates are taken."""
+        """Gives each artifact the first of its candidate names that is free in the run, ignoring case. The same call
+        gets the same names. Raises NoRoom, and ValueError if all candidates are taken."""
 
         def named(row: ArtifactNames | None) -> ArtifactNames:
             found = [one for one in row.all if one.key != key] if row else []
-            size, more = sum(one.size for one in found), sum(one.size for one in wanted)
+            size, more = sum(one.size for one in found), sum(len(one.content) for one, _ in wanted)
             if size + more > self.run_bytes:
                 may = f"the {self.run_bytes >> 20} MiB that a run may keep (gateway.run_mb)"
                 why = f"its artifacts take {size} bytes already, and with {more} more they would take more than {may}"
                 raise NoRoom(why)
-            for one in wanted:
+            for one, candidates in wanted:
                 taken = {known.name.lower() for known in found}
-                free = [name for name in one.candidates if name.lower() not in taken]
+                free = [name for name in candidates if name.lower() not in taken]
                 if not free:
-                    raise ValueError(f"all names for an artifact of {key} are taken: {', '.join(one.candidates)}")
-                found.append(Artifact(free[0], key, one.sha256, one.size))
+                    raise ValueError(f"all names for an artifact of {key} are taken: {', '.join(candidates)}")
+                found.append(Artifact(free[0], key, one.sha256, len(one.content)))
             return row if row and list(row.all) == found else ArtifactNames(at=at, run_id=run_id, all=tuple(found))
 
         kept = await self.rows.change(ArtifactNames, named, run_id)

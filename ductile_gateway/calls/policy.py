@@ -107,7 +107,8 @@ def admit(
     before."""
     command = offer.command(asked.request.tool_command) if offer else None
     if offer is None or command is None or offer.route != asked.route:
-        return failed("not_allowed", _why_not_allowed(asked, offer), retryable=False)
+        why = f"{asked.request.tool} {asked.request.tool_command} is not on offer on route {asked.route}"
+        return failed("not_allowed", why, retryable=False)
     if flaw := flaw or _flaw(asked, command):
         return failed("invalid_arguments", f"arguments of {offer.name} {command.name}: {flaw}", retryable=False)
     if (deadline := asked.request.deadline_at) and now >= deadline:
@@ -132,14 +133,9 @@ def with_wait_reason(outcome: ToolOutcome, why: str | None) -> ToolOutcome:
     return replace(outcome, message=f"{outcome.message}. It has waited: {why}")
 
 
-def after_resume(verdict: Verdict, call: ToolCall) -> ToolOutcome | None:
-    """None if the earlier start has done nothing that matters: the call is admitted as a new one."""
-    if isinstance(verdict, NeverStarted) or (isinstance(verdict, Unknown) and call.may_repeat):
-        return None
-    return after_run(verdict, call)
-
-
-def after_run(verdict: Verdict, call: ToolCall) -> ToolOutcome:
+def after_run(verdict: Verdict, call: ToolCall, *, escalates: bool = False) -> ToolOutcome:
+    """The outcome for the agent. `escalates`: a write that Ductile has run more than once is in doubt; else the outcome
+    says so."""
     match verdict:
         case NeverStarted():
             return failed("transient", "the tool could not be started: it was not run", retryable=True)
@@ -150,32 +146,30 @@ def after_run(verdict: Verdict, call: ToolCall) -> ToolOutcome:
         case ToolOutcome() if call.may_repeat:
             return verdict
         case ToolOutcome(error_class=error_class, message=message, job=job) if error_class in UNCERTAIN:
-            return replace(in_doubt(call.asked, message or "it ended in an error", job.ids), job=job)
-    return verdict
+            return in_doubt(call.asked, message or "it ended in an error", job=job)
+    return _after_reruns(verdict, call, escalates=escalates) if verdict.job.was_rerun else verdict
 
 
-def after_reruns(outcome: ToolOutcome, call: ToolCall, *, escalates: bool) -> ToolOutcome:
-    """For a write that Ductile has run more than once: adds that to the outcome, or with `escalates` leaves it in
-    doubt."""
+def _after_reruns(outcome: ToolOutcome, call: ToolCall, *, escalates: bool) -> ToolOutcome:
     job = outcome.job
-    if call.may_repeat or not job.was_rerun or outcome.error_class == "in_doubt":
-        return outcome
     reruns = f"Ductile ran it {job.attempts} times: it was killed meanwhile, or the plugin failed and asked for it"
     if escalates:
-        return replace(in_doubt(call.asked, reruns, job.ids), job=job)
+        return in_doubt(call.asked, reruns, job=job)
     if outcome.status == "error":
         return replace(outcome, message=f"{outcome.message} [{reruns}]")
     return replace(outcome, text=f"{outcome.text}\n[{reruns}. What it changes may have been changed as often]")
 
 
-def in_doubt(asked: CallRequest, reason: str, jobs: Sequence[str] = ()) -> ToolOutcome:
+def in_doubt(asked: CallRequest, reason: str, jobs: Sequence[str] = (), job: JobFacts | None = None) -> ToolOutcome:
+    """`jobs`: those that may be the call's. `job`: the one that is."""
     request = asked.request
+    jobs = (job.job_id,) if job and job.job_id else jobs
     message = (
         f"It is not known whether {request.tool} {request.tool_command} has done its work: {reason}. {_named(jobs)}"
         f"Look at what it changes before repeating it; its call is {asked.key}"
     )
-    doubtful = failed("in_doubt", message, retryable=False)
-    return replace(doubtful, job=JobFacts(jobs[0])) if len(jobs) == 1 else doubtful
+    facts = job or JobFacts(jobs[0] if len(jobs) == 1 else None)
+    return replace(failed("in_doubt", message, retryable=False), job=facts)
 
 
 def _named(jobs: Sequence[str]) -> str:
@@ -183,15 +177,6 @@ def _named(jobs: Sequence[str]) -> str:
         return ""
     which = f"It may be job {jobs[0]}" if len(jobs) == 1 else f"It may be one of the jobs {', '.join(jobs)}"
     return f"{which} of Ductile, which tells its outcome. "
-
-
-def _why_not_allowed(asked: CallRequest, offer: ToolOffer | None) -> str:
-    request = asked.request
-    if offer is None:
-        return f"tool {request.tool} is not on offer"
-    if offer.route != asked.route:
-        return f"tool {request.tool} was asked for on route {asked.route}, and is served by {offer.route}"
-    return f"tool {request.tool} has no command {request.tool_command} on offer"
 
 
 def _flaw(asked: CallRequest, command: ToolCommand) -> str | None:

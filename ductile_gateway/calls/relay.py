@@ -26,6 +26,7 @@ from ductile_gateway.calls.call import (
     AlreadyStarted,
     Call,
     CallRequest,
+    NeverStarted,
     Receipt,
     ToolCall,
     ToolOutcome,
@@ -179,7 +180,7 @@ class Relay:
                 verdict = await self._verdict(call, self.runner.run(call, partial(self._begin, call)))
         except Withdrawn:
             return policy.UNWANTED
-        return self._of_reruns(policy.after_run(verdict, call), call)
+        return self._outcome(verdict, call)
 
     async def _begin(self, call: ToolCall, receipt: Receipt | None = None) -> None:
         await check_wanted(call, self.has_ended)
@@ -190,11 +191,8 @@ class Relay:
             await self.ownership.lease.ensure_held()  # a process may have been stopped while it was written
         self.observer.begun(call.asked)
 
-    def _of_reruns(self, outcome: ToolOutcome, call: ToolCall) -> ToolOutcome:
-        if outcome.job.was_rerun and not call.may_repeat:
-            facts = {"job_id": outcome.job.job_id, "attempts": outcome.job.attempts}
-            log.warning("a write was run more than once", extra=call.asked.facts() | facts)
-        return policy.after_reruns(outcome, call, escalates=call.asked.request.tool in self.escalated)
+    def _outcome(self, verdict: Verdict, call: ToolCall) -> ToolOutcome:
+        return policy.after_run(verdict, call, escalates=call.asked.request.tool in self.escalated)
 
     async def _taken_up(self, known: Call) -> ToolOutcome:
         """Outcome of a call that was begun before. Raises TryAgain while another gateway lives that began it. The call
@@ -216,11 +214,11 @@ class Relay:
 
     async def _resumed(self, call: ToolCall) -> ToolOutcome | None:
         """Outcome of a call that may have been started; None if it may be started again."""
-        outcome = policy.after_resume(await self._verdict(call, self.runner.resume(call)), call)
-        if outcome:
-            return self._of_reruns(outcome, call)
-        await self.runner.forget(call.key)
-        return None
+        verdict = await self._verdict(call, self.runner.resume(call))
+        if isinstance(verdict, NeverStarted) or (isinstance(verdict, Unknown) and call.may_repeat):
+            await self.runner.forget(call.key)
+            return None
+        return self._outcome(verdict, call)
 
     async def _verdict(self, call: ToolCall, running: Awaitable[Verdict]) -> Verdict:
         try:
@@ -228,7 +226,7 @@ class Relay:
         except (AlreadyStarted, Withdrawn, TryAgain, Broken, Misconfigured):
             raise
         except Exception as error:  # the tool may have run, and the agent has to know
-            log.exception("the runner failed", extra=call.facts())
+            log.exception("the runner failed", extra=call.asked.facts())
             return Unknown(f"the gateway failed while it ran ({type(error).__name__})")
         reads = results.reads_form(self.offers.find(call.asked.request.tool))
         return results.with_markdown_form(verdict, plugin=call.plugin, reads=reads)
@@ -249,10 +247,9 @@ class Relay:
             if not sha256(content).hexdigest().startswith(recorded):
                 log.error("an artifact was replaced", extra=asked.facts() | {"path": path})
                 return failed("artifact_changed", _CHANGED.format(argument=argument, path=path), retryable=False)
-            text = artifacts.decoded_text(name, content)
-            if text is None:
+            if (given := artifacts.artifact_argument(name, content)) is None:
                 return failed("invalid_arguments", f"{argument}: {path} is not text", retryable=False)
-            payload[argument] = {"path": path, "content_type": artifacts.content_type_of(name), "text": text}
+            payload[argument] = given
         return payload
 
     async def record(self, asked: CallRequest, outcome: ToolOutcome) -> Call:
@@ -281,7 +278,7 @@ class Relay:
         command = self.offers.command(asked.request.tool, asked.request.tool_command)
         if outcome.error_class != policy.UNKEPT or command is None or policy.may_repeat(command):
             return outcome
-        return replace(policy.in_doubt(asked, outcome.message or "", outcome.job.ids), job=outcome.job)
+        return policy.in_doubt(asked, outcome.message or "", job=outcome.job)
 
     async def _keep(self, asked: CallRequest, outcome: ToolOutcome, *, unique: bool = False) -> ToolOutcome:
         """The outcome with its artifacts as they are stored: named uniquely in the run. A ledger that was restored, or
@@ -289,8 +286,10 @@ class Relay:
         if not outcome.artifacts:
             return outcome
         run_id, first = asked.request.run_id, -1 if unique else 0
-        found = (artifacts.name_candidates(one, asked, place=place) for place, one in enumerate(outcome.artifacts))
-        wanted = [replace(one, candidates=one.candidates[first:]) for one in found]
+        wanted = [
+            (one, artifacts.name_candidates(one, asked, place=place)[first:])
+            for place, one in enumerate(outcome.artifacts)
+        ]
         names = await self.ledger.name_artifacts(run_id, asked.key, wanted, at=utc_now())
         kept = tuple(replace(one, name=name) for name, one in zip(names, outcome.artifacts, strict=True))
         try:

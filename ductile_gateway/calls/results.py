@@ -27,7 +27,7 @@ from ductile_gateway.calls.policy import UNCERTAIN
 from schemas import envelope, keys, subjects
 from schemas.catalog import ToolOffer
 from schemas.continuation import Continuation, read_plugin_result
-from schemas.events import Envelope, ToolError, ToolOutput, ToolResult
+from schemas.events import Correlation, Envelope, ToolError, ToolOutput, ToolResult
 from schemas.markdown_form import is_form
 from schemas.values import replace
 
@@ -122,17 +122,8 @@ def fit_for_event(outcome: ToolOutcome) -> ToolOutcome:
 def answer_to(asked: CallRequest, outcome: ToolOutcome, *, at: datetime) -> Call:
     """`outcome`: fit for an event, its artifacts under the names that they are kept by."""
     request = asked.request
-    result = ToolResult(
-        run_id=request.run_id,
-        step=request.step,
-        tool=request.tool,
-        attempt=request.attempt,
-        **ending(outcome, at),
-        task=request.task,
-        round=request.round,
-        capability=request.capability,
-        untrusted=is_untrusted(outcome.output),
-    )
+    answered = request.model_dump(include=set(Correlation.model_fields))
+    result = ToolResult(**answered, **ending(outcome, at), untrusted=is_untrusted(outcome.output))
     key = keys.result(request.run_id, request.step, request.attempt, request.task, request.round)
     message = _Message(type=subjects.TOOL_RESULT, payload=result, dedupe_key=key)
     return Call.of(asked, state=ANSWERED, dedupe_key=key, body=message.body(), at=at)

@@ -20,7 +20,7 @@ import typer
 from pydantic import JsonValue, ValidationError
 
 from ductile_gateway.calls import policy, results
-from ductile_gateway.calls.artifacts import artifact_arguments, artifact_path, content_type_of, decoded_text
+from ductile_gateway.calls.artifacts import artifact_argument, artifact_arguments, artifact_path
 from ductile_gateway.calls.call import CallRequest, ToolCall, ToolOutcome, failed, read_again
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.calls.policy import Offers
@@ -94,13 +94,12 @@ def _with_files(command: ToolCommand, arguments: Arguments) -> tuple[Arguments, 
     for name, path in artifact_arguments(command, arguments).items():
         file = Path(str(path))
         try:
-            text = decoded_text(file.name, file.read_bytes())
+            given[name] = artifact_argument(file.name, file.read_bytes())
         except OSError as error:
             raise typer.BadParameter(f"{name}: the file {file} cannot be read: {error.strerror}") from error
-        if text is None:
+        if given[name] is None:
             raise typer.BadParameter(f"{name}: the file {file} is not text")
         named[name] = artifact_path(file.name)
-        given[name] = {"path": artifact_path(file.name), "content_type": content_type_of(file.name), "text": text}
     return named, given
 
 
@@ -202,8 +201,7 @@ def _as_text(outcome: ToolOutcome, seconds: float) -> str:
 def _keep(outcome: ToolOutcome, folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for number, one in enumerate(outcome.artifacts):
-            is_taken = one.name in {other.name for other in outcome.artifacts[:number]}
-            (folder / (f"{number + 1}-{one.name}" if is_taken else one.name)).write_bytes(one.content)
+        for one in outcome.artifacts:
+            (folder / one.name).write_bytes(one.content)
     except OSError as error:
         raise Misconfigured(f"{error.filename} cannot be written: {error.strerror}") from error

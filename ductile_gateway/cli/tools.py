@@ -5,7 +5,6 @@ answer.
 """
 
 import asyncio
-import difflib
 import shlex
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -45,9 +44,6 @@ OUTPUT_NOTES = {
 }
 
 
-DUCTILE_KEYS = ("concurrency_safe", "retry_safe", "values", "output_schema", "schedule", "metadata")
-"""Manifest keys that only a Ductile reads."""
-SIMILARITY = 0.75
 WANTED_KEYS: Mapping[type[BaseModel], Mapping[str, str]] = {
     PluginManifest: {
         "description": "the model is not told what the tool is for",
@@ -168,24 +164,19 @@ def make(name: str, language: Language, folder: Path) -> Path:
         raise typer.BadParameter(f"{name!r} is not {subjects.NAME_FORM}")
     if name in subjects.OUR_OWN_ROUTES:
         raise typer.BadParameter(f"{name} is the name of a part of the program itself: choose another")
-    if not str(folder).isprintable():
-        raise typer.BadParameter(f"{str(folder)!a} cannot be written into the files of a tool: name another folder")
     made = folder / name
     try:
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
         made.mkdir(mode=0o755)
-    except FileExistsError as error:
-        there = "there already: nothing was changed" if made.exists() else "a file: name a folder"
-        raise typer.BadParameter(f"{error.filename} is {there}") from error
+        try:
+            for path, text in _contents(made, language):
+                path.write_text(text, encoding="utf-8")
+                path.chmod(0o755 if path.name == PROGRAMS[language] else 0o644)
+        except OSError:
+            shutil.rmtree(made, ignore_errors=True)
+            raise
     except OSError as error:
-        raise typer.BadParameter(f"{error.filename} cannot be made: {error.strerror}") from error
-    try:
-        for path, text in _contents(made, language):
-            path.write_text(text, encoding="utf-8")
-            path.chmod(0o755 if path.name == PROGRAMS[language] else 0o644)
-    except OSError as error:
-        shutil.rmtree(made, ignore_errors=True)
-        raise typer.BadParameter(f"{error.filename or made} cannot be written: {error.strerror}") from error
+        raise typer.BadParameter(f"{error.filename or made} cannot be made: {error.strerror}") from error
     return made
 
 
@@ -217,7 +208,3 @@ def advice(plugins: Mapping[str, InstalledPlugin], roots: Iterable[Path]) -> Ite
 def _flaws(section: Mapping[str, Any], model: type[BaseModel]) -> Iterator[str]:
     if section.get("name") not in HOUSEKEEPING:
         yield from (f"no `{key}`: {why}" for key, why in WANTED_KEYS[model].items() if not section.get(key))
-    names = {*model.model_fields, *DUCTILE_KEYS}
-    for key in section.keys() - names:
-        for meant in difflib.get_close_matches(str(key), names - section.keys(), n=1, cutoff=SIMILARITY):
-            yield f"the key `{key}` means nothing: did you mean `{meant}`?"

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from ductile_gateway.calls.call import NameCandidates
 from ductile_gateway.plugins.call_record import CallRecords
 from ductile_gateway.retention import Retention
 from ductile_gateway.settings import GatewaySettings
@@ -20,7 +19,7 @@ from ductile_gateway.store import FILE
 from groundwork.service.errors import TryAgain
 from tests.gateway.parts import RUN
 from tests.kit.fakes import still
-from tests.ledger.kit import an_answer, an_open_call, embedded
+from tests.ledger.kit import an_answer, an_artifact, an_open_call, embedded
 
 STEP = "json_extract(head, '$.step')"
 
@@ -89,7 +88,7 @@ async def test_while_the_ledger_takes_too_much_the_oldest_answers_go_and_those_o
         for number in range(60):
             at = now - timedelta(days=number / 4)
             await stores.ledger.answer(replace(an_answer(number + 1), at=at, body=b"x" * 40_000))
-        wanted = [NameCandidates(("a.md",), "its digest", 1)]
+        wanted = [(made := an_artifact(b"its content"), ["a.md"])]
         await stores.ledger.name_artifacts(RUN, "a call", wanted, at=now - timedelta(days=5))
         settings = GatewaySettings(store=tmp_path, ledger_mb=1)
         tidying = Retention(stores.rows, settings)
@@ -100,4 +99,4 @@ async def test_while_the_ledger_takes_too_much_the_oldest_answers_go_and_those_o
         assert (first, last) == (1, number), "the oldest went"
         await Retention(stores.rows, settings.model_copy(update={"ledger_mb": 0})).tidy()
         assert await file.read(f"SELECT max({STEP}) FROM rows") == [(5,)]  # noqa: S608 - ours
-        assert await stores.ledger.digest_of(RUN, "a.md") == "its digest"
+        assert await stores.ledger.digest_of(RUN, "a.md") == made.sha256

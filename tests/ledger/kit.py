@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from agent_service.bus.topology import topology
-from ductile_gateway.calls.call import Call, NameCandidates, ToolCall, ToolOutcome
+from ductile_gateway.calls.call import Call, ProducedArtifact, ToolCall, ToolOutcome
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.calls.results import answer_to
 from ductile_gateway.store.opening import kept_copy, open_alone, open_shared
@@ -100,8 +100,12 @@ async def told(ledger: Ledger, key: str) -> bytes | None:
 
 async def named(ledger: Ledger, run_id: str, key: str, *candidates: tuple[str, ...]) -> tuple[str, ...]:
     return await ledger.name_artifacts(
-        run_id, key, [NameCandidates(one, f"of {key}", 1) for one in candidates], at=NOON
+        run_id, key, [(an_artifact(key[-1:].encode()), one) for one in candidates], at=NOON
     )
+
+
+def an_artifact(content: bytes) -> ProducedArtifact:
+    return ProducedArtifact("a.md", "text/markdown", content)
 
 
 def a_delivery(key: str = "completed", *, target: str = "subscription:a", run_id: str = RUN) -> Notification:

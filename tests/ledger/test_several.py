@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ductile_gateway.calls.call import Call, NameCandidates, Receipt
+from ductile_gateway.calls.call import Call, Receipt
 from ductile_gateway.calls.ledger import ArtifactNames
 from ductile_gateway.store.opening import COPY
 from ductile_gateway.store.rows import subject_of
@@ -13,7 +13,7 @@ from groundwork.service.errors import TryAgain
 from groundwork.sqlite.errors import storage_error
 from tests.gateway.parts import NOON, RUN
 from tests.kit.waiting import until
-from tests.ledger.kit import NAMES, SECOND, Crowd, a_delivery, an_answer, an_open_call, begun, named, owed
+from tests.ledger.kit import NAMES, SECOND, Crowd, a_delivery, an_answer, an_artifact, an_open_call, begun, named, owed
 
 KEY = an_open_call().key
 
@@ -44,7 +44,7 @@ async def test_what_is_asked_by_key_is_known_though_the_own_copy_is_behind(crowd
         assert await named(a.ledger, RUN, "call-1", NAMES) == ("a.md",)
         assert await begun(b.ledger, KEY) == an_open_call()
         assert await b.ledger.receipt(KEY) == Receipt(NOON)
-        assert await b.ledger.digest_of(RUN, "A.md") == "of call-1"
+        assert await b.ledger.digest_of(RUN, "A.md") == an_artifact(b"1").sha256
         assert await named(b.ledger, RUN, "call-2", NAMES) == ("a-02.md",)
         assert b.ledger.number_open() == 0
 
@@ -54,10 +54,10 @@ async def test_a_row_that_was_changed_is_not_forgotten_by_a_gateway_whose_copy_i
         await named(a.ledger, RUN, "call-1", NAMES)
         await until(lambda: b.rows.look_up("SELECT 1 FROM rows"))
         crowd.wires["b"].open.clear()
-        later = [NameCandidates(("b.md",), "of call-2", 1)]
+        later = [(an_artifact(b"2"), ["b.md"])]
         await a.ledger.name_artifacts(RUN, "call-2", later, at=NOON + 2 * SECOND)
         await b.rows.forget(ArtifactNames, NOON + SECOND)
-        assert await b.ledger.digest_of(RUN, "a.md") == "of call-1"
+        assert await b.ledger.digest_of(RUN, "a.md") == an_artifact(b"1").sha256
 
 
 async def test_a_copy_that_a_power_loss_has_damaged_is_made_anew(crowd: Crowd, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ductile_gateway.calls.call import AlreadyStarted, Call, NameCandidates, Receipt
+from ductile_gateway.calls.call import AlreadyStarted, Call, Receipt
 from ductile_gateway.calls.ledger import ArtifactNames
 from groundwork.service.errors import NoRoom, TryAgain
 from schemas.signing import AgentKey
@@ -23,6 +23,7 @@ from tests.ledger.kit import (
     Stores,
     a_delivery,
     an_answer,
+    an_artifact,
     an_open_call,
     begun,
     embedded,
@@ -126,7 +127,7 @@ async def test_all_is_there_for_the_next_process(opener: Opener) -> None:
 
 async def test_the_artifacts_of_a_run_take_so_much_together_and_those_of_another_their_own(stores: Stores) -> None:
     async def keep(run_id: str, key: str, size: int) -> None:
-        await stores.ledger.name_artifacts(run_id, key, [NameCandidates((f"{key}.md",), key, size)], at=NOON)
+        await stores.ledger.name_artifacts(run_id, key, [(an_artifact(b"x" * size), [f"{key}.md"])], at=NOON)
 
     await keep(RUN, "call-1", RUN_BYTES - 40)
     with pytest.raises(NoRoom, match=f"take {RUN_BYTES - 40} bytes already"):

@@ -8,7 +8,7 @@ import pytest
 
 from ductile_gateway.calls.admission import PauseGate
 from ductile_gateway.calls.call import JobFacts, NeverStarted, ToolCall, ToolOutcome, Unknown, Verdict, failed
-from ductile_gateway.calls.policy import admit, after_reruns, after_run
+from ductile_gateway.calls.policy import admit, after_run
 from ductile_gateway.plugins.response import CallRemains, judge
 from schemas.events import RESERVED_KEYS
 from schemas.status import Halt
@@ -48,13 +48,13 @@ def test_a_write_whose_outcome_nobody_knows_is_in_doubt(verdict: Verdict, of_a_r
 @pytest.mark.parametrize("made", [DONE, failed("tool_error", "no", retryable=True)])
 def test_a_write_that_was_run_more_than_once_says_so_or_is_in_doubt_where_that_escalates(made: ToolOutcome) -> None:
     rerun, save = replace(made, job=JobFacts("job-7", attempts=2)), admitted(a_request("save"))
-    told = after_reruns(rerun, save, escalates=False)
+    told = after_run(rerun, save, escalates=False)
     assert (told.status, told.error_class) == (made.status, made.error_class)
     assert "Ductile ran it 2 times" in (told.message or told.text)
-    doubt = after_reruns(rerun, save, escalates=True)
+    doubt = after_run(rerun, save, escalates=True)
     assert (doubt.error_class, doubt.retryable, doubt.job.job_id) == ("in_doubt", False, "job-7")
     assert "job job-7 of Ductile" in str(doubt.message)
-    assert after_reruns(rerun, admitted(a_request("tag")), escalates=True) == rerun
+    assert after_run(rerun, admitted(a_request("tag")), escalates=True) == rerun
 
 
 @pytest.mark.parametrize("name", [*sorted(RESERVED_KEYS), "Run_ID", "TOOL", " step", "attempt ", "\uff52un_id"])

@@ -15,7 +15,6 @@ from ductile_gateway.calls.call import (
     Call,
     CallRequest,
     JobFacts,
-    NameCandidates,
     ProducedArtifact,
     ToolCall,
     ToolOutcome,
@@ -348,7 +347,8 @@ async def test_an_artifact_never_takes_the_place_of_an_earlier_one_also_if_the_l
 
 async def test_an_artifact_that_was_replaced_is_not_given_to_a_tool() -> None:
     world, told, forged = World(), hashlib.sha256(b"told").hexdigest(), []
-    await world.ledger.name_artifacts(RUN, "call-1", [NameCandidates(("a.md",), told, 4)], at=NOON)
+    wanted = [(ProducedArtifact("a.md", "text/markdown", b"told"), ["a.md"])]
+    await world.ledger.name_artifacts(RUN, "call-1", wanted, at=NOON)
     for step, name in enumerate(("a.md", f"fetch-02-relayed-{told[:16]}.txt"), start=1):
         for attempt, content in enumerate((b"told", b"forged"), start=1):
             world.artifacts.kept[f"{RUN}/{name}"] = content, "text/plain"

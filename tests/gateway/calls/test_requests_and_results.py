@@ -73,7 +73,7 @@ def test_a_body_that_breaks_the_contract_or_is_too_large_or_deep_is_never_taken(
 
 def names(name: str, content_type: str = "text/plain", *, step: int = 1, attempt: int = 1, place: int = 0) -> list[str]:
     asked = asked_for(a_request(step=step, attempt=attempt))
-    return list(name_candidates(ProducedArtifact(name, content_type, b""), asked, place=place).candidates)
+    return list(name_candidates(ProducedArtifact(name, content_type, b""), asked, place=place))
 
 
 @pytest.mark.parametrize(

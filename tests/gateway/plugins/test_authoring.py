@@ -62,11 +62,11 @@ def test_a_name_that_yaml_reads_as_another_kind_stays_a_name_and_a_folder_that_c
         make(name, "bash", tmp_path / "tools")
     assert sorted(discover_plugins([tmp_path / "tools"], {}).plugins) == ["123", "2024-01-01", "null", "on"]
     (tmp_path / "file").touch()
-    for folder, why in (("file", "is a file: name a folder"), ("b\udcff", "another folder"), ("tools", "already")):
-        with pytest.raises(typer.BadParameter, match=why):
+    for folder in ("file", "tools"):
+        with pytest.raises(typer.BadParameter, match="cannot be made: File exists"):
             make("on", "bash", tmp_path / folder)
     monkeypatch.setattr(Path, "chmod", lambda *_: Path("/nosuch").stat())
-    with pytest.raises(typer.BadParameter, match="cannot be written"):
+    with pytest.raises(typer.BadParameter, match="cannot be made"):
         make("half", "bash", tmp_path / "tools")
     assert not (tmp_path / "tools" / "half").exists()
 

@@ -142,7 +142,7 @@ def _asyncapi() -> Json:
         },
         "defaultContentType": "application/json",
         "channels": {event: _channel(event) for event in keys.DEDUPE_KEYS} | _channels_of_questions(),
-        "operations": dict(map(_operation, keys.DEDUPE_KEYS)) | dict(map(_question, ANSWERED)),
+        "operations": dict(map(_operation, [*keys.DEDUPE_KEYS, *ANSWERED])),
         "components": {"messages": {name: _message(name) for name in bodies}, "schemas": _schemas(bodies)},
         "x-jetstream": {
             "streams": {name: _stream(name) for name in subjects.STREAMS},
@@ -191,15 +191,13 @@ def _stream(name: str) -> Json:
     return {"subjects": list(subjects.STREAMS[name]), "storage": "file", "retention": retention}
 
 
-def _operation(event: str) -> tuple[str, Json]:
-    action = "receive" if event in INBOUND else "send"
-    name = action + "".join(word.capitalize() for word in event.replace("_", ".").split("."))
-    return name, {"action": action, **_where(event, event)}
-
-
-def _question(subject: str) -> tuple[str, Json]:
-    asked = {"action": "send", **_where(subject, "request"), "reply": _where(f"{subject}.reply", subject)}
-    return ANSWERED[subject][0], asked
+def _operation(name: str) -> tuple[str, Json]:
+    if name in ANSWERED:
+        asked = {"action": "send", **_where(name, "request"), "reply": _where(f"{name}.reply", name)}
+        return ANSWERED[name][0], asked
+    action = "receive" if name in INBOUND else "send"
+    words = "".join(word.capitalize() for word in name.replace("_", ".").split("."))
+    return f"{action}{words}", {"action": action, **_where(name, name)}
 
 
 def _where(channel: str, message: str) -> Json:

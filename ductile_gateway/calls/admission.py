@@ -153,14 +153,10 @@ class WaitingCalls:
         self._put_off: dict[str, _Wait] = {}
         self._in_hand: dict[str, _Wait] = {}
 
-    @contextlib.contextmanager
-    def noted(self, asked: CallRequest) -> Iterator[None]:
-        """Notes the call if it is put off by TryAgain."""
-        try:
-            yield
-        except TryAgain as error:
-            self._put_off[asked.key] = self._wait(asked, printable(error))
-            raise
+    def put_off(self, asked: CallRequest, why: TryAgain) -> None:
+        self._put_off[asked.key] = self._wait(asked, printable(why))
+
+    def over(self, asked: CallRequest) -> None:
         self._put_off.pop(asked.key, None)
 
     @contextlib.contextmanager

@@ -134,10 +134,6 @@ class Ledger:
         """Open calls that this gateway has begun or adopted."""
         return self.rows.listed(Call, _BEGUN, (self.rows.by,))
 
-    async def receipt(self, key: str) -> Receipt | None:
-        call = await self.find(key)
-        return call.begun if call else None
-
     async def accepted(self, key: str, job_id: str) -> None:
         await self._change_begun(key, lambda row, begun: replace(row, begun=replace(begun, job_id=job_id)))
 

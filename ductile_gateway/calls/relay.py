@@ -79,11 +79,12 @@ class Relay:
         Unacceptable, TryAgain, Broken or Misconfigured."""
         async with self._locks.setdefault(asked.key, asyncio.Lock()):
             try:
-                with self.waiting.noted(asked):
-                    await self._publish(await self._answer(asked, check))
-            except TryAgain:
+                await self._publish(await self._answer(asked, check))
+            except TryAgain as error:
+                self.waiting.put_off(asked, error)
                 self.observer.put_off(asked)
                 raise
+            self.waiting.over(asked)
 
     def close(self) -> None:
         self.gate.close()

@@ -21,7 +21,7 @@ from pydantic import JsonValue, ValidationError
 
 from ductile_gateway.calls import policy, results
 from ductile_gateway.calls.artifacts import artifact_argument, artifact_arguments, artifact_path
-from ductile_gateway.calls.call import CallRequest, ToolCall, ToolOutcome, failed, read_again
+from ductile_gateway.calls.call import CallRequest, ToolCall, ToolOutcome, read_again
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.calls.policy import Offers
 from ductile_gateway.calls.results import fit_for_event, output_of
@@ -126,11 +126,7 @@ async def _called(call: ToolCall, offer: ToolOffer, runner: ToolRunner, ledger: 
         raise
     seconds = time.monotonic() - began
     verdict = results.with_markdown_form(verdict, plugin=call.plugin, reads=results.reads_form(offer))
-    outcome = fit_for_event(policy.after_run(verdict, call))
-    if outcome.status == "continuation" and not offer.continues:
-        message = f"{offer.name} says of itself that it never asks for more (`continues: false`): an agent refuses it"
-        outcome = replace(failed("bad_continuation", message, retryable=False), job=outcome.job)
-    return outcome, seconds
+    return fit_for_event(policy.after_run(verdict, call)), seconds
 
 
 @commands.command(

@@ -40,9 +40,7 @@ def wanted(choices: Mapping[str, ToolChoice] | None) -> frozenset[str]:
 
 
 def pipeline_names(skills: Document) -> frozenset[str]:
-    listed = skills.get("skills")
-    entries = listed if isinstance(listed, list) else []
-    found = (entry for entry in entries if isinstance(entry, dict) and entry.get("kind") == "pipeline")
+    found = (entry for entry in _objects_in(skills, "skills") if entry.get("kind") == "pipeline")
     return frozenset(str(entry.get("pipeline")) for entry in found)
 
 
@@ -96,7 +94,7 @@ _NOTHING = (
 
 
 def _with_handle(name: str, document: Document, settings: DuctileSettings) -> Document:
-    handle = next((one for one in _commands_in(document) if one.get("name") == PIPELINE_COMMAND), {})
+    handle = next((one for one in _objects_in(document, "commands") if one.get("name") == PIPELINE_COMMAND), {})
     tier = "read" if name in settings.reading_pipelines else "write"
     command = {"description": f"Run {name}.", **handle, "name": PIPELINE_COMMAND, "type": tier}
     return {"description": f"{name} of Ductile.", **document, "commands": [command]}
@@ -106,7 +104,7 @@ def _manifest(
     name: str, document: Document, settings: DuctileSettings, problems: list[str]
 ) -> PluginDescription | None:
     commands, schemas, outputs = [], [], []
-    for entry in _commands_in(document):
+    for entry in _objects_in(document, "commands"):
         schema = entry.get("output_schema")
         schemas.append(schema if isinstance(schema, dict) else {})
         if str(entry.get("name")) not in HOUSEKEEPING:
@@ -136,8 +134,8 @@ def _manifest(
         return None
 
 
-def _commands_in(document: Document) -> list[dict[str, JsonValue]]:
-    listed = document.get("commands")
+def _objects_in(document: Document, name: str) -> list[dict[str, JsonValue]]:
+    listed = document.get(name)
     return [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
 
 

@@ -18,7 +18,6 @@ from groundwork.service.secret import masked
 from schemas.values import dataclass, replace
 
 FINISHED = frozenset({"succeeded", "failed", "timed_out", "skipped", "dead"})
-MOST_ATTEMPTS = 10**6
 NO_ERROR = "it did not say what"
 NEVER = datetime.min.replace(tzinfo=UTC)
 _PROTOCOL = frozenset(
@@ -29,18 +28,15 @@ _PROTOCOL = frozenset(
 Document = Mapping[str, JsonValue]
 
 
-StartOutcome = Literal["accepted", "refused", "not_sent", "lost"]
-"""`lost`: sent, and the outcome is unknown."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartAttempt:
-    """One request to start a call. `path`: of the URL. `status`: of Ductile's own answer, if any."""
+    """One request to start a call. `path`: of the URL. `lost`: sent, and the outcome is unknown. `status`: of Ductile's
+    own answer, if any."""
 
     path: str
     began_at: datetime
     ended_at: datetime
-    outcome: StartOutcome
+    outcome: Literal["accepted", "refused", "not_sent", "lost"]
     status: int | None = None
     job_id: str | None = None
     why: str = ""
@@ -98,7 +94,7 @@ def read_tree(jobs: Sequence[Document]) -> Unfinished | Verdict:
 def facts_of(job_id: str, entries: Sequence[Document], *, is_error: bool, secrets: Sequence[str] = ()) -> JobFacts:
     """`entries`: of a job or of a pipeline's jobs, newest of each first. Ductile knows no exit code."""
     attempts = (entry.get("attempt") for entry in entries)
-    most = max((number for number in attempts if isinstance(number, int) and number <= MOST_ATTEMPTS), default=None)
+    most = max((number for number in attempts if isinstance(number, int)), default=None)
     texts = [entry.get("stderr") for entry in entries if entry.get("status") != "succeeded"] if is_error else []
     stderr = next((text for text in reversed(texts) if isinstance(text, str) and text.strip()), "")
     return JobFacts(

@@ -111,8 +111,8 @@ class DuctileRunner:
         return failed("configuration", f"{start.why}{remedy}", retryable=False)
 
     async def resume(self, call: ToolCall) -> Verdict:
-        receipt = await self.ledger.receipt(call.key)
-        if receipt is None:
+        row = await self.ledger.find(call.key)
+        if not row or not (receipt := row.begun):
             return NeverStarted()
         if receipt.job_id is None:
             return await self._found(call, receipt)

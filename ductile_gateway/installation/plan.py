@@ -21,7 +21,7 @@ from ductile_gateway.installation.configuration import OUR_PLUGINS, DuctileConfi
 from ductile_gateway.installation.rendering import Change, Options, ductile_files, render, template_values
 from groundwork.service import store_folder
 from groundwork.service.errors import Misconfigured
-from groundwork.service.secret import masked
+from groundwork.service.secret import is_address, masked
 from groundwork.service.strict import NotYaml, parse
 from schemas.values import dataclass
 
@@ -164,9 +164,11 @@ def _record(ductile: DuctileConfig) -> InstallRecord | None:
 
 def _check(ductile: DuctileConfig, options: Options, *, again: bool) -> None:
     folder, outcomes, conflict = ductile.agentic_folder, options.outcomes, next(ductile.conflicts(), "")
+    odd = [url for url in (options.agent, options.gateway) if not is_address(url, "http", "https")]
     is_named = re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", ductile.name)
     has_outcomes = not outcomes or (outcomes.is_dir() and not set("{}\n") & set(str(outcomes)))
     rules = {
+        f"{odd} is no address such as http://127.0.0.1:8700": not odd,
         f"{folder} is there already: not made by this command, or kept by `remove` because it was changed. Move it "
         f"away, and take {INCLUDED} out of `include`, where it is named": again or not folder.exists(),
         "its API is off, by which tools are called: set `api: {enabled: true}` in it first": ductile.value(

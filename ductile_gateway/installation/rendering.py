@@ -125,10 +125,5 @@ def _commands(ductile: DuctileConfig, tier: str) -> dict[str, list[str]]:
 
 
 def _port(url: str) -> int:
-    try:
-        parts = urlsplit(url)
-        if parts.scheme in ("http", "https") and parts.hostname:
-            return parts.port or (443 if parts.scheme == "https" else 80)
-    except ValueError:
-        pass
-    raise Misconfigured(f"{url!a} is not an address such as http://127.0.0.1:8700")
+    parts = urlsplit(url)
+    return parts.port or (443 if parts.scheme == "https" else 80)

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from agent_service.bus.topology import topology
-from ductile_gateway.calls.call import Call, ProducedArtifact, ToolCall, ToolOutcome
+from ductile_gateway.calls.call import Call, ProducedArtifact, Receipt, ToolCall, ToolOutcome
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.calls.results import answer_to
 from ductile_gateway.store.opening import kept_copy, open_alone, open_shared
@@ -91,6 +91,11 @@ async def begun(ledger: Ledger, key: str) -> ToolCall:
     assert call
     assert call.is_open
     return call.begun_call()
+
+
+async def receipt_of(ledger: Ledger, key: str) -> Receipt | None:
+    call = await ledger.find(key)
+    return call.begun if call else None
 
 
 async def told(ledger: Ledger, key: str) -> bytes | None:

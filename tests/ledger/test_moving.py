@@ -36,6 +36,7 @@ from tests.ledger.kit import (
     ledger_stream,
     named,
     owed,
+    receipt_of,
     told,
 )
 
@@ -120,7 +121,7 @@ async def kept(tmp_path: Path, some_server: EmbeddedNats, link: NatsLink) -> Kep
 
 
 async def holds_all(stores: Stores) -> None:
-    assert await stores.ledger.receipt(IN_DUCTILE.key) == Receipt(NOON, "j-1")
+    assert await receipt_of(stores.ledger, IN_DUCTILE.key) == Receipt(NOON, "j-1")
     assert stores.ledger.late() == [(IN_DUCTILE.key, Job("j-1", pipeline=False, late_since=NOON))]
     assert await told(stores.ledger, an_answer(4).key) == an_answer(4).body
     later = sorted(await stores.ledger.answers_to_publish(NOON), key=attrgetter("step"))  # all are of one instant

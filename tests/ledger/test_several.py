@@ -13,7 +13,19 @@ from groundwork.service.errors import TryAgain
 from groundwork.sqlite.errors import storage_error
 from tests.gateway.parts import NOON, RUN
 from tests.kit.waiting import until
-from tests.ledger.kit import NAMES, SECOND, Crowd, a_delivery, an_answer, an_artifact, an_open_call, begun, named, owed
+from tests.ledger.kit import (
+    NAMES,
+    SECOND,
+    Crowd,
+    a_delivery,
+    an_answer,
+    an_artifact,
+    an_open_call,
+    begun,
+    named,
+    owed,
+    receipt_of,
+)
 
 KEY = an_open_call().key
 
@@ -34,7 +46,7 @@ async def test_of_two_that_adopt_a_call_one_does_and_its_first_gateway_has_it_no
         await a.ledger.never_sent(KEY)
         with pytest.raises(TryAgain):
             await a.ledger.intend(an_open_call())
-        assert await b.ledger.receipt(KEY) == Receipt(NOON)
+        assert await receipt_of(b.ledger, KEY) == Receipt(NOON)
 
 
 async def test_what_is_asked_by_key_is_known_though_the_own_copy_is_behind(crowd: Crowd) -> None:
@@ -43,7 +55,7 @@ async def test_what_is_asked_by_key_is_known_though_the_own_copy_is_behind(crowd
         await a.ledger.intend(an_open_call(), Receipt(NOON))
         assert await named(a.ledger, RUN, "call-1", NAMES) == ("a.md",)
         assert await begun(b.ledger, KEY) == an_open_call()
-        assert await b.ledger.receipt(KEY) == Receipt(NOON)
+        assert await receipt_of(b.ledger, KEY) == Receipt(NOON)
         assert await b.ledger.digest_of(RUN, "A.md") == an_artifact(b"1").sha256
         assert await named(b.ledger, RUN, "call-2", NAMES) == ("a-02.md",)
         assert b.ledger.number_open() == 0

@@ -31,6 +31,7 @@ from tests.ledger.kit import (
     ledger_stream,
     named,
     owed,
+    receipt_of,
     told,
 )
 
@@ -76,7 +77,7 @@ async def test_a_receipt_is_written_with_its_intent_and_never_over_another_one(s
     with pytest.raises(AlreadyStarted):
         await stores.ledger.intend(an_open_call(may_repeat=True), Receipt(NOON + SECOND))
     assert await begun(stores.ledger, an_open_call().key) == an_open_call()
-    assert await stores.ledger.receipt(an_open_call().asked.key) == Receipt(NOON)
+    assert await receipt_of(stores.ledger, an_open_call().asked.key) == Receipt(NOON)
 
 
 async def test_of_two_that_begin_a_call_at_once_one_does_and_its_answers_agree(stores: Stores) -> None:
@@ -92,9 +93,9 @@ async def test_a_call_begins_anew_once_its_receipt_is_dropped(stores: Stores) ->
     await stores.ledger.intend(an_open_call(), Receipt(NOON))
     await stores.ledger.accepted(an_open_call().key, "j-1")
     await stores.ledger.never_sent(an_open_call().key)
-    assert await stores.ledger.receipt(an_open_call().key) is None
+    assert await receipt_of(stores.ledger, an_open_call().key) is None
     await stores.ledger.intend(an_open_call(), Receipt(NOON + SECOND))
-    assert await stores.ledger.receipt(an_open_call().key) == Receipt(NOON + SECOND)
+    assert await receipt_of(stores.ledger, an_open_call().key) == Receipt(NOON + SECOND)
 
 
 async def test_all_is_there_for_the_next_process(opener: Opener) -> None:

@@ -45,13 +45,6 @@ def test_the_servers_read_their_settings(folder: Path) -> None:
     assert read.returncode == 0, read.stderr
 
 
-def test_the_servers_of_the_cluster_are_each_others_routes() -> None:
-    text = (CLUSTER / "nats.conf").read_text()
-    assert all(f"nats://{name}:6222" in text for name in SERVERS)
-    assert [service["environment"]["SERVER_NAME"] for service in SERVERS.values()] == list(SERVERS)
-    assert len({volume for service in SERVERS.values() for volume in service["volumes"]}) == len(SERVERS) == 3
-
-
 @pytest.mark.parametrize(
     ("folder", "kind"),
     [(CLUSTER, kind) for kind in ("configs", "secrets", "networks")]
@@ -67,7 +60,7 @@ def test_what_a_service_names_is_there(folder: Path, kind: str) -> None:
     assert {name for some in needed for name in some} <= set(services(folder))
 
 
-def test_what_keys_sh_makes_is_all_that_has_to_be_known(tmp_path: Path) -> None:
+def test_what_keys_sh_makes_is_all_that_has_to_be_known_and_beside_a_ductile_its_token(tmp_path: Path) -> None:
     known = made_by_keys_sh(CLUSTER)
     secrets = {secret["environment"] for secret in COMPOSE[CLUSTER]["secrets"].values()}
     assert demanded(CLUSTER) | secrets == set(known)
@@ -75,14 +68,17 @@ def test_what_keys_sh_makes_is_all_that_has_to_be_known(tmp_path: Path) -> None:
         (tmp_path / name).write_text(known[name])
         assert len(keys.read(tmp_path / name)) == 1
     assert demanded(CLUSTER) == set(re.findall(r"\$\{(\w+)\}", SETTINGS[CLUSTER]))
-
-
-def test_beside_a_ductile_its_token_has_to_be_known_too() -> None:
     assert demanded(BESIDE) == set(made_by_keys_sh(BESIDE)) | {"DUCTILE_TOKEN"}
     assert {secret["environment"] for secret in COMPOSE[BESIDE]["secrets"].values()} <= demanded(BESIDE)
 
 
-def test_agents_and_gateways_share_a_store_on_all_servers_of_the_cluster(tmp_path: Path) -> None:
+def test_agents_and_gateways_share_a_store_on_all_servers_of_the_cluster_which_are_each_others_routes(
+    tmp_path: Path,
+) -> None:
+    text = (CLUSTER / "nats.conf").read_text()
+    assert all(f"nats://{name}:6222" in text for name in SERVERS)
+    assert [service["environment"]["SERVER_NAME"] for service in SERVERS.values()] == list(SERVERS)
+    assert len({volume for service in SERVERS.values() for volume in service["volumes"]}) == len(SERVERS) == 3
     both = [inside(SETTINGS[CLUSTER], ENVIRON, tmp_path) for inside in (agent_inside, gateway_inside)]
     for settings in both:
         assert settings.shared

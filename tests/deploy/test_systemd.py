@@ -55,7 +55,9 @@ SINCE_254 = ("RestartSteps", "RestartMaxDelaySec")
 
 @needs_analyze
 @pytest.mark.parametrize("unit", UNITS)
-def test_systemd_finds_nothing_wrong_in_a_unit(unit: str, tmp_path: Path) -> None:
+def test_systemd_finds_nothing_wrong_in_a_unit_which_is_confined_as_far_as_it_was_found_to_work(
+    unit: str, tmp_path: Path
+) -> None:
     file = with_programs_of_this_machine(unit, tmp_path)
     timer = [FOLDER / "agentic-backup.timer"] if unit == BACKUP else []
     said = subprocess.run(
@@ -66,11 +68,6 @@ def test_systemd_finds_nothing_wrong_in_a_unit(unit: str, tmp_path: Path) -> Non
     )
     lines = [line for line in said.stderr.splitlines() if unit in line and not any(name in line for name in SINCE_254)]
     assert (said.returncode, lines) == (0, [])
-
-
-@needs_analyze
-@pytest.mark.parametrize("unit", UNITS)
-def test_a_unit_is_confined_as_far_as_it_was_found_to_work(unit: str) -> None:
     threshold = f"--threshold={MOST_EXPOSED[unit]}"
     asked = ["systemd-analyze", "security", "--offline=yes", "--no-pager", threshold, f"{FOLDER}/{unit}"]
     assert subprocess.run(asked, capture_output=True, check=False).returncode == 0
@@ -83,14 +80,12 @@ def test_what_a_person_has_to_mend_first_is_not_started_again_and_anything_else_
     assert one(unit, "StartLimitIntervalSec") == "0", "as often as it takes"
 
 
-def test_a_gateway_that_ends_leaves_its_plugins_alone_and_has_time_for_its_calls(tmp_path: Path) -> None:
-    assert one("ductile-gateway.service", "KillMode") == "process"
-    gateway = gateway_inside(SETTINGS, {}, tmp_path)
-    assert float(one("ductile-gateway.service", "TimeoutStopSec")) > gateway.grace_s
-
-
-def test_each_service_writes_where_its_unit_lets_it(tmp_path: Path) -> None:
+def test_each_service_writes_where_its_unit_lets_it_and_a_gateway_that_ends_has_time_and_leaves_its_plugins_alone(
+    tmp_path: Path,
+) -> None:
     agent, gateway = agent_inside(SETTINGS, {}, tmp_path), gateway_inside(SETTINGS, {}, tmp_path)
+    assert one("ductile-gateway.service", "KillMode") == "process"
+    assert float(one("ductile-gateway.service", "TimeoutStopSec")) > gateway.grace_s
     own = {unit: Path("/var/lib") / one(unit, "StateDirectory") for unit in SERVICES}
     for place in (agent.store, agent.keys_path(), agent.workspaces):
         assert place.is_relative_to(own["agentic-loop.service"])

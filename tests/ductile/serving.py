@@ -16,9 +16,8 @@ from groundwork.nats.link import NatsLink
 from schemas import keys
 from schemas.events import ToolRequest, ToolResult
 from tests.ductile.under_test import DuctileUnderTest
-from tests.gateway.on_nats import a_bus, all_acknowledged, results, send
 from tests.gateway.parts import a_request
-from tests.gateway.served import Gateway, ending
+from tests.gateway.served import Gateway, a_bus, all_acknowledged, ending, results, send
 from tests.kit.cut_wire import Rule, wire
 from tests.kit.processes import Service
 from tests.kit.stack import linked

@@ -24,8 +24,8 @@ from schemas.events import Envelope, Rejected
 from schemas.operations import BY_NAME
 from schemas.status import Finding, GatewayStatus
 from tests.gateway.ingress.kit import RESULT, Ingress, an_event
-from tests.gateway.on_nats import a_bus, all_acknowledged, consuming, dead_letters, requests_of, results, send
 from tests.gateway.parts import RUN, World, a_request, memory_rows, message_of
+from tests.gateway.served import a_bus, all_acknowledged, consuming, dead_letters, requests_of, results, send
 from tests.kit.waiting import until
 
 
@@ -109,25 +109,25 @@ async def test_trouble_of_its_own_ends_the_gateway_and_buries_no_request(
     assert (await dead_letters(link), await all_acknowledged(link)) == ([], False)
 
 
-async def test_every_agent_is_asked_about_a_run_where_the_first_is_silent(link: NatsLink) -> None:
+async def test_what_is_no_answer_says_nothing_of_a_run_and_every_agent_is_asked_if_the_first_is_silent(
+    link: NatsLink,
+) -> None:
     async def silent(_: Msg) -> None: ...
 
     async def says_it_ended(message: Msg) -> None:
         await message.respond(b'{"status": "cancelled"}')
 
+    async def says_nonsense(message: Msg) -> None:
+        await message.respond(nonsense)
+
+    other = await link.subscribe(subjects.RUN_STANDING, says_nonsense)
+    for nonsense in (b"hello", b"[]", b"{}", b'{"status": []}', b'{"status": 403}', b"[" * 10**5):
+        assert await has_ended(link, RUN) is None, nonsense
+    await other.unsubscribe()
     await link.subscribe(subjects.RUN_STANDING, silent)
     assert await has_ended(link, RUN) is None
     await link.subscribe(subjects.RUN_STANDING + subjects.EACH, says_it_ended)
     assert await has_ended(link, RUN) is True
-
-
-@pytest.mark.parametrize("says", [b"hello", b"[]", b"{}", b'{"status": []}', b'{"status": 403}', b"[" * 10**5])
-async def test_what_is_no_answer_of_an_agent_says_nothing_of_a_run(link: NatsLink, says: bytes) -> None:
-    async def other(message: Msg) -> None:
-        await message.respond(says)
-
-    await link.subscribe(subjects.RUN_STANDING, other)
-    assert await has_ended(link, RUN) is None
 
 
 async def test_the_agent_hears_why_a_callback_would_never_be_called_and_nothing_where_nobody_answers(

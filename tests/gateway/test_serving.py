@@ -16,9 +16,8 @@ from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import set_up
 from schemas import subjects
-from tests.gateway.on_nats import a_bus, all_acknowledged, results, send
 from tests.gateway.parts import RUN, a_request
-from tests.gateway.served import ROOT, Gateway, ending, record
+from tests.gateway.served import ROOT, Gateway, a_bus, all_acknowledged, ending, record, results, send
 from tests.kit.stack import lines
 from tests.kit.waiting import until
 

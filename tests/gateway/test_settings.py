@@ -73,8 +73,3 @@ def test_an_address_that_cannot_be_asked_is_refused(tmp_path: Path, url: str) ->
 def test_a_path_below_the_home_of_no_user_is_refused(tmp_path: Path, setting: str) -> None:
     with pytest.raises(Misconfigured, match="~nosuch/x: this machine knows no such home folder"):
         box_of(loaded(tmp_path, {"plugins": {setting: ["~nosuch/x"]}}).plugins)
-
-
-def test_a_name_that_is_too_long_is_told_in_characters(tmp_path: Path) -> None:
-    with pytest.raises(Misconfigured, match="must have at most 32 characters"):
-        loaded(tmp_path, {"ductiles": {"a" * 33: {"url": "http://localhost", "token": "a-token-of-mine"}}})

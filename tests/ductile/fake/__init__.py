@@ -8,9 +8,8 @@ from typing import Any, Literal, Self
 
 import yaml
 
-from tests.ductile.fake.api import Api
+from tests.ductile.fake.api import PATH, Api, accept
 from tests.ductile.fake.behaviours import Behaviour, probe
-from tests.ductile.fake.ingress import PATH, accept
 from tests.ductile.fake.jobs import Jobs
 from tests.ductile.fake.server import Faults, Refused, Request, served
 from tests.ductile.under_test import PROBE, TOKENS, Execution, Peer

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -195,21 +194,20 @@ async def test_gateways_together_never_run_more_than_may_and_take_the_places_of_
 async def test_a_gateway_with_calls_without_end_does_not_keep_another_from_its_own(
     tmp_path: Path, link: NatsLink, width: int
 ) -> None:
-    waits = list[float]()
+    over = asyncio.Event()
 
     async def busy(gateways: Gateways) -> None:
-        while len(waits) < 10:
+        while not over.is_set():
             await gateways.call("a", lasts_s=0.02)
 
     async with several(link, tmp_path, width, "ab") as (gateways, _), asyncio.TaskGroup() as calls:
         for _ in range(4 * width):
             calls.create_task(busy(gateways))
         await until(lambda: gateways.done > 20)
-        while len(waits) < 10:
-            asked_at = time.monotonic()
-            await gateways.call("b")
-            waits.append(time.monotonic() - asked_at)
-    assert max(waits) < 2.0
+        async with asyncio.timeout(30):
+            for _ in range(10):
+                await gateways.call("b")
+        over.set()
     assert gateways.most == width
 
 

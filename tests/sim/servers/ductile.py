@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from schemas import subjects
-from tests.ductile.fake.api import Api
-from tests.ductile.fake.ingress import PATH, accept
+from tests.ductile.fake.api import PATH, Api, accept
 from tests.ductile.fake.jobs import Job as Job
 from tests.ductile.fake.jobs import Queue
 from tests.ductile.fake.server import STREAM, Refused, Request, says

@@ -9,7 +9,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from graphlib import CycleError, TopologicalSorter
-from itertools import islice
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -25,10 +24,10 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from schemas.events import ToolOutput
-from schemas.fields import LONGEST_PLACE, JsonObject, Text, ToolName, join_flaws, plain_rule
+from schemas.fields import LONGEST_PLACE, JsonObject, Text, ToolName, plain_rule, sound_flaws
 from schemas.markdown_form import is_form, read_form
 from schemas.values import dataclass
 
@@ -36,16 +35,9 @@ AGAIN = "again"
 """Reserved: names the request that asks the tool again."""
 LONGEST_TEXT = 4096
 MOST_TASKS = 1000
-MOST_OF_A_CYCLE = 50
+MOST_FLAWS = 12
 
 _ID = r"[a-z0-9][a-z0-9_-]{0,31}"
-_RULES = {
-    "union_tag_not_found": "is missing",
-    "union_tag_invalid": "must be one of {expected_tags}",
-    "extra_forbidden": "is not a field of this action",
-    "model_type": "must be an object",
-}
-"""Texts for pydantic's error types, to follow the name of a field."""
 
 
 class ContinuationInvalid(ValueError):
@@ -55,8 +47,6 @@ class ContinuationInvalid(ValueError):
 def _said(text: str) -> str:
     if not text.strip():
         raise ValueError("must not be blank")
-    if len(text) > LONGEST_TEXT:
-        raise ValueError(f"must have at most {LONGEST_TEXT} characters")
     return text
 
 
@@ -83,7 +73,7 @@ def _input(value: object) -> object:
 Id = Annotated[
     str, AfterValidator(_id), WithJsonSchema({"type": "string", "pattern": f"^{_ID}$", "not": {"const": AGAIN}})
 ]
-Said = Annotated[Text, AfterValidator(_said), Field(json_schema_extra={"maxLength": LONGEST_TEXT})]
+Said = Annotated[Text, Field(max_length=LONGEST_TEXT), AfterValidator(_said)]
 Ids = Annotated[
     tuple[Id, ...],
     BeforeValidator(_ids, json_schema_input_type=list[Id] | Literal["none"] | None),
@@ -149,16 +139,12 @@ class MultiStep(_Wire):
     reason: Said | None = None
     confidence: Said | None = None
     tasks: Annotated[
-        tuple[Annotated[Task, Field(discriminator="action")], ...], Field(json_schema_extra={"minItems": 1})
+        tuple[Annotated[Task, Field(discriminator="action")], ...], Field(min_length=1, max_length=MOST_TASKS)
     ]
 
     @field_validator("tasks", mode="before")
     @classmethod
     def _named_by_place(cls, tasks: object) -> object:
-        if not tasks:
-            raise ValueError("must have one task at least")
-        if isinstance(tasks, list) and len(tasks) > MOST_TASKS:
-            raise ValueError(f"must be {MOST_TASKS} at most")
         if not isinstance(tasks, list):
             return tasks
         return [
@@ -172,7 +158,7 @@ class MultiStep(_Wire):
             InitErrorDetails(
                 type=PydanticCustomError("tasks", "{flaw}", {"flaw": flaw}), loc=("tasks", place, name), input=None
             )
-            for place, name, flaw in islice(_flaws_of(self.tasks), MOST_TASKS)
+            for place, name, flaw in _flaws_of(self.tasks)
         ]
         if flaws:
             raise ValidationError.from_exception_data("tasks", flaws)
@@ -194,7 +180,7 @@ def _flaws_of(tasks: Sequence[Task]) -> Iterator[tuple[int, str, str]]:
         TopologicalSorter({task.id: task.depends_on for task in tasks}).prepare()
     except CycleError as error:
         *cycle, again = error.args[1][::-1]
-        path = " -> ".join([*cycle[:MOST_OF_A_CYCLE], *(["…"] if len(cycle) > MOST_OF_A_CYCLE else []), again])
+        path = " -> ".join([*cycle, again])
         yield first[cycle[0]], "depends_on", f"makes a cycle: {path} (each waits for the next)"
 
 
@@ -229,27 +215,23 @@ def parse_continuation(value: object) -> Continuation:
     try:
         return CONTINUATION.validate_python(value)
     except ValidationError as error:
-        found = [
-            f"{'.'.join(map(str, place))[:LONGEST_PLACE] or 'continuation'} {rule}" for place, rule in _broken(error)
-        ]
-        raise ContinuationInvalid(join_flaws(found)) from None
+        found = (flaw for flaw in sound_flaws(error) if not _is_of_other(flaw))
+        flaws = [f"{_place(flaw['loc']) or 'continuation'} {plain_rule(flaw['msg'])}" for flaw in found]
+        more = f"; and {len(flaws) - MOST_FLAWS} more" if len(flaws) > MOST_FLAWS else ""
+        raise ContinuationInvalid("; ".join(flaws[:MOST_FLAWS]) + more) from None
 
 
-def _broken(error: ValidationError) -> Iterator[tuple[tuple[int | str, ...], str]]:
-    for flaw in error.errors(include_url=False, include_input=False):
-        if flaw["loc"][-2:-1] == ("input",) and flaw["type"] in ("string_type", "dict_type"):
-            continue  # it is the other of both, as `_input` has checked
-        rule = _RULES.get(flaw["type"])
-        place = _without_tags(flaw["loc"])
-        if flaw["type"].startswith("union_tag"):
-            place = (*place, "action")
-        yield place, rule.format(**flaw.get("ctx", {})) if rule else plain_rule(flaw["msg"])
+def _is_of_other(flaw: ErrorDetails) -> bool:
+    """True for a flaw of the other kind of input, as `_input` has checked."""
+    return flaw["loc"][-2:-1] == ("input",) and flaw["type"] in ("string_type", "dict_type")
 
 
-def _without_tags(place: tuple[int | str, ...]) -> tuple[int | str, ...]:
+def _place(place: tuple[int | str, ...]) -> str:
+    """Without the tags of unions, and without our functions, which pydantic names."""
     place = place[1:] if place[:1] in (("retrieve",), ("multi-step",)) else place
     place = (*place[:2], *place[3:]) if place[2:3] in (("retrieve",), ("plugin",)) else place
-    return place[: place.index("input") + 1] if "input" in place else place  # else pydantic names our functions
+    place = place[: place.index("input") + 1] if "input" in place else place
+    return ".".join(map(str, place))[:LONGEST_PLACE]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

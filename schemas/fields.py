@@ -25,6 +25,7 @@ from pydantic import (
     ValidatorFunctionWrapHandler,
     WrapValidator,
 )
+from pydantic_core import ErrorDetails
 
 from schemas import subjects
 
@@ -75,24 +76,23 @@ _WORDS = tuple(
 
 
 def validation_flaws(error: ValidationError, *, whole: str = "body", most: int | None = 3) -> str:
-    found = error.errors(include_url=False, include_input=False, include_context=False)
-    flawed = {flaw["loc"][:depth] for flaw in found for depth in range(len(flaw["loc"]))}
-    # pydantic counts only the sound items of a list
-    found = [flaw for flaw in found if flaw["type"] != "too_short" or flaw["loc"] not in flawed][:most]
+    found = sound_flaws(error)[:most]
     # cut, because a sender may choose a name of any length
     places = (".".join(map(str, flaw["loc"]))[:LONGEST_PLACE] for flaw in found)
     return "; ".join(f"{place or whole}: {plain_rule(flaw['msg'])}" for place, flaw in zip(places, found, strict=True))
+
+
+def sound_flaws(error: ValidationError) -> list[ErrorDetails]:
+    """Without those of lists that are too short only because pydantic counts their sound items."""
+    found = error.errors(include_url=False, include_input=False, include_context=False)
+    flawed = {flaw["loc"][:depth] for flaw in found for depth in range(len(flaw["loc"]))}
+    return [flaw for flaw in found if flaw["type"] != "too_short" or flaw["loc"] not in flawed]
 
 
 def plain_rule(message: str) -> str:
     """A pydantic message as plain text, to follow the name of a field."""
     found = ((pattern.match(message), pattern, said) for pattern, said in _WORDS)
     return next((pattern.sub(said, message, count=1) for match, pattern, said in found if match), message)
-
-
-def join_flaws(flaws: Sequence[str], *, most: int = 12) -> str:
-    more = f"; and {len(flaws) - most} more" if len(flaws) > most else ""
-    return "; ".join(flaws[:most]) + more
 
 
 MAX_GOAL_BYTES = 32 * 1024

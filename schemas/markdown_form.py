@@ -1,17 +1,4 @@
-"""Parser of the markdown form of a plugin's answer (the proposal on plugin loops): line by line, and strict.
-
-    ## Plugin Result
-    Status: continuation
-    Plugin: z3-solver
-    Confidence: low
-
-    ## Continuation Request
-    Action: multi-step
-
-    ### Task 1
-    Action: retrieve
-    Query: Values of variable X
-    DependsOn: none
+"""Strict parser of the markdown form of a plugin's answer (the proposal on plugin loops; docs/CONTINUATIONS.md).
 
 A field is `Name: value` on one line, or `Name:` with a fenced block (```) below it. Names are case-sensitive. With the
 status `success` or `error`, the text after the first blank line is the answer, and is not parsed.

@@ -243,6 +243,6 @@ def test_a_long_form_is_read_once() -> None:
     begins = "## Plugin Result\nStatus: continuation\nPlugin: x\n\n## Continuation Request\nAction: multi-step\n\n"
     form = begins + "".join(map(task.format, range(1, 20_000)))
     before = time.process_time()
-    with pytest.raises(ContinuationInvalid, match="must be 1000 at most"):
+    with pytest.raises(ContinuationInvalid, match="must have at most 1000, and has 19999"):
         read_continuation(ToolOutput.model_validate({"summary": form}))
     assert time.process_time() - before < 5

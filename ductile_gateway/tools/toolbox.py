@@ -16,7 +16,6 @@ from ductile_gateway.ductile.jobs import DuctileHealth, OnStart
 from ductile_gateway.ductile.settings import DuctileSettings, full_name
 from ductile_gateway.plugins.boxes import box_of, plugin_environment
 from ductile_gateway.plugins.folders import InstalledPlugin, PluginLacks, discover_plugins
-from ductile_gateway.plugins.manifest import PluginDescription
 from ductile_gateway.plugins.runner import InProcessTools, LocalPlugins, in_process_manifests
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.tools.catalog import ToolChoice, difference, make_catalog
@@ -49,19 +48,21 @@ class FoundTools:
 async def find_tools(settings: GatewaySettings, known: Mapping[str, DuctileTools] = UNKNOWN) -> FoundTools:
     """Starts nothing. `known`: tools of Ductiles that may not answer now. Raises Misconfigured, and TryAgain while no
     Ductile answers."""
+    choices = settings.choices()
     if settings.runner == "ductile":
         return await _of_ductiles(settings, known)
     if settings.runner == "in_process":
-        return _found_tools(settings, in_process_manifests())
+        return FoundTools(*make_catalog(in_process_manifests(), choices, timeout_s=settings.timeout_s))
     if not (plugins := settings.plugins).folders:
         raise Misconfigured("gateway.plugins.folders names no folder: name those that hold the plugins")
     search = plugin_environment(plugins.environment)["PATH"]
     here = discover_plugins(plugins.folders, plugins.config, search=search)
     manifests = {name: plugin.manifest for name, plugin in here.plugins.items()}
-    named = {choice.plugin or tool for tool, choice in (settings.choices() or {}).items()} | {*plugins.config}
+    named = {choice.plugin or tool for tool, choice in (choices or {}).items()} | {*plugins.config}
     lacking = {why: refusal.plugin for why, refusal in here.left_out.items() if isinstance(refusal, PluginLacks)}
-    problems = tuple(why for why in here.left_out if not lacking.get(why) or lacking[why] in named)
-    return _found_tools(settings, manifests, plugins=here.plugins, problems=problems, lacking=tuple(lacking))
+    problems = (why for why in here.left_out if not lacking.get(why) or lacking[why] in named)
+    catalog, flaws = make_catalog(manifests, choices, timeout_s=settings.timeout_s)
+    return FoundTools(catalog, (*problems, *flaws), lacking=tuple(lacking), plugins=here.plugins)
 
 
 async def _of_ductiles(settings: GatewaySettings, known: Mapping[str, DuctileTools]) -> FoundTools:
@@ -156,17 +157,6 @@ def offer(tools: FoundTools, offers: Offers) -> None:
 def _warn(problems: Iterable[str]) -> None:
     for problem in problems:
         log.warning("%s", problem)
-
-
-def _found_tools(
-    settings: GatewaySettings,
-    manifests: Mapping[str, PluginDescription],
-    *,
-    problems: tuple[str, ...] = (),
-    **found: Any,
-) -> FoundTools:
-    catalog, flaws = make_catalog(manifests, settings.choices(), timeout_s=settings.timeout_s)
-    return FoundTools(catalog, (*problems, *flaws), **found)
 
 
 @contextlib.asynccontextmanager

@@ -1,13 +1,11 @@
-"""Runs calls in one Ductile: starts them by its API or by an event, finds lost starts, and waits for the jobs.
+"""Runs calls in one or several Ductiles: the port ToolRunner.
 
     intent and receipt durable ─▶ start ─▶ job id durable ─▶ wait for the job ─▶ verdict
 
 An API call is sent once, unless it is certain that Ductile made no job of it. The API has no idempotency keys, so the
-call id is part of the payload: the job whose result shows it is the one. There is none if Ductile lists all jobs of the
-command since just before the start, each of them belongs to another call, and this holds for longer than a request can
-be in flight (Ductile drops a request that it has not read within ten seconds). If there was no job before, Ductile must
-not have restarted meanwhile: it may have lost its jobs. Otherwise the outcome is Unknown. Ductile's health is checked
-before each write: if a proxy answered in its place, the outcome would be unknown.
+call id is part of the payload: the job whose result shows it is the one. Otherwise the outcome is Unknown. Ductile's
+health is checked before each write: if a proxy answered in its place, the outcome would be unknown. A job that outlives
+its call is followed on, also across restarts.
 
 Events are for routes whose plugin acts once per dedupe key. An unanswered event is sent again under the same key until
 the deadline, after a pause: Ductile knows the key only once a job has succeeded. After a lost start a refusal does not
@@ -15,19 +13,19 @@ prove that nothing ran.
 """
 
 import asyncio
+import contextlib
 import logging
-from collections import deque
-from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import field
-from datetime import datetime, timedelta
-from typing import Any
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, NoReturn
 
 import httpx2
 from pydantic import JsonValue
 
 from ductile_gateway.calls.call import (
     CALL_ID,
+    EPOCH,
     MARK,
     CallRequest,
     Job,
@@ -41,26 +39,27 @@ from ductile_gateway.calls.call import (
 )
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.ductile import api
-from ductile_gateway.ductile.api import Document, DuctileApi, DuctileRefused, Endpoint
+from ductile_gateway.ductile.api import DuctileApi, DuctileRefused, Endpoint, Unavailable, open_api
 from ductile_gateway.ductile.catalog import DuctileTools
-from ductile_gateway.ductile.jobs import FINISHED, DuctileHealth, OnStart, StartAttempt, instant
-from ductile_gateway.ductile.relay import RelayIngress
-from ductile_gateway.ductile.settings import DuctileSettings, full_name, own_name
-from ductile_gateway.ductile.watch import JobWatch, Timing
+from ductile_gateway.ductile.jobs import DuctileHealth, OnStart, StartAttempt, Unfinished
+from ductile_gateway.ductile.relay import RelayIngress, open_relay_ingress
+from ductile_gateway.ductile.settings import DuctileSettings, full_name, own_name, owner
+from ductile_gateway.ductile.watch import Found, JobWatch, Timing
 from ductile_gateway.ports import Begin, unrecorded
 from ductile_gateway.webhooks.signatures import relay_event
-from groundwork.service.errors import TryAgain
+from groundwork.service.errors import Broken, Misconfigured, TryAgain
 from groundwork.service.machine import utc_now
 from schemas.events import RESERVED_KEYS
+from schemas.status import Finding
 from schemas.values import dataclass, replace
 
-CLOCKS_DIFFER_BY = timedelta(seconds=30)
-MOST_NAMED, MOST_LISTED = 5, 200
-REMEMBERED = 2000
 HEALTHY_WITHIN_S, COME_BACK_S, QUEUE_COME_BACK_S = 5.0, 1.0, 5.0
 
-Found = str | NeverStarted | Unknown
-"""Id of the job; or there is none and will be none; or unknown, with the jobs that it may be."""
+FOLLOWED_FOR = timedelta(hours=24)
+"""As long as Ductile keeps its jobs."""
+
+ReportLate = Callable[[str, Verdict], Awaitable[bool]]
+"""Takes the key of a call and its late verdict; returns False while the call has no answer yet."""
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +76,6 @@ class DuctileRunner:
     timing: Timing
     health: DuctileHealth
     on_start: OnStart
-    known_jobs: deque[str] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
 
     def __post_init__(self) -> None:
         self.watch = JobWatch(self.api, self.ledger, self.timing)
@@ -128,7 +126,7 @@ class DuctileRunner:
                 why = "its start in Ductile was not answered, and a pipeline's jobs do not show whose they are"
                 found = Unknown(why)
             case _:
-                found = await self._looked_for(call, receipt)
+                found = await self.watch.find(call, receipt, has_id=self._has_id(call))
         if isinstance(found, NeverStarted):
             await self.ledger.never_sent(call.key)
         return await self._accepted(call, found, receipt) if isinstance(found, str) else found
@@ -139,7 +137,7 @@ class DuctileRunner:
         return replace(found, reason=f"{found.reason} ({why})") if isinstance(found, Unknown) else found
 
     async def _accepted(self, call: ToolCall, job_id: str, receipt: Receipt) -> Verdict:
-        self.known_jobs.append(job_id)
+        self.watch.known_jobs.append(job_id)
         try:
             await self.ledger.accepted(call.key, job_id)
         except TryAgain as error:  # this process knows the job: only a crash would leave it in doubt
@@ -168,7 +166,7 @@ class DuctileRunner:
             async with asyncio.timeout(HEALTHY_WITHIN_S):
                 await self.api.health()
                 if way == "plugin":
-                    with suppress(api.Unavailable, api.UnreadableAnswer):
+                    with contextlib.suppress(api.Unavailable, api.UnreadableAnswer):
                         jobs = await self.api.jobs(plugin=self._plugin(call), command=call.command, most=1)
                         newest = str(jobs[0].get("job_id")) if jobs else ""
         except (api.Unavailable, TimeoutError) as error:
@@ -232,70 +230,11 @@ class DuctileRunner:
                 pause_s = min(2 * pause_s, self.timing.again_most_s)
         return Unknown("its event was sent to Ductile, and not answered before the deadline")
 
-    async def _looked_for(self, call: ToolCall, receipt: Receipt) -> Found:
-        has_id, delay_s, now = self._has_id(call), self.timing.first_s, utc_now()
-        settled_at = now + timedelta(seconds=self.timing.settle_s)
-        until, in_flight = self.timing.patient_until(call), timedelta(seconds=self.timing.in_flight_s)
-        none_since, jobs = None, dict[str, bool]()
-        while True:
-            try:
-                jobs, is_complete = await self._possible(call, receipt)
-                if has_id and (job_id := await self._job_with_id(call, receipt)):
-                    return job_id
-            except (api.Unavailable, api.UnreadableAnswer) as error:
-                none_since = None
-                is_over = isinstance(error, DuctileRefused)
-            else:
-                now = utc_now()
-                none_since = (none_since or now) if is_complete and not jobs else None
-                if none_since and now >= none_since + in_flight:
-                    return NeverStarted()
-                is_over = none_since is None and (all(jobs.values()) or not has_id)
-            if utc_now() >= (settled_at if is_over else until):
-                why = "no job there shows its call id" if has_id else "it carries no call id to find its job by"
-                return Unknown(f"its start in Ductile was not answered, and {why}", jobs=tuple(jobs)[:MOST_NAMED])
-            await asyncio.sleep(delay_s)
-            delay_s = min(2 * delay_s, self.timing.most_s)
-
     def _has_id(self, call: ToolCall) -> bool:
         return self.settings.send_call_id and (call.plugin, call.command) not in self.tools.closed
 
     def _plugin(self, call: ToolCall) -> str:
         return own_name(call.plugin, of=self.settings.name)
-
-    async def _possible(self, call: ToolCall, receipt: Receipt) -> tuple[dict[str, bool], bool]:
-        """Ids of jobs that may be the call's, with True for ended ones; and True if the list is complete."""
-        listed = await self.api.jobs(plugin=self._plugin(call), command=call.command, most=MOST_LISTED)
-        since = list(_since(listed, receipt))
-        is_complete = bool(receipt.newest) and len(since) < len(listed)
-        if receipt.newest == "" and len(listed) < MOST_LISTED:  # a Ductile that has lost its jobs lists none, too
-            is_complete = await self._has_run_since(receipt.begun_at)
-        ids = {str(job.get("job_id")): job.get("status") in FINISHED for job in since}
-        return {job_id: ended for job_id, ended in ids.items() if job_id not in self.known_jobs}, is_complete
-
-    async def _has_run_since(self, begun_at: datetime) -> bool:
-        uptime = (await self.api.health()).get("uptime_seconds")
-        return isinstance(uptime, int) and uptime >= (utc_now() - begun_at).total_seconds()
-
-    async def _job_with_id(self, call: ToolCall, receipt: Receipt) -> str | None:
-        entries = await self.api.logged_with(call.key, plugin=self._plugin(call), command=call.command)
-        found = {api.job_id_in(one) for one in entries if _is_after(one.get("created_at"), receipt.begun_at)}
-        return found.pop() if len(found) == 1 else None
-
-
-def _since(listed: list[Document], receipt: Receipt) -> Iterator[Document]:
-    for job in listed:
-        if job.get("job_id") == receipt.newest:
-            return
-        if receipt.newest is not None or _is_after(job.get("created_at"), receipt.begun_at):
-            yield job
-
-
-def _is_after(created_at: JsonValue, begun_at: datetime) -> bool:
-    try:
-        return instant(created_at) >= begun_at - CLOCKS_DIFFER_BY
-    except ValueError:
-        return False
 
 
 def with_correlation(
@@ -309,3 +248,101 @@ def with_correlation(
     arguments = {name: value for name, value in payload.items() if name not in RESERVED_KEYS}
     call_id: dict[str, JsonValue] = {CALL_ID: payload[CALL_ID]} if CALL_ID in payload else {}
     return arguments | correlation | {"attempt": request.attempt}, correlation | call_id
+
+
+@dataclass(eq=False)
+class Ductiles:
+    """`runners` by the name of their Ductile. `every_s`: between polls of jobs that outlived their calls."""
+
+    runners: Mapping[str, DuctileRunner]
+    ledger: Ledger
+    every_s: float
+    finds_anywhere = True
+
+    async def run(self, call: ToolCall, begin: Begin = unrecorded) -> Verdict:
+        return await self.runners[owner(call.plugin, self.runners)].run(call, begin)
+
+    async def resume(self, call: ToolCall) -> Verdict:
+        if its := self.runners.get(owner(call.plugin, self.runners)):
+            return await its.resume(call)
+        return Unknown(f"it was made in a Ductile that the settings do not name any more ({call.plugin})")
+
+    async def forget(self, key: str) -> None:
+        await self.ledger.never_sent(key)
+
+    def replace_tools(self, tools: Mapping[str, DuctileTools]) -> None:
+        for name, found in tools.items():
+            self.runners[name].tools = found
+
+    def findings(self) -> Sequence[Finding]:
+        text, remedy = "{} jobs have outlived their calls", "wait: what comes of them is told on the bus"
+        late = Counter(f"ductile {job.ductile}".rstrip() for _, job in self.ledger.late())
+        return [
+            Finding(name=f"{name} calls", mark="warning", text=text.format(number), remedy=remedy)
+            for name, number in late.items()
+        ]
+
+    async def follow_late(self, report: ReportLate) -> NoReturn:
+        while True:
+            try:
+                for key, job in self.ledger.late():
+                    await self._follow(key, job, report)
+            except TryAgain as error:
+                log.warning("late results are looked for again later", extra={"why": str(error)})
+            await asyncio.sleep(self.every_s)
+
+    async def _follow(self, key: str, job: Job, report: ReportLate) -> None:
+        over, its = utc_now() >= (job.late_since or EPOCH) + FOLLOWED_FOR, self.runners.get(job.ductile)
+        unknown = Unknown(f"the settings do not name the Ductile {job.ductile} any more, which has job {job.job_id}")
+        try:
+            reading = await its.watch.poll(job) if its else unknown
+            if isinstance(reading, Unfinished | Unavailable):
+                if not over:
+                    return
+                reading = Unknown(f"job {job.job_id} of Ductile had not ended {FOLLOWED_FOR} after the deadline")
+            is_reported = await report(key, reading)
+        except (TryAgain, Broken, Misconfigured):
+            raise
+        except Exception:  # a retry would fail as well
+            log.exception("what came of a late job cannot be told", extra={"call": key, "job": job.job_id})
+            is_reported = True
+        if is_reported or over:
+            await self.ledger.late_reported(key)
+
+
+@contextlib.asynccontextmanager
+async def open_ductiles(
+    every: Mapping[str, DuctileSettings],
+    tools: Mapping[str, DuctileTools],
+    ledger: Ledger,
+    *,
+    healths: Mapping[str, DuctileHealth],
+    on_start: OnStart,
+    timing: Timing | None = None,
+    transport: httpx2.AsyncBaseTransport | None = None,
+) -> AsyncIterator[Ductiles]:
+    runners = dict[str, DuctileRunner]()
+    async with contextlib.AsyncExitStack() as opened:
+        for name, its in every.items():
+            ingress = None
+            if us := its.relay:
+                opening = open_relay_ingress(its.url, us, timeout_s=its.request_timeout_s, transport=transport)
+                ingress = await opened.enter_async_context(opening)
+            runner = runners[name] = DuctileRunner(
+                settings=its,
+                api=await opened.enter_async_context(open_api(its, transport)),
+                ingress=ingress,
+                tools=tools.get(name, DuctileTools()),
+                ledger=ledger,
+                timing=timing or Timing(most_s=its.poll_most_s),
+                health=healths[name],
+                on_start=on_start,
+            )
+            if its.events:
+                opened.push_async_callback(_ended, asyncio.create_task(runner.watch.follow_events()))
+        yield Ductiles(runners, ledger, min(its.poll_most_s for its in every.values()))
+
+
+async def _ended(following: asyncio.Task[None]) -> None:
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)

@@ -1,29 +1,59 @@
-"""Waits for a Ductile job until it ends or the deadline of its call passes. Ductile cannot cancel a job.
+"""Finds the job of an unanswered start, and waits for a job until it ends or the deadline of its call passes.
 
-While Ductile is unavailable, the wait goes on beyond the deadline for as long as the answer is wanted. Events are hints
-that a job may have ended; jobs are polled as well, because Ductile cuts its stream every ten minutes, drops events that
-are not read at once and restarts its ids. All waiting jobs are polled whenever the stream begins.
+There is no job of a start if Ductile lists all jobs of the command since just before, each of them belongs to another
+call, and this holds for longer than a request can be in flight (Ductile drops a request that it has not read within ten
+seconds). If there was no job before, Ductile must not have restarted meanwhile: it may have lost its jobs.
+
+Ductile cannot cancel a job. While it is unavailable, the wait goes on beyond the deadline for as long as the answer is
+wanted. Events are hints that a job may have ended; jobs are polled as well, because Ductile cuts its stream every ten
+minutes, drops events that are not read at once and restarts its ids. All waiting jobs are polled when it begins.
 """
 
 import asyncio
 import contextlib
 import logging
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import field
 from datetime import datetime, timedelta
 from typing import NoReturn
 
+from pydantic import JsonValue
+
 from ductile_gateway.calls.artifacts import printable
-from ductile_gateway.calls.call import Job, JobFacts, ToolCall, ToolOutcome, Unknown, Verdict, failed
+from ductile_gateway.calls.call import (
+    Job,
+    JobFacts,
+    NeverStarted,
+    Receipt,
+    ToolCall,
+    ToolOutcome,
+    Unknown,
+    Verdict,
+    failed,
+)
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.ductile import api
 from ductile_gateway.ductile.api import Document, DuctileApi, DuctileRefused, Unavailable
-from ductile_gateway.ductile.jobs import NO_ERROR, Unfinished, facts_of, last_error, read_job, read_log, read_tree
+from ductile_gateway.ductile.jobs import (
+    FINISHED,
+    NO_ERROR,
+    Unfinished,
+    facts_of,
+    instant,
+    last_error,
+    read_job,
+    read_log,
+    read_tree,
+)
+from ductile_gateway.ductile.settings import own_name
 from ductile_gateway.plugins.response import MAX_MESSAGE, quoted
 from groundwork.service.machine import monotonic, set_within, utc_now
 from schemas.bounded import json_object
 from schemas.values import dataclass, replace
 
+CLOCKS_DIFFER_BY = timedelta(seconds=30)
+MOST_NAMED, MOST_LISTED, REMEMBERED = 5, 200, 2000
 LAST_LOOK_S = 2.0
 """Limit of the last poll: the agent waits ten seconds longer than the deadline."""
 MOST_STEPS = 20
@@ -35,6 +65,9 @@ SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 10.0
 REFUSED_PAUSE_S = 60.0
 """A refusal may pass: of a proxy, of a limit of requests, or of a token that is being changed."""
 ENDINGS = frozenset({"job.completed", "job.failed", "job.timed_out", "job.skipped", "job.retry_exhausted"})
+
+Found = str | NeverStarted | Unknown
+"""Id of the job; or there is none and will be none; or unknown, with the jobs that it may be."""
 
 log = logging.getLogger(__name__)
 
@@ -63,11 +96,12 @@ class Timing:
 
 @dataclass(eq=False)
 class JobWatch:
-    """`follow_events` may run beside the calls: one stream for all waiting jobs."""
+    """`follow_events` may run beside the calls: one stream for all waiting jobs. `known_jobs`: those of other calls."""
 
     api: DuctileApi
     ledger: Ledger
     timing: Timing
+    known_jobs: deque[str] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     _waiting: dict[str, asyncio.Event] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -210,6 +244,50 @@ class JobWatch:
             _check(job, entry)
         return entries
 
+    async def find(self, call: ToolCall, receipt: Receipt, *, has_id: bool) -> Found:
+        """Looks for the job of an unanswered start by the API. `has_id`: it carries its call id."""
+        delay_s, now = self.timing.first_s, utc_now()
+        settled_at = now + timedelta(seconds=self.timing.settle_s)
+        until, in_flight = self.timing.patient_until(call), timedelta(seconds=self.timing.in_flight_s)
+        none_since, jobs = None, dict[str, bool]()
+        while True:
+            try:
+                jobs, is_complete = await self._possible(call, receipt)
+                if has_id and (job_id := await self._job_with_id(call, receipt)):
+                    return job_id
+            except (api.Unavailable, api.UnreadableAnswer) as error:
+                none_since = None
+                is_over = isinstance(error, DuctileRefused)
+            else:
+                now = utc_now()
+                none_since = (none_since or now) if is_complete and not jobs else None
+                if none_since and now >= none_since + in_flight:
+                    return NeverStarted()
+                is_over = none_since is None and (all(jobs.values()) or not has_id)
+            if utc_now() >= (settled_at if is_over else until):
+                why = "no job there shows its call id" if has_id else "it carries no call id to find its job by"
+                return Unknown(f"its start in Ductile was not answered, and {why}", jobs=tuple(jobs)[:MOST_NAMED])
+            await asyncio.sleep(delay_s)
+            delay_s = min(2 * delay_s, self.timing.most_s)
+
+    async def _possible(self, call: ToolCall, receipt: Receipt) -> tuple[dict[str, bool], bool]:
+        """Ids of jobs that may be the call's, with True for ended ones; and True if the list is complete."""
+        plugin = own_name(call.plugin, of=self.api.settings.name)
+        listed = await self.api.jobs(plugin=plugin, command=call.command, most=MOST_LISTED)
+        since = list(_since(listed, receipt))
+        is_complete = bool(receipt.newest) and len(since) < len(listed)
+        if receipt.newest == "" and len(listed) < MOST_LISTED:  # a Ductile that has lost its jobs lists none, too
+            uptime, passed = (await self.api.health()).get("uptime_seconds"), utc_now() - receipt.begun_at
+            is_complete = isinstance(uptime, int) and uptime >= passed.total_seconds()
+        ids = {str(job.get("job_id")): job.get("status") in FINISHED for job in since}
+        return {job_id: ended for job_id, ended in ids.items() if job_id not in self.known_jobs}, is_complete
+
+    async def _job_with_id(self, call: ToolCall, receipt: Receipt) -> str | None:
+        plugin = own_name(call.plugin, of=self.api.settings.name)
+        entries = await self.api.logged_with(call.key, plugin=plugin, command=call.command)
+        found = {api.job_id_in(one) for one in entries if _is_after(one.get("created_at"), receipt.begun_at)}
+        return found.pop() if len(found) == 1 else None
+
     async def _timeout(self, job: Job, call: ToolCall, reading: Unfinished | Unavailable) -> ToolOutcome:
         await self.ledger.outlived(call.key, job, utc_now())
         why, error = f"job {job.job_id} of Ductile has not ended", ""
@@ -224,6 +302,21 @@ class JobWatch:
             why = f"Ductile is still trying its job {job.job_id}, because of: {error}"
         timeout = failed("timeout", f"the deadline has passed: {why}", retryable=True)
         return replace(timeout, job=JobFacts(job.job_id, last_error=error))
+
+
+def _since(listed: list[Document], receipt: Receipt) -> Iterator[Document]:
+    for job in listed:
+        if job.get("job_id") == receipt.newest:
+            return
+        if receipt.newest is not None or _is_after(job.get("created_at"), receipt.begun_at):
+            yield job
+
+
+def _is_after(created_at: JsonValue, begun_at: datetime) -> bool:
+    try:
+        return instant(created_at) >= begun_at - CLOCKS_DIFFER_BY
+    except ValueError:
+        return False
 
 
 def _check(job: Job, found: Document) -> None:

@@ -172,7 +172,7 @@ async def open_runner(
     """Opens the ToolRunner of the settings."""
     if settings.runner == "ductile":
         every = settings.every_ductile()
-        open_ductiles = loaded("ductile_gateway.ductile.several:open_ductiles")  # with all that speaks HTTP
+        open_ductiles = loaded("ductile_gateway.ductile.runner:open_ductiles")  # with all that speaks HTTP
         async with open_ductiles(every, tools.ductiles, ledger, healths=healths, on_start=on_start) as runner:
             yield runner
     elif settings.runner == "in_process":

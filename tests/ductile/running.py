@@ -13,9 +13,8 @@ from ductile_gateway.calls.call import CALL_ID, ToolCall, ToolOutcome, Verdict
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.ductile.catalog import DuctileTools
 from ductile_gateway.ductile.jobs import DuctileHealth
-from ductile_gateway.ductile.runner import DuctileRunner
+from ductile_gateway.ductile.runner import DuctileRunner, Ductiles, open_ductiles
 from ductile_gateway.ductile.settings import DuctileSettings
-from ductile_gateway.ductile.several import Ductiles, open_ductiles
 from ductile_gateway.ductile.watch import Timing
 from ductile_gateway.ports import Begin
 from tests.ductile.under_test import DuctileUnderTest, Execution

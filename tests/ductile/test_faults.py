@@ -17,8 +17,7 @@ from ductile_gateway.ductile import watch
 from ductile_gateway.ductile.api import open_api
 from ductile_gateway.ductile.catalog import DuctileTools
 from ductile_gateway.ductile.jobs import Unfinished
-from ductile_gateway.ductile.runner import DuctileRunner
-from ductile_gateway.ductile.several import FOLLOWED_FOR, Ductiles
+from ductile_gateway.ductile.runner import FOLLOWED_FOR, DuctileRunner, Ductiles
 from ductile_gateway.ductile.watch import Timing
 from groundwork.service.errors import TryAgain
 from groundwork.service.machine import utc_now

@@ -17,6 +17,7 @@ from ductile_gateway.plugins.response import outcome_of
 from groundwork.service.secret import masked
 from schemas.values import dataclass, replace
 
+MOST_ATTEMPTS = 10**6
 FINISHED = frozenset({"succeeded", "failed", "timed_out", "skipped", "dead"})
 NO_ERROR = "it did not say what"
 NEVER = datetime.min.replace(tzinfo=UTC)
@@ -94,7 +95,7 @@ def read_tree(jobs: Sequence[Document]) -> Unfinished | Verdict:
 def facts_of(job_id: str, entries: Sequence[Document], *, is_error: bool, secrets: Sequence[str] = ()) -> JobFacts:
     """`entries`: of a job or of a pipeline's jobs, newest of each first. Ductile knows no exit code."""
     attempts = (entry.get("attempt") for entry in entries)
-    most = max((number for number in attempts if isinstance(number, int)), default=None)
+    most = max((number for number in attempts if isinstance(number, int) and number <= MOST_ATTEMPTS), default=None)
     texts = [entry.get("stderr") for entry in entries if entry.get("status") != "succeeded"] if is_error else []
     stderr = next((text for text in reversed(texts) if isinstance(text, str) and text.strip()), "")
     return JobFacts(

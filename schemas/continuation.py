@@ -27,7 +27,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from schemas.events import ToolOutput
-from schemas.fields import LONGEST_PLACE, JsonObject, Text, ToolName, plain_rule, sound_flaws
+from schemas.fields import LONGEST_PLACE, JsonObject, Text, ToolName, not_blank, plain_rule, sound_flaws
 from schemas.markdown_form import is_form, read_form
 from schemas.values import dataclass
 
@@ -42,12 +42,6 @@ _ID = r"[a-z0-9][a-z0-9_-]{0,31}"
 
 class ContinuationInvalid(ValueError):
     """An unusable continuation. The text names every flaw with its field or line."""
-
-
-def _said(text: str) -> str:
-    if not text.strip():
-        raise ValueError("must not be blank")
-    return text
 
 
 def _id(text: str) -> str:
@@ -73,7 +67,7 @@ def _input(value: object) -> object:
 Id = Annotated[
     str, AfterValidator(_id), WithJsonSchema({"type": "string", "pattern": f"^{_ID}$", "not": {"const": AGAIN}})
 ]
-Said = Annotated[Text, Field(max_length=LONGEST_TEXT), AfterValidator(_said)]
+Said = Annotated[Text, Field(max_length=LONGEST_TEXT), AfterValidator(not_blank)]
 Ids = Annotated[
     tuple[Id, ...],
     BeforeValidator(_ids, json_schema_input_type=list[Id] | Literal["none"] | None),

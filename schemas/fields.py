@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
-from typing import Annotated, Any, cast
+from typing import Annotated
 
 from pydantic import (
     AfterValidator,
@@ -124,14 +124,14 @@ def _storable(text: str) -> str:
     return text
 
 
-def _storable_json(value: JsonValue, *, deepest: int = sys.maxsize) -> JsonValue:
+def _storable_json(value: JsonValue, *, deepest: int = sys.maxsize, most: int = sys.maxsize) -> JsonValue:
     """Level by level: a call for each of a hundred thousand values would cost us more than their sender."""
     if isinstance(value, str):
         return _storable(value)
     level: Sequence[JsonValue] = [value]
-    left = deepest
+    levels, left = deepest, most
     while level:
-        if (left := left - 1) < 0:
+        if (levels := levels - 1) < 0:
             raise ValueError(f"must be nested at most {deepest} levels deep")
         kinds = set(map(type, level))
         if float in kinds and not all(map(math.isfinite, [one for one in level if type(one) is float])):
@@ -139,25 +139,20 @@ def _storable_json(value: JsonValue, *, deepest: int = sys.maxsize) -> JsonValue
         objects = [one for one in level if type(one) is dict] if dict in kinds else []
         lists = [one for one in level if type(one) is list] if list in kinds else []
         _storable("".join(one for one in chain(level, *objects) if type(one) is str))
-        level = list(chain.from_iterable([*lists, *(one.values() for one in objects)]))
-    return value
-
-
-def _few_values(value: object) -> object:
-    left, level = MOST_VALUES, [cast("Any", value)]
-    while level:
-        lists = [one for one in level if type(one) is list]
-        objects = [one for one in level if type(one) is dict]
         left -= sum(map(len, chain(lists, objects)))
         if left < 0:
-            raise ValueError(f"must hold at most {MOST_VALUES} values, with those inside of others")
+            raise ValueError(f"must hold at most {most} values, with those inside of others")
         level = list(chain.from_iterable([*lists, *(one.values() for one in objects)]))
     return value
+
+
+def not_blank(text: str) -> str:
+    if not text.strip():
+        raise ValueError("must not be blank")
+    return text
 
 
 def _goal(text: str) -> str:
-    if not text.strip():
-        raise ValueError("must not be blank")
     if len(text.encode()) > MAX_GOAL_BYTES:
         raise ValueError(f"must be at most {MAX_GOAL_BYTES} bytes of UTF-8")
     return text
@@ -168,8 +163,9 @@ Text = Annotated[str, AfterValidator(_storable)]
 _SHALLOW = AfterValidator(partial(_storable_json, deepest=DEEPEST))
 Json = Annotated[JsonValue, _SHALLOW]
 JsonObject = Annotated[dict[str, JsonValue], AfterValidator(_storable_json)]
-Context = Annotated[dict[str, JsonValue], _SHALLOW, BeforeValidator(_few_values)]
-Goal = Annotated[Text, AfterValidator(_goal)]
+Context = Annotated[dict[str, JsonValue], BeforeValidator(partial(_storable_json, deepest=DEEPEST, most=MOST_VALUES))]
+"""Checked before pydantic reads it, which costs more."""
+Goal = Annotated[Text, AfterValidator(not_blank), AfterValidator(_goal)]
 Id = Annotated[str, StringConstraints(pattern=ID)]
 ToolName = Annotated[str, StringConstraints(pattern=subjects.NAME.pattern)]
 TaskId = Annotated[str, StringConstraints(pattern=TASK_ID)]

@@ -162,11 +162,12 @@ def call(
 def _object(arguments: str) -> dict[str, Any]:
     try:
         given = strict.read(sys.stdin.buffer.read() if arguments == "-" else os.fsencode(arguments))
+        if isinstance(given, dict):
+            return given
+        why = "is no JSON object"
     except strict.NotStrictJson as error:
-        raise typer.BadParameter(f"ARGUMENTS {error}: give a JSON object, such as '{EXAMPLE}'") from error
-    if not isinstance(given, dict):
-        raise typer.BadParameter(f"ARGUMENTS is no JSON object: give one, such as '{EXAMPLE}'")
-    return given
+        why = str(error)
+    raise typer.BadParameter(f"ARGUMENTS {why}: give a JSON object, such as '{EXAMPLE}'")
 
 
 def _as_document(outcome: ToolOutcome, seconds: float) -> dict[str, Any]:

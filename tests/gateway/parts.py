@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from importlib.resources import files
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from ductile_gateway import store
 from ductile_gateway.bus.ownership import BusOwnership
@@ -34,8 +34,6 @@ from schemas import keys, subjects
 from schemas.catalog import Catalog, ToolCommand, ToolOffer
 from schemas.events import Envelope, ToolRequest, ToolResult
 from tests.kit.fakes import still
-
-Part = TypeVar("Part")
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 RUN = "run_01JZ8Q5T7W9X2Y4Z6A8B0C1D2E"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent_service.core import asking, limits, people, planning
+from agent_service.core import asking, limits, planning
 from agent_service.core.events import CancelRequested, ModelReplied, RunStarted, Transition
 from agent_service.core.facts import CallReserved, RequestSent
 from agent_service.core.phases import Framing, ModelRefusal, Unusable
@@ -174,7 +174,6 @@ def without_all_but_a_tool(right: Any) -> property:
 
 
 BELIEVED = instead(asking.complete)
-REFUSAL_ALLOWS = instead(lambda state, ask, _ruling: people._approved(state, ask, by=""))
 FOUND_ANYWAY = before(lambda state, claim, found: (state, claim, replace(found, holds=True)))
 CLAIM_KEPT = before(lambda state, claim, found: (replace(state, claim=claim), claim, found))
 BY_TWO = before(lambda state, *action: (replace(state, step=state.step + 1), *action))
@@ -278,11 +277,6 @@ BUGS: tuple[tuple[Rule, str, Sow], ...] = (
         of_people.no_risky_write_follows_what_strangers_wrote_without_a_person_who_allows_it,
         "planning.approval_reason",
         always(""),
-    ),
-    (
-        of_people.no_risky_write_follows_what_strangers_wrote_without_a_person_who_allows_it,
-        "people._refused",
-        REFUSAL_ALLOWS,
     ),
     (
         of_people.what_was_refused_is_not_asked_for_again_until_somebody_says_more,

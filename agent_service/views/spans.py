@@ -363,7 +363,8 @@ class Traces:
         spans = list[Span]()
         for run_id, (entries, since) in journals.items():
             try:
-                spans += spans_since_rest(entries, since=since, content=self.content)
+                with suppress(Damaged):  # its readers learn of it, and the log tells no part of an entry
+                    spans += spans_since_rest(entries, since=since, content=self.content)
             except Exception:
                 log.exception("spans of a run cannot be made", extra={"run_id": run_id})
         return all(self.send(spans[i : i + SPANS_PER_REQUEST]) for i in range(0, len(spans), SPANS_PER_REQUEST))

@@ -34,7 +34,7 @@ class ConsumerPosition:
 
 _PROGRESS = {
     "ahead": "has not delivered it: {} are before it",
-    "in_hand": "has it in hand",
+    "in_hand": "has delivered it",
     "done": "has dealt with it",
 }
 

@@ -119,6 +119,26 @@ async def test_only_the_runs_that_ended_last_are_rendered_and_those_with_artifac
     assert workspace.read(RUN_ID, "artifacts/critique.md") == CRITIQUE
 
 
+async def test_what_rests_is_rendered_before_what_stood_still_longer_and_a_reopened_run_keeps_its_pages(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rendering, "LATER_S", 0.0)
+    live = list(replay(entries_of(one_step(RUNS[0]))[:4]))[-1]
+    journals = Journals(entries_of(one_step(RUNS[0]))[:4], entries_of(one_step(RUNS[1])))
+    folders = keeping_in(workspace, journals, keep=1)
+    for change in (last(one_step(RUNS[0])), live, last(one_step(RUNS[1]))):
+        folders.committed(change)
+    async with running(folders):
+        await until(lambda: pages(workspace, RUNS) == [*RUNS[:2]])
+    assert journals.reads == [*RUNS[1::-1]]
+    for change in (last(one_step(RUNS[0])), last(one_step(RUNS[1])), live):
+        folders.committed(change)
+    workspace.remove_pages(RUNS)
+    for name in RUNS[:2]:
+        await folders.refreshed(name)
+    assert pages(workspace, RUNS) == [*RUNS[:2]]
+
+
 async def test_a_folder_is_read_as_its_journal_stands_also_one_that_was_put_away_or_that_a_crash_left_behind(
     workspace: Workspace, root: Path
 ) -> None:

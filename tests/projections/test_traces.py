@@ -169,7 +169,7 @@ async def test_what_a_crash_left_unsent_is_told_at_the_next_start_once_the_store
 
 @pytest.mark.parametrize("unreadable", [None, Damaged(OTHER, "its state"), NewerVersion(OTHER)])
 async def test_what_a_dead_agent_committed_is_told_again_and_a_journal_that_cannot_be_told_holds_up_no_other(
-    mark: Path, monkeypatch: pytest.MonkeyPatch, unreadable: Exception | None
+    mark: Path, monkeypatch: pytest.MonkeyPatch, unreadable: Exception | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(spans, "MARGIN", datetime.now(UTC) - NOON)
     receiver, journals = Receiver(), Journals(ENTRIES, entries_of(worked_example(run_id=OTHER)))
@@ -180,6 +180,7 @@ async def test_what_a_dead_agent_committed_is_told_again_and_a_journal_that_cann
         for run_id in (OTHER, ENTRIES[0].run_id):
             traces.send_again(run_id)
         await until(lambda: receiver.got == ALL)
+    assert not caplog.records
 
 
 async def test_the_end_waits_no_longer_for_a_receiver_than_it_may(mark: Path) -> None:

@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import field
+from itertools import islice
 from operator import itemgetter
 
 from agent_service.core.state import RunState
@@ -118,10 +119,10 @@ class Folders:
     artifacts: ArtifactReader
     keep: int
     _due: dict[str, float] = field(init=False, default_factory=dict)
-    """Instants at which runs are rendered (monotonic, in seconds)."""
-    _ended: dict[str, bool] = field(init=False, default_factory=dict)
+    """Instants at which runs are rendered (monotonic, in seconds); 0 for those that rest."""
+    _ended: OrderedDict[str, bool] = field(init=False, default_factory=OrderedDict)
     """The runs that ended last, oldest first. True: their artifacts are not copied yet."""
-    _surplus: list[str] = field(init=False, default_factory=list)
+    _surplus: dict[str, None] = field(init=False, default_factory=dict)
     """Runs that ended before them, whose pages are to be removed."""
     _rendered: OrderedDict[str, Rendered] = field(init=False, default_factory=OrderedDict)
     _news: asyncio.Event = field(init=False, default_factory=asyncio.Event)
@@ -133,18 +134,20 @@ class Folders:
     def committed(self, change: Commit) -> None:
         run_id, rests = change.state.run_id, change.ended or change.paused
         self._ended.pop(run_id, None)
+        self._surplus.pop(run_id, None)
         if len(self._due) < MOST_DUE:
-            self._due[run_id] = monotonic() + (0.0 if rests else LATER_S)
+            self._due[run_id] = 0.0 if rests else monotonic() + LATER_S
         if change.ended:
             self._note_ended(run_id, copies=bool(change.state.artifacts))
         self._news.set()
 
     def _note_ended(self, run_id: str, *, copies: bool) -> None:
         self._ended[run_id] = copies
+        self._surplus.pop(run_id, None)
         while len(self._ended) > self.keep:
-            oldest = next(iter(self._ended))
-            self._surplus.append(oldest)
-            if not self._ended.pop(oldest):
+            oldest, uncopied = self._ended.popitem(last=False)
+            self._surplus[oldest] = None
+            if not uncopied:
                 self._due.pop(oldest, None)
 
     async def refreshed(self, run_id: str) -> Rendered | None:
@@ -198,14 +201,15 @@ class Folders:
         with suppress(TryAgain, OSError):  # pages that are not found now stay
             unsettled = {*await self.store.open_or_changed(utc_now())}
             found = [run_id for run_id in await asyncio.to_thread(self.workspace.runs) if run_id not in unsettled]
-            self._ended = dict.fromkeys(found, False) | self._ended
+            self._ended = OrderedDict.fromkeys(found, False) | self._ended
         while True:
             await set_within(self._news, LATER_S if self._due else None)
             self._news.clear()
             await asyncio.sleep(SOON_S)
             while self._due:
+                began = monotonic()
                 run_id, at = min(self._due.items(), key=itemgetter(1))
-                if at > (began := monotonic()):
+                if at > began:
                     break
                 await self._try_render(run_id)
                 await asyncio.sleep(min(MOST_REST_S, REST * (monotonic() - began)))
@@ -214,7 +218,7 @@ class Folders:
         """Renders queued runs for up to FLUSH_S."""
         with suppress(TimeoutError):
             async with asyncio.timeout(FLUSH_S):
-                for run_id in tuple(self._due):
+                for run_id in sorted(self._due, key=self._due.__getitem__):
                     await self._try_render(run_id)
 
     @asynccontextmanager
@@ -253,9 +257,10 @@ class Folders:
             if run_id in self._ended:
                 self._ended[run_id] = False
             else:
-                self._surplus.append(run_id)
-            surplus = [one for one in self._surplus[:REMOVED_AT_ONCE] if one not in self._ended]
-            del self._surplus[:REMOVED_AT_ONCE]
+                self._surplus[run_id] = None
+            surplus = [*islice(self._surplus, REMOVED_AT_ONCE)]
+            for one in surplus:
+                del self._surplus[one]
             try:
                 await asyncio.to_thread(self.workspace.remove_pages, surplus)
             except OSError as error:

@@ -12,9 +12,10 @@ import asyncio
 import logging
 import re
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from operator import itemgetter
 
 from fastapi import Request, Response
 from starlette.responses import StreamingResponse
@@ -26,6 +27,7 @@ from agent_service.core.waiting import FINAL, Status
 from agent_service.errors import Damaged, NewerVersion
 from agent_service.history.text import View
 from agent_service.run.journal import Commit, JournalRecord
+from agent_service.run.ports import JournalPosition
 from agent_service.store.lines import RunLine, line_of
 from agent_service.store.messages import RemoteCommit
 from agent_service.store.runs import RunStore
@@ -288,18 +290,31 @@ class Feed:
 
     async def _read_all(self, after: int) -> Chunk:
         places = await self._journal.places(after, READ_AT_ONCE)
-        found = [(at.position, *news) for at in places if at.seq and (news := await self._event_at(at.run_id, at.seq))]
-        chunk = _chunk(after, found)
+        runs = {at.run_id for at in places if at.seq}
+        found = [event for run_id in runs async for event in self._events_of(run_id, places)]
+        chunk = _chunk(after, sorted(found, key=itemgetter(0)))
         return chunk if chunk.frames or not places else Chunk(places[-1].position)
 
-    async def _event_at(self, run_id: str, seq: int) -> tuple[JournalRecord, RunState] | None:
-        try:
-            run = await self._journal.load(run_id, seq)
-            entries = await self._journal.entries(run_id, seq - 1, 1) if run else ()
-            return (entries[0].record(), run.state) if run and entries else None
-        except (ValueError, NewerVersion) as error:  # Damaged too; events of the other runs follow
-            log.warning("left out of the stream of all runs", extra={"run_id": run_id, "why": str(error)})
-            return None
+    async def _events_of(
+        self, run_id: str, places: Sequence[JournalPosition]
+    ) -> AsyncIterator[tuple[int, JournalRecord, RunState]]:
+        """Loads the run once, because its state may be large."""
+        positions = {at.seq: at.position for at in places if at.seq and at.run_id == run_id}
+        first, last = min(positions), max(positions)
+        with _left_out(run_id):
+            if run := await self._journal.load(run_id, last):
+                for entry in await self._journal.entries(run_id, first - 1, last - first + 1):
+                    with _left_out(run_id):
+                        if position := positions.get(entry.seq):
+                            yield position, entry.record(), run.state
+
+
+@contextmanager
+def _left_out(run_id: str) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, NewerVersion) as error:  # Damaged too; other events follow
+        log.warning("left out of the stream of all runs", extra={"run_id": run_id, "why": str(error)})
 
 
 def _number_of(last_event_id: str | None) -> int | None:

@@ -13,7 +13,7 @@ import httpx2
 import pytest
 
 from agent_service.api import feed as feeds
-from agent_service.run.journal import Commit
+from agent_service.run.journal import Commit, Run
 from agent_service.store.database import FILE
 from tests.core.cues import PROOF, reflects
 from tests.http.house import STREAMS_OF_A_CALLER, House, bearer
@@ -162,12 +162,20 @@ async def test_twenty_cuts_lose_and_repeat_nothing_while_all_runs_go_on_here_and
     assert told_of(told) == [(commit.entry.run_id, commit.entry.seq) for commit in commits]
 
 
-async def test_a_damaged_entry_keeps_no_other_from_being_told(
-    over_http: httpx2.AsyncClient, house: House, tmp_path: Path
+async def test_a_damaged_entry_keeps_no_other_from_being_told_and_a_run_is_loaded_once_for_many(
+    over_http: httpx2.AsyncClient, house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    load, loads = house.archive.load, list[str]()
+
+    async def counted(run: str, version: int = 0) -> Run | None:
+        loads.append(run)
+        return await load(run, version)
+
+    monkeypatch.setattr(house.archive, "load", counted)
     await house.play(whole_run(1))
     await house.play([accepted(2)])
     with contextlib.closing(sqlite3.connect(tmp_path / "store" / FILE)) as connection, connection:
         connection.execute("UPDATE journal SET event = '{' WHERE run_id = ? AND seq = 3", (run_id(1),))
     told = told_of(await some(over_http, ALL, after=0, most=6))
     assert told == [*((run_id(1), seq) for seq in (1, 2, 4, 5, 6)), (run_id(2), 1)]
+    assert sorted(loads) == [run_id(1), run_id(2)]

@@ -72,8 +72,10 @@ class HealthView(View):
 async def _checked(part: Part, probe: Probe) -> Sequence[CheckView]:
     remedy = "ask again; see the agent's log"
     try:
-        async with in_time("it", WITHIN_S):
+        async with asyncio.timeout(WITHIN_S):
             found = await probe()
+    except TimeoutError:
+        found = [warning(part, f"it did not report its status within {WITHIN_S:g} s", remedy=remedy)]
     except Failure as error:
         found = [wrong(part, str(error), remedy=remedy)]
     except Exception as error:  # the other parts still report

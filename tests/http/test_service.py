@@ -61,15 +61,24 @@ async def test_what_the_agent_needs_is_told_by_part(client: httpx2.AsyncClient, 
     assert (bus["text"], bool(bus["remedy"])) == ("another agent has the bus", True)
 
 
-async def test_a_part_that_fails_takes_no_other_from_health_and_a_lack_of_room_is_told_with_its_remedy() -> None:
+async def test_a_part_that_fails_or_hangs_takes_no_other_from_health_and_a_lack_of_room_is_told_with_its_remedy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(service, "WITHIN_S", 0.01)
+
     async def broken() -> Sequence[Finding]:
         raise RuntimeError
+
+    async def hanging() -> Sequence[Finding]:
+        await asyncio.Event().wait()
+        return ()
 
     async def ready() -> Mapping[str, str]:
         return {"room": "the disk is full: make room on it"}
 
-    model, room = (await serving(ready, probes={"model": broken}).show_health()).checks
+    model, slow, room = (await serving(ready, probes={"model": broken, "gateway": hanging}).show_health()).checks
     assert (model.part, model.mark, "RuntimeError" in model.text) == ("model", "warning", True)
+    assert (slow.part, slow.mark, "within 0.01 s" in slow.text) == ("gateway", "warning", True)
     assert (room.part, room.mark, "what the text names" in (room.remedy or "")) == ("nats", "wrong", True)
 
 

@@ -63,6 +63,14 @@ async def test_entries_come_as_they_are_committed(over_http: httpx2.AsyncClient,
     assert await some(over_http, url(run), after=6) == [], "who has seen the end is told not to come back"
 
 
+async def test_a_reader_who_is_behind_waits_for_nothing(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeds, "READ_AT_ONCE", 2)
+    stream = await feeds.Feed(house.store, poll_s=3600.0).follow_run(await house.play(whole_run()))
+    assert isinstance(stream, feeds.EventStream)
+    async with asyncio.timeout(WITHIN_S):
+        assert len([frames async for frames in stream.body_iterator]) == 3
+
+
 async def test_an_entry_that_is_seen_before_its_commit_returned_comes_with_its_run_as_it_is(
     over_http: httpx2.AsyncClient, house: House
 ) -> None:

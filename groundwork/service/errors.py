@@ -64,11 +64,13 @@ async def patiently(work: Callable[[], Awaitable[T]], pause_s: float | None = No
 
 @asynccontextmanager
 async def in_time(who: str, within_s: float) -> AsyncIterator[None]:
-    """Raises TryAgain after so many seconds, as `who` did not answer."""
+    """Raises TryAgain after so many seconds, as `who` did not answer; another TimeoutError stays what it is."""
     try:
-        async with asyncio.timeout(within_s):
+        async with asyncio.timeout(within_s) as limit:
             yield
     except TimeoutError as error:
+        if not limit.expired():
+            raise
         raise TryAgain(f"{who} did not answer within {within_s:g} s") from error
 
 
@@ -146,13 +148,16 @@ _PLAIN_WORDS = {
     r"Value error, ": "",
     r"Input should be a valid (tuple|list|set|frozenset)": 'must be a list, as in ["a", "b"]',
     r"Input should be a valid dictionary.*": "must be settings, as `key: value` lines",
-    r"Input (is not a valid path|should be a valid string).*": "must be text, in quotes",
+    r"Input is not a valid path.*": "must be a path, as text",
+    r"(Input should be a valid string|input was not a valid JSON value).*": "must be text, in quotes",
     r"Input should be a valid boolean.*": "must be true or false",
     r"(Input should be a valid|Unable to parse input string as an) integer.*": "must be a whole number",
     r"Input should be a (valid|finite) number.*": "must be a number",
     r"Input should be greater than or equal to": "must be at least",
     r"Input should be less than or equal to": "must be at most",
-    r"(Input|String|Tuple|List) should ": "must ",
+    r"String should match pattern ": "must be written as ",
+    r"\b[A-Z][a-z]+ should ": "must ",
+    r" after validation, not \d+": "",
 }
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import pytest
-from pydantic import Field, SecretStr, field_validator
+from pydantic import Field, JsonValue, SecretStr, field_validator
 
 from groundwork.service.config_file import Section, WrongSettings, load, written
 from groundwork.service.secret import Secret
@@ -49,6 +49,7 @@ class Agent(Section):
     inbox: Annotated[str, written("_INBOX.*", "_INBOX, or _INBOX.NAME")] = ""
     ca_file: Path | None = None
     model: str | list[str] = ""
+    few: Annotated[dict[str, JsonValue], Field(min_length=1)] = Field(default_factory=dict)
 
 
 Read = Callable[..., Agent]
@@ -148,12 +149,14 @@ def test_a_secret_file_without_a_readable_secret_is_an_error(
         ("nats: {x: 1}", "nats.x: no such setting; known here: name, url"),
         ("agent: {8080: x}", "no such setting"),
         ("agent: {http: 5}", "agent.http: must be settings, as `key: value` lines"),
-        *((f"agent: {{ca_file: {path}}}", "agent.ca_file: must be text, in quotes") for path in ("[a]", "''")),
+        *((f"agent: {{ca_file: {path}}}", "agent.ca_file: must be a path, as text") for path in ("[a]", "''")),
         ("agent: {http: {token: [a]}}", "agent.http.token: must be text, in quotes"),
         (f"agent: {{http: {{port: '{'9' * 5000}'}}}}", "agent.http.port: must be a whole number"),
         ("agent: {model: 5}", "agent.model: must be text, in quotes; or must be a list"),
         *((f"agent: {{wait_s: {number}}}", "agent.wait_s: must be a number") for number in (".inf", "-.inf", ".nan")),
         ("agent: {http: {port: 0}}", "agent.http.port: must be at least 1"),
+        ("agent: {few: {}}", "agent.few: must have at least 1 item"),
+        ("agent: {few: {'A': 2026-01-01}}", "agent.few.A: must be text, in quotes"),
         ("agent: {tools: {a: {tier: look}}}", "agent.tools.a.tier: must be 'read' or 'write'"),
         ("agent: {inbox: INBOX}", "agent.inbox: has to be _INBOX, or _INBOX.NAME"),
         ("agent: {limit: yes}", "agent.limit: must be a whole number"),

@@ -1,5 +1,6 @@
 """A service as a process: start, Ctrl-C, process lock, private files, hidden memory, users of callers, YAML bombs."""
 
+import asyncio
 import os
 import signal
 import socket
@@ -13,7 +14,7 @@ import pytest
 
 from groundwork.http import os_user
 from groundwork.service import store_folder
-from groundwork.service.errors import Misconfigured
+from groundwork.service.errors import Misconfigured, TryAgain, in_time
 from groundwork.service.process import user_name
 from groundwork.service.serving import address, listening
 from groundwork.service.store_folder import AlreadyRunning, process_lock
@@ -128,3 +129,12 @@ MERGED = LEVELS.replace("[x]", "{a: 1}").replace("[", "{<<: [").replace("]\n", "
 def test_aliases_that_come_to_millions_of_values_are_refused_at_once(bomb: str) -> None:
     with pytest.raises(NotYaml):
         parse(bomb)
+
+
+async def test_a_timeout_of_something_else_is_not_told_as_that_of_a_question() -> None:
+    with pytest.raises(TryAgain, match="the bus did not answer within 0 s"):
+        async with in_time("the bus", 0):
+            await asyncio.Event().wait()
+    with pytest.raises(TimeoutError):
+        async with in_time("the bus", 60):
+            raise TimeoutError

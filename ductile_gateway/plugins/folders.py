@@ -158,6 +158,7 @@ def _open_to_all(path: Path) -> str:
 
 
 def manifest_in(path: Path) -> PluginManifest:
+    """Raises PluginRefused."""
     try:
         return read_manifest(parse(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, NotYaml) as error:

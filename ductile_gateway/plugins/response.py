@@ -11,7 +11,7 @@ import re
 import signal
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Literal, Self, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -22,7 +22,6 @@ from pydantic import (
     StringConstraints,
     TypeAdapter,
     ValidationError,
-    model_validator,
 )
 
 from ductile_gateway.calls.artifacts import STDERR_BYTES, storable, tail
@@ -117,14 +116,10 @@ class _Result(_Part):
     artifacts: list[_Artifact] | None = None
     continuation: JsonValue = None
 
-    @model_validator(mode="after")
-    def _says_something(self) -> Self:
-        if self.status == "ok" and not self.result.strip():
-            raise ValueError("result: must not be blank")
-        return self
-
     def outcome(self) -> ToolOutcome:
         """Raises ValueError, and ContinuationInvalid for a continuation."""
+        if self.status == "ok" and not self.result.strip():
+            raise ValueError("result: must not be blank")
         produced = tuple(artifact.produced() for artifact in self.artifacts or ())
         if len({artifact.name for artifact in produced}) < len(produced):
             raise ValueError("two artifacts have the same name")

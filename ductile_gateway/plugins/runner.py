@@ -58,7 +58,7 @@ class LocalPlugins:
         self._named = {name: value for name, value in box.environment.items() if name not in usual}
         """Variables that are passed on to plugins alone, such as keys."""
         self._guards = GuardPool(state_dir / PLACES, box.environment)
-        self._orders = OrderCache(_apart_from(state_dir, box))
+        self._orders = OrderCache(_with_records_closed(box, state_dir))
 
     async def run(self, call: ToolCall, begin: Begin = unrecorded) -> Verdict:
         """Raises AlreadyStarted if its key was started before and not forgotten. Cancelling leaves the process running.
@@ -151,7 +151,7 @@ def _config_in(found: Mapping[str, bytes]) -> Config:
     return {}
 
 
-def _apart_from(folder: Path, box: Box) -> Box:
+def _with_records_closed(box: Box, folder: Path) -> Box:
     return replace(box, closed=(*box.closed, *(folder.resolve() / name for name in (CALLS, PLACES))))
 
 
@@ -193,7 +193,7 @@ async def _refusal(box: Box, plugin: InstalledPlugin, folder: Path | None) -> st
     with tempfile.TemporaryDirectory(prefix=".trying-", dir=folder) as made:
         place = Path(made)
         try:
-            ready = OrderCache(_apart_from(place, box)).of(plugin.folder, SHELL, plugin.config)
+            ready = OrderCache(_with_records_closed(box, place)).of(plugin.folder, SHELL, plugin.config)
             guards = GuardPool(place / PLACES, box.environment)
             with CallRecords(place / CALLS, boot_id="now").create("trying", script.encode()) as (record, descriptor):
                 guard = guards.start(ready, record.path.name, descriptor, time.monotonic() + WITHIN.total_seconds())

@@ -82,7 +82,7 @@ def _retryable() -> Iterator[None]:
     try:
         yield
     except Failure as error:
-        raise TryAgain(str(error)) from error
+        raise TryAgain(f"the bucket {subjects.ARTIFACT_BUCKET}: {error}") from error
 
 
 def content_type_of(path: str) -> str:

@@ -20,7 +20,7 @@ from nats.js.api import ObjectInfo
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import EXPECTED, WRONG_SEQUENCE, BusRefused, StoredMessage
 from groundwork.nats.shared_log import stored_by_now
-from groundwork.service.errors import Failure, NameTaken, TryAgain
+from groundwork.service.errors import Failure, NameTaken, NoRoom, TryAgain
 from groundwork.service.machine import set_within, token_hex, utc_now
 
 LONGEST_KEY = 200
@@ -70,12 +70,11 @@ class ArtifactBucket:
                 await self._link.store_once(self._chunks(made), data[at : at + CHUNK_BYTES], {}, STORED_WITHIN_S)
             body, instead = json.dumps(made.as_dict()).encode(), {"Nats-Rollup": "sub"}
             await self._link.store_once(self._name_of(key), body, instead, STORED_WITHIN_S)
-        except Failure as error:
+        except (TryAgain, BusRefused) as error:
             with contextlib.suppress(Failure):
                 await self._purge(self._chunks(made))
-            if isinstance(error, BusRefused):
-                raise TryAgain(str(error)) from error
-            raise
+            kind = NoRoom if isinstance(error, NoRoom) else TryAgain
+            raise kind(f"stream {self._stream}: {error}") from error
         if found:
             await self._purge(self._chunks(found))
 

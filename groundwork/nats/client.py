@@ -26,7 +26,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.protocol import parser
 
-from groundwork.nats.publishing import BusRefused
+from groundwork.nats.publishing import BusRefused, read_headers
 from groundwork.nats.settings import NatsSettings, client_options
 from groundwork.service.errors import Failure, Misconfigured, TryAgain, Unreachable
 from groundwork.service.json_log import Outage
@@ -43,7 +43,7 @@ JETSTREAM_REPLIES = (b"$JS.ACK.", b"$JS.FC.")
 """Acknowledgements of what was delivered to our own inbox."""
 REFUSED = "the login is refused. Check user, password, token, nkey or credentials"
 START_ONE = "start one with `agentic dev`, or set nats.urls"
-DENIED_FOR_S = 60.0
+MOST_DENIALS, DENIED_FOR_S = 100, 60.0
 _VIOLATION = re.compile(r'permissions violation for (publish|subscription) to "([^"]+)"')
 _LOST_CONNECTION = (nats.errors.UnexpectedEOF, nats.errors.StaleConnectionError, ConnectionError)
 
@@ -187,7 +187,9 @@ class BusClient(Client):
     def _note_violation(self, violation: str) -> None:
         error = Misconfigured(f"NATS denies us this subject: {violation}. Give this user the permission")
         for operation, subject in _VIOLATION.findall(violation):
-            self._denials = {each: self._denials[each] for each in self.denials} | {(operation, subject): monotonic()}
+            self._denials[operation, subject] = monotonic()
+            if len(self._denials) > MOST_DENIALS:  # such as an acknowledgement's subject per message
+                del self._denials[next(iter(self._denials))]
             for asked, answer, _ in self._asked.values():
                 if operation == "publish" and asked.lower() == subject:
                     _fail(answer, error)
@@ -249,11 +251,7 @@ class BusClient(Client):
         _, _, status = first.partition(" ")  # such as `NATS/1.0 404 No Messages`
         code, _, description = status.partition(" ")
         headers = {"Status": code, "Description": description} if code.isdigit() else {}
-        for line in lines:
-            name, colon, value = line.partition(":")
-            if colon:
-                headers[name.strip()] = value.strip()
-        return headers or None
+        return headers | read_headers(lines) or None
 
     async def _select_next_server(self) -> None:
         left = self._current_server

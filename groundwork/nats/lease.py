@@ -38,6 +38,7 @@ SAFE = 0.9
 LEAVE_AFTER = 0.6
 """Part of the ttl after which a server that renewed nothing is left: it may be cut off from the others."""
 LOOK_S = 0.1
+TRIES = 3
 DELETED_TTL_S = 10.0
 """Shortest time in which an owner whose record was deleted (`nats kv del`) has renewed it if it lives."""
 PATIENCE_S = 1.0
@@ -246,13 +247,17 @@ class Lease:
             self._lose(self._lost or "released")
 
     async def _renew(self) -> None:
+        reason = "it keeps changing"
         try:
-            while not await self._write():
+            for _ in range(TRIES):
+                if await self._write():
+                    return
                 await self._find_own_record()
         except TryAgain as error:
-            why = f"the lease of the {self._role.key} has lapsed, and the bus cannot be asked who has it: {error}"
-            self._failed, self._kept_since = (self._clock(), why), float("inf")
-            raise TryAgain(why) from error
+            reason = str(error)
+        why = f"the lease of the {self._role.key} has lapsed, and the bus cannot be asked who has it: {reason}"
+        self._failed, self._kept_since = (self._clock(), why), float("inf")
+        raise TryAgain(why)
 
     async def _write(self) -> bool:
         """Returns False where the newest record is another one."""

@@ -6,7 +6,7 @@ A subject or size that the server does not take makes it close the connection fo
 import base64
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -135,12 +135,15 @@ def read_stored(fields: Mapping[str, Any]) -> StoredMessage:
     try:
         message = fields["message"]
         head = base64.b64decode(message.get("hdrs", "")).decode("utf-8", "replace")
-        lines = (line.partition(":") for line in head.split("\r\n"))  # some clients write no space behind the colon
-        headers = {name: value.strip() for name, colon, value in lines if colon}
         body, at = base64.b64decode(message.get("data", "")), datetime.fromisoformat(message["time"])
-        return StoredMessage(message["subject"], body, headers, message["seq"], at)
+        return StoredMessage(message["subject"], body, read_headers(head.split("\r\n")), message["seq"], at)
     except (ValueError, KeyError, TypeError) as error:
         raise TryAgain("the answer did not come from JetStream") from error
+
+
+def read_headers(lines: Iterable[str]) -> dict[str, str]:
+    parts = (line.partition(":") for line in lines)  # some clients write no space behind the colon
+    return {name.strip(): value.strip() for name, colon, value in parts if colon}
 
 
 def read_direct(answer: Msg) -> StoredMessage | None:

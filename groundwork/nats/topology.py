@@ -197,7 +197,7 @@ class StreamSight:
         if (self.reconnects, self.created) != (before.reconnects, before.created) or self.last_seq < before.last_seq:
             return True
         had_any = 0 < before.first_seq <= before.last_seq
-        return self.first_seq > before.last_seq + (not had_any)
+        return self.first_seq > (before.last_seq if had_any else before.last_seq + 1)
 
 
 async def watch_streams(

@@ -52,7 +52,7 @@ async def test_a_full_bucket_says_so_at_once_with_what_to_do_and_what_it_has_sta
     bucket = ArtifactBucket(link, "small")
     await bucket.put("a", b"x" * 1000, "text/plain")
     async with asyncio.timeout(5):
-        with pytest.raises(NoRoom, match=r"\$O\.small.*Make room"):
+        with pytest.raises(NoRoom, match=r"stream OBJ_small.*Make room"):
             await bucket.put("b", b"y" * (1 << 18), "text/plain")
     assert await bucket.get("a") == b"x" * 1000
 

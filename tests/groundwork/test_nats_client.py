@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+from base64 import b64encode
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ import pytest
 from nats.micro.service import Service
 
 from agent_service.workbench.dev import free_port
+from groundwork.nats.client import MOST_DENIALS, BusClient
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.micro_service import micro_service
+from groundwork.nats.publishing import read_stored
 from groundwork.nats.settings import NatsSettings
 from groundwork.service.errors import Misconfigured
 from tests.kit.bus import a_stream, heard, make_certificate, needs_openssl, server_with
@@ -124,6 +127,21 @@ async def test_a_message_that_another_client_would_not_send_leaves_the_link_hear
         send(link, command)
     await until(lambda: len(messages) == len(HOSTILE))
     assert link.reconnects == 0
+
+
+@pytest.mark.parametrize("block", [b"NATS/1.0\r\nA: 1:2\r\n\r\n", b"NATS/1.0\r\nA:1:2\r\n\r\n"])
+async def test_a_header_is_read_alike_where_no_space_follows_its_colon_and_where_it_is_stored(block: bytes) -> None:
+    stored = {"subject": "a", "seq": 1, "time": "2026-11-29T12:00:00Z", "hdrs": b64encode(block).decode()}
+    heard_as = await BusClient(NatsSettings())._process_headers(block)
+    assert (heard_as, read_stored({"message": stored}).headers) == ({"A": "1:2"}, {"A": "1:2"})
+
+
+def test_of_many_denials_the_newest_are_told() -> None:
+    client = BusClient(NatsSettings())
+    for number in range(1000):
+        client._note_violation(f'permissions violation for publish to "$js.ack.work.{number}"')
+    assert client.denials[-1] == ("publish", "$js.ack.work.999")
+    assert len(client.denials) <= MOST_DENIALS
 
 
 async def test_a_flush_that_was_given_up_leaves_the_link_hearing(link: NatsLink) -> None:

@@ -186,7 +186,8 @@ async def test_a_server_is_trusted_by_its_certificate_alone(tmp_path: Path, unus
 
 
 async def test_a_denied_subject_is_told_at_once_and_harms_no_other(tmp_path: Path, unused_port: int) -> None:
-    allowed = {"publish": ["work.*", "$JS.API.>"], "subscribe": ["_INBOX.>"]}
+    said = {"allow": ["work.*", "$JS.API.>"], "deny": ["$JS.API.STREAM.MSG.GET.>"]}
+    allowed = {"publish": said, "subscribe": ["_INBOX.>"]}
     users = {"users": [{"user": "agent", "password": RIGHT, "permissions": allowed}]}
     config = {"authorization": users, "jetstream": {"store_dir": str(tmp_path / "store")}}
     async with server_with(tmp_path, unused_port, config) as address:
@@ -196,7 +197,8 @@ async def test_a_denied_subject_is_told_at_once_and_harms_no_other(tmp_path: Pat
         with pytest.raises(Misconfigured, match=r"secret\.plan"):
             await link.publish("Secret.Plan", b"", msg_id="one", headers={})
         assert time.monotonic() - begin < AT_ONCE_S
-        await link.publish("work.a", b"", msg_id="two", headers={})
+        told = [await link.publish("work.a", b"", msg_id="two", headers={}) for _ in range(2)]
+        assert [one.duplicate for one in told] == [False, True], "a login that may not read trusts the id"
         await link.close()
 
 

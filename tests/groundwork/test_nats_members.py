@@ -12,7 +12,7 @@ from groundwork.nats.buckets import ArtifactBucket, replace_value
 from groundwork.nats.lease import DELETED_TTL_S, Lease, LeaseLost, LeaseRecord, Owner, Role, read_lease
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import Topology, key_value_bucket, object_bucket, set_up
-from groundwork.service.errors import Misconfigured
+from groundwork.service.errors import Misconfigured, TryAgain
 from groundwork.service.machine import this
 from groundwork.service.serving import keep_serving, role_lease
 from tests.kit.bus import a_consumer, a_stream
@@ -175,6 +175,18 @@ async def test_a_bus_that_lost_its_newest_records_does_not_cost_the_owner_its_le
     slept = 60
     await kept.ensure_held()
     assert ((await record(bus)).owner.holder, old.epoch) == ("two", 1)
+
+
+async def test_a_record_that_keeps_changing_is_left_for_later(bus: NatsLink, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def another_was_faster(*_: object, **__: object) -> None: ...
+
+    sleeper = Sleeper(bus, slept=60)
+    await sleeper.begin()
+    sleeper.slept = 120
+    monkeypatch.setattr("groundwork.nats.lease.replace_value", another_was_faster)
+    async with asyncio.timeout(5):
+        with pytest.raises(TryAgain, match="it keeps changing"):
+            await sleeper.lease.ensure_held()
 
 
 async def test_a_record_that_was_deleted_is_renewed_by_its_owner_if_that_lives_and_free_after_a_while(

@@ -89,9 +89,9 @@ class AccessMiddleware:
         async def hardened(message: Message) -> None:
             nonlocal status, kind
             if message["type"] == "http.response.start":
-                told = MutableHeaders(raw=message["headers"])
-                told.update(headers)
-                status, kind = message["status"], told.get("content-type", "")
+                sent = MutableHeaders(raw=message["headers"])
+                sent.update(headers)
+                status, kind = message["status"], sent.get("content-type", "")
             await send(message)
 
         refusal = self._refusal(connection)

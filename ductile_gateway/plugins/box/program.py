@@ -28,8 +28,8 @@ from typing import ClassVar, NoReturn
 from ductile_gateway.plugins.box.order import MARK
 from groundwork.service import process
 
-BEFORE = sys.stdlib_module_names - {"antigravity", "idlelib", "test", "this", "tkinter", "turtledemo"}
-"""Standard modules, without those that do something when they are imported."""
+PRELOADED = sys.stdlib_module_names - {"antigravity", "idlelib", "test", "this", "tkinter", "turtledemo"}
+"""Standard modules that a guard may import early. The others do something when they are imported."""
 
 Stamp = tuple[int, int, int, int]
 
@@ -79,7 +79,7 @@ def _standard_modules(program: ast.Module) -> Iterator[str]:
                 names = [alias.name for alias in node.names]
             case ast.ImportFrom(module=str(module), level=0):
                 names = [module, *(f"{module}.{alias.name}" for alias in node.names if alias.name != "__main__")]
-        yield from (name for name in names if name.partition(".")[0] in BEFORE)
+        yield from (name for name in names if name.partition(".")[0] in PRELOADED)
 
 
 class _Source(SourceFileLoader):

@@ -33,15 +33,6 @@ from groundwork.service.config_file import nearby
 from groundwork.service.errors import Exit, TryAgain
 from groundwork.service.keys import KeyRing
 from groundwork.service.program import loaded
-from groundwork.service.serving import (
-    ServiceContext,
-    address,
-    keep_serving,
-    let_recovery_start,
-    listening,
-    notify_ready,
-    service_context,
-)
 from groundwork.service.store_folder import HAND_OVER_S
 from groundwork.sqlite.file import pending_upgrade
 from schemas import subjects
@@ -71,7 +62,7 @@ async def serve(
     """Serves until cancelled. `take_over`: ends the current owner of the bus. Raises Fatal if it cannot start or
     continue."""
     once = partial(_serve, settings, folders, take_over=take_over, http=http)
-    await keep_serving(once, who="agent", shared=settings.shared)
+    await serving.keep_serving(once, who="agent", shared=settings.shared)
 
 
 async def _serve(settings: AgentSettings, folders: type[Folders], *, take_over: bool, http: bool) -> None:
@@ -83,7 +74,7 @@ async def _serve(settings: AgentSettings, folders: type[Folders], *, take_over: 
     async with AsyncExitStack() as ours:
         model = await ours.enter_async_context(open_model(settings.model))
         usable = partial(check, shared=settings.shared)
-        starting = service_context(ROLE, settings, usable, name=subjects.SERVICE_AGENT, take_over=take_over)
+        starting = serving.service_context(ROLE, settings, usable, name=subjects.SERVICE_AGENT, take_over=take_over)
         ground = await ours.enter_async_context(starting)
         if ground.predecessor:
             log.info("another agent had the bus", extra={"who": str(ground.predecessor.owner)})
@@ -92,11 +83,11 @@ async def _serve(settings: AgentSettings, folders: type[Folders], *, take_over: 
         store = await ours.enter_async_context(open_store(settings, ground))
         store.database.observe(metrics.store.committed)
         at, within_s = settings.http, HAND_OVER_S if take_over else 0.0
-        listener = await ours.enter_async_context(listening(at.host, at.port, who="agent", within_s=within_s))
+        listener = await ours.enter_async_context(serving.listening(at.host, at.port, who="agent", within_s=within_s))
         await _run(partial(Agent, settings, ground, store, keys, model, metrics, folders), listener, http=http)
 
 
-def open_store(settings: AgentSettings, ground: ServiceContext) -> Opening:
+def open_store(settings: AgentSettings, ground: serving.ServiceContext) -> Opening:
     """Opens or creates the store of the settings. Raises Misconfigured, TryAgain."""
     if settings.shared:
         shared: Opening = loaded("agent_service.store.shared:open_store")(ground)
@@ -152,12 +143,12 @@ async def _start(
         group.create_task(work)
     runs = await agent.store.counts()
     if any(runs[status] for status in UNDER_WAY):
-        await let_recovery_start()
+        await serving.let_recovery_start()
     open_api = await asyncio.to_thread(loaded, "agent_service.serving:open_api")
     await open_api(agent, background, group, listener, http=http)
-    notify_ready()
-    link, lease = agent.ground.link, agent.ground.lease
-    log.info("ready", extra={"http": address(listener), "resumed": left, "nats": link.servers, "epoch": lease.epoch})
+    serving.notify_ready()
+    link, lease, at = agent.ground.link, agent.ground.lease, serving.address(listener)
+    log.info("ready", extra={"http": at, "resumed": left, "nats": link.servers, "epoch": lease.epoch})
     if not agent.limits.spending.reached():
         agent.recovery.fire_all(await agent.store.waiting_for_budget(), agent.clock.now())
     if agent.traces:

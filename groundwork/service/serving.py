@@ -7,15 +7,15 @@ ready (sd_notify(3)). The reason of an end without a signal is one line of the l
 """
 
 import asyncio
-import contextlib
 import errno
 import logging
 import os
 import signal
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +106,7 @@ def notify_ready() -> None:
         line.sendto(b"READY=1", address.replace("@", "\0", 1) if address[0] == "@" else address)
 
 
-@contextlib.asynccontextmanager
+@asynccontextmanager
 async def listening(host: str, port: int, *, who: str, within_s: float = 0.0) -> AsyncIterator[socket.socket]:
     """Listening socket. `within_s`: time to wait for a process that still has the address. Raises Misconfigured, which
     names `who` may have it, as in `another agent`."""
@@ -154,7 +154,7 @@ async def keep_serving(serve: Callable[[], Awaitable[None]], *, who: str, shared
             await asyncio.sleep(JOINS_AFTER_S)
 
 
-@contextlib.asynccontextmanager
+@asynccontextmanager
 async def service_context(
     role: Role,
     settings: ServiceSettings,
@@ -167,15 +167,15 @@ async def service_context(
     """Creates the private folder if it is absent; processes that share a store have one each in it. `check` raises
     Misconfigured for an unusable bus. `take_over`: end the owner, and wait `hand_over_s` for its lock. Raises Failure;
     and LeaseLost, in an ExceptionGroup."""
-    shared, store = settings.shared, settings.private_folder()
-    folder = store
-    async with contextlib.AsyncExitStack() as stack:
+    shared, folder = settings.shared, settings.private_folder()
+    usable = partial(_usable, f"{role.key}.store {folder} cannot be used", folder)
+    async with AsyncExitStack() as stack:
         link = await connect(settings.nats, name=name)
         stack.push_async_callback(link.close)
         await check(link)
-        with _usable(f"{role.key}.store {store} cannot be used", store):
+        with usable():
             if shared:
-                folder = stack.enter_context(claim_folder(store))
+                folder = stack.enter_context(claim_folder(folder))
             elif not take_over:
                 stack.enter_context(process_lock(folder))
             owner = Owner.here(folder, ttl_s=settings.lease_s)
@@ -183,7 +183,7 @@ async def service_context(
         lease, before = await stack.enter_async_context(leased)
         link.exclusive = not shared
         if take_over and not shared:
-            with _usable(f"{role.key}.store {store} cannot be used", store):
+            with usable():
                 await retry_until_free(lambda: stack.enter_context(process_lock(folder)), within_s=hand_over_s)
         predecessor = before if before and before.owner.holder != owner.holder else None
         yield ServiceContext(link=link, lease=lease, predecessor=predecessor, folder=folder)
@@ -198,7 +198,7 @@ def _usable(or_else: str, store: Path) -> Iterator[None]:
         raise Misconfigured(f"{or_else}: {error}") from error
 
 
-@contextlib.asynccontextmanager
+@asynccontextmanager
 async def role_lease(
     link: NatsLink, role: Role, owner: Owner, *, shared: bool, take_over: bool = False
 ) -> AsyncIterator[tuple[Lease, LeaseRecord | None]]:
@@ -236,13 +236,13 @@ async def _refuse_others(link: NatsLink, role: Role, *, shared: bool) -> None:
 @contextmanager
 def stopped_store(store: Path) -> Iterator[None]:
     """Locks the store of a stopped service for a command. Raises Misconfigured while the service runs."""
-    with contextlib.ExitStack() as held:
+    with ExitStack() as held:
         with _usable("nothing was changed", store):
             held.enter_context(process_lock(store))
         yield
 
 
-@contextlib.asynccontextmanager
+@asynccontextmanager
 async def connected(nats: NatsSettings, name: str) -> AsyncIterator[NatsLink]:
     """Connection of a command."""
     link = await connect(nats, name=name, timeout_s=CONNECT_WITHIN_S)
@@ -252,7 +252,7 @@ async def connected(nats: NatsSettings, name: str) -> AsyncIterator[NatsLink]:
         await link.close()
 
 
-@contextlib.asynccontextmanager
+@asynccontextmanager
 async def stopped_service(
     settings: ServiceSettings, role: Role, check: Callable[[NatsLink], Awaitable[None]], *, name: str, stop: str = ""
 ) -> AsyncIterator[NatsLink]:

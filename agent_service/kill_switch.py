@@ -76,7 +76,7 @@ class HaltControl:
     _deciding: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
 
     async def recall(self) -> None:
-        """Restores the stop that was in force at the last end, or was written on the bus since. Raises TryAgain."""
+        """Before runs are resumed: restores the last stop, or one written on the bus since. Raises TryAgain."""
         if newest := await self.store.newest_halt():
             self.adopt(newest)
         with suppress(TryAgain):

@@ -60,14 +60,13 @@ class EventStream(StreamingResponse):
 
 
 class StreamSlots:
-    def __init__(self, per_caller: int) -> None:
-        self._per_caller = per_caller
+    def __init__(self) -> None:
         self._open: Counter[str | None] = Counter()
 
     async def take(self, request: Request) -> AsyncIterator[None]:
         """Dependency that holds a slot while the response lasts. Refuses with 429."""
         token = request.state.token
-        if self._open.total() >= MOST_STREAMS or self._open[token] >= self._per_caller:
+        if self._open.total() >= MOST_STREAMS or self._open[token] >= MOST_STREAMS_PER_CALLER:
             text = f"{self._open[token]} of {self._open.total()} event streams are open for this token"
             message = f"{text}: close one, or come back later"
             raise ApiError(Code.TOO_MANY_STREAMS, message, retry_after_s=RETRY_AFTER_S)

@@ -25,7 +25,7 @@ from agent_service.admission.callers import token_caller
 from agent_service.api import requests
 from agent_service.api.access import HARDENED, PAGE, Access, AccessMiddleware, answer, caller_of, request_durations
 from agent_service.api.errors import IDEMPOTENCY_KEY, REFUSED, ApiError, Code, broken, refusal_of, unfit
-from agent_service.api.feed import LAST_EVENT_ID, MOST_STREAMS_PER_CALLER, EventStream, StreamSlots
+from agent_service.api.feed import LAST_EVENT_ID, EventStream, StreamSlots
 from agent_service.api.micro import Fresh, Served, body_model, served_by
 from agent_service.api.openapi import DESCRIBED, Documents, documented, first_sentence
 from agent_service.api.requests import MAX_BODY_BYTES, Caller, LongPoll, misfits
@@ -54,12 +54,11 @@ def create_app(
     *,
     operations: Iterable[Operation] = OPERATIONS,
     fresh: Fresh = None,
-    streams_of_a_caller: int = MOST_STREAMS_PER_CALLER,
 ) -> FastAPI:
     """Raises Misconfigured for settings that would open the API to other machines."""
     documents = Documents()
     app, access, served = documents.app, Access(settings.http), (*services, documents)
-    app.state.bodies, app.state.slots = BodyReader(MAX_BODY_BYTES), StreamSlots(streams_of_a_caller)
+    app.state.bodies, app.state.slots = BodyReader(MAX_BODY_BYTES), StreamSlots()
     for kind in (*REFUSED, RequestValidationError, HTTPException):
         app.add_exception_handler(kind, _refused)
     app.add_exception_handler(Exception, _broken)

@@ -70,7 +70,6 @@ from tests.kit.runs import DIGEST, FRAMING, NOON, SEARCH, SECOND, accepted, afte
 from tests.projections.fakes import Shelf
 
 HOST = "127.0.0.1:8700"
-STREAMS_OF_A_CALLER = 20
 TOKENS: Mapping[str, frozenset[Scope]] = {
     "waker": frozenset({"wake"}),
     "reader": frozenset({"read"}),
@@ -275,7 +274,7 @@ async def open_house(
             feed,
             service_calls(readiness, settings=settings, metrics_text=metrics, skills=outside),
         )
-        app = create_app(services, settings, instruments, streams_of_a_caller=STREAMS_OF_A_CALLER)
+        app = create_app(services, settings, instruments)
         inside = clock, workspace, shelf, outside, letters
         yield House(app, services, store, archive, feed, *inside, wrong)
 

@@ -16,7 +16,7 @@ from agent_service.api import feed as feeds
 from agent_service.run.journal import Commit, Run
 from agent_service.store.database import FILE
 from tests.core.cues import PROOF, reflects
-from tests.http.house import STREAMS_OF_A_CALLER, House, bearer
+from tests.http.house import House, bearer
 from tests.http.wire import Event, events
 from tests.kit.runs import accepted, run_id, whole_run
 from tests.kit.waiting import until
@@ -109,12 +109,13 @@ async def test_a_caller_has_only_so_many_streams(
     over_http: httpx2.AsyncClient, house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = url(await house.play([accepted()]))
+    monkeypatch.setattr(feeds, "MOST_STREAMS_PER_CALLER", 20)
     transport = httpx2.AsyncHTTPTransport(limits=httpx2.Limits(max_connections=None))
     async with (
         httpx2.AsyncClient(transport=transport, base_url=over_http.base_url, headers=bearer("reader")) as greedy,
         AsyncExitStack() as streams,
     ):
-        for _ in range(STREAMS_OF_A_CALLER):
+        for _ in range(20):
             answer = await streams.enter_async_context(greedy.stream("GET", path))
             assert answer.status_code == 200
         refused = await greedy.get(path)
@@ -122,7 +123,7 @@ async def test_a_caller_has_only_so_many_streams(
         assert "retry-after" in refused.headers
         async with over_http.stream("GET", path) as other:
             assert other.status_code == 200
-        monkeypatch.setattr(feeds, "MOST_STREAMS", STREAMS_OF_A_CALLER)
+        monkeypatch.setattr(feeds, "MOST_STREAMS", 20)
         assert "0 of 20 event streams" in (await over_http.get(path)).json()["error"]["message"]
 
     async def is_free() -> bool:

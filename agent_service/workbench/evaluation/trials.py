@@ -43,12 +43,7 @@ from agent_service.views.workspace.rendering import write
 from agent_service.workbench.evaluation.expected import REQUESTS, Expected, ObservedRun, ending_text, unmet
 from agent_service.workbench.evaluation.results import Result
 from agent_service.workbench.evaluation.scenario import PersonAction, Scenario
-from agent_service.workbench.evaluation.simulated import (
-    THINKING_S,
-    SimulatedBus,
-    SimulatedGateway,
-    patiently,
-)
+from agent_service.workbench.evaluation.simulated import THINKING_S, SimulatedBus, SimulatedGateway, patiently
 from groundwork.service.keys import KeyRing
 from groundwork.telemetry.metrics import Instruments
 from schemas import subjects

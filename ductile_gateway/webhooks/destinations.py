@@ -121,9 +121,7 @@ async def resolve_allowed(
     return found
 
 
-def callback_check(
-    settings: ReceiverSettings, resolve: Resolve = resolve_name, *, within_s: float = CHECKED_WITHIN_S
-) -> Callable[[str], Awaitable[str]]:
+def callback_check(settings: ReceiverSettings, resolve: Resolve = resolve_name) -> Callable[[str], Awaitable[str]]:
     """Returns a check for wakes: why a callback can never be delivered, or an empty text. A name that does not resolve
     in time is accepted. Callers choose these names, so their lookups have threads apart from those of deliveries."""
     checkers, rules = ThreadPoolExecutor(CHECKERS, "checker"), settings.network
@@ -134,7 +132,7 @@ def callback_check(
         try:
             with contextlib.suppress(OSError):  # an unknown name, or a timeout
                 destination = read_destination(url, rules)
-                await asyncio.wait_for(resolve_allowed(destination, rules, resolve, checkers), within_s)
+                await asyncio.wait_for(resolve_allowed(destination, rules, resolve, checkers), CHECKED_WITHIN_S)
         except Forbidden as error:
             return str(error)
         return ""

@@ -101,6 +101,6 @@ async def test_a_name_server_that_does_not_answer_holds_up_no_wake() -> None:
         return resolve(host, port)
 
     began = time.monotonic()
-    assert await destinations.callback_check(RULES, slow, within_s=0.05)("https://inside.example/hook") == ""
+    assert await destinations.callback_check(RULES, slow)("https://inside.example/hook") == ""
     assert time.monotonic() - began < 5
     answered.set()

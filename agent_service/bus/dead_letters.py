@@ -81,10 +81,13 @@ class NatsDeadLetters:
         if refused is None:
             gone = f"it does not hold the whole message, and stream {letter.place[0]} has it no more"
             raise _not_sent(letter, why or gone)
+        headers = copyable_headers(refused.headers) | {RETRY_OF: str(letter.id), RETRIED_BY: by}
         try:
-            return letter, await self._send_again(letter, refused, by)
+            sent = await self._link.publish(refused.subject, refused.body, msg_id=retry_id(letter), headers=headers)
+            await self._record(letter, "retried", by)
         except GiveUp as error:
             raise _not_sent(letter, str(error)) from error
+        return letter, sent
 
     async def drop(self, number: int, by: str) -> None:
         """Raises NoSuchLetter."""
@@ -102,12 +105,6 @@ class NatsDeadLetters:
             done = letter.settled
             raise NoSuchLetter(f"dead letter {number} was {done.deed} by {done.by} at {instant(done.at)}")
         return letter
-
-    async def _send_again(self, letter: DeadLetter, refused: StoredMessage, by: str) -> Published:
-        headers = copyable_headers(refused.headers) | {RETRY_OF: str(letter.id), RETRIED_BY: by}
-        sent = await self._link.publish(refused.subject, refused.body, msg_id=retry_id(letter), headers=headers)
-        await self._record(letter, "retried", by)
-        return sent
 
     async def _record(self, letter: DeadLetter, deed: Deed, by: str) -> None:
         headers = {name: text for name, text in letter.headers.items() if name.startswith(PREFIX) or name == RUN_ID}

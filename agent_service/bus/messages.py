@@ -94,7 +94,7 @@ class NatsIntake:
 
     async def run(self) -> None:
         """Consumes until cancelled, or stopped by `leave`. Raises Fatal if the agent cannot go on (a failing disk)."""
-        await self._dropped.listen(self._link)
+        await self._link.subscribe(subjects.TOOL_RESULT, self._dropped.hear)
         self._running = asyncio.current_task()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._loops[subjects.DURABLE_CONTROL].run())
@@ -247,9 +247,6 @@ class DroppedResults:
         self._waiting: OrderedDict[str, list[bytes]] = OrderedDict()
         self._bytes = 0
 
-    async def listen(self, link: NatsLink) -> None:
-        await link.subscribe(subjects.TOOL_RESULT, self._on_message)
-
     def remember(self, stored: StoredMessage, *, recalled: bool = False) -> None:
         """`recalled`: from the stream, where a message that was heard is assumed to be the stored one."""
         msg_id, body = stored.headers.get(MSG_ID), stored.body
@@ -263,7 +260,7 @@ class DroppedResults:
             self._bytes -= len(waiting)
             self._compare(msg_id, waiting)
 
-    async def _on_message(self, message: Msg) -> None:
+    async def hear(self, message: Msg) -> None:
         msg_id = (message.headers or {}).get(MSG_ID)
         if msg_id is None or len(msg_id) > LONGEST_ID:
             return

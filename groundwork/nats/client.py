@@ -17,9 +17,9 @@ import asyncio
 import itertools
 import logging
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any
 
 import nats.errors
 from nats.aio.client import Client
@@ -31,8 +31,6 @@ from groundwork.nats.settings import NatsSettings, client_options
 from groundwork.service.errors import Failure, Misconfigured, TryAgain, Unreachable
 from groundwork.service.json_log import Outage
 from groundwork.service.machine import monotonic
-
-T = TypeVar("T")
 
 HARMLESS_DENIAL = re.compile(r"\$js\.api\.(?!consumer\.msg\.next\.)|\$js\.fc\.|\$sys\.|\$srv|_inbox|_r_")
 """Prefixes of subjects, in lower case as the server reports them, whose denial only prevents a query or a reply."""
@@ -141,6 +139,15 @@ class BusClient(Client):
             raise self.closed_for_good() from error
         except (nats.errors.Error, UnicodeError) as error:
             raise BusRefused(f"not a message for {subject}: {error}") from error
+
+    async def flush_within(self, seconds: float) -> None:
+        """In a task of its own: nats-py's timed wait may lose a cancel that comes with the answer (Python 3.11)."""
+        flushing = asyncio.create_task(self.flush())
+        flushing.add_done_callback(lambda done: done.cancelled() or done.exception())
+        try:
+            await asyncio.wait({flushing}, timeout=seconds)
+        finally:
+            flushing.cancel()
 
     async def close_within(self, seconds: float) -> None:
         # uvloop raises RuntimeError where the connection has just been closed from the other side; nats-py asserts that
@@ -264,18 +271,6 @@ class BusClient(Client):
         if self._pongs and self._pongs[0].done():
             self._pongs[0] = asyncio.get_running_loop().create_future()
         await super()._process_pong()
-
-
-async def in_own_task(work: Coroutine[Any, Any, T], *, within_s: float | None = None) -> "asyncio.Task[T]":
-    """Runs `work` in a task that is cancelled on return: nats-py's timed wait may lose a cancel that comes with the
-    answer (Python 3.11)."""
-    task = asyncio.create_task(work)
-    task.add_done_callback(lambda done: done.cancelled() or done.exception())
-    try:
-        await asyncio.wait({task}, timeout=within_s)
-    finally:
-        task.cancel()
-    return task
 
 
 def _fail(answer: asyncio.Future[Msg], error: Failure) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
-from groundwork.nats.client import HARMLESS_DENIAL, BusClient, in_own_task
+from groundwork.nats.client import HARMLESS_DENIAL, BusClient
 from groundwork.nats.publishing import (
     LARGEST_MESSAGE,
     MOST_IDS,
@@ -34,7 +34,7 @@ from groundwork.telemetry.metrics import Instruments, RepeatMetrics
 
 TRY_SECONDS = 1.0
 """Timeout of one attempt at what is safe to repeat: a dead leader never answers, and the next one does."""
-ONLY_TRY_SECONDS = 2.0
+FLUSHED_WITHIN_S = 2.0
 BUDGET_SECONDS = 15.0
 """Electing a new leader in a cluster takes 4 to 9 s."""
 RETRIED_WITHIN_S = 20.0
@@ -238,7 +238,7 @@ class NatsLink:
         """Subscribes in core NATS. The callback must return soon. Returns once the server knows the subscription, or
         will on the next connection."""
         made = await self.client.subscribe(subject, cb=callback)
-        await in_own_task(self.client.flush(), within_s=ONLY_TRY_SECONDS)
+        await self.client.flush_within(FLUSHED_WITHIN_S)
         return made
 
     async def switch_server(self) -> None:
@@ -256,7 +256,7 @@ class NatsLink:
         """Flushes and closes. Does not drain, which can wait half a minute for nothing."""
         self.client.closing = True
         if self.connected:
-            await in_own_task(self.client.flush(), within_s=within_s)
+            await self.client.flush_within(within_s)
         await self.client.close_within(within_s)
 
     def _unanswered_since(self, kind: str) -> float | None:

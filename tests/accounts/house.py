@@ -5,16 +5,16 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from agent_service.workbench.dev import free_port
-from groundwork.nats import link as nats_link
 from groundwork.nats.link import NatsLink
 from groundwork.nats.settings import NatsSettings
+from groundwork.service.serving import connected
 from tests.cli.invoke import Called, agentic, clean
 from tests.kit.bus import start_process
 from tests.kit.waiting import wait_until
@@ -41,13 +41,8 @@ class House:
     def config(self, login: str) -> Path:
         return self.folder / "logins" / f"{login}.yaml"
 
-    @asynccontextmanager
-    async def login(self, name: str) -> AsyncIterator[NatsLink]:
-        link = await nats_link.connect(NatsSettings(**self.section(name)), name=name)
-        try:
-            yield link
-        finally:
-            await link.close()
+    def login(self, name: str) -> AbstractAsyncContextManager[NatsLink]:
+        return connected(NatsSettings(**self.section(name)), name)
 
     def violations(self) -> list[str]:
         return [line for line in self.log.read_text().splitlines() if "Violation" in line]

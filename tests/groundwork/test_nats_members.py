@@ -5,6 +5,7 @@ import contextlib
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -178,12 +179,9 @@ async def test_a_bus_that_lost_its_newest_records_does_not_cost_the_owner_its_le
 
 
 async def test_a_record_that_keeps_changing_is_left_for_later(bus: NatsLink, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def another_was_faster(*_: object, **__: object) -> None: ...
-
-    sleeper = Sleeper(bus, slept=60)
-    await sleeper.begin()
-    sleeper.slept = 120
-    monkeypatch.setattr("groundwork.nats.lease.replace_value", another_was_faster)
+    await (sleeper := Sleeper(bus)).begin()
+    sleeper.slept = 60
+    monkeypatch.setattr("groundwork.nats.lease.replace_value", AsyncMock(return_value=None))
     async with asyncio.timeout(5):
         with pytest.raises(TryAgain, match="it keeps changing"):
             await sleeper.lease.ensure_held()

@@ -6,7 +6,7 @@ Functions that ask a service take anything with a `url`: a stack, an agent by ha
 import contextlib
 import json
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,11 +16,11 @@ import yaml
 
 from agent_service.workbench.dev import DevStack, stack
 from agent_service.workbench.dev_settings import DevOptions
-from groundwork.nats import link as nats_link
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import StoredMessage
 from groundwork.nats.settings import NatsSettings
 from groundwork.nats.shared_log import stored_by_now
+from groundwork.service.serving import connected
 from tests.kit import waiting
 from tests.kit.processes import Service
 
@@ -244,13 +244,8 @@ def lines(file: Path) -> int:
     return len(file.read_text().splitlines()) if file.exists() else 0
 
 
-@asynccontextmanager
-async def linked(url: str) -> AsyncIterator[NatsLink]:
-    link = await nats_link.connect(NatsSettings(urls=(url,)))
-    try:
-        yield link
-    finally:
-        await link.close()
+def linked(url: str) -> AbstractAsyncContextManager[NatsLink]:
+    return connected(NatsSettings(urls=(url,)), "test")
 
 
 async def messages(link: NatsLink, subject: str = ">", stream: str = "") -> AsyncIterator[StoredMessage]:

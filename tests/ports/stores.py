@@ -9,9 +9,10 @@ from agent_service.bus.topology import topology
 from agent_service.run.journal import Commit, Run
 from agent_service.store.runs import RunStore
 from agent_service.store.shared import log_of_runs, open_shared
-from groundwork.nats.link import NatsLink, connect
+from groundwork.nats.link import NatsLink
 from groundwork.nats.settings import NatsSettings
 from groundwork.nats.topology import set_up
+from groundwork.service.serving import connected
 from schemas import subjects
 from tests.kit.cluster import delete
 from tests.kit.runs import DIGEST
@@ -26,13 +27,12 @@ def on_jetstream(folder: Path, settings: NatsSettings, replicas: int) -> Opener:
 
     @contextlib.asynccontextmanager
     async def opened() -> AsyncIterator[RunStore]:
-        async with contextlib.AsyncExitStack() as stack:
-            link = await connect(settings)
-            stack.push_async_callback(link.close)
+        async with connected(settings, "test") as link:
             if not made:
                 await anew(link, replicas)
                 made.append(subjects.STREAM_RUNS)
-            yield await stack.enter_async_context(open_shared(folder, log_of_runs(link)))
+            async with open_shared(folder, log_of_runs(link)) as store:
+                yield store
 
     return opened
 

@@ -157,7 +157,7 @@ _PLAIN_WORDS = {
     r"Input should be less than or equal to": "must be at most",
     r"String should match pattern ": "must be written as ",
     r"\b[A-Z][a-z]+ should ": "must ",
-    r" after validation, not \d+": "",
+    r" after validation, not \w+": "",
 }
 
 

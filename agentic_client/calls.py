@@ -136,10 +136,8 @@ def as_json(body: Json) -> Json:
         try:
             json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
         except (TypeError, ValueError, RecursionError) as error:
-            why = (
-                "it is not UTF-8 text" if isinstance(error, UnicodeError) else "it holds what JSON has not, such as NaN"
-            )
-            raise Invalid(f"{name} cannot be sent ({why})", code="invalid", field=name) from error
+            what = "UTF-8 text" if isinstance(error, UnicodeError) else "JSON, which has no NaN"
+            raise Invalid(f"{name} cannot be sent (it is not {what})", code="invalid", field=name) from error
     return body
 
 

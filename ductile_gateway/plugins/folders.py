@@ -183,6 +183,7 @@ def start_flaw(entrypoint: Path, search: str | None = None) -> str | None:
         return "nothing says what runs it: write `#!/usr/bin/env bash` as line 1, or python3, or what runs it"
     if first.endswith("\r"):
         return f"its lines end as on Windows, so line 1 is not understood (sed -i 's/\\r$//' {quoted})"
+    words[0] = str(Path("/", words[0]))  # only env looks on PATH
     if Path(words[0]).name == "env":
         words = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
     if words and shutil.which(words[0], path=search) is None:

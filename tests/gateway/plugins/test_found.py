@@ -142,6 +142,7 @@ def test_a_plugin_without_its_required_configuration_is_left_out(tmp_path: Path)
     [
         ("echo hello\n", "write `#!/usr/bin/env bash` as line 1"),
         ("#!/usr/bin/env no-such-thing\n", "wants no-such-thing, which is not here"),
+        ("#!sh\n", "wants /sh, which is not here"),
         ("#!/usr/bin/env bash\r\necho hello\r\n", "sed -i"),
     ],
 )

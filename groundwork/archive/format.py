@@ -6,6 +6,7 @@ A content with several names is written once, and not at all if the base has it:
 An archive may come from anybody: nothing is unpacked, reads are bounded, and each content is checked by its SHA-256.
 """
 
+import errno
 import hashlib
 import os
 import zipfile
@@ -22,7 +23,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from groundwork.service import store_folder
-from groundwork.service.errors import Misconfigured
+from groundwork.service.errors import Misconfigured, TryAgain
 from groundwork.service.keys import KeyRing, public_of, signature, verifies
 from groundwork.service.program import installed_version
 
@@ -231,7 +232,7 @@ class ArchiveWriter:
 @contextmanager
 def open_writer(path: Path, ring: KeyRing | None, base: Archive | None = None) -> Iterator[ArchiveWriter]:
     """Makes the archive, for this user alone: complete or not at all. Without a ring it is not signed. Raises
-    Misconfigured, and OSError."""
+    Misconfigured, OSError, and TryAgain on a full disk."""
     if path.exists():
         raise Misconfigured(f"{path} is there already, and nothing is overwritten: name another file")
     if not path.parent.is_dir():
@@ -246,6 +247,10 @@ def open_writer(path: Path, ring: KeyRing | None, base: Archive | None = None) -
             file.flush()
             os.fsync(file.fileno())
         _publish(part, path)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise TryAgain(f"no room for {path}: nothing was written. Free space, or name another place") from error
     finally:
         with suppress(OSError):
             part.unlink()

@@ -118,11 +118,12 @@ def _locked(folder: Path, service: str) -> Iterator[None]:
     opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise Misconfigured(f"another process makes a backup in {folder}: wait until it has ended") from error
+    else:
         for left in folder.glob(f"{service}-*{SUFFIX}{PART}*"):  # by a process that was killed
             shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)
         yield
-    except BlockingIOError as error:
-        raise Misconfigured(f"another process makes a backup in {folder}: wait until it has ended") from error
     finally:
         os.close(opened)
 

@@ -29,7 +29,7 @@ from agent_service.views.workspace.files import TooLarge, Unsafe, Workspace
 from groundwork.nats.buckets import ArtifactBucket
 from groundwork.nats.link import NatsLink
 from groundwork.service import serving
-from groundwork.service.errors import Exit, Failure, NotDone, TryAgain
+from groundwork.service.errors import Exit, Failure, NotDone, TryAgain, Unreachable
 from groundwork.service.keys import KeyRing
 from groundwork.service.program import own_command
 from groundwork.service.store_folder import claim_folder
@@ -80,7 +80,7 @@ class StoreReader:
     store: RunStore
     workspace: Workspace
     opened: AsyncExitStack
-    link: NatsLink | Failure | None = None
+    link: NatsLink | Unreachable | None = None
     stored: Mapping[str, str] | None = None
 
     async def named(self, name: str) -> str:
@@ -108,11 +108,11 @@ class StoreReader:
         return copy if copy is not None and hashlib.sha256(copy).hexdigest() == named.sha256 else None
 
     async def artifact(self, run_id: str, path: str) -> bytes | None:
-        """Reads it from the bus. Raises TryAgain."""
+        """Reads it from the bus. Raises TryAgain, and Misconfigured for a refused login."""
         return await NatsArtifactStore(await self._bus()).get(run_id, path)
 
     async def hashes(self) -> Mapping[str, str]:
-        """SHA-256 (hex) of the artifacts on the bus at the first call, by key. Raises TryAgain."""
+        """SHA-256 (hex) of the artifacts on the bus at the first call, by key. Raises as `artifact` does."""
         if self.stored is None:
             self.stored = await artifact_hashes(await self._bus())
         return self.stored
@@ -121,10 +121,10 @@ class StoreReader:
         if self.link is None:
             try:
                 self.link = await self.opened.enter_async_context(bus_at_hand(self.settings))
-            except Failure as error:
+            except Unreachable as error:
                 self.link = error
-        if isinstance(self.link, Failure):
-            raise TryAgain(f"artifacts are needed from the bus, and it cannot be used: {self.link}") from self.link
+        if isinstance(self.link, Unreachable):
+            raise TryAgain(f"artifacts are needed from the bus, which is away: {self.link}") from self.link
         return self.link
 
 

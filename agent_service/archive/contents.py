@@ -14,7 +14,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from agent_service.core.waiting import Status
-from agent_service.history.results import FILES, is_artifact_path
+from agent_service.history.results import FILES, is_artifact_path, kept_artifacts
 from agent_service.history.text import is_run_id
 from agent_service.run.journal import Commit, Entry, followed, growth_of
 from agent_service.store.messages import SideRecord, record_in
@@ -160,13 +160,14 @@ def _run_flaws(runs: ArchivedRuns, run: ArchivedRun, known: Counter[str]) -> Ite
     except ValueError as error:
         yield changed(JOURNAL, str(error))
         return
-    is_backup = BESIDE in manifest.files  # which has the children and artifacts that were there
-    for child in () if is_backup else commits[-1].state.children:
+    for child in () if BESIDE in manifest.files else commits[-1].state.children:  # an export has all its children
         if child.run_id not in known and child.run_id not in run.left_out:
             yield Flaw(kind="missing", place=f"../{child.run_id}", text=f"the run that step {child.step} started")
+    stay = manifest.moved or bool(run.artifacts_gone) or ARTIFACTS in manifest.left_out
+    for path in () if stay else kept_artifacts(commit.entry.record() for commit in commits):
+        if path not in run.left_out and f"{run.run_id}/{path}" not in manifest.files:
+            yield Flaw(kind="missing", place=path, text="is not there")
     for one in verify(commits, runs, run.run_id):
-        is_known = is_backup or bool(run.artifacts_gone) or one.place in run.left_out
         is_page_of_another_version = one.place in FILES and manifest.program != installed_version()
-        is_artifact = one.kind == "extra" and is_artifact_path(one.place)
-        if not (is_known if one.kind == "missing" else is_page_of_another_version or is_artifact):
+        if not (is_page_of_another_version or (one.kind != "changed" and is_artifact_path(one.place))):
             yield one

@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from agent_service.archive.access import Report, RunDeleted, StoreReader, bus_at_hand, open_reader
-from agent_service.archive.contents import ArchivedRun, ArchivedRuns, changed, check_archive
+from agent_service.archive.access import NOWHERE, Report, RunDeleted, StoreReader, bus_at_hand, open_reader
+from agent_service.archive.contents import BESIDE, ArchivedRun, ArchivedRuns, changed, check_archive
 from agent_service.bus.buckets import key_of
 from agent_service.bus.reading import SignedEnding, signed_endings
 from agent_service.errors import Damaged, NewerVersion
@@ -23,7 +23,7 @@ from agent_service.history.text import one_line
 from agent_service.run.journal import Commit, followed
 from agent_service.views.pages import JOURNAL, Flaw
 from agent_service.views.pages import verify as flaws_of
-from groundwork.archive.format import Archive
+from groundwork.archive.format import SIGNATURE, Archive
 from groundwork.service.errors import Misconfigured, TryAgain
 from groundwork.service.program import installed_version
 from groundwork.sqlite.file import microseconds
@@ -206,13 +206,21 @@ def _flaws_on_bus(named: Mapping[str, RecordedArtifact], stored: Mapping[str, st
 def verify_file(path: Path, key: str | None = None) -> Report:
     """`key`: the public half of the key that must have signed it. Raises Misconfigured for what is no such file."""
     with Archive.open(path) as archive:
-        flaws, by, manifest = check_archive(archive, key=key), archive.signature, archive.manifest
-        runs = () if flaws else ArchivedRuns(archive).all
+        found, by, manifest = check_archive(archive, key=key), archive.signature, archive.manifest
+        is_backup = BESIDE in manifest.files  # it is whole without artifacts that the bucket had lost
+        lost = [flaw.place for flaw in found if is_backup and flaw.kind == "missing" and flaw.place != SIGNATURE]
+        flaws = [flaw for flaw in found if flaw.place not in lost]
+        runs = [] if flaws else [_without(lost, run) for run in ArchivedRuns(archive).all]
     facts: dict[str, Any] = {"file": str(path), "at": f"{manifest.at:%Y-%m-%dT%H:%M:%SZ}", "program": manifest.program}
     facts |= {"key": by.key if by else "", "public": by.public if by else ""}
     facts |= {"runs": [run.model_dump(mode="json", exclude={"positions"}) for run in runs]}
     told = (f"✗ {one_line(str(flaw), 500)}" for flaw in flaws) if flaws else _archive_lines(path, archive, runs, key)
     return Report(facts | {"flaws": [asdict(flaw) for flaw in flaws]}, "\n".join(told), ok=not flaws)
+
+
+def _without(lost: Iterable[str], run: ArchivedRun) -> ArchivedRun:
+    names = [name for run_id, _, name in (place.partition("/") for place in lost) if run_id == run.run_id]
+    return run.model_copy(update={"left_out": run.left_out | dict.fromkeys(names, NOWHERE)})
 
 
 def _archive_lines(path: Path, archive: Archive, runs: Sequence[ArchivedRun], key: str | None) -> Iterator[str]:

@@ -250,6 +250,8 @@ async def test_what_the_bucket_lost_comes_back_from_folders_where_it_is_what_its
 ) -> None:
     page, critique = KEYS
     await bucket.remove(page)
+    whole = verify_file(Path((await backup(config, place)).facts["file"]))
+    assert (whole.ok, f"! without {RUN_ID}/artifacts/fetch-01.html: neither" in whole.text) == (True, True), whole
     await bucket.put(critique, b"a better one", "text/plain")
     found = await restore_artifacts(config)
     assert (sorted(found.facts["back"]), found.facts["lost"], found.facts["runs"]) == (sorted(KEYS), {}, 1)
@@ -418,12 +420,18 @@ def test_a_file_of_very_many_names_is_judged_in_a_moment_or_refused(
         verify_file(many)
 
 
-async def test_an_artifact_that_is_nowhere_is_left_out_of_an_export_by_name(config: Path, folder: Path) -> None:
+async def test_an_artifact_that_is_nowhere_is_left_out_of_an_export_by_name_and_a_refused_login_is_told_as_that(
+    config: Path, folder: Path
+) -> None:
     (folder / "artifacts" / "critique.md").write_text("another")
     made = await export(config, RUN_ID, config.parent / "it.zip")
-    assert (made.ok, "it cannot be used" in made.text) == (False, True)
+    assert (made.ok, "which is away" in made.text) == (False, True)
     verdict = verify_file(config.parent / "it.zip")
     assert (verdict.ok, f"without {RUN_ID}/artifacts/critique.md" in verdict.text) == (True, True)
+    shutil.rmtree(folder)
+    set_section(config, "nats", {"urls": ["nats://127.0.0.1:1"], "creds_file": str(config.parent / "none")})
+    with pytest.raises(Misconfigured, match=r"credentials file .* cannot be read"):
+        await verify(RUN_ID, config)
 
 
 async def test_the_runs_that_a_run_started_go_along(tmp_path: Path) -> None:

@@ -163,8 +163,9 @@ async def _refuse_to_overwrite(loaded: AgentSettings, link: NatsLink, name: str)
     if (mark.state, mark.archive) == ("coming", name):
         return mark
     if loaded.shared and await log_of_runs(link).end():
+        whose = f" of {mark.archive}" if mark.archive else ""
         raise Misconfigured(
-            f"nothing is overwritten in the stream {subjects.STREAM_RUNS}, and it has runs: make it anew: "
+            f"nothing is overwritten in the stream {subjects.STREAM_RUNS}, and it has runs{whose}: make it anew: "
             f"`nats stream rm {subjects.STREAM_RUNS}`, then `agentic setup --shared`"
         )
     if not loaded.shared and (loaded.store / FILE).exists() and mark.state == "here":

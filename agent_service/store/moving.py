@@ -36,13 +36,16 @@ Place = Path | SharedLog
 
 
 async def read_marker(place: Place) -> MoveMarker:
-    """Reads the newest marker. Raises TryAgain."""
+    """Reads the newest marker. Raises TryAgain, and Misconfigured for one of a newer version."""
     position, body = 0, b"{}"
     if isinstance(place, Path):
         body = (place / FILE).read_bytes() if (place / FILE).exists() else body
     elif fact := await place.newest(subjects.STORED_MOVED):
         position, body = fact.seq, fact.body
-    return MoveMarker.model_validate_json(body).model_copy(update={"position": position})
+    try:
+        return MoveMarker.model_validate_json(body).model_copy(update={"position": position})
+    except ValueError as error:
+        raise Misconfigured(f"the mark in {name_of(place)} cannot be read: use the newest version") from error
 
 
 async def write_marker(place: Place, marker: MoveMarker, before: MoveMarker) -> MoveMarker:
@@ -80,9 +83,11 @@ async def require_complete(place: Place) -> MoveMarker:
 async def require_runs_here(place: Place) -> None:
     """An agent checks this before it starts; one of several once it has joined. Raises Misconfigured, and TryAgain."""
     if (await require_complete(place)).state == "left":
+        purge = f"run `nats stream purge {subjects.STREAM_RUNS} --subject={subjects.STORED_MOVED}`"
+        remedy = f"delete {place / FILE}" if isinstance(place, Path) else purge
         raise Misconfigured(
             f"the runs of {name_of(place)} were exported to be moved: set agent.store to the store that they were "
-            "restored into; or, if they were restored nowhere, `agentic restore` what was exported"
+            f"restored into; or, if they were restored nowhere, {remedy}"
         )
 
 

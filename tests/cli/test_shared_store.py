@@ -73,12 +73,12 @@ async def test_runs_of_every_state_go_into_the_stream_and_back_as_they_were_and_
     await require_runs_here(log)
     lease = Lease(link, ROLE, Owner.here(loaded.store, ttl_s=10))
     await lease.acquire()
-    with pytest.raises(Misconfigured, match=r"were exported to be moved: set agent\.store"):
+    with pytest.raises(Misconfigured, match=r"were exported to be moved: set agent\.store .* delete .*/moved\.json"):
         async with open_store(loaded, ServiceContext(link=link, lease=lease, predecessor=None, folder=loaded.store)):
             pass
     await lease.release()
     assert (await store.left(store.several)).code == 0
-    with pytest.raises(Misconfigured, match="were exported to be moved"):
+    with pytest.raises(Misconfigured, match="restored nowhere, run `nats stream purge AGENTIC_RUNS"):
         await require_runs_here(log)
     back = await store.restored(store.one)
     assert (back.code, back.document["runs"]) == (0, MANY), back
@@ -91,8 +91,11 @@ async def test_a_restore_that_was_interrupted_bars_the_stream_and_is_finished_by
 ) -> None:
     log = log_of_runs(link)
     await store.left(store.one)
+    mark = await write_marker(log, MoveMarker(state="coming", archive="another"), MoveMarker())
+    refused = await store.restored(store.several)
+    assert (refused.code, "it has runs of another: make it anew" in refused.error["message"]) == (78, True)
     with Series(str(store.archive), "agentic").open(None) as (name, _):
-        await write_marker(log, MoveMarker(state="coming", archive=name), MoveMarker())
+        await write_marker(log, MoveMarker(state="coming", archive=name), mark)
     with pytest.raises(Misconfigured, match=f"run `agentic restore` of {name} again"):
         await require_runs_here(log)
     for command in (("export", "--all"), ("backup",)):
@@ -114,6 +117,10 @@ async def test_agents_at_work_and_a_bus_for_one_are_refused_and_the_store_is_not
     store.archive.mkdir()
     assert (await called("export", "--all", store.archive / "no" / "it.zip", "--config", store.one)).code == 78
     assert not (store.folder / "moved.json").exists()
+    (store.folder / "moved.json").write_text('{"state":"elsewhere"}')
+    with pytest.raises(Misconfigured, match="use the newest version"):
+        await require_runs_here(store.folder)
+    (store.folder / "moved.json").unlink()
     store.archive.rmdir()
     await store.left(store.one)
     await link.client.jetstream().delete_stream(subjects.STREAM_RUNS)

@@ -17,6 +17,7 @@ from agent_service.cli.output import Output, safe
 from agent_service.history.text import ask_lines, duration, one_line
 from groundwork.service.errors import Exit, NotDone
 from schemas.status import counted
+from schemas.values import dataclass
 
 WIDEST, MOST_ROWS, INDENT = 110, 40, 33
 """Columns of the panel; rows of the timeline in it; columns of a row before its text."""
@@ -197,15 +198,28 @@ class RowPrinter:
             self._shown = max(entry["seq"], *(max(item["entry"], item["ended_in"] or 0) for item in items))
 
 
+@dataclass(frozen=True, slots=True)
+class WaitLine:
+    """The wait of a run, with its duration at the time of drawing."""
+
+    view: Json
+
+    def __rich__(self) -> Text:
+        return _waiting(self.view) or Text()
+
+
 def watch_run(agent: AgentClient, *, watch: bool) -> Output:
-    """Waits until the run has ended or pauses for a person. With `watch` its rows go to standard error."""
+    """Waits until the run has ended or pauses for a person. With `watch` its rows go to standard error; below them a
+    terminal shows what it waits for."""
     agent.retry_while_away()
     printer = RowPrinter(partial(agent.call, "show_timeline"), partial(output.draw_line, indent=INDENT, stderr=True))
-    with detach_on_interrupt(agent.run_id):
+    with detach_on_interrupt(agent.run_id), output.console(stderr=True).status("") as line:
         with closing(agent.follow("follow_run", {"run_id": agent.run_id})) as entries:
             for entry in entries:
                 if watch and not agent.as_json:
                     printer.on_entry(entry)
+                    if line.console.is_terminal:
+                        line.update(WaitLine(safe(agent.call("show_run"))))
                 if entry["status"] == PAUSED and agent.call("show_run", wait=SETTLES_S)["status"] == PAUSED:
                     break  # what one entry says may be past
         view = agent.call("show_run", wait=SETTLES_S)

@@ -82,6 +82,19 @@ def test_ctrl_c_leaves_and_the_run_goes_on(dev: Dev, staying: str, command: tupl
     assert dev("show", "--json", staying).document["status"] == "running"
 
 
+def test_a_terminal_shows_what_a_watched_run_waits_for(dev: Dev, staying: str) -> None:
+    terminal, end = os.openpty()
+    env, seen = clean({"AGENTIC_URL": dev.url, "TERM": "xterm"}), b""
+    command = [*COMMAND, "show", "--watch", staying]
+    with subprocess.Popen(command, env=env, cwd=ROOT, stderr=end, start_new_session=True, text=True) as process:
+        os.close(end)
+        while b"waits for the reply to model call 1 (frame), for " not in seen:
+            seen += os.read(terminal, 4096)
+        interrupt(process)
+    os.close(terminal)
+    assert process.returncode == 130
+
+
 def test_a_reader_that_goes_away_is_no_error_and_a_full_disk_is_one(dev: Dev, done: dict[str, Any]) -> None:
     reading, writing = os.pipe()
     os.close(reading)

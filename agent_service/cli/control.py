@@ -52,8 +52,8 @@ def answer(
     newer question is.
     """
     outcomes = [name for name, is_said in {"ran": ran, "did_not_run": did_not_run, "look": look}.items() if is_said]
-    if len(outcomes) > 1:
-        raise NotDone("give one of --ran, --did-not-run and --look", Exit.USAGE)
+    if len(outcomes) > 1 or (text is None and not outcomes):
+        raise NotDone("give the TEXT of the answer, or one of --ran, --did-not-run and --look", Exit.USAGE)
     body = not_none(answer=text, outcome=next(iter(outcomes), None), constraints=limits or None, **asked)
     return _with_status(agent.call("answer_run", body), "has the answer")
 
@@ -96,6 +96,8 @@ def signal(
     limits: Values = NONE,
 ) -> Output:
     """To answer what a run asks for, use `agentic approve`, `reject` and `answer`."""
+    if (kind == "message" and not message) or (kind == "raise_budget" and not limits):
+        raise typer.BadParameter("message needs a --message, and raise_budget a limit such as --max-steps 15")
     reply = agent.call("signal_run", not_none(kind=kind, message=message, constraints=limits or None))
     return _with_status(reply, "has heard it")
 

@@ -59,6 +59,7 @@ JUDGED: list[tuple[Finding, Wanted]] = [
     (clock(timedelta(minutes=2)), ("warning", "2:00 ahead of", "")),
     (clock(timedelta(hours=-1)), ("warning", "1:00:00 behind", "")),
     (copies({"lag": 1805}), ("warning", "AGENTIC_REQUESTS on n3 is 1805 behind", "restart those behind")),
+    (copies(*[{"offline": True}] * 5), ("warning", "n3 is away; and 2 more: with one server more", "")),
     (stream(80, 100, "new"), ("warning", "is 80 % full", "--change")),
     (stream(100, 100, "old"), ("ok", "", "")),
     (stream(100, -1, "new"), ("ok", "", "")),
@@ -119,6 +120,15 @@ async def test_the_section_of_the_gateway_is_checked_by_the_gateway(tmp_path: Pa
         config.write_text(json.dumps(json.loads(config.read_text()) | {"gateway": section}))
         (check,) = [check async for check in report.gateway_section(config)]
         assert misses(check, (mark, says, "")) == []
+
+
+async def test_a_section_that_takes_for_ever_to_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = configured(tmp_path)
+    config.write_text(json.dumps({"gateway": {}}))
+    monkeypatch.setattr(report, "READ_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(report, "own_command", lambda *_: ["sleep", "600"])
+    (check,) = [check async for check in report.gateway_section(config)]
+    assert misses(check, ("warning", "not read within 0.05 s", "ductile-gateway check")) == []
 
 
 def answering(subject: str, body: bytes) -> Callable[[NatsLink], Awaitable[None]]:

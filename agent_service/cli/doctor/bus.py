@@ -37,6 +37,7 @@ REQUEST_TIMEOUT_S = 2.0
 STATUS_TIMEOUT_S = 5.0
 """The gateway asks Ductile before it answers."""
 GATEWAY = Role(bucket=subjects.LEASE_BUCKET, key=subjects.LEASE_GATEWAY, command="ductile-gateway serve")
+MOST_NAMED = 3
 SKEW = timedelta(seconds=5)
 CORRECT = "correct that setting, or what the executor named there offers"
 START = "start `ductile-gateway serve`; `ductile-gateway check` lists its tools"
@@ -146,7 +147,8 @@ def replicas(infos: Sequence[Json]) -> Finding:
         return wrong("replicas", text, remedy=f"{LEADERLESS}; {MORE}")
     copies = [(info["config"]["name"], copy) for info in infos for copy in info["cluster"].get("replicas") or ()]
     if late := [f"{name} on {copy['name']} {lag}" for name, copy in copies if (lag := _lag(copy))]:
-        text = f"{'; '.join(late)}: with one server more away nothing can be stored"
+        more = f"; and {len(late) - MOST_NAMED} more" if len(late) > MOST_NAMED else ""
+        text = f"{'; '.join(late[:MOST_NAMED])}{more}: with one server more away nothing can be stored"
         return warning("replicas", text, remedy=f"{BEHIND}; {MORE}")
     leaders = sorted({info["cluster"]["leader"] for info in infos})
     return ok("replicas", f"each stream has all its copies, led by {', '.join(leaders)}")

@@ -37,7 +37,7 @@ from groundwork.sqlite.file import pending_upgrade
 from groundwork.sqlite.reserve import FOR_OPENING
 from schemas.status import Finding, counted
 
-API_TIMEOUT_S, MODEL_TIMEOUT_S = 5.0, 15.0
+API_TIMEOUT_S, MODEL_TIMEOUT_S, READ_TIMEOUT_S = 5.0, 15.0, 30.0
 BACKUP_FIRST = (
     "the way back is a backup that is made before, with the version that wrote it (`agentic backup FILE`), or a copy "
     "of both stores while nothing runs; then start the services"
@@ -241,7 +241,14 @@ async def gateway_section(config: Path | None) -> AsyncIterator[Finding]:
         return
     command = own_command("ductile_gateway", "check", "--settings-only", "--config", str(config))
     process = await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
-    coming, stderr = await process.communicate()
+    try:
+        async with asyncio.timeout(READ_TIMEOUT_S):
+            coming, stderr = await process.communicate()
+    except TimeoutError:
+        process.kill()
+        text = f"it was not read within {READ_TIMEOUT_S:g} s"
+        yield warning("gateway section", text, remedy="run `ductile-gateway check --settings-only`")
+        return
     if process.returncode:
         problem = stderr.decode("utf-8", "replace").strip().removeprefix("ductile-gateway: ")
         yield wrong("gateway section", problem, remedy="docs/CONFIGURATION.md lists every setting")

@@ -5,6 +5,7 @@ does not ask for are ignored, as are texts beside the parts. An unusable plan sp
 reflection beside it. Unproven claims are refused later, without a repair. `run` refuses what cannot be stored.
 """
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -40,6 +41,8 @@ MOST_RAW = 3900
 """Characters of an unusable reply, for the journal and for the repair."""
 MOST_FLAWS, LONGEST_FLAW, LONGEST_PLACE = 16, 400, 200
 MOST_OF_A_PART = 8
+SHOWN_AROUND = 30
+"""Characters before and behind the place where a reply breaks."""
 
 _THOUGHT = re.compile(r"(?!\s*[{`]).*?</think>", re.DOTALL)
 """The opening tag is often part of the prompt."""
@@ -71,7 +74,14 @@ def object_in(text: str) -> dict[str, JsonValue]:
 
 
 def _object(text: str) -> dict[str, JsonValue]:
-    found = strict.read(text.encode(errors="surrogatepass"), bare_breaks=True)
+    try:
+        found = strict.read(text.encode(errors="surrogatepass"), bare_breaks=True)
+    except ValueError as error:
+        broken = error.__cause__
+        if not isinstance(broken, json.JSONDecodeError):
+            raise
+        near = broken.doc[max(0, broken.pos - SHOWN_AROUND) : broken.pos + SHOWN_AROUND]
+        raise ValueError(f"{error}: {broken.msg}, near {near!r}") from error
     if not isinstance(found, dict):
         raise ValueError("is no JSON object")  # noqa: TRY004 # the text is wrong, not a type of ours
     return found

@@ -19,7 +19,7 @@ from agent_service.models.call import LanguageModel
 from agent_service.models.prompts.prompt import Prompt
 from agent_service.models.reply import Reply, Request, count
 from agent_service.models.settings import ModelSettings
-from agent_service.models.transport import check_transport, client_options
+from agent_service.models.transport import check_transport, client_options, signed_options
 from agent_service.run.ports import ModelQuestion
 from groundwork.service.errors import Misconfigured
 
@@ -132,13 +132,12 @@ async def opened(settings: ModelSettings) -> AsyncIterator[LanguageModel]:
 
 
 def _client(settings: ModelSettings) -> Any:
-    platform, key = settings.platform, settings.api_key
-    shared = client_options(settings)
-    shared["open_telemetry"] = {"propagation": False, "traces": False}  # spans are made from the journal
-    if platform == "anthropic":
-        return anthropic.AsyncAnthropic(api_key=key.get_secret_value() if key else None, **shared)
-    on_bedrock = platform == "bedrock"
-    client: Any = (anthropic.AsyncAnthropicBedrockMantle if on_bedrock else anthropic.AsyncAnthropicVertex)(**shared)
+    own: dict[str, Any] = {"open_telemetry": {"propagation": False, "traces": False}}  # spans are made from the journal
+    if settings.platform == "anthropic":
+        return anthropic.AsyncAnthropic(**signed_options(settings), **own)
+    on_bedrock = settings.platform == "bedrock"
+    kind: Any = anthropic.AsyncAnthropicBedrockMantle if on_bedrock else anthropic.AsyncAnthropicVertex
+    client = kind(**client_options(settings), **own)
     if (client.api_key if on_bedrock else client.access_token) is None:
         import_module("botocore" if on_bedrock else "google.auth")  # signs; else the SDK would fail in the first call
     return client

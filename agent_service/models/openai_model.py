@@ -19,9 +19,8 @@ from agent_service.models.call import LanguageModel
 from agent_service.models.prompts.prompt import Prompt
 from agent_service.models.reply import Reply, Request, count
 from agent_service.models.settings import ModelSettings
-from agent_service.models.transport import check_transport, client_options
+from agent_service.models.transport import check_transport, signed_options
 
-NO_KEY = "no-key-is-set"
 OPENAI_HOST = "api.openai.com"
 USAGE_WISH = "stream_options"
 """Requests the usage at the end of a stream; some servers ignore it, and a few refuse it."""
@@ -112,9 +111,7 @@ class OpenAIModel(LanguageModel):
 
 @asynccontextmanager
 async def opened(settings: ModelSettings) -> AsyncIterator[LanguageModel]:
-    async with openai.AsyncOpenAI(
-        api_key=settings.api_key.get_secret_value() if settings.api_key else NO_KEY, **client_options(settings)
-    ) as client:
+    async with openai.AsyncOpenAI(**signed_options(settings)) as client:
         check_transport(settings, str(client.base_url))
         yield OpenAIModel(client, settings)
 

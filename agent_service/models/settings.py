@@ -122,4 +122,5 @@ def _check(settings: ModelSettings) -> None:
     needs_none = settings.base_url if settings.provider == "openai" else settings.platform != "anthropic"
     if settings.provider in KEYS and settings.api_key is None and not needs_none:
         wanted = f"set {KEYS[settings.provider]} or agent.model.api_key_file"
-        raise Misconfigured(f"there is no key of the model: {wanted}; for a server of your own agent.model.base_url")
+        wanted += "; for a server of your own agent.model.base_url" if settings.provider == "openai" else ""
+        raise Misconfigured(f"there is no key of the model: {wanted}")

@@ -32,6 +32,7 @@ _KEEP_ALIVE = [
 SCHEMES = {"base_url": ("http", "https"), "proxy": ("http", "https", "socks5", "socks5h")}
 LONGEST_LINE = 16 * 1024 * 1024
 MOST_QUOTED = 100
+NO_KEY = "no-key-is-set"
 MOST_MESSAGE = 500
 
 SPENT = frozenset(
@@ -79,6 +80,13 @@ _NOT_MADE = (
     *(httpx2.WriteError, httpx2.WriteTimeout, httpx2.LocalProtocolError, httpx2.UnsupportedProtocol),
 )
 _LIMITS = httpx2.Limits(max_connections=1000, max_keepalive_connections=100)
+
+
+def signed_options(settings: ModelSettings) -> dict[str, Any]:
+    """Options with the key of the settings, which goes before that of ANTHROPIC_CUSTOM_HEADERS or
+    OPENAI_CUSTOM_HEADERS in the environment."""
+    key = settings.api_key.get_secret_value() if settings.api_key else NO_KEY
+    return {**client_options(settings), "api_key": key, "default_headers": {"Authorization": f"Bearer {key}"}}
 
 
 def client_options(settings: ModelSettings) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import SecretStr
@@ -13,6 +14,7 @@ from groundwork.service import json_log
 from groundwork.service.errors import Misconfigured
 from tests.kit.http_server import Response
 from tests.kit.logs import logging_kept
+from tests.models import fake_openai
 from tests.models.fake_anthropic import serve
 from tests.models.model_house import OPENING, framing
 from tests.models.wire import KEY
@@ -41,6 +43,7 @@ def test_the_names_of_rfc_95_choose_the_model_in_the_file(tmp_path: Path) -> Non
         ("model: {provider: scripted, api_key: sk-of-file}", {}, "sk-of-file"),
         ("model: {provider: anthropic}", {"AGENT_MODEL__API_KEY": "sk-of-openai"}, "sk-of-openai"),
         ("model: {api_key: sk-of-file}", {"OPENAI_API_KEY": "sk-of-openai"}, "sk-of-file"),
+        ("model: {}", {"ANTHROPIC_API_KEY": "sk-of-anthropic"}, None),
     ],
 )
 def test_the_key_of_one_provider_goes_to_no_other(
@@ -107,6 +110,18 @@ async def test_a_key_does_not_go_over_plain_http_to_another_machine(provider: st
     with pytest.raises(Misconfigured, match=r"models\.example.*plain http.*allow_http_nonloopback"):
         await opened(**elsewhere)
     await opened(**elsewhere | {"allow_http_nonloopback": True})
+
+
+@pytest.mark.parametrize("serving", [serve, fake_openai.serve])
+async def test_a_request_is_signed_with_the_key_of_the_settings_whatever_headers_the_environment_adds(
+    serving: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for provider in ("ANTHROPIC", "OPENAI"):
+        monkeypatch.setenv(f"{provider}_CUSTOM_HEADERS", "authorization: Bearer of-another-account")
+    async with serving() as served:
+        served.answer(OPENING)
+        await served.model.prepare(framing()).make()
+        assert [call.headers["authorization"] for call in served.fake.calls] == [f"Bearer {KEY}"]
 
 
 async def test_nor_where_the_environment_names_the_address(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,7 +72,7 @@ def runs(page: Json) -> RenderableType:
     """Two lines per run: its figures; its goal and result."""
     if not page["runs"]:
         return "no runs"
-    columns = "{:<13}{:>5}{:>9} {:>6}"
+    columns = "{:<13}{:>5}{:>8} {:>8}"  # fits into 80
     lines = [Text(f"{'run':<32}{'status':<13}{columns.format('accepted UTC', 'steps', 'USD', 'took')}", style="bold")]
     for line in page["runs"]:
         child = "child: " if line["parent_run_id"] else ""
@@ -89,7 +89,8 @@ def runs(page: Json) -> RenderableType:
 def _figures(line: Json) -> tuple[str, str, str, str]:
     cost = "?" if line["cost_usd"] is None else f"{line['cost_usd']:.4f}"
     took = (instant(line["ended_at"]) if line["ended_at"] else datetime.now(UTC)) - instant(line["accepted_at"])
-    return f"{line['accepted_at'][5:10]} {line['accepted_at'][11:16]}", str(line["steps"]), cost, duration(took)
+    time = duration(took) if took.days < 4 else f"{took.days} d"
+    return f"{line['accepted_at'][5:10]} {line['accepted_at'][11:16]}", str(line["steps"]), cost, time
 
 
 WAITS = {

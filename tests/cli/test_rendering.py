@@ -28,7 +28,7 @@ from agent_service.views.run import run_view
 from agent_service.views.why import Observations, why_view
 from agent_service.workbench.dev_command import display_line
 from groundwork.service.errors import NotDone
-from tests.core.cues import PROOF, a_retrying_run, due, reflects, returns
+from tests.core.cues import PROOF, RUN_ID, a_retrying_run, due, reflects, returns
 from tests.core.script import Script
 from tests.projections.courses import no_model, retries
 from tests.projections.journals import commits_of, entries_of, two_rounds, worked_example
@@ -39,7 +39,7 @@ HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202etxt.exe\u2066\u200b\r\b [red]mark
 STEERING = set("\x1b\x07\x9b\u202e\u2066\u200b\r\b")
 LONG_AGO, LATER = "2020-01-01T12:00:00Z", datetime(2026, 12, 1, tzinfo=UTC)
 ENTRIES = [entry_view(entry.record()).model_dump(mode="json") for entry in entries_of(worked_example())]
-AGO = re.compile(r"\b\d{3,}:\d\d:\d\d\b")
+AGO = re.compile(r"\b\d{3,}(:\d\d:\d\d| d)\b")
 
 
 def timeline_of(script: Script, entries: int | None = None) -> dict[str, Any]:
@@ -153,6 +153,16 @@ def without_now(text: str) -> str:
     """Removes ages of things in progress, which depend on the clock."""
     lines = [AGO.sub("…", line).rstrip(" │") if AGO.search(line) else line.rstrip() for line in text.splitlines()]
     return "\n".join([*lines, ""])
+
+
+def test_a_list_of_runs_fits_into_a_terminal_however_long_they_took() -> None:
+    old = [
+        line | {"accepted_at": LONG_AGO, "ended_at": ended}
+        for line in LINES
+        for ended in (None, "2020-01-05T11:59:59Z")
+    ]
+    _, *lines = drawn(render.runs({"runs": old, "next_cursor": None}), 80).splitlines()
+    assert [line[: len(RUN_ID)] for line in lines[::2]] == [RUN_ID] * len(old)
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 110, 200])

@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from graphlib import CycleError, TopologicalSorter
+from itertools import islice
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -152,7 +153,7 @@ class MultiStep(_Wire):
             InitErrorDetails(
                 type=PydanticCustomError("tasks", "{flaw}", {"flaw": flaw}), loc=("tasks", place, name), input=None
             )
-            for place, name, flaw in _flaws_of(self.tasks)
+            for place, name, flaw in islice(_flaws_of(self.tasks), MOST_TASKS)
         ]
         if flaws:
             raise ValidationError.from_exception_data("tasks", flaws)

@@ -238,7 +238,10 @@ def the_cycle(tasks: list[dict[str, Any]]) -> list[str]:
     return []
 
 
-def test_a_long_form_is_read_once() -> None:
+def test_a_long_form_is_read_once_and_few_of_its_flaws_are_kept() -> None:
+    strangers = {"action": "retrieve", "query": "q", "depends_on": [f"x{number}" for number in range(2000)]}
+    with pytest.raises(ContinuationInvalid, match="; and 988 more"):
+        parse_continuation({"action": "multi-step", "tasks": [strangers] * 2})
     task = "### Task {}\nAction: retrieve\nQuery:\n```\nq\n```\n"
     begins = "## Plugin Result\nStatus: continuation\nPlugin: x\n\n## Continuation Request\nAction: multi-step\n\n"
     form = begins + "".join(map(task.format, range(1, 20_000)))

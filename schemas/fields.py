@@ -56,6 +56,7 @@ _WORDS = tuple(
         (r"(?s)Input tag .* found using '(\w+)' does not match any of the expected tags: ", r"\1 must be one of "),
         (r"Extra inputs are not permitted|Unexpected keyword argument", "is not known here"),
         (r"\w+ should have at least 1 item after validation, not 0", "needs one at least"),
+        (r"Value should have (at \w+ \d+) items? after validation, not (\d+)", r"must have \1 characters, and has \2"),
         (r"\w+ should have (at \w+ \d+) items? after validation, not (\d+)", r"must have \1, and has \2"),
         (r"String should match pattern '(.*)'", r"must match \1"),
         (r"(String|Tuple|List) should ", "must "),

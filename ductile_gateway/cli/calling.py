@@ -21,7 +21,7 @@ from pydantic import JsonValue, ValidationError
 
 from ductile_gateway.calls import policy, results
 from ductile_gateway.calls.artifacts import artifact_argument, artifact_arguments, artifact_path
-from ductile_gateway.calls.call import CallRequest, ToolCall, ToolOutcome, read_again
+from ductile_gateway.calls.call import CallRequest, ToolCall, ToolOutcome, failed, read_again
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.calls.policy import Offers
 from ductile_gateway.calls.results import fit_for_event, output_of
@@ -126,7 +126,11 @@ async def _called(call: ToolCall, offer: ToolOffer, runner: ToolRunner, ledger: 
         raise
     seconds = time.monotonic() - began
     verdict = results.with_markdown_form(verdict, plugin=call.plugin, reads=results.reads_form(offer))
-    return fit_for_event(policy.after_run(verdict, call)), seconds
+    outcome = fit_for_event(policy.after_run(verdict, call))
+    if outcome.status == "continuation" and not offer.continues:
+        message = f"{offer.name} says of itself that it never asks for more (`continues: false`): an agent refuses it"
+        outcome = replace(failed("bad_continuation", message, retryable=False), job=outcome.job)
+    return outcome, seconds
 
 
 @commands.command(
@@ -198,7 +202,8 @@ def _as_text(outcome: ToolOutcome, seconds: float) -> str:
 def _keep(outcome: ToolOutcome, folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for one in outcome.artifacts:
-            (folder / one.name).write_bytes(one.content)
+        names = [one.name for one in outcome.artifacts]
+        for place, one in enumerate(outcome.artifacts):
+            (folder / (f"{place + 1}-{one.name}" if one.name in names[:place] else one.name)).write_bytes(one.content)
     except OSError as error:
         raise Misconfigured(f"{error.filename} cannot be written: {error.strerror}") from error

@@ -164,6 +164,8 @@ def make(name: str, language: Language, folder: Path) -> Path:
         raise typer.BadParameter(f"{name!r} is not {subjects.NAME_FORM}")
     if name in subjects.OUR_OWN_ROUTES:
         raise typer.BadParameter(f"{name} is the name of a part of the program itself: choose another")
+    if not str(folder).isprintable():
+        raise typer.BadParameter(f"{str(folder)!a} cannot be written into the files of a tool: name another folder")
     made = folder / name
     try:
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)

@@ -4,6 +4,7 @@ import asyncio
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -62,8 +63,9 @@ def test_a_name_that_yaml_reads_as_another_kind_stays_a_name_and_a_folder_that_c
         make(name, "bash", tmp_path / "tools")
     assert sorted(discover_plugins([tmp_path / "tools"], {}).plugins) == ["123", "2024-01-01", "null", "on"]
     (tmp_path / "file").touch()
-    for folder in ("file", "tools"):
-        with pytest.raises(typer.BadParameter, match="cannot be made: File exists"):
+    there = "cannot be made: File exists"
+    for folder, why in (("file", there), ("tools", there), ("b\udcff", "another folder"), ("a\nb", "another folder")):
+        with pytest.raises(typer.BadParameter, match=why):
             make("on", "bash", tmp_path / folder)
     monkeypatch.setattr(Path, "chmod", lambda *_: Path("/nosuch").stat())
     with pytest.raises(typer.BadParameter, match="cannot be made"):
@@ -87,6 +89,20 @@ def test_a_call_that_cannot_be_made_says_why(tmp_path: Path) -> None:
     ):
         refused = gateway(tmp_path, "call", *arguments)
         assert (refused.returncode, why in refused.stderr) == (2, True), refused
+
+
+def test_a_call_shows_which_wishes_are_refused_and_keeps_all_artifacts(tmp_path: Path) -> None:
+    program = words(tmp_path) / "run.sh"
+
+    def answered(**answer: Any) -> str:
+        program.write_text(f"#!/bin/sh\necho '{json.dumps({'status': 'ok', 'result': 'x'} | answer)}'")
+        return gateway(tmp_path, "call", "words", "handle", EXAMPLE, "--artifacts", "kept").stdout
+
+    assert "query is missing" in answered(continuation={"action": "retrieve"})
+    assert "it never asks for more" in answered(continuation={"action": "retrieve", "query": "q"})
+    answered(result="x" * 20_000, artifacts=[{"name": "output.txt", "content_type": "text/plain", "text": "its own"}])
+    kept = {path.name: len(path.read_text()) for path in (tmp_path / "kept").iterdir()}
+    assert kept == {"output.txt": 7, "2-output.txt": 20_000}
 
 
 def test_an_answer_steers_no_terminal(tmp_path: Path) -> None:

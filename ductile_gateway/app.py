@@ -76,7 +76,7 @@ async def _serve(settings: GatewaySettings, *, take_over: bool) -> None:
         agent = partial(agent_keys, link, progress=settings.outbound.wants_progress())
         trust = Trust(Pins(rows), agent, given=settings.outbound.agent_keys, refused=metrics.refused.add)
         observed.looks["agent's word"] = trust.findings
-        gateway = _Gateway(settings, offers, ground, rows, permits, observed, trust)
+        gateway = _Gateway(ground, permits, observed, trust)
         retention = Retention(rows, settings)
         serving_endpoints = serve_endpoints(link, observed.tell, each=rows.by)
         async with serving_endpoints as service, asyncio.TaskGroup() as group:
@@ -126,37 +126,34 @@ async def _open_store(
 
 @dataclass(eq=False)
 class _Gateway:
-    settings: GatewaySettings
-    offers: Offers
     ground: ServiceContext
-    rows: Rows
     permits: NatsPermits | None
     observed: Observability
     trust: Trust
 
     def __post_init__(self) -> None:
-        self.link = self.ground.link
-        self.bus = NatsBus(self.link)
-        self.artifacts = ArtifactBucket(self.link, subjects.ARTIFACT_BUCKET)
+        self.bus = NatsBus(self.ground.link)
+        self.artifacts = ArtifactBucket(self.ground.link, subjects.ARTIFACT_BUCKET)
 
     async def serve_ingress(self) -> None:
         """Serves webhooks. Loading them takes a tenth of a second, for which interrupted calls must not wait."""
-        settings = self.settings.ingress
+        observed, settings = self.observed, self.observed.settings.ingress
         if settings.peers or settings.webhooks:
             await let_recovery_start()
-            inbound = loaded("ductile_gateway.webhooks.inbound:Inbound")
-            count = self.observed.metrics.received.add
-            await inbound(settings, self.bus, self.artifacts, self.offers.find, count).serve()
+            inbound, count = loaded("ductile_gateway.webhooks.inbound:Inbound"), observed.metrics.received.add
+            await inbound(settings, self.bus, self.artifacts, observed.offers.find, count).serve()
 
     async def serve_requests(self, service: Service) -> None:
         """Serves tool requests, once the halt record and the tools are known."""
-        settings, offers, link, observed, gate = self.settings, self.offers, self.link, self.observed, PauseGate()
-        ground, shared_link = self.ground, self.link if self.settings.shared else None
-        ownership = BusOwnership(ground.lease, self.rows, await mark_of(self.rows), ground.predecessor, shared_link)
+        ground, observed, gate = self.ground, self.observed, PauseGate()
+        settings, offers, rows, link = observed.settings, observed.offers, observed.rows, ground.link
+        ownership = BusOwnership(
+            ground.lease, rows, await mark_of(rows), ground.predecessor, link if settings.shared else None
+        )
         await read_halt(link, gate)
         tools = await await_tools(settings)
         offers.replace(tools.catalog, tools.problems, awaited=tools.awaited)
-        choices, ledger = settings.choices() or {}, Ledger(self.rows, settings.run_mb << 20, settings.runner)
+        choices, ledger = settings.choices() or {}, Ledger(rows, settings.run_mb << 20, settings.runner)
         opening = open_runner(
             settings, tools, ledger, ground.folder, healths=observed.healths, on_start=observed.calls.sent
         )
@@ -187,7 +184,7 @@ class _Gateway:
                 slots=settings.slots + WAITING_IN_HAND + LOOKED_AT,
                 grace_s=settings.grace_s,
             )
-            await answer_catalog(service, lambda: offers.catalog, each=self.rows.by or settings.name)
+            await answer_catalog(service, lambda: offers.catalog, each=rows.by or settings.name)
             group.create_task(requests.run())
             group.create_task(relay.go_on())
             group.create_task(

@@ -116,7 +116,9 @@ def is_address(url: str, *schemes: str) -> bool:
     try:
         address = urlsplit(url)
         there = address.scheme in schemes and bool(address.hostname) and address.port != 0
-    except ValueError:  # a port, or brackets around what is no IPv6
+        if re.fullmatch(r"[\d.]+", address.hostname or ""):
+            ip_address(str(address.hostname))
+    except ValueError:  # a port, an IPv4 address, or brackets around what is no IPv6
         return False
     return there and url.isascii() and url.isprintable() and " " not in url
 

@@ -86,6 +86,7 @@ async def test_an_address_that_no_request_can_go_to_is_named_without_its_login(p
         "http://[::1",
         "http://u:secret@host:abc/v1",
         "http://host:99999",
+        "http://192.168.1.300:11434",
         "host:80",
         "https://x\n.example",
     ):

@@ -52,7 +52,7 @@ def answer(
     newer question is.
     """
     outcomes = [name for name, is_said in {"ran": ran, "did_not_run": did_not_run, "look": look}.items() if is_said]
-    if len(outcomes) > 1 or (text is None and not outcomes):
+    if len(outcomes) > 1 or not (text or outcomes):
         raise NotDone("give the TEXT of the answer, or one of --ran, --did-not-run and --look", Exit.USAGE)
     body = not_none(answer=text, outcome=next(iter(outcomes), None), constraints=limits or None, **asked)
     return _with_status(agent.call("answer_run", body), "has the answer")

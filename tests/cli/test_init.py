@@ -135,6 +135,8 @@ def test_what_cannot_be_meant_is_refused_with_what_can_and_nothing_is_written() 
         meant = {"embedded": "--login"}.get(value, option)
         assert (called.code, meant in called.err) == (2, True), called
         assert not Path("agentic.yaml").exists()
+    left = answered("http://bus")  # is refused, and no other answer comes
+    assert (left.code, "answer `embedded`" in left.err, Path("agentic.yaml").exists()) == (130, True, False)
 
 
 COMMENTED = re.compile(r"^( *)# ( *[a-z_]+:(?: .*)?)$", re.MULTILINE)

@@ -106,12 +106,17 @@ async def _streams(link: NatsLink, settings: AgentSettings) -> AsyncIterator[Fin
 
 def compared(wanted: Topology, found: Sequence[Deviation]) -> Finding:
     if missing := [finding.what for finding in found if finding.kind == "missing"]:
-        return wrong("streams", f"there is no {', no '.join(missing)}", remedy="run `agentic setup`")
+        return wrong("streams", f"there is no {_few(missing, ', no ')}", remedy="run `agentic setup`")
     if deaf := lacking_work(found):
         return wrong("streams", _difference(deaf), remedy=CHANGE)
     if differing := [finding for finding in found if finding.field not in OPERATORS_CHOICE]:
         return warning("streams", "; ".join(map(_difference, differing)), remedy=CHANGE)
     return ok("streams", f"{len(wanted)} streams, buckets and consumers, as configured")
+
+
+def _few(texts: Sequence[str], between: str) -> str:
+    more = f", and {len(texts) - MOST_NAMED} more" if len(texts) > MOST_NAMED else ""
+    return between.join(texts[:MOST_NAMED]) + more
 
 
 def _difference(finding: Deviation) -> str:
@@ -147,8 +152,7 @@ def replicas(infos: Sequence[Json]) -> Finding:
         return wrong("replicas", text, remedy=f"{LEADERLESS}; {MORE}")
     copies = [(info["config"]["name"], copy) for info in infos for copy in info["cluster"].get("replicas") or ()]
     if late := [f"{name} on {copy['name']} {lag}" for name, copy in copies if (lag := _lag(copy))]:
-        more = f"; and {len(late) - MOST_NAMED} more" if len(late) > MOST_NAMED else ""
-        text = f"{'; '.join(late[:MOST_NAMED])}{more}: with one server more away nothing can be stored"
+        text = f"{_few(late, '; ')}: with one server more away nothing can be stored"
         return warning("replicas", text, remedy=f"{BEHIND}; {MORE}")
     leaders = sorted({info["cluster"]["leader"] for info in infos})
     return ok("replicas", f"each stream has all its copies, led by {', '.join(leaders)}")

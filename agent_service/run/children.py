@@ -27,7 +27,7 @@ from agent_service.core.state import RunState
 from agent_service.core.waiting import Ended, Pending, Status
 from agent_service.errors import ArtifactReplaced, Damaged, WakeConflict
 from agent_service.run.inbound import InboundMessage, InvalidMessage, UnknownRun
-from agent_service.run.messages import OutgoingMessage, outgoing
+from agent_service.run.messages import outgoing
 from agent_service.run.ports import RunArtifacts
 from agent_service.run.turn import Turns
 from agent_service.trust.identity import trace_url_of_child
@@ -133,7 +133,12 @@ class ChildRuns:
         await self._publish(result_of(child, [one for one in copied if one]) or result)
 
     async def _publish(self, result: ToolResult) -> None:
-        await self.turns.publisher.publish(result_message(result), at=result.completed_at)
+        """The id is the same however often it is published. The publisher adds the capability of the request."""
+        asked = (result.run_id, result.step, result.attempt or 1)
+        proves = keys.capability_fields(*asked, result.tool, result.task, result.round)
+        key = keys.result(*asked, result.task, result.round)
+        message = outgoing(subjects.TOOL_RESULT, result, key, proves=proves)
+        await self.turns.publisher.publish(message, at=result.completed_at)
 
     async def _copy_artifact(self, parent_run_id: str, run_id: str, path: str) -> dict[str, JsonValue] | None:
         """Copies an artifact to the parent. None if it is missing or was replaced."""
@@ -164,17 +169,6 @@ def name_for(path: str, sha256: str) -> str:
     stem = name.stem.removesuffix(mark)[:LONGEST_STEM]
     suffix = name.suffix if len(name.suffix) <= LONGEST_SUFFIX else ""
     return f"artifacts/{stem}{mark}{suffix}"
-
-
-def result_message(result: ToolResult) -> OutgoingMessage:
-    """The id is the same however often it is published. The publisher adds the capability of the request."""
-    asked = (result.run_id, result.step, result.attempt or 1)
-    return outgoing(
-        subjects.TOOL_RESULT,
-        result,
-        keys.result(*asked, result.task, result.round),
-        proves=keys.capability_fields(*asked, result.tool, result.task, result.round),
-    )
 
 
 def result_of(state: RunState, artifacts: Sequence[JsonValue] | None = None) -> ToolResult | None:

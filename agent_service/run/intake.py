@@ -130,9 +130,8 @@ class Intake:
     async def cancel(self, cancel: Cancel, *, by: str) -> events.Transition:
         """Commits the cancel; the caller performs it. `ignored` says why there was nothing to cancel."""
         reason, who = cancel.reason or "cancelled on request", identity.by(by, says=cancel.by)
-        return await self.turns.commit(
-            cancel.run_id, events.CancelRequested(at=self.turns.clock.now(), reason=reason, by=who)
-        )
+        event = events.CancelRequested(at=self.turns.clock.now(), reason=reason, by=who)
+        return await self.turns.commit(cancel.run_id, event)
 
     async def signal(self, signal: Signal, *, by: str, said_at: datetime | None = None) -> events.Transition:
         """Commits the signal; the caller performs it. Raises LimitRefused."""

@@ -126,9 +126,8 @@ def progress(state: RunState, phase: ProgressPhase) -> OutgoingMessage:
         "budget": budget_use(state),
         "trace_url": state.brief.trace_url,
     }
-    return outgoing(
-        subjects.PROGRESS, payload, keys.dedupe_key(subjects.PROGRESS, state.run_id, state.version), rebuildable=True
-    )
+    key = keys.dedupe_key(subjects.PROGRESS, state.run_id, state.version)
+    return outgoing(subjects.PROGRESS, payload, key, rebuildable=True)
 
 
 _PHASES: dict[type[Any], ProgressPhase | None] = {

@@ -30,7 +30,7 @@ from agent_service.workbench.dev_command import display_line
 from groundwork.service.errors import NotDone
 from tests.core.cues import PROOF, RUN_ID, a_retrying_run, due, reflects, returns
 from tests.core.script import Script
-from tests.projections.courses import no_model, retries
+from tests.projections.courses import STANDING, retries
 from tests.projections.journals import commits_of, entries_of, two_rounds, worked_example
 from tests.projections.people import LETTER, a_run_in_doubt, a_run_that_asks, a_run_that_needs_approval, answers
 from tests.projections.tellings import step_of
@@ -131,7 +131,7 @@ def pictures(seen: Callable[[Any], Any] = lambda told: told) -> dict[str, Render
         "run": run(view_of(worked_example()), whole),
         "run-failed-step": run(*failed_step()),
         "run-waits": run(view_of(worked_example(), 4), nothing),
-        "run-paused": run(paid_for_nothing(view_of(no_model())), nothing),
+        "run-paused": run(paid_for_nothing(view_of(STANDING["no model"]())), nothing),
         "run-question": run(view_of(a_run_that_asks()), nothing),
         "run-approval": run(view_of(a_run_that_needs_approval(**APPROVAL)), nothing),
         "list": render.runs(safe({"runs": seen(LINES), "next_cursor": "run_0"})),

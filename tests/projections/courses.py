@@ -139,10 +139,6 @@ def escalated() -> Script:
     return second_by_second(wake(), *BEGUN, plans(), returns(), reserves(), said, outrun, reflects("escalate"))
 
 
-def broken() -> Script:
-    return second_by_second(wake(), *BEGUN, extend_deadline(), plans(), breaks())
-
-
 def proof() -> Script:
     """Claims of another kind than fixed are refused; a second model doubts one of the others."""
     items = ("the price is known", "the report is kept", "it is told")
@@ -167,10 +163,6 @@ def compaction() -> Script:
     return on(a_compacting_run(), digests("page 1 has one heading", "# page 2"), too_long(), refuses("cyber", "no"))
 
 
-def no_model() -> Script:
-    return second_by_second(wake(), BEGUN[0], opens(), returns(), unavailable("pause"))
-
-
 Course = Callable[[], Script]
 
 PLAYED: dict[str, Course] = {
@@ -189,7 +181,7 @@ PLAYED: dict[str, Course] = {
     "cancelled": cancelled,
     "escalated": escalated,
     "foreign result": lambda: second_by_second(wake(), *BEGUN, plans(), returns(tool="someone")),
-    "broken": broken,
+    "broken": lambda: second_by_second(wake(), *BEGUN, extend_deadline(), plans(), breaks()),
     "proof": proof,
     "verified": verified,
     "compaction": compaction,
@@ -211,7 +203,7 @@ STANDING: dict[str, Course] = {
     "question": lambda: second_by_second(asked("read the door"), *BEGUN, replies(QUESTION)),
     "in doubt": lambda: on(a_run_in_doubt()),
     "paused with a tool out": a_run_paused_while_waiting,
-    "no model": no_model,
+    "no model": lambda: second_by_second(wake(), BEGUN[0], opens(), returns(), unavailable("pause")),
     "proof": proof,
 }
 """Courses with a golden standing."""

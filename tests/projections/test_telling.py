@@ -51,14 +51,10 @@ WORDED_BY_OTHERS |= {facts.Decided, facts.ClaimsJudged, facts.PersonAsked, facts
 WORDED_BY_OTHERS |= {facts.LimitsRaised, facts.RunStanding}
 
 
-def test_every_event_and_every_fact_is_heard_or_told_by_another_of_its_entry() -> None:
+def test_every_event_and_every_fact_is_heard_and_has_words_or_is_told_by_another_of_its_entry() -> None:
     kinds = {*get_args(events.Event), *get_args(get_args(facts.Fact)[0])}
     assert {kind for kind in kinds if not hasattr(History, handler_of(kind.__name__))} == TOLD_BY_OTHERS
     assert {name for name in dir(History) if name.startswith("on_")} <= {handler_of(kind.__name__) for kind in kinds}
-
-
-def test_every_event_and_every_fact_has_words_or_is_told_by_another_of_its_entry() -> None:
-    kinds = {*get_args(events.Event), *get_args(get_args(facts.Fact)[0])}
     assert kinds - set(SENTENCES) == WORDED_BY_OTHERS
 
 

@@ -172,8 +172,6 @@ TREE = {
     "$ref": "#/$defs/node",
 }
 UNUSABLE, BUSY = "the schema of post cannot be used", "it has more than 5000 parts"
-TO: dict[str, Any] = {"type": "object", "required": ["to"], "properties": {"to": {"type": "string"}}}
-STRICT = TO | {"additionalProperties": False}
 
 
 def a_run(schema: Any) -> Script:

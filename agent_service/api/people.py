@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import field
 from datetime import datetime
 from operator import attrgetter
 from typing import Annotated, Any, Protocol
@@ -27,6 +28,8 @@ LETTERS_WITHIN_S = 2.0
 MOST_BODY = 64 * 1024
 """Maximum bytes of a message in a list."""
 WITHIN_S = 5.0
+READ_AT_ONCE = 4
+"""Messages of up to 1 MB each, over a link that may be slow."""
 
 Number = Annotated[int, Field(ge=1, lt=2**53)]
 
@@ -96,6 +99,7 @@ class PeopleCalls:
     store: RunStore
     letters: Letters
     now: Callable[[], datetime] = utc_now
+    reading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(READ_AT_ONCE))
 
     async def show_inbox(self, query: InboxQuery) -> inbox.InboxView:
         """Paused and escalated runs, and open dead letters, by urgency."""
@@ -138,7 +142,7 @@ class PeopleCalls:
         async with in_time("the bus", WITHIN_S):
             found = [one for one in await self.letters.all() if query.id in (None, one.id)]
             wanted = [one for one in found if one.id > query.cursor and not (query.open and one.settled)]
-            views = tuple([await self._view(letter) for letter in wanted[: query.limit]])
+            views = tuple(await asyncio.gather(*map(self._view, wanted[: query.limit])))
         return LetterPage(letters=views, next_cursor=views[-1].id if len(wanted) > len(views) else None)
 
     async def retry_letter(self, caller: Caller, seq: Number, request: Nothing) -> SettledAnswer:  # noqa: ARG002 # same
@@ -154,7 +158,8 @@ class PeopleCalls:
     async def _view(self, letter: inbox.DeadLetter) -> inbox.LetterView:
         refused = None
         with suppress(Failure):  # for example, the letter names no existing stream
-            refused = await self.letters.refused(letter)
+            async with self.reading:
+                refused = await self.letters.refused(letter)
         return inbox.letter_view(letter).model_copy(update={"body": _excerpt(refused.body) if refused else None})
 
 

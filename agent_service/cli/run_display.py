@@ -83,7 +83,6 @@ def _waiting(view: Json) -> Text | None:
 
 
 def _activity(view: Json, timeline: Json) -> Table:
-    """The newest timeline items, each followed by its parts."""
     items, now = [item for item in timeline["items"] if not item["repeats"]], datetime.now(UTC)
     lines = list[Text]()
     if len(items) > MOST_ROWS:
@@ -99,7 +98,6 @@ def _activity(view: Json, timeline: Json) -> Table:
 
 
 def _spending(view: Json) -> Text:
-    """Budget use, and totals."""
     usage, budget, ended, parts = view["usage"], view["budget"], view["ended_at"], list[str]()
     for name, how in (("steps", "{:,}"), ("tokens", "{:,}"), ("reframes", "{}"), ("cost_usd", "{:.4f}")):
         used, limit = budget[name], budget[f"max_{name}"]

@@ -62,8 +62,6 @@ _FAILS: dict[int, tuple[str, str]] = {
     ),
 }
 _BAD_REQUEST = ("model_bad_request", "the model does not take this request: try another model or effort, or report it")
-
-
 _IN_A_STREAM = {
     "invalid_request_error": 400,
     "authentication_error": 401,

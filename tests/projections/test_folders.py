@@ -86,26 +86,25 @@ async def test_an_ended_run_is_rendered_soon_and_its_artifacts_once_their_store_
 
 
 async def test_a_run_that_rests_for_a_person_is_rendered_and_a_live_one_once_it_stands_still(
-    workspace: Workspace,
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     courses = (list(replay(entries_of(course()))) for course in PLAYED.values())
     changes = next(changes for changes in courses if any(change.paused for change in changes))
     paused = next(number for number, change in enumerate(changes, start=1) if change.paused)
     live = entries_of(one_step(RUNS[0]))[:4]
-    journals = Journals(live, [change.entry for change in changes[:paused]])
+    journals, now = Journals(live, [change.entry for change in changes[:paused]]), 0.0
+    monkeypatch.setattr(rendering, "monotonic", lambda: now)
     async with running(keeping_in(workspace, journals)) as folders:
-        folders.committed(changes[paused - 1])
-
-        def busy() -> bool:
+        while now < 0.12:  # a new entry each time, within LATER_S of the one before
             folders.committed(list(replay(live))[-1])
-            return workspace.has_pages(RUN_ID)
-
-        await until(busy)
-        for _ in range(50):
-            busy()
-            await asyncio.sleep(0.002)
-        assert not workspace.has_pages(RUNS[0])
+            folders.committed(changes[paused - 1])
+            await until(lambda: journals.reads)
+            assert journals.reads == [RUN_ID]
+            journals.reads.clear()
+            now += 0.04
+        now += 1
         await until(lambda: workspace.has_pages(RUNS[0]))
+    assert workspace.has_pages(RUN_ID)
 
 
 async def test_only_the_runs_that_ended_last_are_rendered_and_those_with_artifacts_to_be_copied(

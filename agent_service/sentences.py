@@ -131,7 +131,7 @@ _FORMS: dict[str, str | Callable[[Values], str]] = {
     "from_the_future": "result of {which} is from the future: step {pending} is pending",
     "task_never_asked": "result of {which} is of {task}, which was never asked for",
     "message_answered": "the same message answered an earlier request of step {step}",
-    "answers_none": "it answers {count} of the requests of step {step} that are out, and a result is for one",
+    "answers_none": "it answers {count} of the requests of step {step} that are out: name one, by `task` and `round`",
     "other_tool": "result of {which} is from tool {tool}, but {pending} is pending",
     "attempt_given_up": "attempt {attempt} was given up: it is attempt {now} now",
     "attempt_never_sent": "attempt {attempt} of step {step} was never sent",
@@ -150,7 +150,7 @@ _FORMS: dict[str, str | Callable[[Values], str]] = {
     "answer_without_message": "an answer needs a message",
     "was_a_step": "it was step {step} of run {run}, which has its result: say it to that one",
     "reopened_too_late": "the run was handed over more than {days:g} days ago: ask for a new one",
-    "outcome_unclear": "an outcome is of the one write in doubt, and {count} are: answer without an outcome",
+    "outcome_unclear": "an outcome settles one write in doubt, and there are {count}: answer without an outcome",
     # reasons to ask a person
     "always_asked": "{tool} {command} is carried out only when a person allows it",
     "leaves_the_house": "may act outside this system",

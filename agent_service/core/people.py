@@ -259,7 +259,8 @@ def _reopen(state: RunState, ended: Ended, event: SignalReceived) -> RunState | 
         over = isinstance(running.waiting, Deciding)
         then = asking.reflect(running) if over else resume(running)
     waits_for = tuple([one.name for one in then.pendings if one in acting_of(held).pendings])
-    tasks = tuple([(one.step, one.id, one.place[0]) for one in then.acting.requests if then.acting.graphs])
+    gathering = [graph.step for graph in then.acting.graphs if not graph.stopped]
+    tasks = tuple([(one.step, one.id, one.place[0]) for one in then.acting.requests if one.step in gathering])
     reopened = RunReopened(ending_class=ended.stop.ending_class, waits_for=waits_for, tasks=tasks)
     return replace(then, happened=(reopened, *then.happened))
 

@@ -22,6 +22,7 @@ from pydantic import TypeAdapter
 
 from agent_service.core.brief import Continuations
 from agent_service.core.events import ToolReturned
+from agent_service.core.facts import RunReopened
 from agent_service.core.phases import AskPerson, ItemClaim, ItemRetraction, Next, Proof, Unusable, Wait
 from agent_service.core.state import Note, RunState
 from agent_service.run import messages
@@ -388,7 +389,12 @@ FACTS: dict[str, Callable[[RunState], str]] = {
 
 
 def fact(run: Script, name: str) -> str:
-    """A fact of FACTS; `said`, the progress; `keys`; or a field of what was published: `agent.waiting reason`."""
+    """A fact of FACTS; `said`, the progress; `keys`; `opened`, the tasks of a reopened run; or a field of what was
+    published: `agent.waiting reason`.
+    """
+    if name == "opened":
+        opened = run.story[-1].transition.first(RunReopened)
+        return " ".join(task for _, task, _ in opened.tasks) if opened else ""
     if name == "said":
         return " | ".join(run.said)
     if name == "keys":

@@ -142,6 +142,8 @@ def on_stood_still(state: RunState, event: StoodStill) -> RunState | Text:
     match state.waiting:
         case NeedsPerson(held=Acting() as held) as waiting:  # other times stand still during a pause anyway
             return replace(known, waiting=replace(waiting, held=held.postponed(answers=by)))
+        case Thinking(still_since=datetime() as still) as waiting if since < still:
+            return replace(known, waiting=replace(waiting, still_since=since))  # the deadline is extended from there
         case NeedsPerson() | Thinking(still_since=datetime()):
             return say("stands_still_already")
         case Acting() as acting:

@@ -263,9 +263,9 @@ def breaks(reason: str = "a fault of the agent") -> Cue:
     return lambda script: TurnBroke(at=script.now, reason=reason)
 
 
-def extend_deadline(seconds: float = 600.0) -> Cue:
+def extend_deadline(seconds: float = 600.0, *, ago: float = 0.0) -> Cue:
     def cue(script: Script) -> Event:
-        since, script.now = script.now, script.now + timedelta(seconds=seconds)
+        since, script.now = script.now - timedelta(seconds=ago), script.now + timedelta(seconds=seconds)
         return StoodStill(at=script.now, since=since, by="ann", reason="it mails everybody")
 
     return cue

@@ -49,7 +49,7 @@ PUNCTUATION = 2
 _ORDER = {"artifact_path": 0, "summary": 0, "message": 0, "artifacts": 0, "excerpt": 2}
 _RANGE = re.compile(r"(\d+)(?:\s*(?:-|–|to)\s*(\d+))?", re.IGNORECASE)  # noqa: RUF001 # models write it
 _STEPS_NAMED = re.compile(
-    r"\bsteps?\W{0,2}(\d+(?:(?:\s*[,&–-]\s*(?:and\s+)?|\s+(?:and|to)\s+)\d+)*)",  # noqa: RUF001 # same
+    r"\bsteps?(?:\s+(?:no|number))?\W{0,2}(\d+(?:(?:\s*[,&–-]\s*(?:and\s+)?|\s+(?:and|to)\s+)\d+)*)",  # noqa: RUF001 # same
     re.IGNORECASE,
 )
 

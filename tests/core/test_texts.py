@@ -53,6 +53,7 @@ def test_new_is_what_nobody_named_and_what_lies_below_no_name() -> None:
     [
         ("step 1", ("step:1",)),
         ("Step #1", ("step:1",)),
+        ("perhaps step no. 3", ("step:3",)),
         ("step:1, step:2", ("step:1", "step:2")),
         ("steps 1, 2 and 3", ("step:1", "step:2", "step:3")),
         ("the result of step 3 (fetch).", ("step:3",)),

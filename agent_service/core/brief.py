@@ -28,8 +28,9 @@ class Continuations:
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """`max_notes`: characters before they are compacted. `queue_wait_s`: time that a tool request may wait before its
-    tool begins. `deadline_named`: the caller set it; any other deadline stands still while the run waits for a person.
+    """`max_depth`: of agents that call agents. `max_notes`: characters before they are compacted. `queue_wait_s`: time
+    that a tool request may wait before its tool begins. `deadline_named`: the caller set it; any other stands still
+    while the run waits for a person. `reopen_days`: after an escalation, for an answer that reopens the run.
     """
 
     deadline_at: datetime
@@ -70,7 +71,7 @@ class Parent:
 
 @dataclass(frozen=True, kw_only=True)
 class Spent:
-    """`cost_usd` is null once a price is unknown. `lost_…`: of calls whose reply was lost."""
+    """`cost_usd` is null once a price is unknown. `lost_…`: of calls whose reply was lost; it counts against limits."""
 
     calls: int = 0
     input_tokens: int = 0
@@ -115,8 +116,9 @@ class Grant:
 
 @dataclass(frozen=True, kw_only=True)
 class Brief:
-    """`announced`: it came by the wake API, so `agentic.start` is published. `untrusted`: goal or context hold such
-    content. `caller` owns the quota. `skills` are frozen when the run starts.
+    """`announced`: it came by the wake API, so `agentic.start` is published. `trace_url` is fixed at the wake, so that
+    rebuilt events are identical. `untrusted`: goal or context hold such content. `caller` owns the quota. `skills` are
+    frozen when the run starts.
     """
 
     goal: str

@@ -64,7 +64,7 @@ class ModelUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """For audit. `provider`: its name in OpenTelemetry's GenAI conventions."""
+    """For audit. `prompt_hash`: of templates. `cache_miss`: its reason. `provider`: by OpenTelemetry's GenAI names."""
 
     prompt_hash: str
     schema_hash: str

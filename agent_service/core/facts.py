@@ -1,4 +1,4 @@
-"""Facts: the consequences of an event, as values. A journal entry stores them, and all that is shown is read there."""
+"""Facts: the consequences of an event, without its content. Entries store them, and all that is shown is read there."""
 
 from datetime import datetime
 from typing import Annotated, Literal
@@ -46,6 +46,8 @@ class CallPostponed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallLost:
+    """`cost_usd` is null where the price is unknown."""
+
     kind: Literal["call_lost"] = "call_lost"
     call: int
     tokens: int
@@ -72,6 +74,8 @@ class Decided:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimsJudged:
+    """`refusals`: reasons against the claims that are not `accepted`."""
+
     kind: Literal["claims_judged"] = "claims_judged"
     accepted: tuple[ItemClaim, ...] = ()
     refusals: tuple[Text, ...] = ()
@@ -86,6 +90,8 @@ class RequestSent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetrySet:
+    """`pending` is the next attempt, due at its `retry_at`."""
+
     kind: Literal["retry_set"] = "retry_set"
     pending: Pending
 

@@ -98,6 +98,8 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskPerson:
+    """`would_change`: the consequences of the answer."""
+
     question: str
     choices: tuple[str, ...] = ()
     tried: str = ""

@@ -116,6 +116,8 @@ class StepNote:
 
 @dataclass(frozen=True, kw_only=True)
 class MessageNote:
+    """`answers`: the question, or the reason of the stop, that it answers."""
+
     kind: Literal["message"] = "message"
     said: str
     missing: int = 0

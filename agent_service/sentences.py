@@ -73,8 +73,7 @@ _FORMS: dict[str, str | Callable[[Values], str]] = {
     "has_ended": "the run has ended ({status})",
     "signal_known": "signal {signal} was heard already",
     "stands_still_already": "its time stands still anyway, while it waits for a person or for money",
-    "stop_known": "it has heard of that already",
-    "accepted_afterwards": "it was accepted afterwards",
+    "stop_known": "it has heard of that already, or was accepted afterwards",
     # summaries of a run
     "accepted": "accepted",
     "framed": "framed: {goal}",

@@ -133,11 +133,9 @@ def extend_deadline(state: RunState, since: datetime | None) -> RunState:
 
 def on_stood_still(state: RunState, event: StoodStill) -> RunState | Text:
     """Extends deadlines by the time in which all runs were stopped."""
-    since = max(event.since, state.accepted_at)
-    if state.stood_until and state.stood_until >= event.at:
-        return say("stop_known")
+    since = max(event.since, state.accepted_at, state.stood_until or event.since)
     if event.at <= since:
-        return say("accepted_afterwards")
+        return say("stop_known")
     known, by = replace(state, stood_until=event.at), event.at - since
     match state.waiting:
         case NeedsPerson(held=Acting() as held) as waiting:  # other times stand still during a pause anyway

@@ -14,8 +14,6 @@ from schemas.operations import Scope
 
 BUS = "bus"
 """Prefix of the names of senders on the bus, and the name of those that NATS does not name."""
-
-
 SHORTEST_TOKEN, LONGEST_TOKEN = 16, 505
 _SENDABLE = re.compile(rf"[!-~][ -~]{{0,{LONGEST_TOKEN - 2}}}[!-~]")
 _OF_NOTHING = hashlib.sha256(b"").hexdigest()

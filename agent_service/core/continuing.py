@@ -222,8 +222,7 @@ def _ask_approval(state: RunState, ready: Pending, why: Text) -> RunState:
     asked = say("asked_again", tool=ready.action.tool)
     if ready.task == ready.id:
         asker = next(one for one in held.requests if (one.step, one.id) == (ready.step, asker_id(ready.id)))
-        why_asked = " ".join(ready.reason.split())
-        asked = say("tool_asks" if why_asked else "tool_only_asks", tool=asker.action.tool, why=why_asked)
+        asked = say("tool_asks", tool=asker.action.tool, why=" ".join(ready.reason.split()))
     proposal = Plan(action=action_as_sent(state, ready), rationale=str(asked))
     return planning.ask_approval(state, proposal, say("asked_because", why=why, asked=asked), held=held, of=ready)
 

@@ -242,11 +242,11 @@ def _done(state: RunState, reflection: Reflection) -> RunState:
         return asking.complete(state, reflection)
     if not flaws:
         return asking.ask(replace(state, claim=reflection), Phase.VERIFY)
-    feedback, times = (say("done_not_accepted"), *flaws), state.refused_done + 1
+    feedback, times = (say("done_refused"), *flaws), state.refused_done + 1
     refused = replace(with_decision_status(state, "refused", "done_refused", feedback), refused_done=times)
     if times > state.brief.limits.max_refused_done:
         return asking.escalate(refused, "done_refused", say("done_claimed", times=times, flaws=flaws))
-    return asking.ask(replace(refused, refusals=(), summary=say("done_refused")), Phase.REFLECT, feedback=feedback)
+    return asking.ask(replace(refused, refusals=(), summary=feedback[0]), Phase.REFLECT, feedback=feedback)
 
 
 def _reframed(state: RunState, reflection: Reflection) -> RunState:

@@ -87,7 +87,7 @@ def _of_done(state: RunState, claim: Reflection, found: Verification) -> RunStat
     if found.holds:
         return asking.complete(state, claim)
     items = tuple(unticked(item) if item.id in found.doubted else item for item in state.done_items)
-    summary = say("done_doubted", why=found.reason)
+    summary = say("done_refused", why=found.reason)
     doubted = replace(state, done_items=items, unverified=state.unverified + 1, summary=summary)
     still_open = (say("item_reopened", item=item.id, text=item.text) for item in items if not item.done)
     feedback = (say("done_rejected", why=found.reason), *still_open)

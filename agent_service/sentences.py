@@ -4,7 +4,7 @@ A sentence is worded when it is shown, and when an error becomes a result for th
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import field
 from datetime import datetime
 from typing import Any
@@ -22,16 +22,14 @@ class Sentence:
 
     def __str__(self) -> str:
         """A sentence of another version is told by its name and values."""
-        form, values = _FORMS.get(self.name, self.name), dict[str, Any](self.values)
+        form, values = _FORMS.get(self.name), dict[str, Any](self.values)
         for name, value in self.values.items():
             if isinstance(value, Sentence):
                 values[name] = str(value)
             elif isinstance(value, tuple):
                 values[name] = "; ".join(map(str, value))
-        if not isinstance(form, str):
-            return form(values)
-        if self.name not in _FORMS:
-            return f"{form}: {values}"
+        if form is None:
+            return f"{self.name}: {values}"
         return (_without_empty(form, values) if "[" in form else form).format_map(values)
 
 
@@ -57,14 +55,9 @@ def _without_empty(form: str, values: Values) -> str:
     return OPTIONAL.sub(lambda part: part[1] if all(map(values.get, _NAMED.findall(part[1]))) else "", form)
 
 
-def _gathers(values: Values) -> str:
-    asked = values["asked"] and f"asks {values['asked']}"
-    return "; ".join(str(one) for one in (values["news"], asked) if one)
-
-
 _DOUBT = "whether step {step} ({tool}) was carried out is not known"
 
-_FORMS: dict[str, str | Callable[[Values], str]] = {
+_FORMS = {
     # ignored events
     "no_such_run": "no such run",
     "begun_already": "it has begun already",
@@ -87,7 +80,7 @@ _FORMS: dict[str, str | Callable[[Values], str]] = {
     "step_ended": "step {step}: {tool} {status}",
     "task_came": "step {step}: {task} {status}",
     "asks_for_more": "step {step}: {tool} asks for more: {wish}",
-    "gathers": _gathers,
+    "gathers": "[{news}; ]asks {asked}",
     "gathering_stopped": "step {step}: {why}",
     "reply_discarded": "the reply was discarded, because a person wrote meanwhile",
     "done_refused": "`done` was refused[: {why}]",
@@ -219,7 +212,6 @@ _FORMS: dict[str, str | Callable[[Values], str]] = {
     "shown_by_value": "a value in a result[ of {tool}]",
     "shown_by_person": "what a person said",
     # continuations
-    "all_of": "{flaws}",
     "continuations_used": "all {most} continuations of a step are used, and {tool} asks for more: {wish}",
     "gathering_over": "the {most} ms are over in which a step may gather what its tool asks for",
     "never_continues": "{tool} says of itself that it never asks for more (`continues: false`)",
@@ -228,6 +220,7 @@ _FORMS: dict[str, str | Callable[[Values], str]] = {
     "too_many_tasks": "it asks for {asked} tasks, and at most {most} are taken at once",
     "flaw_of_task": "{task}: {flaw}",
     "no_retrieval": "it asks for a retrieval, and no tool {tool} is on offer (agent.continuations.retrieval_tool)",
+    "all_of": "{flaws}",
     "dependency_failed": "it depends on {tasks}, which failed",
     "gathered_so_far": "{why}. It has not answered; what was gathered so far is here",
     "wishes_tasks": "{count} tasks ({tasks})",

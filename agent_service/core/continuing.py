@@ -157,7 +157,8 @@ def send_ready(state: RunState, *, news: Text = "") -> RunState:
         return asking.reflect(state)
     sent = [fact.pending for fact in state.happened if isinstance(fact, RequestSent)]
     asked = ", ".join([f"{one.task} {one.action.tool} {one.action.command}" for one in sent])
-    return replace(state, summary=say("gathers", news=news, asked=asked)) if news or sent else state
+    summary = say("gathers", news=news, asked=asked) if sent else news
+    return replace(state, summary=summary) if summary else state
 
 
 def _next(state: RunState, tried: set[tuple[int, str]]) -> Pending | None:

@@ -137,7 +137,7 @@ class History(Requests):
         self._begin_phase(asked.phase, item_id, asked.call, step or None).text = str(words.clause(asked))
 
     def _begin_phase(self, phase: Phase, item_id: str, call: int, step: int | None) -> Item:
-        about = {"asked_in": self.record.entry.seq, "asked_at": self.record.at}
+        about = {"asked_in": self.record.entry.seq, "asked_at": self.record.entry.at}
         title = phase.capitalize()
         return self.begin(item_id, CALL, kind="phase", title=title, phase=phase, call=call, step=step, about=about)
 
@@ -160,7 +160,7 @@ class History(Requests):
         self._wait(PAUSE, fact, kind, why=why, until=fact.expires_at)
 
     def on_run_reopened(self, fact: facts.RunReopened) -> None:
-        self.reopened, self._began = self.reopened + 1, self.record.at
+        self.reopened, self._began = self.reopened + 1, self.record.entry.at
         self._reopen_requests(fact)
 
     def on_run_standing(self, fact: facts.RunStanding) -> None:

@@ -96,7 +96,7 @@ class Requests:
         self.close(_retry_slot(item_id), "ok")
         item = self.by_id.get(item_id) or self._begin_request(pending)
         if item.attempt == 0:
-            item.started_at = item.opened_at = self.record.at
+            item.started_at = item.opened_at = self.record.entry.at
         item.attempt, item.status = pending.attempt, "open"
         item.about |= {"arguments": pending.action.arguments, "approved_by": fact.approved_by or None}
         child = child_run_id(self.record.entry.run_id, pending) if pending.grant else None

@@ -101,10 +101,6 @@ class JournalRecord(EventFacts):
     entry: Entry
 
     @property
-    def at(self) -> datetime:
-        return self.entry.at
-
-    @property
     def stands(self) -> RunStanding:
         """Final fact of every entry."""
         stands = self.first(RunStanding)

@@ -91,7 +91,7 @@ def spans_since_rest(
         if is_sent:
             spans.clear()
         spans += trace.ended(record)
-        is_sent = rests(record) and (since is None or record.at < since)
+        is_sent = rests(record) and (since is None or record.entry.at < since)
     return spans
 
 
@@ -271,7 +271,7 @@ class Traces:
 
     def committed(self, change: Commit) -> None:
         if rests(change):
-            self._enqueue(change.entry.run_id, change.at)
+            self._enqueue(change.entry.run_id, change.entry.at)
 
     def send_again(self, run_id: str) -> None:
         """Sends the last minute of a run again, because its agent died and may not have sent them."""

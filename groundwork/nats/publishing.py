@@ -142,7 +142,7 @@ def read_stored(fields: Mapping[str, Any]) -> StoredMessage:
 
 
 def read_headers(lines: Iterable[str]) -> dict[str, str]:
-    parts = (line.partition(":") for line in lines)  # some clients write no space behind the colon
+    parts = [line.partition(":") for line in lines]  # some clients write no space behind the colon
     return {name.strip(): value.strip() for name, colon, value in parts if colon}
 
 

@@ -389,12 +389,9 @@ FACTS: dict[str, Callable[[RunState], str]] = {
 
 
 def fact(run: Script, name: str) -> str:
-    """A fact of FACTS; `said`, the progress; `keys`; `opened`, the tasks of a reopened run; or a field of what was
-    published: `agent.waiting reason`.
-    """
+    """A fact of FACTS; `said`; `keys`; `opened`, by an answer; or a published field: `agent.waiting reason`."""
     if name == "opened":
-        opened = run.story[-1].transition.first(RunReopened)
-        return " ".join(task for _, task, _ in opened.tasks) if opened else ""
+        return " ".join(task for one in run.story[-1].transition.all(RunReopened) for _, task, _ in one.tasks)
     if name == "said":
         return " | ".join(run.said)
     if name == "keys":

@@ -161,8 +161,7 @@ def _goal(text: str) -> str:
 
 Instant = Annotated[datetime, BeforeValidator(_rfc3339), AfterValidator(_utc)]
 Text = Annotated[str, AfterValidator(_storable)]
-_SHALLOW = AfterValidator(partial(_storable_json, deepest=DEEPEST))
-Json = Annotated[JsonValue, _SHALLOW]
+Json = Annotated[JsonValue, AfterValidator(partial(_storable_json, deepest=DEEPEST))]
 JsonObject = Annotated[dict[str, JsonValue], AfterValidator(_storable_json)]
 Context = Annotated[dict[str, JsonValue], BeforeValidator(partial(_storable_json, deepest=DEEPEST, most=MOST_VALUES))]
 """Checked before pydantic reads it, which costs more."""

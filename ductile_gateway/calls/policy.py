@@ -58,20 +58,11 @@ class Offers:
             if command.input_schema
         }
         self._by_name = {offer.name: offer for offer in catalog.tools}
-        self._awaited = awaited
+        self.awaited = awaited
         known = frozenset(offer.route for offer in catalog.tools)
         self._routes = known | {one.route for one in awaited.values()}
         self.catalog = catalog.model_copy(update={"executor": self._executor})
         self.problems = problems
-
-    @property
-    def are_awaited(self) -> bool:
-        return bool(self._awaited)
-
-    def awaited(self, name: str) -> str:
-        """The reason why the tool is not known yet; empty if it is."""
-        found = self._awaited.get(name)
-        return found.why if found else ""
 
     def serves(self, route: str) -> bool:
         return route in self._routes

@@ -128,7 +128,7 @@ async def keep_fresh(
     for the first time: a Ductile that has just started may not have found all plugins. `known`: tools found before."""
     gone_before, reported = list[str](), ""
     while True:
-        await asyncio.sleep(min(every_s, LOOK_FOR_TOOLS_S) if offers.are_awaited else every_s)
+        await asyncio.sleep(min(every_s, LOOK_FOR_TOOLS_S) if offers.awaited else every_s)
         try:
             tools = await find_tools(settings, known)
         except Exception as error:  # an error of discovery must not end calls of known tools

@@ -305,7 +305,9 @@ async def restore_artifacts(config: Path | None) -> Report:
         for run_id in run_ids:
             try:
                 named = kept_artifacts(entry.record() for entry in await reader.entries(run_id))
-            except (ValueError, NewerVersion, access.RunDeleted) as error:
+            except access.RunDeleted:  # meanwhile
+                continue
+            except (ValueError, NewerVersion) as error:
                 lost[run_id] = str(error)
                 continue
             for path, artifact in named.items():

@@ -7,6 +7,7 @@ import zipfile
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -19,6 +20,7 @@ from agent_service.bus.topology import topology
 from agent_service.settings import load
 from agent_service.store.database import FILE
 from agent_service.store.moving import require_runs_here
+from agent_service.store.sqlite import SqliteStore
 from agent_service.trust.proofs import sealed_head
 from groundwork.archive import format as archive_format
 from groundwork.nats.buckets import ArtifactBucket
@@ -246,15 +248,17 @@ async def test_a_full_disk_costs_no_earlier_backup_and_takes_no_export_and_with_
 
 
 async def test_what_the_bucket_lost_comes_back_from_folders_where_it_is_what_its_tool_made(
-    config: Path, bucket: ArtifactBucket, folder: Path, place: str
+    config: Path, bucket: ArtifactBucket, folder: Path, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page, critique = KEYS
+    tampered(config, "INSERT INTO gone VALUES ('deleted meanwhile', 'w', 'd', 'done', 0, 0, 0, 'a rule', NULL)")
+    monkeypatch.setattr(SqliteStore, "with_artifacts", AsyncMock(return_value=[RUN_ID, "deleted meanwhile"]))
     await bucket.remove(page)
     whole = verify_file(Path((await backup(config, place)).facts["file"]))
     assert (whole.ok, f"! without {RUN_ID}/artifacts/fetch-01.html: neither" in whole.text) == (True, True), whole
     await bucket.put(critique, b"a better one", "text/plain")
     found = await restore_artifacts(config)
-    assert (sorted(found.facts["back"]), found.facts["lost"], found.facts["runs"]) == (sorted(KEYS), {}, 1)
+    assert (sorted(found.facts["back"]), found.facts["lost"], found.facts["runs"]) == (sorted(KEYS), {}, 2)
     assert [await bucket.get(key) for key in KEYS] == list(SHELF.values())
     for key in KEYS:
         await bucket.remove(key)

@@ -259,10 +259,14 @@ class BoundedProtocol(HttpToolsProtocol):
     def _is_answered(self) -> bool:
         return self.cycle is None or self.cycle.response_complete
 
+    def _keeps_waiting(self) -> bool:
+        """True if the client has to act: send, also the rest of a body, or read."""
+        owes_body = self.cycle is not None and self.cycle.more_body
+        return bool(self._patience or owes_body) and not self.transport.is_closing()
+
 
 def _make_room(connections: list[BoundedProtocol]) -> None:
-    waiting = (one for one in connections if one._patience and not one.transport.is_closing())
-    min(waiting, key=lambda one: one._since).transport.abort()
+    min(filter(BoundedProtocol._keeps_waiting, connections), key=lambda one: one._since).transport.abort()
 
 
 class HttpServer(uvicorn.Server):

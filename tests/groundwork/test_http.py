@@ -131,6 +131,15 @@ async def test_a_reader_that_does_not_read_makes_room_and_one_that_waits_for_its
         writer.close()
 
 
+async def test_a_body_that_does_not_come_makes_room(port: int) -> None:
+    begun = b"POST /whole HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{"
+    others = [await connect(port, begun) for _ in range(Impatient.max_connections)]
+    assert (await all_of(await connect(port, LAST))).startswith(OK)
+    assert await all_of(others[0]) == b""
+    for _, writer in others:
+        writer.close()
+
+
 async def test_few_requests_in_a_row_are_answered_and_very_many_are_refused() -> None:
     async with serving(greet) as port:
         few = await all_of(await connect(port, GET * 20 + LAST))

@@ -23,7 +23,7 @@ from agent_service.history.text import one_line
 from agent_service.run.journal import Commit, followed
 from agent_service.views.pages import JOURNAL, Flaw
 from agent_service.views.pages import verify as flaws_of
-from groundwork.archive.format import SIGNATURE, Archive
+from groundwork.archive.format import Archive
 from groundwork.service.errors import Misconfigured, TryAgain
 from groundwork.service.program import installed_version
 from groundwork.sqlite.file import microseconds
@@ -208,7 +208,8 @@ def verify_file(path: Path, key: str | None = None) -> Report:
     with Archive.open(path) as archive:
         found, by, manifest = check_archive(archive, key=key), archive.signature, archive.manifest
         is_backup = BESIDE in manifest.files  # it is whole without artifacts that the bucket had lost
-        lost = [flaw.place for flaw in found if is_backup and flaw.kind == "missing" and flaw.place != SIGNATURE]
+        missing = [flaw.place for flaw in found if flaw.kind == "missing"]
+        lost = [place for place in missing if is_backup and is_artifact_path(place.partition("/")[2])]
         flaws = [flaw for flaw in found if flaw.place not in lost]
         runs = [] if flaws else [_without(lost, run) for run in ArchivedRuns(archive).all]
     facts: dict[str, Any] = {"file": str(path), "at": f"{manifest.at:%Y-%m-%dT%H:%M:%SZ}", "program": manifest.program}

@@ -1,7 +1,7 @@
 """HTTP client of a model's SDK (no environment proxies, no redirects), its event streams, and the remedies of failed
 calls, which are the same for all providers: docs/CONFIGURATION.md#when-the-model-gives-no-answer.
 
-The timeout applies to silence only. An error that nobody knows is the configuration's or ours: the run fails.
+The timeout applies to silence only. An unknown error is the configuration's or ours: the run fails.
 """
 
 import json

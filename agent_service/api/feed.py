@@ -11,8 +11,8 @@ followers; the journal is also polled each second, for entries that no process a
 import asyncio
 import logging
 import re
-from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from operator import itemgetter
@@ -27,7 +27,6 @@ from agent_service.core.waiting import FINAL, Status
 from agent_service.errors import Damaged, NewerVersion
 from agent_service.history.text import View
 from agent_service.run.journal import Commit, JournalRecord
-from agent_service.run.ports import JournalPosition
 from agent_service.store.lines import RunLine, line_of
 from agent_service.store.messages import RemoteCommit
 from agent_service.store.runs import RunStore
@@ -289,23 +288,27 @@ class Feed:
 
     async def _read_all(self, after: int) -> Chunk:
         places = await self._journal.places(after, READ_AT_ONCE)
-        runs = {at.run_id for at in places if at.seq}
-        found = [event for run_id in runs async for event in self._events_of(run_id, places)]
+        runs: defaultdict[str, dict[int, int]] = defaultdict(dict)
+        for at in places:
+            if at.seq:
+                runs[at.run_id][at.seq] = at.position
+        found = [event for run_id, positions in runs.items() for event in await self._events_of(run_id, positions)]
         chunk = _chunk(after, sorted(found, key=itemgetter(0)))
         return chunk if chunk.frames or not places else Chunk(places[-1].position)
 
     async def _events_of(
-        self, run_id: str, places: Sequence[JournalPosition]
-    ) -> AsyncIterator[tuple[int, JournalRecord, RunState]]:
-        """Loads the run once, because its state may be large."""
-        positions = {at.seq: at.position for at in places if at.seq and at.run_id == run_id}
+        self, run_id: str, positions: Mapping[int, int]
+    ) -> Sequence[tuple[int, JournalRecord, RunState]]:
+        """`positions`: by the number of the entry. Loads the run once, because its state may be large."""
         first, last = min(positions), max(positions)
+        events: list[tuple[int, JournalRecord, RunState]] = []
         with _left_out(run_id):
             if run := await self._journal.load(run_id, last):
                 for entry in await self._journal.entries(run_id, first - 1, last - first + 1):
                     with _left_out(run_id):
                         if position := positions.get(entry.seq):
-                            yield position, entry.record(), run.state
+                            events.append((position, entry.record(), run.state))
+        return events
 
 
 @contextmanager

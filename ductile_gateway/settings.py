@@ -37,8 +37,7 @@ def texts_in(config: object) -> Iterator[str]:
 
 
 _KEY = re.compile(
-    r"(?!.*token[_-](url|file|path)$).*(token|secret|passw|credential|authorization|(api|private|access)[_-]?key)",
-    re.IGNORECASE,
+    r"token(?![_-](url|file|path)$)|secret|passw|credential|authorization|(api|private|access)[_-]?key", re.IGNORECASE
 )
 
 
@@ -47,7 +46,7 @@ def keys_in(config: object) -> Iterator[str]:
     match config:
         case Mapping():
             for name, value in config.items():
-                is_key = _KEY.match(str(name))
+                is_key = _KEY.search(str(name))
                 yield from (text for text in texts_in(value) if len(text) >= SHORTEST) if is_key else keys_in(value)
         case list():
             yield from chain.from_iterable(map(keys_in, config))

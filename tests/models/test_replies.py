@@ -262,7 +262,7 @@ def test_a_verdict_is_written_after_what_it_follows_from() -> None:
 @each_count
 def test_only_calls_of_the_run_can_be_planned(count: int) -> None:
     validator = jsonschema_rs.validator_for(schema_of(DecisionReply, CALLS[count]))
-    for tool, known in (("tool-00", count > 0), ("nobody", False)):
+    for tool, known in (("tool-00", count > 0), ("no-such-tool", False)):
         said = without_nothing({"plan": {**PLAN, "actions": [action(tool, "run", {})]}})
         assert validator.is_valid(said) == (known or count == 0)
 

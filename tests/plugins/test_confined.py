@@ -35,7 +35,7 @@ AWAY: dict[tuple[str, str], dict[str, Any]] = {
     ("agentic-wake", "wake"): {"goal": "look"},
     ("agentic-run", "status"): {"run_id": "run_1"},
 }
-"""What it is asked, where nobody answers."""
+"""By plugin and command: what it is asked, where the other end does not answer."""
 
 
 class Account:

@@ -280,7 +280,7 @@ CASES: dict[str, tuple[dict[str, int], str, str, dict[str, float]]] = {
         "first0 large10 small10.01",
         {},
     ),
-    "who gives up while waiting takes nothing and holds nobody up": (
+    "a call that is given up while it waits takes nothing and delays no other": (
         {IN_TOKENS: 6000},
         "first=6000 +0 impatient=1500 patient=500 +1 -impatient +4",
         "first0 patient5",
@@ -292,7 +292,7 @@ CASES: dict[str, tuple[dict[str, int], str, str, dict[str, float]]] = {
         "first0 again21",
         {"a": 21},
     ),
-    "while the provider holds us back nobody goes on": ({}, "hold=10 a b c +11", "a10 b10 c10", {}),
+    "while the provider holds us back no call goes on": ({}, "hold=10 a b c +11", "a10 b10 c10", {}),
     "a long hold is put off": ({}, "hold=30 a +30 b +0", "b30", {"a": 30}),
     "a shorter hold does not end a longer one": ({}, "hold=15 hold=1 a +20", "a15", {}),
     "who is waiting already is put off when the hold is long": (

@@ -246,6 +246,7 @@ async def gateway_section(config: Path | None) -> AsyncIterator[Finding]:
             coming, stderr = await process.communicate()
     except TimeoutError:
         process.kill()
+        await process.communicate()
         text = f"it was not read within {READ_TIMEOUT_S:g} s"
         yield warning("gateway section", text, remedy="run `ductile-gateway check --settings-only`")
         return

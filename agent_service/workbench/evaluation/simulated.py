@@ -133,6 +133,7 @@ async def run_plugin(plugin: Plugin, request: ToolRequest, payload: dict[str, Js
     finally:
         if process.returncode is None:
             process.kill()
+            await process.wait()
     return _reply_in(stdout)
 
 

@@ -211,8 +211,9 @@ class Folders:
                 run_id, at = min(self._due.items(), key=itemgetter(1))
                 if at > began:
                     break
+                has_templates = bool(self._rendered)  # the first time, they are read and compiled
                 await self._try_render(run_id)
-                await asyncio.sleep(min(MOST_REST_S, REST * (monotonic() - began)))
+                await asyncio.sleep(min(MOST_REST_S, REST * (monotonic() - began)) if has_templates else 0)
 
     async def flush(self) -> None:
         """Renders queued runs for up to FLUSH_S."""

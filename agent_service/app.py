@@ -120,7 +120,8 @@ async def _start(
     agent: Agent, background: Background, group: asyncio.TaskGroup, listener: socket.socket, *, http: bool
 ) -> None:
     """Resumes runs at once, after what people said of them meanwhile. Callers may connect from the start; they are
-    answered once the API is loaded in a thread. Then the agent is ready.
+    answered once the API is loaded: not in a thread, where each file that it reads would wait for a busy event loop.
+    Then the agent is ready.
     """
     started_at, reconnects = agent.clock.now(), agent.ground.link.reconnects
     await agent.halt_control.recall()
@@ -144,7 +145,7 @@ async def _start(
     runs = await agent.store.counts()
     if any(runs[status] for status in UNDER_WAY):
         await serving.let_recovery_start()
-    open_api = await asyncio.to_thread(loaded, "agent_service.serving:open_api")
+    open_api = loaded("agent_service.serving:open_api")
     await open_api(agent, background, group, listener, http=http)
     serving.notify_ready()
     link, lease, at = agent.ground.link, agent.ground.lease, serving.address(listener)

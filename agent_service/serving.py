@@ -67,7 +67,7 @@ async def open_api(
 async def _serve_http(
     agent: Agent, services: Iterable[object], feed: Feed, fresh: Fresh, listener: socket.socket
 ) -> None:
-    app = await asyncio.to_thread(create_app, services, agent.settings, agent.metrics.instruments, fresh=fresh)
+    app = create_app(services, agent.settings, agent.metrics.instruments, fresh=fresh)
     await serve(app, listener, stopping=feed.end)
 
 

@@ -9,12 +9,12 @@ import pytest
 from agent_service.core.waiting import Status
 from groundwork.service.errors import TryAgain
 from tests.browser.home import at_home
-from tests.core.script import Script
+from tests.core.script import Script, commits_of
 from tests.http.house import House
 from tests.kit.browser import MISSING, needs_browser
 from tests.kit.runs import run_id, whole_run
 from tests.kit.waiting import until
-from tests.projections.journals import commits_of, worked_example
+from tests.projections.journals import worked_example
 from tests.projections.people import (
     LETTER,
     QUESTION,

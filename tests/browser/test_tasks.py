@@ -5,10 +5,12 @@ from pathlib import Path
 import pytest
 
 from tests.browser.home import at_home
-from tests.core.cues import a_waiting_parent, child_of
+from tests.core.cues import child_of
+from tests.core.script import commits_of
+from tests.core.words import PARENT, run_at
 from tests.kit.browser import MISSING, needs_browser, serious_flaws
 from tests.projections.courses import PLAYED
-from tests.projections.journals import commits_of, two_rounds
+from tests.projections.journals import two_rounds
 
 expect = pytest.importorskip("playwright.async_api", reason=MISSING).expect
 pytestmark = [pytest.mark.browser, needs_browser]
@@ -16,7 +18,7 @@ pytestmark = [pytest.mark.browser, needs_browser]
 
 async def test_a_child_stands_under_its_parent_in_the_list(tmp_path: Path) -> None:
     async with at_home(tmp_path) as (house, seen):
-        parent = a_waiting_parent()
+        parent = run_at(PARENT)
         first, child = await house.play(commits_of(parent)), await house.play(commits_of(child_of(parent)))
         await seen.page.goto("/#/runs")
         lines = seen.page.get_by_role("list", name="Runs").get_by_role("listitem")

@@ -11,10 +11,10 @@ from agent_service.store.sqlite import SqliteStore
 from agent_service.views.workspace.files import Workspace
 from agent_service.views.workspace.rendering import write
 from groundwork.service.keys import KeyRing
-from tests.core.script import Script
+from tests.core.script import Script, commits_of
 from tests.ports.stores import stored
 from tests.projections.fakes import Shelf
-from tests.projections.journals import CRITIQUE, PAGE, commits_of
+from tests.projections.journals import CRITIQUE, PAGE
 
 SHELF = {"artifacts/fetch-01.html": PAGE, "artifacts/critique.md": CRITIQUE}
 

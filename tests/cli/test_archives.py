@@ -32,13 +32,15 @@ from groundwork.service.keys import KeyRing
 from schemas import envelope, subjects
 from tests.cli.invoke import agentic_here
 from tests.cli.stores import SHELF, name_bus, opened, recorded, set_section, tampered
-from tests.core.cues import RUN_ID, a_waiting_parent, a_waiting_run, cancel, child_of, comes_home, signal
+from tests.core.cues import RUN_ID, cancel, child_of, comes_home
+from tests.core.script import commits_of
+from tests.core.words import PARENT, run_at
 from tests.kit.disks import fill
 from tests.kit.kill_points import kill_at_each_point
 from tests.kit.runs import run_id
 from tests.ports.stores import stored
 from tests.projections.conftest import small_disk
-from tests.projections.journals import commits_of, entries_of, pages_of, worked_example
+from tests.projections.journals import entries_of, pages_of, worked_example
 
 __all__ = ["small_disk"]
 
@@ -439,7 +441,7 @@ async def test_an_artifact_that_is_nowhere_is_left_out_of_an_export_by_name_and_
 
 
 async def test_the_runs_that_a_run_started_go_along(tmp_path: Path) -> None:
-    parent = a_waiting_parent()
+    parent = run_at(PARENT)
     child = child_of(parent) >> cancel()
     config = await recorded(tmp_path / "family", parent >> cancel() >> comes_home(child), {})
     async with opened(config.parent / "agent") as store:
@@ -452,8 +454,8 @@ async def test_the_runs_that_a_run_started_go_along(tmp_path: Path) -> None:
 async def test_a_run_that_goes_on_while_it_is_exported_is_exported_as_it_stood(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = await recorded(tmp_path / "open", a_waiting_run(), {})
-    *_, message, cancelled = commits_of(a_waiting_run() >> signal("message", message="hurry") >> cancel())
+    config = await recorded(tmp_path / "open", run_at("run waiting"), {})
+    *_, message, cancelled = commits_of(run_at("run waiting ; message hurry ; cancel"))
 
     async def overtaken(reader: StoreReader, run_id: str) -> object:
         async with opened(config.parent / "agent") as store:

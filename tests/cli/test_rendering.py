@@ -28,10 +28,11 @@ from agent_service.views.run import run_view
 from agent_service.views.why import Observations, why_view
 from agent_service.workbench.dev_command import display_line
 from groundwork.service.errors import NotDone
-from tests.core.cues import PROOF, RUN_ID, a_retrying_run, due, reflects, returns
-from tests.core.script import Script
+from tests.core.cues import RUN_ID, done
+from tests.core.script import Script, commits_of
+from tests.core.words import run_at
 from tests.projections.courses import STANDING, retries
-from tests.projections.journals import commits_of, entries_of, two_rounds, worked_example
+from tests.projections.journals import entries_of, two_rounds, worked_example
 from tests.projections.people import LETTER, a_run_in_doubt, a_run_that_asks, a_run_that_needs_approval, answers
 from tests.projections.tellings import step_of
 
@@ -196,8 +197,8 @@ def followed(script: Script) -> list[str]:
 
 STORIES: dict[str, Callable[[], Script]] = {
     "worked": worked_example,
-    "retried-and-answered": lambda: a_retrying_run() >> due >> returns(),
-    "opened-again": lambda: a_run_in_doubt() >> answers("it is there", "ran") >> reflects("done", PROOF),
+    "retried-and-answered": lambda: run_at("run waiting ; error upstream retry ; due ; return"),
+    "opened-again": lambda: a_run_in_doubt() >> answers("it is there", "ran") >> done(),
     "gathering": two_rounds,
 }
 

@@ -1,4 +1,4 @@
-"""Events that fit a run as it stands, with defaults, and runs in various states.
+"""Events that fit a run as it stands, with defaults. `words` reads them from text.
 
 The names read as sentences after `>>`: `frames`, `plans`, `returns`, `errs`, `cancel`, `due`.
 """
@@ -68,7 +68,6 @@ def tool(name: str, *, route: str, tier: Literal["read", "write"] = "read", idem
 FETCH = tool("fetch", route="jina-reader")
 POST = tool("post", route="mailer", tier="write")
 SAVE = tool("save", route="notebook", tier="write", idempotent=True)
-ITSELF = tool("helper", route="agentic-loop")
 BROWSE = FETCH.model_copy(update={"name": "browse", "output": "untrusted"})
 """Brings untrusted content."""
 LEDGER = ToolOffer(
@@ -78,19 +77,15 @@ LEDGER = ToolOffer(
     commands=(ToolCommand(name="handle", tier="write"), ToolCommand(name="look", tier="read")),
 )
 """Can be looked into, to see whether a write was carried out."""
-TOOLS = (FETCH, POST, SAVE, ITSELF, BROWSE, LEDGER)
-
-SHELF = tool("knowledge", route="shelf")
-LOOK = tool("look", route="window")
-SKILLS = (FETCH, POST, SAVE, BROWSE, LEDGER, SHELF, LOOK)
-AGENT = catalog.agent_tool()
-FAMILY = (FETCH, POST, BROWSE, AGENT)
-
-# Events
+TOOLS = (FETCH, POST, SAVE, tool("helper", route="agentic-loop"), BROWSE, LEDGER)
+EVERY_TOOL = (*TOOLS, tool("knowledge", route="shelf"), tool("look", route="window"), catalog.agent_tool())
 
 
 def made(cue: Cue, script: Script) -> Event:
     return cue(script) if callable(cue) else cue
+
+
+# The run begins
 
 
 def limits(**numbers: Any) -> Limits:
@@ -101,16 +96,27 @@ def limits(**numbers: Any) -> Limits:
 OF_A_BRIEF = {field.name for field in fields(Brief)}
 
 
-def wake(*, run_id: str = RUN_ID, wake_id: str = "wake-1", **details: Any) -> WakeAccepted:
-    """A wake at noon; `details` are fields of its brief, and limits."""
+def wake(*, run_id: str = RUN_ID, wake_id: str = "wake-1", traceparent: str = "", **details: Any) -> WakeAccepted:
+    """A wake at noon; `details` are fields of its brief, limits, and its `budget` for continuations."""
+    if "budget" in details:
+        details["continuations"] = Continuations(**details.pop("budget"))
+    details |= {"deadline_named": True} if "deadline_at" in details else {}
     about: dict[str, Any] = {"goal": "critique example.org", "context": {"tone": "constructive"}}
     about |= {name: value for name, value in details.items() if name in OF_A_BRIEF}
     numbers = {name: value for name, value in details.items() if name not in OF_A_BRIEF}
-    return WakeAccepted(at=NOON, run_id=run_id, wake_id=wake_id, brief=Brief(limits=limits(**numbers), **about))
+    brief = Brief(limits=limits(**numbers), **about)
+    return WakeAccepted(at=NOON, run_id=run_id, wake_id=wake_id, brief=brief, traceparent=traceparent)
+
+
+def queued(**details: Any) -> Script:
+    return Script() >> wake(**details)
 
 
 def started(tools: Iterable[ToolOffer] = TOOLS) -> Cue:
     return lambda script: RunStarted(at=script.now, skills=tools_of(script.state.brief, tuple(tools)))
+
+
+# The model answers
 
 
 def replies(
@@ -145,6 +151,11 @@ def replies(
     return cue
 
 
+def _reply_in(more: dict[str, Any]) -> dict[str, Any]:
+    """Takes what is about the reply and not about its decision."""
+    return {name: more.pop(name) for name in ("tokens", "cost", "call", "words") if name in more}
+
+
 def framing(*items: str) -> Framing:
     done = items or ("the page is fetched", "the critique is written", "it has two paragraphs")
     return Framing(goal_statement="Write a critique of example.org.", definition_of_done=done)
@@ -155,8 +166,11 @@ def plan(name: str = "fetch", command: str = "handle", **arguments: Any) -> Plan
     return Plan(action=action, outline=("fetch", "write"), rationale="the page is needed")
 
 
-PROOF = {"d1": "step:1", "d2": "step:1", "d3": "step:1"}
-"""Every item of `framing()`, proved by the first step."""
+def several(*tools: str, **arguments: Any) -> Plan:
+    """A plan of one action for each of `tools`, all different."""
+    numbered = enumerate(tools, start=1)
+    actions = [Action(tool=tool, command="handle", arguments={"page": n} | arguments) for n, tool in numbered]
+    return Plan(action=actions[0], also=tuple(actions[1:]), rationale="the halves are independent")
 
 
 def reflection(verdict: str, met: dict[str, str] | None = None, *, facts: tuple[str, ...] = ()) -> Reflection:
@@ -164,29 +178,129 @@ def reflection(verdict: str, met: dict[str, str] | None = None, *, facts: tuple[
     return Reflection(verdict=Verdict(verdict), summary="looked at the result", met=items, facts=facts)
 
 
-def frames(*items: str, **reply: Any) -> Cue:
-    return replies(framing(*items), **reply)
+QUESTION = AskPerson(
+    question="Which of the two?", choices=("the old one", "the new one"), would_change="what is fetched"
+)
+ALONG: dict[str, Next | Unusable | None] = {
+    "": None,
+    "unusable": Unusable(reason="two actions"),
+    "cut": Unusable(reason="two actions", cut=True),
+    "ask": QUESTION,
+    "rest": Wait(why="later", seconds=60.0),
+}
+
+
+def _along(name: str) -> Next | Unusable | None:
+    """Comes along with a decision: one of ALONG, or a plan of that tool."""
+    return ALONG[name] if name in ALONG else plan(name)
+
+
+def frames(*items: str, proofs: list[str] | None = None, plan: str = "", **more: Any) -> Cue:
+    """`proofs`: a kind and perhaps a tool, one per item. `plan`: see `_along`. `more`: of the framing or the reply."""
+    reply = _reply_in(more)
+    split = [text.split() for text in proofs or ()]
+    by = tuple(Proof(kind=kind, tool=" ".join(tool)) for kind, *tool in split)  # type: ignore[arg-type] # as written
+    given: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in more.items()}
+    return replies(replace(framing(*items), proofs=by, **given), plan=_along(plan), **reply)
 
 
 def plans(name: str = "fetch", command: str = "handle", **arguments: Any) -> Cue:
     return replies(plan(name, command, **arguments))
 
 
-def reflects(verdict: str, met: dict[str, str] | None = None, **reply: Any) -> Cue:
-    return replies(reflection(verdict, met), **reply)
-
-
 def goes_on(name: str = "fetch", **arguments: Any) -> Cue:
     return replies(reflection("continue"), plan=plan(name, **arguments))
+
+
+def reflects(
+    verdict: str, plan: str = "", facts: list[str] | None = None, outcome: str | None = None, **more: Any
+) -> Cue:
+    """`plan`: see `_along`. `more`: of the reply, or items with their evidence."""
+    reply = _reply_in(more)
+    found = replace(reflection(verdict, more, facts=tuple(facts or ())), outcome=outcome)
+    return replies(found, plan=_along(plan), **reply)
+
+
+def done(**more: Any) -> Cue:
+    """Every item of `framing()` is proved by the first step."""
+    return reflects("done", d1="step:1", d2="step:1", d3="step:1", **more)
+
+
+def claims(verdict: str = "continue", unmet: str = "", seen: bool = True, **said: list[str]) -> Cue:
+    """Items with evidence and a quote, which is found (or not) in all named places."""
+    met = tuple(ItemClaim(item=item, evidence=one[0], quote=one[1] if one[1:] else "") for item, one in said.items())
+    refuted = (ItemRetraction(item=unmet, reason="the newer page says 13"),) if unmet else ()
+    reflection = Reflection(verdict=Verdict(verdict), summary="looked at the result", met=met, unmet=refuted)
+
+    def cue(script: Script) -> Event:
+        places = {place for claim in met for place in parse_places(claim.evidence, script.state.artifacts)}
+        found = tuple(QuoteCheck(evidence=p, quote=c.quote, found=bool(seen)) for c in met for p in sorted(places))
+        return made(replies(reflection, seen=found), script)
+
+    return cue
+
+
+def finds(reason: str = "it is shown", *, holds: bool = True, doubted: Iterable[str] = (), **reply: Any) -> Cue:
+    return replies(Verification(holds=holds, reason=reason, doubted=tuple(doubted)), **reply)
 
 
 def garbles(reason: str = "not JSON", **reply: Any) -> Cue:
     return replies(Unusable(reason=reason, raw="Sure! Here is"), **reply)
 
 
+def digests(*memory: str, **reply: Any) -> Cue:
+    return replies(Digest(memory=memory), **reply)
+
+
+def refuses(category: str = "cyber", explanation: str = "") -> Cue:
+    return replies(ModelRefusal(category=category, explanation=explanation))
+
+
+def asks_a_person(question: str = "", choices: list[str] | None = None, **more: Any) -> Cue:
+    asked = AskPerson(question=question, choices=tuple(choices or ()), **more) if question else QUESTION
+    return lambda script: _comes_next(script, asked)
+
+
+def rests(
+    seconds: float | None = None, until: datetime | None = None, *, why: str = "the job runs", naive: bool = False
+) -> Cue:
+    until = until.replace(tzinfo=None) if until and naive else until
+    return lambda script: _comes_next(script, Wait(why=why, seconds=seconds, until=until))
+
+
+def _comes_next(script: Script, chosen: AskPerson | Wait) -> Event:
+    reflecting = script.state.open_call is not None and script.state.open_call.phase == "reflect"
+    return made(replies(reflection("continue"), plan=chosen) if reflecting else replies(chosen), script)
+
+
+def asks_agents(*goals: str, **arguments: Any) -> Cue:
+    """A plan of one agent for each of `goals`."""
+    actions = [Action(tool="agent", command="run", arguments={"goal": goal} | arguments) for goal in goals]
+    return replies(Plan(action=actions[0], also=tuple(actions[1:])))
+
+
+def reserves(
+    tokens: int = 400,
+    cost: float | None = 0.04,
+    *,
+    call: int | None = None,
+    if_lost: tuple[int, float | None] | None = None,
+) -> Cue:
+    """The reserve of a call that waited."""
+
+    def cue(script: Script) -> Event:
+        reserve = CallReserve(tokens=tokens, cost_usd=cost, if_lost=if_lost)
+        return CallReserved(at=script.now, call=call or script.state.calls, model="priced", reserve=reserve)
+
+    return cue
+
+
 def unavailable(remedy: Remedy, **details: Any) -> Cue:
     known: dict[str, Any] = {"error_class": "overloaded", "message": "529"} | details
     return lambda script: ModelUnavailable(at=script.now, remedy=remedy, **({"call": script.state.calls} | known))
+
+
+# A tool answers
 
 
 def returns(
@@ -227,8 +341,9 @@ def returns(
     return cue
 
 
-def errs(error_class: str = "tool_error", *, retryable: bool = False, **correlation: Any) -> Cue:
-    error = ToolError(error_class=error_class, message="it broke", retryable=retryable)
+def errs(error_class: str = "tool_error", *flags: str, **correlation: Any) -> Cue:
+    """`flags`: `retry` if it may be tried again."""
+    error = ToolError(error_class=error_class, message="it broke", retryable="retry" in flags)
     return returns("error", output={}, error=error, **correlation)
 
 
@@ -238,25 +353,122 @@ def garbled(**correlation: Any) -> Cue:
     return returns("error", output={}, error=error, malformed=True, **correlation)
 
 
-def cancel(reason: str = "no longer needed", *, by: str = "") -> Cue:
-    return lambda script: CancelRequested(at=script.now, reason=reason, by=by)
+def comes(task: str = "", *, status: Any = "ok", **fields: Any) -> Cue:
+    """A result of that request, or of the open one; None leaves a field out."""
+    output = {"summary": f"result of {task or 'the step'}"} if status == "ok" else {}
+    return returns(status, **({"output": output, "task": task or None} | fields))
+
+
+def fails(task: str = "", error_class: str = "no_such_thing", *flags: str, **names: Any) -> Cue:
+    return errs(error_class, *flags, **({"task": task or None} | names))
+
+
+def continues(asked: Any, task: str = "", **names: Any) -> Cue:
+    """A continuation in answer to that request. `asked`: a query; or tasks as `name tool after,after`, with their
+    arguments if they have any; or the JSON itself."""
+    return comes(task, status="continuation", output={"continuation": _asked(asked)}, **names)
+
+
+def wants(asked: Any) -> Cue:
+    """A continuation of the oldest request that is out."""
+    return returns("continuation", output={"continuation": _asked(asked)})
+
+
+def _asked(form: Any) -> Any:
+    if isinstance(form, list):
+        return {"action": "multi-step", "tasks": [_task(*([text] if isinstance(text, str) else text)) for text in form]}
+    return {"action": "retrieve", "query": form} if isinstance(form, str) else form
+
+
+def _task(line: str, arguments: dict[str, Any] | None = None) -> dict[str, Any]:
+    name, plugin, after = (*line.split(), "", "")[:3]
+    asked: dict[str, Any] = {"action": "retrieve", "query": name}
+    if plugin.strip("-"):
+        asked = {"action": "plugin", "plugin": plugin, "input": arguments or {"name": name}}
+    return {"id": name, **asked, "depends_on": list(filter(None, after.split(",")))}
+
+
+def takes(brought: ToolResult) -> Callable[[Script], Event]:
+    """A result in its executor's words."""
+    return lambda script: ToolReturned(at=script.now, result=brought)
+
+
+def nameless(place: str = "", **payload: Any) -> Cue:
+    """A result with only these fields."""
+
+    def cue(script: Script) -> Event:
+        known = {"run_id": RUN_ID, "step": 1, "attempt": 1, "status": "ok", "completed_at": script.now}
+        return ToolReturned(at=script.now, result=ToolResult.model_validate(known | payload), place=str(place))
+
+    return cue
+
+
+# A child of the run
+
+
+def wakes_of(script: Script) -> list[WakeAccepted]:
+    return [wake_of(script.state, pending, at=script.now) for pending in asked_for_anew(script.story[-1])]
+
+
+def child_of(
+    script: Script, number: int = 0, skills: Iterable[ToolOffer] = EVERY_TOOL, *, bare: bool = False
+) -> Script:
+    """A child that the newest event started; unless it is `bare`, it may plan."""
+    child = Script()
+    child.now = script.now
+    child = child >> wakes_of(script)[number] >> started(skills)
+    return child if bare else child >> frames()
+
+
+def comes_home(child: Script) -> Cue:
+    def cue(script: Script) -> Event:
+        script.now = max(script.now, child.now)
+        brought = result_of(child.state)
+        assert brought is not None, "it has not ended"
+        return takes(brought)(script)
+
+    return cue
+
+
+# A person, the clock, or a fault
 
 
 def signal(kind: SignalKind, *, by: str = "os user ann", said_at: datetime | None = None, **details: Any) -> Cue:
     """`details`: fields of the signal, and constraints."""
     more = {name: details[name] for name in Constraints.model_fields if name in details}
-    told = {name: value for name, value in details.items() if name not in more}
-    told |= {"run_id": RUN_ID, "kind": kind, "constraints": Constraints(**more) if more else None}
+    given = {name: value for name, value in details.items() if name not in more}
+    given |= {"run_id": RUN_ID, "kind": kind, "constraints": Constraints(**more) if more else None}
 
     def cue(script: Script) -> Event:
-        said = Signal.model_validate({"signal_id": f"signal-{len(script.story)}"} | told)
+        said = Signal.model_validate({"signal_id": f"signal-{len(script.story)}"} | given)
         return SignalReceived(at=script.now, signal=said, by=by, said_at=said_at)
 
     return cue
 
 
-def resume() -> Cue:
-    return signal("resume")
+def answer(message: str | None = "the new one", **details: Any) -> Cue:
+    return signal("answer", message=message, **details)
+
+
+def approves(**details: Any) -> Cue:
+    return _rules("approve", details)
+
+
+def rejects(message: str | None = None, **details: Any) -> Cue:
+    return _rules("reject", {"message": message, **details})
+
+
+def _rules(kind: Any, details: dict[str, Any]) -> Cue:
+    def cue(script: Script) -> Event:
+        ask = script.state.ask
+        name = ask.subject_hash if isinstance(ask, Approval) else "0" * 32
+        return made(signal(kind, **({"arguments_hash": name} | details)), script)
+
+    return cue
+
+
+def cancel(reason: str = "no longer needed", *, by: str = "") -> Cue:
+    return lambda script: CancelRequested(at=script.now, reason=reason, by=by)
 
 
 def breaks(reason: str = "a fault of the agent") -> Cue:
@@ -281,291 +493,3 @@ def due(script: Script) -> Event:
 def too_early(script: Script) -> Event:
     """A timer before anything is due."""
     return TimerFired(at=script.now)
-
-
-# Runs that have come as far as their name says
-
-
-def queued(**details: Any) -> Script:
-    return Script() >> wake(**details)
-
-
-def a_framing_run(**details: Any) -> Script:
-    return queued(**details) >> started()
-
-
-def a_planning_run(**details: Any) -> Script:
-    return a_framing_run(**details) >> frames()
-
-
-def a_waiting_run(name: str = "fetch", **details: Any) -> Script:
-    return a_planning_run(**details) >> plans(name)
-
-
-def a_reflecting_run(**details: Any) -> Script:
-    return a_waiting_run(**details) >> returns()
-
-
-def a_paused_run(**details: Any) -> Script:
-    return a_reflecting_run(**details) >> unavailable("pause")
-
-
-def a_run_paused_while_waiting(name: str = "fetch", **details: Any) -> Script:
-    return a_waiting_run(name, on_budget="pause", **details).wait(hours=1) >> too_early
-
-
-def a_retrying_run(**details: Any) -> Script:
-    return a_waiting_run(**details) >> errs("upstream", retryable=True)
-
-
-def a_finished_run(**details: Any) -> Script:
-    return a_reflecting_run(**details) >> reflects("done", PROOF)
-
-
-def reserves(
-    tokens: int = 400,
-    cost: float | None = 0.04,
-    *,
-    call: int | None = None,
-    if_lost: tuple[int, float | None] | None = None,
-) -> Cue:
-    """The reserve of a call that waited."""
-
-    def cue(script: Script) -> Event:
-        reserve = CallReserve(tokens=tokens, cost_usd=cost, if_lost=if_lost)
-        return CallReserved(at=script.now, call=call or script.state.calls, model="priced", reserve=reserve)
-
-    return cue
-
-
-def opens(first: Plan | Unusable | None = None, *items: str, **reply: Any) -> Cue:
-    """A framing with its first plan."""
-    return replies(framing(*items), plan=first or plan(), **reply)
-
-
-def digests(*memory: str, **reply: Any) -> Cue:
-    return replies(Digest(memory=memory), **reply)
-
-
-def refuses(category: str = "cyber", explanation: str = "") -> Cue:
-    return replies(ModelRefusal(category=category, explanation=explanation))
-
-
-def too_long() -> Cue:
-    return unavailable("shrink", error_class="prompt_too_long", message="413")
-
-
-def page(number: int, length: int = 500) -> dict[str, Any]:
-    """A result of about `length` characters."""
-    return {"summary": f"page {number}: {'x' * length}"}
-
-
-def a_run_of(steps: int, *, length: int = 500, **details: Any) -> Script:
-    """A run after `steps` steps with results of `length` characters, whose notes are compacted as needed.
-
-    It waits for the reflection on its newest step, or for a digest before it.
-    """
-    script = a_reflecting_run(**({"max_steps": 300, "max_attempts_of_run": 300} | details))
-    for number in range(2, steps + 1):
-        if script.outcomes == ("ask compact",):
-            script = script >> digests(*(f"fact {n}, known at step {number}" for n in range(30)))
-        script = script >> goes_on(number=number) >> returns(output=page(number, length))
-    return script
-
-
-def a_compacting_run(**details: Any) -> Script:
-    """A run after eight steps that asks for a digest, because its notes are too long."""
-    return a_run_of(8, **({"max_notes": 2000} | details))
-
-
-QUESTION = AskPerson(
-    question="Which of the two?", choices=("the old one", "the new one"), would_change="what is fetched"
-)
-
-
-def asks_a_person(question: AskPerson = QUESTION, **reply: Any) -> Cue:
-    return lambda script: _comes_next(script, question, reply)
-
-
-def waits(seconds: float | None = 600.0, *, until: datetime | None = None, **reply: Any) -> Cue:
-    return lambda script: _comes_next(script, Wait(why="the job runs", seconds=seconds, until=until), reply)
-
-
-def _comes_next(script: Script, chosen: AskPerson | Wait, reply: dict[str, Any]) -> Event:
-    reflecting = script.state.open_call is not None and script.state.open_call.phase == "reflect"
-    along = replies(reflection("continue"), plan=chosen, **reply)
-    return made(along if reflecting else replies(chosen, **reply), script)
-
-
-def approves(**details: Any) -> Cue:
-    return _rules("approve", details)
-
-
-def rejects(**details: Any) -> Cue:
-    return _rules("reject", details)
-
-
-def _rules(kind: Any, details: dict[str, Any]) -> Cue:
-    def cue(script: Script) -> Event:
-        ask = script.state.ask
-        name = ask.subject_hash if isinstance(ask, Approval) else "0" * 32
-        return made(signal(kind, **({"arguments_hash": name} | details)), script)
-
-    return cue
-
-
-def answer(message: str | None = "the new one", **details: Any) -> Cue:
-    return signal("answer", message=message, **details)
-
-
-# Runs that have come as far as their name says
-
-
-def a_run_for_approval(**details: Any) -> Script:
-    run = a_waiting_run("browse", **details) >> returns()
-    return run >> replies(reflection("continue")) >> plans("post")
-
-
-def a_run_for_answer(**details: Any) -> Script:
-    return a_planning_run(**details) >> asks_a_person()
-
-
-def a_run_for_time(**details: Any) -> Script:
-    return a_reflecting_run(**details) >> waits()
-
-
-def a_run_in_doubt(name: str = "ledger", **details: Any) -> Script:
-    return a_waiting_run(name, **details) >> errs("in_doubt")
-
-
-def several(*tools: str, **arguments: Any) -> Plan:
-    """A plan of one action for each of `tools`, all different."""
-    numbered = enumerate(tools, start=1)
-    actions = [Action(tool=tool, command="handle", arguments={"page": n} | arguments) for n, tool in numbered]
-    return Plan(action=actions[0], also=tuple(actions[1:]), rationale="the halves are independent")
-
-
-def plans_several(*tools: str) -> Cue:
-    return replies(several(*tools))
-
-
-def a_run_that_may_read(most: int = 3, **limits: Any) -> Script:
-    return a_planning_run(parallel_reads=most, **limits)
-
-
-def a_task(name: str, plugin: str = "", after: tuple[str, ...] = (), **arguments: Any) -> dict[str, Any]:
-    """A task of a continuation: of a `plugin`, or else a retrieval."""
-    asked: dict[str, Any] = {"action": "retrieve", "query": name}
-    if plugin:
-        asked = {"action": "plugin", "plugin": plugin, "input": arguments or {"name": name}}
-    return {"id": name, **asked, "depends_on": list(after)}
-
-
-def multi_step(*tasks: dict[str, Any]) -> dict[str, Any]:
-    return {"action": "multi-step", "tasks": list(tasks)}
-
-
-def retrieve(query: str = "more") -> dict[str, Any]:
-    return {"action": "retrieve", "query": query}
-
-
-def a_gathering_run(*tasks: dict[str, Any], first: str = "fetch", **limits: Any) -> Script:
-    """A run whose first step's tool has asked for these tasks, or for one retrieval."""
-    run = queued(**limits) >> started(SKILLS) >> frames() >> plans(first)
-    return run >> continues(multi_step(*tasks) if tasks else retrieve())
-
-
-def budget(**numbers: Any) -> dict[str, Any]:
-    """Limits with this budget for continuations."""
-    return {"continuations": Continuations(**numbers)}
-
-
-def comes(task: str = "", *, status: Any = "ok", **fields: Any) -> Cue:
-    """A result of that request, or of the open one; None leaves a field out."""
-    output = {"summary": f"result of {task or 'the step'}"} if status == "ok" else {}
-    return returns(status, **({"output": output, "task": task or None} | fields))
-
-
-def continues(asked: dict[str, Any], task: str = "", **names: Any) -> Cue:
-    """A continuation in answer to that request."""
-    return comes(task, status="continuation", output={"continuation": asked}, **names)
-
-
-def fails(task: str = "", error_class: str = "no_such_thing", *, retryable: bool = False, **names: Any) -> Cue:
-    error = ToolError(error_class=error_class, message="it broke", retryable=retryable)
-    return comes(task, status="error", error=error, **names)
-
-
-def asks_agents(*goals: str, **arguments: Any) -> Cue:
-    """A plan of one agent for each of `goals`."""
-    actions = [Action(tool="agent", command="run", arguments={"goal": goal} | arguments) for goal in goals]
-    return replies(Plan(action=actions[0], also=tuple(actions[1:])))
-
-
-def a_parent(**limits: Any) -> Script:
-    """A run that may plan its first step, agents among its tools."""
-    given: dict[str, Any] = {"max_depth": 1, "parallel_reads": 4, **limits}
-    return queued(**given) >> started(FAMILY) >> frames()
-
-
-def a_waiting_parent(goal: str = "find a name", *, call: dict[str, Any] | None = None, **limits: Any) -> Script:
-    return a_parent(**limits) >> asks_agents(goal, **(call or {}))
-
-
-def wakes_of(script: Script) -> list[WakeAccepted]:
-    return [wake_of(script.state, pending, at=script.now) for pending in asked_for_anew(script.story[-1])]
-
-
-def child_of(script: Script, number: int = 0) -> Script:
-    child = Script()
-    child.now = script.now
-    return child >> wakes_of(script)[number] >> started(FAMILY) >> frames()
-
-
-def told_by(child: Script) -> ToolResult:
-    told = result_of(child.state)
-    assert told is not None, "it has not ended"
-    return told
-
-
-def comes_home(child: Script) -> Cue:
-
-    def cue(script: Script) -> Event:
-        script.now = max(script.now, child.now)
-        return takes(told_by(child))(script)
-
-    return cue
-
-
-def takes(told: ToolResult) -> Callable[[Script], Event]:
-    """A result in its executor's words."""
-    return lambda script: ToolReturned(at=script.now, result=told)
-
-
-# Proofs
-
-ARTIFACT = "artifacts/report.md"
-
-
-def framed(*proofs: Proof) -> Framing:
-    items = ("the price is known", "the report is kept", "somebody agreed")
-    usual = (Proof(kind="value", tool="fetch"), Proof(kind="artifact"), Proof(kind="person"))
-    return Framing(goal_statement="Report the price.", definition_of_done=items, proofs=proofs or usual)
-
-
-def claims(
-    *met: ItemClaim, verdict: str = "continue", unmet: tuple[ItemRetraction, ...] = (), seen: Any = True, **reply: Any
-) -> Cue:
-    """A reflection with claims; every quote is found everywhere unless `seen` says otherwise."""
-    reflection = Reflection(verdict=Verdict(verdict), summary="looked at the result", met=met, unmet=unmet)
-
-    def cue(script: Script) -> Event:
-        places = {place for claim in met for place in parse_places(claim.evidence, script.state.artifacts)}
-        found = [QuoteCheck(evidence=p, quote=c.quote, found=bool(seen)) for c in met for p in sorted(places)]
-        return made(replies(reflection, seen=tuple(found), **reply), script)
-
-    return cue
-
-
-def finds(reason: str = "it is shown", *, holds: bool = True, doubted: Iterable[str] = (), **reply: Any) -> Cue:
-    return replies(Verification(holds=holds, reason=reason, doubted=tuple(doubted)), **reply)

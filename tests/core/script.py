@@ -7,7 +7,7 @@ The clock stands still unless it is moved. `cues` makes the events, `transcripts
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -20,6 +20,7 @@ from agent_service.core.state import RunState
 from agent_service.core.waiting import CallReserve, OpenCall, Pending
 from agent_service.run import messages
 from agent_service.run.children import BadCall, result_of, wake
+from agent_service.run.journal import Commit, Run, commit_of
 from agent_service.run.messages import OutgoingMessage
 from agent_service.run.turn import asks_the_model
 from agent_service.sentences import Text
@@ -71,6 +72,9 @@ class Script:
         self.story.append(ChangeRecord(before=before, event=event, transition=decide(before, event)))
         return self
 
+    def __iter__(self) -> Iterator[ChangeRecord]:
+        return iter(self.story)
+
     def __repr__(self) -> str:
         """The story in lines, for failures."""
         lines = (
@@ -117,6 +121,17 @@ class Script:
         other = Script()
         other.story, other.now, other.reserve = list(self.story), self.now, self.reserve
         return other
+
+
+def commits_of(story: Iterable[ChangeRecord]) -> list[Commit]:
+    """One commit per event that changed the run."""
+    commits: list[Commit] = []
+    run: Run | None = None
+    for change in story:
+        if not change.transition.ignored:
+            commits.append(commit_of(run, change.transition))
+            run = Run(state=commits[-1].state, head=commits[-1].entry.hash)
+    return commits
 
 
 Cue = Event | Callable[[Script], Event]

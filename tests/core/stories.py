@@ -1,7 +1,7 @@
 """Random stories of a run: the awaited events, mixed with everything else that may come.
 
 A move is a cue. `goes_on` brings the awaited event, and reserves money for a model that costs; ODD has the mishaps of a
-state, in the words of `transcripts` and of MOVES_BY_WORD; the rest comes at any time. Endings are rare, so that many
+state, in the words of `words` and of MOVES_BY_WORD; the rest comes at any time. Endings are rare, so that many
 stories are long.
 """
 
@@ -20,9 +20,9 @@ from agent_service.core.events import Event, ToolReturned
 from agent_service.core.phases import Phase, Plan, Unusable
 from agent_service.core.waiting import Acting, CallReserve, NeedsPerson, Status, Stop, Thinking
 from tests.core import cues
-from tests.core.cues import DEADLINE, a_run_of, due, framing, made, plan, queued, reflection, replies, returns, several
+from tests.core.cues import DEADLINE, due, framing, made, plan, queued, reflection, replies, returns, several
 from tests.core.script import Script
-from tests.core.transcripts import WORDS, parsed, split
+from tests.core.words import WORDS, a_run_of, parsed, split
 
 Move = Callable[[Script], Event]
 SAME = plan("fetch", url="same")
@@ -185,7 +185,7 @@ def future_step(script: Script) -> Event:
 
 def last_fails(script: Script) -> Event:
     """The last of several reads fails."""
-    return made(cues.errs("upstream", retryable=True, step=script.state.step), script)
+    return made(cues.errs("upstream", "retry", step=script.state.step), script)
 
 
 def of_newest(script: Script, *, cue: Move) -> Event:
@@ -232,7 +232,6 @@ MOVES_BY_WORD: dict[str, Move] = {
     "set-aside-before": partial(sets_aside, by=-1),
     "start": lambda script: made(cues.started(), script),
     "timer": timer,
-    "too-long": lambda script: made(cues.too_long(), script),
     "unheard": partial(answers, words=0),
     "unpriced": partial(answers, cost=None),
     "due": due,
@@ -261,7 +260,11 @@ PLANS: tuple[Plan | Unusable, ...] = (
 )
 PLANNED, OPENING, ALONG = (
     [partial(made, cue(planned)) for planned in PLANS]
-    for cue in (replies, cues.opens, lambda planned: replies(reflection("continue"), plan=planned))
+    for cue in (
+        replies,
+        lambda planned: replies(framing(), plan=planned),
+        lambda planned: replies(reflection("continue"), plan=planned),
+    )
 )
 """A plan by itself, with a framing, and with a reflection."""
 NO_ANSWER = words(

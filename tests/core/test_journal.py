@@ -9,40 +9,29 @@ import pytest
 from agent_service.core.decide import decide
 from agent_service.core.events import TimerFired
 from agent_service.run.journal import GENESIS, RULES, Entry, Run, commit_of, flaw_in_chain, growth_of
-from tests.core.cues import (
-    a_finished_run,
-    a_paused_run,
-    a_retrying_run,
-    a_run_for_answer,
-    a_run_for_approval,
-    a_run_for_time,
-    a_run_in_doubt,
-    a_run_paused_while_waiting,
-    a_waiting_run,
-    answer,
-    approves,
-    cancel,
-    due,
-    queued,
-    wake,
-)
-from tests.core.rules.reading import commits_of
-from tests.core.script import NOON, Script
+from tests.core.cues import queued, wake
+from tests.core.script import NOON, Script, commits_of
+from tests.core.words import run_at
 
 
 def chain(script: Script) -> list[Entry]:
-    return [commit.entry for commit in commits_of(script.story)]
+    return [commit.entry for commit in commits_of(script)]
 
 
 # What a commit holds
 
 
 def test_the_brief_is_written_only_when_it_changed() -> None:
-    assert [commit.brief is not None for commit in commits_of(a_waiting_run().story)] == [True, True, False, False]
+    assert [commit.brief is not None for commit in commits_of(run_at("run waiting"))] == [
+        True,
+        True,
+        False,
+        False,
+    ]
 
 
 def test_there_is_nothing_to_commit_of_an_ignored_event() -> None:
-    run = a_waiting_run()
+    run = run_at("run waiting")
     before = Run(state=run.state, head=GENESIS)
     event = TimerFired(at=NOON)
     with pytest.raises(ValueError, match="nothing to commit: nothing is due"):
@@ -53,7 +42,7 @@ def test_there_is_nothing_to_commit_of_an_ignored_event() -> None:
 
 
 def test_a_flaw_of_a_chain_is_named_and_a_whole_chain_has_none() -> None:
-    one, two, three, four = written = chain(a_waiting_run())
+    one, two, three, four = written = chain(run_at("run waiting"))
     changes: tuple[dict[str, Any], ...] = (
         {"event": '{"at":"2026-11-21T12:00:00Z","skills":[]}'},
         {"at": NOON.replace(second=1)},
@@ -95,20 +84,28 @@ def test_an_event_of_an_unknown_kind_asks_for_a_newer_version_and_unreadable_con
             changed.decoded()
 
 
+STORIES = (
+    "run reflecting ; done",
+    "run waiting ; error upstream retry ; due",
+    "run reflecting ; unavailable pause",
+    "run waiting ; cancel",
+    "run waiting browse ; return ; reflect continue ; plan post ; approve",
+    "run planning ; ask ; answer",
+    "run waiting ledger ; error in_doubt ; answer",
+    "run waiting on_budget=pause ; wait 1h ; early",
+    "run reflecting ; rest 600 ; due",
+)
 KNOWN_FACTS = {1: "56c415419930b949"}
-"""Hashes of the stories below, by version of the rules."""
+"""Hashes of these stories, by version of the rules."""
 
 
 def test_events_lead_to_the_facts_that_this_version_of_the_rules_is_known_for() -> None:
-    stories = [a_finished_run(), a_retrying_run() >> due, a_paused_run(), a_waiting_run() >> cancel()]
-    stories += [a_run_for_approval() >> approves(), a_run_for_answer() >> answer(), a_run_in_doubt() >> answer()]
-    stories += [a_run_paused_while_waiting(), a_run_for_time() >> due]
-    facts = "".join(entry.facts for run in stories for entry in chain(run))
+    facts = "".join(entry.facts for story in STORIES for entry in chain(run_at(story)))
     assert hashlib.sha256(facts.encode()).hexdigest()[:16] == KNOWN_FACTS[RULES], "raise RULES, and note the digest"
 
 
 def test_of_a_list_is_stored_what_its_beginning_lost_and_what_its_end_gained() -> None:
-    state = a_waiting_run().state
+    state = run_at("run waiting").state
     for before, after, dropped, added in (
         ("", "a", 0, "a"),
         ("ab", "abc", 0, "c"),

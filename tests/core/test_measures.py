@@ -5,14 +5,15 @@ import pytest
 from agent_service.core import limits
 from agent_service.core.events import ModelReplied, ModelUsage
 from agent_service.core.state import RunState
-from tests.core.cues import a_framing_run, framing
+from tests.core.cues import framing
+from tests.core.words import run_at
 
 ONE = (10_000, 2500, 100)
 
 
 def after(*calls: tuple[int, int, int], model: str = "claude-20261021") -> RunState:
     """A run after calls with these bytes, input tokens and output tokens."""
-    state = a_framing_run().state
+    state = run_at("run framing").state
     for size, tokens, said in calls:
         usage, at = ModelUsage(input_tokens=tokens, output_tokens=said, cost_usd=0.01), state.updated_at
         reply = ModelReplied(at=at, call=1, model=model, usage=usage, decision=framing(), prompt_bytes=size)

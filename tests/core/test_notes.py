@@ -17,14 +17,14 @@ from agent_service.core.waiting import Pending, TaskResult
 from agent_service.run import journal
 from schemas.continuation import LONGEST_TEXT
 from schemas.events import MAX_MESSAGE_BYTES
-from tests.core import cues
-from tests.core.cues import a_compacting_run, a_run_of, a_waiting_run, digests, page, plan, reflection, replies, returns
+from tests.core.cues import comes, digests, plan, reflection, replies, returns
 from tests.core.rules.reading import after
 from tests.core.script import NOON, Script
+from tests.core.words import a_compacting_run, a_run_of, page, run_at
 
 
 def noted(output: dict[str, Any]) -> Excerpt:
-    note = (a_waiting_run() >> returns(output=output)).state.notes[-1]
+    note = (run_at("run waiting") >> returns(output=output)).state.notes[-1]
     assert isinstance(note, StepNote)
     return note.output
 
@@ -161,9 +161,8 @@ def test_what_a_thousand_tasks_brought_leaves_room_for_the_largest_input(text: s
 
 
 def test_what_does_not_fit_into_a_message_is_refused_before_anything_is_asked() -> None:
-    run = cues.queued() >> cues.started(cues.SKILLS) >> cues.frames() >> cues.plans("fetch", text="x" * 1_000_000)
-    run = run >> cues.continues(cues.multi_step(cues.a_task("a"), cues.a_task("b")))
-    run = run >> cues.comes("a", output={"summary": "y" * 25_000}) >> cues.comes("b", output={"summary": "y" * 25_000})
+    run = run_at('run planning ; plan fetch text=x*1000000 ; continue ["a", "b"]')
+    run = run >> comes("a", output={"summary": "y" * 25_000}) >> comes("b", output={"summary": "y" * 25_000})
     assert (run.outcomes, run.state.pendings) == (("ask reflect",), ())
     assert run.state.last_output is not None
     assert run.state.last_output["class"] == "too_large"

@@ -15,12 +15,12 @@ import pytest
 from agent_service.api import feed as feeds
 from agent_service.run.journal import Commit, Run
 from agent_service.store.database import FILE
-from tests.core.cues import PROOF, reflects
+from tests.core.cues import done
+from tests.core.script import commits_of
 from tests.http.house import House, bearer
 from tests.http.wire import Event, events
 from tests.kit.runs import accepted, run_id, whole_run
 from tests.kit.waiting import until
-from tests.projections.journals import commits_of
 from tests.projections.people import a_run_in_doubt, answers
 
 WITHIN_S = 20.0
@@ -84,7 +84,7 @@ async def test_an_entry_that_is_seen_before_its_commit_returned_comes_with_its_r
 async def test_a_run_that_an_answer_opens_again_is_followed_again_to_its_next_end(
     over_http: httpx2.AsyncClient, house: House
 ) -> None:
-    commits = commits_of(a_run_in_doubt(run_id(1)) >> answers("it is there", "ran") >> reflects("done", PROOF))
+    commits = commits_of(a_run_in_doubt(run_id(1)) >> answers("it is there", "ran") >> done())
     run = await house.play(commits[:5])
     assert (await some(over_http, url(run)))[-1].data["status"] == "escalated"
     assert await some(over_http, url(run), after=5) == []

@@ -7,26 +7,12 @@ from typing import Any
 import pytest
 
 from agent_service.models.prompts.wording import block, blocks
-from tests.core.cues import (
-    PROOF,
-    a_run_for_approval,
-    a_run_that_may_read,
-    a_waiting_parent,
-    a_waiting_run,
-    approves,
-    child_of,
-    comes_home,
-    plans,
-    plans_several,
-    reflects,
-    rejects,
-    returns,
-    signal,
-)
+from tests.core.cues import returns, signal
+from tests.core.words import PARENT, run_at
 
 
 def told_of(output: dict[str, Any]) -> str:
-    text = block((a_waiting_run() >> returns(output=output)).state.notes[-1])
+    text = block((run_at("run waiting") >> returns(output=output)).state.notes[-1])
     found = re.search(r"<untrusted_result>\n(.*)\n</untrusted_result>", text, re.DOTALL)
     assert found, text
     return found[1]
@@ -73,9 +59,7 @@ def test_what_only_calls_itself_an_artifact_is_told_as_it_came() -> None:
 
 
 def test_a_childs_result_has_no_numbers_for_machines() -> None:
-    parent = a_waiting_parent() >> comes_home(
-        child_of(a_waiting_parent()) >> plans() >> returns() >> reflects("done", PROOF)
-    )
+    parent = run_at(f"{PARENT} ; born it ; it: plan ; it: return ; it: done ; home it")
     text = block(parent.state.notes[-1])
     assert "looked at the result" in text
     assert "usage" not in text
@@ -83,8 +67,8 @@ def test_a_childs_result_has_no_numbers_for_machines() -> None:
 
 
 def test_an_approved_write_is_shown_once_and_a_rejected_one_with_what_it_would_have_sent() -> None:
-    approved = a_run_for_approval() >> approves() >> returns()
-    rejected = a_run_for_approval() >> rejects(message="not to them")
+    asks = "run waiting browse ; return ; reflect continue ; plan post"
+    approved, rejected = run_at(f"{asks} ; approve ; return"), run_at(f'{asks} ; reject "not to them"')
     assert "\n".join(blocks(approved.state.notes)).count('{"url": "https://example.org"}') == 2, "of steps 1 and 2"
     assert [told for told in blocks(rejected.state.notes) if "not to them" in told] == [RULED]
 
@@ -97,16 +81,16 @@ not to them
 
 def test_a_persons_message_is_whole_and_one_from_elsewhere_is_cut() -> None:
     said = "x" * 8000 + " so be it"
-    run = a_waiting_run() >> signal("message", message=said) >> signal("message", message=said, untrusted=True)
+    run = run_at("run waiting") >> signal("message", message=said) >> signal("message", message=said, untrusted=True)
     whole, cut = map(block, run.state.notes)
     assert said in whole
     assert "\n[cut: 2000 of 8009 characters are shown]\n" in cut
 
 
 def test_parallel_steps_stand_in_their_order_with_what_led_to_them_once() -> None:
-    run = a_run_that_may_read() >> plans_several("fetch", "browse", "fetch")
-    for step in (3, 1, 2):
-        run = run >> returns(step=step)
+    run = run_at(
+        "run planning parallel_reads=3 ; many fetch browse fetch ; return step=3 ; return step=1 ; return step=2"
+    )
     shown = blocks(run.state.notes)
     assert [re.findall(r'number="(\d)"', text) for text in shown] == [["1"], ["2"], ["3"]]
     assert ["Why: " in text for text in shown] == [True, False, False]

@@ -22,8 +22,9 @@ from groundwork.service.invisible import visible
 from schemas.catalog import ToolCommand
 from schemas.events import ToolError
 from schemas.values import replace
-from tests.core.cues import a_compacting_run, a_waiting_run, digests, replies, returns, signal, started, wake
+from tests.core.cues import digests, replies, returns, signal, started, wake
 from tests.core.script import Script
+from tests.core.words import a_compacting_run, run_at
 from tests.kit.golden import Golden
 from tests.kit.runs import NOON, SEARCH
 from tests.models.model_house import framing, question, reflecting
@@ -199,7 +200,7 @@ HUGE = "<" + " " * 60_000 + "a" * 60_000
 def notes_of(text: str) -> list[Note]:
     """Notes with `text` in every place that others may fill."""
     error = ToolError(error_class="not_found", message=text[:8192])
-    failed = a_waiting_run() >> returns("error", output={}, error=error)
+    failed = run_at("run waiting") >> returns("error", output={}, error=error)
     compacted = a_compacting_run() >> digests(*[text] * 100)
     return [*after_two_steps(text).notes, *failed.state.notes, *compacted.state.notes]
 

@@ -7,10 +7,11 @@ from agent_service.core.events import CancelRequested
 from agent_service.core.waiting import Status
 from agent_service.store.lines import RunFilter, line_of
 from agent_service.store.runs import RunStore
-from tests.core.cues import RUN_ID, a_run_that_may_read, errs, plans_several
+from tests.core.cues import RUN_ID
+from tests.core.script import commits_of
+from tests.core.words import run_at
 from tests.kit.runs import NOON, accepted, after, run_id, whole_run
 from tests.ports.stores import as_loaded, stored
-from tests.projections.journals import commits_of
 
 HOUR = timedelta(hours=1)
 
@@ -76,7 +77,7 @@ async def test_runs_are_found_by_a_tool_that_they_used_or_wait_for(store: RunSto
     await stored(store, whole_run(3))
     assert await listed(store, tool="search") == [run_id(3), run_id(2)]
     assert await listed(store, tool="searc") == []
-    story = a_run_that_may_read(2) >> plans_several("fetch", "browse") >> errs("upstream", retryable=True)
+    story = run_at("run planning parallel_reads=2 ; many fetch browse ; error upstream retry")
     newest = await stored(store, commits_of(story))
     assert [await listed(store, tool=tool) for tool in ("fetch", "browse", "post")] == [[RUN_ID], [RUN_ID], []]
     assert await store.load(RUN_ID) == as_loaded(newest)

@@ -29,18 +29,23 @@ from groundwork.service.errors import Misconfigured
 from groundwork.sqlite.file import SqliteFile
 from schemas import subjects
 from schemas.status import Halt
-from tests.core import cues
-from tests.core.cues import approves, cancel
-from tests.core.script import Script
+from tests.core.script import commits_of
+from tests.core.words import STAGES, STEP, run_at
 from tests.kit.memory_log import MemoryLog, joined
 from tests.kit.runs import DIGEST, NOON, accepted, run_id, started, whole_run
 from tests.ports.stores import as_loaded, stored
-from tests.projections.journals import commits_of
 
 STATES = (
-    *(cues.queued, cues.a_framing_run, cues.a_planning_run, cues.a_waiting_run, cues.a_reflecting_run),
-    *(cues.a_paused_run, cues.a_run_paused_while_waiting, cues.a_retrying_run, cues.a_finished_run),
-    *(cues.a_run_for_approval, cues.a_run_for_answer, cues.a_run_for_time, cues.a_run_in_doubt, cues.a_compacting_run),
+    *(f"run {stage}" for stage in STAGES),
+    "run reflecting ; unavailable pause",
+    "run waiting on_budget=pause ; wait 1h ; early",
+    "run waiting ; error upstream retry",
+    "run reflecting ; done",
+    "run waiting browse ; return ; reflect continue ; plan post",
+    "run planning ; ask",
+    "run reflecting ; rest 600",
+    "run waiting ledger ; error in_doubt",
+    "run reflecting max_notes=300 ; 7x step",
 )
 LAST = 3 * len(STATES) + 1
 TABLES = {
@@ -68,13 +73,12 @@ def rows(folder: Path, *, without: str = "") -> dict[str, list[tuple[object, ...
 
 async def fill(store: SqliteStore) -> None:
     """Runs at every point of their way; one was dismissed, of one only the tombstone is left, and all was stopped."""
-    scripts: list[Script] = []
     for number, state in enumerate(STATES):
-        names = [{"run_id": run_id(3 * number + more), "wake_id": f"wake-{number}-{more}"} for more in (1, 2, 3)]
-        scripts += [state(**names[0]), state(**names[1]) >> cancel(), state(**names[2]) >> approves()]
-    for script in scripts:
-        await stored(store, commits_of(script))
-    ended = await stored(store, commits_of(cues.queued(run_id=run_id(LAST), wake_id="wake-last") >> cancel()))
+        begun, _, more = state.partition(" ; ")
+        for which, then in enumerate(("", "cancel", "approve"), start=1):
+            named = f"run_id={run_id(3 * number + which)} wake_id=wake-{number}-{which}"
+            await stored(store, commits_of(run_at(f"{begun} {named} ; {more} ; {then}", step=STEP)))
+    ended = await stored(store, commits_of(run_at(f"wake run_id={run_id(LAST)} wake_id=wake-last ; cancel")))
     store.mark_dispatched(run_id(1), 1)
     store.mark_dispatched(run_id(LAST), ended.entry.seq)
     store._write_dispatched()
@@ -126,7 +130,7 @@ async def test_a_log_holds_every_run_and_tombstone_and_an_agent_goes_on_with_it(
         found = await member.store.tombstone(run_id(LAST))
         assert found is not None
         assert (found.wake_id, found.ended_at, found.last) == (stone.wake_id, stone.ended_at, stone.last)
-        waiting = commits_of(cues.queued(run_id=run_id(1), wake_id="wake-0-1"))[-1]
+        waiting = commits_of(run_at(f"wake run_id={run_id(1)} wake_id=wake-0-1"))[-1]
         assert await member.store.load(run_id(1)) == as_loaded(waiting)
         await member.store.commit(started(waiting))
         assert member.store.version(run_id(1)) == 2

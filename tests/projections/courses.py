@@ -1,209 +1,118 @@
 """Journals of runs, one per ability, decided by the core; for golden histories and measurements."""
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
 
-from agent_service.core.phases import Framing, ItemClaim, ItemRetraction, Proof, Reflection, Verdict, Verification, Wait
-from tests.core.cues import (
-    FETCH,
-    POST,
-    PROOF,
-    SAVE,
-    SKILLS,
-    a_compacting_run,
-    a_gathering_run,
-    a_parent,
-    a_run_paused_while_waiting,
-    a_task,
-    approves,
-    asks_agents,
-    breaks,
-    cancel,
-    child_of,
-    comes,
-    comes_home,
-    continues,
-    digests,
-    due,
-    errs,
-    extend_deadline,
-    fails,
-    frames,
-    garbles,
-    goes_on,
-    multi_step,
-    opens,
-    plans,
-    reflection,
-    reflects,
-    refuses,
-    rejects,
-    replies,
-    reserves,
-    retrieve,
-    returns,
-    several,
-    signal,
-    started,
-    too_long,
-    unavailable,
-    wake,
-)
+from agent_service.core.phases import ItemClaim, ItemRetraction, Reflection, Verdict
+from tests.core.cues import approves, comes, done, due, fails, replies, returns, several
 from tests.core.script import Script
-from tests.projections.journals import on, priced_example, second_by_second, two_rounds, worked_example
-from tests.projections.people import QUESTION, a_run_in_doubt, a_run_that_needs_approval, answers, asked
+from tests.core.words import STEP, run_at
+from tests.projections.journals import on, priced_example, two_rounds, worked_example
+from tests.projections.people import a_run_in_doubt, a_run_that_asks, a_run_that_needs_approval, answers
 
 CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-RAN: dict[str, Any] = {"summary": "saved", "job_id": "8f3c", "attempts": 2, "last_error": "upstream says 503", "x": "y"}
-BEGUN = (started((FETCH, POST, SAVE)), frames())
-DONE = reflects("done", PROOF)
-READS = (wake(parallel_reads=3), *BEGUN, replies(several(*["fetch"] * 3)))
+RAN = '{"summary": "saved", "job_id": "8f3c", "attempts": 2, "last_error": "upstream says 503", "x": "y"}'
+BEGUN = "wake ; start fetch post save ; frame"
+READS = "begun parallel_reads=3 ; many fetch fetch fetch ; return step=3 ; error upstream retry step=1"
+"""The last of three answers first, the first fails."""
+PARENT = "wake max_depth=1 parallel_reads=4 ; start fetch post browse agent ; frame"
+
+Course = Callable[[], Script]
 
 
-def retries() -> Script:
-    """An unusable reply, an overloaded model, a tool that fails once and then times out."""
-    thinking = (garbles(), frames(cost=None), unavailable("try_again"), due, plans())
-    tried = (errs("upstream", retryable=True), due, due, due, returns(output=RAN))
-    return second_by_second(replace(wake(max_attempts=4), traceparent=CALLER), BEGUN[0], *thinking, *tried, DONE)
+def course(line: str) -> Course:
+    """A second passes before each event."""
+    return lambda: run_at(line, pace=1, begun=BEGUN, parent=PARENT, step=STEP)
 
 
-def reads() -> Script:
-    """Three parallel reads: the last answers first, the first fails and is retried."""
-    first = (returns(step=3), errs("upstream", retryable=True, step=1))
-    return second_by_second(*READS, *first, due, returns(step=2), returns(step=1), DONE)
-
-
-def reads_that_wait() -> Script:
-    return second_by_second(*READS, returns(step=3), errs("upstream", retryable=True, step=1))
-
-
-def graph_that_waits() -> Script:
-    """An untrusted page leads to a write that needs an approval."""
-    tasks = (a_task("page", "browse"), a_task("mail", "post", ("page",), to="them"), a_task("later", after=("mail",)))
-    return on(a_gathering_run(*tasks), comes("page"))
-
-
-def graph_in_doubt() -> Script:
-    """A task's write is in doubt while another task is pending and a third needs both; a person settles it."""
-    run = a_gathering_run(a_task("a"), a_task("w", "post"), a_task("z", after=("a", "w")))
-    return on(run, fails("w", "in_doubt"), answers("it is there", "ran"))
-
-
-def graph_refused() -> Script:
-    """An invalid continuation, then a valid one."""
-    bad = multi_step(a_task("x", "nobody"))
-    return second_by_second(
-        wake(), started(SKILLS), frames(), plans(), continues(bad), goes_on(), continues(retrieve())
-    )
-
-
-def parent() -> Script:
-    """One child completes, the other is cancelled."""
-    run = on(a_parent(), asks_agents("find a name", "find another"))
-    named, cancelled = child_of(run, 0), child_of(run, 1)
-    return on(run, comes_home(on(named, plans(), returns(), DONE)), comes_home(on(cancelled, cancel())))
-
-
-def parent_that_waits() -> Script:
-    return on(a_parent(), asks_agents("find a name"))
-
-
-def people() -> Script:
-    """A question, a sleep, and a write that is rejected and then approved."""
-    waits = replies(reflection("continue"), plan=Wait(why="the build runs", seconds=90.0))
-    begun = (asked("tell Ann", untrusted=True), *BEGUN, replies(QUESTION), answers("hall"), waits, due)
-    refused, allowed = rejects(message="not Ann", by="token ops"), approves(by="token ops")
-    writes = (plans("post", to="ann"), refused, goes_on("post", to="bob"), allowed)
-    return second_by_second(*begun, *writes, returns(), DONE)
-
-
-def budget() -> Script:
-    """Out of steps, and resumed in vain; after a raise the goal is reframed."""
-    again = Framing(goal_statement="Write less.", definition_of_done=("one", "two", "three"), constraints=("be brief",))
-    first = (wake(max_steps=1, on_budget="pause"), *BEGUN, plans(), returns(), goes_on(), signal("resume"))
-    raised = signal("raise_budget", max_steps=3, max_tokens=9000)
-    return second_by_second(*first, raised, returns(), reflects("reframe"), replies(again), cancel())
-
-
-def cancelled() -> Script:
-    """Cancelled while a tool works; its result comes late."""
-    late = returns(output={"summary": "saved", "job_id": "j1"})
-    return second_by_second(wake(), *BEGUN, plans(), cancel(by="token ops"), late)
-
-
-def escalated() -> Script:
-    """A message outdates a decision of the model; the next decision escalates."""
-    outrun = replies(reflection("done", PROOF), words=0)
-    said = signal("message", message="not yet")
-    return second_by_second(wake(), *BEGUN, plans(), returns(), reserves(), said, outrun, reflects("escalate"))
+retries = course(
+    f"wake max_attempts=4 traceparent={CALLER} ; start fetch post save ; garble ; frame cost=null ;"
+    f"unavailable try_again ; due ; plan ; error upstream retry ; 3x due ; return output={RAN} ; done"
+)
+"""An unusable reply, an overloaded model, a tool that fails once and then times out."""
+graph_that_waits = course(
+    'run waiting ; continue ["page browse", ["mail post page", {"to": "them"}], "later - mail"] ; come page'
+)
+"""An untrusted page leads to a write that needs an approval."""
+graph_in_doubt = course(
+    'run waiting ; continue ["a", "w post", "z - a,w"] ; fail w in_doubt ;'
+    'answer "it is there" outcome=ran by="token ops"'
+)
+"""A task's write is in doubt while another task is pending and a third needs both; a person settles it."""
+parent_that_waits = 'parent ; agents "find a name"'
+verified = course(
+    'begun verify=true ; plan ; return ; done ; find "two is not shown" holds=false doubted=["d2", "d9"] ; done'
+)
 
 
 def proof() -> Script:
     """Claims of another kind than fixed are refused; a second model doubts one of the others."""
-    items = ("the price is known", "the report is kept", "it is told")
-    proofs = (Proof(kind="value", tool="fetch"), Proof(kind="artifact"), Proof(kind="step"))
-    framed = Framing(goal_statement="Report the price.", definition_of_done=items, proofs=proofs)
-    brought = {"summary": "the price is 12", "artifact_path": "artifacts/report.md"}
+    run = run_at(
+        "wake ; start fetch post save ;"
+        'frame "the price is known" "the report is kept" "it is told" proofs=["value fetch", "artifact", "step"] ;'
+        'plan ; return output={"summary": "the price is 12", "artifact_path": "artifacts/report.md"}',
+        pace=1,
+    )
     met = (ItemClaim(item="d3", evidence="step:1"), ItemClaim(item="d2", evidence="step:1", quote="kept"))
     claims = Reflection(
         verdict=Verdict.CONTINUE, summary="half of it", met=met, unmet=(ItemRetraction(item="d1"),), facts=("it is 12",)
     )
-    first = (wake(), *BEGUN[:1], replies(framed), plans(), returns(output=brought))
-    return second_by_second(*first, replies(claims, plan=several("save")), returns())
+    return on(run, replies(claims, plan=several("save")), returns())
 
-
-def verified() -> Script:
-    doubt = Verification(holds=False, reason="two is not shown", doubted=("d2", "d9"))
-    claimed = (wake(verify=True), *BEGUN, plans(), returns(), DONE)
-    return second_by_second(*claimed, replies(doubt), DONE)
-
-
-def compaction() -> Script:
-    return on(a_compacting_run(), digests("page 1 has one heading", "# page 2"), too_long(), refuses("cyber", "no"))
-
-
-Course = Callable[[], Script]
 
 PLAYED: dict[str, Course] = {
     "priced": priced_example,
     "retries": retries,
-    "reads": reads,
+    "reads": course(f"{READS} ; due ; return step=2 ; return step=1 ; done"),
     "graph": two_rounds,
     "graph in doubt": graph_in_doubt,
-    "graph refused": graph_refused,
-    "parent": parent,
-    "child": lambda: on(child_of(parent_that_waits()), plans(), returns(), DONE),
-    "people": people,
-    "in doubt": lambda: on(a_run_in_doubt(), answers("it is there", "ran"), DONE),
+    "graph refused": course('wake ; start ; frame ; plan ; continue ["x nobody"] ; go ; continue more'),
+    "parent": course(
+        'parent ; agents "find a name" "find another" ; born one ; born two 1 ;'
+        "one: plan ; one: return ; one: done ; two: cancel ; home one ; home two"
+    ),
+    "child": lambda: run_at(
+        f"{parent_that_waits} ; born it ; it: plan ; it: return ; it: done", "it", pace=1, parent=PARENT
+    ),
+    "people": course(
+        'begun goal="tell Ann" untrusted=true ; ask "Which?" ["hall", "cellar"] tried="Both." would_change="where" ;'
+        'answer hall by="token ops" ; rest 90 ; due ; plan post to=ann ;'
+        'reject "not Ann" by="token ops" ; go post to=bob ; approve by="token ops" ; return ; done'
+    ),
+    "in doubt": lambda: on(a_run_in_doubt(), answers("it is there", "ran"), done()),
     "looked at": lambda: on(a_run_in_doubt(), answers("I have looked", "look")),
-    "budget": budget,
-    "cancelled": cancelled,
-    "escalated": escalated,
-    "foreign result": lambda: second_by_second(wake(), *BEGUN, plans(), returns(tool="someone")),
-    "broken": lambda: second_by_second(wake(), *BEGUN, extend_deadline(), plans(), breaks()),
+    "budget": course(
+        "begun max_steps=1 on_budget=pause ; plan ; return ; go ; resume ; raise max_steps=3 max_tokens=9000 ; return ;"
+        'reflect reframe ; frame one two three goal_statement="Write less." constraints=["be brief"] ; cancel'
+    ),
+    "cancelled": course('begun ; plan ; cancel by="token ops" ; return output={"summary": "saved", "job_id": "j1"}'),
+    "escalated": course('begun ; plan ; return ; reserve ; message "not yet" ; done words=0 ; reflect escalate'),
+    "foreign result": course("begun ; plan ; return tool=someone"),
+    "broken": course("begun ; still ; plan ; break"),
     "proof": proof,
     "verified": verified,
-    "compaction": compaction,
+    "compaction": course(
+        'run reflecting max_notes=300 ; 7x step ; digest "page 1 has one heading" "# page 2" ; too-long ;'
+        "refuse cyber no"
+    ),
 }
 """Courses with a golden history."""
 AFTER = dict.fromkeys(PLAYED, 3) | {"priced": 0, "retries": 0, "proof": 0, "compaction": 19}
 """Entries after which golden histories begin: until then most courses are alike."""
 STANDING: dict[str, Course] = {
     "plain": worked_example,
-    "reads that wait": reads_that_wait,
-    "reads that were cancelled": lambda: on(reads_that_wait(), cancel()),
+    "reads that wait": course(READS),
+    "reads that were cancelled": course(f"{READS} ; cancel"),
     "graph": two_rounds,
     "graph that waits": graph_that_waits,
-    "graph approved": lambda: on(graph_that_waits(), approves(), comes("mail"), fails("later", "busy", retryable=True)),
+    "graph approved": lambda: on(graph_that_waits(), approves(), comes("mail"), fails("later", "busy", "retry")),
     "graph in doubt": graph_in_doubt,
-    "parent that waits": parent_that_waits,
-    "approval": lambda: on(a_run_that_needs_approval()),
+    "parent that waits": course(parent_that_waits),
+    "approval": a_run_that_needs_approval,
     "approval expired": lambda: on(a_run_that_needs_approval(), due),
-    "question": lambda: second_by_second(asked("read the door"), *BEGUN, replies(QUESTION)),
-    "in doubt": lambda: on(a_run_in_doubt()),
-    "paused with a tool out": a_run_paused_while_waiting,
-    "no model": lambda: second_by_second(wake(), BEGUN[0], opens(), returns(), unavailable("pause")),
+    "question": a_run_that_asks,
+    "in doubt": a_run_in_doubt,
+    "paused with a tool out": course("run waiting on_budget=pause ; wait 3599s ; early"),
+    "no model": course("wake ; start fetch post save ; frame plan=fetch ; return ; unavailable pause"),
     "proof": proof,
 }
 """Courses with a golden standing."""

@@ -7,26 +7,21 @@ from typing import Any
 from agent_service.core.brief import Brief
 from agent_service.core.events import ModelUsage, Provenance, WakeAccepted
 from agent_service.core.phases import Action, Decision, Framing, ItemClaim, Plan, Reflection, Unusable, Verdict
-from agent_service.run.journal import Commit, Entry, Run, commit_of, replay
+from agent_service.run.journal import Commit, Entry, replay
 from agent_service.store.shared import SharedStore
 from agent_service.views.pages import pages
 from schemas.catalog import ToolCommand, ToolOffer
 from schemas.values import replace
 from tests.core.cues import (
     RUN_ID,
-    a_gathering_run,
-    a_task,
-    comes,
-    continues,
-    fails,
     limits,
     replies,
     reserves,
-    retrieve,
     returns,
     started,
 )
-from tests.core.script import NOON, Cue, Script
+from tests.core.script import NOON, Cue, Script, commits_of
+from tests.core.words import run_at
 from tests.kit.runs import DIGEST
 
 MODEL = "claude-sonnet-4-5"
@@ -63,17 +58,6 @@ REPORT = ToolOffer(
     output="trusted",
     commands=(ToolCommand(name="handle", description="Write a text.", tier="write", idempotent=True, effect="local"),),
 )
-
-
-def commits_of(script: Script) -> list[Commit]:
-    """One commit per event that changed the run."""
-    commits: list[Commit] = []
-    run: Run | None = None
-    for change in script.story:
-        if not change.transition.ignored:
-            commits.append(commit_of(run, change.transition))
-            run = Run(state=commits[-1].state, head=commits[-1].entry.hash)
-    return commits
 
 
 async def committed(store: SharedStore, commit: Commit) -> None:
@@ -218,6 +202,6 @@ def priced_example() -> Script:
 
 def two_rounds() -> Script:
     """A task with a continuation of its own, a failing task with a dependent, and a tool that continues twice."""
-    run = a_gathering_run(a_task("a", "look"), a_task("b"), a_task("c", after=("b",)))
-    deeper = continues(retrieve("deeper"), "a"), comes("a.task-1"), comes("a.again")
-    return on(run, fails("b"), *deeper, continues(retrieve("once more"), "again"), comes("task-1"), comes("again"))
+    begun = 'run waiting ; continue ["a look", "b", "c - b"] ; fail b'
+    deeper = "continue deeper a ; come a.task-1 ; come a.again"
+    return run_at(f'{begun} ; {deeper} ; continue "once more" again ; come task-1 ; come again', pace=1)

@@ -1,17 +1,15 @@
-"""Stories in which a run waits for a person: an approval, an answer, a write in doubt."""
+"""Runs that wait for a person: an approval, an answer, a write in doubt."""
 
-from dataclasses import replace
 from typing import Any
 
-from agent_service.core.events import WakeAccepted
 from agent_service.core.phases import AskPerson
 from agent_service.views.inbox import DeadLetter
 from schemas import subjects
 from schemas.events import Outcome
-from tests.core.cues import RUN_ID, due, framing, limits, replies, signal, started
-from tests.core.cues import plan as planned
+from tests.core.cues import RUN_ID, due, plans, replies, signal
 from tests.core.script import NOON, Cue, Script
-from tests.projections.journals import asked_for, second_by_second
+from tests.core.words import run_at
+from tests.projections.journals import on
 
 QUESTION = AskPerson(
     question="Which of the two sensors is meant?",
@@ -19,7 +17,7 @@ QUESTION = AskPerson(
     tried="Both are called door.",
     would_change="which of them is read",
 )
-POSTING = planned("post", to="ann@example.org", text="The page is up.")
+POSTING = {"to": "ann@example.org", "text": "The page is up."}
 
 LETTER = DeadLetter(
     id=7,
@@ -36,21 +34,18 @@ def answers(message: str | None = None, outcome: Outcome | None = None) -> Cue:
 
 def a_run_that_needs_approval(run_id: str = RUN_ID, **arguments: Any) -> Script:
     """An untrusted page leads to a write."""
-    wake = asked("tell ann that the page is up", run_id, untrusted=True)
-    plan = planned("post", **arguments) if arguments else POSTING
-    return second_by_second(wake, started(), replies(framing()), replies(plan))
+    return on(_framed("tell ann that the page is up", run_id, "untrusted=true"), plans("post", **arguments or POSTING))
 
 
 def a_run_that_asks(run_id: str = RUN_ID) -> Script:
-    return second_by_second(asked("read the door", run_id), started(), replies(framing()), replies(QUESTION))
+    return on(_framed("read the door", run_id), replies(QUESTION))
 
 
 def a_run_in_doubt(run_id: str = RUN_ID) -> Script:
     """A mail without an answer in time."""
-    wake = asked("tell ann that the page is up", run_id, limits=limits(reopen_days=36_500))
-    return second_by_second(wake, started(), replies(framing()), replies(POSTING), due)
+    return on(_framed("tell ann that the page is up", run_id, "reopen_days=36500"), plans("post", **POSTING), due)
 
 
-def asked(goal: str, run_id: str = RUN_ID, **details: Any) -> WakeAccepted:
-    wake = asked_for(goal, run_id=run_id)
-    return replace(wake, wake_id=f"wake-{run_id}", brief=replace(wake.brief, **details))
+def _framed(goal: str, run_id: str, details: str = "") -> Script:
+    about = f'goal="{goal}" run_id={run_id} wake_id=wake-{run_id} announced=true context={{}} {details}'
+    return run_at(f"wake {about} ; start ; frame", pace=1)

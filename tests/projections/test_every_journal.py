@@ -15,10 +15,11 @@ from agent_service.views.journal import entry_view, timeline_view
 from agent_service.views.run import run_view
 from agent_service.views.spans import spans_since_rest
 from groundwork.telemetry.span import Span
+from tests.core.script import commits_of
 from tests.core.stories import gathered, told
 from tests.projections.courses import PLAYED
 from tests.projections.fakes import EVER
-from tests.projections.journals import commits_of, entries_of, pages_of
+from tests.projections.journals import entries_of, pages_of
 from tests.projections.tellings import step_of
 
 

@@ -20,7 +20,7 @@ from agent_service.views.workspace.files import Workspace
 from agent_service.views.workspace.rendering import ArtifactChanged, Folders
 from groundwork.service.errors import TryAgain
 from tests.core.cues import RUN_ID
-from tests.core.script import Script
+from tests.core.script import Script, commits_of
 from tests.kit.memory_log import Member, MemoryLog, joined
 from tests.kit.runs import run_id
 from tests.kit.waiting import until
@@ -30,7 +30,6 @@ from tests.projections.journals import (
     CRITIQUE,
     PAGE,
     asked_for,
-    commits_of,
     committed,
     entries_of,
     one_step,

@@ -18,7 +18,7 @@ from agent_service.views.journal import entry_view
 from agent_service.views.pages import inline
 from groundwork.service.invisible import json_visible, visible
 from schemas.catalog import ToolCommand, ToolOffer
-from schemas.events import Signal, ToolError
+from schemas.events import Signal
 from tests.core.cues import RUN_ID, due, errs, returns, unavailable
 from tests.core.script import Script
 from tests.projections.journals import asked_for, entries_of, pages_of, second_by_second, thinks
@@ -88,7 +88,6 @@ def story(text: str) -> Script:
     )
     message = Signal(run_id=RUN_ID, signal_id="s1", kind="message", message=f"m{text}")
     artifact = {"path": f"artifacts/{text}", "content_type": f"t{text}", "size": 3}
-    failing = ToolError(error_class=f"e{text}"[:64], message=text)
     return second_by_second(
         asked_for(f"goal {text}", note=text),
         lambda script: RunStarted(at=script.now, skills=(tool,)),
@@ -98,7 +97,7 @@ def story(text: str) -> Script:
         lambda script: SignalReceived(at=script.now, signal=message),
         returns(output={"excerpt": f"x{text}", "artifacts": [artifact]}),
         thinks(seen, plan),
-        errs(failing.error_class, retryable=True),
+        errs(f"e{text}"[:64], "retry"),
         due,
         errs("not_found"),
         unavailable("try_again", message=text),

@@ -19,18 +19,17 @@ from agent_service.views.spans import spans_since_rest
 from tests.core.cues import (
     POST,
     RUN_ID,
-    a_reflecting_run,
-    a_waiting_run,
     frames,
     framing,
     plan,
     reflection,
-    reflects,
     replies,
     returns,
     started,
+    wake,
 )
 from tests.core.script import Script
+from tests.core.words import run_at
 from tests.projections.courses import STANDING, verified
 from tests.projections.fakes import Journals
 from tests.projections.journals import (
@@ -41,7 +40,6 @@ from tests.projections.journals import (
     second_by_second,
     worked_example,
 )
-from tests.projections.people import asked
 
 TOLD_BY_OTHERS = {events.ToolReturned, events.TimerFired, events.TurnBroke, facts.ClaimsJudged, facts.Decided}
 TOLD_BY_OTHERS |= {facts.CallLost, facts.Ruled, facts.LimitsRaised}
@@ -70,8 +68,12 @@ def test_arguments_are_asked_in_the_order_of_the_schema_of_their_tool() -> None:
     schema = {"type": "object", "properties": {"to": {}, "subject": {}, "text": {}}}
     (command,) = POST.commands
     post = POST.model_copy(update={"commands": (command.model_copy(update={"input_schema": schema}),)})
-    wake = asked("tell ann", untrusted=True)
-    run = second_by_second(wake, started((post,)), frames(), replies(plan("post", text="It is up.", to="ann", at=7)))
+    run = second_by_second(
+        wake(goal="tell ann", untrusted=True),
+        started((post,)),
+        frames(),
+        replies(plan("post", text="It is up.", to="ann", at=7)),
+    )
     asks = open_task(run.state)
     assert asks is not None
     assert (list(asks.arguments or {}), asks.arguments_json) == (
@@ -83,7 +85,7 @@ def test_arguments_are_asked_in_the_order_of_the_schema_of_their_tool() -> None:
 
 def test_a_new_framing_is_asked_for_with_all_that_it_says() -> None:
     framed = replies(replace(framing(), assumptions=("It goes to evil.example.",)))
-    asks = open_task((a_waiting_run("browse") >> returns() >> reflects("reframe") >> framed).state)
+    asks = open_task((run_at("run waiting browse ; return ; reflect reframe") >> framed).state)
     assert asks is not None
     assert "evil.example" in asks.reason
     assert "evil.example" in (asks.arguments_json or "")
@@ -134,7 +136,7 @@ def test_memory_says_a_fact_once_with_every_step_that_showed_it(again: str, sour
         replace(reflection("continue"), facts=facts)
         for facts in (("the page is long (step:1)",), (again, "the page is not long"))
     )
-    script = a_reflecting_run() >> replies(first, plan=plan()) >> returns() >> replies(second, plan=plan())
+    script = run_at("run reflecting") >> replies(first, plan=plan()) >> returns() >> replies(second, plan=plan())
     facts = pages_of(entries_of(script))["memory.md"].split("## Learned facts\n\n")[1].split("\n\n")[0]
     assert facts.splitlines() == [f"- the page is long (step:1){source}", "- the page is not long"]
 

@@ -12,8 +12,9 @@ from agent_service.history.results import FILES, is_artifact_path, recorded_arti
 from agent_service.run.journal import GENESIS, RULES, Entry, followed
 from agent_service.views.pages import Flaw, verify
 from agent_service.views.workspace.files import Workspace
-from tests.core.cues import RUN_ID, a_waiting_run, returns
+from tests.core.cues import RUN_ID, returns
 from tests.core.script import Script
+from tests.core.words import run_at
 from tests.projections.journals import CRITIQUE, PAGE, entries_of, pages_of, worked_example
 
 ARTIFACTS = {"artifacts/fetch-01.html": PAGE, "artifacts/critique.md": CRITIQUE}
@@ -81,7 +82,7 @@ def test_files_of_nobody_and_a_page_emptied_or_replaced_by_a_link_are_named(fold
 
 def test_artifacts_beyond_those_that_are_copied_are_not_missed(workspace: Workspace) -> None:
     many = [{"path": f"artifacts/{number}.txt", "size": 1, "sha256": "0" * 64} for number in range(101)]
-    entries = entries_of(a_waiting_run() >> returns(output={"artifacts": many}))
+    entries = entries_of(run_at("run waiting") >> returns(output={"artifacts": many}))
     workspace.write(RUN_ID, files_of(entries))
     assert verify(followed(entries, RUN_ID), workspace, RUN_ID) == []
 

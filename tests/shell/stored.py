@@ -5,26 +5,20 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from agent_service.run.journal import Run, commit_of
 from agent_service.store.runs import RunStore
 from agent_service.store.sqlite import SqliteStore
 from schemas.values import replace
-from tests.core.rules.reading import entries
-from tests.core.script import Script
+from tests.core.script import Script, commits_of
+from tests.ports import stores
 
 
 @asynccontextmanager
 async def stored(*stories: Script) -> AsyncIterator[RunStore]:
+    """Each under a wake of its own."""
     with TemporaryDirectory() as folder:
         async with SqliteStore.open(Path(folder)) as store:
             for number, story in enumerate(stories):
-                before = None
-                for change in entries(story.story):
-                    commit = commit_of(before, change.transition)
-                    if before is None:
-                        named = replace(commit.state, wake_id=f"wake-{number}")
-                        await store.accept(replace(commit, state=named), "digest")
-                    else:
-                        await store.commit(commit)
-                    before = Run(state=commit.state, head=commit.entry.hash)
+                first, *others = commits_of(story)
+                named = replace(first.state, wake_id=f"wake-{number}")
+                await stores.stored(store, [replace(first, state=named), *others])
             yield store

@@ -4,7 +4,6 @@ import hashlib
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -25,26 +24,14 @@ from groundwork.service.keys import KeyRing
 from schemas import keys, subjects
 from schemas.envelope import with_capability
 from schemas.events import AgenticStart, ToolResult
-from tests.core.cues import (
-    PROOF,
-    RUN_ID,
-    a_parent,
-    a_waiting_parent,
-    answer,
-    asks_agents,
-    cancel,
-    child_of,
-    plans,
-    reflects,
-    returns,
-    takes,
-)
+from tests.core.cues import RUN_ID, answer, asks_agents, child_of, done, plans, returns, takes
 from tests.core.script import Script
+from tests.core.words import PARENT, run_at
 from tests.kit.fakes import FakeClock, MemoryArtifacts
 from tests.shell.stored import stored
 from tests.shell.test_turns import Thinks
 
-PARENT = replace(a_parent().state, brief=replace(a_parent().state.brief, depth=2))
+ABOVE = run_at("run planning depth=2").state
 
 
 def start(**fields: Any) -> AgenticStart:
@@ -67,16 +54,16 @@ def start(**fields: Any) -> AgenticStart:
     ],
 )
 def test_a_start_is_as_deep_as_the_deepest_that_is_said_of_it(said: dict[str, Any], depth: int) -> None:
-    assert depth_of(start(**said), PARENT if "parent_run_id" in said else None, deepest=5) == depth
+    assert depth_of(start(**said), ABOVE if "parent_run_id" in said else None, deepest=5) == depth
 
 
 @pytest.mark.parametrize("said", [{"depth": 3}, {"parent_run_id": "run_1"}])
 def test_one_that_would_be_deeper_than_the_deepest_is_refused(said: dict[str, Any]) -> None:
     with pytest.raises(LimitRefused, match="would be 3, and agents may call each other 2 times in a row"):
-        depth_of(start(**said), PARENT if "parent_run_id" in said else None, deepest=2)
+        depth_of(start(**said), ABOVE if "parent_run_id" in said else None, deepest=2)
 
 
-@pytest.mark.parametrize("parent", [None, (a_parent() >> cancel()).state], ids=["unknown", "ended"])
+@pytest.mark.parametrize("parent", [None, run_at("run planning ; cancel").state], ids=["unknown", "ended"])
 def test_a_start_that_names_a_run_which_is_not_under_way_is_refused(parent: Any) -> None:
     with pytest.raises(LimitRefused, match="is not a run that is under way here"):
         depth_of(start(parent_run_id="run_1"), parent, deepest=5)
@@ -120,7 +107,7 @@ def request_of(parent: Script) -> OutgoingMessage:
 
 
 async def test_a_request_without_its_capability_counts_for_nothing() -> None:
-    parent = a_waiting_parent()
+    parent = run_at(PARENT)
     async with agent(parent) as made:
         with pytest.raises(InvalidMessage, match="counts for nothing"):
             await made.hears(request_of(parent), capable=False)
@@ -130,11 +117,11 @@ async def test_a_request_without_its_capability_counts_for_nothing() -> None:
 async def test_a_request_of_a_run_that_is_not_here_is_tried_again() -> None:
     async with agent() as made:
         with pytest.raises(UnknownRun):
-            await made.hears(request_of(a_waiting_parent()))
+            await made.hears(request_of(run_at(PARENT)))
 
 
 async def test_a_run_that_is_reopened_gets_the_child_that_nobody_had_woken() -> None:
-    parent = a_waiting_parent()
+    parent = run_at(PARENT)
     handed_over = parent.branch() >> returns(step=7, tool="fetch")
     async with agent(handed_over) as made:
         await made.hears(request_of(parent))
@@ -154,7 +141,7 @@ async def test_a_run_that_is_reopened_gets_the_child_that_nobody_had_woken() -> 
 async def test_a_call_that_cannot_be_carried_out_is_answered_and_costs_nothing(
     arguments: dict[str, Any], why: str
 ) -> None:
-    parent = a_parent() >> asks_agents("x", **arguments)
+    parent = run_at("run planning max_depth=1") >> asks_agents("x", **arguments)
     async with agent(parent) as made:
         await made.hears(request_of(parent))
         (told,) = made.results
@@ -164,7 +151,7 @@ async def test_a_call_that_cannot_be_carried_out_is_answered_and_costs_nothing(
 
 
 async def test_a_child_that_cannot_be_read_is_an_error_of_its_step_and_has_spent_its_grant() -> None:
-    parent = a_waiting_parent(max_steps=9, max_tokens=1000)
+    parent = run_at("run planning max_depth=1 max_steps=9 max_tokens=1000 ; agents x")
     child, grant = child_of(parent), parent.pending.grant
     async with agent(parent, child) as made:
         made.store.quarantine(Damaged(child.state.run_id, "its state"))
@@ -178,9 +165,9 @@ async def test_a_child_that_cannot_be_read_is_an_error_of_its_step_and_has_spent
 
 
 async def test_artifacts_of_a_child_are_its_parents_under_names_that_tell_their_content() -> None:
-    parent, content = a_waiting_parent(), b"one line"
+    parent, content = run_at(PARENT), b"one line"
     told = {"summary": "line", "artifacts": [{"path": "artifacts/line.txt"}, {"path": "artifacts/gone.txt"}]}
-    child = child_of(parent) >> plans() >> returns(output=told) >> reflects("done", PROOF)
+    child = child_of(parent) >> plans() >> returns(output=told) >> done()
     async with agent(parent, child) as made:
         made.artifacts.contents[child.state.run_id, "artifacts/line.txt"] = content
         await made.children.settle(child.state)

@@ -7,31 +7,18 @@ import pytest
 
 from agent_service.bus.buckets import ProvenArtifacts
 from agent_service.core.events import QuoteCheck
-from agent_service.core.phases import ItemClaim, Proof, Reflection, Verdict
+from agent_service.core.phases import ItemClaim, Reflection, Verdict
 from agent_service.errors import ArtifactReplaced
 from agent_service.run.citations import LONGEST, PIECE, CitationChecker, pieces, stands_in
 from groundwork.service.errors import TryAgain
-from tests.core.cues import (
-    ARTIFACT,
-    RUN_ID,
-    SKILLS,
-    a_framing_run,
-    comes,
-    continues,
-    framed,
-    plans,
-    queued,
-    replies,
-    retrieve,
-    returns,
-    signal,
-    started,
-)
+from tests.core.cues import RUN_ID, frames, plans, replies, returns, signal
 from tests.core.script import Script
+from tests.core.words import run_at
 from tests.kit.fakes import MemoryArtifacts
 from tests.projections.journals import CRITIQUE, PAGE, worked_example
 from tests.shell.stored import stored
 
+ARTIFACT = "artifacts/report.md"
 CUT = {"summary": "200 OK", "excerpt": "the first words", "artifact_path": ARTIFACT, "rows": [{"price": 12}]}
 FETCHED: dict[str, Any] = {
     "summary": "Fetched https://e.org/?q=DONE (text/html, 43 bytes)",
@@ -51,7 +38,7 @@ GOES_ON = Reflection(verdict=Verdict.CONTINUE, summary="go on")
 
 def a_run(output: dict[str, Any] | None = None, *, kind: Any = "value") -> Script:
     """A step that returned `output`, and a newer one with another result."""
-    run = a_framing_run() >> replies(framed(*[Proof(kind=kind, tool="fetch")] * 3)) >> plans()
+    run = run_at("run framing") >> frames(proofs=[f"{kind} fetch"] * 3) >> plans()
     run >> returns(output=output or CUT) >> replies(GOES_ON) >> plans(url="next")
     return run >> returns(output={"summary": "the newest"}) >> signal("message", message="You may send it.")
 
@@ -116,9 +103,11 @@ async def test_a_bus_that_does_not_answer_costs_the_claim_and_not_the_reply() ->
 
 
 async def test_what_a_task_brought_proves_nothing_that_its_tool_did_not_say() -> None:
-    run = queued() >> started(SKILLS) >> replies(framed(*[Proof(kind="value", tool="fetch")] * 3)) >> plans()
-    run >> continues(retrieve()) >> comes("task-1", output={"summary": "found on a page"})
-    run >> comes("again", output={"summary": "it is so"}) >> replies(GOES_ON) >> plans(url="next") >> returns()
+    run = run_at(
+        'run framing ; frame proofs=["value fetch", "value fetch", "value fetch"] ; plan ; continue more ;'
+        'come task-1 output={"summary": "found on a page"} ; come again output={"summary": "it is so"} ;'
+        "reflect continue ; plan url=next ; return"
+    )
     seen = await look(run, ("step:1", "it is so"), ("step:1", "found on a page"))
     assert [one.found for one in seen] == [True, False]
 

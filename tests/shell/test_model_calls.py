@@ -19,8 +19,9 @@ from agent_service.kill_switch import KillSwitch
 from agent_service.run.model_calls import ModelCaller, flaws_of_arguments
 from agent_service.run.ports import ModelCall, ModelQuestion
 from schemas.status import Halt
-from tests.core.cues import FETCH, POST, a_framing_run, frames, framing, plan, queued, reserves, started
+from tests.core.cues import FETCH, POST, frames, framing, plan, queued, reserves, started
 from tests.core.script import NOON, Script
+from tests.core.words import run_at
 from tests.kit.fakes import FakeClock
 
 
@@ -63,7 +64,7 @@ async def through_both_halves(thinks: ModelCaller, run: Script) -> Any:
 
 async def test_a_call_whose_first_half_is_on_its_way_is_not_made_from_the_state_before_it() -> None:
     """A restart finds two entries that ask for the same call: only one of them may make it."""
-    mind, run = Mind(), a_framing_run() >> reserves()
+    mind, run = Mind(), run_at("run framing") >> reserves()
     thinks = model_caller(mind)
     assert isinstance(await asked(thinks, run), CallReserved)
     assert await asked(thinks, run) is None
@@ -71,7 +72,7 @@ async def test_a_call_whose_first_half_is_on_its_way_is_not_made_from_the_state_
 
 
 async def test_a_call_that_a_dead_process_reserved_and_that_cannot_be_made_now_may_have_cost_its_reserve() -> None:
-    run = a_framing_run() >> reserves(tokens=700)
+    run = run_at("run framing") >> reserves(tokens=700)
     thinks = model_caller(Mind())
     thinks.limits.spending.usd_per_day = 0.1
     outage = await asked(thinks, run)
@@ -85,14 +86,14 @@ async def test_a_call_that_a_dead_process_reserved_and_that_cannot_be_made_now_m
 async def test_a_provider_that_says_when_to_come_back_holds_every_call_back_until_then(error_class: str) -> None:
     rate_limiter = RateLimiter(now=lambda: 0.0)
     mind = Mind(ModelError("try_again", error_class, "slow down", retry_after_s=40.0))
-    await through_both_halves(model_caller(mind, rate_limiter=rate_limiter), a_framing_run())
+    await through_both_halves(model_caller(mind, rate_limiter=rate_limiter), run_at("run framing"))
     with pytest.raises(ModelError, match="the provider asked to wait: slow down"):
         await rate_limiter.admit(1)
 
 
 async def test_money_set_aside_for_a_call_that_is_not_made_is_free_again() -> None:
     """A cancel was committed before the reserve."""
-    thinks, run = model_caller(Mind()), a_framing_run()
+    thinks, run = model_caller(Mind()), run_at("run framing")
     assert isinstance(await asked(thinks, run), CallReserved)
     assert thinks.limits.spending.aside
     thinks.abandon(run.state.run_id, run.state.calls)
@@ -112,7 +113,7 @@ async def test_a_call_that_a_stop_prevents_while_it_waits_for_its_turn_leaves_to
     rate_limiter = StoppedMeanwhile(tokens_per_minute=700, now=lambda: 0.0, sleep=waits)
     thinks = model_caller(Mind(), rate_limiter=rate_limiter)
     with pytest.raises(Stopped):
-        await asked(thinks, a_framing_run())
+        await asked(thinks, run_at("run framing"))
     assert not thinks.limits.spending.aside
     await rate_limiter.admit(700)
 
@@ -131,14 +132,14 @@ async def test_a_plan_that_comes_along_with_flawed_arguments_is_told_what_is_wro
 
 @pytest.mark.parametrize("argument", [float("nan"), "\ud800", "a\0b", "x" * 200_000])
 async def test_a_plan_that_cannot_be_stored_makes_the_whole_reply_unusable(argument: object) -> None:
-    reply = await through_both_halves(model_caller(Mind(plans=plan(n=argument))), a_framing_run())
+    reply = await through_both_halves(model_caller(Mind(plans=plan(n=argument))), run_at("run framing"))
     assert isinstance(reply.decision, Unusable)
     assert reply.plan is None
 
 
 @pytest.mark.parametrize("argument", ["\\u0000", "[^\\\\u0000-\\u001f]"])
 async def test_a_plan_that_spells_a_nul_is_no_plan_with_one(argument: str) -> None:
-    reply = await through_both_halves(model_caller(Mind(plans=plan(n=argument))), a_framing_run())
+    reply = await through_both_halves(model_caller(Mind(plans=plan(n=argument))), run_at("run framing"))
     assert reply.plan == plan(n=argument)
 
 
@@ -157,11 +158,11 @@ async def test_a_model_that_no_run_can_use_is_a_trouble_of_the_service_for_a_min
 ) -> None:
     mind, clock = Mind(ModelError("fail", error_class, "HTTP 401: check the key")), FakeClock()
     thinks = model_caller(mind, clock=clock)
-    await through_both_halves(thinks, a_framing_run())
+    await through_both_halves(thinks, run_at("run framing"))
     clock.advance(seconds=passes_s)
     if replies:
         mind.outage = None
-        await through_both_halves(thinks, a_framing_run())
+        await through_both_halves(thinks, run_at("run framing"))
     assert thinks.trouble == trouble
 
 

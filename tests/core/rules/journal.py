@@ -5,7 +5,8 @@ from agent_service.run import journal, messages
 from agent_service.run.journal import replay
 from schemas import subjects
 from schemas.events import envelope_of
-from tests.core.rules.reading import Story, after, commits_of, entries
+from tests.core.rules.reading import Story, after, entries
+from tests.core.script import commits_of
 
 
 def the_journal_folds_to_the_same_states_and_the_same_facts(story: Story) -> None:

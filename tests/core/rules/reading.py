@@ -10,7 +10,6 @@ from agent_service.core.brief import Limits
 from agent_service.core.events import ModelReplied, ModelUsage, RunStarted
 from agent_service.core.events import WakeAccepted as Woken
 from agent_service.core.state import RunState
-from agent_service.run import journal
 from schemas import subjects
 from schemas.catalog import ToolOffer
 from schemas.events import ToolResult
@@ -56,16 +55,6 @@ def is_entry(change: ChangeRecord) -> bool:
 
 def entries(story: Story) -> list[ChangeRecord]:
     return [change for change in story if is_entry(change)]
-
-
-def commits_of(story: Story) -> list[journal.Commit]:
-    """Commits, entry by entry."""
-    run: journal.Run | None = None
-    commits = []
-    for change in entries(story):
-        commits.append(journal.commit_of(run, change.transition))
-        run = journal.Run(state=commits[-1].state, head=commits[-1].entry.hash)
-    return commits
 
 
 def woken(story: Story) -> Woken:

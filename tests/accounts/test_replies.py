@@ -9,7 +9,7 @@ import pytest_asyncio
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 from schemas import subjects
-from tests.kit.stack import one_step
+from tests.kit.stack import one_step, to_the_end
 from tests.kit.tool_bench import Bench, bench
 from tests.kit.waiting import until
 
@@ -29,7 +29,7 @@ async def a_run(made: Bench, wake_id: str) -> AsyncIterator[str]:
     run_id, first = await made.begun(wake_id)
     yield run_id
     await made.answer(first)
-    assert (await made.ended(run_id))["state"] == "done"
+    assert (await to_the_end(made, run_id))["state"] == "done"
 
 
 @pytest.mark.attack(97, 98)
@@ -51,11 +51,8 @@ async def test_an_executor_that_has_its_requests_sent_elsewhere_moves_no_run(sub
         newest = ConsumerConfig(durable_name=name, ack_policy=AckPolicy.EXPLICIT, deliver_policy=DeliverPolicy.LAST)
         await made.client.jetstream().add_consumer(stream, newest)
         await made.client.publish(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}", b"", reply=subject)
-
-        async def was_delivered() -> bool:
-            return bool((await made.client.jetstream().consumer_info(stream, name)).num_ack_pending)
-
-        await until(was_delivered)
+        jetstream = made.client.jetstream()
+        await until(lambda: jetstream.consumer_info(stream, name), lambda info: info.num_ack_pending)
 
 
 @pytest.mark.attack(97, 98)

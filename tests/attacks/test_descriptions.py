@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.kit.stack import one_step
+from tests.kit.stack import get, one_step, to_the_end
 from tests.kit.tool_bench import READ, Bench, bench
 from tests.kit.waiting import until
 
@@ -22,16 +22,11 @@ async def test_a_run_keeps_the_words_with_which_its_tools_began(tmp_path: Path) 
 
         await until(has_turned, within_s=30)  # runs that begin now are told
         await made.answer(asked, capability=asked["capability"])
-        await made.ended(early)
+        await to_the_end(made, early)
         assert PLANTED not in await skills_of(made, early)
 
 
 async def skills_of(made: Bench, run_id: str) -> str:
     """Waits for the run's page and returns what it says of the tools."""
     page = f"/v1/runs/{run_id}/workspace/skills.md"
-
-    async def written() -> bool:
-        return (await made.get(page)).is_success
-
-    await until(written, within_s=20)
-    return (await made.get(page)).text
+    return str((await until(lambda: get(made, page), lambda answer: answer.is_success, within_s=20)).text)

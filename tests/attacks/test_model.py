@@ -38,17 +38,13 @@ class Agent:
         if self.caller is None:
             asked = partial(loop.run, goal, self.model.reply_to, HERE / "plugins", self.folder, most=3)
             return await asyncio.to_thread(asked)
-        run_id = await self.caller.begin(goal, **more)
-        found: dict[str, Any] = {}
-
-        async def rests() -> bool:
-            assert self.caller
-            found.update((await self.caller.get(f"/v1/runs/{run_id}")).json())
-            waits = (found.get("waiting_for") or {}).get("kind")
-            return found["state"] in ENDED or waits in ("approval", "question")
-
-        await until(rests, within_s=30)
+        view = partial(self.caller.get, f"/v1/runs/{await self.caller.begin(goal, **more)}")
+        found: dict[str, Any] = (await until(view, lambda answer: rests(answer.json()), within_s=30)).json()
         return found | {"steps": [step for step in found["steps"] if step["status"] == "ok"]}
+
+
+def rests(run: dict[str, Any]) -> bool:
+    return run["state"] in ENDED or (run.get("waiting_for") or {}).get("kind") in ("approval", "question")
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from nats.aio.msg import Msg
 
 from schemas import keys, subjects
 from tests.attacks.targets import SIDES, judge, rows
-from tests.kit.stack import DONE, of_goal, planning, script, until
+from tests.kit.stack import DONE, get, is_ready, of_goal, planning, script, to_the_end, until
 from tests.kit.tool_bench import Bench, bench
 
 COMMANDS = [{"name": "handle", "tier": "read"}]
@@ -75,13 +75,13 @@ class Publisher:
         return await gone_on()
 
     async def stands(self, run_id: str) -> object:
-        found = (await self.bench.get(f"/v1/runs/{run_id}")).json()
+        found = (await get(self.bench, f"/v1/runs/{run_id}")).json()
         return found["state"], found["pending"]
 
     async def goes_on_with_its_own(self, run: Run) -> bool:
         """True if the run gets the executor's own answer."""
         await self.bench.answer(run.request, capability=run.capability)
-        return [step["summary"] for step in (await self.bench.ended(run.id))["steps"]] == ["seen"]
+        return [step["summary"] for step in (await to_the_end(self.bench, run.id))["steps"]] == ["seen"]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -100,7 +100,7 @@ async def at_work(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tup
 async def target(side: str, at_work: tuple[Bench, set[int]]) -> AsyncIterator[Publisher]:
     made, refused = at_work
     yield Publisher(protected=side == "ours", bench=made, refused=refused)
-    assert await made.is_ready(), "this took the agent down, or made it say that it is not ready"
+    assert await is_ready(made), "this took the agent down, or made it say that it is not ready"
 
 
 @pytest.mark.parametrize("side", ["ours"])

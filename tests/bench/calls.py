@@ -17,9 +17,8 @@ from types import FrameType
 
 from schemas import subjects
 from tests.bench.size import PACKAGES, ROOT
-from tests.kit.stack import one_after_another, planning
+from tests.kit.stack import get, one_after_another, planning, post, shown, to_the_end
 from tests.kit.tool_bench import READ, WRITE, Bench, bench
-from tests.kit.waiting import until
 
 TIMES, WAKES = 7, 20
 """Most answers to a wake come after the first turn of its run has begun, which is not the wake's."""
@@ -77,14 +76,14 @@ async def _measured(made: Bench, counted: Counted) -> dict[str, list[tuple[int, 
 
         async def approved(run_id: str = run_id, arguments_hash: str = arguments_hash, asked: int = asked) -> None:
             body = {"decision": "approve", "arguments_hash": arguments_hash, "signal_id": "s"}
-            assert (await made.http.post(f"/v1/runs/{run_id}/approvals", json=body)).is_success
+            assert (await post(made, f"/v1/runs/{run_id}/approvals", **body)).is_success
             await made.request(asked + 3)
 
         await go("approval to request", approved)
         await made.answer(made.requests[asked + 2])
-        assert (await made.ended(run_id))["state"] == "done"
-        await go("GET /v1/runs/{id}", partial(made.get, f"/v1/runs/{run_id}"))
-        await go("GET /v1/runs/{id}/timeline", partial(made.get, f"/v1/runs/{run_id}/timeline"))
+        assert (await to_the_end(made, run_id))["state"] == "done"
+        await go("GET /v1/runs/{id}", partial(get, made, f"/v1/runs/{run_id}"))
+        await go("GET /v1/runs/{id}/timeline", partial(get, made, f"/v1/runs/{run_id}/timeline"))
     for n in range(WAKES):
         asked = len(made.requests)
         await go("POST /v1/wake", partial(made.wake, f"wake-{n}"))
@@ -94,16 +93,8 @@ async def _measured(made: Bench, counted: Counted) -> dict[str, list[tuple[int, 
 
 async def _hash(made: Bench, run_id: str) -> str:
     """Waits for the approval that the run needs and returns its hash."""
-    found = ""
-
-    async def asks() -> bool:
-        nonlocal found
-        waiting = (await made.get(f"/v1/runs/{run_id}")).json()["asks"] or {}
-        found = waiting.get("arguments_hash") or ""
-        return bool(found)
-
-    await until(asks, within_s=20)
-    return found
+    found = await shown(made, run_id, lambda run: (run["asks"] or {}).get("arguments_hash"))
+    return str(found["asks"]["arguments_hash"])
 
 
 async def _main() -> None:

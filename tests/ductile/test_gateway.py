@@ -72,11 +72,8 @@ async def test_a_gateway_says_what_it_waits_for_and_offers_nothing_until_its_duc
 async def test_one_of_several_that_is_away_holds_up_no_call_of_the_others_and_its_own_wait_for_it(
     fake: FakeDuctile, ductile: DuctileUnderTest, tmp_path: Path
 ) -> None:
-    async def is_offered() -> bool:
-        return await catalog(both.link) == ["probe", "work_probe"]
-
     async with served(tmp_path, fake, beside={"work": ductile}, refresh_s=1) as both, both.living():
-        await until(is_offered)
+        await until(lambda: catalog(both.link), lambda names: names == ["probe", "work_probe"])
         ductile.kill()
         await both.ask("note", {"where": "there"}, step=1, tool="work_probe")
         await both.ask("note", {"where": "here"}, step=2)

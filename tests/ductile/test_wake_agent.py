@@ -54,11 +54,6 @@ async def test_a_wake_starts_one_run_however_often_it_is_made(made: DevStack) ->
     assert {response["status"] for response in responses} == {"ok"}
     (run_id,) = {response["state_updates"]["last_run_id"] for response in responses}
     assert responses[0]["output"]["status_url"] == f"{made.url}/v1/runs/{run_id}"
-
-    async def over() -> bool:
-        return (await read(made, f"/v1/runs/{run_id}"))["state"] in ENDED
-
-    await until(over, within_s=60)
-    found = await read(made, f"/v1/runs/{run_id}")
+    found = await until(lambda: read(made, f"/v1/runs/{run_id}"), lambda run: run["state"] in ENDED, within_s=60)
     assert (found["state"], found["wake_id"]) == ("done", "ductile:job-1")
     assert len((await read(made, "/v1/runs"))["runs"]) == 1

@@ -5,6 +5,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ import pytest_asyncio
 from nats.js.errors import APIError
 
 from schemas import keys, subjects
-from tests.kit.stack import DONE, messages, of_goal, payloads, planning, script, until
+from tests.kit.stack import DONE, get, is_ready, messages, of_goal, payloads, planning, script, to_the_end, until
 from tests.kit.tool_bench import Bench, bench
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -34,12 +35,12 @@ async def made(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bench]
 
 
 async def metric(made: Bench, name: str) -> int:
-    (line,) = [line for line in (await made.get("/metrics")).text.splitlines() if line.startswith(f"agentic_{name}_")]
+    (line,) = [line for line in (await get(made, "/metrics")).text.splitlines() if line.startswith(f"agentic_{name}_")]
     return int(float(line.split()[1]))
 
 
 async def is_done(made: Bench, run_id: str) -> bool:
-    return bool((await made.ended(run_id))["state"] == "done")
+    return bool((await to_the_end(made, run_id))["state"] == "done")
 
 
 @pytest.mark.parametrize("theirs", ["no start at all", json.dumps(START)])
@@ -55,7 +56,7 @@ async def test_a_wake_begins_though_somebody_has_taken_the_id_of_its_announcemen
 async def test_a_malformed_result_of_a_write_leaves_it_in_doubt_at_once(made: Bench) -> None:
     run_id, request = await made.begun("malformed", goal="put")
     await made.answer(request, completed_at="yesterday")
-    ended = await made.ended(run_id)
+    ended = await to_the_end(made, run_id)
     assert (ended["state"], ended["class"], len(made.asked(run_id))) == ("escalated", "in_doubt", 1)
 
 
@@ -88,11 +89,8 @@ async def test_the_address_of_a_callback_is_in_no_message_that_the_bus_keeps(mad
     run_id, request = await made.begun("called-back", callback=hook)
     await made.answer(request)
     assert await is_done(made, run_id)
-
-    async def is_told() -> bool:
-        return run_id in {told["run_id"] for told in await payloads(made.link, subjects.COMPLETED)}
-
-    await until(is_told)
+    completed = partial(payloads, made.link, subjects.COMPLETED)
+    await until(completed, lambda found: run_id in {event["run_id"] for event in found})
     told = await made.client.request(subjects.RUN_CALLBACK, json.dumps({"run_id": run_id}).encode())
     assert json.loads(told.data)["callback"] == hook
     kept = [message.body for stream in subjects.STREAMS async for message in messages(made.link, stream=stream)]
@@ -138,18 +136,15 @@ async def test_a_message_about_an_unknown_run_is_tried_for_some_seconds_and_then
         kept = [message.headers async for message in messages(made.link, stream=subjects.STREAM_DEAD_LETTERS)]
         return [letter for letter in kept if "no run run_elsewhere here" in letter.get("Dead-Letter-Reason", "")]
 
-    async def have_died(number: int) -> bool:
-        return len(await letters()) >= number
-
-    before, began = len(await made.runs()), time.monotonic()
+    before, began = len((await get(made, "/v1/runs")).json()["runs"]), time.monotonic()
     for subject, payload in said.items():
         await made.publish(subject, {"type": subject, "payload": elsewhere | payload})
-    await until(lambda: have_died(1))
+    await until(letters)
     assert time.monotonic() - began > 4.5
-    await until(lambda: have_died(len(said)))
-    assert {letter["Dead-Letter-Subject"] for letter in await letters()} == set(said)
-    assert {letter["Dead-Letter-Deliveries"] for letter in await letters()} == {"6"}
-    assert len(await made.runs()) == before
+    found = await until(letters, lambda found: len(found) >= len(said))
+    assert {letter["Dead-Letter-Subject"] for letter in found} == set(said)
+    assert {letter["Dead-Letter-Deliveries"] for letter in found} == {"6"}
+    assert len((await get(made, "/v1/runs")).json()["runs"]) == before
 
 
 @asynccontextmanager
@@ -193,7 +188,7 @@ async def test_whoever_floods_the_bus_with_starts_stops_no_run_and_no_wake(made:
         meanwhile, request = await made.begun("meanwhile")
         await made.answer(request)
         assert [await is_done(made, run_id) for run_id in (before, meanwhile)] == [True, True]
-        assert await made.is_ready()
+        assert await is_ready(made)
 
 
 @pytest.mark.attack(98)
@@ -206,20 +201,17 @@ async def test_whoever_floods_the_bus_with_results_stops_no_run(made: Bench) -> 
 
 
 async def test_before_the_bus_is_full_no_run_is_promised_and_those_under_way_end(made: Bench) -> None:
-    async def is_refused() -> bool:
-        return "stream AGENTIC is 8" in (await made.get("/readyz")).text
-
     run_id, asked = await made.begun("before-full")
     used = (await made.link.client.jetstream().stream_info(subjects.STREAM)).state.bytes
     async with shrunk(made, subjects.STREAM, discard="new", max_bytes=int((used + 17 * 50_300) / 0.85)):
         with contextlib.suppress(APIError):
             await flooded(made, subjects.SIGNAL, 17)
-        await until(is_refused)
+        await until(lambda: get(made, "/readyz"), lambda answer: "stream AGENTIC is 8" in answer.text)
         refused = await made.wake("refused")
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "30")
         assert "stream AGENTIC is 8" in refused.json()["error"]["message"]
         await made.answer(asked)
         assert await is_done(made, run_id)
         assert (await made.wake("before-full")).status_code == 202, "what is known already is answered"
-    await until(made.is_ready)
+    await until(lambda: is_ready(made))
     assert (await made.wake("refused")).status_code == 202

@@ -171,17 +171,14 @@ async def test_without_a_leader_no_agent_is_ready_and_a_wake_is_refused_at_once_
         told = answer.json()
         return answer.status_code, str(told.get("run_id") or told["error"]["message"]), time.monotonic() - began
 
-    async def says_so() -> bool:
-        ready = (await get(agent, "/readyz")).json()
-        return not ready["ready"] and subjects.STREAM_RUNS in ready["checks"]["room"]
-
     known = await wake_at("known")
     await shown(agent, known[1], lambda run: run["state"] == "done")
     for node in ships.cluster.nodes[1:]:
         node.kill()
     status, why, took = await wake_at("early")
     assert (status, "no server leads AGENTIC" in why, took < 12.0) == (503, True, True), (why, took)
-    await until(says_so)
+    said = (await until(lambda: get(agent, "/readyz"), lambda answer: answer.status_code == 503)).json()
+    assert subjects.STREAM_RUNS in said["checks"]["room"]
     status, _, took = await wake_at("late")
     assert (status, took < 4.0) == (503, True), took
     assert (await wake_at("known"))[:2] == known[:2], "what is known already is answered"

@@ -44,14 +44,10 @@ async def test_a_run_goes_on_by_itself_once_a_disk_that_nats_shares_has_room_aga
     rules["rules"] = [frame, plan | {"when": {"feedback": "you have waited"}}, waits, end]
     with small_disk(tmp_path / "disk", "64m") as disk:
         async with running(disk, rules) as made:
-
-            async def is_told() -> bool:
-                return CANNOT_WRITE in (await get(made, "/readyz")).json()["checks"]["room"]
-
             run_id = await wake(made)
             await shown(made, run_id, lambda run: "the disk is filled" in str(run.get("summary")))
             filler = fill(disk)
-            await until(is_told, within_s=90)
+            await until(lambda: get(made, "/readyz"), lambda said: CANNOT_WRITE in said.text, within_s=90)
             settings = load(made.config, {})
             assert "systemctl restart agentic-nats" in (await api(settings.http, settings.store)).remedy
             filler.unlink()

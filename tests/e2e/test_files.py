@@ -17,7 +17,7 @@ from agent_service.run.journal import Commit
 from agent_service.store.sqlite import SqliteStore
 from schemas import subjects
 from tests.kit.runs import DIGEST, FRAMING, accepted, plan, replied, returned, started
-from tests.kit.stack import get, messages, one_step, until
+from tests.kit.stack import get, is_ready, messages, one_step, post, to_the_end, until
 from tests.kit.tool_bench import READ, Bench, bench
 
 FAR = "run_00000000000000000000000001"
@@ -52,28 +52,25 @@ async def test_a_damaged_row_stops_its_own_run_and_no_other(made: Bench) -> None
         changed(made, statement, runs[damage])
     await made.restart()
 
-    async def all_are_shown_damaged() -> bool:
-        return {line["run_id"] for line in await made.runs() if line["damaged"]} == set(runs.values())
-
-    async def each_has_a_dead_letter() -> bool:
+    async def reasons() -> str:
         kept = [message.headers async for message in messages(made.link, stream=subjects.STREAM_DEAD_LETTERS)]
-        reasons = " ".join(letter.get("Dead-Letter-Reason", "") for letter in kept)
-        return all(f"run {run_id} is damaged" in reasons for run_id in runs.values())
+        return " ".join(letter.get("Dead-Letter-Reason", "") for letter in kept)
 
-    async def ended_damaged(run_id: str) -> bool:
-        (line,) = [line for line in await made.runs() if line["run_id"] == run_id]
-        return line["status"] == "done" and bool(line["damaged"])
+    async def damaged() -> dict[str, str]:
+        return {
+            line["run_id"]: line["status"] for line in (await get(made, "/v1/runs")).json()["runs"] if line["damaged"]
+        }
 
-    await until(all_are_shown_damaged)
+    await until(damaged, lambda found: found.keys() == set(runs.values()))
     for damage, run_id in runs.items():
-        for answer in (await made.get(f"/v1/runs/{run_id}"), await made.post(f"/v1/runs/{run_id}/cancel")):
+        for answer in (await get(made, f"/v1/runs/{run_id}"), await post(made, f"/v1/runs/{run_id}/cancel")):
             assert (answer.status_code, answer.json()["error"]["code"]) == (500, "damaged"), damage
         await made.answer(asked[damage])
-    await until(each_has_a_dead_letter)
+    await until(reasons, lambda said: all(f"run {run_id} is damaged" in said for run_id in runs.values()))
     changed(made, OF_THE_JOURNAL, sound := str(asked["sound"]["run_id"]))  # which the run does not need to go on
     await made.answer(asked["sound"])
-    await until(lambda: ended_damaged(sound))
-    assert (await made.get(f"/v1/runs/{sound}")).json()["error"]["code"] == "damaged"
+    await until(damaged, lambda found: found.get(sound) == "done")
+    assert (await get(made, f"/v1/runs/{sound}")).json()["error"]["code"] == "damaged"
     await made.begun("another")
 
 
@@ -83,7 +80,7 @@ async def test_a_run_that_was_removed_or_written_anew_is_told_by_the_bus(made: B
     for name in ("removed", "rewritten", "sound"):
         run_id, request = await made.begun(name)
         await made.answer(request)
-        assert (await made.ended(run_id))["state"] == "done"
+        assert (await to_the_end(made, run_id))["state"] == "done"
         runs.append(run_id)
     removed, rewritten, sound = runs
     await made.here.stop()
@@ -123,11 +120,11 @@ def open_to_others(folder: Path) -> list[str]:
 async def test_a_tool_of_one_that_answers_no_catalog_is_called_once_the_settings_declare_it(tmp_path: Path) -> None:
     tool = READ | {"name": "jina-reader", "route": "jina-reader"}
     async with bench(tmp_path, one_step("jina-reader"), offers=(), tools={"declared": [tool]}) as made:
-        assert await made.is_ready()
+        assert await is_ready(made)
         run_id, request = await made.begun("w")
         assert (request["tool"], request["executor"]) == ("jina-reader", None)
         await made.answer(request)
-        assert (await made.ended(run_id))["state"] == "done"
+        assert (await to_the_end(made, run_id))["state"] == "done"
 
 
 @pytest.mark.timeout(1500)
@@ -143,7 +140,7 @@ async def test_a_journal_of_five_thousand_steps_is_loaded_shown_and_verified_and
         assert time.process_time() - began < BOUND_S
         assert (len(seen["steps"]), bool(items), bool(newest)) == (STEPS + 1, True, True)
         await made.answer(asked)
-        assert (await made.ended(FAR))["state"] == "done"
+        assert (await to_the_end(made, FAR))["state"] == "done"
         assert _resident_mib() - before < BOUND_MIB
     assert (await verify_all(tmp_path / "agentic.yaml", against_bus=False)).ok
 

@@ -79,17 +79,10 @@ async def test_nothing_begins_until_somebody_lets_it_go_on_also_after_kills(made
     await until((marks / "halted").exists)
     stopped = (await post(made, "/v1/stop-all", reason="it mails everybody", by="ann")).json()
     touch(marks / "halted.go", 1)
-
-    async def has_recorded() -> bool:
-        return any(entry["kind"] == "ToolReturned" for entry in await entries(made, run_id))
-
-    async def lives() -> bool:
-        return bool((await view(made, run_id))["state"] != "away")
-
-    await until(has_recorded)
+    await until(lambda: entries(made, run_id), lambda found: "ToolReturned" in {entry["kind"] for entry in found})
     made.agent.kill()
     made.gateway.kill()
-    await until(lives)
+    await until(lambda: view(made, run_id), lambda run: run["state"] != "away")
     refused, readiness = await post(made, "/v1/wake", goal="record"), await get(made, "/readyz")
     seen, why = await view(made, run_id), (await get(made, f"/v1/runs/{run_id}/why")).json()
     asked = await steps_on_the_bus(made, run_id)
@@ -117,10 +110,7 @@ async def test_a_model_call_under_way_is_waited_for_and_the_run_goes_on_after_th
     before = made.agent.starts
     run_id = await wake(made, "slowly-drained")
 
-    async def thinks() -> bool:
-        return bool((await get(made, "/v1/drain")).json()["model_calls"])
-
-    await until(thinks)
+    await until(lambda: get(made, "/v1/drain"), lambda answer: answer.json()["model_calls"])
     assert (await post(made, "/v1/drain")).json()["model_calls"] == 1
     await until(lambda: made.agent.starts == before + 1)
     ended = await to_the_end(made, run_id)

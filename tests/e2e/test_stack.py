@@ -9,6 +9,7 @@ import socket
 import sqlite3
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -87,11 +88,7 @@ async def test_a_cancel_ends_a_run_within_two_seconds_while_a_tool_runs(made: De
     ended = await to_the_end(made, run_id)
     assert (ended["state"], time.monotonic() - began < 2) == ("cancelled", True)
     touch(marks / "cancelled.go", 1)
-
-    async def has_late_result() -> bool:
-        return bool((await entries(made, run_id))[-1]["kind"] == "ToolReturned")
-
-    await until(has_late_result)
+    await until(lambda: entries(made, run_id), lambda found: found[-1]["kind"] == "ToolReturned")
 
 
 async def test_the_plugin_in_python_answers_from_what_it_asked_for(made: DevStack) -> None:
@@ -110,12 +107,10 @@ async def test_a_run_writes_and_who_may_publish_requests_does_not(made: DevStack
     body = json.dumps({"type": subjects.tool_request("probe"), "payload": forged}).encode()
     async with linked(made.nats.url) as link:
         await link.publish(subjects.tool_request("probe"), body, msg_id=keys.request(FORGED, 1, 1), headers={})
-
-    async def is_refused() -> bool:
-        told = [one for one in await on_the_bus(made, subjects.REJECTED) if one["run_id"] == FORGED]
-        return any("not said by the agent" in one["reason"] for one in told)
-
-    await until(is_refused)
+    rejected = partial(on_the_bus, made, subjects.REJECTED)
+    await until(
+        rejected, lambda found: any(m["run_id"] == FORGED and "not said by the agent" in m["reason"] for m in found)
+    )
     assert (lines(marks / "signed"), (marks / "evil").exists()) == (2, False)
 
 
@@ -146,21 +141,16 @@ async def test_a_run_says_that_the_gateway_is_away_and_goes_on_when_it_is_back(m
 async def test_the_gateway_begins_no_call_that_waits_for_it(made: DevStack, marks: Path) -> None:
     """A write that was on the bus at `stop-all`, while the gateway was suspended."""
 
-    async def is_asked_for(run_id: str) -> bool:
-        return run_id in {request["run_id"] for request in await on_the_bus(made, subjects.ALL_TOOL_REQUESTS)}
-
-    async def reasons() -> list[str]:
+    async def status() -> bytes:
         async with linked(made.nats.url) as link:
-            return [call["why"] for call in json.loads(await link.request(subjects.STATUS, b""))["waiting"]]
+            return await link.request(subjects.STATUS, b"")
 
-    async def is_told() -> bool:
-        return any("everything is stopped" in why for why in await reasons())
-
+    requests = partial(on_the_bus, made, subjects.ALL_TOOL_REQUESTS)
     with asleep(made):
         run_id = await let(made, marks, "unbegun")
-        await until(lambda: is_asked_for(run_id))
+        await until(requests, lambda found: run_id in {request["run_id"] for request in found})
         await post(made, "/v1/stop-all")
-    await until(is_told)
+    await until(status, lambda said: b"everything is stopped" in said)
     assert lines(marks / "unbegun") == 0
     await post(made, "/v1/go-on")
     assert (await to_the_end(made, run_id))["state"] == "done"

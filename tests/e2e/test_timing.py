@@ -39,11 +39,7 @@ async def _restarted(made: DevStack, start: int) -> float:
     made.agent.kill()
     await until(lambda: made.agent.starts == start)
     began = time.monotonic()
-
-    async def lives() -> bool:
-        return bool((await view(made, "run_0")).get("state") != "away")
-
-    await until(lives)
+    await until(lambda: view(made, "run_0"), lambda run: run.get("state") != "away")
     return time.monotonic() - began
 
 

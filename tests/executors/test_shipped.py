@@ -13,7 +13,7 @@ from groundwork.nats.link import NatsLink
 from schemas import keys, subjects
 from tests.executors.shipped import BASH, EACH, PYTHON, Shipped, asking, heard
 from tests.kit import nats_cli
-from tests.kit.stack import linked, on_the_bus, running, to_the_end, view, wake
+from tests.kit.stack import linked, on_the_bus, running, shown, to_the_end, wake
 from tests.kit.waiting import until
 
 HERE = (PYTHON, BASH) if nats_cli.FOUND else (PYTHON,)
@@ -53,11 +53,7 @@ async def test_a_request_waits_while_it_is_away_and_no_foreign_message_holds_it_
     with shipped.at_work(tmp_path, made.nats.url):
         await heard(made, shipped)
     run_id = await wake(made, shipped.tool)
-
-    async def waits() -> bool:
-        return bool((await view(made, run_id)).get("pending"))
-
-    await until(waits, within_s=30)
+    await shown(made, run_id, lambda run: run["pending"])
     key = keys.result(run_id, 1, 1)
     async with linked(made.nats.url) as link:
         await link.publish(subjects.TOOL_RESULT, b"not even JSON", msg_id=key, headers={})

@@ -82,12 +82,8 @@ async def test_what_only_one_of_several_gateways_has_is_on_offer(link: NatsLink)
         for service, each, tool in ((one, "a", "walk"), (other, "b", "talk")):
             catalog = Catalog.model_validate_json(catalog_of("hands", tool))
             await answer_catalog(service, lambda catalog=catalog: catalog, each=each)  # type: ignore[misc]
-        await until(lambda: are_offered(skills, "talk", "walk"))
+        await until(lambda: names(skills), lambda offered: offered == ["talk", "walk"])
     assert skills.problems == ()
-
-
-async def are_offered(skills: NatsSkills, *wanted: str) -> bool:
-    return await names(skills) == [*wanted]
 
 
 async def _status() -> GatewayStatus:

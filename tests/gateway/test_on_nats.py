@@ -57,12 +57,8 @@ async def test_a_request_for_a_gateway_of_another_name_is_left_to_it(link: NatsL
     world = a_world(link)
     world.ownership.link = link
     async with consuming(link, world.relay()):
-        await until(lambda: is_redelivered(link))
-
-
-async def is_redelivered(link: NatsLink) -> bool:
-    info = await link.client.jetstream().consumer_info(subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS)
-    return bool(info.num_redelivered)
+        consumer = subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS
+        await until(lambda: link.client.jetstream().consumer_info(*consumer), lambda info: info.num_redelivered)
 
 
 async def test_an_event_from_outside_that_comes_again_is_no_strangers_message_under_our_id(

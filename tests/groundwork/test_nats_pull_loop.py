@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from functools import partial
 from typing import Any
 
 import pytest
@@ -67,14 +68,12 @@ async def test_a_long_handler_keeps_its_message(link: NatsLink, seen: Seen) -> N
 async def test_a_message_delivered_again_while_it_is_in_hand_is_handled_once(link: NatsLink, seen: Seen) -> None:
     seen.gates["a"] = asyncio.Event()
 
-    async def redelivered() -> bool:
-        return bool((await link.client.jetstream().consumer_info("WORK", "workers")).num_redelivered)
-
+    info = partial(link.client.jetstream().consumer_info, "WORK", "workers")
     async with consuming(link, seen):
         await publish(link, "a")
         await until(lambda: seen.bodies == ["a"])
         await link.send(GIVEN_BACK, NAK)
-        await until(redelivered)
+        await until(info, lambda of_consumer: of_consumer.num_redelivered)
         await publish(link, "b")  # its acknowledgement comes behind the second delivery
         await until(lambda: seen.finished == ["b"])
         seen.gates["a"].set()

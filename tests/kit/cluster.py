@@ -163,15 +163,13 @@ class Cluster:
 
     async def leader(self, stream: str) -> Node:
         """Waits for a live leader of the stream."""
-        found: list[Node] = []
 
-        async def elected() -> bool:
+        async def elected() -> Node | None:
             name = (await self._info(stream)).get("cluster", {}).get("leader")
-            found[:] = [node for node in self.living if node.name == name]
-            return bool(found)
+            return next((node for node in self.living if node.name == name), None)
 
-        await until(elected, within_s=LEADER_WITHIN_S, otherwise=lambda: f"{stream} has no leader")
-        return found[0]
+        leader: Node = await until(elected, within_s=LEADER_WITHIN_S, otherwise=lambda: f"{stream} has no leader")
+        return leader
 
     def cut_off(self, *nodes: Node) -> None:
         """Isolates these nodes as a group until `heal`. Needs a `wired` cluster."""

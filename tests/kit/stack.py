@@ -211,14 +211,9 @@ async def shown(
     made: Answering, run_id: str, fact: Callable[[dict[str, Any]], object], *, within_s: float = WITHIN_S, **asked: Any
 ) -> dict[str, Any]:
     """Waits until `fact` is true of the run's view and returns it."""
-    found: dict[str, Any] = {}
-
-    async def is_true() -> bool:
-        found.clear()
-        found.update(await view(made, run_id, **asked))
-        return "run_id" in found and bool(fact(found))
-
-    await until(is_true, within_s=within_s, otherwise=lambda: f"it is {found}")
+    found: dict[str, Any] = await until(
+        lambda: view(made, run_id, **asked), lambda seen: "run_id" in seen and fact(seen), within_s=within_s
+    )
     return found
 
 

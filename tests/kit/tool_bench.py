@@ -21,13 +21,10 @@ from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import set_up
 from schemas import subjects
 from tests.kit.bus import server_with
-from tests.kit.stack import linked, to_the_end, until, written
+from tests.kit.stack import is_ready, linked, post, until, written
 
 READ = {"name": "look", "route": "look", "commands": [{"name": "handle", "tier": "read"}]}
 WRITE = {"name": "put", "route": "put", "commands": [{"name": "handle", "tier": "write"}]}
-
-NO_REUSE = httpx2.Limits(max_keepalive_connections=0)
-"""A connection that outlived its agent would be answered by that ended agent, because both are in this process."""
 
 
 class InProcessAgent:
@@ -58,16 +55,12 @@ class Bench:
 
     folder: Path
     here: InProcessAgent
-    http: httpx2.AsyncClient
+    url: str
     link: NatsLink
     offers: Sequence[dict[str, Any]]
     requests: list[dict[str, Any]] = field(default_factory=list)
     heard: list[dict[str, Any]] = field(default_factory=list)
     """All requests, repetitions included."""
-
-    @property
-    def url(self) -> str:
-        return str(self.http.base_url)
 
     @property
     def client(self) -> Client:
@@ -104,36 +97,17 @@ class Bench:
         return [request for request in self.requests if not of or request["run_id"] == of]
 
     async def wake(self, wake_id: str, **more: Any) -> httpx2.Response:
-        return await self.http.post("/v1/wake", json={"goal": "record", "wake_id": wake_id, **more})
+        return await post(self, "/v1/wake", **{"goal": "record", "wake_id": wake_id, **more})
 
     async def begun(self, wake_id: str, **more: Any) -> tuple[str, dict[str, Any]]:
         """Starts a run and returns its id and its first request."""
         run_id = (await self.wake(wake_id, **more)).json()["run_id"]
         return run_id, await self.request(1, run_id)
 
-    async def get(self, path: str) -> httpx2.Response:
-        return await self.http.get(path)
-
-    async def post(self, path: str) -> httpx2.Response:
-        return await self.http.post(path, json={})
-
-    async def runs(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = (await self.get("/v1/runs")).json()["runs"]
-        return found
-
-    async def ended(self, run_id: str) -> dict[str, Any]:
-        return await to_the_end(self, run_id, within_s=30)
-
-    async def is_ready(self) -> bool:
-        try:
-            return (await self.get("/readyz")).is_success
-        except httpx2.TransportError:
-            return False
-
     async def restart(self) -> None:
         await self.here.stop()
         self.here.start()
-        await until(self.is_ready)
+        await until(lambda: is_ready(self))
 
     async def _serve_catalog(self, message: Msg) -> None:
         if self.offers:  # else it knows of no catalog
@@ -163,17 +137,13 @@ async def bench(
     bus_port, http_port = free_port(), free_port()
     config = _written(folder, rules, agent, bus_port=bus_port, http_port=http_port)
     bus = {"jetstream": {"store_dir": str(folder / "nats")}, "max_payload": max_payload}
-    async with (
-        server_with(folder, bus_port, bus) as address,
-        linked(address) as link,
-        httpx2.AsyncClient(base_url=f"http://127.0.0.1:{http_port}", trust_env=False, limits=NO_REUSE) as http,
-    ):
-        made = Bench(folder, InProcessAgent(config), http, link, offers)
+    async with server_with(folder, bus_port, bus) as address, linked(address) as link:
+        made = Bench(folder, InProcessAgent(config), f"http://127.0.0.1:{http_port}", link, offers)
         await made.set_up()
         await made.listen()
         made.here.start()
         try:
-            await until(lambda: made.here.has_ended() or made.is_ready())
+            await until(lambda: made.here.has_ended() or is_ready(made))
             yield made
         finally:
             await made.here.stop()

@@ -15,17 +15,23 @@ def _not_in_time() -> str:
 
 
 async def until(
-    fact: Callable[[], object], *, within_s: float = 10.0, otherwise: Callable[[], str] = _not_in_time
-) -> None:
-    """Waits until `fact` returns, or awaits to, a true value. Raises AssertionError with the text of `otherwise`."""
+    look: Callable[[], Any],
+    when: Callable[[Any], object] = bool,
+    *,
+    within_s: float = 10.0,
+    otherwise: Callable[[], str] = _not_in_time,
+) -> Any:
+    """Looks (perhaps by awaiting) until `when` is true of what is seen, and returns that. Raises AssertionError with
+    the text of `otherwise` and with what was seen last."""
     deadline = time.monotonic() + within_s
-    while not await _value(fact()):
-        assert time.monotonic() < deadline, otherwise()
+    while not when(seen := await _value(look())):
+        assert time.monotonic() < deadline, f"{otherwise()}: {seen!r:.2000}"
         await asyncio.sleep(LOOK_S)
+    return seen
 
 
-async def _value(found: object) -> object:
-    return await found if inspect.isawaitable(found) else found
+async def _value(seen: Any) -> Any:
+    return await seen if inspect.isawaitable(seen) else seen
 
 
 @contextlib.asynccontextmanager

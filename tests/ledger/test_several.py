@@ -124,11 +124,7 @@ async def test_what_a_gateway_owes_and_does_not_send_another_sends_and_then_it_i
     async with crowd.gateway("a") as a, crowd.gateway("b") as b:
         later = NOON + a.outbox.overdue
         await b.outbox.add([a_delivery(), a_delivery(run_id="run_another")])
-
-        async def both_are_known() -> bool:
-            return len(await a.outbox.due("subscription:a", later, 10)) == 2
-
-        await until(both_are_known)
+        await until(lambda: a.outbox.due("subscription:a", later, 10), lambda due: len(due) == 2)
         assert await a.outbox.lanes_due(later - SECOND) == []
         assert not await a.outbox.claim(a_delivery(), later - SECOND)
         assert await a.outbox.lanes_due(later) == ["subscription:a"]

@@ -65,11 +65,8 @@ async def done(store: Store, *numbers: int) -> Commit:
 
 
 async def settled(store: Store, number: int, seq: int) -> None:
-    async def nothing_is_owed() -> bool:
-        return all(of != run_id(number) or told >= seq for of, told, _ in await undispatched(store))
-
     store.mark_dispatched(run_id(number), seq)
-    await until(nothing_is_owed)
+    await until(lambda: undispatched(store), lambda runs: all(of != run_id(number) or to >= seq for of, to, _ in runs))
     await store.caught_up()
 
 

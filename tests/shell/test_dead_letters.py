@@ -1,6 +1,7 @@
 """Dead letters over a real server: refused messages are listed, read, resent or dropped."""
 
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -29,11 +30,8 @@ async def refused(link: NatsLink, subject: str, body: bytes = b"{}", *, msg_id: 
     consumer = subjects.CONSUMERS[durable][0], durable
     running = asyncio.create_task(consume(link, *consumer, handler, subjects.DEAD_LETTERS_LOOP, slots=4))
     await buried.wait()
-
-    async def there() -> bool:
-        return bool((await link.client.jetstream().stream_info(subjects.STREAM_DEAD_LETTERS)).state.messages)
-
-    await until(there)
+    stored = partial(link.client.jetstream().stream_info, subjects.STREAM_DEAD_LETTERS)
+    await until(stored, lambda info: info.state.messages)
     running.cancel()
 
 

@@ -1,4 +1,4 @@
-"""Bounded buffers and lenient JSON for answers of untrusted programs."""
+"""Bounds for what others send: buffers, lenient JSON, and long texts cut with a marker."""
 
 import json
 from collections.abc import Iterator
@@ -43,3 +43,13 @@ def json_object(content: bytes) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
+
+
+def clipped(text: str, length: int, rest: str = "") -> str:
+    """At most `length` characters of `text`, and a marker if there are more. `rest`: location of the full text."""
+    return text if len(text) <= length else with_cut_marker(text[:length], len(text), rest)
+
+
+def with_cut_marker(head: str, length: int, rest: str = "") -> str:
+    """`head` and the marker of a text of `length` characters."""
+    return f"{head}\n[cut: {len(head)} of {length} characters are shown{rest}]"

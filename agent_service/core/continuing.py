@@ -32,8 +32,8 @@ from agent_service.core.waiting import (
     without_request,
 )
 from agent_service.sentences import Text, say
+from schemas.bounded import clipped
 from schemas.catalog import ToolCommand
-from schemas.clipping import clipped
 from schemas.continuation import (
     Continuation,
     ContinuationInvalid,

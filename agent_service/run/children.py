@@ -32,8 +32,8 @@ from agent_service.run.ports import RunArtifacts
 from agent_service.run.turn import Turns
 from agent_service.trust.identity import trace_url_of_child
 from schemas import catalog, keys, subjects
+from schemas.bounded import clipped
 from schemas.catalog import AgentCall, ChildUsage
-from schemas.clipping import clipped
 from schemas.events import Envelope, ToolError, ToolOutput, ToolRequest, ToolResult
 from schemas.fields import validation_flaws
 from schemas.values import dataclass, replace

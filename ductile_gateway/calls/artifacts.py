@@ -13,8 +13,8 @@ from pathlib import PurePosixPath
 from pydantic import JsonValue
 
 from ductile_gateway.calls.call import CallRequest, ProducedArtifact
+from schemas.bounded import with_cut_marker
 from schemas.catalog import ToolCommand
-from schemas.clipping import with_cut_marker
 
 STDERR_BYTES = 2 * 1024
 

@@ -31,7 +31,7 @@ from agent_service.models.prompts.replies import ActionReply, PlanReply, reply_t
 from agent_service.run.model_calls import flaws_of_arguments
 from agent_service.run.ports import ModelQuestion
 from groundwork.service import strict
-from schemas.clipping import clipped
+from schemas.bounded import clipped
 from schemas.fields import plain_rule
 from schemas.values import replace
 

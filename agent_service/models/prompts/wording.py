@@ -30,7 +30,7 @@ from agent_service.core.state import (
 )
 from groundwork.service.invisible import visible
 from schemas import catalog
-from schemas.clipping import clipped, with_cut_marker
+from schemas.bounded import clipped, with_cut_marker
 from schemas.events import ARTIFACT_PATH
 
 FOLDER = Path(__file__).parent

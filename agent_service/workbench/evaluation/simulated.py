@@ -26,8 +26,8 @@ from agent_service.workbench.evaluation.expected import REQUESTS, PublishedMessa
 from agent_service.workbench.evaluation.scenario import Document, Plugin, Scenario, ToolAnswer
 from groundwork.service.process import ending_with_us
 from schemas import keys, subjects
+from schemas.bounded import clipped
 from schemas.catalog import UNNAMED, Catalog
-from schemas.clipping import clipped
 from schemas.events import Envelope, ToolError, ToolOutput, ToolRequest, ToolResult
 
 START_TIME = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)

@@ -4,7 +4,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import field
 from datetime import datetime, timedelta
-from typing import Any
 
 from pydantic import JsonValue
 
@@ -40,16 +39,13 @@ def grant(policy: LimitPolicy, constraints: Constraints, *, context: dict[str, J
     size = len(json.dumps(context, ensure_ascii=False, separators=(",", ":")).encode())
     if size > policy.cap_context_bytes:
         raise LimitRefused("context", f"is {size} bytes as JSON; at most {policy.cap_context_bytes} are taken")
-    steps, deadline = constraints.steps, constraints.deadline_at
-    asked: dict[str, Any] = {
-        "max_steps": steps or _steps_in(context, policy.caps),
-        "max_reframes": constraints.max_reframes,
-        "max_tokens": constraints.max_tokens,
-        "max_cost_usd": constraints.max_cost_usd,
-    }
+    asked = constraints.model_dump(include={"max_reframes", "max_tokens", "max_cost_usd"}, exclude_none=True)
+    if steps := constraints.steps or _steps_in(context, policy.caps):
+        asked["max_steps"] = steps
+    deadline = constraints.deadline_at
     return replace(
         policy.defaults,
-        **{name: value for name, value in asked.items() if value is not None},
+        **asked,
         deadline_at=deadline or at + timedelta(seconds=policy.wall_clock_s),
         deadline_named=deadline is not None,
     )

@@ -19,6 +19,7 @@ from agent_service.cli.options import local_command
 from agent_service.cli.output import Output
 from agent_service.cli.render import status
 from agent_service.history.text import one_line
+from agent_service.models.settings import open_model
 from agent_service.workbench.evaluation.results import ConfigResults, Evaluation, Rates, Result, read
 from agent_service.workbench.evaluation.scenario import SHIPPED_SCENARIOS, scenarios
 from agent_service.workbench.evaluation.trials import evaluate, trials_of
@@ -78,7 +79,8 @@ async def evaluation(
             loaded = settings.load(file := nearby(named))
             about = {"version": installed_version(), "phases": loaded.phases, **loaded.model.model_dump(include=COUNTS)}
             played.append(one := ConfigResults(label=file.stem if file else "scripts", about=about, results=[]))
-            async with trials_of([one for one in found if not one.missing], loaded, repeat) as trials:
+            async with open_model(loaded.model) as model:
+                trials = trials_of([one for one in found if not one.missing], loaded, model, repeat)
                 if loaded.model.provider != "scripted":
                     tokens = f"{len(trials) * TOKENS_PER_RUN / 1e6:.1f} million tokens"
                     output.print_error(
@@ -86,9 +88,9 @@ async def evaluation(
                     )
                 with output.console(stderr=True).status(f"{len(trials)} to be played") as line:
 
-                    def show(result: Result, results: list[Result] = one.results) -> None:
+                    def show(result: Result, results: list[Result] = one.results, total: int = len(trials)) -> None:
                         results.append(result)
-                        line.update(f"{len(results)} of {len(trials)} played")
+                        line.update(f"{len(results)} of {total} played")
 
                     one.results[:] = await evaluate(trials, jobs=jobs, trail=trail_of(one), on_result=show)
         code = Exit.OK if all(result.passed for one in played for result in one.results) else Exit.FAILED

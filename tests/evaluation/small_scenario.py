@@ -27,4 +27,6 @@ def written(folder: Path, **changes: Any) -> Path:
 async def seen_of(scenario: Scenario, folder: Path) -> ObservedRun:
     async with SqliteStore.open(folder) as store:
         (trial, *_) = scripted(scenario)
-        return await World(trial, store, folder / "plugins").play()
+        world = World(trial, store, folder / "plugins")
+        await world.play()
+        return await world.observe()

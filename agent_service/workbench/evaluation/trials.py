@@ -6,8 +6,7 @@ A scenario is played by the real loop over a real store in simulated surrounding
 import asyncio
 import heapq
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -24,7 +23,6 @@ from agent_service.core.waiting import Approval, Status
 from agent_service.kill_switch import KillSwitch
 from agent_service.metrics import IncomingMetrics
 from agent_service.models.scripted_model import ScriptedModel
-from agent_service.models.settings import open_model
 from agent_service.run.children import ChildRuns
 from agent_service.run.citations import CitationChecker
 from agent_service.run.inbound import InboundMessage, InvalidMessage
@@ -32,7 +30,7 @@ from agent_service.run.intake import Intake
 from agent_service.run.journal import Commit
 from agent_service.run.model_calls import ModelCaller
 from agent_service.run.outbox import Publisher
-from agent_service.run.ports import Model, ModelCall, ModelQuestion
+from agent_service.run.ports import Model, ModelCall, ModelProvider, ModelQuestion
 from agent_service.run.turn import Turns
 from agent_service.settings import AgentSettings
 from agent_service.store.runs import RunStore
@@ -58,9 +56,9 @@ Moment = Literal["during_step", "during_call", "when_paused", "when_escalated"]
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Trial:
-    """`nth` counts the runs of the same scenario with the same model."""
+    """`nth` counts the runs of the same scenario with the same model. `settings`: but for what the scenario limits."""
 
     scenario: Scenario
     name: str
@@ -70,19 +68,16 @@ class Trial:
     nth: int = 1
 
 
-@asynccontextmanager
-async def trials_of(
-    scenarios: Sequence[Scenario], settings: AgentSettings, repeat: int = 1
-) -> AsyncIterator[list[Trial]]:
-    """Trials for the configured model; with the scripted one, a scenario's own scripts decide. Raises Misconfigured."""
-    async with AsyncExitStack() as opened:
-        if settings.model.provider == "scripted":
-            found = [trial for scenario in scenarios for trial in scripted(scenario)]
-        else:
-            model = await opened.enter_async_context(open_model(settings.model))
-            made = settings.for_model(verifies=model.verifies)
-            found = [_trial(one, one.name, model, made, one.expect) for one in scenarios]
-        yield [replace(trial, nth=nth) for trial in found for nth in range(1, repeat + 1)]
+def trials_of(
+    scenarios: Sequence[Scenario], settings: AgentSettings, model: ModelProvider, repeat: int = 1
+) -> list[Trial]:
+    """`model`: that of the settings; in place of a scripted one, a scenario's own scripts decide."""
+    if settings.model.provider == "scripted":
+        found = [trial for scenario in scenarios for trial in scripted(scenario)]
+    else:
+        made = settings.for_model(verifies=model.verifies)
+        found = [Trial(one, one.name, (one.expect,), model, made) for one in scenarios]
+    return [replace(trial, nth=nth) for trial in found for nth in range(1, repeat + 1)]
 
 
 def scripted(scenario: Scenario) -> list[Trial]:
@@ -91,16 +86,10 @@ def scripted(scenario: Scenario) -> list[Trial]:
     for name, script in ((scenario.name, scenario.script), (f"{scenario.name}-obeying", scenario.obeying)):
         if script:
             model = ScriptedModel(name=name, rules=script.rules)
-            expected = (script.expect,) if script is scenario.obeying else (scenario.expect, script.expect)
+            expected = (None if script is scenario.obeying else scenario.expect), script.expect
             made = scenario.settings.for_model(verifies=model.verifies)
-            trials.append(_trial(scenario, name, model, made, *expected))
+            trials.append(Trial(scenario, name, tuple(filter(None, expected)), model, made))
     return trials
-
-
-def _trial(scenario: Scenario, name: str, model: Model, made: AgentSettings, *expected: Expected | None) -> Trial:
-    of_scenario = {"limits": scenario.settings.limits, "continuations": scenario.settings.continuations}
-    made, wanted = made.model_copy(update=of_scenario | {"trace_url": None}), tuple(filter(None, expected))
-    return Trial(scenario=scenario, name=name, expected=wanted, model=model, settings=made)
 
 
 async def evaluate(
@@ -129,11 +118,15 @@ async def play(trial: Trial, trail: Path | None = None) -> Result:
         with TemporaryDirectory(prefix="agentic-eval-") as folder:
             async with SqliteStore.open(Path(folder)) as store:
                 world = World(trial, store, Path(folder) / "plugins")
-                seen = await world.play()
-                seconds = world.seconds
-                for run in seen.tree:
-                    if trail and run.state:
-                        await write(run.state.run_id, store, Workspace(trail), world.gateway)
+                try:
+                    await world.play()
+                finally:
+                    seen, seconds = await world.observe(), world.seconds
+                    for run in seen.tree:
+                        if trail and run.state:
+                            await write(run.state.run_id, store, Workspace(trail), world.gateway)
+    except (LimitRefused, InvalidMessage, Endless) as error:
+        seen = replace(seen, broken=str(error))
     except Exception as error:
         log.exception("a scenario broke", extra={"scenario": trial.name})
         seen = replace(seen, broken=f"{type(error).__name__}: {error}")
@@ -160,25 +153,27 @@ def _judge(trial: Trial, seen: ObservedRun, seconds: float) -> Result:
     )
 
 
+class Endless(Exception):
+    """A run goes on and on."""
+
+
 class World:
     def __init__(self, trial: Trial, store: RunStore, folder: Path) -> None:
         """`folder` is for the files of plugins. `seconds` sums the real time of model calls."""
         self.seconds = 0.0
-        self._model = trial.model
-        self._scenario = trial.scenario
-        self._name = f"{trial.name} {trial.nth}" if trial.nth > 1 else trial.name
-        self._store = store
-        self._bus = bus = SimulatedBus(self._name)
+        self._model, self._scenario, self._store = trial.model, trial.scenario, store
+        self._bus = bus = SimulatedBus(f"{trial.name} {trial.nth}" if trial.nth > 1 else trial.name)
         self.gateway = SimulatedGateway(trial.scenario, bus, folder)
         self._left, self._ids = [*trial.scenario.signals], count(1)
         self._runs: dict[str, RunState] = {}
-        kill_switch, limits = KillSwitch(), SharedLimits(Spending(bus))
+        own = {"limits": trial.scenario.limits, "continuations": trial.scenario.continuations, "trace_url": None}
+        settings, kill_switch, limits = trial.settings.model_copy(update=own), KillSwitch(), SharedLimits(Spending(bus))
         evidence = CitationChecker(store, self.gateway)
         caller = ModelCaller(self, evidence, bus, kill_switch, limits, asyncio.Semaphore(1))
         publisher = Publisher(bus, store, Signing(KeyRing.fresh(), folder), kill_switch)
         self._turns = Turns(store, publisher, caller, bus, [self._committed])
         self._children = ChildRuns(self._turns, self.gateway)
-        self._intake = Intake(self._turns, self.gateway, trial.settings, IncomingMetrics(Instruments()))
+        self._intake = Intake(self._turns, self.gateway, settings, IncomingMetrics(Instruments()))
 
     def prepare(self, question: ModelQuestion) -> ModelCall:
         call = self._model.prepare(question)
@@ -195,18 +190,8 @@ class World:
         finally:
             self.seconds += monotonic() - began
 
-    async def play(self) -> ObservedRun:
-        try:
-            broken = await self._run_to_end()
-        except (LimitRefused, InvalidMessage) as error:
-            broken = str(error)
-        except Exception as error:  # one that breaks must not lose what the others found, and cost
-            log.exception("a scenario broke", extra={"scenario": self._name})
-            broken = f"it broke: {type(error).__name__}: {error}"
-        return await self._observe(next(iter(self._runs), ""), broken)
-
-    async def _run_to_end(self) -> str:
-        """Plays from the wake until no message or timer is due. Returns the reason why it gave up, if it did."""
+    async def play(self) -> None:
+        """Plays from the wake until no message or timer is due. Raises Endless."""
         constraints = self._scenario.constraints.constraints(self._bus.now())
         start = AgenticStart(goal=self._scenario.goal, context=self._scenario.context, constraints=constraints)
         _, accepted = await self._intake.wake(f"eval-{self._scenario.name}", start, known=False, by="agentic eval")
@@ -214,10 +199,11 @@ class World:
         while await self._next():
             longest = max(state.version for state in self._runs.values())
             if longest > MOST_ENTRIES:
-                return f"a run has {longest} entries and goes on"
-        return ""
+                raise Endless(f"a run has {longest} entries and goes on")
 
-    async def _observe(self, run_id: str, broken: str = "") -> ObservedRun:
+    async def observe(self, run_id: str | None = None) -> ObservedRun:
+        """The scenario's run, or a child of it."""
+        run_id = next(iter(self._runs), "") if run_id is None else run_id
         run = await self._store.load(run_id)
         children = [one.run_id for one in self._runs.values() if one.brief.parent and one.brief.parent.run_id == run_id]
         published = (one for one in self._bus.published if one.subject != subjects.TOOL_RESULT)
@@ -225,8 +211,7 @@ class World:
             state=run.state if run else None,
             entries=await self._store.entries(run_id),
             published=tuple(one for one in published if one.run_id == run_id),
-            broken=broken,
-            children=tuple([await self._observe(child) for child in children]),
+            children=tuple([await self.observe(child) for child in children]),
         )
 
     async def _next(self) -> bool:
@@ -234,10 +219,9 @@ class World:
         if queued is not None:
             await self._intake.begin(queued)
             return True
-        arrives_at = self._bus.due[0][0] if self._bus.due else None
         due = min(((at, run_id) for run_id, state in self._runs.items() if (at := state.due_at)), default=None)
-        if arrives_at is not None and (due is None or arrives_at <= due[0]):
-            self._bus.advance_to(arrives_at)
+        if self._bus.due and (due is None or self._bus.due[0][0] <= due[0]):
+            self._bus.advance_to(self._bus.due[0][0])
             await self._deliver()
         elif due is not None:
             self._bus.advance_to(due[0])

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,6 +46,9 @@ if TYPE_CHECKING:  # loaded only if the settings need it
     from agent_service.cluster import Cluster
     from agent_service.views.spans import Traces
 
+
+MOST_CALLERS = 1024
+"""Quotas that are remembered."""
 
 log = logging.getLogger(__name__)
 
@@ -135,11 +138,11 @@ async def _wrong_with(question: Awaitable[object]) -> str:
 
 
 def _limits(settings: AgentSettings, clock: SystemClock, claims: Claims) -> SharedLimits:
-    rates = settings.model
+    rates, quota_of = settings.model, lru_cache(MOST_CALLERS)(settings.quota_of)
     rate_limiter = RateLimiter(
         requests_per_minute=rates.requests_per_minute, tokens_per_minute=rates.tokens_per_minute, claims=claims
     )
-    return SharedLimits(Spending(clock, settings.limits.usd_per_day, settings.quota_of, claims), rate_limiter)
+    return SharedLimits(Spending(clock, settings.limits.usd_per_day, quota_of, claims), rate_limiter)
 
 
 def prompt_of(question: ModelQuestion) -> PromptText:

@@ -19,9 +19,8 @@ _SENDABLE = re.compile(rf"[!-~][ -~]{{0,{LONGEST_TOKEN - 2}}}[!-~]")
 _OF_NOTHING = hashlib.sha256(b"").hexdigest()
 
 
-def token_caller(name: str | None) -> str:
-    """Empty, and without a quota, if the API has no tokens."""
-    return f"token {name}" if name else ""
+def token_caller(name: str) -> str:
+    return f"token {name}"
 
 
 class QuotaSettings(Section):

@@ -156,5 +156,6 @@ class Access:
 
 async def caller_of(request: Request) -> Caller:
     token, user = request.state.token, os_user(request.scope)
-    by = identity.by(f"token {token}" if token else "", f"os user {user}" if user else "") or UNKNOWN
-    return Caller(by=by, payer=token_caller(token), transport="http", token=token, scopes=request.state.scopes)
+    payer = token_caller(token) if token else ""
+    by = identity.by(payer, f"os user {user}" if user else "") or UNKNOWN
+    return Caller(by=by, payer=payer, transport="http", token=token, scopes=request.state.scopes)

@@ -4,8 +4,7 @@ A message never repeats what was sent.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, Self
@@ -250,19 +249,14 @@ def gone(tombstone: Tombstone) -> ApiError:
 IDEMPOTENCY_KEY = "Idempotency-Key"
 
 
-@contextmanager
-def named_by(key: str | None, *, made: str = "") -> Iterator[None]:
-    """Reports a conflict of names as one of the Idempotency-Key, if the name came from `key`. `made`: a name that the
-    caller does not know, and needs to ask again for what may be stored."""
-    try:
-        yield
-    except REFUSED as error:
-        refusal = refusal_of(error)
-        if made and refusal.code in (Code.TRY_AGAIN, Code.BROKEN):
-            text = f"{refusal}; ask again with the wake_id {made}"
-            raise ApiError(refusal.code, text, status=refusal.status, retry_after_s=refusal.retry_after_s) from error
-        if key is None or refusal.code not in (Code.SIGNAL_ID_TAKEN, Code.WAKE_ID_TAKEN):
-            raise
-        message = f"{IDEMPOTENCY_KEY}: another request was made under this key: use a new one for a new request"
-        code = Code.IDEMPOTENCY_KEY_REUSED
-        raise ApiError(code, message, field=IDEMPOTENCY_KEY, run_id=refusal.run_id) from error
+def named_by(key: str | None, error: Exception, *, made: str = "") -> ApiError:
+    """The refusal; a conflict of names is one of the Idempotency-Key, if the name came from `key`. `made`: a name that
+    the caller does not know, and needs to ask again for what may be stored."""
+    refusal = refusal_of(error)
+    if made and refusal.code in (Code.TRY_AGAIN, Code.BROKEN):
+        text = f"{refusal}; ask again with the wake_id {made}"
+        return ApiError(refusal.code, text, status=refusal.status, retry_after_s=refusal.retry_after_s)
+    if key is None or refusal.code not in (Code.SIGNAL_ID_TAKEN, Code.WAKE_ID_TAKEN):
+        return refusal
+    message = f"{IDEMPOTENCY_KEY}: another request was made under this key: use a new one for a new request"
+    return ApiError(Code.IDEMPOTENCY_KEY_REUSED, message, field=IDEMPOTENCY_KEY, run_id=refusal.run_id)

@@ -21,7 +21,6 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 
-from agent_service.admission.callers import token_caller
 from agent_service.api import requests
 from agent_service.api.access import HARDENED, PAGE, Access, AccessMiddleware, answer, caller_of, request_durations
 from agent_service.api.errors import IDEMPOTENCY_KEY, REFUSED, ApiError, Code, broken, refusal_of, unfit
@@ -187,6 +186,7 @@ def _check_headers(request: Request) -> None:
 
 async def idempotency_key(
     request: Request,
+    caller: Annotated[Caller, Depends(caller_of)],
     sent: Annotated[
         str | None,
         Header(
@@ -200,7 +200,7 @@ async def idempotency_key(
     """The key as an id, or None. Refuses an illegal key (422)."""
     if sent is None:
         return None
-    quoted, payer = _QUOTED.fullmatch(sent), token_caller(request.state.token)
+    quoted, payer = _QUOTED.fullmatch(sent), caller.payer
     is_repeated = len(request.headers.getlist(IDEMPOTENCY_KEY)) > 1
     if is_repeated or len(sent) > LONGEST_KEY or not (quoted or _PLAIN.fullmatch(sent)):
         why = f'must be one quoted string of visible ASCII, of {LONGEST_KEY} characters at most, such as "a-1"'

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, ValidationInfo, field_validator
 
 from agent_service.api import requests
-from agent_service.api.errors import ApiError, Code, absent, named_by, present
+from agent_service.api.errors import REFUSED, ApiError, Code, absent, named_by, present
 from agent_service.api.feed import Feed
 from agent_service.api.inspection import answering
 from agent_service.api.requests import Caller, LongPoll, SignalAnswer
@@ -145,8 +145,8 @@ class RunCalls:
             requests.check_scopes(caller.token, caller.scopes, ["read"])
         made = "" if request.wake_id or key else f"wake-{new_uuid()}"
         wake_id, key = request.wake_id or key or made, None if request.wake_id else key
-        with named_by(key, made=made), self.intake.incoming.wake(caller.transport) as waking:
-            try:
+        try:
+            with self.intake.incoming.wake(caller.transport) as waking:
                 async with self.intake.capacity.unless_trouble():
                     known = await self.store.run_by_wake(wake_id) is not None
                     async with self.intake.quotas.wake(caller.payer, known=known):
@@ -156,8 +156,9 @@ class RunCalls:
                         run_id, accepted = await self.intake.wake(wake_id, request.start(), known=known, **about)
                         waking.duplicate = accepted is None
                         self._follow(accepted)
-            except WakeConflict as error:
-                raise await self._conflict(error, caller.payer) from error
+        except REFUSED as error:
+            told = await self._conflict(error, caller.payer) if isinstance(error, WakeConflict) else error
+            raise named_by(key, told, made=made) from error
         answer = requests.WakeAnswer(run_id=run_id, wake_id=wake_id, status_url=f"/v1/runs/{run_id}")
         with suppress(TryAgain):  # it is durable, so the caller must learn its name
             if wait and not await self.store.tombstone(run_id):
@@ -258,7 +259,7 @@ class RunCalls:
     async def _send_signal(self, caller: Caller, run_id: str, body: SignalBody, key: str | None) -> SignalAnswer:
         """Answers once the signal is durable. Refuses a signal that the run ignores (409)."""
         key = None if body.signal_id else key
-        with named_by(key):
+        try:
             signal = (body.model_copy(update={"signal_id": key}) if key else body).signal(run_id)
             transition = await self.intake.signal(signal, by=caller.by)
             state = await self._followed(run_id, transition)
@@ -266,6 +267,8 @@ class RunCalls:
                 raise ApiError(Code.NOT_HEARD, why, run_id=run_id)
             if transition.ignored:
                 await self._check_repetition(signal)
+        except REFUSED as error:
+            raise named_by(key, error) from error
         return SignalAnswer(run_id=run_id, signal_id=signal.signal_id, status=state.status)
 
     async def _check_repetition(self, signal: Signal) -> None:

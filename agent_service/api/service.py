@@ -90,11 +90,6 @@ def _part_of(finding: Finding, asked: Part) -> Part:
     return _READY[finding.name][0] if asked == "agent" and finding.name in _READY else asked
 
 
-def _ready_finding(name: str, trouble: str) -> Finding:
-    _, well, remedy = _READY.get(name, ("agent", "all is well", "see the agent's log"))
-    return wrong(name, trouble, remedy=remedy) if trouble else ok(name, well)
-
-
 class WhoView(View):
     """`caller` is the name of the token, or `everybody` if no token is needed (`tokens` is false).
 
@@ -195,7 +190,10 @@ class ServiceCalls:
             return HealthView(checks=(*self._checks, *await _checked("agent", self._ready)), at=self._checked_at)
 
     async def _ready(self) -> Sequence[Finding]:
-        return [_ready_finding(name, trouble) for name, trouble in (await self.readiness()).items()]
+        return [
+            wrong(name, trouble, remedy=_READY[name][2]) if trouble else ok(name, _READY[name][1])
+            for name, trouble in (await self.readiness()).items()
+        ]
 
     async def metrics(self) -> PlainTextResponse:
         """Metrics in the Prometheus text format."""

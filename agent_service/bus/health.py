@@ -134,7 +134,7 @@ async def watch_capacity(capacity: Capacity, link: NatsLink, folder: Path, *, sh
         link.store_failed.clear()
         infos = dict(zip(names, await asyncio.gather(*(_info_of(link, name) for name in names)), strict=True))
         leaderless = [name for name, info in infos.items() if "cluster" in info and not info["cluster"].get("leader")]
-        trouble = "; ".join([*_lack_of_leaders(leaderless), *_lack_of_room(link, folder, infos.values())])
+        trouble = "; ".join(_troubles(link, folder, leaderless, infos.values()))
         if not link.connected:  # nothing is known of the streams, so what was wrong stays so
             trouble = trouble or capacity.trouble
         if trouble != capacity.trouble:
@@ -145,12 +145,9 @@ async def watch_capacity(capacity: Capacity, link: NatsLink, folder: Path, *, sh
             await set_within(link.store_failed, CHECK_SHARED_S if shared else CHECK_S)
 
 
-def _lack_of_leaders(streams: Sequence[str]) -> Iterator[str]:
-    if streams:
-        yield f"no server leads {', '.join(streams)}, or none answers in time, so nothing can be stored there"
-
-
-def _lack_of_room(link: NatsLink, folder: Path, infos: Collection[Info]) -> Iterator[str]:
+def _troubles(link: NatsLink, folder: Path, leaderless: Sequence[str], infos: Collection[Info]) -> Iterator[str]:
+    if leaderless:
+        yield f"no server leads {', '.join(leaderless)}, or none answers in time, so nothing can be stored there"
     yield from disk_trouble(folder)
     alone = any(info.get("config", {}).get("num_replicas") == 1 for info in infos)
     if alone and link.unanswered_s > UNANSWERED_S:

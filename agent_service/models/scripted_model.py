@@ -8,7 +8,7 @@ has no memory. Texts may hold `$name` for named groups of the goal's pattern and
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from functools import cache, cached_property, partial
 from pathlib import Path
@@ -66,16 +66,14 @@ _SEEN: dict[str, Callable[[RunState], Any]] = {
     "tool": lambda state: state.completed[-1].tool if state.completed else None,
     "status": lambda state: state.completed[-1].status if state.completed else None,
     "result": lambda state: json.dumps(state.last_output or {}, ensure_ascii=False),
-    "feedback": lambda state: "\n".join(map(str, (*_remarks(state), *state.refusals))),
+    "feedback": lambda state: "\n".join(
+        map(str, (*(state.open_call.remarks if state.open_call else ()), *state.refusals))
+    ),
     "person": lambda state: "\n".join(state.messages),
     "repairs": lambda state: state.open_call and state.open_call.repairs,
     "tries": lambda state: state.open_call and state.open_call.tries,
     "reframes": lambda state: state.reframes,
 }
-
-
-def _remarks(state: RunState) -> Iterable[object]:
-    return state.open_call.remarks if state.open_call else ()
 
 
 class Condition(_Strict):

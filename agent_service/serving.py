@@ -13,7 +13,7 @@ from agent_service.api.http import create_app
 from agent_service.api.inspection import Inspection, WhyCalls
 from agent_service.api.micro import Fresh, serve_on_bus
 from agent_service.api.people import PeopleCalls
-from agent_service.api.runs import RunCalls
+from agent_service.api.runs import JournalReader, RunCalls
 from agent_service.api.service import OperatorCalls, Part, Probe, ServiceCalls
 from agent_service.background import Background
 from agent_service.bootstrap import Agent, prompt_of
@@ -28,7 +28,6 @@ from agent_service.history.text import ok, warning
 from agent_service.settings import AgentSettings
 from agent_service.store.database import FILE
 from agent_service.store.runs import RunStore
-from agent_service.views.journal import JournalReader
 from groundwork.http import serve_http as serve
 from groundwork.nats.lease import read_member_leases
 from groundwork.nats.link import NatsLink
@@ -85,7 +84,7 @@ def _services(agent: Agent, background: Background, feed: Feed) -> Iterator[obje
 
     probes: dict[Part, Probe] = {"agent": this_agent, "gateway": gateway.findings, "nats": nats}
     outside = skills, gateway.step_trouble, partial(callback_flaw, link)
-    yield RunCalls(store, agent.intake, *outside, background, feed, reader)
+    yield RunCalls(store, agent.intake, *outside, background, feed.rest, reader)
     yield Inspection(store, reader, agent.folders, prompt_of)
     yield WhyCalls(store, partial(locate, link), letters, skills, partial(gateway.status, 0.0), agent.ready)
     yield PeopleCalls(store, letters)

@@ -12,11 +12,8 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from agent_service.admission.granting import LimitRefused
-from agent_service.archive.retention import Tombstone
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged, Leaving, OverQuota, Stopped, WakeConflict
-from agent_service.run.journal import Run
-from agent_service.store.runs import RunStore
 from groundwork.service.errors import Fatal, TryAgain
 from groundwork.service.machine import new_uuid
 from groundwork.service.strict import NotStrictJson
@@ -226,24 +223,6 @@ def _not_now(error: TryAgain) -> ApiError:
 
 def unfit(field: str, why: str, run_id: str | None = None) -> ApiError:
     return ApiError(Code.INVALID, f"{field}: {why}", field=field, run_id=run_id)
-
-
-async def present(store: RunStore, run_id: str) -> Run:
-    """The current run. Refuses an unknown id (404), and that of a deleted run (410)."""
-    run = await store.load(run_id)
-    if run is None:
-        raise await absent(store, run_id)
-    return run
-
-
-async def absent(store: RunStore, run_id: str) -> ApiError:
-    tombstone = await store.tombstone(run_id)
-    return gone(tombstone) if tombstone else ApiError(Code.UNKNOWN_RUN, "there is no run of this id")
-
-
-def gone(tombstone: Tombstone) -> ApiError:
-    about = Gone.model_validate(tombstone, from_attributes=True)
-    return ApiError(Code.GONE, str(tombstone), run_id=tombstone.run_id, gone=about)
 
 
 IDEMPOTENCY_KEY = "Idempotency-Key"

@@ -20,8 +20,9 @@ from operator import itemgetter
 from fastapi import Request, Response
 from starlette.responses import StreamingResponse
 
-from agent_service.api.errors import ApiError, Code, present, unfit
+from agent_service.api.errors import ApiError, Code, unfit
 from agent_service.api.requests import LongPoll
+from agent_service.api.runs import present
 from agent_service.core.state import RunState
 from agent_service.core.waiting import FINAL, Status
 from agent_service.errors import Damaged, NewerVersion

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Annotated, TypeVar
@@ -10,9 +9,10 @@ from typing import Annotated, TypeVar
 from fastapi import Response
 from pydantic import BaseModel, Field
 
-from agent_service.api.errors import ApiError, Code, gone, present, unfit
+from agent_service.api.errors import ApiError, Code, unfit
 from agent_service.api.people import Letters
 from agent_service.api.requests import Query
+from agent_service.api.runs import JournalReader, answering, gone, present
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Pending
 from agent_service.history.results import is_artifact_path
@@ -24,7 +24,7 @@ from agent_service.views.run import StepDetail, items_of_step, step_detail
 from agent_service.views.why import MessageLocation, Observations, WhyView, oldest_pending, why_view
 from agent_service.views.workspace.files import FileList, IllegalName, TooLarge, Unsafe
 from agent_service.views.workspace.rendering import ArtifactChanged, Folders
-from groundwork.service.errors import Failure, TryAgain, in_time
+from groundwork.service.errors import Failure, in_time
 from schemas import keys, subjects
 from schemas.envelope import RUN_ID
 from schemas.status import GatewayStatus, WaitingCall
@@ -65,7 +65,7 @@ class Inspection:
     """Methods raise ApiError (404, 410), and as the store does."""
 
     store: RunStore
-    reader: journal.JournalReader
+    reader: JournalReader
     folders: Folders
     prompt_of: Callable[[ModelQuestion], PromptText]
 
@@ -202,13 +202,6 @@ class WhyCalls:
         places = (_in_time(self.locate(*place, since), None, trouble) for place in (asked, answered))
         request, result = await asyncio.gather(*places)
         return request, result
-
-
-async def answering(skills: Skills) -> frozenset[str]:
-    """Executors that answer the catalog query."""
-    with suppress(TryAgain):  # no catalog yet
-        await skills.catalog()
-    return skills.present()
 
 
 async def _in_time(question: Awaitable[T], otherwise: T, trouble: list[str]) -> T:

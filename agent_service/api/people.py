@@ -11,8 +11,9 @@ from typing import Annotated, Any, Protocol
 
 from pydantic import Field
 
-from agent_service.api.errors import ApiError, Code, present
+from agent_service.api.errors import ApiError, Code
 from agent_service.api.requests import Caller, Nothing, Query
+from agent_service.api.runs import present
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged, NewerVersion
 from agent_service.history.text import View

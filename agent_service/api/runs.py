@@ -1,29 +1,30 @@
-"""Operations on runs, over HTTP and on the bus: wake, show, list, sum, cancel, signal."""
+"""Operations on runs, over HTTP and on the bus: wake, show, list, sum, cancel, signal; what others read of a run."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import date, timedelta
+from functools import lru_cache
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, ValidationInfo, field_validator
 
 from agent_service.api import requests
-from agent_service.api.errors import REFUSED, ApiError, Code, absent, named_by, present
-from agent_service.api.feed import Feed
-from agent_service.api.inspection import answering
+from agent_service.api.errors import REFUSED, ApiError, Code, Gone, named_by
 from agent_service.api.requests import Caller, LongPoll, SignalAnswer
+from agent_service.archive.retention import Tombstone
 from agent_service.background import Background
 from agent_service.core.events import SignalReceived, Transition
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged, NewerVersion, WakeConflict
+from agent_service.history.history import History
 from agent_service.history.text import View
 from agent_service.history.words import executor_of
 from agent_service.run.intake import Intake, why_ignored
+from agent_service.run.journal import JournalRecord, Run
 from agent_service.run.ports import Skills
 from agent_service.store.lines import RunFilter, RunLine, Sum
 from agent_service.store.runs import RunStore
-from agent_service.views.journal import JournalReader
 from agent_service.views.run import RunView, run_view
 from groundwork.service.errors import TryAgain
 from groundwork.service.machine import new_uuid, utc_now
@@ -32,6 +33,7 @@ from schemas.fields import Instant
 from schemas.values import dataclass
 
 SOON = timedelta(seconds=2)
+REMEMBERED_RUNS = 64
 
 SignalBody = requests.SignalRequest | requests.ApprovalRequest | requests.AnswerRequest
 
@@ -114,6 +116,51 @@ class UsageDays(View):
     days: tuple[UsageOfDay, ...]
 
 
+async def present(store: RunStore, run_id: str) -> Run:
+    """The current run. Refuses an unknown id (404), and that of a deleted run (410)."""
+    run = await store.load(run_id)
+    if run is None:
+        raise await absent(store, run_id)
+    return run
+
+
+async def absent(store: RunStore, run_id: str) -> ApiError:
+    tombstone = await store.tombstone(run_id)
+    return gone(tombstone) if tombstone else ApiError(Code.UNKNOWN_RUN, "there is no run of this id")
+
+
+def gone(tombstone: Tombstone) -> ApiError:
+    about = Gone.model_validate(tombstone, from_attributes=True)
+    return ApiError(Code.GONE, str(tombstone), run_id=tombstone.run_id, gone=about)
+
+
+async def answering(skills: Skills) -> frozenset[str]:
+    """Executors that answer the catalog query."""
+    with suppress(TryAgain):  # no catalog yet
+        await skills.catalog()
+    return skills.present()
+
+
+class JournalReader:
+    """Caches histories of the runs read last, and extends them by new entries."""
+
+    def __init__(self, journals: RunStore) -> None:
+        self._journals = journals
+        self._history_of = lru_cache(REMEMBERED_RUNS)(lambda _: History())
+
+    async def records(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[JournalRecord]:
+        return [entry.record() for entry in await self._journals.entries(run_id, after, limit)]
+
+    async def history(self, run_id: str, version: int) -> History:
+        """The history with at least the entries up to `version`. Raises TryAgain if they were deleted meanwhile."""
+        history: History = self._history_of(run_id)
+        if history.seq < version:
+            history.extend(await self.records(run_id, history.seq, version - history.seq))
+        if history.seq < version:
+            raise TryAgain(f"run {run_id} was deleted while it was read: ask again")
+        return history
+
+
 @dataclass(slots=True)
 class RunCalls:
     store: RunStore
@@ -124,7 +171,8 @@ class RunCalls:
     callback_flaw: Callable[[str], Awaitable[str]]
     """Reason why nothing would be sent to an address; empty if there is none or it is unknown."""
     background: Background
-    feed: Feed
+    rest: Callable[[str, LongPoll], Awaitable[None]]
+    """Returns once the run rests, or the wait ends. Refuses an unknown id (404)."""
     reader: JournalReader
 
     async def wake(
@@ -182,7 +230,7 @@ class RunCalls:
     async def show_run(self, run_id: str, wait: LongPoll | None = None) -> RunView:
         """Answers at once, or with `wait` once the run has ended or waits for a person."""
         if wait:
-            await self.feed.rest(run_id, wait)
+            await self.rest(run_id, wait)
         state = (await present(self.store, run_id)).state
         present_now = await answering(self.skills) if state.pending else None
         trouble = await self._trouble(state, present_now or frozenset())

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from functools import lru_cache
 from typing import Any
 
 from agent_service.core.phases import Phase
@@ -14,10 +13,6 @@ from agent_service.history.text import View
 from agent_service.history.words import entry_summary
 from agent_service.run.journal import Commit, JournalRecord
 from agent_service.run.ports import ModelQuestion, PromptText
-from agent_service.store.runs import RunStore
-from groundwork.service.errors import TryAgain
-
-REMEMBERED_RUNS = 64
 
 
 class EntryView(View):
@@ -63,26 +58,6 @@ def entry_view(record: JournalRecord) -> EntryView:
         event=event,
         hash=entry.hash,
     )
-
-
-class JournalReader:
-    """Caches histories of the runs read last, and extends them by new entries."""
-
-    def __init__(self, journals: RunStore) -> None:
-        self._journals = journals
-        self._history_of = lru_cache(REMEMBERED_RUNS)(lambda _: History())
-
-    async def records(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[JournalRecord]:
-        return [entry.record() for entry in await self._journals.entries(run_id, after, limit)]
-
-    async def history(self, run_id: str, version: int) -> History:
-        """The history with at least the entries up to `version`. Raises TryAgain if they were deleted meanwhile."""
-        history: History = self._history_of(run_id)
-        if history.seq < version:
-            history.extend(await self.records(run_id, history.seq, version - history.seq))
-        if history.seq < version:
-            raise TryAgain(f"run {run_id} was deleted while it was read: ask again")
-        return history
 
 
 class CallView(View):

@@ -28,7 +28,7 @@ from agent_service.api.http import create_app
 from agent_service.api.inspection import Inspection, WhyCalls
 from agent_service.api.people import PeopleCalls
 from agent_service.api.requests import MAX_BODY_BYTES
-from agent_service.api.runs import RunCalls
+from agent_service.api.runs import JournalReader, RunCalls
 from agent_service.api.service import OperatorCalls, ServiceCalls
 from agent_service.archive.pruning import Pruner
 from agent_service.archive.retention import KeepRunsSettings
@@ -53,7 +53,6 @@ from agent_service.settings import AgentSettings
 from agent_service.store.runs import RunStore
 from agent_service.store.sqlite import SqliteStore
 from agent_service.trust.proofs import Signing
-from agent_service.views.journal import JournalReader
 from agent_service.views.why import MessageLocation
 from agent_service.views.workspace.files import Workspace
 from agent_service.views.workspace.rendering import Folders
@@ -265,8 +264,9 @@ async def open_house(
         rules = KeepRunsSettings(done_days=1, cancelled_days=1)
         pruning = Pruner(store, folder / "workspaces", MemoryArtifacts(), rules, 7.0, clock)
         metrics = partial(instruments.exposed, "agentic-loop")
+        asking = outside.step_trouble, outside.flaw, Background(group), feed.rest
         services = (
-            RunCalls(archive, intake, outside, outside.step_trouble, outside.flaw, Background(group), feed, reader),
+            RunCalls(archive, intake, outside, *asking, reader),
             Inspection(store, reader, folders, as_text),
             WhyCalls(store, Nowhere().locate, letters, outside, no_gateway, readiness),
             PeopleCalls(store, letters, now=clock.now),

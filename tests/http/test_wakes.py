@@ -87,7 +87,7 @@ async def test_a_wake_is_told_its_run_though_the_run_cannot_be_shown(client: htt
     async def accepted_then_away(*_: object) -> None:
         house.archive.away = True
 
-    house.feed.rest = accepted_then_away  # type: ignore[assignment] # the store goes away while the caller waits
+    house.feed._rest = accepted_then_away  # type: ignore[assignment] # the store goes away while the caller waits
     answer = await client.post("/v1/wake", json=GOAL, params={"wait": 5})
     assert (answer.status_code, "run" in answer.json(), await house.how_many()) == (202, False, 1)
 

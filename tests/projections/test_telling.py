@@ -5,6 +5,7 @@ from typing import get_args
 
 import pytest
 
+from agent_service.api.runs import JournalReader
 from agent_service.core import events, facts
 from agent_service.history.history import History
 from agent_service.history.items import handler_of
@@ -14,7 +15,7 @@ from agent_service.models.prompts.prompt import as_text
 from agent_service.run.human_tasks import open_task, remedy
 from agent_service.run.journal import replay
 from agent_service.run.ports import PromptText
-from agent_service.views.journal import JournalReader, call_view
+from agent_service.views.journal import call_view
 from agent_service.views.spans import spans_since_rest
 from tests.core.cues import (
     POST,

@@ -10,20 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.kit.bus import bus as bus
-from tests.kit.bus import link as link
-from tests.kit.bus import nats_server as nats_server
-from tests.kit.bus import shared_server as shared_server
-from tests.kit.bus import some_server as some_server
-from tests.kit.bus import unused_port as unused_port
-from tests.kit.cluster import cluster as cluster
-from tests.kit.cluster import cluster_link as cluster_link
-from tests.kit.cluster import shared_cluster as shared_cluster
-from tests.kit.golden import golden as golden
-from tests.lanes import pytest_addoption as pytest_addoption
-from tests.lanes import pytest_collection_modifyitems as pytest_collection_modifyitems
-from tests.lanes import pytest_ignore_collect as pytest_ignore_collect
-
+pytest_plugins = ("tests.kit.bus", "tests.kit.cluster", "tests.kit.golden", "tests.lanes")
 pytest.register_assert_rewrite("tests.core.rules")
 gc.disable()  # until all tests are collected: nothing of them becomes garbage
 

@@ -20,7 +20,7 @@ from tests.ductile.serving import Served, served
 from tests.ductile.under_test import DuctileUnderTest
 from tests.gateway.parts import RUN, TRACE
 from tests.gateway.served import ending
-from tests.kit.cut_wire import Knife
+from tests.kit.cut_wire import Way
 from tests.kit.otlp import receiving
 from tests.kit.waiting import until
 
@@ -104,15 +104,14 @@ plugin shows it, a read, and an idempotent write."""
 async def test_after_a_kill_no_write_starts_twice_and_each_doubt_is_told(
     tmp_path: Path, ductile: DuctileUnderTest
 ) -> None:
-    wire, asked = Knife(), dict[str, str]()
-    accepted = wire.stop_before(rb"HTTP/1\.1 202", "back")
-    async with served(tmp_path, ductile, to_ductile=wire.rule, idempotent=["probe/note"], events=False) as home:
+    way, asked = Way(held=rb"HTTP/1\.1 202"), dict[str, str]()
+    async with served(tmp_path, ductile, to_ductile=way.rule, idempotent=["probe/note"], events=False) as home:
         async with home.living() as process:
             for step, (kind, (command, payload, _)) in enumerate(CALLS.items(), start=1):
                 asked[kind] = await home.ask(command, payload, step=step)
-            await until(lambda: accepted.seen == len(home.known()) == len(CALLS))
+            await until(lambda: way.seen == len(home.known()) == len(CALLS))
             process.kill()
-            wire.away()
+            way.end()
         async with home.living():
             endings = await home.endings()
     assert {kind: endings[key] for kind, key in asked.items()} == {kind: ending for kind, (*_, ending) in CALLS.items()}

@@ -21,6 +21,7 @@ from tests.bench.load import TimedLoad
 from tests.bench.usage import children, cpu_s
 from tests.kit.cluster import Cluster
 from tests.kit.fleet import Fleet, FleetOptions, fleet
+from tests.kit.stack import slowed
 
 OPEN_RUNS = 64
 WAIT_S, AT_ONCE = 0.2, 4
@@ -30,14 +31,13 @@ async def measured(
     seconds: float, *, agents: int, replicas: int, open_runs: int = OPEN_RUNS, wait_s: float = 0.0, **settings: Any
 ) -> dict[str, Any]:
     """Runs a fleet for about so many seconds. `settings` are those of the agents; a decision takes `wait_s`."""
-    script = yaml.safe_load(SCRIPT.read_text())
     with tempfile.TemporaryDirectory(prefix="cluster-") as folder:
         options = FleetOptions(
             folder=Path(folder) / "fleet",
             agents=agents,
             store="jetstream",
             replicas=replicas,
-            script=script | {"rules": [rule | {"wait_s": wait_s} for rule in script["rules"]]},
+            script=slowed(yaml.safe_load(SCRIPT.read_text()), wait_s),
             agent=settings,
             gateway=IN_PROCESS,
         )

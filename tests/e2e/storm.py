@@ -36,7 +36,7 @@ from tests.bench.load import Load
 from tests.kit.cluster import Cluster, Node, wired
 from tests.kit.consumer import consume
 from tests.kit.fleet import Fleet, FleetOptions, Member, fleet
-from tests.kit.stack import Answering, api, messages
+from tests.kit.stack import Answering, api, messages, one_after_another, planning, slowed
 
 STEPS = 5
 AWAY_S, ELECTION_S, WITHOUT_QUORUM_S, FULL_S = 8.0, 12.0, 5.0, 5.0
@@ -70,16 +70,8 @@ echo '{{"status": "ok", "result": "noted"}}'
 
 def script(wait_s: float = 0.0, *, tool: str = "ledger", command: str = "note") -> dict[str, Any]:
     """Five calls that name their run and step, then done; each decision takes `wait_s`."""
-    plan = {"action": {"tool": tool, "command": command, "arguments": {"call": "$goal after step $step"}}}
-    met = [{"item": f"d{n}", "evidence": "step:1"} for n in (1, 2, 3)]
-    frame = {"goal_statement": "Note.", "definition_of_done": ["one", "two", "three"]}
-    rules: list[dict[str, Any]] = [
-        {"phase": "reflect", "when": {"steps": STEPS}, "reflect": {"verdict": "done", "summary": "noted", "met": met}},
-        {"phase": "reflect", "reflect": {"verdict": "continue", "summary": "on"}, "plan": plan},
-        {"phase": "plan", "plan": plan},
-        {"phase": "frame", "frame": frame},
-    ]
-    return {"name": "chaos", "rules": [rule | {"wait_s": wait_s} for rule in rules]}
+    call = planning(tool, command, call="$goal after step $step")
+    return slowed(one_after_another(*[call] * STEPS), wait_s)
 
 
 def write_tool(plugins: Path, calls: Path) -> Path:

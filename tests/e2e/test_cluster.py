@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
+from functools import partial
 
 import pytest
 import pytest_asyncio
@@ -177,8 +178,9 @@ async def test_without_a_leader_no_agent_is_ready_and_a_wake_is_refused_at_once_
         node.kill()
     status, why, took = await wake_at("early")
     assert (status, "no server leads AGENTIC" in why, took < 12.0) == (503, True, True), (why, took)
-    said = (await until(lambda: get(agent, "/readyz"), lambda answer: answer.status_code == 503)).json()
-    assert subjects.STREAM_RUNS in said["checks"]["room"]
+    readiness = partial(get, agent, "/readyz")
+    said = await until(readiness, lambda answer: subjects.STREAM_RUNS in answer.json()["checks"]["room"])
+    assert said.status_code == 503
     status, _, took = await wake_at("late")
     assert (status, took < 4.0) == (503, True), took
     assert (await wake_at("known"))[:2] == known[:2], "what is known already is answered"

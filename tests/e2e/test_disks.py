@@ -26,6 +26,7 @@ from tests.kit.stack import (
     recording,
     running,
     shown,
+    slowed,
     to_the_end,
     until,
     wake,
@@ -64,9 +65,7 @@ async def _stored(link: NatsLink) -> int:
 @asynccontextmanager
 async def on_forgetful_disks(folder: Path) -> AsyncIterator[tuple[Fleet, ForgetfulDisk, list[ForgetfulDisk]]]:
     """Each service has its store on its own disk, and the bus another, which never syncs by itself."""
-    rules = recording(folder / "marks" / "$goal", steps=STEPS)
-    for rule in rules["rules"]:
-        rule["wait_s"] = 0.3
+    rules = slowed(recording(folder / "marks" / "$goal", steps=STEPS), 0.3)
     options = FleetOptions(folder=folder / "fleet", replicas=1, script=rules, plugins=(PROBES,))
     async with AsyncExitStack() as opened:
         of_bus = opened.enter_context(forgetful_disk(folder / "nodes" / "n1" / "store"))

@@ -78,9 +78,9 @@ async def a_stream(link: NatsLink, name: str = "WORK", **settings: Any) -> None:
     await set_up(link, (Spec(name, defaults | settings),))
 
 
-async def a_consumer(link: NatsLink, name: str = "workers", *, stream: str = "WORK", **settings: Any) -> None:
-    defaults = {"ack_wait": 30.0, "max_ack_pending": 1000}
-    await set_up(link, (Spec(stream, defaults | settings, name),))
+async def a_consumer(link: NatsLink, **settings: Any) -> None:
+    """`workers` of the stream WORK."""
+    await set_up(link, (Spec("WORK", {"ack_wait": 30.0, "max_ack_pending": 1000} | settings, "workers"),))
 
 
 async def heard(link: NatsLink, subject: str) -> list[Msg]:

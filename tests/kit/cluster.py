@@ -28,8 +28,8 @@ from agent_service.workbench.dev import free_port
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings
 from groundwork.service.errors import Failure
-from tests.kit import cut_wire
 from tests.kit.bus import LARGE
+from tests.kit.cut_wire import Way, wire
 from tests.kit.processes import Process
 from tests.kit.waiting import until
 
@@ -39,25 +39,6 @@ LEADER_WITHIN_S = 20.0
 """An election takes 4 to 9 s."""
 PROBE = "PROBE"
 NOWHERE = "127.0.0.1:9"
-
-
-class Way:
-    """Passes everything or, while cut, holds it back as a network that drops packets does. It delivers the rest once
-    restored, as TCP would by sending it again."""
-
-    def __init__(self) -> None:
-        self._open = asyncio.Event()
-        self.mend()
-
-    def cut(self) -> None:
-        self._open.clear()
-
-    def mend(self) -> None:
-        self._open.set()
-
-    async def rule(self, _: cut_wire.Way, chunk: bytes) -> bytes:
-        await self._open.wait()
-        return chunk
 
 
 class Node(Process):
@@ -241,9 +222,7 @@ async def wired(cluster: Cluster) -> AsyncIterator[Cluster]:
             for other in cluster.nodes:
                 if one is not other:
                     way = cluster.ways[one.name, other.name] = Way()
-                    near[one.name, other.name] = await wires.enter_async_context(
-                        cut_wire.wire(other.routes_port, way.rule)
-                    )
+                    near[one.name, other.name] = await wires.enter_async_context(wire(other.routes_port, way.rule))
         for node in cluster.nodes:
             node.configure([port for (start, _), port in near.items() if start == node.name])
             node.start()

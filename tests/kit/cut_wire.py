@@ -1,4 +1,4 @@
-"""A TCP wire between two processes that can be cut at a byte; it forwards to the real other end.
+"""A TCP wire between two processes that can be cut; it forwards to the real other end.
 
 It knows bytes and directions, and no protocol.
 """
@@ -8,12 +8,11 @@ import contextlib
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import Literal
 
-Way = Literal["there", "back"]
+Direction = Literal["there", "back"]
 """From the client to the listener, and back."""
-Rule = Callable[[Way, bytes], Awaitable[bytes]]
+Rule = Callable[[Direction, bytes], Awaitable[bytes]]
 """Returns the bytes to forward, once it is time. Raises Cut to end the connection."""
 
 MOST_AT_ONCE = 1 << 20
@@ -23,43 +22,38 @@ class Cut(Exception):
     """The connection ends here, on both sides."""
 
 
-@dataclass(slots=True)
-class Spot:
-    """A point in the traffic. `seen` counts how often it was passed. Traffic waits here for `go_on`, or is cut."""
+class Way:
+    """Passes everything, or holds it back while cut, as a network that drops packets does: the rest is delivered once
+    it is mended, as TCP would by sending it again.
 
-    way: Way
-    words: re.Pattern[bytes]
-    seen: int = 0
-    is_cut: bool = False
-    go_on: asyncio.Event = field(default_factory=asyncio.Event)
+    Until it is first mended, answers with the bytes `held` (a regular expression) wait in any case; `seen` counts them.
+    """
 
+    def __init__(self, held: bytes = rb"(?!)") -> None:
+        self.seen = 0
+        self._held = re.compile(held)
+        self._goes_on = asyncio.Event()
+        self._is_cut = self._is_over = False
 
-class Knife:
-    """The spots of one wire, until `away`."""
+    def cut(self) -> None:
+        self._is_cut = True
+        self._goes_on.clear()
 
-    def __init__(self) -> None:
-        self._spots: list[Spot] = []
+    def mend(self) -> None:
+        self._is_cut = False
+        self._goes_on.set()
 
-    def stop_before(self, words: bytes, way: Way) -> Spot:
-        """Holds back the bytes that match the regular expression `words`, and everything after them."""
-        spot = Spot(way, re.compile(words))
-        self._spots.append(spot)
-        return spot
+    def end(self) -> None:
+        """Ends the connections with bytes that are held back, and delivers none of them."""
+        self._is_over = True
+        self.mend()
 
-    def away(self) -> None:
-        """Removes all spots; connections with held bytes end without delivering them."""
-        for spot in self._spots:
-            spot.is_cut = True
-            spot.go_on.set()
-        self._spots.clear()
-
-    async def rule(self, way: Way, chunk: bytes) -> bytes:
-        for spot in [spot for spot in self._spots if spot.way == way]:
-            found = len(spot.words.findall(chunk))
-            spot.seen += found
-            if found:
-                await spot.go_on.wait()
-            if spot.is_cut:
+    async def rule(self, direction: Direction, chunk: bytes) -> bytes:
+        found = len(self._held.findall(chunk)) if direction == "back" else 0
+        self.seen += found
+        if (found or self._is_cut) and not self._goes_on.is_set():
+            await self._goes_on.wait()
+            if self._is_over:
                 raise Cut
         return chunk
 
@@ -104,7 +98,7 @@ async def _join(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port
             await asyncio.gather(*ways, return_exceptions=True)
 
 
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: Way, rule: Rule) -> None:
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, direction: Direction, rule: Rule) -> None:
     while chunk := await reader.read(MOST_AT_ONCE):
-        writer.write(await rule(way, chunk))
+        writer.write(await rule(direction, chunk))
         await writer.drain()

@@ -74,12 +74,12 @@ class ForgetfulDisk:
 
 
 @contextlib.contextmanager
-def forgetful_disk(folder: Path, size_mib: int = 256) -> Iterator[ForgetfulDisk]:
+def forgetful_disk(folder: Path) -> Iterator[ForgetfulDisk]:
     """Makes `folder` on such a disk; skips the test if mounting is not permitted."""
     folder.mkdir(parents=True)
     disk = ForgetfulDisk(folder)
     with disk.image.open("wb") as image:
-        image.truncate(size_mib << 20)
+        image.truncate(256 << 20)
     if shutil.which("mkfs.ext4") is None:
         pytest.skip("there is no mkfs.ext4")
     subprocess.run(["mkfs.ext4", "-q", disk.image], check=True)

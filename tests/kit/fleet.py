@@ -19,8 +19,8 @@ from agent_service.workbench.dev import free_port
 from agent_service.workbench.dev_settings import PLUGINS
 from groundwork.nats.topology import set_up
 from groundwork.service.errors import Failure
-from tests.kit import cut_wire
-from tests.kit.cluster import Cluster, Way
+from tests.kit.cluster import Cluster
+from tests.kit.cut_wire import Way, wire
 from tests.kit.processes import Service
 from tests.kit.stack import is_ready, recorded, written
 from tests.kit.waiting import until
@@ -137,8 +137,8 @@ async def _is_set_up(cluster: Cluster, options: FleetOptions) -> bool:
 
 
 async def _wired(cluster: Cluster, member: Member, wires: contextlib.AsyncExitStack) -> tuple[str, ...]:
-    made = [cut_wire.wire(node.port, member.way.rule) for node in cluster.nodes]
-    return tuple([f"nats://127.0.0.1:{await wires.enter_async_context(wire)}" for wire in made])
+    made = [wire(node.port, member.way.rule) for node in cluster.nodes]
+    return tuple([f"nats://127.0.0.1:{await wires.enter_async_context(one)}" for one in made])
 
 
 def configure(member: Member, options: FleetOptions, urls: tuple[str, ...]) -> None:

@@ -5,7 +5,7 @@ Functions that ask a service take anything with a `url`: a stack, an agent by ha
 
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -73,6 +73,11 @@ def one_after_another(first: dict[str, Any], *others: dict[str, Any]) -> dict[st
     )
 
 
+def slowed(rules: dict[str, Any], wait_s: float) -> dict[str, Any]:
+    """The same script, whose every decision takes `wait_s`."""
+    return rules | {"rules": [rule | {"wait_s": wait_s} for rule in rules["rules"]]}
+
+
 def recording(file: Path, *, go: Path | None = None, steps: int = 2) -> dict[str, Any]:
     """A script that records `steps` lines in `file` with a write-tier tool, which waits for `go<n>` before each."""
 
@@ -103,23 +108,21 @@ async def running(
     folder: Path,
     rules: Mapping[str, Any],
     *,
-    marks: Iterable[Path] = (),
     plugins: tuple[Path, ...] = (PROBES,),
     plugin_config: Mapping[str, Any] | None = None,
-    sync_interval: str = "1s",
     **services: Any,
 ) -> AsyncIterator[DevStack]:
     """The whole stack with the probe among its tools, following a script; killed services are restarted.
 
-    `marks` is a further folder to write to. `services` holds settings of `agent` and `gateway`.
+    `services` holds settings of `agent` and `gateway`.
     """
-    places = {"probe": {str(n): str(place) for n, place in enumerate((*recorded(rules), *marks))}}
+    places = {"probe": {str(n): str(place) for n, place in enumerate(recorded(rules))}}
     options = DevOptions(
         folder=folder,
         script=written(rules, folder),
         plugins=plugins,
         plugin_config=places | dict(plugin_config or {}),
-        sync_interval=sync_interval,
+        sync_interval="1s",
         **services,
     )
     async with stack(options) as made:
@@ -217,9 +220,9 @@ async def shown(
     return found
 
 
-async def to_the_end(made: Answering, run_id: str, *, within_s: float = WITHIN_S) -> dict[str, Any]:
+async def to_the_end(made: Answering, run_id: str) -> dict[str, Any]:
     """Waits for the run's end and returns its view."""
-    return await shown(made, run_id, lambda found: found["state"] in ENDED, within_s=within_s, wait=WAITS_S)
+    return await shown(made, run_id, lambda found: found["state"] in ENDED, wait=WAITS_S)
 
 
 async def is_ready(made: Answering) -> bool:

@@ -112,7 +112,8 @@ class Channel:
         self._chunks: OrderedDict[int, Chunk] = OrderedDict()
         """Chunks by the number before them; they never change."""
         self._reading = asyncio.Lock()
-        self._news = asyncio.Event()
+        self.news = asyncio.Event()
+        """Set at the next wake-up."""
         self._waking: asyncio.TimerHandle | None = None
         self._woken_at = 0.0
 
@@ -131,11 +132,6 @@ class Channel:
                 self._chunks.popitem(last=False)
         await asyncio.sleep(0)  # a reader that catches up yields to the others
         return chunk
-
-    @property
-    def news(self) -> asyncio.Event:
-        """Set at the next wake-up, or once the agent stops."""
-        return self._ending if self.ended else self._news
 
     def wake_soon(self) -> None:
         if self._waking is None:
@@ -156,8 +152,8 @@ class Channel:
         self._waking, self._woken_at = None, asyncio.get_running_loop().time()
         with suppress(TryAgain):
             self.newest = self._newest()
-        self._news.set()
-        self._news = asyncio.Event()
+        self.news.set()
+        self.news = asyncio.Event()
 
 
 class Feed:
@@ -169,10 +165,6 @@ class Feed:
         self._polling: asyncio.TimerHandle | None = None
         self._polls = 0
         self._ending = asyncio.Event()
-
-    @property
-    def followers(self) -> int:
-        return sum(channel.followers for channel in self._channels.values())
 
     def announce(self, commit: Commit | RemoteCommit) -> None:
         for name in (commit.run_id, "") if self._channels else ():

@@ -156,6 +156,10 @@ class House:
     letters: MemoryLetters
     wrong: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def followers(self) -> int:
+        return sum(channel.followers for channel in self.feed._channels.values())
+
     def client(self, who: str | None = "admin", **more: Any) -> httpx2.AsyncClient:
         """In-process client."""
         transport = httpx2.ASGITransport(app=self.app, raise_app_exceptions=False)

@@ -144,12 +144,12 @@ async def test_who_waits_is_answered_when_the_run_rests_in_peoples_hands(
 ) -> None:
     run = await house.play(commits[:1])
     answer = asyncio.create_task(waiting(over_http, run))
-    await until(lambda: house.feed.followers == 1)
+    await until(lambda: house.followers == 1)
     for commit in commits[1:]:
         assert not answer.done()
         await house.play([commit])
     assert (await answer).json()["state"] == status
-    assert house.feed.followers == 0
+    assert house.followers == 0
 
 
 async def test_a_caller_that_hangs_up_is_waited_for_no_longer(port: int, house: House) -> None:
@@ -157,7 +157,7 @@ async def test_a_caller_that_hangs_up_is_waited_for_no_longer(port: int, house: 
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     head = f"GET /v1/runs/{run}?wait=300 HTTP/1.1\r\nHost: 127.0.0.1\r\n"
     writer.write(f"{head}Authorization: {bearer('reader')['Authorization']}\r\n\r\n".encode())
-    await until(lambda: house.feed.followers == 1)
+    await until(lambda: house.followers == 1)
     writer.close()
-    await until(lambda: house.feed.followers == 0)
+    await until(lambda: house.followers == 0)
     assert await reader.read() == b""

@@ -90,7 +90,7 @@ async def test_a_run_that_an_answer_opens_again_is_followed_again_to_its_next_en
     assert await some(over_http, url(run), after=5) == []
     await house.play(commits[5:6])
     reader = asyncio.create_task(some(over_http, url(run), after=5))
-    await until(lambda: house.feed.followers)
+    await until(lambda: house.followers)
     await house.play(commits[6:])
     assert [(event.id, event.data["status"]) for event in await reader] == [(6, "running"), (7, "done")]
     assert [event.id for event in await some(over_http, url(run))] == [1, 2, 3, 4, 5, 6, 7]

@@ -78,9 +78,6 @@ class AccessMiddleware:
         self._durations = durations
 
     async def __call__(self, connection: Connection, receive: Receive, send: Send) -> None:
-        if connection["type"] != "http":
-            await self._app(connection, receive, send)
-            return
         path, began, status, kind = connection["path"], time.perf_counter(), 0, ""
         if path in PROBES and connection["method"] == "HEAD":  # the server sends no body for it
             connection = {**connection, "method": "GET"}

@@ -51,7 +51,9 @@ commands = typer.Typer()
 )
 async def evaluation(
     scenario: list[str] | None = option("Only these: a name, or a pattern like 'injection-*'.", metavar="NAME"),
-    folder: list[Path] | None = option("A folder with scenarios of your own, besides.", metavar="FOLDER"),
+    folder: list[Path] | None = option(
+        "A folder with scenarios of your own, besides.", exists=True, file_okay=False, metavar="FOLDER"
+    ),
     config: list[Path] | None = option(
         "The configuration file; several are compared. Without it: ./agentic.yaml, if there is one.", metavar="FILE"
     ),

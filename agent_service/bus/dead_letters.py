@@ -24,9 +24,9 @@ from agent_service.views.inbox import (
     obstacle,
     same_instant,
 )
+from groundwork.nats.dead_letters import copyable_headers
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import NoSuchItem, Published, StoredMessage
-from groundwork.nats.settling import copyable_headers
 from groundwork.nats.shared_log import stored_by_now
 from groundwork.service.errors import GiveUp
 from schemas import subjects

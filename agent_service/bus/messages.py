@@ -24,10 +24,10 @@ from agent_service.errors import Damaged, NewerVersion
 from agent_service.run.inbound import CURRENT_MESSAGE, InboundMessage, InvalidMessage, UnknownRun
 from agent_service.run.outbox import SOURCE
 from agent_service.run.recovery import Recovery
+from groundwork.nats.dead_letters import Notice
 from groundwork.nats.link import NatsLink
-from groundwork.nats.publishing import StoredMessage
+from groundwork.nats.publishing import Delivery, StoredMessage
 from groundwork.nats.pull_loop import PullLoop
-from groundwork.nats.settling import Delivery, Notice, Settler
 from groundwork.service.errors import Failure, GiveUp, TryAgain, patiently
 from groundwork.service.machine import new_uuid, utc_now
 from schemas import subjects
@@ -172,8 +172,8 @@ class NatsIntake:
         controls = durable == subjects.DURABLE_CONTROL
         letters = subjects.DEAD_LETTERS_CONTROL if controls else subjects.DEAD_LETTERS_LOOP
         handle = partial(self._handle, durable, handler)
-        settler = Settler(self._link, STREAMS[durable], durable, handle, letters, notify=self._reject)
-        return PullLoop(settler, slots=slots)
+        dead_letters = letters, self._reject
+        return PullLoop(self._link, STREAMS[durable], durable, handle, dead_letters=dead_letters, slots=slots)
 
     async def _handle(self, durable: str, handler: MessageHandler, delivery: Delivery) -> None:
         """Raises TryAgain and GiveUp."""

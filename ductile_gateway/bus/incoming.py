@@ -22,10 +22,11 @@ from ductile_gateway.calls.relay import Relay
 from ductile_gateway.calls.results import SOURCE
 from ductile_gateway.trust import Trust
 from ductile_gateway.webhooks.notifications import LifecycleEvent, read_event
+from groundwork.nats.dead_letters import Notice
 from groundwork.nats.link import NatsLink
 from groundwork.nats.micro_service import micro_service
+from groundwork.nats.publishing import Delivery
 from groundwork.nats.pull_loop import PullLoop
-from groundwork.nats.settling import Delivery, Notice, Settler
 from groundwork.service import strict
 from groundwork.service.errors import GiveUp, TryAgain
 from groundwork.service.machine import monotonic, utc_now
@@ -60,9 +61,16 @@ def request_loop(link: NatsLink, relay: Relay, *, trust: Trust | None, slots: in
         elif relay.offers.serves(asked.route):  # one of several gateways may have another name
             relay.ownership.leave_to_others(asked)
 
-    consumer = subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS
-    settler = Settler(link, *consumer, handle, subjects.DEAD_LETTERS_TOOLS, notify=rejection_notice)
-    return PullLoop(settler, slots=slots, grace_s=grace_s, on_stop=relay.close)
+    return PullLoop(
+        link,
+        subjects.STREAM_REQUESTS,
+        subjects.DURABLE_TOOLS,
+        handle,
+        dead_letters=(subjects.DEAD_LETTERS_TOOLS, rejection_notice),
+        slots=slots,
+        grace_s=grace_s,
+        on_stop=relay.close,
+    )
 
 
 async def _check(relay: Relay, trust: Trust | None, asked: CallRequest, delivery: Delivery) -> None:
@@ -100,8 +108,8 @@ async def follow_events(link: NatsLink, stream: str, durable: str, *, trust: Tru
                 raise GiveUp(str(error)) from error
             await take(read_event(delivery.subject, message, at=delivery.at))
 
-    settler = Settler(link, stream, durable, handle, subjects.DEAD_LETTERS_OUTBOUND, notify=rejection_notice)
-    await PullLoop(settler, slots=SLOTS).run()
+    dead_letters = subjects.DEAD_LETTERS_OUTBOUND, rejection_notice
+    await PullLoop(link, stream, durable, handle, dead_letters=dead_letters, slots=SLOTS).run()
 
 
 @dataclass(eq=False)

@@ -38,6 +38,7 @@ _NOT_FOUND, _UNAVAILABLE = 404, 500
 
 _SUBJECT = re.compile(r"[!-)+-\-/-=?-~]+(?:\.[!-)+-\-/-=?-~]+)*")
 """Tokens of printable ASCII without wildcards, separated by single dots."""
+_ACK_PREFIX = "$JS.ACK."
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
@@ -76,6 +77,25 @@ class StoredMessage:
     def size(self) -> int:
         """Bytes of the body, also where only the headers were fetched."""
         return int(self.headers.get("Nats-Msg-Size", len(self.body)))
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery(StoredMessage):
+    """`delivered`: number of deliveries so far."""
+
+    delivered: int = 1
+    consumer_seq: int = 0
+
+
+def is_delivery(message: Msg) -> bool:
+    return message.reply.startswith(_ACK_PREFIX)
+
+
+def read_delivery(message: Msg) -> Delivery:
+    told = message.metadata
+    at, seq = told.timestamp, told.sequence
+    headers = message.headers or {}
+    return Delivery(message.subject, message.data, headers, seq.stream, at, told.num_delivered, seq.consumer)
 
 
 def subject_matches(pattern: str, subject: str) -> bool:

@@ -4,6 +4,15 @@ One pull is out at a time, for all free slots. It is given up after a reconnect,
 the consumer has a new leader, which does not know it: its messages are still taken, its end is not. The acknowledgement
 comes last: delivery is at least once, and handlers must bear repetitions. What a dead process had in hand is delivered
 again after the consumer's ack_wait; a process that has the consumer to itself asks for it at once.
+
+    handler          message
+    returns          acknowledged
+    TryAgain         delivered again after its delay, at most 5 s (a delayed message keeps its place in the consumer)
+    GiveUp           published to the dead letters, then terminated
+    Fatal            delivered again, and raised: it must never become a dead letter
+    any other error  delivered again, each time later; after MOST_TRIES treated as GiveUp
+
+A message that cannot be published to the dead letters is not terminated: it comes back and is moved then.
 """
 
 import asyncio
@@ -11,17 +20,21 @@ import contextlib
 import itertools
 import json
 import logging
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 
 import nats.errors
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
-from groundwork.nats.settling import IN_PROGRESS, NAK, Delivery, Settler, is_delivery, nak, read_delivery
-from groundwork.service.errors import Failure, Fatal, Misconfigured, TryAgain
+from groundwork.nats.dead_letters import OURS, Notify, dead_letter_headers, one_line
+from groundwork.nats.link import TRY_SECONDS, NatsLink
+from groundwork.nats.publishing import BusRefused, Delivery, is_delivery, read_delivery
+from groundwork.service.errors import Failure, Fatal, GiveUp, Misconfigured, TryAgain
 from groundwork.service.machine import this
 
+ACK, IN_PROGRESS, NAK = b"+ACK", b"+WPI", b"-NAK"
 EXPIRES_S, EXPIRES_ALONE_S, EXPIRES_AFTER_TROUBLE_S = 30.0, 5.0, 1.0
 """Duration of a pull. A process that has the consumer to itself takes half of its lease's: when it was stopped and
 another begins, it is given nothing more. Long pulls of several processes save traffic. The end of a short one after one
@@ -39,7 +52,9 @@ HOLD_SECONDS = 1.5
 GRACE_SECONDS = 5.0
 LEAVE_SECONDS = 1.0
 QUIET_SECONDS = 0.05
+FIRST_DELAY_S, LONGEST_DELAY_S = 0.5, 5.0
 BROKEN_DELAY_S, BEYOND_DELAY_S = 1.0, 0.5
+MOST_TRIES = 5
 ASK_WITHIN_S = 1.0
 TIMES_ASKED = 10
 """Electing a new leader of the consumer takes 4 to 9 s."""
@@ -49,25 +64,33 @@ _USUAL_ENDS = {"404", "408"}  # no messages, timeout
 
 log = logging.getLogger(__name__)
 
+Handler = Callable[[Delivery], Awaitable[None]]
+
 
 class PullLoop:
-    """Runs once. `on_stop` is called before the grace period begins."""
+    """Runs once. `dead_letters`: their subject, and the maker of a notice of each. `on_stop` is called before the grace
+    period begins."""
 
     def __init__(
         self,
-        settler: Settler,
+        link: NatsLink,
+        stream: str,
+        durable: str,
+        handler: Handler,
         *,
+        dead_letters: tuple[str, Notify],
         slots: int,
         grace_s: float = GRACE_SECONDS,
         on_stop: Callable[[], None] = lambda: None,
     ) -> None:
-        self._settler = settler
-        self._consumer = f"{settler.stream}.{settler.durable}"
-        self._link = settler.link
-        self._inbox = self._link.client.new_inbox()
+        self._link = link
+        self._stream, self._durable, self._consumer = stream, durable, f"{stream}.{durable}"
+        self._handler = handler
+        self._dead_letters, self._notify = dead_letters
+        self._inbox = link.client.new_inbox()
         self.grace_s = grace_s
         self._on_stop = on_stop
-        self._slots, self._most = slots, slots if self._link.exclusive else min(slots, AHEAD)
+        self._slots, self._most = slots, slots if link.exclusive else min(slots, AHEAD)
         self._pull, self._to_come = "", 0
         """Reply subject of the newest pull, and the number of messages that it may still bring."""
         self._over = asyncio.Event()
@@ -77,6 +100,8 @@ class PullLoop:
         # A sequence alone does not name a message: a server that lost its newest ones reuses their numbers.
         self._replies: dict[tuple[int, datetime], str] = {}
         """Reply subject of each message in hand, from its newest delivery."""
+        self._errors = Counter[tuple[int, datetime]]()
+        """Unforeseen errors of each message. Deliveries do not count: most are put off."""
         self._tries_to_reclaim = TIMES_ASKED
         self._tasks: set[asyncio.Task[None]] = set()
         self._room = asyncio.Event()
@@ -178,7 +203,7 @@ class PullLoop:
         why = f"{code} {status.get('Description') or UNANSWERED}"
         self._to_come, self._trouble = 0, "" if code in _USUAL_ENDS else why
         if self._trouble not in ("", before):
-            log.warning("%s delivers nothing: %s", self._settler.durable, self._trouble)
+            log.warning("%s delivers nothing: %s", self._durable, self._trouble)
 
     async def _take(self, delivery: Delivery, reply: str) -> None:
         name = delivery.seq, delivery.at
@@ -197,14 +222,84 @@ class PullLoop:
     async def _handle(self, name: tuple[int, datetime], delivery: Delivery) -> None:
         answer = NAK  # of a cancelled handler: another process may have the message at once
         try:
-            answer = await self._settler.settle(delivery)
+            await self._handler(delivery)
+            answer = ACK
+        except TryAgain as error:
+            log.debug("%s: to be tried again: %s", self._told(delivery), one_line(error))
+            answer = nak(min(LONGEST_DELAY_S, error.delay_s))
+        except GiveUp as error:
+            answer = await self._bury(delivery, reason := one_line(error), reason)
         except Fatal as error:
             answer = nak(BROKEN_DELAY_S)
             if not self._broken.done():
                 self._broken.set_exception(error)
+        except Exception as error:  # noqa: BLE001 - an error of a handler must not end the loop
+            answer = await self._put_off(name, delivery, error)
         finally:
+            if not answer.startswith(NAK):
+                self._errors.pop(name, None)
             self._room.set()
             await self._link.send(self._replies.pop(name), answer)
+
+    async def _put_off(self, name: tuple[int, datetime], delivery: Delivery, error: Exception) -> bytes:
+        self._errors[name] += 1
+        times, kind = self._errors[name], type(error).__name__
+        reason, trace = f"{kind}: {one_line(error)}", error if times == MOST_TRIES else None
+        log.error("%s: %s", self._told(delivery), reason, exc_info=trace)
+        if times < MOST_TRIES:
+            return nak(min(LONGEST_DELAY_S, FIRST_DELAY_S * 2 ** (times - 1)))
+        # The text of an unforeseen error may quote the message: only the operator may read it.
+        told = f"{kind} at each of {times} tries: the log and the dead letter say more"
+        return await self._bury(delivery, reason, told)
+
+    async def _bury(self, delivery: Delivery, reason: str, told: str) -> bytes:
+        """`reason` is for the operator, `told` for those who are notified."""
+        notice, unannounced = None, ""
+        try:
+            notice = self._notify(delivery, self._stream, told)
+        except ValueError as error:
+            unannounced = one_line(error)
+        about = {name: value for name, value in notice[-1].items() if name.startswith(OURS)} if notice else {}
+        try:
+            await self._publish_dead_letter(delivery, reason, about)
+        except Failure as error:
+            told = self._told(delivery)
+            log.error("%s: cannot be moved to the dead letters: %s", told, error)  # noqa: TRY400 - one line is enough
+            return nak(LONGEST_DELAY_S)
+        facts: dict[str, object] = {
+            "subject": delivery.subject,
+            "stream": self._stream,
+            "stream_seq": delivery.seq,
+            "consumer": self._durable,
+            "deliveries": delivery.delivered,
+            "dead_letters": self._dead_letters,
+            "why": reason,
+        }
+        facts |= {name.removeprefix(OURS).replace("-", "_").lower(): value for name, value in about.items()}
+        log.warning("a message became a dead letter", extra=facts)
+        if notice:
+            subject, body, msg_id, headers = notice
+            try:  # once: where no stream takes the notice, subscribers hear it once
+                await self._link.publish(subject, body, msg_id=msg_id, headers=headers, within_s=TRY_SECONDS)
+            except Failure as error:
+                unannounced = one_line(error)
+        if unannounced:
+            log.warning("%s: the dead letter could not be announced: %s", self._told(delivery), unannounced)
+        return f"+TERM {reason}".encode()
+
+    async def _publish_dead_letter(self, delivery: Delivery, reason: str, about: Mapping[str, str]) -> None:
+        msg_id = f"dead:{self._stream}:{self._durable}:{delivery.seq}"
+        headers = {**dead_letter_headers(delivery, self._stream, self._durable, reason), **about}
+        try:
+            await self._link.publish(self._dead_letters, delivery.body, msg_id=msg_id, headers=headers)
+        except BusRefused as error:
+            # Its headers make it too large. The stream keeps the original under its sequence.
+            headers["Dead-Letter-Body"] = f"left out: {one_line(error)}"
+            await self._link.publish(self._dead_letters, b"", msg_id=msg_id, headers=headers)
+
+    def _told(self, delivery: Delivery) -> str:
+        where = f"{delivery.subject}, delivery {delivery.delivered} to {self._durable}"
+        return f"message {delivery.seq} of {self._stream} ({where})"
 
     async def _finish(self, subscription: Subscription) -> None:
         self._stopping = True
@@ -216,7 +311,7 @@ class PullLoop:
                     await self._link.guard()  # of a fenced process: its results do not count
                 await asyncio.wait(self._tasks, timeout=self.grace_s)
         except Misconfigured as error:
-            log.warning("%s: what is in hand is left: %s", self._settler.durable, error)
+            log.warning("%s: what is in hand is left: %s", self._durable, error)
         finally:
             late = list(self._tasks)
             for task in late:
@@ -235,3 +330,8 @@ class PullLoop:
                     await subscription.drain()  # type: ignore[no-untyped-call]  # nats-py left its annotation out
                 else:
                     await subscription.unsubscribe()
+
+
+def nak(delay_s: float) -> bytes:
+    """Asks for another delivery after the delay. Until then the message stays unacknowledged in the consumer."""
+    return b"-NAK " + json.dumps({"delay": int(delay_s * 1e9)}).encode()

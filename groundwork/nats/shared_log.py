@@ -25,8 +25,16 @@ import nats.errors
 from nats.aio.msg import Msg
 
 from groundwork.nats.link import NatsLink
-from groundwork.nats.publishing import EXPECTED, PENDING, WRONG_SEQUENCE, BusRefused, StoredMessage, read_direct
-from groundwork.nats.settling import is_delivery, read_delivery
+from groundwork.nats.publishing import (
+    EXPECTED,
+    PENDING,
+    WRONG_SEQUENCE,
+    BusRefused,
+    StoredMessage,
+    is_delivery,
+    read_delivery,
+    read_direct,
+)
 from groundwork.service.errors import Misconfigured, TryAgain, patiently
 from groundwork.service.machine import token_hex
 

@@ -13,8 +13,9 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
 from groundwork.nats.link import NatsLink, connect
+from groundwork.nats.publishing import Delivery
+from groundwork.nats.pull_loop import Handler
 from groundwork.nats.settings import NatsSettings
-from groundwork.nats.settling import Delivery, Handler
 from groundwork.nats.topology import Spec, set_up
 from tests.kit.consumer import consume
 

@@ -29,7 +29,7 @@ import yaml
 from nats.js.api import StreamConfig
 
 from groundwork.nats.link import NatsLink
-from groundwork.nats.settling import Delivery
+from groundwork.nats.publishing import Delivery
 from groundwork.nats.topology import Spec, set_up
 from schemas import envelope, subjects
 from tests.bench.load import Load

@@ -7,8 +7,11 @@ import pytest
 from nats.js.api import RawStreamMsg
 from nats.js.errors import NotFoundError
 
+from groundwork.nats import pull_loop
+from groundwork.nats.dead_letters import Notice, Notify
 from groundwork.nats.link import NatsLink
-from groundwork.nats.settling import Delivery, Handler, Notice, Notify
+from groundwork.nats.publishing import Delivery
+from groundwork.nats.pull_loop import Handler
 from groundwork.service.errors import GiveUp
 from tests.kit.bus import a_consumer, a_stream
 from tests.kit.consumer import consuming
@@ -118,7 +121,10 @@ async def test_poison_delays_no_other_message(bus: NatsLink) -> None:
         await until(lambda: len(good) == 20, within_s=5.0)
 
 
-async def test_an_error_is_tried_again_later_each_time_and_buried_in_the_end(bus: NatsLink) -> None:
+async def test_an_error_is_tried_again_later_each_time_and_buried_in_the_end(
+    bus: NatsLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pull_loop, "MOST_TRIES", 3)
     times: list[float] = []
 
     async def handler(_: Delivery) -> None:
@@ -126,7 +132,7 @@ async def test_an_error_is_tried_again_later_each_time_and_buried_in_the_end(bus
         raise KeyError("word")
 
     await bus.publish("work.a", b"body", msg_id="one", headers={})
-    async with consuming(bus, handler, BURIED, 3):
+    async with consuming(bus, handler, BURIED):
         headers = (await dead_letter(bus)).headers or {}
     assert (headers["Dead-Letter-Deliveries"], headers["Dead-Letter-Reason"]) == ("3", "KeyError: 'word'")
     assert len(times) == 3
@@ -134,8 +140,9 @@ async def test_an_error_is_tried_again_later_each_time_and_buried_in_the_end(bus
 
 
 async def test_what_cannot_be_buried_is_not_terminated_and_is_tried_once_each_time(
-    bus: NatsLink, caplog: pytest.LogCaptureFixture
+    bus: NatsLink, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(pull_loop, "MOST_TRIES", 2)
     tries: list[int] = []
 
     async def handler(delivery: Delivery) -> None:
@@ -144,7 +151,7 @@ async def test_what_cannot_be_buried_is_not_terminated_and_is_tried_once_each_ti
 
     await bus.client.jetstream().delete_stream("DEAD")
     await bus.publish("work.a", b"body", msg_id="one", headers={})
-    async with consuming(bus, handler, BURIED, 2):
+    async with consuming(bus, handler, BURIED):
         await until(lambda: "cannot be moved to the dead letters" in caplog.text, within_s=40.0)
         await a_stream(bus, "DEAD", subjects=["dlq.>"])
         message = await dead_letter(bus)
@@ -168,14 +175,17 @@ async def test_a_message_is_buried_though_nobody_can_be_told(
     bus: NatsLink, notify: Notify, caplog: pytest.LogCaptureFixture
 ) -> None:
     await bus.publish("work.a", b"body", msg_id="one", headers={})
-    async with consuming(bus, poisonous, BURIED, 5, notify):
+    async with consuming(bus, poisonous, BURIED, notify):
         assert (await dead_letter(bus)).data == b"body"
     assert "could not be announced" in caplog.text
 
 
-async def test_a_notice_does_not_repeat_what_an_error_says_that_nobody_foresaw(bus: NatsLink) -> None:
+async def test_a_notice_does_not_repeat_what_an_error_says_that_nobody_foresaw(
+    bus: NatsLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pull_loop, "MOST_TRIES", 1)
     await bus.publish("work.a", b"body", msg_id="one", headers={})
-    async with consuming(bus, raising(KeyError("s3cret")), BURIED, 1, noticed):
+    async with consuming(bus, raising(KeyError("s3cret")), BURIED, noticed):
         await dead_letter(bus)
     notice = (await bus.client.jetstream().get_last_msg("DEAD", "dlq.notices")).data or b""
     assert (notice.startswith(b"KeyError"), b"s3cret" in notice) == (True, False)

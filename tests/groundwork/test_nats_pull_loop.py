@@ -11,7 +11,8 @@ from nats.aio.msg import Msg
 from groundwork.nats import pull_loop
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
-from groundwork.nats.settling import ACK, NAK, Delivery
+from groundwork.nats.publishing import Delivery
+from groundwork.nats.pull_loop import ACK, NAK
 from tests.kit.bus import a_consumer, a_stream, heard
 from tests.kit.consumer import Seen, consuming, left, publish
 from tests.kit.waiting import until

@@ -3,27 +3,36 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
-from typing import Any
 
 import nats.errors
 
+from groundwork.nats.dead_letters import Notify
 from groundwork.nats.link import NatsLink
-from groundwork.nats.pull_loop import PullLoop
-from groundwork.nats.settling import Delivery, Handler, Settler
+from groundwork.nats.publishing import Delivery
+from groundwork.nats.pull_loop import GRACE_SECONDS, Handler, PullLoop
 from tests.kit.waiting import until
 
 
+def unannounced(*_: object) -> None:
+    pass
+
+
 async def consume(link: NatsLink, stream: str, durable: str, handler: Handler, dead: str, *, slots: int) -> None:
-    await PullLoop(Settler(link, stream, durable, handler, dead), slots=slots).run()
+    await PullLoop(link, stream, durable, handler, dead_letters=(dead, unannounced), slots=slots).run()
 
 
 @contextlib.asynccontextmanager
 async def consuming(
-    link: NatsLink, handler: Handler, dead: str = "work.dead", *settled: Any, slots: int = 10, **how: Any
+    link: NatsLink,
+    handler: Handler,
+    dead: str = "work.dead",
+    notify: Notify = unannounced,
+    *,
+    slots: int = 10,
+    grace_s: float = GRACE_SECONDS,
 ) -> AsyncIterator[PullLoop]:
-    """Serves the consumer `workers` of the stream WORK. `settled` and `how` are further arguments of Settler and of
-    PullLoop."""
-    loop = PullLoop(Settler(link, "WORK", "workers", handler, dead, *settled), slots=slots, **how)
+    """Serves the consumer `workers` of the stream WORK."""
+    loop = PullLoop(link, "WORK", "workers", handler, dead_letters=(dead, notify), slots=slots, grace_s=grace_s)
     running = asyncio.create_task(loop.run())
     try:
         yield loop

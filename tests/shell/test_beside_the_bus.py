@@ -12,7 +12,7 @@ from agent_service.bus.messages import MOST_WAITING_BYTES, DroppedResults
 from agent_service.trust.identity import SystemClock
 from ductile_gateway.bus.incoming import answer_prune, serve_endpoints
 from groundwork.nats.link import NatsLink
-from groundwork.nats.settling import Delivery
+from groundwork.nats.publishing import Delivery
 from groundwork.service import machine
 from schemas import subjects
 from schemas.envelope import MSG_ID

@@ -8,7 +8,7 @@ import pytest
 from agent_service.bus.dead_letters import NatsDeadLetters, retry_id
 from agent_service.views.inbox import DeadLetter, NoSuchLetter, NotSentAgain
 from groundwork.nats.link import NatsLink
-from groundwork.nats.settling import Delivery
+from groundwork.nats.publishing import Delivery
 from groundwork.service.errors import GiveUp
 from schemas import subjects
 from tests.kit.consumer import consume

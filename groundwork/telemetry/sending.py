@@ -56,6 +56,8 @@ class SpanSender(logging.Handler):
         self._address = receiver.address
         self._outage = Outage(f"{receiver.address}, which takes traces,", log)
         self._why, self._status = "", 0
+        # It quotes a header that is no pair, which may be a key: `TelemetrySettings.receiver` tells of it.
+        logging.getLogger("opentelemetry.util.re").setLevel(logging.ERROR)
         talkative = logging.getLogger(OTLPSpanExporter.__module__.removesuffix(".__init__"))
         talkative.propagate = False
         talkative.addHandler(self)

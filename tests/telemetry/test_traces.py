@@ -153,11 +153,15 @@ def test_an_endpoint_that_is_no_address_is_refused(wrong: str) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["authorization: Bearer the-key", "x-team=a,authorization: Basic the-key="])
-def test_a_header_that_is_no_pair_is_reported_and_not_shown(wrong: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_header_that_is_no_pair_is_reported_and_not_shown(
+    wrong: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(ValidationError, match="authorization=Bearer%20KEY"):
         TelemetrySettings(headers=SecretStr(wrong))
-    receiver = CONFIGURED.receiver({"OTEL_EXPORTER_OTLP_HEADERS": f"{wrong},x-team=b"})
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", f"{wrong},x-team=b")
+    receiver = CONFIGURED.receiver()
     assert receiver
+    SpanSender(receiver, "agentic-loop")
     assert receiver.headers == {"authorization": "Bearer of-ours", "x-team": "b"}
     assert "OTEL_EXPORTER_OTLP_HEADERS" in caplog.text
     assert "the-key" not in caplog.text

@@ -84,7 +84,12 @@ class BodyReader:
         try:
             async with asyncio.timeout(READ_WITHIN_S) as place:
                 self._reading[place] = None
-                return await _read(request, self._limit)
+                body = bytearray()
+                async for chunk in request.stream():
+                    body += chunk
+                    if len(body) > self._limit:
+                        raise _too_large(self._limit)
+                return bytes(body)
         except TimeoutError as error:
             message = f"the body did not arrive within {READ_WITHIN_S:g} s, or while there was room to wait for it"
             raise BodyRefused(408, "too_slow", message) from error
@@ -92,17 +97,6 @@ class BodyReader:
             raise BodyRefused(400, "cut_off", "the connection ended within the body") from error
         finally:
             self._reading.pop(place, None)
-
-
-async def _read(request: Request, limit: int) -> bytes:
-    chunks: list[bytes] = []
-    size = 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size > limit:
-            raise _too_large(limit)
-        chunks.append(chunk)
-    return b"".join(chunks)
 
 
 def _too_large(limit: int) -> BodyRefused:

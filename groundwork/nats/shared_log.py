@@ -86,58 +86,40 @@ class Batch:
 
 
 async def follow_stream(
-    link: NatsLink,
-    stream: str,
-    after: int,
-    *,
-    subject: str = ">",
-    headers_only: bool = False,
-    start: Mapping[str, object] = FROM_THE_FIRST,
+    link: NatsLink, stream: str, after: int, *, subject: str = ">", headers_only: bool, start: Mapping[str, object]
 ) -> AsyncGenerator[Batch, None]:
     """Yields what is behind sequence `after`, forever; for 0, what the deliver policy `start` begins with. Raises
     Misconfigured where there is no such stream."""
     while True:
+        arrived, subscription = asyncio.Queue[Msg](), None
+        inbox, name = link.client.new_inbox(), f"copy-{token_hex(6)}"
         behind = {"deliver_policy": "by_start_sequence", "opt_start_seq": after + 1} if after else start
         wanted = {**behind, "filter_subjects": [subject], "headers_only": headers_only}
-        async with contextlib.aclosing(_one_consumer(link, stream, wanted)) as pushed:
-            async for messages in pushed:
-                if messages:
-                    after = messages[-1].seq
-                    yield Batch(messages, after, at=messages[-1].at)
-                else:
-                    yield Batch((), after, resumed=True)
+        asked = {"stream_name": stream, "config": {"name": name, "deliver_subject": inbox, **_ORDERED, **wanted}}
+        expected, complete = 1, True
+        try:
+            subscription = await link.subscribe(inbox, arrived.put)
+            created = f"CONSUMER.CREATE.{stream}.{name}"
+            await link.ask_jetstream(created, {**asked, "action": "create"}, timeout_s=CREATED_WITHIN_S)
+            yield Batch((), after, resumed=True)
+            while complete and (waiting := await _waiting(arrived)):
+                found, complete = _in_order(waiting, expected)
+                expected += len(found)
+                if found:
+                    after = found[-1].seq
+                    yield Batch(found, after, at=found[-1].at)
+                for message in waiting:  # flow control is answered once everything before it is processed
+                    if not is_delivery(message) and (asks := message.reply or (message.headers or {}).get(_STALLED)):
+                        await link.send(asks, b"")
+        except (TryAgain, BusRefused, ValueError, nats.errors.Error) as error:
+            # The last two: the connection is closing, or no server sent this.
+            log.debug("%s cannot be followed yet: %s", stream, error)
+        finally:
+            if subscription:
+                with contextlib.suppress(nats.errors.Error):
+                    await subscription.unsubscribe()
+                await link.send(f"$JS.API.CONSUMER.DELETE.{stream}.{name}", b"")
         await asyncio.sleep(PAUSE_S)
-
-
-async def _one_consumer(
-    link: NatsLink, stream: str, wanted: Mapping[str, object]
-) -> AsyncGenerator[Sequence[StoredMessage], None]:
-    arrived: asyncio.Queue[Msg] = asyncio.Queue()
-    inbox, name = link.client.new_inbox(), f"copy-{token_hex(6)}"
-    try:
-        subscription = await link.subscribe(inbox, arrived.put)
-    except nats.errors.Error:  # the connection is closing or reconnecting
-        return
-    config = {"name": name, "deliver_subject": inbox, **_ORDERED, **wanted}
-    asked = {"stream_name": stream, "config": config, "action": "create"}
-    expected, complete = 1, True
-    try:
-        await link.ask_jetstream(f"CONSUMER.CREATE.{stream}.{name}", asked, timeout_s=CREATED_WITHIN_S)
-        yield ()
-        while complete and (waiting := await _waiting(arrived)):
-            found, complete = _in_order(waiting, expected)
-            expected += len(found)
-            if found:
-                yield found
-            for message in waiting:  # flow control is answered once everything before it is processed
-                if not is_delivery(message) and (asks := message.reply or (message.headers or {}).get(_STALLED)):
-                    await link.send(asks, b"")
-    except (TryAgain, BusRefused, ValueError, nats.errors.Error) as error:  # the last two for what no server sent
-        log.debug("%s cannot be followed yet: %s", stream, error)
-    finally:
-        with contextlib.suppress(nats.errors.Error):
-            await subscription.unsubscribe()
-        await link.send(f"$JS.API.CONSUMER.DELETE.{stream}.{name}", b"")
 
 
 async def _waiting(arrived: asyncio.Queue[Msg]) -> list[Msg]:

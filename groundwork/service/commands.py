@@ -51,26 +51,17 @@ class LazyGroup(TyperGroup):
     table: ClassVar[Table] = {}
 
     def __init__(self, *, commands: Any = (), **attributes: Any) -> None:
-        super().__init__(**attributes)
-        named: dict[str, Any] = dict.fromkeys(name for name in self.table if " " not in name)
-        self.commands = named | dict(commands)
-
-    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - so it is called
-        return list(self.commands)
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - same
-        if at := self._at(cmd_name):
-            return TyperCommand(cmd_name, help=at.about, rich_help_panel=at.panel)
-        return self.commands.get(cmd_name)
+        self._places = {word.rpartition(" ")[2]: at for word, at in self.table.items()}
+        listed: dict[str, Any] = {
+            name: TyperCommand(name, help=at.about, rich_help_panel=at.panel, hidden=name not in self.table)
+            for name, at in self._places.items()
+        }
+        super().__init__(commands=listed | dict(commands), **attributes)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, command, following = super().resolve_command(ctx, args)
-        at = self._at(name or "")
+        at = self._places.get(name or "")
         return name, self._loaded(name or "", at) if at else command, following
-
-    def _at(self, name: str) -> CommandPlace | None:
-        within = (at for word, at in self.table.items() if word.endswith(f" {name}"))
-        return self.table.get(name) or next(within, None)
 
     def _loaded(self, name: str, at: CommandPlace) -> Any:
         within = {word: at for word, at in self.table.items() if word.startswith(f"{name} ")}

@@ -49,7 +49,7 @@ def test_each_command_that_is_listed_is_there_and_begins_its_own_help_as_it_is_l
     group = typer.main.get_group(app)
     context = typer.Context(group)
     listed = {name: at.about for name, at in Agentic.table.items()}
-    there = {name: group.resolve_command(context, [name])[1] for name in listed}
+    there = {name: group.resolve_command(context, name.split()[-1:])[1] for name in listed}
     assert {name: ((command and command.help) or "").split("\n\n")[0] for name, command in there.items()} == listed
 
 

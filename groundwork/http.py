@@ -171,7 +171,6 @@ class BoundedProtocol(HttpToolsProtocol):
     _patience: asyncio.TimerHandle | None = None
     """Running while the client has to act; None while it waits for us."""
     _since: float = 0.0
-    _in_head: bool = False
     _unheard: int = 0
     """Bytes since the end of a head, or a part of a body."""
 
@@ -201,16 +200,8 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._unheard > self.max_head_bytes:
             self._give_up()
 
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self._in_head = True
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if self._in_head:  # else it is a trailer, which must not become a header
-            super().on_header(name, value)
-
     def on_headers_complete(self) -> None:
-        self._in_head, self._unheard = False, 0
+        self._unheard = 0
         if not self.flow.write_paused:
             self._go_on()
         if len(self.url) + sum([len(name) + len(value) for name, value in self.headers]) > self.max_head_bytes:
@@ -218,6 +209,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if len(self.pipeline) >= self.max_pipelined:
             raise ValueError("too many requests wait on this connection")
         super().on_headers_complete()
+        self.headers = []  # those of the request are in its scope, and a trailer must not become one
 
     def on_body(self, body: bytes) -> None:
         self._unheard = 0

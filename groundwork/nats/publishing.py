@@ -162,8 +162,12 @@ def read_stored(fields: Mapping[str, Any]) -> StoredMessage:
 
 
 def read_headers(lines: Iterable[str]) -> dict[str, str]:
-    parts = [line.partition(":") for line in lines]  # some clients write no space behind the colon
-    return {name.strip(): value.strip() for name, colon, value in parts if colon}
+    headers: dict[str, str] = {}
+    for line in lines:
+        name, colon, value = line.partition(":")  # some clients write no space behind it
+        if colon:
+            headers[name.strip()] = value.strip()
+    return headers
 
 
 def read_direct(answer: Msg) -> StoredMessage | None:

@@ -192,7 +192,19 @@ class PullLoop:
         self._heard_at = self._now()
         if is_delivery(message):  # of any pull: a delivery tells only its subject in the stream
             self._to_come, self._trouble = self._to_come - 1, ""
-            await self._take(read_delivery(message), message.reply)
+            delivery = read_delivery(message)
+            name = delivery.seq, delivery.at
+            is_new = name not in self._replies
+            if self._stopping:
+                await self._link.send(message.reply, NAK)
+            elif is_new and len(self._replies) >= self._slots:  # after a silence that was none
+                await self._link.send(message.reply, nak(BEYOND_DELAY_S))
+            else:
+                self._replies[name] = message.reply
+                if is_new:
+                    task = asyncio.create_task(self._handle(name, delivery))
+                    self._tasks.add(task)
+                    task.add_done_callback(self._tasks.discard)
         elif message.subject == self._pull:
             self._note_end(message.headers or {})
         if self._to_come <= 0:
@@ -204,20 +216,6 @@ class PullLoop:
         self._to_come, self._trouble = 0, "" if code in _USUAL_ENDS else why
         if self._trouble not in ("", before):
             log.warning("%s delivers nothing: %s", self._durable, self._trouble)
-
-    async def _take(self, delivery: Delivery, reply: str) -> None:
-        name = delivery.seq, delivery.at
-        is_new = name not in self._replies
-        if self._stopping:
-            await self._link.send(reply, NAK)
-        elif is_new and len(self._replies) >= self._slots:  # after a silence that was none
-            await self._link.send(reply, nak(BEYOND_DELAY_S))
-        else:
-            self._replies[name] = reply
-            if is_new:
-                task = asyncio.create_task(self._handle(name, delivery))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
 
     async def _handle(self, name: tuple[int, datetime], delivery: Delivery) -> None:
         answer = NAK  # of a cancelled handler: another process may have the message at once

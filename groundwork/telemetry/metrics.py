@@ -18,7 +18,7 @@ from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from itertools import accumulate
-from typing import Any, TypeVar
+from typing import Any
 
 from groundwork.service.program import installed_version, loaded
 
@@ -65,10 +65,13 @@ class Instrument:
     def _shown(self, value: Any) -> Iterable[Any]:
         yield value
 
+    def _series(self, new: Attributes) -> Attributes:
+        return (OTHER,) * len(new) if len(self._values) >= MOST_SERIES else new
+
 
 class Counter(Instrument):
     def add(self, *attributes: str, by: float = 1) -> None:
-        series = attributes if attributes in self._values else _series(self._values, attributes)
+        series = attributes if attributes in self._values else self._series(attributes)
         self._values[series] = self._values.get(series, 0.0) + by
 
 
@@ -90,20 +93,13 @@ class Histogram(Instrument):
         spread[-1] += value
 
     def begin(self, attributes: Attributes) -> list[float]:
-        begun: list[float] = self._values.setdefault(_series(self._values, attributes), [0.0] * (len(self.bounds) + 2))
+        begun: list[float] = self._values.setdefault(self._series(attributes), [0.0] * (len(self.bounds) + 2))
         return begun
 
     def _shown(self, value: Any) -> Iterable[Any]:
         *counts, total = tuple(value)
         ends = *map(loaded("prometheus_client.utils:floatToGoString"), self.bounds), "+Inf"
         yield from (list(zip(ends, accumulate(counts), strict=True)), total)
-
-
-def _series(known: Mapping[Attributes, object], new: Attributes) -> Attributes:
-    return (OTHER,) * len(new) if len(known) >= MOST_SERIES else new
-
-
-AnyInstrument = TypeVar("AnyInstrument", bound=Instrument)
 
 
 class Instruments:
@@ -117,20 +113,24 @@ class Instruments:
         self, name: str, text: str, *attributes: str, unit: str = "", known: Iterable[Attributes] = ()
     ) -> Counter:
         """`known`: series that start at zero, so that the first event shows as a change."""
-        counter = self._added(Counter(name, text, unit, attributes))
+        counter = Counter(name, text, unit, attributes)
+        self.all.append(counter)
         for series in known if attributes else [()]:
             counter.add(*series, by=0.0)
         return counter
 
     def gauge(self, name: str, text: str, *attributes: str, unit: str = "") -> Gauge:
-        return self._added(Gauge(name, text, unit, attributes))
+        gauge = Gauge(name, text, unit, attributes)
+        self.all.append(gauge)
+        return gauge
 
     def histogram(
         self, name: str, text: str, *attributes: str, unit: str = "s", bounds: tuple[float, ...] = SECONDS
     ) -> Histogram:
         """`bounds`: ascending upper bounds of the buckets."""
-        histogram = self._added(Histogram(name, text, unit, attributes))
+        histogram = Histogram(name, text, unit, attributes)
         histogram.bounds = bounds
+        self.all.append(histogram)
         if not attributes:
             histogram.begin(())
         return histogram
@@ -162,10 +162,6 @@ class Instruments:
             registry.register(instrument)
         written: bytes = loaded("prometheus_client:generate_latest")(registry)
         return written
-
-    def _added(self, instrument: AnyInstrument) -> AnyInstrument:
-        self.all.append(instrument)
-        return instrument
 
 
 async def _show(gauge: Gauge, read: Callable[[], Reading | Awaitable[Reading]]) -> None:

@@ -6,9 +6,9 @@ docs/CONFIGURATION.md explains each of them, with its unit.
 import os
 import re
 from collections.abc import Iterator, Mapping
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
 
@@ -17,7 +17,7 @@ from ductile_gateway.tools.catalog import ToolChoice
 from ductile_gateway.webhooks.settings import IngressSettings, OutboundSettings
 from groundwork.nats.settings import ServiceSettings
 from groundwork.service import config_file
-from groundwork.service.config_file import OF_PLUGINS, Port, Section, ServerSettings, interpolated
+from groundwork.service.config_file import OF_PLUGINS, Port, Section, ServerSettings, interpolated, leaves
 from groundwork.service.secret import SHORTEST
 from groundwork.service.strict import NotYaml, parse
 from schemas import subjects
@@ -27,13 +27,7 @@ SECTION = "gateway"
 
 
 def texts_in(config: object) -> Iterator[str]:
-    match config:
-        case str():
-            yield config
-        case Mapping():
-            yield from chain.from_iterable(map(texts_in, config.values()))
-        case list():
-            yield from chain.from_iterable(map(texts_in, config))
+    return (text for _, text in leaves(config) if isinstance(text, str))
 
 
 _KEY = re.compile(
@@ -43,13 +37,9 @@ _KEY = re.compile(
 
 def keys_in(config: object) -> Iterator[str]:
     """Texts under names such as `token`, which no result may bring."""
-    match config:
-        case Mapping():
-            for name, value in config.items():
-                is_key = _KEY.search(str(name))
-                yield from (text for text in texts_in(value) if len(text) >= SHORTEST) if is_key else keys_in(value)
-        case list():
-            yield from chain.from_iterable(map(keys_in, config))
+    for place, text in leaves(config):
+        if isinstance(text, str) and len(text) >= SHORTEST and any(map(_KEY.search, place)):
+            yield text
 
 
 class PluginLimits(Section):
@@ -148,7 +138,10 @@ def load(path: Path | None, environ: Mapping[str, str] = os.environ) -> GatewayS
 
 
 PRIVATE = ("*.yaml", "*.yml", "*.env", ".env*", "*.keys*", "*.creds", "*.nk", "*.conf")
-PLACES = {"agent": ("store", "cache", "workspaces"), "gateway": ("store", "cache")}
+PLACES = {
+    *(("agent", name) for name in ("store", "cache", "workspaces")),
+    *(("gateway", name) for name in ("store", "cache")),
+}
 FILES = ("_FILE", "TLS_KEY")
 """Endings of settings and variables that name a file with a secret."""
 VARIABLES = ("AGENT_", "GATEWAY_")
@@ -166,13 +159,12 @@ def apart(settings: Path | None) -> Iterator[Path]:
 def beside(settings: Path | None, environ: Mapping[str, str]) -> Iterator[Path]:
     """Paths that only the services may reach: named in the settings file, in files beside it and in the environment."""
     yield from (Path(environ[name]) for name in environ if name.startswith(VARIABLES) and name.endswith(FILES))
-    for pattern in PRIVATE if settings else ():
-        for path in settings.parent.glob(pattern) if settings else ():
-            yield path
-            if path.suffix in (".yaml", ".yml"):
-                yield from (Path(place) for place in _named_in(path, environ) if "\0" not in place)
-            elif path.suffix == ".conf":
-                yield from (path.parent / found for found in OF_NATS.findall(_text(path)))
+    for path in chain.from_iterable(map(settings.parent.glob, PRIVATE)) if settings else ():
+        yield path
+        if path.suffix in (".yaml", ".yml"):
+            yield from (Path(place) for place in _named_in(path, environ) if "\0" not in place)
+        elif path.suffix == ".conf":
+            yield from (path.parent / found for found in OF_NATS.findall(_text(path)))
 
 
 def _named_in(path: Path, environ: Mapping[str, str]) -> Iterator[str]:
@@ -180,22 +172,12 @@ def _named_in(path: Path, environ: Mapping[str, str]) -> Iterator[str]:
         document = interpolated(parse(_text(path)), environ)
     except NotYaml:
         return
-    for section, keys in PLACES.items():
-        given = document.get(section) if isinstance(document, dict) else None
-        places = {key: given[key] for key in keys if isinstance(given.get(key), str)} if isinstance(given, dict) else {}
-        yield from places.values()
-        if "store" in places:
-            yield f"{places['store'].rstrip('/')}.keys"  # which may be made later
-    yield from _files(document)
-
-
-def _files(node: Any, above: str = "") -> Iterator[str]:
-    items = node.items() if isinstance(node, dict) else [("", each) for each in node] if isinstance(node, list) else ()
-    for key, value in items:
-        if isinstance(value, str) and key.upper().endswith(FILES):
+    for place, value in leaves(document):
+        is_file = place[-1].upper().endswith(FILES) and OF_PLUGINS not in pairwise(place)
+        if isinstance(value, str) and (is_file or place in PLACES):
             yield value
-        elif (above, key) != OF_PLUGINS:
-            yield from _files(value, key)
+            if place[-1] == "store":
+                yield f"{value.rstrip('/')}.keys"  # which may be made later
 
 
 def _text(path: Path) -> str:

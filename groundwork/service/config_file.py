@@ -159,7 +159,14 @@ def _written(error: ErrorDetails, node: Any) -> Iterator[str]:
 
 
 def _children(node: Any) -> Mapping[Any, Any]:
-    return node if isinstance(node, dict) else dict(enumerate(node)) if isinstance(node, list) else {}
+    return node if isinstance(node, Mapping) else dict(enumerate(node)) if isinstance(node, list | tuple) else {}
+
+
+def leaves(node: Any, keys: Keys = ()) -> Iterator[tuple[Keys, Any]]:
+    """Values of a document, each with its place."""
+    for key, value in _children(node).items():
+        place = *keys, str(key)
+        yield from leaves(value, place) if isinstance(value, Mapping | list | tuple) else [(place, value)]
 
 
 SHARED_SECTION = "nats"
@@ -195,8 +202,13 @@ def load(
 def secrets_in_file(path: Path, environ: Mapping[str, str]) -> dict[str, str]:
     """Secrets of all programs in the file, by place (`gateway.ductile.token`), without plugin configuration: a plugin
     may have the token for our own API."""
-    whole = interpolated(_parsed(path), environ)
-    return {".".join(keys): secret for keys, secret in _secrets(whole, ()) if OF_PLUGINS not in pairwise(keys)}
+    found: dict[str, str] = {}
+    for (*above, last), value in leaves(interpolated(_parsed(path), environ)):
+        name = last.removesuffix("_file")
+        if name in SECRETS and isinstance(value, str) and value and OF_PLUGINS not in pairwise(above):
+            with suppress(OSError, ValueError):  # loading the settings reports it
+                found[".".join((*above, name))] = value if name == last else InFile(value).text()
+    return found
 
 
 def file_section(path: Path | None, *names: str) -> dict[str, Any]:
@@ -209,16 +221,6 @@ def file_section(path: Path | None, *names: str) -> dict[str, Any]:
 
 def interpolated(document: Any, environ: Mapping[str, str]) -> Any:
     return _Reading("", environ).interpolated(document, ())
-
-
-def _secrets(node: Any, keys: Keys) -> Iterator[tuple[Keys, str]]:
-    for key, value in _children(node).items():
-        named = str(value.get("name", key) if isinstance(value, dict) else key)
-        name = named.removesuffix("_file")
-        if name in SECRETS and isinstance(value, str) and value:
-            with suppress(OSError, ValueError):  # loading the settings reports it
-                yield (*keys, name), value if name == named else InFile(value).text()
-        yield from _secrets(value, (*keys, named if isinstance(node, list) else str(key)))
 
 
 def _parsed(path: Path) -> Any:

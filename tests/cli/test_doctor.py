@@ -298,7 +298,7 @@ DOORS: list[tuple[dict[str, Any], str]] = [
         {"gateway": {"ingress": {"webhooks": {"cms": HOOK}}, "outbound": RELAY}},
         "gateway.ingress.webhooks.cms.keys.0.secret and gateway.outbound.relay.secret",
     ),
-    ({"agent": OPS, "nats": {"password": ONE}}, "agent.http.tokens.ops.token and nats.password"),
+    ({"agent": OPS, "nats": {"password": ONE}}, "agent.http.tokens.0.token and nats.password"),
     ({"agent": OPS, "gateway": {"plugins": {"config": {"agentic-wake": {"token": ONE}}}}}, ""),
     ({"gateway": {"ductile": RELAY, "outbound": RELAY}}, ""),
     ({"gateway": {"ingress": PEERS, "outbound": RELAY}}, ""),

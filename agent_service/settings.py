@@ -175,19 +175,13 @@ class AgentSettings(ServiceSettings):
 def load(path: Path | None, environ: Mapping[str, str] = os.environ) -> AgentSettings:
     """Reads the settings. Raises Misconfigured, with every problem and its place."""
     loaded = config_file.load(AgentSettings, SECTION, path, environ, other_sections=("gateway",))
-    if path is not None:
-        for place, secret in config_file.secrets_in_file(path, environ).items():
-            if DUCTILE_TOKEN.fullmatch(place):
-                _refuse_token_of_ductile(loaded.http, place, secret)
+    secrets = config_file.secrets_in_file(path, environ) if path else {}
+    for place in filter(DUCTILE_TOKEN.fullmatch, secrets):
+        digest = hashlib.sha256(secrets[place].encode()).hexdigest()
+        for token in loaded.http.tokens:
+            if digest in (token.sha256, token.token and token.digest()):
+                raise Misconfigured(f"agent.http.tokens: {token.name} is also {place}: give each its own")
     return loaded.model_copy(update={"model": _model(loaded, environ)})
-
-
-def _refuse_token_of_ductile(http: ApiSettings, place: str, of_ductile: str) -> None:
-    """Raises Misconfigured if a token of the API also opens Ductile, as far as one file shows."""
-    digest = hashlib.sha256(of_ductile.encode()).hexdigest()
-    for token in http.tokens if of_ductile else ():
-        if digest in (token.sha256, token.token and token.digest()):
-            raise Misconfigured(f"agent.http.tokens: {token.name} is also {place}: give each its own")
 
 
 def _model(loaded: AgentSettings, environ: Mapping[str, str]) -> ModelSettings:

@@ -6,11 +6,18 @@ answers a repeated event with the job that it started before, once that has succ
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Literal
 
 import httpx2
 
-from ductile_gateway.ductile.api import FORBIDDEN, default_tls, exchange, job_id_in, own_refusal
+from ductile_gateway.ductile.api import (
+    FORBIDDEN,
+    AnswerLost,
+    DuctileRefused,
+    default_tls,
+    exchange,
+    job_id_in,
+    own_refusal,
+)
 from ductile_gateway.ductile.settings import RelayPeerSettings
 from ductile_gateway.webhooks.signatures import KEY_ID, PEER, relay_headers
 from groundwork.service.machine import utc_now
@@ -19,49 +26,35 @@ from schemas.values import dataclass
 
 _SECRETS_DIFFER = "the peer's secret in Ductile is not the one that is set here, or something on the way says so"
 
-RelayOutcome = Literal["accepted", "unheard", "skewed", "unsigned", "refused", "unknown"]
-
-
-@dataclass(frozen=True, slots=True)
-class RelayAnswer:
-    """`unheard`: accepted, and no pipeline listens. `refused`: by Ductile itself, which will not accept the same event.
-    `unsigned`: a person may repair the secret. `unknown`: perhaps not Ductile's answer."""
-
-    outcome: RelayOutcome
-    status: int
-    job_id: str
-    reason: str
-
-
-def read_answer(status: int, body: bytes) -> RelayAnswer:
-    fields = json_object(body) or {}
-    job_id, error = job_id_in(fields), str(fields.get("error") or "")[:200]
-    outcome: RelayOutcome = "refused" if own_refusal(body) is not None else "unknown"
-    if status == httpx2.codes.ACCEPTED and job_id:
-        outcome = "accepted"
-    elif status == httpx2.codes.ACCEPTED and fields.get("status") == "accepted" and not fields.get("job_id"):
-        outcome = "unheard"
-    elif status == httpx2.codes.FORBIDDEN and "outside allowed clock skew" in error:
-        outcome = "skewed"
-    elif status == httpx2.codes.FORBIDDEN and error == FORBIDDEN:
-        outcome = "unsigned"
-    reason = f"{error!a}: {_SECRETS_DIFFER}" if outcome == "unsigned" else ascii(error)
-    return RelayAnswer(outcome, status, job_id, reason)
-
 
 @dataclass(eq=False)
 class RelayIngress:
     _client: httpx2.AsyncClient
     us: RelayPeerSettings
 
-    async def post(self, body: bytes) -> RelayAnswer:
-        """Raises httpx2.HTTPError, and UnreadableAnswer for a body that is too large."""
-        answer = await self._post(body)
-        return await self._post(body) if answer.outcome == "skewed" else answer
+    async def post(self, body: bytes) -> str:
+        """Id of the first job; empty if no pipeline listens. Raises DuctileRefused: with 403 a person may mend a name
+        or a secret; AnswerLost for an answer that may not be Ductile's; and httpx2.HTTPError and UnreadableAnswer."""
+        try:
+            return await self._post(body)
+        except DuctileRefused as refusal:
+            if "outside allowed clock skew" not in str(refusal):
+                raise
+            return await self._post(body)
 
-    async def _post(self, body: bytes) -> RelayAnswer:
+    async def _post(self, body: bytes) -> str:
         path, headers = self.us.ingress_path, signed_headers(self.us, body)
-        return read_answer(*await exchange(self._client, "POST", path, content=body, headers=headers))
+        status, answer = await exchange(self._client, "POST", path, content=body, headers=headers)
+        fields = json_object(answer) or {}
+        job_id, error = job_id_in(fields), str(fields.get("error") or "")[:200]
+        is_accepted = fields.get("status") == "accepted" and not fields.get("job_id")
+        if status == httpx2.codes.ACCEPTED and (job_id or is_accepted):
+            return job_id
+        if status == httpx2.codes.FORBIDDEN and error == FORBIDDEN:
+            raise DuctileRefused(status, f"{error!a}: {_SECRETS_DIFFER}")
+        if own_refusal(answer) is not None:
+            raise DuctileRefused(status, ascii(error))
+        raise AnswerLost(f"Ductile was sent an event, and answered {status} without the id of a job")
 
 
 def signed_headers(us: RelayPeerSettings, body: bytes) -> dict[str, str]:

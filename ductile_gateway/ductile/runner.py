@@ -204,15 +204,9 @@ class DuctileRunner:
         kind = self.kinds[call.plugin]
         event = relay_event(kind, call.key, *with_correlation(call.asked, payload), peer=ingress.us.peer)
         async with api.start_within(self.settings):
-            answer = await ingress.post(event)
-        match answer.outcome:
-            case "accepted":
-                return answer.job_id
-            case "unheard":
-                raise DuctileRefused(answer.status, f"no pipeline listens to {kind}: it needs one with `on: {kind}`")
-            case "unknown":
-                raise api.AnswerLost(f"Ductile was sent an event, and answered {answer.status} without the id of a job")
-        raise DuctileRefused(answer.status, f"{answer.reason}, to an event {kind}")
+            if job_id := await ingress.post(event):
+                return job_id
+        raise DuctileRefused(httpx2.codes.ACCEPTED, f"no pipeline listens to {kind}: it needs one with `on: {kind}`")
 
     async def _sent_again(self, call: ToolCall) -> Found:
         if call.plugin not in self.kinds:

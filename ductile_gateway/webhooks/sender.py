@@ -16,7 +16,7 @@ from http.cookiejar import CookieJar, DefaultCookiePolicy
 
 import httpx2
 
-from ductile_gateway.ductile.api import default_tls
+from ductile_gateway.ductile.api import AnswerLost, DuctileRefused, default_tls
 from ductile_gateway.ductile.relay import RelayIngress, open_relay_ingress
 from ductile_gateway.webhooks import destinations
 from ductile_gateway.webhooks.notifications import CALLBACK, Notification, Try
@@ -32,43 +32,40 @@ USER_AGENT = "agentic-loop-gateway"
 
 @dataclass(eq=False)
 class WebhookSender:
-    """`resolvers`: look up names of the operator. `of_callers`: those of callbacks, which may take long on purpose."""
+    """`resolvers`: look up names of the operator. `of_callers`: those of callbacks, which may take long on purpose.
+    `receivers`: by target."""
 
     client: httpx2.AsyncClient
     resolve: destinations.Resolve
     resolvers: Executor
     of_callers: Executor
-    relays: Mapping[str, RelayIngress]
-    receivers: Mapping[str, ReceiverSettings]
+    receivers: Mapping[str, ReceiverSettings | RelayIngress]
     timeout_s: float
 
     async def send(self, notification: Notification) -> Try:
-        relay, receiver = self.relays.get(notification.target), self.receivers.get(notification.target)
+        receiver = self.receivers.get(notification.target)
+        if receiver is None:
+            return Try("dead", f"the configuration has no {notification.target} of gateway.outbound any more")
         try:
             async with asyncio.timeout(self.timeout_s):
-                if relay:
-                    return await self._relay(notification, relay)
-                if receiver:
-                    return await self._call(notification, receiver)
+                if isinstance(receiver, RelayIngress):
+                    return await self._relay(notification, receiver)
+                return await self._call(notification, receiver)
         except destinations.Forbidden as error:  # the operator's own address, or the rules for it, may be mended
             return Try("dead" if notification.target == CALLBACK else "put_off", str(error))
         except (OSError, httpx2.HTTPError, httpx2.InvalidURL) as error:  # an OSError: no such name, or a timeout
-            where = f"Ductile's relay ingress ({notification.lane})" if relay else notification.lane
-            return Try("put_off", f"no answer from {where} ({str(error) or type(error).__name__})")
-        return Try("dead", f"the configuration has no {notification.target} of gateway.outbound any more")
+            return Try("put_off", f"no answer from {notification.lane} ({str(error) or type(error).__name__})")
 
     async def _relay(self, notification: Notification, ingress: RelayIngress) -> Try:
-        answer = await ingress.post(notification.body)
-        why = f"Ductile's relay ingress answered {answer.status} {answer.reason}"
-        match answer.outcome:
-            case "accepted":
-                return Try("arrived")
-            case "unheard":
-                return Try("unheard")
-            case "refused" if answer.status != httpx2.codes.FORBIDDEN:  # else a name or a key there may be mended
-                hint = f": add {notification.type} to `accept` there, or take it out of `types` in gateway.outbound"
-                return Try("dead", why + hint * (answer.status == httpx2.codes.UNPROCESSABLE_CONTENT))
-        return Try("put_off", why)
+        try:
+            return Try("arrived" if await ingress.post(notification.body) else "unheard")
+        except AnswerLost as error:
+            return Try("put_off", str(error))
+        except DuctileRefused as refusal:
+            if refusal.status == httpx2.codes.FORBIDDEN:  # a name or a key there may be mended
+                return Try("put_off", str(refusal))
+            hint = f": add {notification.type} to `accept` there, or take it out of `types` in gateway.outbound"
+            return Try("dead", str(refusal) + hint * (refusal.status == httpx2.codes.UNPROCESSABLE_CONTENT))
 
     async def _call(self, notification: Notification, receiver: ReceiverSettings) -> Try:
         if not (keys := receiver.keys()):
@@ -90,7 +87,9 @@ class WebhookSender:
     ) -> Try:
         at = utc_now()
         host = f"[{address}]" if ":" in address else address
-        signed = standard_headers(webhook_id(notification.key), notification.body, keys, at=at)
+        key = notification.key
+        name = f"sha256:{hashlib.sha256(key.encode()).hexdigest()}" if "." in key else key  # dots separate signed parts
+        signed = standard_headers(name, notification.body, keys, at=at)
         headers = {"Host": destination.authority, "Content-Type": "application/json", "User-Agent": USER_AGENT}
         async with self.client.stream(
             "POST",
@@ -105,11 +104,6 @@ class WebhookSender:
             if response.status_code == httpx2.codes.GONE:
                 return Try("dead", why)
             return Try("put_off", why, retry_after_s(response.headers.get("retry-after", ""), now=at))
-
-
-def webhook_id(key: str) -> str:
-    """Hashes a dedupe key with a dot: dots separate the signed parts."""
-    return f"sha256:{hashlib.sha256(key.encode()).hexdigest()}" if "." in key else key
 
 
 def retry_after_s(header: str, *, now: datetime) -> float:
@@ -129,13 +123,12 @@ async def open_sender(
     resolve: destinations.Resolve = destinations.resolve_name,
     tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[WebhookSender]:
-    receivers: dict[str, ReceiverSettings] = {CALLBACK: settings.callbacks}
+    receivers: dict[str, ReceiverSettings | RelayIngress] = {CALLBACK: settings.callbacks}
     async with contextlib.AsyncExitStack() as opened:
-        relays = dict[str, RelayIngress]()
         for target, one in settings.told().items():
             if isinstance(one, RelaySettings):
                 ingress = open_relay_ingress(one.url, one, timeout_s=settings.timeout_s)
-                relays[target] = await opened.enter_async_context(ingress)
+                receivers[target] = await opened.enter_async_context(ingress)
             else:
                 receivers[target] = one
         client = httpx2.AsyncClient(
@@ -150,4 +143,4 @@ async def open_sender(
         for threads in (resolvers, of_callers):
             opened.callback(threads.shutdown, wait=False, cancel_futures=True)
         await opened.enter_async_context(client)
-        yield WebhookSender(client, resolve, resolvers, of_callers, relays, receivers, settings.timeout_s)
+        yield WebhookSender(client, resolve, resolvers, of_callers, receivers, settings.timeout_s)

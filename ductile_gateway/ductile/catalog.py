@@ -16,7 +16,6 @@ from ductile_gateway.ductile.settings import DuctileSettings, full_name
 from ductile_gateway.plugins.manifest import PluginCommand, PluginDescription
 from ductile_gateway.tools.catalog import HOUSEKEEPING, ToolChoice
 from schemas import subjects
-from schemas.catalog import Catalog
 from schemas.fields import validation_flaws
 from schemas.values import dataclass
 
@@ -72,19 +71,8 @@ def read_tools(
         {route(name): manifest for name, manifest in manifests.items()},
         frozenset(map(route, flows)),
         frozenset((route(name), command) for name, command in closed),
-        tuple(f"{place}{problem}" for problem in (*problems, *_unused(settings, manifests))),
+        tuple(f"{place}{problem}" for problem in problems),
     )
-
-
-def without_call_id(catalog: Catalog, tools: DuctileTools) -> Iterable[str]:
-    for offer in catalog.tools:
-        for command in offer.commands:
-            may_be_in_doubt = command.tier == "write" and not command.idempotent
-            if may_be_in_doubt and (offer.route, command.name) in tools.closed:
-                yield (
-                    f"tool {offer.name}: {command.name} writes and takes no further arguments, so it is called without "
-                    "a call id, and a call whose answer is lost is in doubt at once"
-                )
 
 
 _NOTHING = (
@@ -137,11 +125,3 @@ def _manifest(
 def _objects_in(document: Document, name: str) -> list[dict[str, JsonValue]]:
     listed = document.get(name)
     return [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
-
-
-def _unused(settings: DuctileSettings, manifests: Mapping[str, PluginDescription]) -> Iterable[str]:
-    offered = {f"{name}/{command.name}" for name, manifest in manifests.items() for command in manifest.commands}
-    for name in sorted(settings.idempotent - offered):
-        yield f"{settings.place}.idempotent names {name}, which is not a command of a tool on offer"
-    for name in sorted(settings.relayed() - manifests.keys()):
-        yield f"{settings.place}.relay.routes names {name}, which no tool of gateway.tools is called by"

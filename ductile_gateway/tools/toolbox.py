@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.calls.policy import AwaitedTool, Offers
-from ductile_gateway.ductile.catalog import DuctileTools, without_call_id
+from ductile_gateway.ductile.catalog import DuctileTools
 from ductile_gateway.ductile.jobs import DuctileHealth, OnStart
 from ductile_gateway.ductile.settings import DuctileSettings, full_name
 from ductile_gateway.plugins.boxes import box_of, plugin_environment
@@ -90,7 +90,7 @@ async def _of_ductiles(settings: GatewaySettings, known: Mapping[str, DuctileToo
                 choices[tool] = choice.model_copy(update={"plugin": route})
     manifests = {name: manifest for tools in found.values() for name, manifest in tools.manifests.items()}
     catalog, flaws = make_catalog(manifests, choices, timeout_s=settings.timeout_s)
-    reported = (problem for tools in found.values() for problem in (*tools.problems, *without_call_id(catalog, tools)))
+    reported = (problem for tools in found.values() for problem in tools.problems)
     missing = (f"{why}: {_NOT_YET}" for why in unreachable.values())
     return FoundTools(catalog, (*reported, *flaws, *missing), ductiles=found, unreachable=unreachable, awaited=awaited)
 

@@ -266,8 +266,6 @@ class Outbound:
             outage.over()
         if outcome == "unheard":
             self.unheard[tried.target, tried.type] += 1
-            if self.unheard[tried.target, tried.type] == 1:
-                log.warning("nothing in Ductile listens to %s: add a pipeline `on:` it", tried.type)
 
 
 def _facts(notification: Notification) -> dict[str, object]:

@@ -90,25 +90,21 @@ class Offers:
         payload = {name: value for name, value in request.tool_payload.items() if name not in added}
         return None if validator.is_valid(payload) else "; ".join(argument_flaws(validator, payload, most=MOST_FLAWS))
 
-
-def admit(
-    asked: CallRequest, offer: ToolOffer | None, *, flaw: str | None, now: datetime, again: bool = False
-) -> ToolCall | ToolOutcome:
-    """The call of a request, or the refusal. `flaw`: of its arguments by the command's schema. `again`: it may have run
-    before."""
-    command = offer.command(asked.request.tool_command) if offer else None
-    if offer is None or command is None or offer.route != asked.route:
-        why = f"{asked.request.tool} {asked.request.tool_command} is not on offer on route {asked.route}"
-        return failed("not_allowed", why, retryable=False)
-    if flaw := flaw or _flaw(asked, command):
-        return failed("invalid_arguments", f"arguments of {offer.name} {command.name}: {flaw}", retryable=False)
-    if (deadline := asked.request.deadline_at) and now >= deadline:
-        expired = f"its deadline {deadline:%Y-%m-%dT%H:%M:%SZ} had passed: it was not run{' again' if again else ''}"
-        return failed("expired", expired, retryable=True)
-    ends_at = now + timedelta(seconds=offer.timeout_s)
-    deadline_at = min(ends_at, asked.request.deadline_at or ends_at)
-    payload = asked.request.tool_payload
-    return ToolCall(asked=asked, deadline_at=deadline_at, payload=payload, may_repeat=may_repeat(command))
+    def admit(self, asked: CallRequest, *, now: datetime, again: bool = False) -> ToolCall | ToolOutcome:
+        """The call of a request, or the refusal. `again`: it may have run before."""
+        request, offer = asked.request, self.find(asked.request.tool)
+        command = offer.command(request.tool_command) if offer else None
+        if offer is None or command is None or offer.route != asked.route:
+            why = f"{request.tool} {request.tool_command} is not on offer on route {asked.route}"
+            return failed("not_allowed", why, retryable=False)
+        if flaw := self.flaw(asked) or _flaw(asked, command):
+            return failed("invalid_arguments", f"arguments of {offer.name} {command.name}: {flaw}", retryable=False)
+        if (deadline := request.deadline_at) and now >= deadline:
+            expired = f"its deadline {deadline:%Y-%m-%dT%H:%M:%SZ} had passed: it was not run{' again' * again}"
+            return failed("expired", expired, retryable=True)
+        ends_at = now + timedelta(seconds=offer.timeout_s)
+        deadline_at, payload = min(ends_at, deadline or ends_at), request.tool_payload
+        return ToolCall(asked=asked, deadline_at=deadline_at, payload=payload, may_repeat=may_repeat(command))
 
 
 def may_repeat(command: ToolCommand) -> bool:

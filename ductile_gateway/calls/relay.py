@@ -148,8 +148,7 @@ class Relay:
             with self.waiting.waiting(asked, FULL.format(tool=request.tool)):
                 await place.enter_async_context(self.slots.enter(request.run_id, request.tool))
             self.gate.check()
-            offer, flaw = self.offers.find(request.tool), self.offers.flaw(asked)
-            admitted = policy.admit(asked, offer, flaw=flaw, now=utc_now(), again=again)
+            admitted = self.offers.admit(asked, now=utc_now(), again=again)
             if isinstance(admitted, ToolCall):
                 return await self._run(admitted)
             if admitted.error_class == "not_allowed":

@@ -83,7 +83,7 @@ def _admit(tools: FoundTools, tool: str, command: str, arguments: Arguments) -> 
         asked = _asked(offer, command, named)
     except ValidationError as error:
         raise typer.BadParameter(f"no agent can send these arguments: {validation_flaws(error)}") from None
-    admitted = policy.admit(asked, offer, flaw=offers.flaw(asked), now=datetime.now(UTC))
+    admitted = offers.admit(asked, now=datetime.now(UTC))
     if isinstance(admitted, ToolOutcome):
         raise typer.BadParameter(admitted.message or "it is refused")
     return replace(admitted, payload=given), offer

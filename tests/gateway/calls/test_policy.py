@@ -8,17 +8,17 @@ import pytest
 
 from ductile_gateway.calls.admission import PauseGate
 from ductile_gateway.calls.call import JobFacts, NeverStarted, ToolCall, ToolOutcome, Unknown, Verdict, failed
-from ductile_gateway.calls.policy import admit, after_run
+from ductile_gateway.calls.policy import after_run
 from ductile_gateway.plugins.response import CallRemains, judge
 from schemas.events import RESERVED_KEYS
 from schemas.status import Halt
-from tests.gateway.parts import FETCH, NOON, a_request, asked_for
+from tests.gateway.parts import CATALOG, NOON, a_request, asked_for, offering
 
 DONE = ToolOutcome("ok", text="done")
 
 
 def admitted(request: Any) -> Any:
-    return admit(asked_for(request), FETCH, flaw=None, now=NOON)
+    return offering(CATALOG).admit(asked_for(request), now=NOON)
 
 
 UNKNOWN = Unknown("it was started, and nobody saw its end")

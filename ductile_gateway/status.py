@@ -41,7 +41,6 @@ log = logging.getLogger(__name__)
 
 
 async def findings_of(looks: Mapping[str, StatusCheck], *, within_s: float = LOOK_WITHIN_S) -> Sequence[Finding]:
-    """Asks all parts."""
     found = await asyncio.gather(*(_ask(name, look, within_s) for name, look in looks.items()))
     return list(chain.from_iterable(found))
 

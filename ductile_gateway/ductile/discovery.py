@@ -58,11 +58,15 @@ async def discover_tools(choices: Mapping[str, ToolChoice] | None, settings: Duc
             for finding in await check_with(ductile, settings, writes=False):
                 if finding.mark == "wrong":
                     raise Misconfigured(f"{settings.place}: {finding.text}: {finding.remedy}")
-            return await _read(ductile, choices, settings)
+            names = sorted(wanted(choices))
+            documents = await asyncio.gather(*map(ductile.plugin, names))
+            pipelines = pipeline_names(await ductile.skills()) if names else frozenset[str]()
     except api.DuctileRefused as refusal:
         raise Misconfigured(f"{settings.place}: {refusal}") from refusal
     except (api.Unavailable, api.UnreadableAnswer) as error:
         raise TryAgain(f"{settings.place}: {error}") from error
+    plugins = {name: document for name, document in zip(names, documents, strict=True) if document is not None}
+    return read_tools(names, plugins, pipelines, settings)
 
 
 async def check_with(ductile: DuctileApi, settings: DuctileSettings, *, writes: bool) -> tuple[Finding, Finding]:
@@ -87,16 +91,6 @@ async def check(settings: DuctileSettings, offers: Offers, others: Container[str
         except api.Unavailable as error:
             remedy = f"start it, or correct {settings.place}.url ({settings.url}): requests wait on the bus until then"
             return [Finding(name=settings.label, mark="wrong", text=str(error), remedy=remedy)]
-
-
-async def _read(
-    ductile: DuctileApi, choices: Mapping[str, ToolChoice] | None, settings: DuctileSettings
-) -> DuctileTools:
-    names = sorted(wanted(choices))
-    documents = await asyncio.gather(*(ductile.plugin(name) for name in names))
-    plugins = {name: document for name, document in zip(names, documents, strict=True) if document is not None}
-    pipelines = pipeline_names(await ductile.skills()) if names else frozenset[str]()
-    return read_tools(names, plugins, pipelines, settings)
 
 
 def _token_state(closed: Sequence[Endpoint], settings: DuctileSettings, *, writes: bool) -> tuple[_Mark, str, str]:

@@ -102,15 +102,12 @@ class GuardPool:
             self._idle[ready.key].append(guard)
 
     def _taken(self, key: Key) -> Guard | None:
-        with self._turn:
-            self._sweep()
-            return self._idle[key].pop() if self._idle.get(key) else None
-
-    def _sweep(self) -> None:
         since = time.monotonic() - IDLE_S
-        for guards in self._idle.values():
-            while guards and guards[0].idle_since < since:  # it has ended by itself
-                guards.pop(0).leave()
+        with self._turn:
+            for guards in self._idle.values():
+                while guards and guards[0].idle_since < since:  # it has ended by itself
+                    guards.pop(0).leave()
+            return self._idle[key].pop() if self._idle.get(key) else None
 
     def _made(self, order: Order) -> Guard:
         place, (our_end, guards_end) = self._place(order.user), socket.socketpair()

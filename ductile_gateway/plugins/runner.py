@@ -61,8 +61,7 @@ class LocalPlugins:
         self._orders = OrderCache(_with_records_closed(box, state_dir))
 
     async def run(self, call: ToolCall, begin: Begin = unrecorded) -> Verdict:
-        """Raises AlreadyStarted if its key was started before and not forgotten. Cancelling leaves the process running.
-        A missing command and a failed start are errors, with nothing started."""
+        """A missing command and a failed start are errors, with nothing started."""
         plugin = self._plugins.get(call.plugin)
         if plugin is None or plugin.manifest.command(call.command) is None:
             return failed(
@@ -87,8 +86,6 @@ class LocalPlugins:
             self._guards.give_back(ready, guard)
 
     async def resume(self, call: ToolCall) -> Verdict:
-        """Returns NeverStarted if the call may be run, Unknown if it is in doubt. Waits for a process that is still
-        there until the call's deadline."""
         record = self._records.of(call.key)
         return await self._conclude(record, call) if record.path.exists() else NeverStarted()
 

@@ -93,7 +93,8 @@ class Inbound:
         if host(request.scope) not in self.settings.allowed_hosts:
             raise RequestRefused(421, WRONG_HOST)
         try:
-            body, headers = await self._bodies.read(request), _single(request)
+            body, number = await self._bodies.read(request), Counter(request.headers.keys())
+            headers = {name: value for name, value in request.headers.items() if number[name] == 1}
             if source == "relay":
                 event: Outgoing | None = self._relayed(request.scope["path"], headers, body)
             else:
@@ -165,11 +166,6 @@ class Inbound:
             text = "the result is too large for an event, and for a run of this name no artifact can be stored"
             raise RequestRefused(422, text) from error
         log.info("event from outside", extra={"source": event.origin.source, "event": event.subject, "key": event.key})
-
-
-def _single(request: Request) -> Mapping[str, str]:
-    number = Counter(name for name, _ in request.headers.items())
-    return {name: value for name, value in request.headers.items() if number[name] == 1}
 
 
 async def _failed(request: Request, error: Exception) -> JSONResponse:

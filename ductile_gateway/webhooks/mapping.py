@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, JsonValue, StringConstraints, ValidationError
 
@@ -27,7 +27,7 @@ from ductile_gateway.calls.results import (
 from ductile_gateway.webhooks.settings import FIELDS, EventMapping, EventType
 from schemas import keys, subjects
 from schemas.catalog import ToolOffer
-from schemas.events import RESERVED_KEYS, AgenticStart, Signal, ToolOutput, ToolResult, envelope_of
+from schemas.events import RESERVED_KEYS, ToolOutput, ToolResult, envelope_of
 from schemas.fields import validation_flaws
 from schemas.markdown_form import is_form
 from schemas.values import dataclass, replace
@@ -253,29 +253,19 @@ def _message(subject: str, payload: Mapping[str, JsonValue], origin: Origin, fin
     except ValidationError as error:
         raise RequestRefused(422, f"no valid {subject} comes of it: {validation_flaws(error)}") from None
     content, artifacts = message.payload, tuple[ProducedArtifact, ...]()
+    about = origin.wake_id if subject == subjects.START else content.run_id
     if isinstance(content, ToolResult):
         tainted = content.model_copy(update={"untrusted": origin.untrusted or content.untrusted})
         content, artifacts = shortened(with_form(tainted, find_offer))
+        task = content.task if content.round else None  # without its round it has no key of its own
+        key = keys.result(content.run_id, content.step, content.attempt or 1, task, content.round)
     else:
         content = content.model_copy(update={"by": origin.source})
-    key = _key(content, origin)
+        key = keys.dedupe_key(subject, about, external_id=about, signal_id=origin.id)
     body = message.model_copy(update={"dedupe_key": key, "payload": content}).body()
     if len(body) > MAX_EVENT_BYTES:
         raise RequestRefused(413, f"the event would have more than {MAX_EVENT_BYTES} bytes")
-    about = origin.wake_id if subject == subjects.START else content.run_id
     return Outgoing(subject=subject, body=body, key=key, about=about, origin=origin, artifacts=artifacts)
-
-
-def _key(payload: Any, origin: Origin) -> str:
-    match payload:
-        case AgenticStart():
-            return keys.start(origin.wake_id)
-        case ToolResult():
-            task = payload.task if payload.round else None  # without its round it has no key of its own
-            return keys.result(payload.run_id, payload.step, payload.attempt or 1, task, payload.round)
-        case Signal():
-            return keys.dedupe_key(subjects.SIGNAL, payload.run_id, signal_id=payload.signal_id)
-    return keys.dedupe_key(subjects.CANCEL, payload.run_id)
 
 
 _TEXTS = ("summary", "result")

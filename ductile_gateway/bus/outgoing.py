@@ -114,11 +114,9 @@ async def agent_keys(link: NatsLink, *, progress: bool = False) -> Sequence[Agen
     try:
         answer = await _ask_agents(link, subjects.AGENT_KEYS, question)
         return AgentKeys.model_validate_json(answer).keys
-    except Failure as error:
-        raise TryAgain(f"no agent answers on {subjects.AGENT_KEYS}: {error}", ASK_AGAIN_S) from error
-    except ValidationError as error:
-        why = f"what answers on {subjects.AGENT_KEYS} tells no keys: {validation_flaws(error)}"
-        raise TryAgain(why, ASK_AGAIN_S) from error
+    except (Failure, ValidationError) as error:
+        why = validation_flaws(error) if isinstance(error, ValidationError) else error
+        raise TryAgain(f"no agent tells its keys on {subjects.AGENT_KEYS}: {why}", ASK_AGAIN_S) from error
 
 
 LOOK_S, LOOK_AGAIN_S = 30.0, 0.25

@@ -20,6 +20,7 @@ import httpx2
 from pydantic import JsonValue
 
 from ductile_gateway.calls.artifacts import printable
+from ductile_gateway.ductile.jobs import objects
 from ductile_gateway.ductile.settings import DuctileSettings
 from groundwork.service.secret import masked
 from schemas import subjects
@@ -146,7 +147,7 @@ class DuctileApi:
 
     async def tree(self, job_id: str) -> list[Document]:
         """The job and its successors; empty if Ductile does not know it."""
-        return _objects(await self._ask(Endpoint.TREE, job_id))
+        return objects(await self._ask(Endpoint.TREE, job_id))
 
     async def log(self, job_id: str, *, results: bool) -> list[Document]:
         """Log entries of a finished job."""
@@ -216,7 +217,7 @@ class DuctileApi:
         found = _object(await self._ask(endpoint, params=params))
         if not isinstance(found.get(field, ""), list | None):  # an empty list would say that nothing was started
             raise self._stranger(f"no {field}")
-        return _objects(found[field])
+        return objects(found[field])
 
     async def _ask(self, endpoint: Endpoint, *names: str, params: Mapping[str, str] | None = None) -> JsonValue:
         status, body = await self._answered("GET", endpoint.path_of(*names), params=params)
@@ -306,7 +307,3 @@ def _object(found: JsonValue) -> Document:
     if not isinstance(found, dict):
         raise Unavailable("what answers there is no Ductile: no object")
     return found
-
-
-def _objects(found: JsonValue) -> list[Document]:
-    return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field
 from functools import partial
 
-from pydantic import JsonValue, ValidationError
+from pydantic import ValidationError
 
-from ductile_gateway.ductile.jobs import Document
+from ductile_gateway.ductile.jobs import Document, objects
 from ductile_gateway.ductile.settings import DuctileSettings, full_name
 from ductile_gateway.plugins.manifest import PluginCommand, PluginDescription
 from ductile_gateway.tools.catalog import HOUSEKEEPING, ToolChoice
@@ -39,7 +39,7 @@ def wanted(choices: Mapping[str, ToolChoice] | None) -> frozenset[str]:
 
 
 def pipeline_names(skills: Document) -> frozenset[str]:
-    found = (entry for entry in _objects_in(skills, "skills") if entry.get("kind") == "pipeline")
+    found = (entry for entry in objects(skills.get("skills")) if entry.get("kind") == "pipeline")
     return frozenset(str(entry.get("pipeline")) for entry in found)
 
 
@@ -82,7 +82,7 @@ _NOTHING = (
 
 
 def _with_handle(name: str, document: Document, settings: DuctileSettings) -> Document:
-    handle = next((one for one in _objects_in(document, "commands") if one.get("name") == PIPELINE_COMMAND), {})
+    handle = next((one for one in objects(document.get("commands")) if one.get("name") == PIPELINE_COMMAND), {})
     tier = "read" if name in settings.reading_pipelines else "write"
     command = {"description": f"Run {name}.", **handle, "name": PIPELINE_COMMAND, "type": tier}
     return {"description": f"{name} of Ductile.", **document, "commands": [command]}
@@ -92,7 +92,7 @@ def _manifest(
     name: str, document: Document, settings: DuctileSettings, problems: list[str]
 ) -> PluginDescription | None:
     commands, schemas, outputs = [], [], []
-    for entry in _objects_in(document, "commands"):
+    for entry in objects(document.get("commands")):
         schema = entry.get("output_schema")
         schemas.append(schema if isinstance(schema, dict) else {})
         if str(entry.get("name")) not in HOUSEKEEPING:
@@ -120,8 +120,3 @@ def _manifest(
     except ValidationError as error:
         problems.append(f"plugin {name}: what Ductile tells of it cannot be used: {validation_flaws(error)}")
         return None
-
-
-def _objects_in(document: Document, name: str) -> list[dict[str, JsonValue]]:
-    listed = document.get(name)
-    return [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []

@@ -29,6 +29,11 @@ _PROTOCOL = frozenset(
 Document = Mapping[str, JsonValue]
 
 
+def objects(found: JsonValue) -> list[dict[str, JsonValue]]:
+    """Objects of a list; none for anything else."""
+    return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartAttempt:
     """One request to start a call. `path`: of the URL. `lost`: sent, and the outcome is unknown. `status`: of Ductile's
@@ -177,9 +182,7 @@ def _outcome(result: Document) -> ToolOutcome:
     own = {name: value for name, value in result.items() if name not in _PROTOCOL}
     if result.get("output") is None:
         own.pop("output", None)
-    events = result.get("events")
-    emitted = [event for event in events if isinstance(event, dict)] if isinstance(events, list) else []
-    if emitted:
+    if emitted := objects(result.get("events")):
         own["events"] = [{"type": event.get("type"), "payload": event.get("payload")} for event in emitted]
     return replace(outcome, output=own)
 

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import jinja2
 
 from ductile_gateway.installation.configuration import DuctileConfig, Generation
+from ductile_gateway.tools.catalog import HOUSEKEEPING
 from groundwork.service.errors import Misconfigured
 from groundwork.service.program import shipped
 from groundwork.service.secret import secret_fault
@@ -26,8 +27,6 @@ _READING = {
     "n": ["plugin:catalog:ro", "plugin:invoke:ro", "jobs:ro", "events:meta:ro"],
 }
 _WRITING = {"m": ["plugin:rw", "jobs:ro", "events:ro"], "n": ["plugin:rw", *_READING["n"]]}
-_NOT_TOOLS = frozenset({"health", "init"})
-"""Commands that only Ductile calls."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +117,7 @@ def render(template: str, values: Mapping[str, Any]) -> str:
 
 def _commands(ductile: DuctileConfig, tier: str) -> dict[str, list[str]]:
     commands = {
-        name: [each.name for each in manifest.commands if each.type == tier and each.name not in _NOT_TOOLS]
+        name: [each.name for each in manifest.commands if each.type == tier and each.name not in HOUSEKEEPING]
         for name, manifest in sorted(ductile.manifests().items())
     }
     return {name: some for name, some in commands.items() if some}

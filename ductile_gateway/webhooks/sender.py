@@ -16,7 +16,7 @@ from http.cookiejar import CookieJar, DefaultCookiePolicy
 
 import httpx2
 
-from ductile_gateway.ductile.api import AnswerLost, DuctileRefused, default_tls
+from ductile_gateway.ductile.api import AnswerLost, DuctileRefused, UnreadableAnswer, default_tls
 from ductile_gateway.ductile.relay import RelayIngress, open_relay_ingress
 from ductile_gateway.webhooks import destinations
 from ductile_gateway.webhooks.notifications import CALLBACK, Notification, Try
@@ -59,7 +59,7 @@ class WebhookSender:
     async def _relay(self, notification: Notification, ingress: RelayIngress) -> Try:
         try:
             return Try("arrived" if await ingress.post(notification.body) else "unheard")
-        except AnswerLost as error:
+        except (AnswerLost, UnreadableAnswer) as error:
             return Try("put_off", str(error))
         except DuctileRefused as refusal:
             if refusal.status == httpx2.codes.FORBIDDEN:  # a name or a key there may be mended

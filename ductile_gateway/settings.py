@@ -12,7 +12,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
 
-from ductile_gateway.ductile.settings import DuctileName, DuctileSettings, full_name, own_name, owner
+from ductile_gateway.ductile.settings import DuctileName, DuctileSettings, own_name, owner
 from ductile_gateway.tools.catalog import ToolChoice
 from ductile_gateway.webhooks.settings import IngressSettings, OutboundSettings
 from groundwork.nats.settings import ServiceSettings
@@ -20,7 +20,6 @@ from groundwork.service import config_file
 from groundwork.service.config_file import OF_PLUGINS, Port, Section, ServerSettings, interpolated, leaves
 from groundwork.service.secret import SHORTEST
 from groundwork.service.strict import NotYaml, parse
-from schemas import subjects
 from schemas.fields import ToolName
 
 SECTION = "gateway"
@@ -102,13 +101,11 @@ class GatewaySettings(ServiceSettings):
             raise ValueError("runner `ductile` needs the section `ductile`, with its url and a token")
         if self.plugins.reload and self.shared:
             raise ValueError("plugins.reload is for one gateway: several with `store: jetstream` are started anew")
-        tools = self.choices() if self.runner == "ductile" and self.ductiles else None
-        for tool, choice in (tools or {}).items():
-            if (name := owner(tool, self.ductiles)) == "" and self.ductile is None:
+        all_named = self.runner == "ductile" and self.ductile is None
+        for tool in self.choices() or () if all_named else ():
+            if not owner(tool, self.ductiles):
                 names = ", ".join(f"{name}_" for name in sorted(self.ductiles))
                 raise ValueError(f"tool {tool} has to begin with the name of its Ductile: {names}")
-            if choice.plugin and not subjects.NAME.fullmatch(full_name(choice.plugin, of=name)):
-                raise ValueError(f"tool {tool}: the names of its Ductile and of its plugin are too long together")
         return self
 
     def every_ductile(self) -> Mapping[str, DuctileSettings]:

@@ -10,7 +10,6 @@ from ductile_gateway.settings import GatewaySettings, load
 from groundwork.service import commands, json_log
 from groundwork.service.commands import LazyGroup, flag, option, table_of
 from groundwork.service.config_file import DEV_FILE, FILE, nearby
-from groundwork.service.errors import Misconfigured
 
 CONFIG = option("The configuration file. Without it: ./agentic.yaml, if there is one.")
 CONFIG_NEARBY = option("The configuration file. Without it: ./agentic.yaml, or else ./.agentic/agentic.yaml.")
@@ -45,10 +44,6 @@ def settings_for_tools(config: Path | None, tools: Path | None) -> GatewaySettin
         folders = tuple(folder for folder in folders if folder.is_dir())
     if here and (is_dev or not folders):
         folders = (TOOLS, *folders)
-    if not folders:
-        raise Misconfigured(
-            "gateway.plugins.folders names no folder: name those that hold the plugins, or give --tools FOLDER"
-        )
     return _with_folders(settings, *folders)
 
 

@@ -75,7 +75,7 @@ async def _serve(settings: GatewaySettings, *, take_over: bool) -> None:
         opened.push_async_callback(observed.spans.send_the_last)  # also those of calls that ended in their grace
         agent = partial(agent_keys, link, progress=settings.outbound.wants_progress())
         trust = Trust(Pins(rows), agent, given=settings.outbound.agent_keys, refused=metrics.refused.add)
-        observed.looks["agent's word"] = trust.findings
+        observed.looks |= {"agent's word": trust.findings, "outbound": outbox.findings}
         gateway = _Gateway(ground, permits, observed, trust)
         retention = Retention(rows, settings)
         serving_endpoints = serve_endpoints(link, observed.tell, each=rows.by)
@@ -93,7 +93,6 @@ async def _serve(settings: GatewaySettings, *, take_over: bool) -> None:
                     link,
                     outbox,
                     trust=trust,
-                    looks=observed.looks,
                     count=metrics.deliveries.add,
                     permits=permits,
                 ),

@@ -2,13 +2,10 @@
 and the same may work later), Broken or Misconfigured.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from ductile_gateway.calls.call import CallRequest, Receipt, ToolCall, ToolOutcome, Verdict
-from schemas.status import Finding
-
-StatusCheck = Callable[[], Sequence[Finding] | Awaitable[Sequence[Finding]]]
 
 
 class Begin(Protocol):

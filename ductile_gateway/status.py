@@ -15,7 +15,6 @@ from ductile_gateway.calls.artifacts import printable
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.calls.policy import Offers
 from ductile_gateway.ductile.jobs import DuctileHealth
-from ductile_gateway.ports import StatusCheck
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store.rows import Rows
 from ductile_gateway.telemetry import CallTelemetry, GatewayMetrics, Spans
@@ -36,6 +35,8 @@ TOOLS_ARE_SET_BY = "see docs/TOOLS.md; and docs/CONFIGURATION.md, gateway.tools"
 LOOK_WITHIN_S = 3.0
 NEARLY_FULL, MUCH_ROOM = 0.8, 20 << 30
 """Used share of a disk above which a finding warns, unless so many bytes are free."""
+
+StatusCheck = Callable[[], Sequence[Finding] | Awaitable[Sequence[Finding]]]
 
 log = logging.getLogger(__name__)
 

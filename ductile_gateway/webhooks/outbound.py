@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import NoReturn
@@ -21,7 +21,6 @@ from ductile_gateway.bus.incoming import follow_events
 from ductile_gateway.bus.outgoing import callback_of_run, dead_letter
 from ductile_gateway.bus.permits import NatsPermits
 from ductile_gateway.calls.call import ALONE
-from ductile_gateway.ports import StatusCheck
 from ductile_gateway.store.rows import Rows
 from ductile_gateway.trust import Trust
 from ductile_gateway.webhooks import notifications
@@ -104,15 +103,17 @@ class NotificationOutbox:
     def waiting(self) -> int:
         return self._number(notifications.WAITING)
 
-    def findings(self) -> Iterator[tuple[str, str]]:
+    def findings(self) -> Sequence[Finding]:
+        found = list[tuple[str, str]]()
         for oldest in self.rows.listed(Notification, _OLDEST):
             if utc_now() - oldest.accepted_at > LONG:
                 since = f"the oldest since {oldest.accepted_at:%Y-%m-%dT%H:%M:%SZ}"
                 remedy = f"see what is wrong at {oldest.lane}: {oldest.why}" if oldest.why else "see the log"
-                yield f"{self.waiting()} deliveries wait, {since}", remedy
+                found.append((f"{self.waiting()} deliveries wait, {since}", remedy))
         if dead := self._number("dead"):
             text = f"{dead} deliveries were given up in the last {REMEMBERED.days} days"
-            yield text, "see them with `agentic dlq ls`"
+            found.append((text, "see them with `agentic dlq ls`"))
+        return [Finding(name="outbound", mark="warning", text=text, remedy=remedy) for text, remedy in found]
 
     async def _change(self, one: Notification, change: Callable[[Notification], Notification]) -> Notification | None:
         def if_waiting(stored: Notification | None) -> Notification | None:
@@ -145,7 +146,6 @@ async def serve_outbound(
     outbox: NotificationOutbox,
     *,
     trust: Trust,
-    looks: dict[str, StatusCheck],
     count: Count,
     permits: NatsPermits | None,
 ) -> None:
@@ -155,7 +155,6 @@ async def serve_outbound(
         outbound = Outbound(
             settings, outbox, sender.send, partial(callback_of_run, link), partial(dead_letter, link), count
         )
-        looks["outbound"] = outbound.findings
         follow = partial(follow_events, link, trust=trust, take=outbound.take)
         streams = {subjects.STREAM: subjects.DURABLE_LIFECYCLE}
         if settings.wants_progress():
@@ -177,18 +176,10 @@ class Outbound:
     look_s: float = LOOK_S
 
     def __post_init__(self) -> None:
-        self.unheard: Counter[tuple[str, str]] = Counter()  # by target and type
+        self._unheard = set[tuple[str, str]]()  # targets and types
         self._wake = asyncio.Event()
         self._in_flight: dict[tuple[str, str], str] = {}  # lanes by target and key
         self._outages: dict[str, Outage] = {}  # by lane
-
-    def findings(self) -> Sequence[Finding]:
-        found = list(self.outbox.findings())
-        for (target, event), count in sorted(self.unheard.items()):
-            text = f"{count} times {event} was told to Ductile ({target}), and no pipeline there listens to it"
-            where = f"take it out of `types` of that {target} in gateway.outbound"
-            found.append((text, f"add a pipeline on it, or {where}"))
-        return [Finding(name="outbound", mark="warning", text=text, remedy=remedy) for text, remedy in found]
 
     async def take(self, event: LifecycleEvent) -> None:
         """Durable on return; idempotent. Raises TryAgain while the address of a callback is unknown, with all other
@@ -264,8 +255,9 @@ class Outbound:
             log.error("not delivered, and in the dead letters now", extra=_facts(tried) | {"why": why})
         elif outage:
             outage.over()
-        if outcome == "unheard":
-            self.unheard[tried.target, tried.type] += 1
+        if outcome == "unheard" and (tried.target, tried.type) not in self._unheard:
+            self._unheard.add((tried.target, tried.type))
+            log.warning("nothing there listens to an event: add a pipeline `on:` it", extra=_facts(tried))
 
 
 def _facts(notification: Notification) -> dict[str, object]:

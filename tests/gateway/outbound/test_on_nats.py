@@ -44,13 +44,12 @@ class Telling:
     async def at_work(self) -> AsyncIterator[None]:
         async with embedded(self.folder)() as stores:
             trust = Trust(stores.pins, partial(agent_keys, self.link), given=self.settings.agent_keys)
-            self.looks["agent's word"] = trust.findings
+            self.looks = {"agent's word": trust.findings, "outbound": stores.outbox.findings}
             serving = serve_outbound(
                 self.settings,
                 self.link,
                 stores.outbox,
                 trust=trust,
-                looks=self.looks,
                 count=lambda *_: None,
                 permits=None,
             )

@@ -24,7 +24,7 @@ from agent_service.core.waiting import FINAL, Status
 from agent_service.errors import Damaged, NewerVersion
 from agent_service.run.ports import Clock
 from agent_service.store.database import load_queries, value_of
-from agent_service.store.messages import LEVEL, ArtifactTombstoneRecord, SideRecord, TombstoneRecord
+from agent_service.store.messages import LEVEL, ArtifactTombstoneRecord, TombstoneRecord
 from agent_service.store.runs import RunStore
 from agent_service.views.workspace.files import Workspace
 from groundwork.service.errors import TryAgain
@@ -50,83 +50,76 @@ class RemovableArtifacts(Protocol):
 
 
 T = TypeVar("T")
-Gone = defaultdict[bool, set[str]]
-"""Ids of runs that went; by True, those that lost only artifacts."""
+Gone = defaultdict[bool, dict[str, int]]
+"""Runs that went, with the bytes of their journals that are still counted; by True, those that lost only artifacts."""
 AtRest = Callable[[Collection[str]], AbstractAsyncContextManager[Any]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Leftovers:
     """Files that may be left of a deleted run: artifacts, and its folder unless only artifacts were deleted."""
 
     run_id: str
     artifacts: tuple[str, ...]
-    folder: bool = True
+    folder: bool
 
 
-@dataclass(frozen=True, slots=True)
-class RetentionRecords:
-    """Tombstones. One of several processes that delete a run at the same time succeeds."""
+async def expired_runs(
+    store: RunStore,
+    statuses: Iterable[Status],
+    before: datetime,
+    escalated_before: datetime,
+    *,
+    with_artifacts: bool = False,
+) -> AsyncIterator[Sequence[EndedRun]]:
+    """Ended runs of these statuses whose newest entry is older than `before`; of escalated ones, also than
+    `escalated_before`. Some at a time, the oldest first."""
+    of, bounds = json.dumps([*statuses]), (microseconds(before), microseconds(escalated_before))
+    since, run_id, sql = 0, "", load_queries()["expired"]
+    while rows := await store.database.read(sql, (of, *bounds, since, run_id, with_artifacts, AT_ONCE)):
+        yield [value_of(EndedRun, row) for row in rows]
+        run_id, *_, since, _ = rows[-1]
 
-    store: RunStore
 
-    async def expired(
-        self, statuses: Iterable[Status], before: datetime, escalated_before: datetime, *, with_artifacts: bool = False
-    ) -> AsyncIterator[Sequence[EndedRun]]:
-        """Ended runs of these statuses whose newest entry is older than `before`; of escalated ones, also than
-        `escalated_before`. Some at a time, the oldest first."""
-        of, bounds = json.dumps([*statuses]), (microseconds(before), microseconds(escalated_before))
-        since, run_id, sql = 0, "", load_queries()["expired"]
-        while rows := await self.store.database.read(sql, (of, *bounds, since, run_id, with_artifacts, AT_ONCE)):
-            yield [value_of(EndedRun, row) for row in rows]
-            run_id, *_, since = rows[-1]
+async def delete_runs(
+    store: RunStore, runs: Sequence[EndedRun], rule: str, now: datetime, *, artifacts_only: bool = False
+) -> set[str]:
+    """Leaves tombstones, and returns the ids of the runs that went: none that has a newer entry, cannot be read, or is
+    deleted by another process."""
+    records = list[TombstoneRecord | ArtifactTombstoneRecord]()
+    for run in runs:
+        artifacts = await _artifacts(store, run)
+        if artifacts is not None and artifacts_only:
+            gone = ArtifactTombstone(run_id=run.run_id, gone_at=now, rule=rule)
+            records.append(ArtifactTombstoneRecord(v=LEVEL, gone=gone, artifacts=artifacts))
+        elif artifacts is not None:
+            for row in store.database.look_up(load_queries()["going"], (run.run_id, run.version)):
+                stone = value_of(Tombstone, (*row, microseconds(now), rule))
+                records.append(TombstoneRecord(v=LEVEL, stone=stone, version=run.version, artifacts=artifacts))
+    stored = {record.run_id for record in await store.put(*records, after=0)}
+    return {run_id for run_id in stored if artifacts_only or not store.version(run_id)}
 
-    async def delete(
-        self, runs: Sequence[EndedRun], rule: str, now: datetime, *, artifacts_only: bool = False
-    ) -> Sequence[Leftovers]:
-        """Leaves out runs that have a newer entry, or cannot be read."""
-        records = list[SideRecord]()
-        for run in runs:
-            artifacts = await self._artifacts(run)
-            if artifacts is not None and artifacts_only:
-                gone = ArtifactTombstone(run_id=run.run_id, gone_at=now, rule=rule)
-                records.append(ArtifactTombstoneRecord(v=LEVEL, gone=gone, artifacts=artifacts))
-            elif artifacts is not None:
-                for row in self.store.database.look_up(load_queries()["going"], (run.run_id, run.version)):
-                    stone = value_of(Tombstone, (*row, microseconds(now), rule))
-                    records.append(TombstoneRecord(v=LEVEL, stone=stone, version=run.version, artifacts=artifacts))
-        return [
-            Leftovers(run_id=record.run_id, artifacts=record.artifacts, folder=not artifacts_only)
-            for record in await self.store.put(*records, after=0)
-            if isinstance(record, ArtifactTombstoneRecord)
-            or (isinstance(record, TombstoneRecord) and not self.store.version(record.run_id))
-        ]
 
-    async def leftovers(self, limit: int) -> Sequence[Leftovers]:
-        found = list[Leftovers]()
-        for statement, folder in (("behind", True), ("artifacts_behind", False)):
-            for run_id, artifacts in await self.store.database.read(load_queries()[statement], (limit,)):
-                found.append(Leftovers(run_id=run_id, artifacts=tuple(json.loads(artifacts)), folder=folder))
-        return found
+async def _artifacts(store: RunStore, run: EndedRun) -> tuple[str, ...] | None:
+    """None for a run that has a newer entry, or cannot be read."""
+    with suppress(Damaged, NewerVersion):
+        loaded = await store.load(run.run_id)
+        return loaded.state.artifacts if loaded and loaded.state.version == run.version else None
+    return None
 
-    async def mark_cleared(self, removed: Sequence[Leftovers]) -> None:
-        sql = load_queries()
-        for one in removed:
-            if one.folder and (stone := await self.store.tombstone(one.run_id)):
-                await self.store.purge(stone.wake_id, one.run_id)
-        done = [(sql["cleared" if one.folder else "artifacts_cleared"], (one.run_id,)) for one in removed]
-        await self.store.database.write(lambda connection: [connection.execute(*one) for one in done], makes_room=True)
 
-    async def sizes(self, run_ids: Collection[str]) -> Mapping[str, int]:
-        """Bytes by run."""
-        return dict(await self.store.database.read(load_queries()["sizes"], (json.dumps([*run_ids]),)))
+async def leftovers(store: RunStore, limit: int) -> list[Leftovers]:
+    rows = await store.database.read(load_queries()["behind"], (limit,))
+    return [Leftovers(run_id, tuple(json.loads(artifacts)), bool(folder)) for run_id, artifacts, folder in rows]
 
-    async def _artifacts(self, run: EndedRun) -> tuple[str, ...] | None:
-        """None for a run that has a newer entry, or cannot be read."""
-        with suppress(Damaged, NewerVersion):
-            loaded = await self.store.load(run.run_id)
-            return loaded.state.artifacts if loaded and loaded.state.version == run.version else None
-        return None
+
+async def mark_cleared(store: RunStore, removed: Sequence[Leftovers]) -> None:
+    sql = load_queries()
+    for one in removed:
+        if one.folder and (stone := await store.tombstone(one.run_id)):
+            await store.purge(stone.wake_id, one.run_id)
+    done = [(sql["cleared" if one.folder else "artifacts_cleared"], (one.run_id,)) for one in removed]
+    await store.database.write(lambda connection: [connection.execute(*one) for one in done], makes_room=True)
 
 
 @dataclass(slots=True)
@@ -141,12 +134,11 @@ class Pruner:
     reopen_days: float
     clock: Clock
     at_rest: AtRest = nullcontext
-    _records: RetentionRecords = field(init=False)
     _workspace: Workspace = field(init=False)
     _turn: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
 
     def __post_init__(self) -> None:
-        self._records, self._workspace = RetentionRecords(self.store), Workspace(self.workspaces)
+        self._workspace = Workspace(self.workspaces)
 
     async def keep(self) -> NoReturn:
         await asyncio.sleep(FIRST_LOOK_S)
@@ -174,48 +166,45 @@ class Pruner:
         return pruned
 
     async def preview(self) -> PruneReport:
-        report, gone = PruneReport(), Gone(set)
+        report, gone = PruneReport(), Gone(dict)
         async for rule, runs, artifacts_only in self._due(gone):
             new = [run for run in runs if run.run_id not in gone[False]]
-            gone[artifacts_only].update(run.run_id for run in new)
+            gone[artifacts_only].update((run.run_id, run.size) for run in new)
             report.add(rule, new, artifacts_only=artifacts_only)
         return report
 
     async def _steps(self, pruned: PruneReport) -> AsyncIterator[None]:
-        while not pruned.trouble and (leftovers := await self._records.leftovers(AT_ONCE)):
-            await self._clear(leftovers, pruned)
+        while await self._clear(pruned):
             yield
-        gone = Gone(set)
+        gone = Gone(dict)
         async for rule, runs, artifacts_only in self._due(gone):
-            leftovers = await self._records.delete(runs, rule, self.clock.now(), artifacts_only=artifacts_only)
-            await self._clear(leftovers, pruned)
-            deleted = {one.run_id for one in leftovers}
-            gone[artifacts_only] |= deleted
+            deleted = await delete_runs(self.store, runs, rule, self.clock.now(), artifacts_only=artifacts_only)
+            gone[artifacts_only].update(dict.fromkeys(deleted, 0))
             pruned.add(rule, [run for run in runs if run.run_id in deleted], artifacts_only=artifacts_only)
+            while await self._clear(pruned):
+                yield
             yield
         while await self.store.database.shrink():
             yield
 
-    async def _clear(self, leftovers: Sequence[Leftovers], pruned: PruneReport) -> None:
-        if not leftovers or pruned.trouble:
-            return
+    async def _clear(self, pruned: PruneReport) -> bool:
+        """Removes some leftovers durably, local folders first. False if there are none, or they have to stay."""
+        if pruned.trouble or not (left := await leftovers(self.store, AT_ONCE)):
+            return False
+        deleted = [one.run_id for one in left if one.folder]
         try:
-            await self._remove_files(leftovers)
+            async with self.at_rest(deleted):
+                await _on_disk(self._workspace.remove, *deleted)
+                await _on_disk(self._workspace.remove_artifacts, *(one.run_id for one in left if not one.folder))
+            for one in left:
+                for path in one.artifacts:
+                    await self.artifacts.remove(one.run_id, path)
         except TryAgain as error:
             pruned.trouble = f"files of runs that are gone are still there: {error}"
             log.warning("files of deleted runs could not be deleted", extra={"why": str(error)})
-        else:
-            await self._records.mark_cleared(leftovers)
-
-    async def _remove_files(self, gone: Sequence[Leftovers]) -> None:
-        """Removes files durably, and local folders first."""
-        deleted = [one.run_id for one in gone if one.folder]
-        async with self.at_rest(deleted):
-            await _on_disk(self._workspace.remove, *deleted)
-            await _on_disk(self._workspace.remove_artifacts, *(one.run_id for one in gone if not one.folder))
-        for one in gone:
-            for path in one.artifacts:
-                await self.artifacts.remove(one.run_id, path)
+            return False
+        await mark_cleared(self.store, left)
+        return True
 
     async def _due(self, gone: Gone) -> AsyncIterator[tuple[str, Sequence[EndedRun], bool]]:
         """Rule, expired runs, and True if only their artifacts go: by days, then by bytes. `gone`: those of them that
@@ -225,7 +214,7 @@ class Pruner:
             before, artifacts = now - kept, what == "artifacts"
             statuses = FINAL if artifacts else frozenset({Status(what)})
             escalated = min(before, now - timedelta(days=self.reopen_days)) if artifacts else before
-            async for some in self._records.expired(statuses, before, escalated, with_artifacts=artifacts):
+            async for some in expired_runs(self.store, statuses, before, escalated, with_artifacts=artifacts):
                 yield rule, some, artifacts
         for kind, (most, rule) in self.rules.by_bytes.items():
             async for some in self._beyond(kind, most, now, gone):
@@ -237,20 +226,19 @@ class Pruner:
         if kind != "journal":
             sizes = await (self.artifacts.sizes() if kind == "artifacts" else _on_disk(self._workspace.sizes))
         excess = (await self.store.total_bytes() if sizes is None else sum(sizes.values())) - most
-        before = gone[False] | (gone[True] if kind == "artifacts" else set())
-        freed = await self._records.sizes(before) if sizes is None else sizes
-        excess -= sum(freed.get(run_id, 0) for run_id in before)
+        before = gone[False] | (gone[True] if kind == "artifacts" else {})
+        excess -= sum((before if sizes is None else sizes).get(run_id, 0) for run_id in before)
         if excess <= 0:
             return
-        async for some in self._records.expired(FINAL, now, now - timedelta(days=self.reopen_days)):
-            taken = await self._records.sizes([run.run_id for run in some]) if sizes is None else sizes
-            expired, left = [], excess
+        async for some in expired_runs(self.store, FINAL, now, now - timedelta(days=self.reopen_days)):
+            taken = {run.run_id: run.size for run in some} if sizes is None else sizes
+            chosen, left = list[EndedRun](), excess
             for run in some:
                 if left > 0 and taken.get(run.run_id) and run.run_id not in before:
-                    expired.append(run)
+                    chosen.append(run)
                     left -= taken[run.run_id]
-            yield expired
-            excess -= sum(taken[run.run_id] for run in expired if run.run_id in gone[False])
+            yield chosen
+            excess -= sum(taken[run.run_id] for run in chosen if run.run_id in gone[False])
             if excess <= 0:
                 return
 

@@ -21,10 +21,13 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedRun:
+    """`size`: bytes of its journal, about."""
+
     run_id: str
     status: Status
     version: int
     at: datetime
+    size: int = 0
 
 
 @dataclass(slots=True, kw_only=True)

@@ -105,6 +105,9 @@ class SideRecord(StoredHeader):
         raise NotImplementedError
 
 
+Beside = TypeVar("Beside", bound=SideRecord)
+
+
 class HaltRecord(SideRecord):
     by: str
     halt: Halt

@@ -225,7 +225,7 @@ FROM gone ORDER BY run_id;
 -- Of the statuses ?1, with a newest entry before ?2 (and before ?3 where it escalated), from after (?4, ?5) on, the oldest
 -- first; with ?6 those that have artifacts. All is done that they ask for, and no run needs them that is open or can be
 -- opened again: a step may still read what its child has brought. The statuses are word for word those of the index.
-SELECT run_id, status, version, touched_at FROM runs INDEXED BY runs_ended
+SELECT run_id, status, version, touched_at, bytes FROM runs INDEXED BY runs_ended
 WHERE status IN ('done', 'escalated', 'failed', 'cancelled') AND touched_at >= ?4 AND touched_at < ?2
 AND (touched_at > ?4 OR run_id > ?5) AND status IN (SELECT value FROM json_each(?1)) AND told = version
 AND (status <> 'escalated' OR touched_at < ?3)
@@ -255,8 +255,11 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (run_id) DO NOTHING;
 
 -- name: behind
--- Deleted runs whose files may be left, with their artifacts.
-SELECT run_id, behind FROM gone INDEXED BY gone_behind WHERE behind IS NOT NULL ORDER BY run_id LIMIT ?;
+-- Deleted runs whose files may be left, with their artifacts (1); and runs whose artifacts were deleted (0).
+SELECT run_id, behind, 1 FROM gone INDEXED BY gone_behind WHERE behind IS NOT NULL
+UNION ALL
+SELECT run_id, behind, 0 FROM artifacts_gone INDEXED BY artifacts_gone_behind WHERE behind IS NOT NULL
+LIMIT ?;
 
 -- name: cleared
 UPDATE gone SET behind = NULL WHERE run_id = ?;
@@ -264,18 +267,11 @@ UPDATE gone SET behind = NULL WHERE run_id = ?;
 -- name: artifacts_go
 INSERT INTO artifacts_gone (run_id, at, rule, behind) VALUES (?, ?, ?, ?) ON CONFLICT (run_id) DO NOTHING;
 
--- name: artifacts_behind
-SELECT run_id, behind FROM artifacts_gone INDEXED BY artifacts_gone_behind
-WHERE behind IS NOT NULL ORDER BY run_id LIMIT ?;
-
 -- name: artifacts_cleared
 UPDATE artifacts_gone SET behind = NULL WHERE run_id = ?;
 
 -- name: artifacts_gone
 SELECT run_id, at, rule FROM artifacts_gone WHERE run_id = ?;
-
--- name: sizes
-SELECT run_id, bytes FROM runs WHERE run_id IN (SELECT value FROM json_each(?));
 
 -- name: with_artifacts
 SELECT run_id FROM runs

@@ -20,7 +20,7 @@ from agent_service.run.journal import Commit, Entry, Run
 from agent_service.run.ports import Dismissal, JournalPosition, RecordedCall, ReservedFunds
 from agent_service.store.database import Quarantine, load_queries, named, value_of
 from agent_service.store.lines import EVERY_RUN, RunFilter, RunLine, Sum, parse_line
-from agent_service.store.messages import LEVEL, DismissalRecord, HaltRecord, SideRecord
+from agent_service.store.messages import LEVEL, Beside, DismissalRecord, HaltRecord
 from groundwork.service.errors import Failure, TryAgain
 from groundwork.sqlite.file import SqliteFile, instant, microseconds
 from schemas import subjects
@@ -107,7 +107,7 @@ class RunStore(ABC):
         """Bytes that all runs take."""
 
     @abstractmethod
-    async def put(self, *records: SideRecord, after: int | None) -> Sequence[SideRecord]:
+    async def put(self, *records: Beside, after: int | None) -> Sequence[Beside]:
         """Returns those that are stored and in the database. `after`: position in the log that must be the newest of
         the subject; None for any. Raises TryAgain."""
 

@@ -23,10 +23,10 @@ from agent_service.store.journals import Journal, JournalCache
 from agent_service.store.messages import (
     ROW,
     SNAPSHOT_EVERY,
+    Beside,
     HaltRecord,
     RemoteCommit,
     RunRow,
-    SideRecord,
     TombstoneRecord,
     encoded,
     entry_in,
@@ -197,8 +197,8 @@ class SharedStore(RunStore):
         await self._index.wait(newest.seq)
         return newest.seq
 
-    async def put(self, *records: SideRecord, after: int | None) -> Sequence[SideRecord]:
-        stored = list[SideRecord]()
+    async def put(self, *records: Beside, after: int | None) -> Sequence[Beside]:
+        stored = list[Beside]()
         for record in records:
             with contextlib.suppress(AppendConflict):
                 await self._index.wait(await self._log.append(record.subject, b"", after=after, headers=record.header))

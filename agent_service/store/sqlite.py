@@ -25,7 +25,7 @@ from agent_service.store.database import (
     statements_of,
     store_commit,
 )
-from agent_service.store.messages import SideRecord
+from agent_service.store.messages import Beside
 from agent_service.store.moving import require_runs_here
 from agent_service.store.runs import LeaseCheck, RunStore, no_lease, same_wake, version_moved
 from groundwork.service.errors import Failure, TryAgain
@@ -153,7 +153,7 @@ class SqliteStore(RunStore):
                 found += [(entry.at, entry.run_id, charge)] if charge else []
         return found
 
-    async def put(self, *records: SideRecord, after: int | None) -> Sequence[SideRecord]:
+    async def put(self, *records: Beside, after: int | None) -> Sequence[Beside]:
         """On a full disk one at a time, because a reserve may do for each alone."""
         try:
             await self.database.write(partial(apply_records, records), makes_room=True)

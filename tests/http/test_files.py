@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from agent_service.api.http import FOLDER
-from agent_service.archive.pruning import RetentionRecords
+from agent_service.archive.pruning import delete_runs, expired_runs
 from agent_service.core.waiting import FINAL
 from agent_service.run.journal import Entry
 from agent_service.views.workspace.files import MAX_BYTES
@@ -142,11 +142,10 @@ async def test_a_run_that_is_deleted_while_it_is_read_is_gone_and_no_empty_one(
 ) -> None:
     await house.two_days_later(RUN)
     now, entries = house.clock.now(), house.store.entries
-    records = RetentionRecords(house.store)
 
     async def deleted_before(*asked: Any, **which: Any) -> Sequence[Entry]:
-        async for ended in records.expired(FINAL, now, now):
-            await records.delete(ended, RULE, now)
+        async for ended in expired_runs(house.store, FINAL, now, now):
+            await delete_runs(house.store, ended, RULE, now)
         return await entries(*asked, **which)
 
     monkeypatch.setattr(house.store, "entries", deleted_before)
@@ -161,9 +160,9 @@ async def test_an_artifact_that_is_kept_no_longer_says_so_and_the_rest_of_its_ru
 ) -> None:
     await house.two_days_later(RUN)
     now, artifact = house.clock.now(), f"/v1/runs/{RUN}/workspace/artifacts/report.md"
-    run, *_ = await anext(aiter(RetentionRecords(house.store).expired(FINAL, now, now)))
+    run, *_ = await anext(aiter(expired_runs(house.store, FINAL, now, now)))
     assert (await client.get(artifact)).json()["code"] == "no_such_file"
-    await RetentionRecords(house.store).delete([run], "agent.keep_runs.artifacts_days: 1", now, artifacts_only=True)
+    await delete_runs(house.store, [run], "agent.keep_runs.artifacts_days: 1", now, artifacts_only=True)
     told = (await client.get(artifact)).json()
     assert (told["status"], told["code"], told["run_id"]) == (410, "artifacts_gone", RUN)
     assert "agent.keep_runs.artifacts_days: 1" in told["detail"]

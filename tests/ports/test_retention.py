@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agent_service.archive.pruning import Pruner, RetentionRecords
+from agent_service.archive.pruning import Pruner, delete_runs, expired_runs, leftovers, mark_cleared
 from agent_service.archive.retention import EndedRun, KeepRunsSettings, Tombstone
 from agent_service.core.brief import Parent
 from agent_service.core.events import CancelRequested, ToolReturned
@@ -71,7 +71,7 @@ async def settled(store: Store, number: int, seq: int) -> None:
 
 
 async def may_go(store: Store, **over: Any) -> list[str]:
-    return [run.run_id async for some in RetentionRecords(store).expired(**EVERYTHING | over) for run in some]
+    return [run.run_id async for some in expired_runs(store, **EVERYTHING | over) for run in some]
 
 
 async def forget(store: Store) -> list[str]:
@@ -80,9 +80,8 @@ async def forget(store: Store) -> list[str]:
 
 
 async def deleted(store: Store, *, artifacts_only: bool) -> list[str]:
-    records = RetentionRecords(store)
-    ended = [run async for some in records.expired(**EVERYTHING) for run in some]
-    return [gone.run_id for gone in await records.delete(ended, RULE, LATER, artifacts_only=artifacts_only)]
+    ended = [run async for some in expired_runs(store, **EVERYTHING) for run in some]
+    return sorted(await delete_runs(store, ended, RULE, LATER, artifacts_only=artifacts_only))
 
 
 async def running(store: Store) -> dict[Status, int]:
@@ -165,10 +164,10 @@ async def test_what_is_to_be_removed_elsewhere_is_known_until_it_is(store: Store
         assert (told.rule, told.gone_at) == (RULE, LATER)
     else:
         await forget(store)
-    left = await RetentionRecords(store).leftovers(10)
+    left = await leftovers(store, 10)
     assert [(one.run_id, one.folder) for one in left] == [(RUN, not artifacts_alone)]
-    await RetentionRecords(store).mark_cleared(left)
-    assert await RetentionRecords(store).leftovers(10) == []
+    await mark_cleared(store, left)
+    assert await leftovers(store, 10) == []
 
 
 async def pruned(member: Member, rules: KeepRunsSettings) -> int:
@@ -192,9 +191,9 @@ async def test_a_run_that_ended_long_ago_is_gone_for_all_members_and_for_one_tha
     assert await pruned(a, A_DAY_EACH) == 1
     await b.store.caught_up()
     assert about(log) == []
-    assert [one.run_id for one in await RetentionRecords(b.store).leftovers(9)] == [RUN]
+    assert [one.run_id for one in await leftovers(b.store, 9)] == [RUN]
     await pruned(b, KeepRunsSettings())
-    assert await RetentionRecords(b.store).leftovers(9) == []
+    assert await leftovers(b.store, 9) == []
     async with joined(log, tmp_path) as c:
         for store in (a.store, b.store, c.store):
             stone = await store.tombstone(RUN)
@@ -209,7 +208,7 @@ async def test_a_run_that_ended_long_ago_is_gone_for_all_members_and_for_one_tha
 async def test_a_run_that_has_moved_on_before_it_goes_or_is_told_gone_stays(a: Member, log: MemoryLog) -> None:
     last = await done(a.store, 1)
     seen = EndedRun(run_id=RUN, status=Status.DONE, version=last.entry.seq - 1, at=last.entry.at)
-    assert await RetentionRecords(a.store).delete([seen], RULE, LATER) == []
+    assert await delete_runs(a.store, [seen], RULE, LATER) == set()
     at: dict[str, Any] = {"last": 0, "ended_at": NOON, "gone_at": NOON, "rule": RULE}
     stone = Tombstone(run_id=RUN, wake_id="wake-1", wake_digest="digest", status=Status.DONE, **at)
     gone = TombstoneRecord(v=LEVEL, version=last.entry.seq - 1, stone=stone)

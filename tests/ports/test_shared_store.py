@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agent_service.api.feed import Feed
-from agent_service.archive.pruning import RetentionRecords
+from agent_service.archive.pruning import delete_runs
 from agent_service.archive.retention import EndedRun
 from agent_service.cluster import Redelivery
 from agent_service.core.events import CancelRequested, Event, SignalReceived, Transition
@@ -191,7 +191,7 @@ async def test_a_run_that_a_newer_version_moved_on_is_left_to_its_like(
         with Feed(b.store).follow() as channel:
             assert (await channel.after(0)).number == b.store.newest(), "events of other runs follow"
         ended = EndedRun(run_id=RUN, status=Status.DONE, version=2, at=NOON)
-        assert await RetentionRecords(b.store).delete([ended], "rule", NOON) == []
+        assert await delete_runs(b.store, [ended], "rule", NOON) == set()
         with pytest.raises(NewerVersion):
             await b.store.load(RUN)
     assert await a.store.due(NOON + 100 * HOUR, 9) == []

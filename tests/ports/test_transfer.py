@@ -12,7 +12,7 @@ import pytest
 from agent_service.archive.access import StoreReader
 from agent_service.archive.contents import ArchivedRun, ArchivedRuns
 from agent_service.archive.contents import commits_of as decided_again
-from agent_service.archive.pruning import RetentionRecords
+from agent_service.archive.pruning import delete_runs, leftovers, mark_cleared
 from agent_service.archive.restoring import Followed, append_runs, load_runs
 from agent_service.archive.retention import EndedRun
 from agent_service.archive.verifying import checked_journal
@@ -84,9 +84,9 @@ async def fill(store: SqliteStore) -> None:
     store._write_dispatched()
     await store.dismiss(Dismissal(run_id=run_id(3), version=2, by="ann", at=NOON))
     gone = EndedRun(run_id=run_id(LAST), status=Status.CANCELLED, version=ended.entry.seq, at=NOON)
-    assert await RetentionRecords(store).delete([gone], "agent.keep_runs.done_days: 1", NOON + timedelta(days=9))
+    assert await delete_runs(store, [gone], "agent.keep_runs.done_days: 1", NOON + timedelta(days=9))
     done = EndedRun(run_id=run_id(25), status=Status.DONE, version=store.version(run_id(25)), at=NOON)
-    await RetentionRecords(store).delete([done], "agent.keep_runs.artifacts_days: 1", NOON, artifacts_only=True)
+    await delete_runs(store, [done], "agent.keep_runs.artifacts_days: 1", NOON, artifacts_only=True)
     await store.keep_halt(Halt(number=1, since=NOON, by="bob", reason="lunch", until=NOON, until_by="bob", over=True))
 
 
@@ -159,8 +159,8 @@ async def test_a_run_that_goes_on_while_a_log_is_backed_up_is_read_as_it_stood_a
         async def overtaken(run_id: str) -> tuple[int, ...]:
             if run_id == damaged.run_id:
                 gone = EndedRun(run_id=deleted.run_id, status=deleted.status, version=deleted.version, at=NOON)
-                leftovers = await RetentionRecords(agent.store).delete([gone], "done_days: 1", NOON)
-                await RetentionRecords(agent.store).mark_cleared(leftovers)
+                await delete_runs(agent.store, [gone], "done_days: 1", NOON)
+                await mark_cleared(agent.store, await leftovers(agent.store, 1))
                 await member.store.caught_up()
             if run_id == newest.run_id:
                 member.wire.open.clear()

@@ -1,12 +1,7 @@
-"""The runs in an archive, and the checks that need the archive alone.
-
-`runs.jsonl` has a line per run; a run's folder has its journal, and in an export its pages. An archive is checked in
-this order: signature, each file by the manifest, each journal, the line of each run, its children. Runs are not checked
-if a file was changed.
-"""
+"""The runs in an archive. `runs.jsonl` has a line per run; a run's folder has its journal, and in an export its pages."""
 
 import json
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Annotated
@@ -14,15 +9,12 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from agent_service.core.waiting import Status
-from agent_service.history.results import FILES, is_artifact_path, kept_artifacts
-from agent_service.history.text import is_run_id
 from agent_service.run.journal import Commit, Entry, followed, growth_of
 from agent_service.store.messages import SideRecord, record_in
-from agent_service.views.pages import JOURNAL, Flaw, verify
+from agent_service.views.pages import JOURNAL
 from agent_service.views.workspace.files import FileList
-from groundwork.archive.format import MANIFEST, SIGNATURE, Archive, ArchiveWriter, Hash
+from groundwork.archive.format import Archive, ArchiveWriter, Hash
 from groundwork.service.errors import Misconfigured
-from groundwork.service.program import installed_version
 from groundwork.service.store_folder import ID_FILE
 from schemas.fields import Instant
 from schemas.values import replace
@@ -122,52 +114,3 @@ class ArchivedRuns:
     def read(self, run_id: str, path: str) -> bytes | None:
         name = f"{run_id}/{path}"
         return self.archive.read(name) if name in self.archive.manifest.files else None
-
-
-def check_archive(archive: Archive, *, key: str | None = None) -> Sequence[Flaw]:
-    """`key`: public half of the key that must have signed it. Raises Misconfigured for what cannot be read."""
-    flaws = [*_signature_flaws(archive, key)] or [changed(name, text) for name, text in archive.flaws()]
-    if flaws:
-        return flaws
-    runs = ArchivedRuns(archive)
-    known = Counter(run.run_id for run in runs.all)
-    for run_id, times in known.items():
-        if times > 1 or not is_run_id(run_id):
-            flaws.append(changed(RUNS, f"{run_id[:40]!r} is not an id of a run, or is there more than once"))
-    for run in () if flaws else runs.all:
-        flaws += [replace(flaw, place=f"{run.run_id}/{flaw.place}") for flaw in _run_flaws(runs, run, known)]
-    return flaws
-
-
-def changed(place: str, text: str) -> Flaw:
-    return Flaw(kind="changed", place=place, text=text)
-
-
-def _signature_flaws(archive: Archive, key: str | None) -> Iterator[Flaw]:
-    by = archive.signature
-    if by is None:
-        if key:
-            yield Flaw(kind="missing", place=SIGNATURE, text="it is not signed")
-    elif not archive.is_signed():
-        yield changed(MANIFEST, f"it is not what was signed with the key {by.key}")
-    elif key and key != by.public:
-        yield changed(SIGNATURE, f"another key has signed it: {by.key}, public {by.public}")
-
-
-def _run_flaws(runs: ArchivedRuns, run: ArchivedRun, known: Counter[str]) -> Iterator[Flaw]:
-    try:
-        commits, manifest = commits_of(run, runs.entries(run.run_id)), runs.archive.manifest
-    except ValueError as error:
-        yield changed(JOURNAL, str(error))
-        return
-    for child in () if BESIDE in manifest.files else commits[-1].state.children:  # an export has all its children
-        if child.run_id not in known and child.run_id not in run.left_out:
-            yield Flaw(kind="missing", place=f"../{child.run_id}", text=f"the run that step {child.step} started")
-    stay = manifest.moved or bool(run.artifacts_gone) or ARTIFACTS in manifest.left_out
-    for path in () if stay else kept_artifacts(commit.entry.record() for commit in commits):
-        if path not in run.left_out and f"{run.run_id}/{path}" not in manifest.files:
-            yield Flaw(kind="missing", place=path, text="is not there")
-    for one in verify(commits, runs, run.run_id):
-        is_page_of_another_version = one.place in FILES and manifest.program != installed_version()
-        if not (is_page_of_another_version or (one.kind != "changed" and is_artifact_path(one.place))):
-            yield one

@@ -7,23 +7,23 @@ as no flaw. The bus is needed only for artifacts that have no folder, or no hash
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from agent_service.archive.access import NOWHERE, Report, RunDeleted, StoreReader, bus_at_hand, open_reader
-from agent_service.archive.contents import BESIDE, ArchivedRun, ArchivedRuns, changed, check_archive
+from agent_service.archive.contents import ARTIFACTS, BESIDE, RUNS, ArchivedRun, ArchivedRuns, commits_of
 from agent_service.bus.buckets import key_of
 from agent_service.bus.reading import SignedEnding, signed_endings
 from agent_service.errors import Damaged, NewerVersion
 from agent_service.history.results import FILES, RecordedArtifact, is_artifact_path, kept_artifacts
-from agent_service.history.text import one_line
+from agent_service.history.text import is_run_id, one_line
 from agent_service.run.journal import Commit, followed
 from agent_service.views.pages import JOURNAL, Flaw
 from agent_service.views.pages import verify as flaws_of
-from groundwork.archive.format import Archive
+from groundwork.archive.format import MANIFEST, SIGNATURE, Archive
 from groundwork.service.errors import Misconfigured, TryAgain
 from groundwork.service.program import installed_version
 from groundwork.sqlite.file import microseconds
@@ -62,6 +62,10 @@ class RunCheck:
         elif {flaw.place for flaw in self.flaws}.isdisjoint((JOURNAL, ROW)):
             yield REMEDY
         yield from (f"! {flaw}, and is rendered when it is read" for flaw in self.behind)
+
+
+def changed(place: str, text: str) -> Flaw:
+    return Flaw(kind="changed", place=place, text=text)
 
 
 async def verify(name: str, config: Path | None) -> Report:
@@ -204,24 +208,61 @@ def _flaws_on_bus(named: Mapping[str, RecordedArtifact], stored: Mapping[str, st
 
 
 def verify_file(path: Path, key: str | None = None) -> Report:
-    """`key`: the public half of the key that must have signed it. Raises Misconfigured for what is no such file."""
+    """Checks the signature, else each file by the manifest, else each run. `key`: the public half of the key that must
+    have signed it. Raises Misconfigured for what cannot be read."""
     with Archive.open(path) as archive:
-        found, by, manifest = check_archive(archive, key=key), archive.signature, archive.manifest
-        is_backup = BESIDE in manifest.files  # it is whole without artifacts that the bucket had lost
-        missing = [flaw.place for flaw in found if flaw.kind == "missing"]
-        lost = [place for place in missing if is_backup and is_artifact_path(place.partition("/")[2])]
-        flaws = [flaw for flaw in found if flaw.place not in lost]
-        runs = [] if flaws else [_without(lost, run) for run in ArchivedRuns(archive).all]
+        by, manifest, runs = archive.signature, archive.manifest, list[ArchivedRun]()
+        flaws = [*_signature_flaws(archive, key)] or [changed(name, text) for name, text in archive.flaws()]
+        if not flaws:
+            archived = ArchivedRuns(archive)
+            known = Counter(run.run_id for run in archived.all)
+            wrong = (run_id for run_id, times in known.items() if times > 1 or not is_run_id(run_id))
+            flaws = [changed(RUNS, f"{it[:40]!r} is not an id of a run, or is there more than once") for it in wrong]
+            runs = [] if flaws else [_checked_run(archived, run, known, flaws) for run in archived.all]
     facts: dict[str, Any] = {"file": str(path), "at": f"{manifest.at:%Y-%m-%dT%H:%M:%SZ}", "program": manifest.program}
     facts |= {"key": by.key if by else "", "public": by.public if by else ""}
-    facts |= {"runs": [run.model_dump(mode="json", exclude={"positions"}) for run in runs]}
+    facts["runs"] = [] if flaws else [run.model_dump(mode="json", exclude={"positions"}) for run in runs]
     told = (f"✗ {one_line(str(flaw), 500)}" for flaw in flaws) if flaws else _archive_lines(path, archive, runs, key)
     return Report(facts | {"flaws": [asdict(flaw) for flaw in flaws]}, "\n".join(told), ok=not flaws)
 
 
-def _without(lost: Iterable[str], run: ArchivedRun) -> ArchivedRun:
-    names = [name for run_id, _, name in (place.partition("/") for place in lost) if run_id == run.run_id]
-    return run.model_copy(update={"left_out": run.left_out | dict.fromkeys(names, NOWHERE)})
+def _signature_flaws(archive: Archive, key: str | None) -> Iterator[Flaw]:
+    by = archive.signature
+    if by is None:
+        if key:
+            yield Flaw(kind="missing", place=SIGNATURE, text="it is not signed")
+    elif not archive.is_signed():
+        yield changed(MANIFEST, f"it is not what was signed with the key {by.key}")
+    elif key and key != by.public:
+        yield changed(SIGNATURE, f"another key has signed it: {by.key}, public {by.public}")
+
+
+def _checked_run(archived: ArchivedRuns, run: ArchivedRun, known: Collection[str], flaws: list[Flaw]) -> ArchivedRun:
+    """Adds to `flaws`. A backup is whole without artifacts that the bucket had lost: the run says that they are left
+    out."""
+    manifest, found = archived.archive.manifest, list[Flaw]()
+    is_backup, pages_differ = BESIDE in manifest.files, manifest.program != installed_version()
+    try:
+        commits = commits_of(run, archived.entries(run.run_id))
+    except ValueError as error:
+        flaws.append(changed(f"{run.run_id}/{JOURNAL}", str(error)))
+        return run
+    stay = manifest.moved or bool(run.artifacts_gone) or ARTIFACTS in manifest.left_out
+    named = () if stay else kept_artifacts(commit.entry.record() for commit in commits)
+    absent = [path for path in named if path not in run.left_out and f"{run.run_id}/{path}" not in manifest.files]
+    if is_backup:
+        run = run.model_copy(update={"left_out": run.left_out | dict.fromkeys(absent, NOWHERE)})
+    else:  # an export has all children and artifacts
+        for child in commits[-1].state.children:
+            if child.run_id not in known and child.run_id not in run.left_out:
+                text = f"the run that step {child.step} started"
+                found.append(Flaw(kind="missing", place=f"../{child.run_id}", text=text))
+        found += [Flaw(kind="missing", place=path, text="is not there") for path in absent]
+    for one in flaws_of(commits, archived, run.run_id):
+        if not ((pages_differ and one.place in FILES) or (one.kind != "changed" and is_artifact_path(one.place))):
+            found.append(one)
+    flaws += [replace(flaw, place=f"{run.run_id}/{flaw.place}") for flaw in found]
+    return run
 
 
 def _archive_lines(path: Path, archive: Archive, runs: Sequence[ArchivedRun], key: str | None) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The runs in an archive. `runs.jsonl` has a line per run; a run's folder has its journal, and in an export its pages."""
+"""The runs in an archive: `runs.jsonl` has a line per run; a folder has a run's journal, and in an export its pages."""
 
 import json
 from collections import defaultdict

@@ -24,7 +24,6 @@ from agent_service.models.settings import open_model
 from agent_service.settings import AgentSettings, load
 from agent_service.store.database import FILE, MIGRATIONS
 from agent_service.store.runs import RunStore
-from agent_service.store.sqlite import SqliteStore
 from agent_service.views.workspace.rendering import Folders
 from groundwork.nats.buckets import watch_value
 from groundwork.nats.topology import watch_streams
@@ -92,7 +91,7 @@ def open_store(settings: AgentSettings, ground: serving.ServiceContext) -> Openi
     if settings.shared:
         shared: Opening = loaded("agent_service.store.shared:open_store")(ground)
         return shared
-    return SqliteStore.open(settings.store, ground.lease.ensure_held, reserve=True)
+    return RunStore.open(settings.store, ground.lease.ensure_held, reserve=True)
 
 
 async def _run(built: Callable[[Background], Agent], listener: socket.socket, *, http: bool) -> None:

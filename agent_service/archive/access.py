@@ -24,7 +24,6 @@ from agent_service.store.lines import RunFilter
 from agent_service.store.moving import Place, require_complete
 from agent_service.store.runs import RunStore
 from agent_service.store.shared import log_of_runs, open_shared
-from agent_service.store.sqlite import SqliteStore
 from agent_service.views.workspace.files import TooLarge, Unsafe, Workspace
 from groundwork.nats.buckets import ArtifactBucket
 from groundwork.nats.link import NatsLink
@@ -139,7 +138,7 @@ async def open_reader(config: Path | None) -> AsyncIterator[StoreReader]:
             store: RunStore = await opened.enter_async_context(open_shared(folder, log))
         else:
             await require_complete(loaded.store)
-            store = SqliteStore(await opened.enter_async_context(open_for_reading(loaded.store)))
+            store = RunStore(await opened.enter_async_context(open_for_reading(loaded.store)))
         yield StoreReader(
             config=config,
             settings=loaded,

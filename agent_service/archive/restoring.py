@@ -51,8 +51,8 @@ from agent_service.store.messages import (
     row_in,
 )
 from agent_service.store.moving import MoveMarker, read_marker, write_marker
+from agent_service.store.runs import RunStore
 from agent_service.store.shared import log_of_runs
-from agent_service.store.sqlite import SqliteStore
 from groundwork.archive.format import Archive
 from groundwork.archive.series import Series, move_aside, restore_keys, restore_store
 from groundwork.nats.buckets import ArtifactBucket
@@ -206,7 +206,7 @@ async def _restore_runs(
             part.unlink()
         async with open_database(loaded.store, durable=False) as database:
             await load_runs(database, followed)
-            await SqliteStore(database).put(*records, after=None)
+            await RunStore(database).put(*records, after=None)
         store_folder.sync(loaded.store / FILE)
         restore_store(runs.archive, loaded.store, STORE_FILES)
     deleted = {record.run_id for record in records if isinstance(record, TombstoneRecord)}

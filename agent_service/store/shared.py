@@ -205,6 +205,13 @@ class SharedStore(RunStore):
                 stored.append(record)
         return stored
 
+    def mark_dispatched(self, run_id: str, seq: int) -> None:
+        """Notes nothing: a message stands for what is not dispatched."""
+
+    async def undispatched(self, limit: int) -> Sequence[tuple[str, range]]:
+        del limit
+        return ()
+
     async def purge(self, wake_id: str, run_id: str) -> None:
         for subject in subjects.stored_run(wake_id, run_id), subjects.stored_seen(run_id), subjects.stored_bare(run_id):
             await self._log.purge(subject)

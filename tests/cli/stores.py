@@ -7,7 +7,6 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from agent_service.store.runs import RunStore
-from agent_service.store.sqlite import SqliteStore
 from agent_service.views.workspace.files import Workspace
 from agent_service.views.workspace.rendering import write
 from groundwork.service.keys import KeyRing
@@ -34,7 +33,7 @@ async def recorded(folder: Path, story: Script, shelf: dict[str, bytes]) -> Path
 def opened(folder: Path) -> AbstractAsyncContextManager[RunStore]:
     """Opens the store as an agent does, which makes its keys."""
     KeyRing.open(folder.with_name("agent.keys"))
-    return SqliteStore.open(folder, reserve=True)
+    return RunStore.open(folder, reserve=True)
 
 
 def name_bus(config: Path, url: str) -> None:

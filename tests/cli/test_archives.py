@@ -20,7 +20,7 @@ from agent_service.bus.topology import topology
 from agent_service.settings import load
 from agent_service.store.database import FILE
 from agent_service.store.moving import require_runs_here
-from agent_service.store.sqlite import SqliteStore
+from agent_service.store.runs import RunStore
 from agent_service.trust.proofs import sealed_head
 from groundwork.archive import format as archive_format
 from groundwork.nats.buckets import ArtifactBucket
@@ -254,7 +254,7 @@ async def test_what_the_bucket_lost_comes_back_from_folders_where_it_is_what_its
 ) -> None:
     page, critique = KEYS
     tampered(config, "INSERT INTO gone VALUES ('deleted meanwhile', 'w', 'd', 'done', 0, 0, 0, 'a rule', NULL)")
-    monkeypatch.setattr(SqliteStore, "with_artifacts", AsyncMock(return_value=[RUN_ID, "deleted meanwhile"]))
+    monkeypatch.setattr(RunStore, "with_artifacts", AsyncMock(return_value=[RUN_ID, "deleted meanwhile"]))
     await bucket.remove(page)
     whole = verify_file(Path((await backup(config, place)).facts["file"]))
     assert (whole.ok, f"! without {RUN_ID}/artifacts/fetch-01.html: neither" in whole.text) == (True, True), whole

@@ -10,8 +10,8 @@ from agent_service.bus.topology import ROLE
 from agent_service.settings import load
 from agent_service.store.messages import ROW
 from agent_service.store.moving import MoveMarker, require_runs_here, write_marker
+from agent_service.store.runs import RunStore
 from agent_service.store.shared import log_of_runs
-from agent_service.store.sqlite import SqliteStore
 from groundwork.archive.series import Series
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.lease import Lease, Owner
@@ -57,7 +57,7 @@ async def store(tmp_path: Path, nats_server: EmbeddedNats) -> Store:
     made = Store(tmp_path, nats_server.url)
     assert (await called("setup", "--config", made.one, "--max-gib", "0.1", "--shared")).code == 0
     KeyRing.open(load(made.one, {}).keys_path())
-    async with SqliteStore.open(made.folder) as filled:
+    async with RunStore.open(made.folder) as filled:
         await fill(filled)
     return made
 

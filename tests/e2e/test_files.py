@@ -14,7 +14,7 @@ import pytest
 from agent_service.archive.verifying import verify_all
 from agent_service.core.phases import Digest, Phase, Reflection, Verdict
 from agent_service.run.journal import Commit
-from agent_service.store.sqlite import SqliteStore
+from agent_service.store.runs import RunStore
 from schemas import subjects
 from tests.kit.runs import DIGEST, FRAMING, accepted, plan, replied, returned, started
 from tests.kit.stack import get, is_ready, messages, one_step, post, to_the_end, until
@@ -150,7 +150,7 @@ async def long_run(folder: Path) -> None:
     now, most = datetime.now(UTC), 2 * STEPS
     deadline_at = now + timedelta(days=2)
     commit = accepted(goal="go far", at=now, deadline_at=deadline_at, max_steps=most, max_attempts_of_run=most)
-    async with SqliteStore.open(folder) as store:
+    async with RunStore.open(folder) as store:
         await store.accept(commit, DIGEST)
 
         async def then(following: Commit) -> None:

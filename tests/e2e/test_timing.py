@@ -4,7 +4,7 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from agent_service.store.sqlite import SqliteStore
+from agent_service.store.runs import RunStore
 from agent_service.workbench.dev import DevStack
 from tests.kit.runs import DIGEST, accepted
 from tests.kit.stack import get, one_step, recording, running, to_the_end, until, view, wake
@@ -45,6 +45,6 @@ async def _restarted(made: DevStack, start: int) -> float:
 
 async def _queue(folder: Path, number: int) -> None:
     """Accepts runs that are never begun."""
-    async with SqliteStore.open(folder) as store:
+    async with RunStore.open(folder) as store:
         for n in range(number):
             await store.accept(accepted(n, goal="record", at=datetime.now(UTC)), DIGEST)

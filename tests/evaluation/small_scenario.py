@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from agent_service.store.sqlite import SqliteStore
+from agent_service.store.runs import RunStore
 from agent_service.workbench.evaluation.expected import ObservedRun
 from agent_service.workbench.evaluation.scenario import Scenario
 from agent_service.workbench.evaluation.trials import World, scripted
@@ -25,7 +25,7 @@ def written(folder: Path, **changes: Any) -> Path:
 
 
 async def seen_of(scenario: Scenario, folder: Path) -> ObservedRun:
-    async with SqliteStore.open(folder) as store:
+    async with RunStore.open(folder) as store:
         (trial, *_) = scripted(scenario)
         world = World(trial, store, folder / "plugins")
         await world.play()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.store.sqlite import SqliteStore
+from agent_service.store.runs import RunStore
 from agent_service.views.workspace.files import Workspace
 from groundwork.service.store_folder import write
 from groundwork.sqlite.file import SqliteFile, open_file
@@ -76,13 +76,13 @@ async def test_a_file_shrinks_step_by_step_to_what_it_holds_and_some_spare_pages
 
 async def test_a_store_and_a_workspace_on_a_read_only_disk_are_refused_and_as_they_were(tmp_path: Path) -> None:
     workspace, run = Workspace(tmp_path / "workspaces"), "run_01JD7Z0000000000000000000A"
-    async with SqliteStore.open(tmp_path / "store"):
+    async with RunStore.open(tmp_path / "store"):
         workspace.write(run, {"plan.md": b"old"})
     with read_only(tmp_path):
         with pytest.raises(OSError, match="Read-only"):
-            async with SqliteStore.open(tmp_path / "store"):
+            async with RunStore.open(tmp_path / "store"):
                 pass
         with pytest.raises(OSError, match="Read-only"):
             workspace.write(run, {"plan.md": b"new"})
-    async with SqliteStore.open(tmp_path / "store"):
+    async with RunStore.open(tmp_path / "store"):
         assert workspace.read(run, "plan.md") == b"old"

@@ -51,7 +51,6 @@ from agent_service.run.ports import ModelCall, ModelQuestion
 from agent_service.run.turn import Turns
 from agent_service.settings import AgentSettings
 from agent_service.store.runs import RunStore
-from agent_service.store.sqlite import SqliteStore
 from agent_service.trust.proofs import Signing
 from agent_service.views.why import MessageLocation
 from agent_service.views.workspace.files import Workspace
@@ -146,7 +145,7 @@ class House:
 
     app: FastAPI
     services: tuple[object, ...]
-    store: SqliteStore
+    store: RunStore
     archive: MoodyArchive
     feed: Feed
     clock: FakeClock
@@ -235,7 +234,7 @@ async def open_house(
     folder: Path, *, tokens: tuple[TokenSettings, ...] | None = None, max_queued: int = 1000
 ) -> AsyncIterator[House]:
     """The whole agent; `tokens` default to TOKENS."""
-    async with SqliteStore.open(folder / "store") as store, asyncio.TaskGroup() as group:
+    async with RunStore.open(folder / "store") as store, asyncio.TaskGroup() as group:
         clock, kill_switch, outside = FakeClock(), KillSwitch(), Outside()
         archive: Any = MoodyArchive(store)
         feed = Feed(archive, poll_s=0.05)

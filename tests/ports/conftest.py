@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from agent_service.store.runs import RunStore
-from agent_service.store.sqlite import SqliteStore
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.settings import NatsSettings
 from tests.kit.cluster import Cluster
@@ -20,7 +19,7 @@ ON_JETSTREAM = {"R1": "shared_server", "R3": "shared_cluster"}
 @pytest.fixture(params=["sqlite", *ON_JETSTREAM])
 def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
     if request.param == "sqlite":
-        return partial(SqliteStore.open, tmp_path)
+        return partial(RunStore.open, tmp_path)
     server: EmbeddedNats | Cluster = request.getfixturevalue(ON_JETSTREAM[request.param])
     if isinstance(server, Cluster):
         return on_jetstream(tmp_path, server.settings, 3)

@@ -22,7 +22,6 @@ from agent_service.store.database import FILE, RUN_TABLES
 from agent_service.store.messages import LEVEL, TombstoneRecord
 from agent_service.store.runs import RunStore
 from agent_service.store.shared import SharedStore
-from agent_service.store.sqlite import SqliteStore
 from groundwork.service.errors import TryAgain
 from schemas import subjects
 from schemas.events import ToolOutput, ToolResult
@@ -46,13 +45,13 @@ RUN, ANOTHER = run_id(1), run_id(2)
 
 @pytest.fixture
 async def alone(tmp_path: Path) -> AsyncIterator[RunStore]:
-    async with SqliteStore.open(tmp_path) as store:
+    async with RunStore.open(tmp_path) as store:
         yield store
 
 
 @pytest.fixture(params=["sqlite", "shared"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    async with SqliteStore.open(tmp_path) if request.param == "sqlite" else joined(MemoryLog(), tmp_path) as opened:
+    async with RunStore.open(tmp_path) if request.param == "sqlite" else joined(MemoryLog(), tmp_path) as opened:
         yield opened.store if isinstance(opened, Member) else opened
 
 

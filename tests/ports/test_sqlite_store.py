@@ -15,9 +15,9 @@ import pytest
 from agent_service.core.events import RunStarted
 from agent_service.run.journal import flaw_in_chain
 from agent_service.store.database import FILE, load_queries, open_database
+from agent_service.store.index import SEARCHED_AT_ONCE
 from agent_service.store.lines import RunFilter
-from agent_service.store.runs import SEARCHED_AT_ONCE, RunStore
-from agent_service.store.sqlite import SqliteStore
+from agent_service.store.runs import RunStore
 from groundwork.nats.lease import LeaseLost
 from groundwork.service.errors import Failure, Misconfigured, TryAgain
 from groundwork.sqlite.file import SqliteFile
@@ -37,7 +37,7 @@ async def database(tmp_path: Path) -> AsyncIterator[SqliteFile]:
 
 @pytest.fixture
 def store(database: SqliteFile) -> RunStore:
-    return SqliteStore(database)
+    return RunStore(database)
 
 
 async def accept(store: RunStore, *numbers: int) -> None:
@@ -56,7 +56,7 @@ async def ask(database: SqliteFile, sql: str) -> int:
 
 
 async def test_a_store_that_is_closed_is_to_be_tried_later(tmp_path: Path) -> None:
-    async with SqliteStore.open(tmp_path) as store:
+    async with RunStore.open(tmp_path) as store:
         await accept(store, 1)
     with pytest.raises(TryAgain, match="after the next start"):
         await accept(store, 2)
@@ -77,16 +77,16 @@ async def test_no_power_loss_costs_an_acknowledged_entry_or_leaves_half_a_commit
             await (store.commit(commit) if seq > 1 else store.accept(commit, DIGEST))
             acknowledged.append((len(disk.steps), number, seq))
 
-    async with SqliteStore.open(folder):
+    async with RunStore.open(folder):
         pass
     with watched_disk(folder) as disk:
-        async with SqliteStore.open(folder) as store:
+        async with RunStore.open(folder) as store:
             await asyncio.gather(*(go_through(store, number) for number in commits))
     for loss, (steps, files) in enumerate(islice(disk.power_losses(Random(1)), 0, None, 2)):  # noqa: S311 - the same each time
         (after := tmp_path / str(loss)).mkdir()
         for name, content in files.items():
             (after / name).write_bytes(content)
-        async with SqliteStore.open(after) as store:
+        async with RunStore.open(after) as store:
             for number, of_run in commits.items():
                 entries = await store.entries(run_id(number))
                 assert len(entries) >= max(
@@ -167,20 +167,20 @@ def modes(folder: Path) -> dict[str, int]:
 async def test_the_files_are_for_this_user_alone_also_where_others_could_read_them(tmp_path: Path) -> None:
     await asyncio.to_thread(tmp_path.chmod, 0o755)
     await asyncio.to_thread((tmp_path / FILE).touch, 0o644)
-    async with SqliteStore.open(tmp_path) as store:
+    async with RunStore.open(tmp_path) as store:
         await accept(store, 1)
         assert modes(tmp_path) == {tmp_path.name: 0o700, FILE: 0o600, f"{FILE}-wal": 0o600, f"{FILE}-shm": 0o600}
 
 
 async def test_a_file_that_is_no_database_or_damaged_is_refused_and_not_overwritten(tmp_path: Path) -> None:
-    async with SqliteStore.open(tmp_path) as store:
+    async with RunStore.open(tmp_path) as store:
         await accept(store, *range(1, 50))
     content = (path := tmp_path / FILE).read_bytes()
     at = len(content) // 2 // PAGE * PAGE
     for damaged in (b"no database" * 1000, content[:at] + b"\xff" * 200 + content[at + 200 :]):
         path.write_bytes(damaged)
         with pytest.raises(Misconfigured, match=r"is damaged .*restore it from a backup, or move it away"):
-            async with SqliteStore.open(tmp_path):
+            async with RunStore.open(tmp_path):
                 pass
         assert path.read_bytes() == damaged
 
@@ -204,7 +204,7 @@ async def test_an_agent_that_may_have_lost_its_bus_takes_nothing_new_and_goes_on
         LeaseLost("another agent has taken this bus over"),
     )
     first, *others = whole_run(1)
-    async with SqliteStore.open(tmp_path, lease.held) as store:
+    async with RunStore.open(tmp_path, lease.held) as store:
         for lease.error in (away, taken):
             with pytest.raises(TryAgain, match=str(lease.error)):
                 await store.accept(first, DIGEST)
@@ -220,16 +220,16 @@ async def test_an_agent_that_may_have_lost_its_bus_takes_nothing_new_and_goes_on
 
 
 async def test_a_run_is_never_told_less_than_before_nor_more_than_there_is(tmp_path: Path) -> None:
-    async with SqliteStore.open(tmp_path) as store:
+    async with RunStore.open(tmp_path) as store:
         await accept(store, 2)
         await stored(store, whole_run(1)[:3])
         assert await undispatched(store) == [(run_id(1), 0, 3), (run_id(2), 0, 1)]
         assert [named for named, _ in await store.undispatched(1)] == [run_id(1)]
         store.mark_dispatched(run_id(1), 2)
     for run, seq in ((1, 1), (1, 0), (1, 9), (7, 1)):
-        async with SqliteStore.open(tmp_path) as again:
+        async with RunStore.open(tmp_path) as again:
             again.mark_dispatched(run_id(run), seq)
-        async with SqliteStore.open(tmp_path) as once_more:
+        async with RunStore.open(tmp_path) as once_more:
             assert (await undispatched(once_more))[0] == (run_id(1), 2, 3), (run, seq)
 
 
@@ -244,14 +244,14 @@ async def test_common_texts_are_stored_once_and_entries_and_states_are_read_to_t
     for number, tools in ((1, TOOLS), (2, TOOLS), (3, TOOLS[:4])):
         first = accepted(number)
         runs.append([first, after(first, RunStarted(at=first.entry.at + SECOND, skills=tuple(tools)))])
-    async with SqliteStore.open(tmp_path) as store:
+    async with RunStore.open(tmp_path) as store:
         for commits in runs:
             await stored(store, commits)
     with contextlib.closing(sqlite3.connect(tmp_path / FILE)) as connection:
         ((texts, length),) = connection.execute("SELECT count(*), max(length(text)) FROM common_texts")
         ((longest,),) = connection.execute("SELECT max(length(event)) FROM journal WHERE run_id <> ?", (run_id(4),))
     assert (texts, longest < length / 3) == (2, True)
-    async with SqliteStore.open(tmp_path) as store:
+    async with RunStore.open(tmp_path) as store:
         for commits in runs:
             assert await store.entries(commits[0].run_id) == [commit.entry for commit in commits]
             assert await store.load(commits[0].run_id) == as_loaded(commits[-1])

@@ -23,7 +23,6 @@ from agent_service.run.ports import Dismissal
 from agent_service.store.database import FILE, open_database
 from agent_service.store.messages import ROW
 from agent_service.store.runs import RunStore
-from agent_service.store.sqlite import SqliteStore
 from groundwork.archive.format import Archive, open_writer
 from groundwork.service.errors import Misconfigured
 from groundwork.sqlite.file import SqliteFile
@@ -71,7 +70,7 @@ def rows(folder: Path, *, without: str = "") -> dict[str, list[tuple[object, ...
     return found
 
 
-async def fill(store: SqliteStore) -> None:
+async def fill(store: RunStore) -> None:
     """Runs at every point of their way; one was dismissed, of one only the tombstone is left, and all was stopped."""
     for number, state in enumerate(STATES):
         begun, _, more = state.partition(" ; ")
@@ -92,31 +91,31 @@ async def fill(store: SqliteStore) -> None:
 
 @asynccontextmanager
 async def source(folder: Path) -> AsyncIterator[SqliteFile]:
-    async with SqliteStore.open(folder) as store:
+    async with RunStore.open(folder) as store:
         await fill(store)
     async with open_database(folder) as database:
         yield database
 
 
 async def entries(database: SqliteFile, run: ArchivedRun) -> list[Entry]:
-    return list(await SqliteStore(database).entries(run.run_id))
+    return list(await RunStore(database).entries(run.run_id))
 
 
 async def followed(database: SqliteFile) -> list[Followed]:
-    store = SqliteStore(database)
+    store = RunStore(database)
     runs = [(await placed(store, run), await entries(database, run)) async for run in stored_runs(store)]
     return [(run, decided_again(run, journal)) for run, journal in runs]
 
 
 async def copied(database: SqliteFile, log: MemoryLog) -> None:
-    await append_runs(log, await followed(database), await side_records(SqliteStore(database)))
+    await append_runs(log, await followed(database), await side_records(RunStore(database)))
 
 
 async def test_a_database_that_is_written_from_the_entries_of_another_holds_the_same_rows(tmp_path: Path) -> None:
     async with source(tmp_path / "old") as old, open_database(tmp_path / "new") as new:
         await load_runs(new, await followed(old))
-        await SqliteStore(new).put(*await side_records(SqliteStore(old)), after=None)
-        assert SqliteStore(new).newest() == SqliteStore(old).newest(), "positions are never given twice"
+        await RunStore(new).put(*await side_records(RunStore(old)), after=None)
+        assert RunStore(new).newest() == RunStore(old).newest(), "positions are never given twice"
     assert rows(tmp_path / "new") == rows(tmp_path / "old")
 
 
@@ -124,7 +123,7 @@ async def test_a_log_holds_every_run_and_tombstone_and_an_agent_goes_on_with_it(
     log = MemoryLog()
     async with source(tmp_path / "old") as old:
         await copied(old, log)
-        stone = await SqliteStore(old).tombstone(run_id(LAST))
+        stone = await RunStore(old).tombstone(run_id(LAST))
     async with joined(log, tmp_path) as member:
         assert stone is not None
         found = await member.store.tombstone(run_id(LAST))
@@ -215,7 +214,7 @@ async def test_a_log_that_holds_another_entry_in_a_place_is_refused(tmp_path: Pa
     log = MemoryLog()
     async with source(tmp_path / "old") as old:
         await copied(old, log)
-    async with SqliteStore.open(tmp_path / "other") as store:
+    async with RunStore.open(tmp_path / "other") as store:
         other = accepted(5, wake_id="wake-1-2", goal="another")
         await store.accept(other, DIGEST)
     async with open_database(tmp_path / "other") as database:
@@ -225,7 +224,7 @@ async def test_a_log_that_holds_another_entry_in_a_place_is_refused(tmp_path: Pa
 
 async def test_entries_that_are_not_those_of_their_run_or_cannot_be_followed_are_no_facts(tmp_path: Path) -> None:
     async with source(tmp_path / "old") as old:
-        run, other, *_ = [run async for run in stored_runs(SqliteStore(old)) if run.version > 2]
+        run, other, *_ = [run async for run in stored_runs(RunStore(old)) if run.version > 2]
         journal = await entries(old, run)
         for wrong, why in (
             (journal[:-1], "says something else of the run than its journal"),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from agent_service.errors import Damaged
 from agent_service.run.journal import Entry, Run, replay
-from agent_service.store.sqlite import SqliteStore
+from agent_service.store.runs import RunStore
 
 RUN = "run_01JD7Z0000000000000000000A"
 OTHER = "run_01JD7Z0000000000000000000B"
@@ -18,7 +18,7 @@ def names(path: Path) -> list[str]:
     return sorted(str(file.relative_to(path)) for file in path.rglob("*") if file.is_file())
 
 
-class Journals(SqliteStore):
+class Journals(RunStore):
     """Journals without a database."""
 
     def __init__(self, *journals: Sequence[Entry]) -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from agent_service.store.runs import RunStore
-from agent_service.store.sqlite import SqliteStore
 from schemas.values import replace
 from tests.core.script import Script, commits_of
 from tests.ports import stores
@@ -16,7 +15,7 @@ from tests.ports import stores
 async def stored(*stories: Script) -> AsyncIterator[RunStore]:
     """Each under a wake of its own."""
     with TemporaryDirectory() as folder:
-        async with SqliteStore.open(Path(folder)) as store:
+        async with RunStore.open(Path(folder)) as store:
             for number, story in enumerate(stories):
                 first, *others = commits_of(story)
                 named = replace(first.state, wake_id=f"wake-{number}")

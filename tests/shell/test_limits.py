@@ -26,7 +26,6 @@ from agent_service.run.journal import Commit
 from agent_service.run.ports import ReservedFunds
 from agent_service.store.messages import RemoteCommit, RunRow
 from agent_service.store.runs import RunStore
-from agent_service.store.sqlite import SqliteStore
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import set_up
 from tests.kit.fakes import FakeClock
@@ -173,7 +172,7 @@ async def shared(folder: Path) -> AsyncIterator[RunStore]:
         yield member.store
 
 
-@pytest.mark.parametrize("opened", [SqliteStore.open, shared])
+@pytest.mark.parametrize("opened", [RunStore.open, shared])
 async def test_what_the_store_knows_to_be_taken_is_recalled(
     opened: Callable[[Path], AbstractAsyncContextManager[RunStore]], tmp_path: Path
 ) -> None:

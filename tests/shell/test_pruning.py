@@ -12,7 +12,7 @@ from agent_service.archive.pruning import Pruner
 from agent_service.archive.retention import KeepRunsSettings
 from agent_service.run.journal import Commit
 from agent_service.store.database import FILE
-from agent_service.store.sqlite import SqliteStore
+from agent_service.store.runs import RunStore
 from agent_service.views.workspace.files import Workspace
 from groundwork.service.errors import TryAgain
 from tests.kit.disks import reserved, small_disk
@@ -40,7 +40,7 @@ class Bucket(MemoryArtifacts):
 class Kept:
     """A store and its dependents."""
 
-    store: SqliteStore
+    store: RunStore
     folder: Path
     bucket: Bucket
     workspace: Workspace
@@ -70,7 +70,7 @@ class Kept:
 @pytest.fixture
 async def kept(tmp_path: Path) -> AsyncIterator[Kept]:
     folder = tmp_path / "workspaces"
-    async with SqliteStore.open(tmp_path / "store") as store:
+    async with RunStore.open(tmp_path / "store") as store:
         yield Kept(store, folder, Bucket(), Workspace(folder))
 
 
@@ -119,13 +119,13 @@ async def test_on_a_disk_whose_last_byte_is_used_runs_go_and_what_is_kept_for_th
     tmp_path: Path,
 ) -> None:
     with small_disk(tmp_path / "disk", "12m") as disk:
-        async with SqliteStore.open(disk / "agent", reserve=True) as store:
+        async with RunStore.open(disk / "agent", reserve=True) as store:
             kept = Kept(store, disk / "workspaces", Bucket(), Workspace(disk / "workspaces"))
             runs = [await kept.done(number) for number in range(1, 41)]
         before = reserved(disk / "agent" / FILE)
         with pytest.raises(OSError, match="No space"):
             (disk / "of-somebody-else").write_bytes(bytes(12 << 20))
-        async with SqliteStore.open(disk / "agent", reserve=True) as store:
+        async with RunStore.open(disk / "agent", reserve=True) as store:
             pruned = await replace(kept, store=store).pruning(done_days=1).prune(rest=0)
         assert pruned.runs == {"agent.keep_runs.done_days: 1": len(runs)}
         assert reserved(disk / "agent" / FILE) >= before

@@ -27,7 +27,7 @@ from agent_service.models.scripted_model import read_script
 from agent_service.models.settings import ModelSettings, open_model
 from agent_service.settings import AgentSettings
 from agent_service.store.database import FILE, MIGRATIONS, open_for_reading
-from agent_service.store.sqlite import SqliteStore
+from agent_service.store.runs import RunStore
 from groundwork.service.commands import examples, flag
 from groundwork.service.config_file import WrongSettings, file_section, secrets_in_file
 from groundwork.service.errors import Exit, Fatal, Misconfigured, TryAgain
@@ -162,7 +162,7 @@ async def database(settings: AgentSettings) -> Finding:
         if coming := pending_upgrade(settings.store / FILE, MIGRATIONS):
             return warning("database", coming, remedy=BACKUP_FIRST)
         async with open_for_reading(settings.store) as opened:
-            runs = sum((await SqliteStore(opened).counts()).values())
+            runs = sum((await RunStore(opened).counts()).values())
     except (Fatal, TryAgain, OSError) as error:
         return wrong("database", str(error), remedy="mend that, then run doctor again")
     return ok("database", f"{path}, {counted(runs, 'runs')}, {path.stat().st_size / (1 << 20):.1f} MiB")

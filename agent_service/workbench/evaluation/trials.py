@@ -34,7 +34,6 @@ from agent_service.run.ports import Model, ModelCall, ModelProvider, ModelQuesti
 from agent_service.run.turn import Turns
 from agent_service.settings import AgentSettings
 from agent_service.store.runs import RunStore
-from agent_service.store.sqlite import SqliteStore
 from agent_service.trust.proofs import Signing
 from agent_service.views.workspace.files import Workspace
 from agent_service.views.workspace.rendering import write
@@ -116,7 +115,7 @@ async def play(trial: Trial, trail: Path | None = None) -> Result:
     seen, seconds = ObservedRun(state=None, entries=(), published=()), 0.0
     try:
         with TemporaryDirectory(prefix="agentic-eval-") as folder:
-            async with SqliteStore.open(Path(folder)) as store:
+            async with RunStore.open(Path(folder)) as store:
                 world = World(trial, store, Path(folder) / "plugins")
                 try:
                     await world.play()

@@ -16,7 +16,7 @@ from agent_service.core.events import CancelRequested, SignalReceived, WakeAccep
 from agent_service.models.prompts.prompt import as_text
 from agent_service.run.journal import Entry, replay
 from agent_service.store.database import load_queries
-from agent_service.store.sqlite import SqliteStore
+from agent_service.store.runs import RunStore
 from agent_service.views.journal import made_call, question_of
 from groundwork.service.errors import TryAgain
 from groundwork.sqlite.file import Values
@@ -42,7 +42,7 @@ def begun(course: Course = PLAIN) -> World:
 async def journal(world: World) -> Sequence[Entry]:
     folder = Path(mkdtemp(dir=world.services.folder))
     (folder / "runs.db").write_bytes(world.services.disks["agent"].databases["runs.db"].serialize())
-    async with SqliteStore.open(folder) as store:
+    async with RunStore.open(folder) as store:
         (line,) = await store.runs(limit=2)
         return await store.entries(line.run_id)
 

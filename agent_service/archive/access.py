@@ -1,43 +1,60 @@
-"""Access of commands to an agent's store: reading while the agent may run, and changing while none does; and to the
-gateway's commands."""
+"""Access of commands to an agent's store, to the runs of an archive, and to the gateway's commands.
+
+A store is read while the agent may run, and changed while none does. In an archive `runs.jsonl` has a line per run, and
+the folder of a run has its journal, and in an export its pages.
+"""
 
 import asyncio
 import hashlib
 import json
 from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import AsyncIterator, Mapping
+from collections import defaultdict
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from agent_service import settings
 from agent_service.bus.buckets import NatsArtifactStore
 from agent_service.bus.topology import ROLE, check
+from agent_service.core.waiting import Status
 from agent_service.history.results import RecordedArtifact
 from agent_service.history.text import MOST_CANDIDATES, id_part, is_run_id, resolve
-from agent_service.run.journal import Entry
+from agent_service.run.journal import Commit, Entry, followed, growth_of
 from agent_service.settings import AgentSettings
 from agent_service.store.database import open_for_reading
 from agent_service.store.lines import RunFilter
+from agent_service.store.messages import SideRecord, record_in
 from agent_service.store.moving import Place, require_complete
 from agent_service.store.runs import RunStore
 from agent_service.store.shared import log_of_runs, open_shared
-from agent_service.views.workspace.files import TooLarge, Unsafe, Workspace
+from agent_service.views.pages import JOURNAL
+from agent_service.views.workspace.files import FileList, TooLarge, Unsafe, Workspace
+from groundwork.archive.format import Archive, Hash
 from groundwork.nats.buckets import ArtifactBucket
 from groundwork.nats.link import NatsLink
 from groundwork.service import serving
-from groundwork.service.errors import Exit, Failure, NotDone, TryAgain, Unreachable
+from groundwork.service.errors import Exit, Failure, Misconfigured, NotDone, TryAgain, Unreachable
 from groundwork.service.keys import KeyRing
 from groundwork.service.program import own_command
-from groundwork.service.store_folder import claim_folder
+from groundwork.service.store_folder import ID_FILE, claim_folder
 from schemas import subjects
+from schemas.fields import Instant
+from schemas.values import replace
 
 PROGRAM = "agentic-cli"
 STOP = "agentic drain"
 LOOKING = "looking"
 """Folder of readers' indexes, next to those of agents."""
+AGENT, GATEWAY = "agentic", "gateway"
+RUNS, BESIDE = "runs.jsonl", "beside.jsonl"
+ARTIFACTS = "artifacts"
+STORE_FILES = (ID_FILE, "progress.wanted")
+OPEN = frozenset({Status.QUEUED, Status.RUNNING, Status.PAUSED})
 NOWHERE = "neither the run's folder nor the bucket has it as its tool made it"
 
 
@@ -147,6 +164,77 @@ async def open_reader(config: Path | None) -> AsyncIterator[StoreReader]:
             workspace=Workspace(loaded.workspaces),
             opened=opened,
         )
+
+
+class ArchivedRun(BaseModel):
+    """`digest`: of its wake. `head`: hash of entry `version`, the newest. `positions`: of its entries in the journal of
+    all runs. `artifacts_gone`: the rule that deleted them. `left_out`: reasons by artifact or child."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    run_id: str
+    wake_id: str
+    digest: str
+    accepted_at: Instant
+    status: Status
+    version: Annotated[int, Field(ge=1)]
+    head: Hash
+    dispatched_up_to: int = 0
+    artifacts_gone: str = ""
+    positions: tuple[int, ...] = ()
+    left_out: dict[str, str] = {}
+
+
+def commits_of(run: ArchivedRun, entries: Sequence[Entry]) -> list[Commit]:
+    """Commits of a journal, decided again; the newest has the brief and every growing item. Raises ValueError for
+    entries that cannot be followed, or end otherwise than `run` says."""
+    *commits, newest = followed(entries, run.run_id)
+    state = newest.state
+    found = newest.entry.seq, newest.entry.hash, len(entries), state.status, state.wake_id, state.accepted_at
+    said = run.version, run.head, len(run.positions), run.status, run.wake_id, run.accepted_at
+    if found != said:
+        raise ValueError(f"{RUNS} says something else of the run than its journal")
+    return [*commits, replace(newest, brief=state.brief, growth=growth_of(None, state))]
+
+
+def journal_name(run_id: str) -> str:
+    return f"{run_id}/{JOURNAL}.jsonl"
+
+
+class ArchivedRuns:
+    """The runs of an open archive. Methods raise Misconfigured for what cannot be read."""
+
+    def __init__(self, archive: Archive) -> None:
+        self.archive = archive
+        self.all = tuple(archive.decoded(ArchivedRun, RUNS, line) for line in archive.lines(RUNS))
+        self._folders = defaultdict[str, list[str]](list)
+        for name in archive.manifest.files:
+            run_id, _, below = name.partition("/")
+            self._folders[run_id].append(below)
+
+    def entries(self, run_id: str) -> list[Entry]:
+        name = journal_name(run_id)
+        return [self.archive.decoded(Entry, name, line) for line in self.archive.lines(name)]
+
+    def side_records(self) -> list[SideRecord]:
+        return list(map(self._side_record, self.archive.lines(BESIDE)))
+
+    def _side_record(self, line: bytes) -> SideRecord:
+        with suppress(ValueError, TypeError):
+            subject, text = json.loads(line)
+            if record := record_in(str(subject), json.dumps(text)):
+                return record
+        program = self.archive.manifest.program
+        raise Misconfigured(f"{self.archive.path}: {BESIDE} cannot be read: use the version that made it, {program}")
+
+    def files(self, run_id: str) -> FileList:
+        """All but the journal; with `read` it is a folder of views.pages."""
+        others = (name for name in self._folders.get(run_id, ()) if f"{run_id}/{name}" != journal_name(run_id))
+        return FileList(run_id=run_id, files=(), foreign=tuple(others))
+
+    def read(self, run_id: str, path: str) -> bytes | None:
+        name = f"{run_id}/{path}"
+        return self.archive.read(name) if name in self.archive.manifest.files else None
 
 
 async def artifact_hashes(link: NatsLink) -> dict[str, str]:

@@ -17,18 +17,8 @@ from typing import Any
 
 from agent_service import settings
 from agent_service.archive import access
-from agent_service.archive.access import Report
-from agent_service.archive.contents import (
-    AGENT,
-    ARTIFACTS,
-    GATEWAY,
-    OPEN,
-    STORE_FILES,
-    ArchivedRun,
-    ArchivedRuns,
-    commits_of,
-)
-from agent_service.bus.buckets import NatsArtifactStore, content_type_of, key_of
+from agent_service.archive.access import ARTIFACTS, GATEWAY, OPEN, ArchivedRun, ArchivedRuns, Report
+from agent_service.bus.buckets import FOLDER, NatsArtifactStore, key_of
 from agent_service.bus.reading import SignedEnding, signed_endings
 from agent_service.bus.topology import ROLE
 from agent_service.errors import NewerVersion
@@ -55,7 +45,6 @@ from agent_service.store.runs import RunStore
 from agent_service.store.shared import log_of_runs
 from groundwork.archive.format import Archive
 from groundwork.archive.series import Series, move_aside, restore_keys, restore_store
-from groundwork.nats.buckets import ArtifactBucket
 from groundwork.nats.link import NatsLink
 from groundwork.nats.shared_log import AppendConflict, SharedLog
 from groundwork.service import serving, store_folder
@@ -92,7 +81,7 @@ async def restore(
     """`backup`: a name; None for the newest. `stopped`: with the kill switch on. `moved`: nothing happened since.
     Raises TryAgain, and Misconfigured for a store with runs, a damaged archive, or a bus that is not set up."""
     loaded = settings.load(config)
-    with Series(place, AGENT).open(backup) as (name, archive):
+    with Series(place, access.AGENT).open(backup) as (name, archive):
         manifest, runs = archive.manifest, ArchivedRuns(archive)
         records = runs.side_records()
         if dry_run:
@@ -104,7 +93,7 @@ async def restore(
             if archive.nested(GATEWAY):
                 options = [option for option, is_set in {"--moved": moved, "--new-keys": new_keys}.items() if is_set]
                 calls = int((await access.run_gateway("restore", str(archive.path), *options, config=config))["calls"])
-            artifacts = await _restore_artifacts(runs, link)
+            artifacts = await _restore_artifacts(archive, link)
             unknown = calls is None and not moved  # open runs may have written since
             stopped = stopped or (unknown and any(run.status in OPEN for run in runs.all))
             found = await _restore_runs(runs, records, loaded, link, stopped=stopped)
@@ -179,15 +168,17 @@ async def _refuse_to_overwrite(loaded: AgentSettings, link: NatsLink, name: str)
     return mark
 
 
-async def _restore_artifacts(runs: ArchivedRuns, link: NatsLink) -> int:
+async def _restore_artifacts(archive: Archive, link: NatsLink) -> int:
     """Puts artifacts that the bucket lacks or has differently. Artifacts of an older backup replace none."""
-    bucket, count = ArtifactBucket(link, subjects.ARTIFACT_BUCKET), 0
-    there, older = await access.artifact_hashes(link), ARTIFACTS in runs.archive.manifest.left_out
-    for run_id, path in runs.artifacts():
-        key, name = key_of(run_id, path), f"{run_id}/{path}"
-        count += 1
-        if there.get(key) != runs.archive.manifest.files[name] and not (older and key in there):
-            await bucket.put(key, runs.archive.read(name), content_type_of(key))
+    bucket, count = NatsArtifactStore(link), 0
+    there, older = await access.artifact_hashes(link), ARTIFACTS in archive.manifest.left_out
+    for name, digest in archive.manifest.files.items():
+        run_id, _, path = name.partition("/")
+        if path.startswith(FOLDER):
+            count += 1
+            key = key_of(run_id, path)
+            if there.get(key) != digest and not (older and key in there):
+                await bucket.put(run_id, path, archive.read(name))
     return count
 
 
@@ -208,7 +199,7 @@ async def _restore_runs(
             await load_runs(database, followed)
             await RunStore(database).put(*records, after=None)
         store_folder.sync(loaded.store / FILE)
-        restore_store(runs.archive, loaded.store, STORE_FILES)
+        restore_store(runs.archive, loaded.store, access.STORE_FILES)
     deleted = {record.run_id for record in records if isinstance(record, TombstoneRecord)}
     since = _since({run.run_id: run.version for run in runs.all}, deleted, ends)
     number = len(runs.all) - len(flawed)
@@ -219,7 +210,7 @@ def _followed(runs: ArchivedRuns, flawed: dict[str, str], under_way: dict[str, s
     """Runs decided again. Adds why one is left out to `flawed`, and where an open one stands to `under_way`."""
     for run in runs.all:
         try:
-            commits = commits_of(run, runs.entries(run.run_id))
+            commits = access.commits_of(run, runs.entries(run.run_id))
         except ValueError as error:
             flawed[run.run_id] = f"its journal cannot be followed: {error}"
             continue

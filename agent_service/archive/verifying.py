@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from agent_service.archive.access import NOWHERE, Report, RunDeleted, StoreReader, bus_at_hand, open_reader
-from agent_service.archive.contents import ARTIFACTS, BESIDE, RUNS, ArchivedRun, ArchivedRuns, commits_of
+from agent_service.archive import access
+from agent_service.archive.access import ArchivedRun, ArchivedRuns, Report, StoreReader
 from agent_service.bus.buckets import key_of
 from agent_service.bus.reading import SignedEnding, signed_endings
 from agent_service.errors import Damaged, NewerVersion
@@ -69,7 +69,7 @@ def changed(place: str, text: str) -> Flaw:
 
 
 async def verify(name: str, config: Path | None) -> Report:
-    async with open_reader(config) as reader:
+    async with access.open_reader(config) as reader:
         check = await _check_run(reader, await reader.named(name))
     facts = asdict(check) | {"config": str(reader.config or "")}
     return Report(facts, "\n".join(check.lines()), ok=not check.flaws)
@@ -77,8 +77,13 @@ async def verify(name: str, config: Path | None) -> Report:
 
 async def verify_all(config: Path | None, *, against_bus: bool) -> Report:
     """Raises Misconfigured without a readable store, or keys for the bus, and Failure if that is away."""
-    async with open_reader(config) as reader:
-        ends = await _endings(reader) if against_bus else []
+    async with access.open_reader(config) as reader:
+        ends = list[SignedEnding]()
+        if against_bus:
+            if reader.ring is None:
+                raise Misconfigured(f"there is no file {reader.settings.keys_path()}, by which endings are proved")
+            async with access.bus_at_hand(reader.settings) as link:
+                ends = await signed_endings(link, reader.ring)
         flaws = [flaw for end in ends if (flaw := await _ending_flaw(reader, end))]
         runs, before, flawed, newer = 0, None, list[RunCheck](), list[NewerVersion]()
         while lines := await reader.store.runs(limit=AT_ONCE, before=before):
@@ -87,7 +92,7 @@ async def verify_all(config: Path | None, *, against_bus: bool) -> Report:
                     check = await _check_run(reader, line.run_id)
                     runs += 1
                     flawed += [check] if check.flaws else []
-                except RunDeleted:
+                except access.RunDeleted:
                     pass
                 except NewerVersion as error:
                     newer.append(error)
@@ -99,13 +104,6 @@ async def verify_all(config: Path | None, *, against_bus: bool) -> Report:
     text = [f"✗ {flaw}" for flaw in flaws] + [f"{line}  ({run.run_id})" for run in flawed for line in run.lines()]
     whole = [f"✓ as written: {counted(runs, 'runs')}{by}"]
     return Report(facts, "\n".join([*(text or whole), *(f"! not checked: {error}" for error in newer)]), ok=not text)
-
-
-async def _endings(reader: StoreReader) -> list[SignedEnding]:
-    if reader.ring is None:
-        raise Misconfigured(f"there is no file {reader.settings.keys_path()}, by which endings are proved")
-    async with bus_at_hand(reader.settings) as link:
-        return await signed_endings(link, reader.ring)
 
 
 async def _ending_flaw(reader: StoreReader, end: SignedEnding) -> Flaw | None:
@@ -217,7 +215,9 @@ def verify_file(path: Path, key: str | None = None) -> Report:
             archived = ArchivedRuns(archive)
             known = Counter(run.run_id for run in archived.all)
             wrong = (run_id for run_id, times in known.items() if times > 1 or not is_run_id(run_id))
-            flaws = [changed(RUNS, f"{it[:40]!r} is not an id of a run, or is there more than once") for it in wrong]
+            flaws = [
+                changed(access.RUNS, f"{it[:40]!r} is not an id of a run, or is there more than once") for it in wrong
+            ]
             runs = [] if flaws else [_checked_run(archived, run, known, flaws) for run in archived.all]
     facts: dict[str, Any] = {"file": str(path), "at": f"{manifest.at:%Y-%m-%dT%H:%M:%SZ}", "program": manifest.program}
     facts |= {"key": by.key if by else "", "public": by.public if by else ""}
@@ -241,17 +241,17 @@ def _checked_run(archived: ArchivedRuns, run: ArchivedRun, known: Collection[str
     """Adds to `flaws`. A backup is whole without artifacts that the bucket had lost: the run says that they are left
     out."""
     manifest, found = archived.archive.manifest, list[Flaw]()
-    is_backup, pages_differ = BESIDE in manifest.files, manifest.program != installed_version()
+    is_backup, pages_differ = access.BESIDE in manifest.files, manifest.program != installed_version()
     try:
-        commits = commits_of(run, archived.entries(run.run_id))
+        commits = access.commits_of(run, archived.entries(run.run_id))
     except ValueError as error:
         flaws.append(changed(f"{run.run_id}/{JOURNAL}", str(error)))
         return run
-    stay = manifest.moved or bool(run.artifacts_gone) or ARTIFACTS in manifest.left_out
+    stay = manifest.moved or bool(run.artifacts_gone) or access.ARTIFACTS in manifest.left_out
     named = () if stay else kept_artifacts(commit.entry.record() for commit in commits)
     absent = [path for path in named if path not in run.left_out and f"{run.run_id}/{path}" not in manifest.files]
     if is_backup:
-        run = run.model_copy(update={"left_out": run.left_out | dict.fromkeys(absent, NOWHERE)})
+        run = run.model_copy(update={"left_out": run.left_out | dict.fromkeys(absent, access.NOWHERE)})
     else:  # an export has all children and artifacts
         for child in commits[-1].state.children:
             if child.run_id not in known and child.run_id not in run.left_out:

@@ -5,7 +5,7 @@ ledger has each call of its runs, and the bucket each artifact. A tampered run i
 archive. A run is exported with its children, pages and artifacts.
 """
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -13,28 +13,18 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeVar
 
+from pydantic import TypeAdapter
+
 from agent_service import settings
-from agent_service.archive.access import NOWHERE, Report, StoreReader, exclusive_bus, open_reader, place_of, run_gateway
-from agent_service.archive.contents import (
-    AGENT,
-    ARTIFACTS,
-    GATEWAY,
-    OPEN,
-    STORE_FILES,
-    ArchivedRun,
-    ArchivedRuns,
-    add_journal,
-    add_runs,
-    add_side_records,
-    journal_name,
-)
+from agent_service.archive import access
+from agent_service.archive.access import ArchivedRun, ArchivedRuns, Report, StoreReader
 from agent_service.archive.retention import ArtifactTombstone, Tombstone
 from agent_service.archive.verifying import checked_journal
 from agent_service.bus.buckets import FOLDER
 from agent_service.core.waiting import Status
 from agent_service.errors import NewerVersion
 from agent_service.history.results import RecordedArtifact, kept_artifacts
-from agent_service.run.journal import flaw_in_chain
+from agent_service.run.journal import Entry, flaw_in_chain
 from agent_service.run.ports import Dismissal
 from agent_service.store.database import load_queries, value_of
 from agent_service.store.messages import (
@@ -55,6 +45,8 @@ from schemas.status import Halt, counted
 
 T = TypeVar("T")
 AT_ONCE = 500
+
+_ENTRY = TypeAdapter(Entry)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -78,7 +70,7 @@ class ArchiveReport:
         counts = [counted(number, what) for what, number in self.counts.items()]
         lines = [f"✓ {self.what} is in {self.file}: {', '.join([*counts, f'{self.size / 1024:.1f} KiB are new'])}"]
         lines += [f"! without {part}: {why}" for part, why in self.left_out.items()]
-        if still := [run_id for run_id, status in self.runs.items() if Status(status) in OPEN]:
+        if still := [run_id for run_id, status in self.runs.items() if Status(status) in access.OPEN]:
             lines.append(f"! {', '.join(still)} had not ended: this is how it stood")
         if self.keys:
             lines.append(
@@ -86,16 +78,16 @@ class ArchiveReport:
                 "another place too; or make backups --with-keys, and keep those secret"
             )
         lines.append(then or f"Anybody can check it: `agentic verify {self.file}`")
-        return Report(asdict(self), "\n".join(lines), ok=self.left_out.keys() <= {GATEWAY})
+        return Report(asdict(self), "\n".join(lines), ok=self.left_out.keys() <= {access.GATEWAY})
 
 
 async def backup(config: Path | None, place: str, *, with_keys: bool = False, keep: int | None = None) -> Report:
     """`keep`: number of backups that stay in the folder. Raises TryAgain, and Misconfigured for an unusable store."""
-    series = Series(place, AGENT)
+    series = Series(place, access.AGENT)
     if keep and not series.is_folder:
         raise Misconfigured(f"--keep keeps the newest backups of a folder, and {place} is a file")
     before = series.newest()
-    async with open_reader(config) as reader:
+    async with access.open_reader(config) as reader:
         store, keys = reader.settings.store, reader.settings.keys_path()
         if reader.ring is None:
             raise Misconfigured(f"there is no file {keys}: start the agent once, which makes its keys")
@@ -104,7 +96,7 @@ async def backup(config: Path | None, place: str, *, with_keys: bool = False, ke
             await _add_runs(reader, archive, report)
             await _add_ledger(reader.config, archive, report, with_keys=with_keys)
             await _add_artifacts(reader, archive, before, report)
-            report.keys = add_store(archive, store, STORE_FILES, keys, with_keys=with_keys) + report.keys
+            report.keys = add_store(archive, store, access.STORE_FILES, keys, with_keys=with_keys) + report.keys
             archive.fields |= {"about": report.counts, "left_out": report.left_out}
         report.size = archive.size
     if keep:
@@ -115,15 +107,15 @@ async def backup(config: Path | None, place: str, *, with_keys: bool = False, ke
 async def export_all(config: Path | None, place: Path) -> Report:
     """Exports a store that is abandoned: no agent may run, and none starts on it again. Raises Misconfigured and
     TryAgain."""
-    loaded, report = settings.load(config), ArchiveReport(what="every run", file=str(file_in(place, AGENT)))
+    loaded, report = settings.load(config), ArchiveReport(what="every run", file=str(file_in(place, access.AGENT)))
     async with (
-        exclusive_bus(loaded) as link,
-        leaving(place_of(loaded, link)),
-        open_reader(config) as reader,
+        access.exclusive_bus(loaded) as link,
+        leaving(access.place_of(loaded, link)),
+        access.open_reader(config) as reader,
     ):
         with open_writer(Path(report.file), reader.ring) as archive:
             await _add_runs(reader, archive, report)
-            report.keys = add_store(archive, loaded.store, STORE_FILES, loaded.keys_path(), with_keys=False)
+            report.keys = add_store(archive, loaded.store, access.STORE_FILES, loaded.keys_path(), with_keys=False)
             archive.fields |= {"moved": True, "left_out": report.left_out}
     then = f"No agent begins on their store now: name the new one, then run `agentic restore {report.file}`"
     return report.outcome(then)
@@ -131,7 +123,7 @@ async def export_all(config: Path | None, place: Path) -> Report:
 
 async def export(config: Path | None, name: str, place: Path | None = None) -> Report:
     """Raises NotDone for an unknown or tampered run, and Misconfigured for a file that exists."""
-    async with open_reader(config) as reader:
+    async with access.open_reader(config) as reader:
         run_id = await reader.named(name)
         report = ArchiveReport(what=run_id, file=str(file_in(place, run_id)))
         runs, wanted = list[ArchivedRun](), [run_id]
@@ -140,7 +132,7 @@ async def export(config: Path | None, name: str, place: Path | None = None) -> R
                 run, children = await _add_export(reader, one, archive)
                 runs.append(run)
                 wanted += [child for child in children if child not in wanted]
-            add_runs(archive, runs)
+            archive.add_lines(access.RUNS, (run.model_dump_json().encode() for run in runs))
     report.size, report.about["agent"] = archive.size, {"runs": len(runs), "files": len(archive.files)}
     report.runs = {run.run_id: run.status.value for run in runs}
     report.left_out = {f"{run.run_id}/{path}": why for run in runs for path, why in run.left_out.items()}
@@ -192,21 +184,26 @@ async def _add_runs(reader: StoreReader, archive: ArchiveWriter, report: Archive
                     report.left_out[run.run_id] = str(error)
             else:
                 runs.append(at)
-        add_side_records(archive, [*await side_records(reader.store), *stones])
-    add_runs(archive, runs)
-    report.about["agent"] = {"runs": len(runs), "of them under way": sum(run.status in OPEN for run in runs)}
+        beside = [*await side_records(reader.store), *stones]
+        archive.add_lines(access.BESIDE, (f'["{record.subject}",{record.text}]'.encode() for record in beside))
+    archive.add_lines(access.RUNS, (run.model_dump_json().encode() for run in runs))
+    report.about["agent"] = {"runs": len(runs), "of them under way": sum(run.status in access.OPEN for run in runs)}
+
+
+def _add_journal(archive: ArchiveWriter, run_id: str, entries: Iterable[Entry]) -> None:
+    archive.add_lines(access.journal_name(run_id), map(_ENTRY.dump_json, entries))
 
 
 async def _add_run(reader: StoreReader, archive: ArchiveWriter, run: ArchivedRun, *, is_in_base: bool) -> None:
     """Raises ValueError (its kind Damaged) for a tampered run, and NewerVersion."""
     if archive.base and is_in_base:
-        archive.copy(journal_name(run.run_id), archive.base)
+        archive.copy(access.journal_name(run.run_id), archive.base)
         return
     entries = (await reader.store.entries(run.run_id))[: run.version]
     ends = [(entry.seq, entry.hash) for entry in entries[-1:]] == [(run.version, run.head)]
     if flaw := flaw_in_chain(entries) or ("" if ends else f"its journal does not end with entry {run.version}"):
         raise ValueError(f"it is not as its agent left it: {flaw}")
-    add_journal(archive, run.run_id, entries)
+    _add_journal(archive, run.run_id, entries)
 
 
 async def _add_export(reader: StoreReader, run_id: str, archive: ArchiveWriter) -> tuple[ArchivedRun, Sequence[str]]:
@@ -220,7 +217,7 @@ async def _add_export(reader: StoreReader, run_id: str, archive: ArchiveWriter) 
     commits = commits[: run.version]
     left_out, gone = dict[str, str](), await reader.store.artifacts_gone(run_id)
     state, records = commits[-1].state, [commit.entry.record() for commit in commits]
-    add_journal(archive, run_id, (commit.entry for commit in commits))
+    _add_journal(archive, run_id, (commit.entry for commit in commits))
     for path, page in pages(state, records).items():
         archive.add(f"{run_id}/{path}", page.encode())
     for path, artifact in kept_artifacts(records).items():
@@ -241,20 +238,20 @@ async def _content(reader: StoreReader, run_id: str, artifact: RecordedArtifact)
         content = reader.intact_copy(run_id, artifact) or await reader.artifact(run_id, artifact.path)
     except Failure as error:
         return str(error)
-    return content if content is not None and artifact.is_brought_by(content) else NOWHERE
+    return content if content is not None and artifact.is_brought_by(content) else access.NOWHERE
 
 
 async def _add_ledger(config: Path | None, archive: ArchiveWriter, report: ArchiveReport, *, with_keys: bool) -> None:
     place = Path(report.file)
     with TemporaryDirectory(dir=place.parent, prefix=f"{place.name}{PART}-") as beside:
-        file = f"{beside}/{GATEWAY}{SUFFIX}"
-        answer = await run_gateway("backup", file, *(["--with-keys"] if with_keys else []), config=config)
+        file = f"{beside}/{access.GATEWAY}{SUFFIX}"
+        answer = await access.run_gateway("backup", file, *(["--with-keys"] if with_keys else []), config=config)
         if answer["left_out"]:
-            report.left_out[GATEWAY] = answer["left_out"]
+            report.left_out[access.GATEWAY] = answer["left_out"]
             return
         with Archive.open(Path(file)) as ledger:
-            archive.include(GATEWAY, ledger)
-    report.about[GATEWAY], report.keys = answer["about"], answer["keys"]
+            archive.include(access.GATEWAY, ledger)
+    report.about[access.GATEWAY], report.keys = answer["about"], answer["keys"]
 
 
 async def _add_artifacts(
@@ -269,15 +266,15 @@ async def _add_artifacts(
             elif (content := await reader.artifact(run_id, f"{FOLDER}{name}")) is not None:
                 archive.add(f"{run_id}/{FOLDER}{name}", content)
     except Failure as error:
-        report.left_out[ARTIFACTS] = str(error)
+        report.left_out[access.ARTIFACTS] = str(error)
         if previous and reader.ring:
             with suppress(Misconfigured), Archive.open(previous) as older:
                 older.prove(reader.ring)
                 for name in (name for name in older.manifest.files if f"/{FOLDER}" in name):
                     archive.copy(name, older)
-                report.left_out[ARTIFACTS] += f". Those of {previous.name} are in it"
+                report.left_out[access.ARTIFACTS] += f". Those of {previous.name} are in it"
     else:
-        report.about[ARTIFACTS] = {"artifacts": sum(f"/{FOLDER}" in name for name in archive.files)}
+        report.about[access.ARTIFACTS] = {"artifacts": sum(f"/{FOLDER}" in name for name in archive.files)}
 
 
 def file_in(place: Path | None, run_id: str) -> Path:

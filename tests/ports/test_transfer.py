@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from agent_service.archive.access import StoreReader
-from agent_service.archive.contents import ArchivedRun, ArchivedRuns
-from agent_service.archive.contents import commits_of as decided_again
+from agent_service.archive.access import ArchivedRun, ArchivedRuns, StoreReader
+from agent_service.archive.access import commits_of as decided_again
 from agent_service.archive.pruning import delete_runs, leftovers, mark_cleared
 from agent_service.archive.restoring import Followed, append_runs, load_runs
 from agent_service.archive.retention import EndedRun

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from agent_service.bus.buckets import NatsArtifactStore
 from groundwork.service import machine
 from schemas.status import Halt
 from tests.kit.runs import NOON, run_id
@@ -37,8 +38,8 @@ def still(now: datetime = NOON) -> FakeClock:
     return clock
 
 
-class MemoryArtifacts:
-    """Implements the port RunArtifacts."""
+class MemoryArtifacts(NatsArtifactStore):
+    """A bucket without a bus."""
 
     def __init__(self) -> None:
         self.contents: dict[tuple[str, str], bytes] = {}

@@ -7,8 +7,7 @@ as no flaw. The bus is needed only for artifacts that have no folder, or no hash
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -139,7 +138,13 @@ async def _check_once(reader: StoreReader, run_id: str) -> RunCheck:
     named = {} if are_gone else kept_artifacts(commit.entry.record() for commit in commits)
     folder = await asyncio.to_thread(reader.workspace.files, run_id)
     on_bus = [path for path, one in named.items() if folder is None or one.sha256 is None]
-    stored = await _stored(reader, run_id, on_bus) if on_bus else {}
+    stored: dict[str, str] | None = {}
+    if on_bus:
+        try:
+            hashes = await reader.hashes()
+            stored = {path: hashes[key] for path in on_bus if (key := key_of(run_id, path)) in hashes}
+        except TryAgain:  # the bus does not answer
+            stored = None
     check.artifacts = len(named)
     check.unchecked = [path for path in on_bus if path not in (stored or {})]
     if folder is None and stored is not None:
@@ -187,14 +192,6 @@ async def _flaws_in(reader: StoreReader, run_id: str) -> tuple[list[Flaw], list[
     pairs |= dict(zip(columns, zip(row, expected, strict=True), strict=True))
     differing = [name for name, (found, given) in pairs.items() if found != given]
     return [changed(ROW, f"its {name} is not what its journal gives") for name in differing], commits
-
-
-async def _stored(reader: StoreReader, run_id: str, paths: Iterable[str]) -> dict[str, str] | None:
-    """SHA-256 by path of those that the bus has; None if it does not answer."""
-    with suppress(TryAgain):
-        hashes = await reader.hashes()
-        return {path: hashes[key] for path in paths if (key := key_of(run_id, path)) in hashes}
-    return None
 
 
 def _flaws_on_bus(named: Mapping[str, RecordedArtifact], stored: Mapping[str, str]) -> Iterator[Flaw]:

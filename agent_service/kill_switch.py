@@ -146,7 +146,7 @@ class HaltControl:
         if halt is None or halt.until is None or halt.over:
             return
         told = StoodStill(at=halt.until, since=halt.since, by=halt.by, reason=halt.reason)
-        run_ids = await self.store.open_or_changed(halt.until)
+        run_ids = await self.store.changed_since(halt.until, or_open=True)
         for some in (run_ids[i : i + TOLD_AT_ONCE] for i in range(0, len(run_ids), TOLD_AT_ONCE)):
             await asyncio.gather(*(self._tell(run_id, told) for run_id in some))
         over = halt.model_copy(update={"over": True})

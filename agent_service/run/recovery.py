@@ -112,7 +112,7 @@ class Recovery:
         publish by themselves: an executor without a consumer would receive them twice. Raises TryAgain while the bus is
         away.
         """
-        run_ids = await self.store.open_or_changed(forgotten_at - FORGETTABLE)
+        run_ids = await self.store.changed_since(forgotten_at - FORGETTABLE, or_open=True)
         told = Republished(runs=len(set(run_ids) - self.resumed))
         for some in (run_ids[i : i + REPUBLISHED_AT_ONCE] for i in range(0, len(run_ids), REPUBLISHED_AT_ONCE)):
             await asyncio.gather(*(self._republish(run_id, told, forgotten_at, now) for run_id in some))

@@ -85,13 +85,9 @@ class RunIndex:
         rows = self.database.look_up(self._sql["queued"], (limit + len(self._quarantine),))
         return [run_id for (run_id,) in rows if run_id not in self._quarantine]
 
-    async def open_or_changed(self, since: datetime) -> Sequence[str]:
-        """Open runs, and ended ones with an entry at or after `since`."""
-        return await self._run_ids("open_or_changed", microseconds(since))
-
-    async def changed_since(self, since: datetime) -> Sequence[str]:
-        """Runs with an entry at or after `since`."""
-        return await self._run_ids("changed_since", microseconds(since))
+    async def changed_since(self, since: datetime, *, or_open: bool = False) -> Sequence[str]:
+        """Runs with an entry at or after `since`, and with `or_open` all open ones."""
+        return await self._run_ids("changed_since", microseconds(since), or_open)
 
     async def with_artifacts(self) -> Sequence[str]:
         """Runs whose artifacts are kept."""

@@ -114,16 +114,10 @@ SELECT run_id, accepted_at FROM runs WHERE run_id < ?1 ORDER BY run_id DESC LIMI
 -- name: queued
 SELECT run_id FROM runs WHERE status = 'queued' ORDER BY run_id LIMIT ?;
 
--- name: open_or_changed
--- SQLite uses the index only if the statuses of the second half are word for word those of the index.
-SELECT run_id FROM runs WHERE status IN ('queued', 'running', 'paused')
-UNION ALL
-SELECT run_id FROM runs INDEXED BY runs_ended
-WHERE status IN ('done', 'escalated', 'failed', 'cancelled') AND touched_at >= ?;
-
 -- name: changed_since
--- The statuses as above.
-SELECT run_id FROM runs WHERE status IN ('queued', 'running', 'paused') AND touched_at >= ?1
+-- Open runs that changed, or all with ?2, and ended ones that changed. SQLite uses the index only if the statuses of the
+-- second half are word for word those of the index.
+SELECT run_id FROM runs WHERE status IN ('queued', 'running', 'paused') AND (touched_at >= ?1 OR ?2)
 UNION ALL
 SELECT run_id FROM runs INDEXED BY runs_ended
 WHERE status IN ('done', 'escalated', 'failed', 'cancelled') AND touched_at >= ?1;

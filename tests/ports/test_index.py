@@ -86,8 +86,8 @@ async def test_runs_are_found_by_a_tool_that_they_used_or_wait_for(store: RunSto
 async def test_runs_that_ended_are_unsettled_for_a_while_also_with_a_clock_set_back(store: RunStore) -> None:
     ended = await stored(store, whole_run(1))
     await stored(store, whole_run(100))
-    assert set(await store.open_or_changed(ended.entry.at)) == {run_id(1), run_id(100)}
-    assert list(await store.open_or_changed(ended.entry.at + timedelta(microseconds=1))) == [run_id(100)]
+    assert set(await store.changed_since(ended.entry.at, or_open=True)) == {run_id(1), run_id(100)}
+    assert list(await store.changed_since(ended.entry.at + timedelta(microseconds=1), or_open=True)) == [run_id(100)]
     first = accepted(50)
     await stored(store, [first, after(first, CancelRequested(at=NOON - HOUR, reason="the clock was set back"))])
-    assert run_id(50) in await store.open_or_changed(first.entry.at)
+    assert run_id(50) in await store.changed_since(first.entry.at, or_open=True)

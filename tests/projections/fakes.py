@@ -39,14 +39,14 @@ class Journals(RunStore):
         *_, newest = [None, *replay(self.journals.get(run_id, []))]
         return Run(state=newest.state, head=newest.entry.hash) if newest else None
 
-    async def open_or_changed(self, since: datetime) -> Sequence[str]:
-        runs = [(entries, await self.load(run_id)) for run_id, entries in self.journals.items()]
-        return [run.state.run_id for entries, run in runs if run and (not run.state.final or entries[-1].at >= since)]
-
-    async def changed_since(self, since: datetime) -> Sequence[str]:
+    async def changed_since(self, since: datetime, *, or_open: bool = False) -> Sequence[str]:
         if self.failure:
             raise self.failure
-        return [run_id for run_id, entries in self.journals.items() if entries[-1].at >= since]
+        open_ones = list[str]()
+        for run_id in self.journals if or_open else ():
+            run = await self.load(run_id)
+            open_ones += [run_id] if run and not run.state.final else []
+        return [run_id for run_id, them in self.journals.items() if run_id in open_ones or them[-1].at >= since]
 
     def quarantine(self, found: Damaged) -> None:
         self.damaged.append(found)

@@ -199,7 +199,7 @@ class Folders:
 
     async def run(self) -> None:
         with suppress(TryAgain, OSError):  # pages that are not found now stay
-            unsettled = {*await self.store.open_or_changed(utc_now())}
+            unsettled = {*await self.store.changed_since(utc_now(), or_open=True)}
             found = [run_id for run_id in await asyncio.to_thread(self.workspace.runs) if run_id not in unsettled]
             self._ended = OrderedDict.fromkeys(found, False) | self._ended
         while True:

@@ -19,15 +19,7 @@ from typing import Any, Self
 from agent_service.errors import Damaged, VersionMoved, WakeConflict
 from agent_service.run.journal import Commit, Entry, Run
 from agent_service.run.ports import Dismissal, JournalPosition, RecordedCall, call_charge
-from agent_service.store.database import (
-    Statement,
-    apply_records,
-    entry_of,
-    open_database,
-    run_of,
-    statements_of,
-    store_commit,
-)
+from agent_service.store.database import apply_records, entry_of, open_database, run_of, statements_of, store_commit
 from agent_service.store.index import RunIndex
 from agent_service.store.messages import LEVEL, Beside, DismissalRecord, HaltRecord
 from agent_service.store.moving import require_runs_here
@@ -89,8 +81,16 @@ class RunStore(RunIndex):
         """Stores a new run and returns its id; for a known wake id with the same digest, that run's. Raises
         WakeConflict for another digest, VersionMoved for a run id of another wake, and TryAgain."""
         await self._require_lease()
-        statements = statements_of(commit, digest=digest)
-        run_id = await self.database.write(partial(self._accept, digest, commit, statements))
+        wake_id, statements = commit.state.wake_id, statements_of(commit, digest=digest)
+
+        def stored(connection: sqlite3.Connection) -> str:
+            for run_id, known in connection.execute(self._sql["wake"], (wake_id,)).fetchall():
+                return same_wake(wake_id, run_id, same=known == digest)
+            if not store_commit(connection, statements):
+                raise version_moved(commit.entry)
+            return commit.run_id
+
+        run_id = await self.database.write(stored)
         if run_id == commit.run_id:
             self._runs.setdefault(run_id, Run(state=commit.state, head=commit.entry.hash))
         return run_id
@@ -248,16 +248,6 @@ class RunStore(RunIndex):
             await self._held()
         except Failure as error:
             raise TryAgain(f"nothing is stored: {error}") from error
-
-    def _accept(
-        self, digest: str, commit: Commit, statements: Sequence[Statement], connection: sqlite3.Connection
-    ) -> str:
-        wake_id = commit.state.wake_id
-        for run_id, known in connection.execute(self._sql["wake"], (wake_id,)).fetchall():
-            return same_wake(wake_id, run_id, same=known == digest)
-        if not store_commit(connection, statements):
-            raise version_moved(commit.entry)
-        return commit.run_id
 
     def _write_dispatched(self) -> None:
         self._dispatched_later, dispatched = None, tuple(self._dispatched.items())

@@ -12,7 +12,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from agent_service.errors import Damaged, VersionMoved
 from agent_service.run.inbound import CURRENT_MESSAGE, InboundMessage, turn_id
@@ -52,8 +52,6 @@ TURN_EXPECTED_WITHIN_S = 5.0
 """After it, the agent that stored an entry without a message may have died before it queued the turn."""
 RECENT_MESSAGES = 2000
 """Messages searched at most for recent model calls."""
-
-T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -292,7 +290,7 @@ class SharedStore(RunStore):
         if position > self._began_at:
             self._notify(self.on_remote_commit, RemoteCommit(run_id, position, row))
 
-    def _notify(self, listener: Callable[[T], object], news: T) -> None:
+    def _notify(self, listener: Callable[[Any], object], news: RemoteCommit | Halt) -> None:
         try:
             listener(news)
         except Exception:  # a listener's error must not stop the index

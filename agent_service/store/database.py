@@ -41,7 +41,6 @@ from groundwork.nats.publishing import StoredMessage
 from groundwork.service.errors import Misconfigured
 from groundwork.sqlite import file
 from groundwork.sqlite.file import SqliteFile, Values, instant, microseconds
-from groundwork.sqlite.reserve import DiskReserve
 from schemas import subjects
 
 FILE = "runs.db"
@@ -79,8 +78,7 @@ def open_database(
     folder: Path, *, durable: bool = True, reserve: bool = False
 ) -> AbstractAsyncContextManager[SqliteFile]:
     """Opens the database in `folder`, made if absent. Not `durable`: a copy. Raises Misconfigured, TryAgain."""
-    path = folder / FILE
-    return file.open_file(path, MIGRATIONS, durable=durable, reserve=DiskReserve(path) if reserve else None)
+    return file.open_file(folder / FILE, MIGRATIONS, durable=durable, reserve=reserve)
 
 
 def open_for_reading(folder: Path) -> AbstractAsyncContextManager[SqliteFile]:
@@ -177,9 +175,9 @@ def statements_of(
         asked = state.wake_id, digest, microseconds(state.accepted_at), brief.goal, brief.caller
         statements = [("add_run", (*row, *asked, parent.run_id if parent else None))]
     if commit.brief:
-        text, reference = _without_shared_text(encode_brief(commit.brief), statements)
-        statements.append(("put_brief", (run_id, text, *reference)))
-    rest, common = _without_shared_text(entry.event, statements)
+        text = _without_shared_text(encode_brief(commit.brief), statements)
+        statements.append(("put_brief", (run_id, *text)))
+    rest, *common = _without_shared_text(entry.event, statements)
     hashes = bytes.fromhex(entry.previous), bytes.fromhex(entry.hash)
     columns = run_id, entry.seq, microseconds(entry.at), entry.kind, rest, entry.facts, *hashes, position, *common
     statements.append(("append_entry", columns))
@@ -193,11 +191,8 @@ def statements_of(
     return statements
 
 
-_NOT_SHARED: tuple[bytes | None, int | None] = None, None
-
-
-def _without_shared_text(text: str, statements: list[Statement]) -> tuple[str, tuple[bytes | None, int | None]]:
-    """The rest of a text; and the digest of its shared text, with the number of characters that follow that."""
+def _without_shared_text(text: str, statements: list[Statement]) -> tuple[str, bytes | None, int | None]:
+    """The rest of a text; the digest of its shared text, if any, and the number of characters that follow that."""
     if (begin := text.rfind(SHARED_TEXT_BEGINS)) >= 0:
         begin += len(SHARED_TEXT_BEGINS)
         with suppress(ValueError):
@@ -206,8 +201,8 @@ def _without_shared_text(text: str, statements: list[Statement]) -> tuple[str, t
                 shared = text[begin:end]
                 digest = hashlib.sha256(shared.encode()).digest()
                 statements.append(("add_common_text", (digest, shared)))
-                return text[:begin] + text[end:], (digest, len(text) - end)
-    return text, _NOT_SHARED
+                return text[:begin] + text[end:], digest, len(text) - end
+    return text, None, None
 
 
 def store_commit(connection: sqlite3.Connection, statements: Sequence[Statement]) -> bool:

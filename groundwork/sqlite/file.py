@@ -142,31 +142,33 @@ class SqliteFile:
         self.trouble = trouble
 
 
-Opener = Callable[[Path, Traversable, bool, DiskReserve | None], AbstractAsyncContextManager[SqliteFile]]
+Opener = Callable[[Path, Traversable, bool, bool], AbstractAsyncContextManager[SqliteFile]]
 """Opens a database for writing. The default has a thread that writes and one that reads."""
 
 
 def open_file(
-    path: Path, migrations: Traversable, *, durable: bool = True, reserve: DiskReserve | None = None
+    path: Path, migrations: Traversable, *, durable: bool = True, reserve: bool = False
 ) -> AbstractAsyncContextManager[SqliteFile]:
     """Opens the file, made if absent, for this user alone. `migrations`: the folder of its schema. Not `durable`: it
-    survives a crash of the process, but not of the machine. `reserve`: for works that make room. Raises OSError for an
-    unusable folder, Misconfigured for a damaged file, and TryAgain for a full disk or a locked file."""
+    survives a crash of the process, but not of the machine. `reserve`: keeps space on the disk for works that make
+    room. Raises OSError for an unusable folder, Misconfigured for a damaged file, and TryAgain for a full disk or a
+    locked file."""
     return _opener.get()(path, migrations, durable, reserve)
 
 
 @contextlib.asynccontextmanager
 async def open_with_threads(
-    path: Path, migrations: Traversable, durable: bool, reserve: DiskReserve | None
+    path: Path, migrations: Traversable, durable: bool, reserve: bool
 ) -> AsyncIterator[SqliteFile]:
     def opened() -> GroupCommit:
+        kept = DiskReserve(path) if reserve else None
         store_folder.make_private_folder(path.parent)
         path.touch(mode=0o600)
         path.chmod(0o600)
         store_folder.give_to_owner(path)
         _refuse_damaged(path)
         migrate(path, migrations)
-        return GroupCommit(path, durable=durable, reserve=reserve)
+        return GroupCommit(path, durable=durable, reserve=kept)
 
     try:
         writer = await asyncio.to_thread(opened)

@@ -35,7 +35,7 @@ async def opened(folder: Path, *, reserve: bool = False) -> AsyncIterator[Sqlite
     migrations, path = folder.parent / "migrations", folder / "some.db"
     migrations.mkdir(exist_ok=True)
     (migrations / "0001_initial.sql").write_text("CREATE TABLE t (id INTEGER PRIMARY KEY, v BLOB)")
-    async with open_file(path, migrations, reserve=DiskReserve(path) if reserve else None) as file:
+    async with open_file(path, migrations, reserve=reserve) as file:
         yield file
 
 

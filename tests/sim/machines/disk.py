@@ -17,7 +17,6 @@ from groundwork.service.errors import Broken
 from groundwork.sqlite.errors import full_error, is_file_error, storage_error
 from groundwork.sqlite.file import SqliteFile, Values, migrate
 from groundwork.sqlite.group_commit import OnCommit
-from groundwork.sqlite.reserve import DiskReserve
 from tests.sim.machines.kills import Kills
 from tests.sim.machines.seams import Seams
 from tests.sim.machines.time import Killed, Process, Scheduler
@@ -68,7 +67,7 @@ class Disk:
 
         @contextlib.asynccontextmanager
         async def opened(
-            path: Path, migrations: Traversable, durable: bool, reserve: DiskReserve | None
+            path: Path, migrations: Traversable, durable: bool, reserve: bool
         ) -> AsyncIterator[SqliteFile]:
             del durable, reserve
             file = SimFile(path, self, process, self._database(path.name, migrations))

@@ -81,24 +81,21 @@ async def delete_runs(
     deleted by another process."""
     records = list[TombstoneRecord | ArtifactTombstoneRecord]()
     for run in runs:
-        artifacts = await _artifacts(store, run)
-        if artifacts is not None and artifacts_only:
+        loaded = None
+        with suppress(Damaged, NewerVersion):
+            loaded = await store.load(run.run_id)
+        if loaded is None or loaded.state.version != run.version:
+            continue
+        artifacts = loaded.state.artifacts
+        if artifacts_only:
             gone = ArtifactTombstone(run_id=run.run_id, gone_at=now, rule=rule)
             records.append(ArtifactTombstoneRecord(v=LEVEL, gone=gone, artifacts=artifacts))
-        elif artifacts is not None:
+        else:
             for row in store.database.look_up(load_queries()["going"], (run.run_id, run.version)):
                 stone = value_of(Tombstone, (*row, microseconds(now), rule))
                 records.append(TombstoneRecord(v=LEVEL, stone=stone, version=run.version, artifacts=artifacts))
     stored = {record.run_id for record in await store.put(*records, after=0)}
     return {run_id for run_id in stored if artifacts_only or not store.version(run_id)}
-
-
-async def _artifacts(store: RunStore, run: EndedRun) -> tuple[str, ...] | None:
-    """None for a run that has a newer entry, or cannot be read."""
-    with suppress(Damaged, NewerVersion):
-        loaded = await store.load(run.run_id)
-        return loaded.state.artifacts if loaded and loaded.state.version == run.version else None
-    return None
 
 
 async def leftovers(store: RunStore, limit: int) -> list[Leftovers]:

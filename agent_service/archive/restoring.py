@@ -240,7 +240,7 @@ async def append_runs(log: SharedLog, runs: Iterable[Followed], records: Iterabl
     for record in records:
         newest = await log.newest(record.subject)
         if newest is None or newest.headers.get(ROW) != record.text:
-            await _append(log, record.subject, b"", None, record.header)
+            await log.append(record.subject, b"", after=None, headers=record.header)
 
 
 async def _append_run(log: SharedLog, run: ArchivedRun, commits: Sequence[Commit]) -> None:
@@ -256,16 +256,12 @@ async def _append_run(log: SharedLog, run: ArchivedRun, commits: Sequence[Commit
         body = encoded(message_of(commit, by, whole=newest_one))
         told = run.dispatched_up_to if newest_one else 0
         row = RunRow.of(commit, row, by=by, told=told, digest=run.digest, whole_at=0, size=len(body))
-        place = await _append(log, subject, body, place, row.header)
-
-
-async def _append(log: SharedLog, subject: str, body: bytes, after: int | None, headers: Mapping[str, str]) -> int:
-    try:
-        return await log.append(subject, body, after=after, headers=headers)
-    except AppendConflict as error:
-        raise Misconfigured(
-            f"another process writes to {subject}: stop all agents that share this store, then run this again"
-        ) from error
+        try:
+            place = await log.append(subject, body, after=place, headers=row.header)
+        except AppendConflict as error:
+            raise Misconfigured(
+                f"another process writes to {subject}: stop all agents that share this store, then run this again"
+            ) from error
 
 
 def _halt_after(records: Iterable[SideRecord], taken: datetime) -> list[SideRecord]:

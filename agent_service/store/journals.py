@@ -12,7 +12,6 @@ from agent_service.errors import Damaged, NewerVersion, Tampered
 from agent_service.run.journal import GENESIS, Run, decode_state
 from agent_service.store.database import STATE, Quarantine, load_queries
 from agent_service.store.messages import EntryMessage, RunRow, entry_in, row_in
-from groundwork.nats.publishing import StoredMessage
 from groundwork.nats.shared_log import SharedLog
 from groundwork.service.errors import TryAgain
 from groundwork.sqlite.file import SqliteFile
@@ -144,8 +143,15 @@ class JournalCache:
         """Raises NewerVersion, Tampered, and TryAgain if no server has an entry that is known to be there."""
         async with journal.reading:
             for _ in range(LOOKS):
-                for fact in await self.log.read(journal.subject, journal.position or max(0, journal.whole_at - 1)):
-                    self._add(journal, fact)
+                begins = journal.position or max(0, journal.whole_at - 1)
+                try:
+                    for fact in await self.log.read(journal.subject, begins):
+                        journal.add(entry_in(fact, journal.run_id), row_in(fact), fact.seq)
+                except NewerVersion:  # the part that can be read is not its state
+                    self.known.pop(journal.run_id, None)
+                    raise
+                except Tampered as error:
+                    self._set_aside(error)
                 if journal.version >= max(journal.expected, 1):
                     return
                 await asyncio.sleep(LOOK_AGAIN_S)
@@ -154,15 +160,6 @@ class JournalCache:
         if journal.expected == expected:  # else there is news
             journal.expected = newest
         raise TryAgain(f"run {journal.run_id}: no server has entry {expected}")
-
-    def _add(self, journal: Journal, fact: StoredMessage) -> None:
-        try:
-            journal.add(entry_in(fact, journal.run_id), row_in(fact), fact.seq)
-        except NewerVersion:  # the part that can be read is not its state
-            self.known.pop(journal.run_id, None)
-            raise
-        except Tampered as error:
-            self._set_aside(error)
 
     def _set_aside(self, error: Tampered) -> NoReturn:
         self.quarantine.add(error)

@@ -10,7 +10,6 @@ from functools import lru_cache
 from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
-from pydantic_core import from_json
 
 from agent_service.archive.retention import ArtifactTombstone, NonNegative, Tombstone
 from agent_service.core.waiting import Status
@@ -65,8 +64,9 @@ def encoded(message: EntryMessage) -> bytes:
 
 def entry_in(stored: StoredMessage, run_id: str) -> EntryMessage:
     """Raises NewerVersion, and Tampered for a message that no agent wrote."""
-    if _level_of(stored.headers.get(ROW, "")) > LEVEL:
-        raise NewerVersion(run_id)
+    with suppress(ValueError):
+        if StoredHeader.model_validate_json(stored.headers.get(ROW, "")).v > LEVEL:
+            raise NewerVersion(run_id)
     with suppress(ValueError):
         read = _ENTRY.validate_json(stored.body)
         if read.entry.run_id == run_id and read.entry.recomputed_hash() == read.entry.hash:
@@ -74,15 +74,8 @@ def entry_in(stored: StoredMessage, run_id: str) -> EntryMessage:
     raise Tampered(run_id, f"what lies at {stored.seq} of the log of all runs")
 
 
-def _level_of(header: str) -> int:
-    """Reads the one field that every version has."""
-    with suppress(ValueError, AttributeError, TypeError, OverflowError):
-        return int(from_json(header).get("v", 0))
-    return 0
-
-
 class StoredHeader(BaseModel):
-    """`v`: the LEVEL of its writer."""
+    """The field that every version has. `v`: the LEVEL of its writer."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="ignore", defer_build=True)
 

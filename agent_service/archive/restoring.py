@@ -65,7 +65,6 @@ NO_LEDGER = (
     "Let it go on once the ledger is there (`ductile-gateway restore`), or those are cancelled that must not write "
     "twice"
 )
-NO_HASH = "its tool told no SHA-256, so no copy can be proved"
 
 
 async def restore(
@@ -303,7 +302,7 @@ async def restore_artifacts(config: Path | None) -> Report:
                 if there and digest in (None, there):
                     kept_there += 1
                 elif digest is None:
-                    lost[key] = NO_HASH
+                    lost[key] = "its tool told no SHA-256, so no copy can be proved"
                 elif content := await asyncio.to_thread(reader.intact_copy, run_id, artifact):
                     await NatsArtifactStore(link).put(run_id, path, content)
                     back.append(key)

@@ -5,13 +5,13 @@ ledger has each call of its runs, and the bucket each artifact. A tampered run i
 archive. A run is exported with its children, pages and artifacts.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TypeVar
+from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -43,7 +43,6 @@ from groundwork.archive.series import SUFFIX, Series, add_store
 from groundwork.service.errors import Exit, Failure, Misconfigured, NotDone
 from schemas.status import Halt, counted
 
-T = TypeVar("T")
 AT_ONCE = 500
 
 _ENTRY = TypeAdapter(Entry)
@@ -157,7 +156,7 @@ async def placed(store: RunStore, run: ArchivedRun) -> ArchivedRun:
 async def side_records(store: RunStore) -> list[SideRecord]:
     """Dismissals, halts and tombstones."""
 
-    async def read(kind: Callable[..., T], statement: str) -> list[T]:
+    async def read(kind: type[Any], statement: str) -> list[Any]:
         return [value_of(kind, row) for row in await store.database.read(load_queries()[statement])]
 
     return [

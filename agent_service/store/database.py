@@ -52,7 +52,6 @@ SHORTEST_SHARED_TEXT = 512
 """Characters that are worth a row of their own."""
 RUN_TABLES = ("items", "briefs", "dismissals", "artifacts_gone", "journal", "runs")
 """Tables with rows of a run, each before those that it refers to."""
-OTHER_TABLES = ("spending", "halts", "gone")
 
 STATE = "its state or brief"
 """The part of a run that is damaged."""
@@ -243,7 +242,7 @@ def apply_records(records: Iterable[SideRecord], connection: sqlite3.Connection)
 
 
 def clear_index(connection: sqlite3.Connection) -> None:
-    for table in (*RUN_TABLES, *OTHER_TABLES):
+    for table in (*RUN_TABLES, "spending", "halts", "gone"):
         connection.execute(f"DELETE FROM {table}")  # noqa: S608 - names of ours
     connection.execute("UPDATE tallies SET runs = 0")
 

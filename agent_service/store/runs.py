@@ -36,7 +36,6 @@ RECENT_POSITIONS = 30_000
 """Positions searched at most for recent model calls."""
 DISPATCH_WRITTEN_WITHIN_S = 1.0
 """Delay before `mark_dispatched` is written, unless a commit of the run takes it along."""
-FASTER = "another agent has just stopped everything, or let it go on: look again"
 
 
 async def no_lease() -> None:
@@ -207,7 +206,7 @@ class RunStore(RunIndex):
         position = await self.newest_position(subjects.STORED_HALT)
         record = HaltRecord(v=LEVEL, by=self.me, halt=halt)
         if not _follows(halt, await self.newest_halt()) or not await self.put(record, after=position):
-            raise TryAgain(FASTER)
+            raise TryAgain("another agent has just stopped everything, or let it go on: look again")
 
     async def dismiss(self, dismissal: Dismissal) -> Dismissal:
         """Returns the dismissal in force: the earliest of the run's version."""

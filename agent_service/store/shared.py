@@ -95,7 +95,13 @@ class SharedStore(RunStore):
         try:
             await self._append(commit, journal, among=subjects.stored_wake(wake_id))
         except VersionMoved:
-            return await self._run_of_wake(wake_id, digest)
+            newest = await self._log.newest(subjects.stored_wake(wake_id))
+            if newest is None or (row := row_in(newest)) is None:
+                raise TryAgain(
+                    f"the wake {wake_id!r} names a run that this agent cannot read: an agent of a newer version took "
+                    "it, or its entries are damaged. Ask an agent of the newest version, or use a new wake_id"
+                ) from None
+            return same_wake(wake_id, _run_id(newest), same=row.digest == digest)
         return run_id
 
     async def load(self, run_id: str, version: int = 0) -> Run | None:
@@ -230,16 +236,6 @@ class SharedStore(RunStore):
                 self._journals.known.pop(record.run_id, None)
             elif isinstance(record, HaltRecord) and record.by != self.me and message.seq > self._began_at:
                 self._notify(self.on_halt, record.halt)
-
-    async def _run_of_wake(self, wake_id: str, digest: str) -> str:
-        newest = await self._log.newest(subjects.stored_wake(wake_id))
-        row = row_in(newest) if newest else None
-        if newest is None or row is None:
-            raise TryAgain(
-                f"the wake {wake_id!r} names a run that this agent cannot read: an agent of a newer version took "
-                "it, or its entries are damaged. Ask an agent of the newest version, or use a new wake_id"
-            )
-        return same_wake(wake_id, _run_id(newest), same=row.digest == digest)
 
     async def _append(self, commit: Commit, journal: Journal, *, among: str = "") -> None:
         """Returns once it is stored, and in the index unless that fell behind. A new run begins by a turn of its own.

@@ -17,10 +17,9 @@ from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import field
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 from agent_service.archive.retention import ArtifactTombstone, EndedRun, KeepRunsSettings, Kind, PruneReport, Tombstone
-from agent_service.bus.buckets import NatsArtifactStore
 from agent_service.core.waiting import FINAL, Status
 from agent_service.errors import Damaged, NewerVersion
 from agent_service.run.ports import Clock
@@ -40,6 +39,14 @@ REST_S, MOST_REST_S = 9.0, 2.0
 """Pause after a step as a multiple of its duration, and its limit in seconds."""
 
 log = logging.getLogger(__name__)
+
+
+class RemovableArtifacts(Protocol):
+    """The bucket of artifacts. All methods raise TryAgain."""
+
+    async def remove(self, run_id: str, path: str) -> None: ...
+
+    async def sizes(self) -> Mapping[str, int]: ...
 
 
 T = TypeVar("T")
@@ -119,7 +126,7 @@ class Pruner:
 
     store: RunStore
     workspaces: Path
-    artifacts: NatsArtifactStore
+    artifacts: RemovableArtifacts
     rules: KeepRunsSettings
     reopen_days: float
     clock: Clock

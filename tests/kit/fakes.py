@@ -3,7 +3,6 @@
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from agent_service.bus.buckets import NatsArtifactStore
 from groundwork.service import machine
 from schemas.status import Halt
 from tests.kit.runs import NOON, run_id
@@ -38,8 +37,8 @@ def still(now: datetime = NOON) -> FakeClock:
     return clock
 
 
-class MemoryArtifacts(NatsArtifactStore):
-    """A bucket without a bus."""
+class MemoryArtifacts:
+    """Implements the port RunArtifacts."""
 
     def __init__(self) -> None:
         self.contents: dict[tuple[str, str], bytes] = {}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from agent_service.models.scripted_model import Pattern, Rule
 from agent_service.settings import AgentSettings, ContinuationSettings, LimitSettings
@@ -62,10 +62,6 @@ class AnswerResult(Strict):
     artifact: Document | None = None
 
 
-class AnswerError(ToolError):
-    model_config = ConfigDict(extra="forbid", defer_build=False)
-
-
 class ToolAnswer(Strict):
     """Answer of a simulated tool; the first that matches is used. `when` is searched for in the canonical JSON of the
     arguments; `nth` counts the calls that match. A `continuation`, valid or not, is sent as given: as JSON or in the
@@ -77,21 +73,17 @@ class ToolAnswer(Strict):
     nth: Nth | None = None
     takes_s: Seconds = 2.0
     result: AnswerResult | None = None
-    error: AnswerError | None = None
+    error: ToolError | None = None
     continuation: JsonObject | Text | None = None
     silence: bool = False
 
 
 class ScenarioCommand(ToolCommand):
-    model_config = ConfigDict(extra="forbid", defer_build=False)
-
     name: ToolName = "handle"
     input_schema: dict[str, Json]
 
 
 class ScenarioTool(ToolOffer):
-    model_config = ConfigDict(extra="forbid", defer_build=False)
-
     route: ToolName = ""
     commands: Annotated[tuple[ScenarioCommand, ...], Field(min_length=1)]
     answers: tuple[ToolAnswer, ...]
@@ -139,8 +131,6 @@ class Plugin(Strict):
 
 class CallerLimits(Constraints):
     """Limits from the caller. `deadline_s` counts from the wake, or from the signal that raises the budget."""
-
-    model_config = ConfigDict(extra="forbid", defer_build=False)
 
     deadline_s: Annotated[float, Field(gt=0)] | None = None
 
@@ -267,7 +257,8 @@ def scenarios(folders: Iterable[Path], patterns: Sequence[str] = ()) -> list[Sce
 def read(file: Path) -> list[Scenario]:
     """Reads the scenario in `file`, or each of its variants. Raises Misconfigured with every problem and its field."""
     try:
-        return [Scenario.model_validate(document) for document in _variants_of(parse(file.read_text(encoding="utf-8")))]
+        documents = _variants_of(parse(file.read_text(encoding="utf-8")))
+        return [Scenario.model_validate(document, extra="forbid") for document in documents]
     except ValidationError as error:
         raise Misconfigured(f"scenario {file}: {validation_flaws(error, whole='the whole', most=None)}") from error
     except (OSError, ValueError, TypeError, NotYaml) as error:

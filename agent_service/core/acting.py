@@ -19,10 +19,10 @@ from agent_service.core.brief import Brief
 from agent_service.core.facts import AnswerStatus, AttemptAnswered, RequestFinished, RequestSent, RetrySet
 from agent_service.core.phases import Action, Plan
 from agent_service.core.state import Child, Doubt, RunState, StepRecord, with_facts
-from agent_service.core.waiting import Acting, Pending, Question, RequestRef, acting_of, with_requests, without_request
+from agent_service.core.waiting import Acting, Pending, Question, acting_of, with_requests, without_request
 from agent_service.sentences import Text, say
 from schemas import subjects
-from schemas.events import ARTIFACT_PATH, Outcome, Signal, ToolError, ToolOutput, ToolResult
+from schemas.events import ARTIFACT_PATH, Outcome, Signal, ToolError, ToolResult
 from schemas.values import replace
 
 ANSWER_GRACE_S = 10.0
@@ -191,7 +191,7 @@ def finish_step(state: RunState, pending: Pending, status: StepStatus, output: d
     left, clears = acting_of(waiting), status == "ok" and not writes
     return with_facts(
         notes.with_step(state, pending, record, output),
-        request_finished(RequestRef(step=record.step), action, status, output),
+        request_finished(pending, status, output),
         waits=0,
         waiting=waiting,
         evidence=state.evidence if left.graphs else (),
@@ -203,13 +203,13 @@ def finish_step(state: RunState, pending: Pending, status: StepStatus, output: d
     )
 
 
-def request_finished(
-    ref: RequestRef, action: Action, status: StepStatus, output: dict[str, JsonValue]
-) -> RequestFinished:
+def request_finished(pending: Pending, status: StepStatus, output: dict[str, JsonValue]) -> RequestFinished:
     return RequestFinished(
-        **ref.ref,
-        tool=action.tool,
-        command=action.command,
+        step=pending.step,
+        task=pending.id,
+        round=pending.place[0],
+        tool=pending.action.tool,
+        command=pending.action.command,
         status=status,
         summary=output_summary(output),
         error_class="" if status == "ok" else str(output.get("class", "")),
@@ -221,26 +221,16 @@ def attempt_answered(pending: Pending, status: AnswerStatus, error: ToolError | 
     return AttemptAnswered(**pending.ref, attempt=attempt, tool=tool, status=status, error=error)
 
 
-def substitute_result(state: RunState, pending: Pending, brought: ToolError | ToolOutput) -> ToolResult:
+def substitute_result(state: RunState, pending: Pending, **brought: Any) -> ToolResult:
     """A result in place of the executor's, dated by the event in hand."""
-    failed = isinstance(brought, ToolError)
-    return ToolResult(
-        run_id=state.run_id,
-        step=pending.step,
-        tool=pending.action.tool,
-        status="error" if failed else "ok",
-        result=None if failed else brought,
-        error=brought if failed else None,
-        completed_at=state.updated_at,
-        attempt=pending.attempt or 1,
-        task=pending.task or None,
-        round=pending.round or None,
-    )
+    named = {"attempt": pending.attempt or 1, "task": pending.task or None, "round": pending.round or None}
+    about = {"run_id": state.run_id, "step": pending.step, "tool": pending.action.tool, **named}
+    return ToolResult(completed_at=state.updated_at, **about, **brought)
 
 
 def failure(state: RunState, pending: Pending, error_class: str, why: Text, *, retryable: bool = False) -> ToolResult:
     error = ToolError(error_class=error_class, message=str(why), retryable=retryable)
-    return substitute_result(state, pending, error)
+    return substitute_result(state, pending, status="error", error=error)
 
 
 def _comparable(output: dict[str, JsonValue]) -> object:

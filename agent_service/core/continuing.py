@@ -110,7 +110,7 @@ def finish_request(state: RunState, pending: Pending, result: ToolResult) -> Run
         query=pending.query,
         profile=pending.profile,
     )
-    finished = acting.request_finished(evidence, pending.action, status, evidence.output)
+    finished = acting.request_finished(pending, status, evidence.output)
     return with_facts(state, finished, waiting=waiting, evidence=(*state.evidence, evidence))
 
 

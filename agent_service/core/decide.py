@@ -120,11 +120,11 @@ def _on_timer(state: RunState, event: events.TimerFired) -> RunState | Text:
         return say("not_due")
     match waiting:
         case NeedsPerson():
-            return people.on_expiry(state)
+            return people.on_expiry(state, waiting)
         case Thinking() if not is_over:
             return asking.begin_call(limits.extend_deadline(state, waiting.still_since), waiting.asking)
         case Sleeping() if not is_over:
-            return planning.wake_up(state)
+            return planning.wake_up(state, waiting)
         case Acting() if not is_over:
             return results.on_due(state)
     past = limits.deadline_reached(state.brief.limits)

@@ -64,7 +64,7 @@ def on_signal(state: RunState, event: SignalReceived) -> RunState | Text:
         case Sleeping() if signal.message:
             return asking.restart(with_signal(state, event), feedback=(say("wait_over"),))
         case Sleeping() if signal.kind == "resume":
-            return planning.wake_up(with_signal(state, event))
+            return planning.wake_up(with_signal(state, event), waiting)
     return with_signal(state, event)
 
 
@@ -133,9 +133,7 @@ def _going_on(state: RunState, held: Held | None, since: datetime, event: Signal
     return replace(after, waiting=held or Deciding())
 
 
-def on_expiry(state: RunState) -> RunState:
-    waiting = state.waiting
-    assert isinstance(waiting, NeedsPerson)
+def on_expiry(state: RunState, waiting: NeedsPerson) -> RunState:
     match waiting.ask:
         case Question(ask=ask):
             return asking.escalate(state, "unanswered", say("unanswered", question=ask.question))
@@ -212,15 +210,15 @@ def _approved(state: RunState, ask: Approval, *, by: str) -> RunState:
         case Framing() as framing:  # with the plan that came along, unless a person's message is newer
             return adopt(state, framing, state.first_choice if state.words == state.shown else None)
         case Plan() as plan if not ask.step:
-            return planning.carry_out(state, plan, allowed=True)
+            return planning.carry_out(state, plan)
     return continuing.on_ruling(state, ask, by=by)
 
 
 def _refused(state: RunState, ask: Approval, ruling: Ruled) -> RunState:
     plan = ask.proposal if isinstance(ask.proposal, Plan) else None
     what: Text = f"{plan.action.tool} {plan.action.command}" if plan else say("new_framing")
-    why, newest = planning.refusal_text(what, ruling), state.rulings[-MOST_REFUSED:]
-    refused = replace(state, summary=why)
+    why = say("not_approved", what=what, verdict=ruling.verdict, why=ruling.reason)
+    refused, newest = replace(state, summary=why), state.rulings[-MOST_REFUSED:]
     if len(newest) == MOST_REFUSED and "approved" not in [one.verdict for one in newest]:
         return asking.escalate(refused, "not_approved", say("refused_in_a_row", times=MOST_REFUSED, why=why))
     if ask.step:
@@ -318,6 +316,6 @@ def _by_word(state: RunState, pending: Pending, message: str, outcome: Outcome) 
     if outcome == "ran":
         said = message or str(say("was_carried_out"))
         output = ToolOutput.model_validate({"summary": said, "said_by": "a person"})
-        return acting.substitute_result(state, pending, output)
+        return acting.substitute_result(state, pending, status="ok", result=output)
     error_class, name = ("did_not_run", "not_carried_out") if outcome != "look" else ("in_doubt", "carried_out_unknown")
     return acting.failure(state, pending, error_class, say(name, message=message))

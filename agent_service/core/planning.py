@@ -53,14 +53,15 @@ def _take_plan(state: RunState, plan: Plan, open_call: OpenCall) -> RunState:
     return carry_out(replace(state, plan=plan, outline=plan.outline or state.outline), plan)
 
 
-def carry_out(state: RunState, plan: Plan, *, allowed: bool = False) -> RunState:
+def carry_out(state: RunState, plan: Plan) -> RunState:
     if reached := limits.reached_before_a_step(state):
         kept = replace(with_decision_status(state, "refused", reached[0], reached[1:]), waiting=Planned(plan=plan))
         return out_of_budget(kept, reached)
     if flaws := _flaws_of_reads(state, plan):  # less is left than when it was planned
         return ask(state, Phase.PLAN, feedback=tuple(flaws))
-    why = "" if allowed else approval_reason(state, plan.action)
-    if why and not is_allowed(state, plan):
+    why = approval_reason(state, plan.action)
+    approved = [(one.subject_hash, one.step, one.words) for one in state.rulings if one.verdict == "approved"]
+    if why and (subject_hash(plan), state.step + 1, state.words) not in approved:
         return ask_approval(state, plan, why)
     return acting.dispatch(state, plan)
 
@@ -110,11 +111,6 @@ def _why_alone(state: RunState, action: Action) -> Text:
 # Approvals
 
 
-def is_allowed(state: RunState, plan: Plan) -> bool:
-    named = (subject_hash(plan), "approved", state.step + 1, state.words)
-    return named in [(one.subject_hash, one.verdict, one.step, one.words) for one in state.rulings]
-
-
 def approval_reason(state: RunState, action: Action) -> Text:
     command, named = state.brief.command(action), {"tool": action.tool, "command": action.command}
     if command is None:
@@ -144,11 +140,7 @@ def refusal_flaws(state: RunState, subject: Action | Framing) -> list[Text]:
     what = say("this_framing")
     if isinstance(subject, Action):
         what = say("these_arguments", tool=subject.tool, command=subject.command)
-    return [refusal_text(what, ruling)]
-
-
-def refusal_text(what: Text, ruling: Ruled) -> Text:
-    return say("not_approved", what=what, verdict=ruling.verdict, why=ruling.reason)
+    return [say("not_approved", what=what, verdict=ruling.verdict, why=ruling.reason)]
 
 
 def subject_hash(subject: Action | Plan | Framing | AskPerson) -> str:
@@ -199,9 +191,7 @@ def wait_for(state: RunState, wait: Wait) -> RunState:
     )
 
 
-def wake_up(state: RunState) -> RunState:
-    waited = state.waiting
-    assert isinstance(waited, Sleeping), "it waits for an instant"
+def wake_up(state: RunState, waited: Sleeping) -> RunState:
     over = say("waited", since=f"{waited.since:%Y-%m-%d %H:%M}", why=waited.why)
     return ask(state, next_phase(state), feedback=(over,))
 

@@ -251,8 +251,7 @@ class RunState:
 
     @property
     def pending(self) -> Pending | None:
-        pendings = acting_of(self.waiting).pendings
-        return pendings[0] if pendings else None
+        return next(iter(acting_of(self.waiting).pendings), None)
 
     @property
     def pendings(self) -> tuple[Pending, ...]:
@@ -271,14 +270,11 @@ class RunState:
         """Unless the caller named it, it stands still while a call is held for money, or a child is in flight, whose
         end says how long people were waited for.
         """
-        brief, waiting = self.brief, self.waiting
-        limits = brief.limits
-        if limits.deadline_named:
-            return limits.deadline_at
-        if isinstance(waiting, Thinking):
-            return _NEVER if waiting.still_since else limits.deadline_at
-        has_child = brief.depth < limits.max_depth and any(one.grant for one in self.pendings)
-        return _NEVER if has_child else limits.deadline_at
+        waiting, limits = self.waiting, self.brief.limits
+        stands_still = isinstance(waiting, Thinking) and waiting.still_since is not None
+        if not stands_still and self.brief.depth < limits.max_depth:
+            stands_still = any(one.grant for one in self.pendings)
+        return _NEVER if stands_still and not limits.deadline_named else limits.deadline_at
 
     @property
     def due_at(self) -> datetime | None:

@@ -12,7 +12,7 @@ from agent_service.core.facts import AttemptAnswered, Decided, PersonAsked, RunE
 from agent_service.core.waiting import Status, Stop
 from agent_service.history.results import execution_of
 from agent_service.history.text import one_line
-from agent_service.history.words import log_summary
+from agent_service.history.words import clauses
 from agent_service.run.journal import Commit
 from agent_service.trust.identity import trace_id
 
@@ -68,7 +68,7 @@ def log_line(change: Commit) -> tuple[str, Fields]:
         fields |= execution.model_dump(include={"job_id", "attempts", "exit_code"}, exclude_none=True)
     if trouble:
         fields["why"] = one_line(trouble, LONGEST_REASON)
-    return log_summary(change), fields
+    return "; ".join(one.bare for one in clauses(change)), fields
 
 
 def _latency_ms(change: Commit, answer: AttemptAnswered | None) -> int | None:

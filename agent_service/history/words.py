@@ -106,11 +106,7 @@ def title_and_text(subject: Any) -> dict[str, str]:
 
 
 def entry_summary(record: JournalRecord) -> str:
-    return one_line("; ".join(map(str, _clauses(record))), MAX_SUMMARY)
-
-
-def log_summary(record: JournalRecord) -> str:
-    return "; ".join(one.bare for one in _clauses(record))
+    return one_line("; ".join(map(str, clauses(record))), MAX_SUMMARY)
 
 
 def answer_behind(record: JournalRecord, over: facts.RequestFinished) -> facts.AttemptAnswered | None:
@@ -122,7 +118,7 @@ def answer_behind(record: JournalRecord, over: facts.RequestFinished) -> facts.A
     return None
 
 
-def _clauses(record: JournalRecord) -> Iterator[Clause]:
+def clauses(record: JournalRecord) -> Iterator[Clause]:
     """Skips finished requests that the clause of their answer covers."""
     yield from _event_clauses(record)
     for fact in record.facts:
@@ -207,10 +203,6 @@ def _prefixed(name: str, of: Clause) -> Clause:
     return of._replace(bare=f"{name}: {of.bare}")
 
 
-def _unavailable(event: events.ModelUnavailable) -> str:
-    return "not asked" if event.remedy == "hold" else f"the model gave no answer ({event.error_class})"
-
-
 _FORMATS: dict[str, Callable[[Any], Any]] = {
     "": lambda value: instant(value) if isinstance(value, datetime) else value,
     "attempt": lambda pending: _attempt_name(pending.name, pending.attempt),
@@ -226,7 +218,7 @@ _FORMATS: dict[str, Callable[[Any], Any]] = {
     "proposed": lambda what: call_of(what.action) if isinstance(what, phases.Plan) else "a new framing",
     "refusal": lambda refusal: ": ".join(filter(None, (refusal.category, refusal.explanation))),
     "signal": SIGNALS.__getitem__,
-    "unavailable": _unavailable,
+    "unavailable": lambda it: "not asked" if it.remedy == "hold" else f"the model gave no answer ({it.error_class})",
     "usd": usd,
 }
 """Formats of values, by the name after the colon in a sentence."""

@@ -176,7 +176,9 @@ def result_of(state: RunState, artifacts: Sequence[JsonValue] | None = None) -> 
     parent, waiting = state.brief.as_step, state.waiting
     if parent is None or not isinstance(waiting, Ended):
         return None
-    doubts, spent = _doubts(state, waiting), waiting.stop.spent
+    left = (p for p in waiting.out if p.grant is None and not acting.is_repeatable(state, p))
+    known = dict.fromkeys((doubt.tool, doubt.call) for doubt in (*state.doubts, *map(acting.new_doubt, left)))
+    spent = waiting.stop.spent
     usage = ChildUsage.model_validate(spent, from_attributes=True)
     output: dict[str, JsonValue] = {
         "summary": str(state.reason),
@@ -188,9 +190,9 @@ def result_of(state: RunState, artifacts: Sequence[JsonValue] | None = None) -> 
         output["deadline_at"] = state.brief.limits.deadline_at.isoformat()
     if state.artifacts:
         output["artifacts"] = [{"path": path} for path in state.artifacts] if artifacts is None else [*artifacts]
-    if doubts:
-        output["doubts"] = [*doubts]
-    error = None if state.status is Status.DONE else _error(state, doubts)
+    if known:
+        output["doubts"] = [{"tool": tool, "call": call} for tool, call in known]
+    error = None if state.status is Status.DONE else _error(state, {tool for tool, _ in known})
     return _result(parent, waiting.at, output, error, untrusted=bool(state.tainted_by))
 
 
@@ -226,19 +228,11 @@ def _result(
     )
 
 
-def _doubts(state: RunState, waiting: Ended) -> list[dict[str, JsonValue]]:
-    """Its own doubts, and the writes in flight when it ended."""
-    left = (p for p in waiting.out if p.grant is None and not acting.is_repeatable(state, p))
-    known = dict.fromkeys((doubt.tool, doubt.call) for doubt in (*state.doubts, *map(acting.new_doubt, left)))
-    return [{"tool": tool, "call": call} for tool, call in known]
-
-
-def _error(state: RunState, doubts: list[dict[str, JsonValue]]) -> ToolError:
+def _error(state: RunState, doubted: set[str]) -> ToolError:
     facts = "".join(f"\n- {fact}" for fact in state.facts)
-    doubted = ", ".join(sorted({str(doubt["tool"]) for doubt in doubts}))
     parts = (
         f"the run {state.run_id} {_ENDED[state.status]} ({state.ending_class}): {state.reason}",
-        f"whether its write by {doubted} was carried out is not known" if doubted else "",
+        f"whether its write by {', '.join(sorted(doubted))} was carried out is not known" if doubted else "",
         f"it had learned:{facts}" if facts else "",
     )
     message = "; ".join(filter(None, parts))[:LONGEST_MESSAGE]
@@ -286,8 +280,7 @@ def wake(parent: RunState, pending: Pending, *, at: datetime) -> WakeAccepted:
 
 
 def asked_by(parent: RunState, pending: Pending) -> Parent:
-    step, task, asked_in = pending.name
-    return Parent(run_id=parent.run_id, step=step, task=task, round=asked_in, attempt=pending.attempt)
+    return Parent(run_id=parent.run_id, attempt=pending.attempt, **pending.ref)
 
 
 def _call(parent: RunState, pending: Pending) -> AgentCall:

@@ -188,21 +188,19 @@ class QuoteSource:
     texts: tuple[str, ...] = ()
     why: str = ""
 
-    async def find(self, quotes: list[str]) -> set[str]:
-        found, alike = set[str](), defaultdict[object, list[str]](list)
+    async def misses(self, quotes: list[str]) -> dict[str, str]:
+        """The quotes that it does not have, with the reason."""
+        missed, alike = dict[str, str](), defaultdict[tuple[bool, ...], list[str]](list)
         for quote in quotes:  # those that are searched in the same text
-            alike[names_a_field(quote), tuple(was_asked(output, quote) for output in self.outputs)].append(quote)
-        for same in alike.values():
-            brought = (text for output in self.outputs for text in texts_of(output, same[0]))
+            alike[names_a_field(quote), *(was_asked(output, quote) for output in self.outputs)].append(quote)
+        for (_, *asked), same in alike.items():
+            left, brought = same, (text for output in self.outputs for text in texts_of(output, same[0]))
             for piece in pieces(_APART.join((*brought, *self.texts))):
-                found |= {quote for quote in same if quote not in found and stands_in(quote, piece)}
+                left = [quote for quote in left if not stands_in(quote, piece)]
                 await asyncio.sleep(0)
-        return found
-
-    def checked(self, place: str, quote: str, *, found: bool) -> QuoteCheck:
-        asked = any(was_asked(output, quote) for output in self.outputs)
-        why = "" if found else self.why or (ASKED if asked else SHORT if is_short(_bare(quote)) else "")
-        return QuoteCheck(evidence=place, quote=quote, found=found, why=why)
+            for quote in left:
+                missed[quote] = self.why or (ASKED if any(asked) else SHORT if is_short(_bare(quote)) else "")
+        return missed
 
 
 @dataclass(slots=True)
@@ -217,18 +215,18 @@ class CitationChecker:
             by_place[place].append(quote)
         checks = {one: QuoteCheck(evidence=one[0], quote=one[1], found=False, why=TOO_MANY) for one in quoted}
         for place, quotes in by_place.items():
-            source = await self._read(state, place)
-            found = await source.find(quotes)
-            checks |= {(place, quote): source.checked(place, quote, found=quote in found) for quote in quotes}
+            missed = await (await self._read(state, place)).misses(quotes)
+            for quote in quotes:
+                found, why = quote not in missed, missed.get(quote, "")
+                checks[place, quote] = QuoteCheck(evidence=place, quote=quote, found=found, why=why)
         return tuple(checks.values())
 
     async def _read(self, state: RunState, place: str) -> QuoteSource:
         if place == PERSON:
             return QuoteSource(texts=state.messages)
         try:
-            if record := step_at(state, place):
-                return await self._with_artifacts(state, await self._output(state, record), record.sent)
-            return await self._artifact(state, place)
+            record = step_at(state, place)
+            return await (self._step(state, record) if record else self._artifact(state, place))
         except ArtifactReplaced as error:
             return QuoteSource(why=str(error))
         except TryAgain as error:
@@ -258,16 +256,14 @@ class CitationChecker:
         outputs = [result_output(result) async for result in self._results(state)]
         return QuoteSource(outputs=tuple(output for output in outputs if path in artifacts_in(output)), why=NO_TEXT)
 
-    async def _with_artifacts(
-        self, state: RunState, output: dict[str, JsonValue], sent: dict[str, JsonValue] | None
-    ) -> QuoteSource:
-        texts, missing = list[str](), list[str]()
+    async def _step(self, state: RunState, record: StepRecord) -> QuoteSource:
+        output, texts, missing = await self._output(state, record), list[str](), list[str]()
         for path in dict.fromkeys(path for path in artifacts_in(output) if path in state.artifacts):
             content = await self.artifacts.get(state.run_id, path)
             texts += [content.decode("utf-8", "replace")] if content is not None else []
             missing += [path] if content is None else []
         why = f"{', '.join(missing)} {GONE}" if missing else ""
-        return QuoteSource(outputs=(output, sent) if sent else (output,), texts=tuple(texts), why=why)
+        return QuoteSource(outputs=(output, *((record.sent,) if record.sent else ())), texts=tuple(texts), why=why)
 
 
 def is_text(content: bytes) -> bool:

@@ -262,7 +262,11 @@ def replay(entries: Iterable[Entry]) -> Iterator[Commit]:
     before: RunState | None = None
     for entry in entries:
         event = entry.decoded()
-        transition = _with_its_reserve(decide(before, event), entry)
+        transition = decide(before, event)
+        # whether its call could be made at once is not in the event
+        stored = entry.stored_facts() if CallAsked in transition.kinds else ()
+        if reserved := next((fact for fact in stored if isinstance(fact, CallReserved)), None):
+            transition = with_reserve(transition, reserved) or transition
         after, led_to = transition.state, transition.facts
         if after is None or transition.ignored or (after.run_id, after.version) != (entry.run_id, entry.seq):
             raise ValueError(f"entry {entry.seq} changes nothing by the rules of this version ({transition.ignored})")
@@ -270,13 +274,6 @@ def replay(entries: Iterable[Entry]) -> Iterator[Commit]:
             raise ValueError(f"entry {entry.seq} leads to other facts than those that are stored with it")
         yield Commit(entry=entry, event=event, facts=led_to, before=before, state=after)
         before = after
-
-
-def _with_its_reserve(decided: Transition, entry: Entry) -> Transition:
-    """Adds the stored reserve: whether a call could be made at once is not in the event."""
-    led_to = entry.stored_facts() if CallAsked in decided.kinds else ()
-    reserved = next((fact for fact in led_to if isinstance(fact, CallReserved)), None)
-    return (with_reserve(decided, reserved) if reserved else None) or decided
 
 
 def followed(entries: Sequence[Entry], run_id: str) -> list[Commit]:

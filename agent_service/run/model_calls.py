@@ -86,7 +86,7 @@ class ModelCaller:
             async with asyncio.timeout(None) as ending:
                 self._in_flight[key] = state.version, ending
                 async with self.slots:
-                    return await self._next_half(key, self._question(state, open_call))
+                    return await self._next_half(key, state, open_call)
         except ModelError as error:
             if left:
                 error.lost = error.lost or left.if_lost or (left.tokens, left.cost_usd)
@@ -138,19 +138,19 @@ class ModelCaller:
         if in_flight := self._in_flight.pop((run_id, call), None):
             in_flight[1].reschedule(0)
 
-    async def _next_half(self, key: tuple[str, int], question: ModelQuestion) -> CallEvent | None:
+    async def _next_half(self, key: tuple[str, int], state: RunState, calling: OpenCall) -> CallEvent | None:
         admitted = self._admitted.get(key)
-        if admitted and question.state.version < admitted.stored_in:
+        if admitted and state.version < admitted.stored_in:
             return None  # its reserve is being committed; that turn makes the call
         self.kill_switch.check()
-        if admitted and question.state.reserve:
+        if admitted and state.reserve:
             del self._admitted[key]
-            return await self._second_half(admitted, question.state)
-        call = self.model.prepare(question)
+            return await self._second_half(admitted, state)
+        call = self.model.prepare(self._question(state, calling))
         if call.reserved is None:
-            return await self._checked_reply(await call.make(), question.state)
+            return await self._checked_reply(await call.make(), state)
         tokens, usd = call.reserved.reserve.tokens, call.reserved.reserve.cost_usd
-        funds = await self.limits.spending.admit(question.state, usd)
+        funds = await self.limits.spending.admit(state, usd)
         try:
             await self.limits.rate_limiter.admit(tokens)
             if self.kill_switch.blocked_by:  # the limits may have taken a while
@@ -159,7 +159,7 @@ class ModelCaller:
         except BaseException:
             self.limits.spending.release(key[0], funds)
             raise
-        entry = question.state.version + 1
+        entry = state.version + 1
         self._admitted[key] = _Admitted(call=call, tokens=tokens, funds=funds, stored_in=entry)
         return replace(call.reserved, at=self.clock.now())
 

@@ -142,15 +142,19 @@ class Recovery:
         return free[:DUE_AT_ONCE]
 
     async def _is_held(self, run_id: str, now: datetime, *, unheard: bool) -> bool:
+        """True if a result may have come or, while people are `unheard`, a ruling, a cancel or a later deadline."""
         looked_at = self.store.version(run_id), unheard
-        if self._held.get(run_id) != looked_at:
-            try:
-                if not await self._may_have_news(run_id, now, unheard=unheard):
-                    return False
-            except TryAgain:  # the entries of one run cannot be read for now
-                return True
+        if self._held.get(run_id) == looked_at:
+            return True
+        try:
+            run = await self._readable(run_id)
+        except TryAgain:  # the entries of one run cannot be read for now
+            return True
+        is_over = run and (run.state.status is Status.PAUSED or run.state.effective_deadline <= now)
+        is_held = run is not None and bool(run.state.sent or (unheard and is_over))
+        if is_held:
             self._held[run_id] = looked_at
-        return True
+        return is_held
 
     def _note_absence(self, now: datetime) -> None:
         looked_at, self._looked_at = self._looked_at, now
@@ -171,13 +175,6 @@ class Recovery:
             await self.hearing.drain()
         finally:
             self._unheard = self._unanswered = False
-
-    async def _may_have_news(self, run_id: str, now: datetime, *, unheard: bool) -> bool:
-        """True if a result may have come or, while people are `unheard`, a ruling, a cancel or a later deadline."""
-        if (run := await self._readable(run_id)) is None:
-            return False
-        is_over = run.state.status is Status.PAUSED or run.state.effective_deadline <= now
-        return bool(run.state.sent) or (unheard and is_over)
 
     def fire_all(self, run_ids: Sequence[str], now: datetime) -> None:
         for run_id in run_ids:

@@ -181,8 +181,8 @@ class Turns:
     ) -> Transition | None:
         try:
             await self._publish(state, owed())
-            calling = state.active_call  # a postponed call is made by its timer
-            answer = await self.model_caller.think(state, calling) if asks and calling else None
+            calling = state.active_call if asks else None  # a postponed call is made by its timer
+            answer = await self.model_caller.think(state, calling) if calling else None
         except TryAgain as error:
             self.outbox.postpone(state.run_id, seqs, error)
             return None
@@ -246,15 +246,12 @@ class Turns:
         if isinstance(state.waiting, Ended | NeedsPerson):
             self.model_caller.abandon_all(state.run_id, state.calls)
         for message in owed:
-            if not (message.subject.startswith(subjects.TOOL_REQUEST) and await self._has_ended(state)):
+            now = await self.store.load(state.run_id) if message.subject.startswith(subjects.TOOL_REQUEST) else None
+            # a cancel does not wait for the effects of earlier entries
+            if now is None or now.state is state or not now.state.final:
                 await self.publisher.publish(message, at=state.updated_at)
         if state.final or state.brief.may_have_children:
             await self.settle_children(state)
-
-    async def _has_ended(self, then: RunState) -> bool:
-        """True if the run has ended since: a cancel does not wait for the effects of earlier entries."""
-        run = await self.store.load(then.run_id)
-        return run is not None and run.state is not then and run.state.final
 
     def _committed(self, commit: Commit) -> None:
         self.outbox.begin(commit.entry.run_id, (commit.entry.seq,))

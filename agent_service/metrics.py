@@ -194,9 +194,10 @@ class AgentMetrics:
                     self.incoming.retries.add("llm", silence.error_class)
         if reserved := change.reserved:
             self._made[run.run_id] = reserved
-        if not run.active_call and (change.ended or change.paused):
+        asks = run.active_call is not None
+        if not asks and (change.ended or change.paused):
             self.forget(run.run_id)
-        elif run.active_call and not isinstance(change.event, facts.CallReserved):
+        elif asks and not isinstance(change.event, facts.CallReserved):
             self._asked.setdefault(run.run_id, change.entry.at)
 
     def _observe_facts(self, change: Commit) -> None:

@@ -114,15 +114,14 @@ class NatsIntake:
         """Publishes again what the bus may have lost at `forgotten_at`. Stored results are read again, so that dropped
         ones with their ids are recognised. Raises TryAgain.
         """
-        told = await self._recovery.republish(forgotten_at, now)
-        log.info("the bus is informed", extra={"runs": told.runs})
-        for place in told.places:
+        places, unheard = await self._recovery.republish(forgotten_at, now)
+        for place in places:
             seq = place.partition("-")[0]
             if seq.isdecimal() and (stored := await self._link.stored(subjects.STREAM_RESULTS, int(seq))):
                 self._dropped.remember(stored, recalled=True)
-        if told.unheard:
+        if unheard:
             await self._drain(subjects.DURABLE_LOOP)
-            await self._recovery.retry_unheard(told.unheard, now)
+            await self._recovery.retry_unheard(unheard, now)
 
     def is_there(self) -> bool:
         return self._link.connected

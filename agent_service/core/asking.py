@@ -15,13 +15,13 @@ from agent_service.core.state import RunState, with_decision_status, with_facts
 from agent_service.core.waiting import (
     Acting,
     Approval,
+    Ask,
     CallReserve,
     Ended,
     Held,
     NeedsPerson,
     OpenCall,
     Planned,
-    Question,
     RequestName,
     Status,
     Stop,
@@ -211,9 +211,7 @@ def _stop(state: RunState, ending_class: str, reason: Text) -> Stop:
     return Stop(ending_class=ending_class, reason=reason, entry=state.version, spent=spent)
 
 
-def ask_person(
-    state: RunState, ask: Approval | Question | Stop, summary: Text, *, held: Held | None = None
-) -> RunState:
+def ask_person(state: RunState, ask: Ask, summary: Text, *, held: Held | None = None) -> RunState:
     since, limits = state.updated_at, state.brief.limits
     patience_s = {"approval": limits.approval_s, "question": limits.answer_s}.get(ask.kind)  # a stop has no timer
     until = None if patience_s is None else since + timedelta(seconds=patience_s)

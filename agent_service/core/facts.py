@@ -7,7 +7,7 @@ from pydantic import Field
 
 from agent_service.core.brief import Limits, Spent
 from agent_service.core.phases import ItemClaim, Phase
-from agent_service.core.waiting import Approval, CallReserve, Pending, Question, RequestName, RequestRef, Status, Stop
+from agent_service.core.waiting import Ask, CallReserve, Pending, RequestName, RequestRef, Status
 from agent_service.sentences import Text
 from schemas.events import ToolError
 from schemas.values import dataclass
@@ -146,7 +146,7 @@ class Slept:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PersonAsked:
     kind: Literal["person_asked"] = "person_asked"
-    ask: Annotated[Approval | Question | Stop, Field(discriminator="kind")]
+    ask: Ask
     expires_at: datetime | None = None
 
 

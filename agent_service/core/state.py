@@ -11,13 +11,12 @@ from agent_service.core.facts import Decided, DecisionStatus, Fact, Ruled
 from agent_service.core.phases import Framing, Next, Plan, Proof, Reflection
 from agent_service.core.waiting import (
     Acting,
-    Approval,
+    Ask,
     CallReserve,
     Ended,
     NeedsPerson,
     OpenCall,
     Pending,
-    Question,
     RequestRef,
     Sleeping,
     Status,
@@ -294,7 +293,7 @@ class RunState:
         return self.effective_deadline
 
     @property
-    def ask(self) -> Approval | Question | Stop | None:
+    def ask(self) -> Ask | None:
         return self.waiting.ask if isinstance(self.waiting, NeedsPerson) else None
 
     @property

@@ -190,6 +190,9 @@ class Question:
     phase: Phase
 
 
+Ask = Annotated[Approval | Question | Stop, Field(discriminator="kind")]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queued:
     kind: Literal["queued"] = "queued"
@@ -278,7 +281,7 @@ class NeedsPerson:
     """
 
     kind: Literal["needs_person"] = "needs_person"
-    ask: Annotated[Approval | Question | Stop, Field(discriminator="kind")]
+    ask: Ask
     since: datetime
     entry: int
     expires_at: datetime | None = None

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import PurePosixPath
+from typing import Any
 
 from pydantic import JsonValue, ValidationError
 
@@ -193,7 +194,8 @@ def result_of(state: RunState, artifacts: Sequence[JsonValue] | None = None) -> 
     if known:
         output["doubts"] = [{"tool": tool, "call": call} for tool, call in known]
     error = None if state.status is Status.DONE else _error(state, {tool for tool, _ in known})
-    return _result(parent, waiting.at, output, error, untrusted=bool(state.tainted_by))
+    brought = ToolOutput.model_validate(output)
+    return _result(parent, waiting.at, error, result=brought, untrusted=bool(state.tainted_by))
 
 
 def _unmade(
@@ -201,31 +203,14 @@ def _unmade(
 ) -> ToolResult:
     """Result of a call without a readable child."""
     error = ToolError(error_class=error_class, message=message[:LONGEST_MESSAGE], retryable=False)
-    output: dict[str, JsonValue] | None = {"usage": spent.model_dump()} if spent else None
-    return _result(asked_by(parent, pending), pending.requested_at, output, error)
+    output = ToolOutput.model_validate({"usage": spent.model_dump()}) if spent else None
+    return _result(asked_by(parent, pending), pending.requested_at, error, result=output)
 
 
-def _result(
-    parent: Parent,
-    at: datetime,
-    output: dict[str, JsonValue] | None,
-    error: ToolError | None,
-    *,
-    untrusted: bool = False,
-) -> ToolResult:
-    return ToolResult(
-        run_id=parent.run_id,
-        step=parent.step,
-        tool=catalog.NAME,
-        status="error" if error else "ok",
-        result=ToolOutput.model_validate(output) if output else None,
-        error=error,
-        completed_at=at,
-        attempt=parent.attempt,
-        task=parent.task or None,
-        round=parent.round or None,
-        untrusted=untrusted,
-    )
+def _result(of: Parent, at: datetime, error: ToolError | None, **brought: Any) -> ToolResult:
+    named = {"attempt": of.attempt, "task": of.task or None, "round": of.round or None}
+    status = {"status": "error" if error else "ok", "error": error, "completed_at": at}
+    return ToolResult(run_id=of.run_id, step=of.step, tool=catalog.NAME, **named, **status, **brought)
 
 
 def _error(state: RunState, doubted: set[str]) -> ToolError:

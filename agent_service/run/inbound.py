@@ -93,19 +93,17 @@ def _invalid(arrival: InboundMessage, flaws: str) -> InvalidMessage:
     return InvalidMessage(f"not a valid {arrival.subject}: {flaws}; {expected_form(arrival.subject)}")
 
 
-def correlation_of(arrival: InboundMessage) -> Correlation | None:
-    """Correlation of an unreadable result. A missing or unreadable sub-request is read from the dedupe key."""
+def correlation_of(arrival: InboundMessage) -> tuple[Correlation, str] | None:
+    """Correlation of an unreadable result, and its dedupe key, which may name the sub-request that it does not."""
     with suppress(Misshapen, ValidationError):
         found = json_object(to_envelope(arrival.subject, arrival.body, arrival.headers)) or {}
-        payload, key = found.get("payload"), found.get("dedupe_key")
-        whole = None
+        payload, key = found.get("payload"), str(found.get("dedupe_key") or "")
         with suppress(ValidationError):
-            whole = Correlation.model_validate(payload)
-        if (whole and (whole.task or whole.round)) or not isinstance(payload, dict) or not isinstance(key, str):
-            return whole
-        request = Correlation.model_validate(payload | {"task": None, "round": None})
-        task, number = keys.task_of_result(key, request.run_id, request.step) or (None, None)
-        return Correlation.model_validate(request.model_dump() | {"task": task, "round": number}) if task else whole
+            return Correlation.model_validate(payload), key
+        if isinstance(payload, dict):  # its sub-request may be what cannot be read
+            bare = Correlation.model_validate(payload | {"task": None, "round": None})
+            task, _ = keys.task_of_result(key, bare.run_id, bare.step) or (None, None)
+            return (bare, key) if task else None
     return None
 
 

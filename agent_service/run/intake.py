@@ -152,7 +152,7 @@ class Intake:
         return await self.turns.take(run_id, events.RunStarted(at=self.turns.clock.now(), skills=skills))
 
     async def _on_result(
-        self, result: ToolResult, arrival: InboundMessage, key: str = "", *, malformed: bool = False
+        self, result: ToolResult, arrival: InboundMessage, key: str, *, malformed: bool = False
     ) -> None:
         """Raises InvalidMessage for a result that is not authentic."""
         transition = None
@@ -186,11 +186,12 @@ class Intake:
 
     async def _end_wait(self, arrival: InboundMessage, invalid: InvalidMessage) -> NoReturn:
         """Ends the wait for an unreadable result, and raises `invalid`."""
-        if about := correlation_of(arrival) if arrival.subject == subjects.TOOL_RESULT else None:
+        if found := correlation_of(arrival) if arrival.subject == subjects.TOOL_RESULT else None:
+            about, key = found
             error = ToolError(error_class="invalid_result", message=str(invalid), retryable=True)
             result = ToolResult(**about.model_dump(), status="error", error=error, completed_at=self.turns.clock.now())
             with suppress(InvalidMessage):
-                await self._on_result(result, arrival, malformed=True)
+                await self._on_result(result, arrival, key, malformed=True)
         raise invalid
 
     async def _on_cancel(self, cancel: Cancel, arrival: InboundMessage) -> None:

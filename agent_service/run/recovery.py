@@ -51,17 +51,6 @@ FORGETTABLE = timedelta(seconds=60)
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Republished:
-    """`runs`: their number. `places`: of results that answered earlier attempts without naming them. `unheard`: runs
-    whose answers the bus may have lost.
-    """
-
-    runs: int
-    places: set[str] = field(default_factory=set)
-    unheard: list[RunState] = field(default_factory=list)
-
-
 @dataclass(slots=True)
 class Recovery:
     """`slots`: runs that begin at the same time, and runs that are resumed at the same time."""
@@ -107,17 +96,21 @@ class Recovery:
         for run_id in set(outbox.pending) - (outbox.stopped if self.turns.kill_switch.blocked_by else set()):
             self.background.start(self.resume(run_id, outbox.take(run_id)))
 
-    async def republish(self, forgotten_at: datetime, now: datetime) -> Republished:
+    async def republish(self, forgotten_at: datetime, now: datetime) -> tuple[set[str], list[RunState]]:
         """Publishes again what the bus may have lost at `forgotten_at`. Later decisions, and runs resumed at the start,
-        publish by themselves: an executor without a consumer would receive them twice. Raises TryAgain while the bus is
-        away.
+        publish by themselves: an executor without a consumer would receive them twice. Returns the places of results
+        that answered without naming an attempt, and the runs whose answers may be lost. Raises TryAgain while the bus
+        is away.
         """
+        places, unheard = set[str](), list[RunState]()
         run_ids = await self.store.changed_since(forgotten_at - FORGETTABLE, or_open=True)
-        told = Republished(runs=len(set(run_ids) - self.resumed))
         for some in (run_ids[i : i + REPUBLISHED_AT_ONCE] for i in range(0, len(run_ids), REPUBLISHED_AT_ONCE)):
-            await asyncio.gather(*(self._republish(run_id, told, forgotten_at, now) for run_id in some))
+            for run, has_moved in await asyncio.gather(*(self._republish(one, forgotten_at, now) for one in some)):
+                places.update(run.state.places if run else ())
+                unheard += [run.state] if run and not has_moved and results.dropped_answers(run.state) else []
+        log.info("the bus is informed", extra={"runs": len(set(run_ids) - self.resumed)})
         self.resumed = set()
-        return told
+        return places, unheard
 
     async def retry_unheard(self, unheard: Iterable[RunState], now: datetime) -> None:
         """Starts the next attempt of requests whose answers the bus may have lost. Raises TryAgain."""
@@ -254,14 +247,11 @@ class Recovery:
                 raise
             await self.turns.resume(run.state, seqs, partial(_owed, run.state, records), asks=asks)
 
-    async def _republish(self, run_id: str, told: Republished, forgotten_at: datetime, now: datetime) -> None:
-        run = await self._readable(run_id)
-        if run is None:
-            return
-        told.places.update(run.state.places)
+    async def _republish(self, run_id: str, forgotten_at: datetime, now: datetime) -> tuple[Run | None, bool]:
+        """The run, if it can be read, and whether it has moved since."""
+        if (run := await self._readable(run_id)) is None:
+            return None, False
         has_moved = forgotten_at < run.state.updated_at <= now  # after `now`: the clock was set back meanwhile
-        if not has_moved and results.dropped_answers(run.state):
-            told.unheard.append(run.state)
         try:
             if not has_moved and run_id not in self.resumed:
                 for message in messages.outstanding(run.state):
@@ -270,6 +260,7 @@ class Recovery:
         except Stopped as error:
             self.turns.outbox.begin(run_id, (run.state.version,))
             self.turns.outbox.postpone(run_id, (run.state.version,), error)
+        return run, has_moved
 
     async def _readable(self, run_id: str) -> Run | None:
         try:

@@ -165,9 +165,9 @@ class Turns:
     async def follow(self, transition: Transition | None) -> None:
         if transition and transition.state and transition.ignored:
             await self.again(transition.state.run_id)
+        if self._is_queued:
+            return
         while transition and transition.state and not transition.ignored:
-            if self._is_queued:
-                return
             state = transition.state
             owed = partial(messages.of_entry, state, transition, state.version)
             transition = await self._perform(state, (state.version,), owed, asks=asks_the_model(transition))

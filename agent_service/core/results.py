@@ -33,7 +33,6 @@ class Unmatched:
 
 
 def judge(state: RunState, result: ToolResult, place: str = "") -> Pending | Unmatched:
-    """The request that the result answers."""
     now, step, which = state.acting, result.step, say("which", step=result.step, attempt=result.attempt)
     steps = [one.step for one in now.requests]
     if state.has_finished(step) or (steps and step < steps[0]):

@@ -35,7 +35,7 @@ from agent_service.trust.identity import trace_url_of_child
 from schemas import catalog, keys, subjects
 from schemas.bounded import clipped
 from schemas.catalog import AgentCall, ChildUsage
-from schemas.events import Envelope, ToolError, ToolOutput, ToolRequest, ToolResult
+from schemas.events import LONGEST_MESSAGE, Envelope, ToolError, ToolOutput, ToolRequest, ToolResult
 from schemas.fields import validation_flaws
 from schemas.values import dataclass, replace
 
@@ -47,7 +47,6 @@ WAKE_PREFIX = "child:"
 NOTHING = Grant(steps=0, tokens=0, cost_usd=0.0)
 LONGEST_STEM, LONGEST_SUFFIX = 48, 10
 DIGEST_DIGITS = 16
-LONGEST_MESSAGE = 8000
 _ENDED = {Status.ESCALATED: "could not go on", Status.FAILED: "failed", Status.CANCELLED: "was cancelled"}
 
 log = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from agent_service.admission.limits import Capacity, Quotas
 from agent_service.core import events
 from agent_service.core.brief import Brief, Parent
 from agent_service.core.facts import RunEnded
-from agent_service.core.people import RAISING
+from agent_service.core.people import ASKED_FOR, RAISING
 from agent_service.core.state import RunState
 from agent_service.errors import VersionMoved, WakeConflict
 from agent_service.metrics import IncomingMetrics
@@ -43,8 +43,6 @@ from schemas.values import dataclass
 
 _ID: TypeAdapter[str] = TypeAdapter(Id, config=ConfigDict(defer_build=True))
 START_PREFIX = keys.start("")
-RULING = frozenset({"approve", "reject", "answer"})
-"""Signals that answer a request; if nothing is open, the sender must be told."""
 
 
 @dataclass(slots=True)
@@ -199,14 +197,14 @@ class Intake:
 
     async def _on_signal(self, signal: Signal, arrival: InboundMessage) -> None:
         brought = BROUGHT_BY.get(signal.kind)
-        if signal.kind not in RULING and brought and not getattr(signal, brought):  # a run says what a ruling lacks
+        if signal.kind not in ASKED_FOR and brought and not getattr(signal, brought):  # a run says what a ruling lacks
             raise InvalidMessage(f"a signal of kind `{signal.kind}` brings `{brought}`, and this one has none")
         try:
             transition = await self.signal(signal, by=_sender(arrival), said_at=arrival.at)
         except LimitRefused as refusal:
             raise InvalidMessage(str(refusal)) from refusal
         _known(signal.run_id, transition)
-        if signal.kind in RULING and (why := why_ignored(signal, transition)):
+        if signal.kind in ASKED_FOR and (why := why_ignored(signal, transition)):  # its sender has to know
             raise InvalidMessage(why)
         await self.turns.follow(transition)
 

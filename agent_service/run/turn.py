@@ -243,14 +243,15 @@ class Turns:
             return committed
 
     async def _publish(self, state: RunState, owed: Iterable[OutgoingMessage]) -> None:
-        if isinstance(state.waiting, Ended | NeedsPerson):
+        stands = state.waiting
+        if isinstance(stands, Ended | NeedsPerson):
             self.model_caller.abandon_all(state.run_id, state.calls)
         for message in owed:
             now = await self.store.load(state.run_id) if message.subject.startswith(subjects.TOOL_REQUEST) else None
             # a cancel does not wait for the effects of earlier entries
             if now is None or now.state is state or not now.state.final:
                 await self.publisher.publish(message, at=state.updated_at)
-        if state.final or state.brief.may_have_children:
+        if isinstance(stands, Ended) or state.brief.may_have_children:
             await self.settle_children(state)
 
     def _committed(self, commit: Commit) -> None:

@@ -69,9 +69,6 @@ def by(*known: str, says: str | None = None, repeated_by: str | None = None) -> 
     words = [*filter(None, known)]
     for verb, word in (("says", says), ("sent again by", repeated_by)):
         if word:
-            words.append(f'{verb} "{_own(word)}"')
+            unquoted = _OF_OURS.sub(" ", word[:LONGEST_WORD]).replace(",", ";").strip()
+            words.append(f'{verb} "{unquoted}"')
     return ", ".join(words)
-
-
-def _own(word: str) -> str:
-    return _OF_OURS.sub(" ", word[:LONGEST_WORD]).replace(",", ";").strip()

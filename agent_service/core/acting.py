@@ -311,8 +311,8 @@ def new_doubt(pending: Pending) -> Doubt:
 
 
 def doubt_flaws(state: RunState, action: Action) -> list[Text]:
-    doubts, skill = [doubt for doubt in state.doubts if doubt.tool == action.tool], state.brief.skill(action.tool)
-    if not doubts or not state.brief.writes(action) or skill is None:
+    doubts = [doubt for doubt in state.doubts if doubt.tool == action.tool]
+    if not doubts or not state.brief.writes(action) or not (skill := state.brief.skill(action.tool)):
         return []
     reads = " or ".join([command.name for command in skill.commands if command.tier == "read"])
     name = "look_first" if reads else "ask_first"

@@ -190,7 +190,10 @@ class EventFacts:
         return tuple([fact for fact in self.facts if isinstance(fact, kind)]) if kind in self.kinds else ()
 
     def first(self, kind: type[F]) -> F | None:
-        return next((fact for fact in self.facts if isinstance(fact, kind)), None) if kind in self.kinds else None
+        for fact in self.facts if kind in self.kinds else ():
+            if isinstance(fact, kind):
+                return fact
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -176,8 +176,7 @@ def places_to_check(state: RunState, claim: ItemClaim) -> tuple[str, ...]:
     item = next((item for item in state.done_items if item.id == claim.item), None)
     if item is None or item.proof is None or not _has_words(claim.quote):
         return ()
-    places = [(place, step_at(state, place)) for place in evidence_places(state, item, claim)]
-    return tuple([place for place, step in places if not _misfit(state, item, place, claim, step)])
+    return tuple([place for place in evidence_places(state, item, claim) if not _misfit(state, item, place, claim)])
 
 
 def evidence_places(state: RunState, item: ChecklistItem, claim: ItemClaim) -> tuple[str, ...]:
@@ -206,11 +205,11 @@ def _has_words(text: str) -> bool:
 def _flaw(
     state: RunState, item: ChecklistItem, place: str, claim: ItemClaim, looked_up: Mapping[tuple[str, str], QuoteCheck]
 ) -> Text:
-    step = step_at(state, place)
-    misfit = _misfit(state, item, place, claim, step)
+    misfit = _misfit(state, item, place, claim)
     if misfit or item.proof is None:
         return misfit
     if not _has_words(claim.quote):
+        step = step_at(state, place)
         brought_nothing = item.proof.kind == "step" and step is not None and not _has_words(step.summary)
         return "" if brought_nothing else say("quote_needed", item=item.id, place=place)
     look = looked_up.get((place, claim.quote))
@@ -219,7 +218,8 @@ def _flaw(
     return say("quote_missing", item=item.id, place=place, why=look.why if look else "")
 
 
-def _misfit(state: RunState, item: ChecklistItem, place: str, claim: ItemClaim, step: StepRecord | None) -> Text:
+def _misfit(state: RunState, item: ChecklistItem, place: str, claim: ItemClaim) -> Text:
+    step = step_at(state, place)
     known = (step and step.status == "ok") or place in state.artifacts
     if item.proof and place == PERSON:
         known = bool(state.messages)

@@ -62,8 +62,7 @@ from groundwork.telemetry.metrics import Instruments
 from schemas.catalog import Catalog, ToolCommand, ToolOffer
 from schemas.operations import Scope
 from schemas.status import GatewayPruned, GatewayStatus
-from tests.kit.fakes import FakeClock, MemoryArtifacts, MemoryBoard
-from tests.kit.memory_letters import MemoryLetters
+from tests.kit.fakes import FakeClock, MemoryArtifacts, MemoryBoard, MemoryLetters
 from tests.kit.runs import DIGEST, FRAMING, NOON, SEARCH, SECOND, accepted, after, replied
 from tests.projections.fakes import Shelf
 

@@ -16,7 +16,7 @@ from schemas import keys, subjects
 from tests.sim.courses import COURSES
 from tests.sim.deaths import Deaths
 from tests.sim.invariants import FORGED, SECRET
-from tests.sim.machines.seams import Frame
+from tests.sim.machines.boundary import Frame
 from tests.sim.servers.streams import head_of, headers_of
 from tests.sim.world import World
 
@@ -70,7 +70,7 @@ def says(change: Change, *kinds: str, by: str = "agent") -> Sow:
             ours = process.startswith(by) and message.subject.startswith(kinds)
             return change(world, message) if ours else [message]
 
-        world.seams.said = said
+        world.boundary.said = said
 
     return sow
 
@@ -83,7 +83,7 @@ def hears(change: Change, *kinds: str, by: str = "agent") -> Sow:
             ours = process.startswith(by) and message.subject.startswith(kinds) and message.reply.startswith("$JS.ACK")
             return change(world, message) if ours else [message]
 
-        world.seams.heard = heard
+        world.boundary.heard = heard
 
     return sow
 
@@ -155,7 +155,7 @@ def after_commits(statement: str, *, by: str) -> Sow:
             if process.startswith(by):
                 connection.execute(statement)
 
-        world.seams.committed = committed
+        world.boundary.committed = committed
 
     return sow
 
@@ -170,14 +170,14 @@ def commits_lost(which: int) -> Sow:
             done[process] += process.startswith("agent")
             return done[process] != which
 
-        world.seams.keeps = keeps
+        world.boundary.keeps = keeps
 
     return sow
 
 
 def sends(change: Callable[[bytes], list[bytes]], *, by: str = "gateway") -> Sow:
     def sow(world: World) -> None:
-        world.seams.sends = lambda process, data: change(data) if process.startswith(by) else [data]
+        world.boundary.asks = lambda process, data: change(data) if process.startswith(by) else [data]
 
     return sow
 
@@ -196,7 +196,7 @@ def replies_thrown_away(world: World) -> None:
         is_reply = process.startswith("agent") and b"chat.completion" in data
         return None if is_reply and next(replies) == 1 else data
 
-    world.seams.receives = receives
+    world.boundary.receives = receives
 
 
 def answers_unsaid(world: World, message: Frame) -> list[Frame]:
@@ -229,7 +229,7 @@ def taint_unheard(world: World) -> None:
         trusted = message.body.replace(b'"untrusted"', b'"trusted"') if process.startswith("agent") else message.body
         return [replace(message, body=trusted)]
 
-    world.seams.heard = heard
+    world.boundary.heard = heard
 
 
 def one_more_step(told: Json) -> int:

@@ -44,7 +44,7 @@ class Deaths:
         self._played: list[Schedule] = []
         self._tell: int | None = None
         """Pipe to which a copy reports."""
-        world.kills.drawn = self._dies
+        world.boundary.dies = self._dies
 
     def play(self) -> Iterator[Schedule]:
         """Yields the schedule without a death last."""
@@ -74,7 +74,7 @@ class Deaths:
     def _dies(self, process: Process) -> bool:
         if self._tell is not None or (self._to_the_first and any(one.rule for one in self._played)):
             return False
-        names = self._world.kills.names
+        names = self._world.boundary.effects
         told, tell = os.pipe()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # other threads of a test process hold nothing of ours

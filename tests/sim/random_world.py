@@ -7,7 +7,6 @@ from random import Random
 
 from schemas import subjects
 from tests.sim.courses import mixed
-from tests.sim.servers import ductile, jetstream, model
 from tests.sim.world import World
 
 MIXED = (
@@ -28,6 +27,21 @@ FAULTS_LAST_S = 8.0
 FORGETFUL = (subjects.STREAM_REQUESTS, subjects.STREAM_PROGRESS)
 """Unsynced streams, whose newest messages a server may forget when it loses power."""
 MOST_DEATHS = 6
+FAULTS = {
+    "acknowledgement lost": 0.1,  # a message is stored, and its publisher does not hear so
+    "message not stored": 0.05,  # as during an election
+    "settling unheard": 0.2,  # a consumer's acknowledgement is lost: the message is delivered again
+    "message doubled": 0.3,  # delivered again at once
+    "message out of order": 0.3,  # delivered after later ones
+    "start unheard": 0.3,  # a job is started, and the connection breaks before its answer
+    "job not started": 0.3,  # the connection breaks before a start is read
+    "Ductile busy": 0.2,  # any request gets 503
+    "job forgotten": 0.1,  # a finished one, except in lists
+    "model unavailable": 0.3,  # 503, before the call is paid
+    "reply lost": 0.2,  # it is paid, and the connection breaks before it arrives
+    "reply garbled": 0.2,  # no JSON
+}
+"""Each with the largest probability that a world may have."""
 
 
 class Faults:
@@ -38,10 +52,8 @@ class Faults:
         self._draw = world.scheduler.random
         self._deaths = 0
         world.record.lossless = False
-        self._bus()
-        self._ductile()
-        self._model()
-        world.kills.drawn = self._dies
+        world.scheduler.faults |= {name: self._draw.uniform(0, most) for name, most in FAULTS.items() if self._occurs()}
+        world.boundary.dies = self._dies
         for _ in range(self._draw.randrange(4)):
             event = self._draw.choice(self._events())
             world.scheduler.after(self._draw.uniform(0.5, until_s), event)
@@ -49,30 +61,15 @@ class Faults:
 
     def stop(self) -> None:
         world = self._world
-        world.kills.drawn = lambda _: False
-        world.bus.jetstream.faults = jetstream.Faults()
-        world.ductile.faults, world.model.faults = ductile.Faults(), model.Faults()
+        world.boundary.dies = lambda _: False
+        world.scheduler.faults.clear()
+        world.bus.jetstream.full = ""
         for disk in world.services.disks.values():
             disk.full = False
 
-    def _some(self, most: float) -> float:
-        """A probability, mostly 0, so that each world has few kinds of faults."""
-        return self._draw.uniform(0, most) if self._draw.random() < 0.3 else 0.0
-
-    def _bus(self) -> None:
-        faults = self._world.bus.jetstream.faults
-        faults.ack_lost, faults.not_stored = self._some(0.1), self._some(0.05)
-        faults.settled_unheard, faults.doubled = self._some(0.2), self._some(0.3)
-        faults.out_of_order = self._some(0.3)
-
-    def _ductile(self) -> None:
-        faults = self._world.ductile.faults
-        faults.answer_lost, faults.request_lost = self._some(0.3), self._some(0.3)
-        faults.refused, faults.forgets = self._some(0.2), self._some(0.1)
-
-    def _model(self) -> None:
-        faults = self._world.model.faults
-        faults.unavailable, faults.answer_lost, faults.garbage = self._some(0.3), self._some(0.2), self._some(0.2)
+    def _occurs(self) -> bool:
+        """Mostly not, so that each world has few kinds of faults."""
+        return self._draw.random() < 0.3
 
     def _dies(self, process: object) -> bool:
         del process
@@ -103,9 +100,9 @@ class Faults:
         self._world.scheduler.after(self._draw.uniform(0.1, 3), lambda: setattr(disk, "full", False))
 
     def _full_stream(self) -> None:
-        faults = self._world.bus.jetstream.faults
-        faults.full = frozenset({self._draw.choice(list(self._world.bus.jetstream.streams))})
-        self._world.scheduler.after(self._draw.uniform(0.1, 3), lambda: setattr(faults, "full", frozenset()))
+        jetstream = self._world.bus.jetstream
+        jetstream.full = self._draw.choice(list(jetstream.streams))
+        self._world.scheduler.after(self._draw.uniform(0.1, 3), lambda: setattr(jetstream, "full", ""))
 
 
 @contextmanager

@@ -21,10 +21,9 @@ from groundwork.service.errors import TryAgain, causes
 from groundwork.sqlite.file import use_opener
 from tests.sim.course import Course
 from tests.sim.invariants import SECRET
+from tests.sim.machines.boundary import Boundary
 from tests.sim.machines.disk import Disk
-from tests.sim.machines.kills import Kills
 from tests.sim.machines.network import Network
-from tests.sim.machines.seams import Seams
 from tests.sim.machines.time import Process, Scheduler, Stuck
 from tests.sim.servers.callers import AGENT_DOOR, PROBES_DOOR
 from tests.sim.servers.nats_server import NatsServer
@@ -39,8 +38,8 @@ NATS = NatsSettings(urls=("nats://bus:4222",))
 @cache
 def configurations(*, shared: bool) -> Mapping[str, tuple[Json, Mapping[str, Json]]]:
     """Configurations of streams, and of their consumers by name."""
-    scheduler, kills = Scheduler(1), Kills()
-    network, server = Network(scheduler, kills, Seams()), NatsServer(scheduler, Seams())
+    boundary = Boundary(scheduler := Scheduler(1))
+    network, server = Network(boundary), NatsServer(boundary)
     network.serve("bus", server)
 
     async def setting_up() -> None:
@@ -64,17 +63,16 @@ class NoFolders(Folders):
 
 
 class Services:
-    def __init__(self, course: Course, scheduler: Scheduler, network: Network, kills: Kills, seams: Seams) -> None:
+    def __init__(self, course: Course, network: Network, boundary: Boundary) -> None:
         self.processes: dict[str, Process] = {}
         """Newest life of each service."""
         self.dead: list[Process] = []
         self.disks: dict[str, Disk] = {}
         self.folder = Path(tempfile.mkdtemp(prefix="sim-", dir=SHARED_MEMORY))
         self.course = course
-        self._scheduler = scheduler
+        self._scheduler = boundary.scheduler
         self._network = network
-        self._kills = kills
-        self._seams = seams
+        self._boundary = boundary
 
     def begin(self) -> None:
         for number in range(self.course.gateways):
@@ -85,7 +83,7 @@ class Services:
     def start(self, name: str) -> Process:
         """Starts `agent`, `gateway`, or another service whose name begins so."""
         process = Process(name, self._scheduler, self._network)
-        disk = self.disks.setdefault(name, Disk(self._scheduler, self._kills, self._seams))
+        disk = self.disks.setdefault(name, Disk(self._boundary))
         serve = self._gateway(name) if name.startswith("gateway") else self._agent(name)
 
         async def served() -> None:

@@ -22,7 +22,7 @@ def test_a_death_at_any_point_changes_nothing_of_how_the_course_ends(name: str) 
 def test_the_points_are_of_every_kind() -> None:
     with closing(World(COURSES["approval"])) as world:
         world.play()
-        kinds = {*world.kills.names}
+        kinds = {*world.boundary.effects}
     for service, database in (("agent", "runs.db"), ("gateway", "ledger.db")):
         assert {f"{service}: commit to {database}", f"{service}: an acknowledgement"} <= kinds
     assert {"agent: agentic.tool_request.append", "gateway: POST /plugin/append/handle"} <= kinds

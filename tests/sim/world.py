@@ -12,9 +12,8 @@ from ductile_gateway.store.rows import columns_in, put, subject_of
 from schemas import keys, subjects
 from tests.sim.course import Course
 from tests.sim.invariants import GO_ON, SECRET, STOP, Invariants, Violation, distinct
-from tests.sim.machines.kills import Kills
+from tests.sim.machines.boundary import Boundary, Frame
 from tests.sim.machines.network import Network
-from tests.sim.machines.seams import Frame, Seams
 from tests.sim.machines.time import Process, Scheduler, Stuck, discarding
 from tests.sim.model_policy import thinks
 from tests.sim.record import AGAIN, Message, Record
@@ -51,20 +50,19 @@ class World:
         self.course = course
         self._dies_at = dies_at
         self.scheduler = Scheduler(seed)
-        self.kills, self.seams = Kills(), Seams()
-        self.network = Network(self.scheduler, self.kills, self.seams)
-        self.kills.on_kill = self._died
+        self.boundary = Boundary(self.scheduler, on_death=self._died)
+        self.network = Network(self.boundary)
         self.record = Record()
         self.invariants = Invariants(self.record, course)
         self.violation: Violation | None = None
-        self.bus = NatsServer(self.scheduler, self.seams)
+        self.bus = NatsServer(self.boundary)
         self.ductile = Ductile(self.scheduler, course.plugins, SECRET)
         self.model = ModelServer(self.scheduler, thinks(course.chooses))
         self._watch()
         self.network.serve("bus", self.bus)
         self.network.serve("ductile", self.ductile.server)
         self.network.serve("model", self.model.server)
-        self.services = Services(course, self.scheduler, self.network, self.kills, self.seams)
+        self.services = Services(course, self.network, self.boundary)
         self._news = True
         """True if something happened since the last check for the end."""
         self.callers = Callers(
@@ -122,8 +120,8 @@ class World:
         self._set_up()
         self.services.begin()
         self.scheduler.run_until(lambda: False, within_s=READY_S)
-        self.kills.forget()
-        self.kills.at = self._dies_at
+        self.boundary.effects.clear()
+        self.boundary.dies_at = self._dies_at
 
     # what happens to it
 

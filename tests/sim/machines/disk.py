@@ -17,9 +17,8 @@ from groundwork.service.errors import Broken
 from groundwork.sqlite.errors import full_error, is_file_error, storage_error
 from groundwork.sqlite.file import SqliteFile, Values, migrate
 from groundwork.sqlite.group_commit import OnCommit
-from tests.sim.machines.kills import Kills
-from tests.sim.machines.seams import Seams
-from tests.sim.machines.time import Killed, Process, Scheduler
+from tests.sim.machines.boundary import Boundary
+from tests.sim.machines.time import Killed, Process
 
 T = TypeVar("T")
 LATER_S = 0.05
@@ -48,12 +47,10 @@ def _opened(content: bytes) -> sqlite3.Connection:
 class Disk:
     """Disk of one machine. `full` refuses writes that free no space."""
 
-    def __init__(self, scheduler: Scheduler, kills: Kills, seams: Seams) -> None:
+    def __init__(self, boundary: Boundary) -> None:
         self.full = False
         self.databases: dict[str, sqlite3.Connection] = {}
-        self.scheduler = scheduler
-        self.kills = kills
-        self.seams = seams
+        self.boundary = boundary
 
     def copied(self) -> dict[str, bytes]:
         return {name: connection.serialize() for name, connection in self.databases.items()}
@@ -106,7 +103,7 @@ class SimFile(SqliteFile):
             raise
         if not makes_room:
             self._set_trouble("")
-        await asyncio.sleep(self._disk.scheduler.random.uniform(FASTEST, SLOWEST))
+        await asyncio.sleep(self._disk.boundary.scheduler.random.uniform(FASTEST, SLOWEST))
         return done
 
     def later(self, work: Callable[[sqlite3.Connection], object]) -> None:
@@ -152,22 +149,22 @@ class SimFile(SqliteFile):
             raise full_error(self.path, "the disk is full")
 
     def _commit(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        self._disk.kills.commits(self._process, self.path.name)
-        connection = self._connection
+        boundary, connection = self._disk.boundary, self._connection
+        boundary.before_commit(self._process, self.path.name)
         later, self._later = self._later, []
         connection.execute("BEGIN")
         try:
             for each in later:
                 each(connection)
             done = work(connection)
-            self._disk.seams.commits(self._process.name, connection)
+            boundary.commits(self._process.name, connection)
         except BaseException as error:
             connection.execute("ROLLBACK")
             if is_file_error(error):
                 raise storage_error(error, self.path) from error
             raise
-        connection.execute("COMMIT" if self._disk.seams.keeps(self._process.name) else "ROLLBACK")
-        self._disk.seams.committed(self._process.name, connection)
+        connection.execute("COMMIT" if boundary.keeps(self._process.name) else "ROLLBACK")
+        boundary.committed(self._process.name, connection)
         return done
 
     def _write_later(self) -> None:

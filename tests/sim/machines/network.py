@@ -1,6 +1,6 @@
 """Connections between processes and servers of the world. Bytes arrive late and in order; a connection can be cut.
 
-Each write of a process is an effect: the process may be killed before it (see `Kills`).
+Each write of a process is an effect: the process may be killed before it (see `Boundary`).
 """
 
 import asyncio
@@ -10,9 +10,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
-from tests.sim.machines.kills import Kills
-from tests.sim.machines.seams import Seams
-from tests.sim.machines.time import Process, Scheduler
+from tests.sim.machines.boundary import Boundary
+from tests.sim.machines.time import Process
 
 BUS, CALLER = "bus", "caller"
 FAST, SLOW = 0.0002, 0.003
@@ -57,23 +56,14 @@ class NoSocket:
 class Connection(asyncio.Transport):
     """Transport of a process; a server sends through it too."""
 
-    def __init__(
-        self,
-        process: Process,
-        scheduler: Scheduler,
-        kills: Kills,
-        seams: Seams,
-        protocol: asyncio.Protocol,
-        host: str,
-    ) -> None:
+    def __init__(self, process: Process, boundary: Boundary, protocol: asyncio.Protocol, host: str) -> None:
         super().__init__({"socket": NoSocket(), "peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)})
         self.process = process
         self.host = host
         self.peer: Peer | None = None
         self.is_open = True
-        self._scheduler = scheduler
-        self._kills = kills
-        self._seams = seams
+        self._scheduler = boundary.scheduler
+        self._boundary = boundary
         self._protocol = protocol
         self._arrives_there = self._arrives_here = 0.0
         process.happens(protocol.connection_made, self)
@@ -83,9 +73,9 @@ class Connection(asyncio.Transport):
     def write(self, data: Any) -> None:
         if not self.is_open or not self.process.alive:
             return
-        self._kills.sends(self.process, self.host, bytes(data))
+        self._boundary.before_sending(self.process, self.host, bytes(data))
         self._arrives_there = when = self._arrival(self._arrives_there)
-        sent = [bytes(data)] if self.host == BUS else self._seams.sends(self.process.name, bytes(data))
+        sent = [bytes(data)] if self.host == BUS else self._boundary.asks(self.process.name, bytes(data))
         for each in sent:
             self._scheduler.at(when, partial(self._there, each))
 
@@ -137,7 +127,7 @@ class Connection(asyncio.Transport):
 
     def _here(self, data: bytes) -> None:
         if self.is_open and self.process.alive:
-            seen = data if self.host == BUS else self._seams.receives(self.process.name, data)
+            seen = data if self.host == BUS else self._boundary.receives(self.process.name, data)
             if seen is None:
                 self.cut()
             else:
@@ -158,10 +148,8 @@ class Connection(asyncio.Transport):
 
 
 class Network:
-    def __init__(self, scheduler: Scheduler, kills: Kills, seams: Seams) -> None:
-        self._scheduler = scheduler
-        self._kills = kills
-        self._seams = seams
+    def __init__(self, boundary: Boundary) -> None:
+        self._boundary = boundary
         self._servers: dict[str, Server] = {}
         self.connections: list[Connection] = []
 
@@ -184,7 +172,7 @@ class Network:
         return connection
 
     def _between(self, process: Process, protocol: asyncio.Protocol, host: str) -> Connection:
-        connection = Connection(process, self._scheduler, self._kills, self._seams, protocol, host)
+        connection = Connection(process, self._boundary, protocol, host)
         self.connections = [one for one in self.connections if one.is_open] + [connection]
         return connection
 
@@ -198,4 +186,4 @@ class Network:
         for connection in self.connections:
             if connection.process is process and connection.is_open:
                 connection.is_open = False
-                self._scheduler.after(SLOW * 2, connection._tell_peer)
+                self._boundary.scheduler.after(SLOW * 2, connection._tell_peer)

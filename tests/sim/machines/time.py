@@ -73,6 +73,8 @@ class Scheduler:
         self.now = 0.0
         self.skew = 0.0
         """Seconds by which the wall clock is ahead."""
+        self.faults: dict[str, float] = {}
+        """Probabilities, by the names in `random_world.FAULTS`."""
         self.processes: list[Process] = []
         self.ended: list[Process] = []
         """Processes that ended by themselves, until the supervisor restarts them."""
@@ -92,8 +94,8 @@ class Scheduler:
     def after(self, seconds: float, work: Callable[[], None]) -> None:
         self.at(self.now + seconds, work)
 
-    def chance(self, of: float) -> bool:
-        return of > 0 and self.random.random() < of
+    def chance(self, fault: str) -> bool:
+        return fault in self.faults and self.random.random() < self.faults[fault]
 
     def run_until(self, over: Callable[[], bool], *, within_s: float) -> bool:
         """Returns True if `over` became true within so many virtual seconds."""

@@ -21,20 +21,6 @@ Play = Callable[[Job], Json]
 """Returns a plugin's answer to a job in Ductile's plugin protocol, such as `{"status": "ok", "result": "done"}`."""
 
 
-@dataclass
-class Faults:
-    """Probabilities."""
-
-    answer_lost: float = 0.0
-    """A start is executed, and the connection breaks before its answer."""
-    request_lost: float = 0.0
-    """The connection breaks before a start is read."""
-    refused: float = 0.0
-    """Any request gets 503."""
-    forgets: float = 0.0
-    """A finished job becomes unknown, except in lists."""
-
-
 @dataclass(frozen=True)
 class Plugin:
     """Plugin with one command `handle`. `tier` is `read` or `write`. `plays` returns the answer of a run. `echoes`: its
@@ -57,7 +43,6 @@ class Jobs(Queue):
 
     def __init__(self, scheduler: Scheduler, plugins: Mapping[str, Plugin]) -> None:
         super().__init__()
-        self.faults = Faults()
         self.on_run: Callable[[Job], None] = lambda _: None
         """Gets every run of a plugin."""
         self.on_end: Callable[[Job], None] = lambda _: None
@@ -73,7 +58,7 @@ class Jobs(Queue):
 
     def get(self, job_id: str) -> Job | None:
         job = super().get(job_id)
-        if job and job.completed_at and self._scheduler.chance(self.faults.forgets):
+        if job and job.completed_at and self._scheduler.chance("job forgotten"):
             self._forgotten.add(job_id)
         return None if job_id in self._forgotten else job
 
@@ -108,14 +93,6 @@ class Ductile:
         self._scheduler = scheduler
         self._streams: list[Exchange] = []
 
-    @property
-    def faults(self) -> Faults:
-        return self.jobs.faults
-
-    @faults.setter
-    def faults(self, faults: Faults) -> None:
-        self.jobs.faults = faults
-
     def goes_away(self, seconds: float) -> None:
         self.server.up = False
         for exchange in list(self.server.open):
@@ -127,18 +104,18 @@ class Ductile:
 
     def _answer(self, request: Request, exchange: Exchange) -> Response | None:
         chance = self._scheduler.chance
-        if chance(self.faults.refused):
+        if chance("Ductile busy"):
             return says(503, {"error": "busy"})
         if request.path == "/events":
             self._streams.append(exchange)
             return Response(200, b"", STREAM)
         if request.method != "POST" or not request.path.startswith("/plugin/"):
             return self._told(request)
-        if chance(self.faults.request_lost):
+        if chance("job not started"):
             exchange.connection.cut()
             return None
         started = self._told(request)
-        if chance(self.faults.answer_lost) or self.lose_next_answer:
+        if chance("start unheard") or self.lose_next_answer:
             self.lose_next_answer = False
             exchange.connection.cut()
             return None

@@ -1,12 +1,11 @@
 """JetStream as the program uses it: streams with dedupe, compare-and-swap and limits; pull and push consumers.
 
-Its faults (see `Faults`) are those of a real one. It uses the world's clock.
+Its faults (see `random_world.FAULTS`) are those of a real one. It uses the world's clock.
 """
 
 import base64
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tests.sim.machines.time import Scheduler
@@ -32,23 +31,6 @@ class HandOut(Protocol):
     def __call__(self, to: str, body: bytes, reply: str = "", head: bytes = b"", *, told_as: str = "") -> bool: ...
 
 
-@dataclass
-class Faults:
-    """Probabilities. `full` names streams that refuse messages."""
-
-    ack_lost: float = 0.0
-    """A message is stored, and its publisher gets no acknowledgement."""
-    not_stored: float = 0.0
-    """A message is lost before it is stored, as during an election."""
-    settled_unheard: float = 0.0
-    """A consumer's acknowledgement is lost: the message is delivered again."""
-    doubled: float = 0.0
-    """A delivered message is delivered again at once."""
-    out_of_order: float = 0.0
-    """A message is delivered after later ones."""
-    full: frozenset[str] = frozenset()
-
-
 class Refusal(Exception):
     def __init__(self, code: int, description: str, status: int = 400) -> None:
         super().__init__(description)
@@ -58,7 +40,8 @@ class Refusal(Exception):
 class JetStream:
     def __init__(self, scheduler: Scheduler, hand_out: HandOut, is_heard: Callable[[str], bool]) -> None:
         self.streams: dict[str, Stream] = {}
-        self.faults = Faults()
+        self.full: str = ""
+        """Name of a stream that refuses messages."""
         self.on_stored: Callable[[StoredMessage], None] = lambda _: None
         self.redelivered = self.passed_over = 0
         """Messages delivered more than once, and messages delivered after later ones."""
@@ -82,13 +65,13 @@ class JetStream:
         if stream is None:
             return False
         chance = self._scheduler.chance
-        if chance(self.faults.not_stored):
+        if chance("message not stored"):
             return True
         try:
             answer: Json = self._store(stream, subject, body, head)
         except Refusal as refusal:
             answer = {"error": refusal.error, "stream": stream.name, "seq": 0}
-        if reply and not chance(self.faults.ack_lost):
+        if reply and not chance("acknowledgement lost"):
             self._hand_out(reply, json.dumps(answer).encode())
         return True
 
@@ -128,13 +111,13 @@ class JetStream:
         msg_id = headers.get("Nats-Msg-Id", "")
         if msg_id in stream.ids:
             return {"stream": stream.name, "seq": stream.ids[msg_id], "duplicate": True}
-        if stream.name in self.faults.full:
+        if stream.name == self.full:
             raise Refusal(FULL, "maximum bytes exceeded", 503)
         self._check_expected(stream, subject, headers)
         stream.last += 1
         kept = StoredMessage(stream.last, subject, body, head, self._scheduler.now, self._scheduler.wall())
         if headers.get("Nats-Rollup") == "sub":
-            stream.purge(subject, None)
+            stream.purge(subject)
         stream.kept[kept.seq] = kept
         stream.first = min(stream.first, kept.seq) if len(stream.kept) > 1 else kept.seq
         if msg_id:
@@ -170,14 +153,14 @@ class JetStream:
 
     def _deliver(self, consumer: Consumer) -> None:
         while self._has_taker(consumer) and (seq := consumer.next(self._scheduler.now)) is not None:
-            faults, chance = self.faults, self._scheduler.chance
-            if chance(faults.out_of_order) and consumer.acknowledges and seq not in consumer.pending:
+            chance = self._scheduler.chance
+            if chance("message out of order") and consumer.acknowledges and seq not in consumer.pending:
                 self.passed_over += 1
                 consumer.later.append(seq)
                 self._scheduler.after(0.05, lambda: self._deliver(consumer))
                 continue
             self._hand(consumer, seq)
-            if consumer.acknowledges and chance(faults.doubled):
+            if consumer.acknowledges and chance("message doubled"):
                 consumer.pending[seq] = self._scheduler.now
                 self._scheduler.after(REDELIVERED_AGAIN_S, lambda: self._deliver(consumer))
                 return
@@ -225,7 +208,7 @@ class JetStream:
             delay = json.loads(body[4:] or b"{}").get("delay", 0) / NS
             consumer.pending[seq] = self._scheduler.now + delay
             self._scheduler.after(delay + 0.001, lambda: self._deliver(consumer))
-        elif not self._scheduler.chance(self.faults.settled_unheard):
+        elif not self._scheduler.chance("settling unheard"):
             del consumer.pending[seq]
             if stream.config.get("retention") == "workqueue":
                 stream.remove(seq)
@@ -244,10 +227,8 @@ class JetStream:
 
     def _answer(self, words: list[str], asked: Json, reply: str) -> Json | None:
         match words:
-            case ["INFO"]:
-                return {"memory": 0, "storage": 0, "streams": len(self.streams), "limits": {"max_storage": -1}}
-            case ["DIRECT", "GET", name, *subject]:
-                self._direct(self._stream(name), asked, ".".join(subject), reply)
+            case ["DIRECT", "GET", name]:
+                self._direct(self._stream(name), asked, reply)
                 return None
             case ["CONSUMER", *rest]:
                 return self._of_consumer(rest, asked, reply)
@@ -262,13 +243,6 @@ class JetStream:
                 return self._stream_info(name)
             case ["INFO", name]:
                 return self._stream_info(name)
-            case ["NAMES"]:
-                subject = asked.get("subject", "")
-                names = [stream.name for stream in self.streams.values() if not subject or stream.takes(subject)]
-                return {"total": len(names), "offset": 0, "limit": 1024, "streams": names}
-            case ["PURGE", name]:
-                purged = self._stream(name).purge(asked.get("filter", ""), asked.get("seq"))
-                return {"success": True, "purged": purged}
             case ["MSG", "GET", name]:
                 return self._message(self._stream(name), asked)
         raise Refusal(10025, f"not known here: {'.'.join(words)}")
@@ -279,10 +253,6 @@ class JetStream:
                 return self._make_consumer(asked)
             case ["INFO", stream, name]:
                 return self._consumer(stream, name).info()
-            case ["DELETE", stream, name]:
-                self._consumer(stream, name)
-                del self._stream(stream).consumers[name]
-                return {"success": True}
             case ["MSG", "NEXT", stream, name]:
                 self._pull(self._consumer(stream, name), asked, reply)
                 return None
@@ -334,7 +304,8 @@ class JetStream:
             self._hand_out(pull.reply, b"", "", b"NATS/1.0 408 Request Timeout\r\n" + told[len(HEAD) :])
 
     def _message(self, stream: Stream, asked: Json) -> Json:
-        kept = self._wanted(stream, asked)
+        by = asked.get("last_by_subj")
+        kept = stream.newest_of(by) if by else stream.kept.get(asked.get("seq", 0))
         if kept is None:
             raise Refusal(NO_MESSAGE, "no message found", 404)
         told: Json = {"subject": kept.subject, "seq": kept.seq, "data": base64.b64encode(kept.body).decode()}
@@ -342,14 +313,11 @@ class JetStream:
             told["hdrs"] = base64.b64encode(kept.head).decode()
         return {"message": {**told, "time": kept.time.isoformat().replace("+00:00", "Z")}}
 
-    def _direct(self, stream: Stream, asked: Json, subject: str, reply: str) -> None:
-        if "batch" in asked:
-            later = [one for seq, one in sorted(stream.kept.items()) if seq >= asked["seq"]]
-            found = [one for one in later if matches(asked["next_by_subj"], one.subject)]
-        else:
-            kept = self._wanted(stream, {"last_by_subj": subject} if subject else asked)
-            found = [kept] if kept else []
-        for one in found[: asked.get("batch", 1)]:
+    def _direct(self, stream: Stream, asked: Json, reply: str) -> None:
+        """Hands out a batch of the messages of a subject."""
+        later = [one for seq, one in sorted(stream.kept.items()) if seq >= asked["seq"]]
+        found = [one for one in later if matches(asked["next_by_subj"], one.subject)]
+        for one in found[: asked["batch"]]:
             place = {
                 "Nats-Stream": stream.name,
                 "Nats-Subject": one.subject,
@@ -359,17 +327,9 @@ class JetStream:
             self._hand_out(reply, one.body, "", head_of({**headers_of(one.head), **place}))
         if not found:
             self._hand_out(reply, b"", "", b"NATS/1.0 404 Message Not Found\r\n\r\n")
-        elif "batch" in asked:
+        else:
             pending = head_of({"Nats-Num-Pending": str(max(0, len(found) - asked["batch"]))})
             self._hand_out(reply, b"", "", b"NATS/1.0 204 EOB\r\n" + pending[len(HEAD) :])
-
-    def _wanted(self, stream: Stream, asked: Json) -> StoredMessage | None:
-        if by := asked.get("last_by_subj"):
-            return stream.newest_of(by)
-        if following := asked.get("next_by_subj"):
-            later = (one for seq, one in sorted(stream.kept.items()) if seq >= asked.get("seq", 0))
-            return next((one for one in later if matches(following, one.subject)), None)
-        return stream.kept.get(asked.get("seq", 0))
 
     def _stream_info(self, name: str) -> Json:
         stream = self._stream(name)

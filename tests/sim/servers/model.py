@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from tests.ductile.fake.server import Request, says
@@ -26,23 +26,10 @@ EVENTS = "text/event-stream; charset=utf-8"
 Mind = Callable[[Prompt], Json]
 
 
-@dataclass
-class Faults:
-    """Probabilities."""
-
-    unavailable: float = 0.0
-    """503, before the call is paid."""
-    answer_lost: float = 0.0
-    """The reply is paid, and the connection breaks before it arrives."""
-    garbage: float = 0.0
-    """A reply that is not JSON."""
-
-
 @dataclass(eq=False)
 class ModelServer:
     scheduler: Scheduler
     mind: Mind
-    faults: Faults = field(default_factory=Faults)
     on_paid: Callable[[Prompt], None] = lambda _: None
     """Gets every answered prompt; each costs."""
     on_lost: Callable[[], None] = lambda: None
@@ -56,7 +43,7 @@ class ModelServer:
     def _answer(self, request: Request, exchange: Exchange) -> Response | None:
         if not request.path.endswith("/chat/completions"):
             return says(404, {"error": {"message": "not here"}})
-        if self.scheduler.chance(self.faults.unavailable):
+        if self.scheduler.chance("model unavailable"):
             return says(503, {"error": {"message": "overloaded", "type": "server_error"}})
         self.scheduler.after(self.takes_s, lambda: self._reply(request.json(), exchange))
         return None
@@ -67,11 +54,11 @@ class ModelServer:
         prompt = _prompt(asked)
         self.answered += 1
         self.on_paid(prompt)
-        if self.scheduler.chance(self.faults.answer_lost):
+        if self.scheduler.chance("reply lost"):
             self.on_lost()
             exchange.connection.cut()
             return
-        garbled = self.scheduler.chance(self.faults.garbage)
+        garbled = self.scheduler.chance("reply garbled")
         text = f"well, {self.answered}: let me see" if garbled else json.dumps(self.mind(prompt))
         chunk = {
             "id": f"chatcmpl-{self.answered}",

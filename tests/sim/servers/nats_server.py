@@ -5,9 +5,8 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from tests.sim.machines.boundary import Boundary, Frame
 from tests.sim.machines.network import Connection
-from tests.sim.machines.seams import Frame, Seams
-from tests.sim.machines.time import Scheduler
 from tests.sim.servers.jetstream import JetStream
 from tests.sim.servers.streams import matches
 
@@ -62,7 +61,7 @@ class Session:
                 payload = bytes(self._buffer[end + 2 : end + 2 + size])
                 del self._buffer[: end + 4 + size]
                 message = _message(verb, rest.split(" "), payload)
-                for each in self.server.seams.said(self.connection.process.name, message):
+                for each in self.server.boundary.said(self.connection.process.name, message):
                     self.server.publish(each)
             else:
                 del self._buffer[: end + 2]
@@ -72,7 +71,7 @@ class Session:
         self.server.leave(self)
 
     def deliver(self, subscription: Subscription, message: Frame) -> None:
-        for each in self.server.seams.heard(self.connection.process.name, message):
+        for each in self.server.boundary.heard(self.connection.process.name, message):
             self._deliver(subscription, each)
 
     def _deliver(self, subscription: Subscription, message: Frame) -> None:
@@ -101,10 +100,10 @@ def _message(verb: str, words: list[str], payload: bytes) -> Frame:
 
 
 class NatsServer:
-    def __init__(self, scheduler: Scheduler, seams: Seams) -> None:
+    def __init__(self, boundary: Boundary) -> None:
         self.up = True
-        self.seams = seams
-        self.scheduler = scheduler
+        self.boundary = boundary
+        self.scheduler = scheduler = boundary.scheduler
         self.jetstream = JetStream(scheduler, self.hand_out, self._is_heard)
         self._subscriptions: list[Subscription] = []
         self._sessions: list[Session] = []

@@ -63,15 +63,9 @@ class Stream:
         while self.first <= self.last and self.first not in self.kept:
             self.first += 1
 
-    def purge(self, pattern: str, below: int | None) -> int:
-        gone = [
-            seq
-            for seq, one in self.kept.items()
-            if (not pattern or matches(pattern, one.subject)) and (below is None or seq < below)
-        ]
-        for seq in gone:
+    def purge(self, subject: str) -> None:
+        for seq in [seq for seq, one in self.kept.items() if one.subject == subject]:
             self.remove(seq)
-        return len(gone)
 
     def forget(self, number: int) -> None:
         """Loses the newest, unsynced messages: their numbers are reused."""

@@ -12,7 +12,7 @@ from schemas import subjects
 from tests.sim.course import OF_CHILD, WRITER, Course, asks_for, line
 from tests.sim.courses import COURSES
 from tests.sim.invariants import FORGED
-from tests.sim.machines.seams import Frame
+from tests.sim.machines.boundary import Frame
 from tests.sim.model_policy import DONE, View, act, together
 from tests.sim.servers.ductile import Job, Plugin
 from tests.sim.world import World
@@ -77,11 +77,11 @@ def test_a_cancel_at_any_point_ends_the_whole_family_which_asks_for_nothing_more
         with closing(World(course)) as world:
 
             def cancels(_: object, world: World = world, point: int = point) -> bool:
-                if len(world.kills.names) == point:
+                if len(world.boundary.effects) == point:
                     world.say(subjects.CANCEL, {"run_id": world.first}, "cancel")
                 return False
 
-            world.kills.drawn = cancels
+            world.boundary.dies = cancels
             world.play_on()
             if world.record.endings[-1].subject == subjects.COMPLETED:
                 break
@@ -154,6 +154,6 @@ def test_a_result_that_names_neither_its_task_nor_its_attempt_is_placed_by_its_d
         return [message]
 
     with closing(World(course)) as world:
-        world.seams.heard = heard
+        world.boundary.heard = heard
         world.play()
         assert len(world.record.ran) == 7

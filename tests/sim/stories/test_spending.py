@@ -57,7 +57,7 @@ def test_a_restart_knows_what_was_spent_and_goes_on_at_once_with_more_money() ->
 
 def test_calls_that_deaths_lost_count_too() -> None:
     with closing(World(replace(LONG, agent={"limits": {"usd_per_day": 0.1}}))) as world:
-        world.kills.drawn = lambda _: world.kills.names[-1].startswith("agent: POST")
+        world.boundary.dies = lambda _: world.boundary.effects[-1].startswith("agent: POST")
         world.start()
         world.passes(10)
         told = world.status()

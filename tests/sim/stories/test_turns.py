@@ -127,7 +127,7 @@ def breaks_over(world: World, kind: str) -> None:
         if process == "agent" and (kind,) in connection.execute(newest).fetchall():
             raise ZeroDivisionError(kind)
 
-    world.seams.commits = breaks
+    world.boundary.commits = breaks
 
 
 @pytest.mark.parametrize("kind", ["RunStarted", "ModelReplied", "ToolReturned"])
@@ -178,7 +178,7 @@ def test_an_agent_goes_on_while_its_timers_cannot_be_read(monkeypatch: pytest.Mo
 
 def test_deaths_without_end_spend_no_more_than_the_limit() -> None:
     with closing(World(replace(COURSES["tokens"], constraints={"max_tokens": 60_000}))) as world:
-        world.kills.drawn = lambda _: world.kills.names[-1].startswith("agent: POST")
+        world.boundary.dies = lambda _: world.boundary.effects[-1].startswith("agent: POST")
         world.play()
         told = world.status()
     spent = told["usage"]
@@ -204,7 +204,7 @@ def test_a_model_call_of_a_run_that_any_agent_cancels_is_given_up_at_once(seed: 
     with closing(World(replace(PLAIN, agents=2, agent=settings), seed)) as world:
         world.model.takes_s = 5.0
         world.start()
-        world.until(lambda: any("POST" in name for name in world.kills.names))
+        world.until(lambda: any("POST" in name for name in world.boundary.effects))
         world.asks("cancel", run_id=world.first)
         world.until(lambda: world.record.of(subjects.CANCELLED), within_s=1)
         world.passes(10)
@@ -224,7 +224,7 @@ def test_what_calls_are_told_is_made_anew_from_the_journal_to_the_byte_and_begin
     course = COURSES["approval"]
     with closing(World(course)) as world:
         world.play()
-        named = [each for each in enumerate(world.kills.names, start=1) if each[1].startswith("agent: ")]
+        named = [each for each in enumerate(world.boundary.effects, start=1) if each[1].startswith("agent: ")]
     asked = [at for at, (_, name) in enumerate(named) if "POST" in name]
     for dies_at in (named[at + after][0] for at in asked for after in (0, 1)):
         with closing(World(course, dies_at=dies_at)) as world:
@@ -240,11 +240,11 @@ def test_what_calls_are_told_is_made_anew_from_the_journal_to_the_byte_and_begin
 
 def test_a_call_that_was_put_off_is_told_as_it_was_made_last() -> None:
     with closing(World(PLAIN)) as world:
-        world.model.faults.unavailable = 1.0
+        world.scheduler.faults["model unavailable"] = 1.0
         world.start()
         world.passes(2)
         assert world.asks("signal", run_id=world.first, kind="message", message="be brief", signal_id="s")
-        world.model.faults.unavailable = 0.0
+        world.scheduler.faults.clear()
         world.until(lambda: world.record.of(subjects.COMPLETED))
         first, *_ = world.record.paid
         assert "be brief" in first.user

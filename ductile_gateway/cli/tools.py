@@ -7,21 +7,26 @@ answer.
 import asyncio
 import shlex
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import typer
+import yaml
+from pydantic import BaseModel
 
 from ductile_gateway.calls.policy import Offers
 from ductile_gateway.calls.results import reads_form
 from ductile_gateway.cli.main import CONFIG_NEARBY, EXAMPLE, NAME, TOOLS_FOLDER, settings_for_tools, settings_of
 from ductile_gateway.ductile import discovery
 from ductile_gateway.plugins.boxes import box_of
+from ductile_gateway.plugins.folders import MANIFEST, InstalledPlugin
+from ductile_gateway.plugins.manifest import PluginCommand, PluginManifest
 from ductile_gateway.plugins.runner import box_findings
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import FILE, MIGRATIONS
+from ductile_gateway.tools.catalog import HOUSEKEEPING
 from ductile_gateway.tools.toolbox import FoundTools, find_tools
 from groundwork.service.commands import argument, examples, flag, option, say
 from groundwork.service.errors import Exit, TryAgain, Unreachable
@@ -37,10 +42,19 @@ OUTPUT_NOTES = {
     "untrusted": ", brings untrusted content",
     "": ", counts as bringing untrusted content: nothing declares its `output`",
 }
-NEVER_ASKS = (
-    "Ductile does not pass on the line `continues: false` of a manifest, so say `x-continues: false` in an "
-    "`output_schema` of what never asks"
-)
+
+
+WANTED_KEYS: Mapping[type[BaseModel], Mapping[str, str]] = {
+    PluginManifest: {
+        "description": "the model is not told what the tool is for",
+        "output": "its results count as untrusted, and writes after them wait for a person: say "
+        "`output: trusted`, or `output: untrusted` where they hold pages, mails or other texts from outside",
+    },
+    PluginCommand: {
+        "description": "the model is not told what it does",
+        "input_schema": "the model is not told its arguments, and none are checked",
+    },
+}
 
 
 Language = Literal["python", "bash", "node"]
@@ -62,9 +76,9 @@ def check(settings: GatewaySettings) -> Exit:
         say(f"tool {offer.name}: plugin {offer.route}, {commands}, {offer.timeout_s:g} s{note}")
     for problem in dict.fromkeys((*tools.problems, *tools.lacking)):
         say(f"problem: {problem}")
-    asking = [offer.name for offer in tools.catalog.tools if reads_form(offer)] if settings.runner == "ductile" else []
-    if asking:
-        say(f"advice: a text of {', '.join(asking)} may ask for more in the tool's name: {NEVER_ASKS}")
+    roots = settings.plugins.folders if settings.runner == "plugins" else ()
+    for hint in (*advice(tools.plugins, roots), *_may_ask(settings, tools)):
+        say(f"advice: {hint}")
     is_usable = (tools.catalog.tools or tools.unreachable) and not _left_out(settings, tools)
     if is_usable and not any(finding.mark == "wrong" for finding in findings):
         return Exit.OK
@@ -76,6 +90,15 @@ def _kind(command: ToolCommand) -> str:
     approve = f"approve {command.approve}" if command.approve else ""
     effect = command.effect if command.tier == "write" else None
     return ", ".join(filter(None, (command.tier, effect, approve)))
+
+
+def _may_ask(settings: GatewaySettings, tools: FoundTools) -> Iterator[str]:
+    asking = [offer.name for offer in tools.catalog.tools if reads_form(offer)] if settings.runner == "ductile" else []
+    if asking:
+        yield (
+            f"a text of {', '.join(asking)} may ask for more in the tool's name: Ductile does not pass on the line "
+            "`continues: false` of a manifest, so say `x-continues: false` in an `output_schema` of what never asks"
+        )
 
 
 def _left_out(settings: GatewaySettings, tools: FoundTools) -> bool:
@@ -169,3 +192,21 @@ def _contents(made: Path, language: Language) -> Iterator[tuple[Path, str]]:
             for key, value in named.items():
                 text = text.replace("{{" + key + "}}", value)
             yield made / template.name, text
+
+
+def advice(plugins: Mapping[str, InstalledPlugin], roots: Iterable[Path]) -> Iterator[str]:
+    for place in (plugin.folder / MANIFEST for plugin in plugins.values()):
+        document = yaml.safe_load(place.read_text(encoding="utf-8"))
+        yield from (f"{place}: {flaw}" for flaw in _flaws(document, PluginManifest))
+        for command in document["commands"]:
+            yield from (f"{place}: command {command.get('name')}: {flaw}" for flaw in _flaws(command, PluginCommand))
+    for root in (root for root in roots if not (root / MANIFEST).exists()):
+        for folder in sorted(path for path in root.iterdir() if path.is_dir() and path.name[0] not in "._"):
+            if not (folder / MANIFEST).exists():
+                other = next((f" (rename {file.name})" for file in folder.glob("manifest.y*ml")), "")
+                yield f"{folder}: no {MANIFEST} is in it, so it is not a plugin{other}"
+
+
+def _flaws(section: Mapping[str, Any], model: type[BaseModel]) -> Iterator[str]:
+    if section.get("name") not in HOUSEKEEPING:
+        yield from (f"no `{key}`: {why}" for key, why in WANTED_KEYS[model].items() if not section.get(key))

@@ -71,7 +71,7 @@ def read_tools(
         {route(name): manifest for name, manifest in manifests.items()},
         frozenset(map(route, flows)),
         frozenset((route(name), command) for name, command in closed),
-        tuple(f"{place}{problem}" for problem in problems),
+        tuple(f"{place}{problem}" for problem in (*problems, *_unused(settings, manifests))),
     )
 
 
@@ -120,3 +120,11 @@ def _manifest(
     except ValidationError as error:
         problems.append(f"plugin {name}: what Ductile tells of it cannot be used: {validation_flaws(error)}")
         return None
+
+
+def _unused(settings: DuctileSettings, manifests: Mapping[str, PluginDescription]) -> Iterable[str]:
+    offered = {f"{name}/{command.name}" for name, manifest in manifests.items() for command in manifest.commands}
+    for name in sorted(settings.idempotent - offered):
+        yield f"{settings.place}.idempotent names {name}, which is not a command of a tool on offer"
+    for name in sorted(settings.relayed() - manifests.keys()):
+        yield f"{settings.place}.relay.routes names {name}, which no tool of gateway.tools is called by"

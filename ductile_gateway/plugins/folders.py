@@ -79,6 +79,8 @@ def discover_plugins(
         if first is not plugin:
             why = f"{folder}: {name} was found first in {first.folder}: give one another `name`"
             refusals.append(PluginRefused(why))
+    for name in config_by_plugin.keys() - found.keys():
+        log.warning("configuration for plugin %s, which is not installed or was left out", name)
     return Discovered(found, {f"plugin left out: {refusal}": refusal for refusal in refusals})
 
 

@@ -22,6 +22,8 @@ from schemas.signing import PublicKey
 
 WebhookName = Annotated[str, StringConstraints(max_length=48), written(subjects.NAME.pattern, subjects.NAME_FORM)]
 EventType = Annotated[str, StringConstraints(max_length=128), written(EVENT_TYPE.pattern, EVENT_TYPE_FORM)]
+UNMAPPED = frozenset({subjects.START, subjects.TOOL_RESULT})
+"""Types of relayed events that are read without a mapping."""
 Pointer = Annotated[str, written(r"(/([^/~]|~[01])*)*", "a JSON pointer, such as /issue/title")]
 """RFC 6901; an empty one is the whole document."""
 Limit = Literal["max_steps", "max_tokens", "max_cost_usd", "max_reframes", "deadline_at"]
@@ -93,6 +95,12 @@ class _SenderSettings(Section):
 class PeerSettings(_SenderSettings):
     accept: Annotated[tuple[EventType, ...], Field(min_length=1)]
     events: dict[EventType, EventMapping] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _is_every_mapping_used(self) -> Self:
+        if idle := self.events.keys() - (set(self.accept) - UNMAPPED):
+            raise ValueError(f"the mapping of {min(idle)} is never used: accept it, and map no type that needs none")
+        return self
 
 
 class WebhookSettings(_SenderSettings):

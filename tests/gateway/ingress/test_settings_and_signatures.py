@@ -44,6 +44,8 @@ def signal(**changed: Any) -> dict[str, Any]:
         {"peers": {"x": {"keys": [{"secret": SECRET}], "accept": []}}},
         {"peers": {"X": {"keys": [{"secret": SECRET}], "accept": ["agentic.start"]}}},
         {"peers": {"x": PEERS["ductile-test"]}} | hook(),
+        {"peers": {"x": PEERS["ductile-test"] | {"accept": ["agentic.start"]}}},
+        {"peers": {"x": PEERS["ductile-test"] | {"events": {"agentic.start": START}}}},
     ],
 )
 def test_what_would_let_anybody_in_or_anything_out_is_refused(wrong: dict[str, Any]) -> None:

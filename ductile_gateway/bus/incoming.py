@@ -185,7 +185,7 @@ async def serve_endpoints(
         await request.respond((await status()).model_dump_json().encode())
 
     about = "Carries tool requests of agents to their tools."
-    service = await micro_service(link, name=subjects.SERVICE_GATEWAY, description=about)
+    service = await micro_service(Service, link, name=subjects.SERVICE_GATEWAY, description=about)
     try:
         await service.add_endpoint(name="status", subject=subjects.STATUS, handler=tell, queue_group=each or None)
         yield service

@@ -6,6 +6,7 @@ request has a reply subject that no client may use (nats-server, client.go; seen
 
 import asyncio
 import json
+from typing import TypeVar
 
 from nats.micro.request import Request
 from nats.micro.service import Service, ServiceConfig
@@ -16,6 +17,8 @@ from groundwork.service.program import installed_version
 INFO = "Nats-Request-Info"
 CONFIRMED_WITHIN_S = 1.0
 _OTHER_ACCOUNT_REPLY = "_R_."
+
+S = TypeVar("S", bound=Service)
 
 
 def caller_name(request: Request) -> str:
@@ -28,9 +31,9 @@ def caller_name(request: Request) -> str:
     return f"bus{named} of {account}" if account else "bus"
 
 
-async def micro_service(link: NatsLink, *, name: str, description: str) -> Service:
+async def micro_service(kind: type[S], link: NatsLink, *, name: str, description: str) -> S:
     """Starts a service without endpoints. It need not be confirmed: nats-py subscribes again after a reconnect."""
-    service = Service(link.client, ServiceConfig(name=name, version=installed_version(), description=description))
+    service = kind(link.client, ServiceConfig(name=name, version=installed_version(), description=description))
     starting = asyncio.create_task(service.start())
     starting.add_done_callback(lambda done: done.cancelled() or done.exception())
     await asyncio.wait({starting}, timeout=CONFIRMED_WITHIN_S)  # cancelling it would break the client's reading

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from nats.micro.service import Service
 
 from agent_service.workbench.dev import free_port
 from groundwork.nats.client import MOST_DENIALS, BusClient
@@ -92,7 +93,7 @@ async def test_a_server_that_takes_the_place_of_one_with_tls_is_told_nothing(tmp
 async def test_an_answer_goes_to_no_subject_but_one_of_answers(reply: str, link: NatsLink) -> None:
     await a_stream(link, subjects=["work.>", "orders.>"])
     await link.publish("work.a", b"kept", msg_id="one", headers={})
-    service = await micro_service(link, name="clerk", description="Answers.")
+    service = await micro_service(Service, link, name="clerk", description="Answers.")
     said = await heard(link, reply)
     for asked in ("$SRV.PING", "$SRV.INFO", "$SRV.STATS.clerk"):
         await link.client.publish(asked, b"{}", reply=reply)

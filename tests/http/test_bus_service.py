@@ -124,12 +124,15 @@ async def test_a_wake_id_for_something_else_names_that_run_to_its_caller_alone(c
     assert first["run_id"] not in over_http.text
 
 
-async def test_the_service_can_be_found(caller: Client) -> None:
+async def test_the_service_can_be_found_and_says_what_it_takes(caller: Client) -> None:
     told = json.loads((await ask(caller, f"$SRV.INFO.{subjects.SERVICE_AGENT}", b"")).data)
     of_each = {
         one.endpoint + subjects.EACH: one.subject + subjects.EACH for one in OPERATIONS if one.is_answered_by_each
     }
     assert {endpoint["name"]: endpoint["subject"] for endpoint in told["endpoints"]} == ENDPOINTS | of_each
+    for endpoint in told["endpoints"]:
+        for part in ("request", "answer"):
+            assert json.loads(endpoint["metadata"][part])["type"] == "object"
 
 
 async def test_over_the_bus_it_is_whom_nats_names_and_no_header_of_the_callers(

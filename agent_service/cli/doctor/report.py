@@ -5,7 +5,7 @@ import asyncio
 import os
 import shutil
 from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -70,9 +70,16 @@ def doctor(
 
 
 async def report(config: Path | None, *, as_json: bool) -> Exit:
-    found = list[Finding]()
-    async for check in run_checks(config):
+    found, status = list[Finding](), output.console(stderr=True).status("")
+
+    def on_wait(what: str) -> None:
+        if status.console.is_interactive and not as_json:
+            status.update(f"waiting for {what}")
+            status.start()
+
+    async for check in run_checks(config, on_wait):
         found.append(check)
+        status.stop()
         if not as_json:
             output.draw_line(_check_line(check), INDENT)
     failed = any(check.mark == "wrong" for check in found)
@@ -81,8 +88,8 @@ async def report(config: Path | None, *, as_json: bool) -> Exit:
     return Exit.FAILED if failed else Exit.OK
 
 
-async def run_checks(config: Path | None) -> AsyncIterator[Finding]:
-    """Runs all checks at the same time and yields their findings in order."""
+async def run_checks(config: Path | None, on_wait: Callable[[str], None] = lambda _: None) -> AsyncIterator[Finding]:
+    """Runs all checks at the same time and yields their findings in order. `on_wait` gets the next name."""
     file = reader_config(config)
     try:
         loaded = settings.load(file)
@@ -91,14 +98,21 @@ async def run_checks(config: Path | None) -> AsyncIterator[Finding]:
             yield wrong("configuration", problem, remedy="docs/CONFIGURATION.md lists every setting")
         return
     yield ok("configuration", str(file or "no file: the defaults and the environment"))
-    of_agent = api(loaded.http, None if loaded.shared else loaded.store)
-    checks = machine_checks(loaded, file), model(loaded.model), gateway_section(file), bus(loaded), of_agent
+    checks: dict[str, Check] = {
+        "this machine": machine_checks(loaded, file),
+        "the model": model(loaded.model),
+        "the gateway, which reads its section": gateway_section(file),
+        "NATS": bus(loaded),
+        "the agent": api(loaded.http, None if loaded.shared else loaded.store),
+    }
 
     async def findings_of(check: Check) -> list[Finding]:
         return [await check] if isinstance(check, Coroutine) else [finding async for finding in check]
 
-    for task in [asyncio.create_task(findings_of(check)) for check in checks]:
-        for finding in await task:
+    tasks = {name: asyncio.create_task(findings_of(check)) for name, check in checks.items()}
+    for name, findings in tasks.items():
+        on_wait(name)
+        for finding in await findings:
             yield finding
 
 

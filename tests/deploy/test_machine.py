@@ -9,18 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.deploy.operator_actions import (
-    AS_ROOT,
-    comes_to,
-    done,
-    page,
-    ready,
-    runs,
-    tools_added,
-    typed,
-    under_way,
-    written_once,
-)
+from tests.deploy import operator_actions as ops
 from tests.deploy.systemd_machine import Machine, booted, needs_boot
 
 pytestmark = [needs_boot, pytest.mark.timeout(600)]
@@ -41,8 +30,8 @@ asyncio.run(main())
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     """Installed as the page says, with two more tools and a script that uses them."""
     with booted(tmp_path_factory.mktemp("machine")) as bare:
-        assert "✓ done" in bare.say(typed("Under systemd"))
-        tools_added(bare)
+        assert "✓ done" in bare.say(ops.typed("Under systemd"))
+        ops.tools_added(bare)
         yield bare
 
 
@@ -52,7 +41,7 @@ def answers(machine: Machine, token: str, call: str) -> str:
 
 
 def test_a_plugin_reaches_nothing_of_the_services(machine: Machine) -> None:
-    said = machine.say(f"{AS_ROOT} agentic run --watch snoop")
+    said = machine.say(f"{ops.AS_ROOT} agentic run --watch snoop")
     assert re.search(r"open doors: *$", said, re.MULTILINE), said
 
 
@@ -66,9 +55,9 @@ def test_a_plugin_reaches_nothing_of_the_services(machine: Machine) -> None:
     ],
 )
 def test_a_write_under_way_outlives_whatever_befalls_a_service(machine: Machine, blow: str) -> None:
-    under_way(machine)
+    ops.under_way(machine)
     machine.say(blow)
-    written_once(machine)
+    ops.written_once(machine)
 
 
 def test_a_service_whose_settings_are_wrong_waits_for_a_person(machine: Machine) -> None:
@@ -78,42 +67,42 @@ def test_a_service_whose_settings_are_wrong_waits_for_a_person(machine: Machine)
     assert {"ActiveState=failed", "ExecMainStatus=78"} <= set(shown.split())
     assert "agnet" in machine.say("journalctl --unit agentic-loop --output cat --lines 5")
     machine.say("cp -p /root/kept /etc/agentic/agentic.yaml; systemctl restart agentic-loop")
-    ready(machine)
+    ops.ready(machine)
 
 
 def test_credentials_are_changed_while_the_services_run(machine: Machine) -> None:
     old = machine.say("cat /etc/agentic/operators.token").strip()
-    page(machine, "Secure")
-    ready(machine)
+    ops.page(machine, "Secure")
+    ops.ready(machine)
     dashboards = machine.say("cat /etc/agentic/dashboards.token").strip()
     assert [answers(machine, token, "/v1/runs") for token in (old, dashboards)] == ["401", "200"]
     assert answers(machine, dashboards, "/v1/stop-all -X POST") == "403"
-    done(machine, "with new keys")
+    ops.done(machine, "with new keys")
 
 
 def test_it_is_watched_and_says_that_all_is_well(machine: Machine) -> None:
-    ready(machine)
-    said = page(machine, "Watch")
+    ops.ready(machine)
+    said = ops.page(machine, "Watch")
     assert '"ready":true' in said
     assert "✗" not in said
 
 
 def test_a_store_goes_back_to_a_backup_and_nothing_of_it_is_roots(machine: Machine) -> None:
-    done(machine, "before")
-    page(machine, "Back up and restore", 0, 1)
-    done(machine, "after")
-    said = page(machine, "Back up and restore", 2)
+    ops.done(machine, "before")
+    ops.page(machine, "Back up and restore", 0, 1)
+    ops.done(machine, "after")
+    said = ops.page(machine, "Back up and restore", 2)
     assert "began after the backup" in said
-    ready(machine)
-    assert runs(machine)[0]["goal"] == "before"
+    ops.ready(machine)
+    assert ops.runs(machine)[0]["goal"] == "before"
     assert machine.say("find /var/lib/agentic/*/ -user root -not -path '*/before*'") == ""
     machine.say("rm -r /var/lib/agentic/*/store.before")
-    done(machine, "again")
+    ops.done(machine, "again")
 
 
 def test_a_backup_is_made_each_night_from_which_the_store_comes_back(machine: Machine) -> None:
-    done(machine, "backed up by a timer")
-    said = page(machine, "Each night")
+    ops.done(machine, "backed up by a timer")
+    said = ops.page(machine, "Each night")
     assert "agentic-backup.timer" in said
     assert machine.holds("systemctl is-enabled agentic-backup.timer")
     machine.say("systemctl stop agentic-loop ductile-gateway; systemctl start agentic-backup")
@@ -121,84 +110,84 @@ def test_a_backup_is_made_each_night_from_which_the_store_comes_back(machine: Ma
     assert noted.count("is in /var/backups/agentic/agentic-") == 2
     assert "! without" not in noted
     assert machine.say("find /var/lib/agentic/*/ -user root") == ""
-    page(machine, "Back up and restore", 2)
-    ready(machine)
-    assert runs(machine)[0]["goal"] == "backed up by a timer"
+    ops.page(machine, "Back up and restore", 2)
+    ops.ready(machine)
+    assert ops.runs(machine)[0]["goal"] == "backed up by a timer"
     machine.say("rm -r /var/lib/agentic/*/store.before; systemctl disable --now agentic-backup.timer")
 
 
 def test_a_new_version_is_installed_with_a_write_under_way(machine: Machine) -> None:
-    under_way(machine)
-    assert "✗" not in page(machine, "A new version of one agent")
-    written_once(machine)
+    ops.under_way(machine)
+    assert "✗" not in ops.page(machine, "A new version of one agent")
+    ops.written_once(machine)
 
 
 def test_a_drained_agent_is_started_again(machine: Machine) -> None:
-    page(machine, "Draining one agent")
-    ready(machine)
-    done(machine, "after the drain")
+    ops.page(machine, "Draining one agent")
+    ops.ready(machine)
+    ops.done(machine, "after the drain")
 
 
 def test_runs_move_to_a_store_that_several_share_and_back(machine: Machine) -> None:
-    done(machine, "moves")
-    before = [run["run_id"] for run in runs(machine)]
-    page(machine, "From one agent to several, and back", 0)
-    ready(machine)
-    assert [run["run_id"] for run in runs(machine)] == before
-    done(machine, "in the stream")
-    page(machine, "From one agent to several, and back", 1)
-    ready(machine)
-    assert [run["run_id"] for run in runs(machine)][1:] == before
-    done(machine, "back again")
+    ops.done(machine, "moves")
+    before = [run["run_id"] for run in ops.runs(machine)]
+    ops.page(machine, "From one agent to several, and back", 0)
+    ops.ready(machine)
+    assert [run["run_id"] for run in ops.runs(machine)] == before
+    ops.done(machine, "in the stream")
+    ops.page(machine, "From one agent to several, and back", 1)
+    ops.ready(machine)
+    assert [run["run_id"] for run in ops.runs(machine)][1:] == before
+    ops.done(machine, "back again")
 
 
 def test_why_says_of_a_run_that_stands_still_who_has_to_be_started(machine: Machine) -> None:
-    machine.say(f"systemctl stop ductile-gateway\n{AS_ROOT} agentic wake stands; sleep 3")
-    said = page(machine, "A run that stands still")
+    machine.say(f"systemctl stop ductile-gateway\n{ops.AS_ROOT} agentic wake stands; sleep 3")
+    said = ops.page(machine, "A run that stands still")
     assert "ductile-gateway does not answer" in said
     machine.say("systemctl start ductile-gateway")
-    comes_to(machine, "done")
+    ops.comes_to(machine, "done")
 
 
 def test_a_dead_letter_is_looked_at_and_sent_again(machine: Machine) -> None:
     machine.say(f"python3 - <<'END'\n{NOT_JSON}\nEND")
     first = dead_letter(machine)
-    again = typed("Dead letters").replace("retry 1", f"retry {first}")
-    assert "was sent again" in machine.say(f"{AS_ROOT}{again}")
-    machine.say(f"{AS_ROOT} agentic dlq drop {dead_letter(machine)}")
+    again = ops.typed("Dead letters").replace("retry 1", f"retry {first}")
+    assert "was sent again" in machine.say(f"{ops.AS_ROOT}{again}")
+    machine.say(f"{ops.AS_ROOT} agentic dlq drop {dead_letter(machine)}")
 
 
 def dead_letter(machine: Machine) -> int:
     """Waits for the only dead letter and returns its number."""
     machine.say(
-        f"{AS_ROOT} for _ in $(seq 60); do agentic dlq ls | grep agentic.start && exit 0; sleep 0.5; done; exit 1"
+        f"{ops.AS_ROOT} for _ in $(seq 60); do agentic dlq ls | grep agentic.start && exit 0; sleep 0.5; done; exit 1"
     )
-    [letter] = json.loads(machine.say(f"{AS_ROOT} agentic dlq ls --json"))["letters"]
+    [letter] = json.loads(machine.say(f"{ops.AS_ROOT} agentic dlq ls --json"))["letters"]
     return int(letter["id"])
 
 
 def test_a_bus_that_was_lost_is_made_anew_and_a_write_under_way_is_not_repeated(machine: Machine) -> None:
-    under_way(machine)
+    ops.under_way(machine)
     machine.say("systemctl stop agentic-nats; rm -r /var/lib/agentic-nats/data")
-    assert "✗" not in page(machine, "The bus is lost")
-    written_once(machine)
+    assert "✗" not in ops.page(machine, "The bus is lost")
+    ops.written_once(machine)
 
 
 def test_a_paper_trail_is_written_anew(machine: Machine) -> None:
-    done(machine, "on paper")
-    machine.say(f"echo changed >> /var/lib/agentic/agent/workspaces/{runs(machine)[0]['run_id']}/plan.md")
-    assert "✗" not in page(machine, "Replay")
+    ops.done(machine, "on paper")
+    machine.say(f"echo changed >> /var/lib/agentic/agent/workspaces/{ops.runs(machine)[0]['run_id']}/plan.md")
+    assert "✗" not in ops.page(machine, "Replay")
     assert machine.say("find /var/lib/agentic/agent/workspaces -user root") == ""
 
 
 def test_a_run_leaves_as_a_file_that_proves_itself(machine: Machine) -> None:
-    done(machine, "to be shown")
-    assert "is as it was written" in page(machine, "One run as a file")
+    ops.done(machine, "to be shown")
+    assert "is as it was written" in ops.page(machine, "One run as a file")
 
 
 def test_everything_is_stopped_and_goes_on(machine: Machine) -> None:
-    *stop, go_on = typed("Stopping everything").splitlines()
-    machine.say(AS_ROOT + "\n".join(stop))
-    assert "stopped" in machine.run(f"{AS_ROOT} agentic run 'is refused'").stdout
-    machine.say(f"{AS_ROOT}{go_on}")
-    done(machine, "after all")
+    *stop, go_on = ops.typed("Stopping everything").splitlines()
+    machine.say(ops.AS_ROOT + "\n".join(stop))
+    assert "stopped" in machine.run(f"{ops.AS_ROOT} agentic run 'is refused'").stdout
+    machine.say(f"{ops.AS_ROOT}{go_on}")
+    ops.done(machine, "after all")

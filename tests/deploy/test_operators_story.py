@@ -5,18 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.deploy.operator_actions import (
-    AS_ROOT,
-    comes_to,
-    done,
-    page,
-    ready,
-    runs,
-    tools_added,
-    typed,
-    under_way,
-    written_once,
-)
+from tests.deploy import operator_actions as ops
 from tests.deploy.systemd_machine import Machine, booted, needs_boot
 
 pytestmark = [needs_boot, pytest.mark.timeout(900)]
@@ -61,40 +50,40 @@ its cgroup: Linux 6.18 also kills processes started in a cgroup later, until it 
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     with booted(tmp_path_factory.mktemp("machine")) as bare:
-        bare.say(typed("Under systemd"))
-        tools_added(bare)
+        bare.say(ops.typed("Under systemd"))
+        ops.tools_added(bare)
         yield bare
 
 
 def test_from_an_upgrade_through_a_full_disk_and_the_loss_of_everything(machine: Machine) -> None:
     machine.say(A_SMALL_DISK)
-    _, *all_but_the_backup = typed("A new version of one agent").replace("agentic doctor", "").splitlines()
-    machine.say(AS_ROOT + "\n".join(all_but_the_backup))
-    ready(machine)
-    done(machine, "under the new version")
-    first = runs(machine)[0]["run_id"]
+    _, *all_but_the_backup = ops.typed("A new version of one agent").replace("agentic doctor", "").splitlines()
+    machine.say(ops.AS_ROOT + "\n".join(all_but_the_backup))
+    ops.ready(machine)
+    ops.done(machine, "under the new version")
+    first = ops.runs(machine)[0]["run_id"]
 
-    page(machine, "Keep", 0)
+    ops.page(machine, "Keep", 0)
     kept(machine, "{done_days: 0.00001, escalated_days: 0.00001}")
-    assert "Free space" in machine.say(f"{AS_ROOT}{FILLED}") or "make room" in machine.say("cat /tmp/said")
+    assert "Free space" in machine.say(f"{ops.AS_ROOT}{FILLED}") or "make room" in machine.say("cat /tmp/said")
     machine.say(THE_LAST_BYTE)
-    page(machine, "A full disk")
-    assert first not in {run["run_id"] for run in runs(machine)}
+    ops.page(machine, "A full disk")
+    assert first not in {run["run_id"] for run in ops.runs(machine)}
     kept(machine, "{done_days: 90}")
 
-    under_way(machine, seconds=40)
-    page(machine, "Back up and restore", 0, 1)
-    before = {run["run_id"] for run in runs(machine)}
+    ops.under_way(machine, seconds=40)
+    ops.page(machine, "Back up and restore", 0, 1)
+    before = {run["run_id"] for run in ops.runs(machine)}
     machine.say(LOST)
     said = page_of_a_new_machine(machine)
     assert "in doubt" in said or "under way" in said
-    assert {run["run_id"] for run in runs(machine)} == before
-    comes_to(machine, "escalated")
+    assert {run["run_id"] for run in ops.runs(machine)} == before
+    ops.comes_to(machine, "escalated")
     machine.say("rm /srv/diary/page")
-    page(machine, "A write in doubt")
-    comes_to(machine, "done")
-    written_once(machine)
-    done(machine, "life goes on")
+    ops.page(machine, "A write in doubt")
+    ops.comes_to(machine, "done")
+    ops.written_once(machine)
+    ops.done(machine, "life goes on")
 
 
 def kept(machine: Machine, rules: str) -> None:
@@ -102,11 +91,11 @@ def kept(machine: Machine, rules: str) -> None:
     machine.say(
         f"sed -i 's/keep_runs:.*/keep_runs: {rules}/' /etc/agentic/agentic.yaml; systemctl restart agentic-loop"
     )
-    ready(machine)
+    ops.ready(machine)
 
 
 def page_of_a_new_machine(machine: Machine) -> str:
-    elsewhere = typed("Everything is lost")
+    elsewhere = ops.typed("Everything is lost")
     said = machine.say(f"umask 022\n{elsewhere}")
-    ready(machine)
+    ops.ready(machine)
     return said

@@ -13,24 +13,11 @@ from agent_service.cli.doctor.report import api
 from agent_service.settings import load
 from groundwork.nats.link import NatsLink
 from schemas import subjects
+from tests.kit import stack
 from tests.kit.bus import a_stream
 from tests.kit.cluster import Cluster
 from tests.kit.disks import ForgetfulDisk, fill, forgetful_disk, small_disk
 from tests.kit.fleet import Fleet, FleetOptions, fleet
-from tests.kit.stack import (
-    PROBES,
-    get,
-    is_ready,
-    lines,
-    payloads,
-    recording,
-    running,
-    shown,
-    slowed,
-    to_the_end,
-    until,
-    wake,
-)
 
 RUNS, STEPS = 12, 3
 NEVER = "1h"
@@ -39,21 +26,21 @@ NEVER = "1h"
 
 async def test_a_run_goes_on_by_itself_once_a_disk_that_nats_shares_has_room_again(tmp_path: Path) -> None:
     """Readiness says meanwhile why nothing is stored."""
-    rules = recording(tmp_path / "marks" / "lines", steps=1)
+    rules = stack.recording(tmp_path / "marks" / "lines", steps=1)
     frame, plan, end = rules["rules"]
     waits = {"phase": "plan", "wait": {"seconds": 3, "why": "the disk is filled"}}
     rules["rules"] = [frame, plan | {"when": {"feedback": "you have waited"}}, waits, end]
     with small_disk(tmp_path / "disk", "64m") as disk:
-        async with running(disk, rules) as made:
-            run_id = await wake(made)
-            await shown(made, run_id, lambda run: "the disk is filled" in str(run.get("summary")))
+        async with stack.running(disk, rules) as made:
+            run_id = await stack.wake(made)
+            await stack.shown(made, run_id, lambda run: "the disk is filled" in str(run.get("summary")))
             filler = fill(disk)
-            await until(lambda: get(made, "/readyz"), lambda said: CANNOT_WRITE in said.text, within_s=90)
+            await stack.until(lambda: stack.get(made, "/readyz"), lambda said: CANNOT_WRITE in said.text, within_s=90)
             settings = load(made.config, {})
             assert "systemctl restart agentic-nats" in (await api(settings.http, settings.store)).remedy
             filler.unlink()
-            assert (await to_the_end(made, run_id))["state"] == "done"
-            await until(lambda: is_ready(made))
+            assert (await stack.to_the_end(made, run_id))["state"] == "done"
+            await stack.until(lambda: stack.is_ready(made))
 
 
 async def _stored(link: NatsLink) -> int:
@@ -65,8 +52,8 @@ async def _stored(link: NatsLink) -> int:
 @asynccontextmanager
 async def on_forgetful_disks(folder: Path) -> AsyncIterator[tuple[Fleet, ForgetfulDisk, list[ForgetfulDisk]]]:
     """Each service has its store on its own disk, and the bus another, which never syncs by itself."""
-    rules = slowed(recording(folder / "marks" / "$goal", steps=STEPS), 0.3)
-    options = FleetOptions(folder=folder / "fleet", replicas=1, script=rules, plugins=(PROBES,))
+    rules = stack.slowed(stack.recording(folder / "marks" / "$goal", steps=STEPS), 0.3)
+    options = FleetOptions(folder=folder / "fleet", replicas=1, script=rules, plugins=(stack.PROBES,))
     async with AsyncExitStack() as opened:
         of_bus = opened.enter_context(forgetful_disk(folder / "nodes" / "n1" / "store"))
         stores = [opened.enter_context(forgetful_disk(folder / "fleet" / name)) for name in ("agent", "gateway")]
@@ -83,12 +70,12 @@ async def test_what_the_bus_forgot_is_said_again_and_every_run_completes(tmp_pat
         (agent,), (node,) = ships.agents, ships.cluster.nodes
         async with ships.cluster.linked() as link:
             await a_stream(link)
-        run_ids = await asyncio.gather(*(wake(agent, file.name) for file in files))
-        await until(lambda: sum(map(lines, files)) >= RUNS // 2)
+        run_ids = await asyncio.gather(*(stack.wake(agent, file.name) for file in files))
+        await stack.until(lambda: sum(map(stack.lines, files)) >= RUNS // 2)
         of_bus.sync()
         async with ships.cluster.linked() as link:
             await link.publish("work.new", b"acknowledged", msg_id="one", headers={})
-        await until(lambda: sum(map(lines, files)) >= RUNS + RUNS // 2)
+        await stack.until(lambda: sum(map(stack.lines, files)) >= RUNS + RUNS // 2)
         node.kill()
         for member in ships.members if services else ():
             member.kill()
@@ -96,13 +83,13 @@ async def test_what_the_bus_forgot_is_said_again_and_every_run_completes(tmp_pat
             disk.lose_power()
         await ships.cluster.heal()
         await ships.heal()
-        ended = [await to_the_end(agent, run_id) for run_id in run_ids]
+        ended = [await stack.to_the_end(agent, run_id) for run_id in run_ids]
         async with ships.cluster.linked() as link:
             assert await _stored(link) == 0, "the bus forgot nothing: the test shows nothing"
-            completed = await payloads(link, subjects.COMPLETED)
+            completed = await stack.payloads(link, subjects.COMPLETED)
     done = [run["run_id"] for run in ended if run["state"] == "done"]
     assert sorted(event["run_id"] for event in completed) == sorted(done)
     assert len(done) == RUNS or (services and done)
     for run, file in zip(ended, files, strict=True):
         assert (run["state"], run["class"]) in (("done", "completed"), ("escalated", "in_doubt")), run
-        assert lines(file) == STEPS if run["state"] == "done" else lines(file) <= STEPS, run
+        assert stack.lines(file) == STEPS if run["state"] == "done" else stack.lines(file) <= STEPS, run

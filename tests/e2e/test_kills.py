@@ -11,24 +11,7 @@ import pytest
 
 from agent_service.workbench.dev import DevStack
 from schemas import subjects
-from tests.kit.stack import (
-    another,
-    api,
-    entries,
-    get,
-    last_word,
-    lines,
-    on_the_bus,
-    post,
-    ready,
-    shown,
-    to_the_end,
-    touch,
-    until,
-    view,
-    wake,
-    with_store,
-)
+from tests.kit import stack
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -54,7 +37,7 @@ async def _all(made: DevStack) -> None:
 
 async def steps_on_the_bus(made: DevStack, run_id: str) -> list[int]:
     """Tool requests on the bus."""
-    requests = await on_the_bus(made, subjects.ALL_TOOL_REQUESTS)
+    requests = await stack.on_the_bus(made, subjects.ALL_TOOL_REQUESTS)
     return [request["step"] for request in requests if request["run_id"] == run_id]
 
 
@@ -63,32 +46,34 @@ async def test_a_process_killed_while_a_tool_runs_costs_no_run_and_repeats_no_wr
     made: DevStack, marks: Path, kill: Callable[[DevStack], Awaitable[None]]
 ) -> None:
     file, go = marks / kill.__name__, marks / f"{kill.__name__}.go"
-    run_id = await wake(made, file.name)
-    await until(lambda: lines(file) == 1)
+    run_id = await stack.wake(made, file.name)
+    await stack.until(lambda: stack.lines(file) == 1)
     await kill(made)
     for step in (1, 2):
-        touch(go, step)
-    ended = await to_the_end(made, run_id)
-    completed = [event for event in await on_the_bus(made, subjects.COMPLETED) if event["run_id"] == run_id]
-    assert (ended["state"], lines(file), len(completed)) == ("done", 2, 1), ended
+        stack.touch(go, step)
+    ended = await stack.to_the_end(made, run_id)
+    completed = [event for event in await stack.on_the_bus(made, subjects.COMPLETED) if event["run_id"] == run_id]
+    assert (ended["state"], stack.lines(file), len(completed)) == ("done", 2, 1), ended
     assert await steps_on_the_bus(made, run_id) == [1, 2]
 
 
 async def test_nothing_begins_until_somebody_lets_it_go_on_also_after_kills(made: DevStack, marks: Path) -> None:
-    run_id = await wake(made, "halted")
-    await until((marks / "halted").exists)
-    stopped = (await post(made, "/v1/stop-all", reason="it mails everybody", by="ann")).json()
-    touch(marks / "halted.go", 1)
-    await until(lambda: entries(made, run_id), lambda found: "ToolReturned" in {entry["kind"] for entry in found})
+    run_id = await stack.wake(made, "halted")
+    await stack.until((marks / "halted").exists)
+    stopped = (await stack.post(made, "/v1/stop-all", reason="it mails everybody", by="ann")).json()
+    stack.touch(marks / "halted.go", 1)
+    await stack.until(
+        lambda: stack.entries(made, run_id), lambda found: "ToolReturned" in {entry["kind"] for entry in found}
+    )
     made.agent.kill()
     made.gateway.kill()
-    await until(lambda: view(made, run_id), lambda run: run["state"] != "away")
-    refused, readiness = await post(made, "/v1/wake", goal="record"), await get(made, "/readyz")
-    seen, why = await view(made, run_id), (await get(made, f"/v1/runs/{run_id}/why")).json()
+    await stack.until(lambda: stack.view(made, run_id), lambda run: run["state"] != "away")
+    refused, readiness = await stack.post(made, "/v1/wake", goal="record"), await stack.get(made, "/readyz")
+    seen, why = await stack.view(made, run_id), (await stack.get(made, f"/v1/runs/{run_id}/why")).json()
     asked = await steps_on_the_bus(made, run_id)
-    touch(marks / "halted.go", 2)
-    assert (await post(made, "/v1/go-on")).json()["stopped"] is False
-    ended = await to_the_end(made, run_id)
+    stack.touch(marks / "halted.go", 2)
+    assert (await stack.post(made, "/v1/go-on")).json()["stopped"] is False
+    ended = await stack.to_the_end(made, run_id)
     assert (stopped["stopped"], stopped["reason"]) == (True, "it mails everybody")
     assert (refused.status_code, refused.json()["error"]["code"], refused.headers["retry-after"]) == (
         503,
@@ -99,32 +84,32 @@ async def test_nothing_begins_until_somebody_lets_it_go_on_also_after_kills(made
     assert (seen["state"], "it mails everybody" in seen["stopped"]) == ("running", True)
     assert ("it mails everybody" in why["verdict"], why["remedy"]["command"]) == (True, "agentic go-on")
     assert (asked, await steps_on_the_bus(made, run_id)) == ([1], [1, 2])
-    assert (ended["state"], lines(marks / "halted")) == ("done", 2)
+    assert (ended["state"], stack.lines(marks / "halted")) == ("done", 2)
 
 
 async def test_a_model_call_under_way_is_waited_for_and_the_run_goes_on_after_the_next_start(
     made: DevStack, marks: Path
 ) -> None:
     for step in (1, 2):
-        touch(marks / "slowly-drained.go", step)
+        stack.touch(marks / "slowly-drained.go", step)
     before = made.agent.starts
-    run_id = await wake(made, "slowly-drained")
+    run_id = await stack.wake(made, "slowly-drained")
 
-    await until(lambda: get(made, "/v1/drain"), lambda answer: answer.json()["model_calls"])
-    assert (await post(made, "/v1/drain")).json()["model_calls"] == 1
-    await until(lambda: made.agent.starts == before + 1)
-    ended = await to_the_end(made, run_id)
+    await stack.until(lambda: stack.get(made, "/v1/drain"), lambda answer: answer.json()["model_calls"])
+    assert (await stack.post(made, "/v1/drain")).json()["model_calls"] == 1
+    await stack.until(lambda: made.agent.starts == before + 1)
+    ended = await stack.to_the_end(made, run_id)
     assert (ended["state"], ended["usage"]["lost_calls"], made.agent.starts) == ("done", 0, before + 1)
-    assert lines(marks / "slowly-drained") == 2
+    assert stack.lines(marks / "slowly-drained") == 2
 
 
 async def test_a_stop_answers_those_who_wait_lets_readers_go_and_is_no_error(made: DevStack, marks: Path) -> None:
     said = made.agent.log_file.stat().st_size
-    run_id = await wake(made, "read")
-    await shown(made, run_id, lambda run: run["waiting_for"] and run["waiting_for"]["kind"] == "tool")
+    run_id = await stack.wake(made, "read")
+    await stack.shown(made, run_id, lambda run: run["waiting_for"] and run["waiting_for"]["kind"] == "tool")
     waiting, ask = await asyncio.open_connection("127.0.0.1", int(made.url.rpartition(":")[2]))
     ask.write(f"GET /v1/runs/{run_id}?wait=60 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
-    async with api(made) as client, client.stream("GET", f"/v1/runs/{run_id}/events") as events:
+    async with stack.api(made) as client, client.stream("GET", f"/v1/runs/{run_id}/events") as events:
         told = events.aiter_lines()
         await anext(told)  # whoever asked before this one waits now
         assert made.agent.pid
@@ -133,39 +118,39 @@ async def test_a_stop_answers_those_who_wait_lets_readers_go_and_is_no_error(mad
     assert (await waiting.readuntil(b"\r\n")).startswith(b"HTTP/1.1 200 ")
     ask.close()
     for step in (1, 2):
-        touch(marks / "read.go", step)
-    assert (await to_the_end(made, run_id))["state"] == "done"
+        stack.touch(marks / "read.go", step)
+    assert (await stack.to_the_end(made, run_id))["state"] == "done"
     assert b'"level":"ERROR"' not in made.agent.log_file.read_bytes()[said:]
 
 
 async def test_an_agent_of_the_same_store_takes_over_in_the_middle_of_a_run_which_goes_on_once(
     made: DevStack, marks: Path
 ) -> None:
-    run_id = await wake(made, "taken-over")
-    await until(lambda: lines(marks / "taken-over") == 1)
-    async with another("agent_service", made.config, "--take-over") as green:
-        await ready(green)
+    run_id = await stack.wake(made, "taken-over")
+    await stack.until(lambda: stack.lines(marks / "taken-over") == 1)
+    async with stack.another("agent_service", made.config, "--take-over") as green:
+        await stack.ready(green)
         for step in (1, 2):
-            touch(marks / "taken-over.go", step)
-        ended = await to_the_end(made, run_id)
-        await until(lambda: f"process {green.pid}" in last_word(made.agent.log_file))
-    assert (ended["state"], lines(marks / "taken-over")) == ("done", 2)
+            stack.touch(marks / "taken-over.go", step)
+        ended = await stack.to_the_end(made, run_id)
+        await stack.until(lambda: f"process {green.pid}" in stack.last_word(made.agent.log_file))
+    assert (ended["state"], stack.lines(marks / "taken-over")) == ("done", 2)
 
 
 async def test_an_agent_that_was_stopped_for_longer_than_its_lease_finds_itself_fenced(
     made: DevStack, tmp_path: Path
 ) -> None:
     async def works(there: DevStack) -> bool:
-        return bool((await to_the_end(there, await wake(there, "look up the bridge")))["state"] == "done")
+        return bool((await stack.to_the_end(there, await stack.wake(there, "look up the bridge")))["state"] == "done")
 
     stopped = made.agent.pid
     assert stopped
     assert await works(made)
     os.kill(stopped, signal.SIGSTOP)
-    async with another("agent_service", with_store(made.config, tmp_path / "second")) as second:
-        there = replace(made, url=await ready(second))
+    async with stack.another("agent_service", stack.with_store(made.config, tmp_path / "second")) as second:
+        there = replace(made, url=await stack.ready(second))
         assert await works(there)
         os.kill(stopped, signal.SIGCONT)
-        await until(lambda: made.agent.pid != stopped)
-        assert str(tmp_path / "second") in last_word(made.agent.log_file)
+        await stack.until(lambda: made.agent.pid != stopped)
+        assert str(tmp_path / "second") in stack.last_word(made.agent.log_file)
         assert await works(there)

@@ -23,26 +23,11 @@ from groundwork.service.errors import Misconfigured
 from schemas import subjects
 from tests.cli.test_archives import changed
 from tests.gateway.parts import NOON, RUN
-from tests.ledger.kit import (
-    FIRST,
-    Stores,
-    a_delivery,
-    an_answer,
-    an_artifact,
-    an_open_call,
-    begun,
-    embedded,
-    joined,
-    ledger_stream,
-    named,
-    owed,
-    receipt_of,
-    told,
-)
+from tests.ledger import kit
 
 Kind = Literal["jetstream", "sqlite"]
 KINDS: tuple[Kind, ...] = ("jetstream", "sqlite")
-IN_DUCTILE, BY_A_PLUGIN, READS = an_open_call(1), an_open_call(2), an_open_call(3, may_repeat=True)
+IN_DUCTILE, BY_A_PLUGIN, READS = kit.an_open_call(1), kit.an_open_call(2), kit.an_open_call(3, may_repeat=True)
 
 
 class Kept:
@@ -57,13 +42,13 @@ class Kept:
         self.settings = GatewaySettings.model_validate({"nats": nats, "store": str(self.store)})
 
     @asynccontextmanager
-    async def opened(self, kind: Kind = "jetstream") -> AsyncIterator[Stores]:
+    async def opened(self, kind: Kind = "jetstream") -> AsyncIterator[kit.Stores]:
         """The stores of one gateway, or of one of several."""
         if kind == "jetstream":
-            async with joined(self.folder, self.link, "a") as stores:
+            async with kit.joined(self.folder, self.link, "a") as stores:
                 yield stores
         else:
-            async with embedded(self.store)() as stores:
+            async with kit.embedded(self.store)() as stores:
                 yield stores
 
     def of(self, kind: Kind) -> GatewaySettings:
@@ -88,7 +73,7 @@ class Kept:
     async def lost(self) -> None:
         """The stream and the database, and not the keys."""
         await self.link.client.jetstream().delete_stream(subjects.STREAM_LEDGER)
-        await ledger_stream(self.link)
+        await kit.ledger_stream(self.link)
         for file in self.store.iterdir():
             file.unlink()
 
@@ -104,7 +89,7 @@ class Kept:
 
 @pytest.fixture
 async def kept(tmp_path: Path, some_server: EmbeddedNats, link: NatsLink) -> Kept:
-    await ledger_stream(link)
+    await kit.ledger_stream(link)
     kept = Kept(tmp_path, some_server, link)
     async with kept.opened("sqlite") as stores:
         await stores.ledger.intend(IN_DUCTILE, Receipt(NOON))
@@ -112,28 +97,30 @@ async def kept(tmp_path: Path, some_server: EmbeddedNats, link: NatsLink) -> Kep
         await stores.ledger.outlived(IN_DUCTILE.key, Job("j-1", pipeline=False), NOON)
         await stores.ledger.intend(READS)
         for step in (4, 5):
-            await stores.ledger.answer(an_answer(step))
-        await named(stores.ledger, RUN, an_answer(4).key, ("a.md",))
-        await stores.outbox.add([a_delivery("waiting"), a_delivery("completed"), a_delivery(target="relay")])
-        await stores.outbox.settle(a_delivery(target="relay"), "arrived", at=NOON)
-        await stores.pins.trust([FIRST])
+            await stores.ledger.answer(kit.an_answer(step))
+        await kit.named(stores.ledger, RUN, kit.an_answer(4).key, ("a.md",))
+        await stores.outbox.add(
+            [kit.a_delivery("waiting"), kit.a_delivery("completed"), kit.a_delivery(target="relay")]
+        )
+        await stores.outbox.settle(kit.a_delivery(target="relay"), "arrived", at=NOON)
+        await stores.pins.trust([kit.FIRST])
     return kept
 
 
-async def holds_all(stores: Stores) -> None:
-    assert await receipt_of(stores.ledger, IN_DUCTILE.key) == Receipt(NOON, "j-1")
+async def holds_all(stores: kit.Stores) -> None:
+    assert await kit.receipt_of(stores.ledger, IN_DUCTILE.key) == Receipt(NOON, "j-1")
     assert stores.ledger.late() == [(IN_DUCTILE.key, Job("j-1", pipeline=False, late_since=NOON))]
-    assert await told(stores.ledger, an_answer(4).key) == an_answer(4).body
+    assert await kit.told(stores.ledger, kit.an_answer(4).key) == kit.an_answer(4).body
     later = sorted(await stores.ledger.answers_to_publish(NOON), key=attrgetter("step"))  # all are of one instant
     later_ones = [one.body for one in later if one.key not in (READS.key, BY_A_PLUGIN.key)]
-    assert later_ones == [an_answer(4).body, an_answer(5).body]
-    assert await stores.ledger.digest_of(RUN, "a.md") == an_artifact(an_answer(4).key[-1:].encode()).sha256
-    assert await owed(stores, "subscription:a", NOON + stores.outbox.overdue) == [a_delivery("waiting")]
-    await stores.outbox.add([a_delivery(target="relay")])
+    assert later_ones == [kit.an_answer(4).body, kit.an_answer(5).body]
+    assert await stores.ledger.digest_of(RUN, "a.md") == kit.an_artifact(kit.an_answer(4).key[-1:].encode()).sha256
+    assert await kit.owed(stores, "subscription:a", NOON + stores.outbox.overdue) == [kit.a_delivery("waiting")]
+    await stores.outbox.add([kit.a_delivery(target="relay")])
     assert await stores.outbox.lanes_due(NOON + stores.outbox.overdue) == [
         "subscription:a"
     ]  # what has arrived is remembered
-    assert stores.pins.all() == {FIRST.id: FIRST.public}
+    assert stores.pins.all() == {kit.FIRST.id: kit.FIRST.public}
 
 
 async def test_all_is_there_after_a_move_as_that_of_a_gateway_that_is_gone_and_goes_back_with_what_was_done_meanwhile(
@@ -147,18 +134,21 @@ async def test_all_is_there_after_a_move_as_that_of_a_gateway_that_is_gone_and_g
     async with kept.opened() as stores:
         await holds_all(stores)
         for intent in (IN_DUCTILE, READS):
-            past = await begun(stores.ledger, intent.key)
+            past = await kit.begun(stores.ledger, intent.key)
             assert (past, past.by) == (intent, f"{BACKUP}{name}")
-        await stores.ledger.adopt(await begun(stores.ledger, READS.key))
-        await stores.ledger.answer(an_answer(3))
+        await stores.ledger.adopt(await kit.begun(stores.ledger, READS.key))
+        await stores.ledger.answer(kit.an_answer(3))
         await stores.ledger.intend(BY_A_PLUGIN)
     await kept.moved("sqlite")
     assert "backed up to be moved" in await kept.why_no_gateway_begins()
     async with kept.opened("sqlite") as stores:
         await holds_all(stores)
-        assert await told(stores.ledger, READS.key) == an_answer(3).body
-        assert [await begun(stores.ledger, one.key) for one in (IN_DUCTILE, BY_A_PLUGIN)] == [IN_DUCTILE, BY_A_PLUGIN]
-        assert await stores.outbox.claim(a_delivery("waiting"), NOON + stores.outbox.overdue)
+        assert await kit.told(stores.ledger, READS.key) == kit.an_answer(3).body
+        assert [await kit.begun(stores.ledger, one.key) for one in (IN_DUCTILE, BY_A_PLUGIN)] == [
+            IN_DUCTILE,
+            BY_A_PLUGIN,
+        ]
+        assert await stores.outbox.claim(kit.a_delivery("waiting"), NOON + stores.outbox.overdue)
 
 
 @pytest.mark.parametrize("into", KINDS)
@@ -178,7 +168,7 @@ async def test_a_ledger_comes_back_from_its_backup_into_a_stream_or_a_database_w
     async with kept.opened(into) as stores:
         await holds_all(stores)
         for intent in (IN_DUCTILE, BY_A_PLUGIN, READS):
-            past = await begun(stores.ledger, intent.key)
+            past = await kit.begun(stores.ledger, intent.key)
             assert (past, past.by) == (intent, f"{BACKUP}{name}" if into == "jetstream" else "")
 
 

@@ -10,9 +10,9 @@ import sys
 from collections.abc import Callable
 from contextlib import closing
 
-from tests.sim.bugs import BUGS, found
 from tests.sim.courses import COURSES
 from tests.sim.random_world import drawn
+from tests.sim.test_bugs import BUGS, found
 from tests.sim.world import World
 
 

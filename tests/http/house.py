@@ -34,8 +34,6 @@ from agent_service.archive.pruning import Pruner
 from agent_service.archive.retention import KeepRunsSettings
 from agent_service.background import Background
 from agent_service.core.brief import Limits
-from agent_service.core.events import RunStarted
-from agent_service.core.phases import Action, AskPerson, Decision, Plan
 from agent_service.core.state import RunState
 from agent_service.errors import ModelError
 from agent_service.history import log_line
@@ -59,12 +57,14 @@ from groundwork.http import BoundedProtocol, HttpServer
 from groundwork.service.errors import TryAgain
 from groundwork.service.keys import KeyRing
 from groundwork.telemetry.metrics import Instruments
-from schemas.catalog import Catalog, ToolCommand, ToolOffer
+from schemas.catalog import Catalog
 from schemas.operations import Scope
 from schemas.status import GatewayPruned, GatewayStatus
+from tests.core.script import commits_of
 from tests.kit.fakes import FakeClock, MemoryArtifacts, MemoryBoard, MemoryLetters
-from tests.kit.runs import DIGEST, FRAMING, NOON, SEARCH, SECOND, accepted, after, replied
+from tests.kit.runs import DIGEST, NOON, run_id
 from tests.projections.fakes import Shelf
+from tests.projections.people import a_run_that_asks, a_run_that_needs_approval
 
 HOST = "127.0.0.1:8700"
 TOKENS: Mapping[str, frozenset[Scope]] = {
@@ -298,27 +298,10 @@ async def serving(
             await task
 
 
-MAIL = ToolOffer(
-    name="mail",
-    route="mail",
-    commands=(ToolCommand(name="send", tier="write", approve="always", input_schema={"type": "object"}),),
-)
-LETTER = Action(tool="mail", command="send", arguments={"to": "ann@example.org", "text": "The page is up."})
-QUESTION = AskPerson(question="Which sensor is meant?", choices=("hall", "cellar"), tried="Both are called door.")
-
-
-def planned(decision: Decision, number: int = 1) -> Sequence[Commit]:
-    """A run with that decision: Plan(action=LETTER) waits for an approval, QUESTION for an answer."""
-    first = accepted(number)
-    begun = after(first, RunStarted(at=first.entry.at + SECOND, skills=(SEARCH, MAIL)))
-    framed = replied(begun, FRAMING)
-    return [first, begun, framed, replied(framed, decision)]
-
-
 def with_a_letter(number: int = 1) -> Sequence[Commit]:
     """A run that waits for the approval of a mail."""
-    return planned(Plan(action=LETTER), number)
+    return commits_of(a_run_that_needs_approval(run_id(number)))
 
 
 def with_a_question(number: int = 1) -> Sequence[Commit]:
-    return planned(QUESTION, number)
+    return commits_of(a_run_that_asks(run_id(number)))

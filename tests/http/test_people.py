@@ -9,8 +9,9 @@ from agent_service.core.events import SignalReceived
 from agent_service.core.waiting import Approval
 from groundwork.service.errors import TryAgain
 from schemas import subjects
-from tests.http.house import LETTER, House, with_a_letter
+from tests.http.house import House, with_a_letter
 from tests.kit.runs import run_id, stopped, whole_run
+from tests.projections.people import POSTING
 
 BODY = b'{"type": "agentic.start", "payload": {"goal": "look", "callback": "https://example.org/?token=canary"}}'
 
@@ -50,7 +51,7 @@ async def test_the_inbox_has_all_that_waits_for_a_person_by_urgency(client: http
     ]
     assert (told["total"], told["trouble"]) == (6, "")
     assert told["items"][0]["asks"] == (await got(client, f"runs/{run_id(5)}"))["asks"]
-    assert told["items"][0]["asks"]["arguments"] == LETTER.arguments
+    assert told["items"][0]["asks"]["arguments"] == POSTING
     assert told["items"][3]["remedy"]["command"] == f"agentic signal {run_id(1)} resume"
     assert (told["items"][5]["seq"], told["items"][5]["text"]) == (1, "constraints: too much")
     house.letters.away = TryAgain("not connected to NATS")
@@ -78,7 +79,7 @@ async def test_what_is_approved_is_carried_out_once_and_the_journal_says_by_whom
     other = await client.post(f"/v1/runs/{run}/approvals", json=body | {"reason": "another"})
     assert (other.status_code, other.json()["code"]) == (409, "signal_id_taken")
     state = await house.state(run)
-    assert (state.status, [pending.action.tool for pending in state.pendings]) == ("running", ["mail"])
+    assert (state.status, [pending.action.tool for pending in state.pendings]) == ("running", ["post"])
     assert [ruling.by for ruling in state.rulings] == ["token admin"]
     event = (await house.store.entries(run))[-1].decoded()
     assert isinstance(event, SignalReceived)

@@ -101,9 +101,7 @@ class Quotas:
             raise OverQuota(why, "usd_per_day", self.sent.left_s)
 
     def _minute(self, caller: str, most: int) -> Bucket:
-        if caller not in self._minutes or self._minutes[caller].per_minute != most:
-            self._minutes[caller] = Bucket(most, self._seconds())
-        return self._minutes[caller]
+        return self._minutes.setdefault(caller, Bucket(most, self._seconds()))
 
     def _seconds(self) -> float:
         return self.spending.clock.now().timestamp()

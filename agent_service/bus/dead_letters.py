@@ -13,17 +13,7 @@ from contextlib import suppress
 from typing import Literal
 
 from agent_service.history.text import instant, rfc3339
-from agent_service.views.inbox import (
-    NUMBER,
-    PREFIX,
-    DeadLetter,
-    NoSuchLetter,
-    NotSentAgain,
-    Settled,
-    instant_in,
-    obstacle,
-    same_instant,
-)
+from agent_service.views import inbox
 from groundwork.nats.dead_letters import copyable_headers
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import NoSuchItem, Published, StoredMessage
@@ -52,11 +42,11 @@ class NatsDeadLetters:
     def __init__(self, link: NatsLink) -> None:
         self._link = link
 
-    async def all(self) -> list[DeadLetter]:
+    async def all(self) -> list[inbox.DeadLetter]:
         reading = stored_by_now(self._link, STREAM, subjects.ALL_DEAD_LETTERS, most=MOST_LETTERS, headers_only=True)
         return fold([message async for message in reading])
 
-    async def find(self, number: int) -> DeadLetter | None:
+    async def find(self, number: int) -> inbox.DeadLetter | None:
         if number > MAX_COUNT:
             return None
         message = await self._link.stored(STREAM, number) if number else None
@@ -64,7 +54,7 @@ class NatsDeadLetters:
         letters = fold(one for one in (message and letter_in(message) and message, record) if one)
         return letters[0] if letters else None
 
-    async def refused(self, letter: DeadLetter) -> StoredMessage | None:
+    async def refused(self, letter: inbox.DeadLetter) -> StoredMessage | None:
         """The refused message, from its letter or its stream; None if both are gone."""
         stream, sequence = letter.place
         if letter.is_whole:
@@ -74,10 +64,10 @@ class NatsDeadLetters:
         message = await self._link.stored(stream, sequence) if sequence and _STREAM.fullmatch(stream) else None
         return message if message and letter.is_about(message.subject, message.at) else None
 
-    async def retry(self, number: int, by: str) -> tuple[DeadLetter, Published]:
+    async def retry(self, number: int, by: str) -> tuple[inbox.DeadLetter, Published]:
         """Publishes the refused message once, under a new id. Raises NoSuchLetter and NotSentAgain."""
         letter = await self.held(number)
-        refused = None if (why := obstacle(letter)) else await self.refused(letter)
+        refused = None if (why := inbox.obstacle(letter)) else await self.refused(letter)
         if refused is None:
             gone = f"it does not hold the whole message, and stream {letter.place[0]} has it no more"
             raise _not_sent(letter, why or gone)
@@ -96,59 +86,63 @@ class NatsDeadLetters:
         with suppress(NoSuchItem):
             await self._link.ask_jetstream(f"STREAM.MSG.DELETE.{STREAM}", {"seq": letter.id})
 
-    async def held(self, number: int) -> DeadLetter:
+    async def held(self, number: int) -> inbox.DeadLetter:
         """Raises NoSuchLetter."""
         letter = await self.find(number)
         if letter is None:
-            raise NoSuchLetter(f"there is no dead letter {number}: `agentic dlq ls` lists them")
+            raise inbox.NoSuchLetter(f"there is no dead letter {number}: `agentic dlq ls` lists them")
         if letter.settled and not letter.held:
             done = letter.settled
-            raise NoSuchLetter(f"dead letter {number} was {done.deed} by {done.by} at {instant(done.at)}")
+            raise inbox.NoSuchLetter(f"dead letter {number} was {done.deed} by {done.by} at {instant(done.at)}")
         return letter
 
-    async def _record(self, letter: DeadLetter, deed: Deed, by: str) -> None:
-        headers = {name: text for name, text in letter.headers.items() if name.startswith(PREFIX) or name == RUN_ID}
+    async def _record(self, letter: inbox.DeadLetter, deed: Deed, by: str) -> None:
+        headers = {
+            name: text for name, text in letter.headers.items() if name.startswith(inbox.PREFIX) or name == RUN_ID
+        }
         headers |= {_BURIED: rfc3339(letter.buried), _SETTLED: deed, _BY: by}
         subject = f"{subjects.SETTLED}.{letter.id}"
         await self._link.publish(subject, b"", msg_id=f"{deed}:{_name(letter)}", headers=headers)
 
 
-def retry_id(letter: DeadLetter) -> str:
+def retry_id(letter: inbox.DeadLetter) -> str:
     return f"retried:{_name(letter)}"
 
 
-def _not_sent(letter: DeadLetter, why: str) -> NotSentAgain:
-    return NotSentAgain(f"dead letter {letter.id} cannot be sent again: {why}")
+def _not_sent(letter: inbox.DeadLetter, why: str) -> inbox.NotSentAgain:
+    return inbox.NotSentAgain(f"dead letter {letter.id} cannot be sent again: {why}")
 
 
-def _name(letter: DeadLetter) -> str:
+def _name(letter: inbox.DeadLetter) -> str:
     return f"{STREAM}:{letter.id}:{letter.buried:%Y%m%dT%H%M%S%f}"
 
 
-def fold(messages: Iterable[StoredMessage]) -> list[DeadLetter]:
+def fold(messages: Iterable[StoredMessage]) -> list[inbox.DeadLetter]:
     """Letters by id, each with its newest record."""
-    found: dict[int, DeadLetter] = {}
+    found: dict[int, inbox.DeadLetter] = {}
     for message in messages:
         letter = _record_in(message) or letter_in(message)
         if letter and letter.settled and (known := found.get(letter.id)):
-            if same_instant(known.buried, letter.buried):
+            if inbox.same_instant(known.buried, letter.buried):
                 found[letter.id] = replace(known, settled=letter.settled)
         elif letter:
             found[letter.id] = letter
     return sorted(found.values(), key=lambda letter: letter.id)
 
 
-def letter_in(message: StoredMessage) -> DeadLetter | None:
+def letter_in(message: StoredMessage) -> inbox.DeadLetter | None:
     prefix = subjects.ALL_DEAD_LETTERS.removesuffix(">")
     if not message.subject.startswith(prefix) or message.subject.startswith(f"{subjects.SETTLED}."):
         return None
-    return DeadLetter(id=message.seq, buried=message.at, headers=message.headers, size=message.size, body=message.body)
+    return inbox.DeadLetter(
+        id=message.seq, buried=message.at, headers=message.headers, size=message.size, body=message.body
+    )
 
 
-def _record_in(message: StoredMessage) -> DeadLetter | None:
+def _record_in(message: StoredMessage) -> inbox.DeadLetter | None:
     number = message.subject.removeprefix(f"{subjects.SETTLED}.")
-    buried = instant_in(message.headers.get(_BURIED, ""))
-    if not NUMBER.fullmatch(number) or buried is None:
+    buried = inbox.instant_in(message.headers.get(_BURIED, ""))
+    if not inbox.NUMBER.fullmatch(number) or buried is None:
         return None
-    settled = Settled(deed=message.headers.get(_SETTLED, "?"), by=message.headers.get(_BY, "?"), at=message.at)
-    return DeadLetter(id=int(number), buried=buried, headers=message.headers, size=0, settled=settled, held=False)
+    settled = inbox.Settled(deed=message.headers.get(_SETTLED, "?"), by=message.headers.get(_BY, "?"), at=message.at)
+    return inbox.DeadLetter(id=int(number), buried=buried, headers=message.headers, size=0, settled=settled, held=False)

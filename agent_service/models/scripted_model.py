@@ -17,19 +17,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
+from agent_service.core import phases
 from agent_service.core.events import ModelReplied, ModelUsage
-from agent_service.core.phases import (
-    AskPerson,
-    Digest,
-    Framing,
-    Phase,
-    Plan,
-    Reflection,
-    Unusable,
-    Verdict,
-    Verification,
-    Wait,
-)
+from agent_service.core.phases import Phase, Verdict
 from agent_service.core.state import RunState
 from agent_service.errors import ModelError, Remedy
 from agent_service.models.settings import ModelSettings, ThinkingPhase
@@ -117,14 +107,14 @@ class Rule(_Strict):
     when: Condition = Condition()
     wait_s: Annotated[float, Field(ge=0)] = 0.0
     usage: ModelUsage = _FREE
-    frame: Framing | None = None
-    plan: Plan | None = None
-    ask: AskPerson | None = None
-    wait: Wait | None = None
-    reflect: Reflection | None = None
-    verify: Verification | None = None
-    digest: Annotated[Digest, BeforeValidator(lambda memory: {"memory": memory})] | None = None
-    unusable: Annotated[Unusable, BeforeValidator(lambda reason: {"reason": reason})] | None = None
+    frame: phases.Framing | None = None
+    plan: phases.Plan | None = None
+    ask: phases.AskPerson | None = None
+    wait: phases.Wait | None = None
+    reflect: phases.Reflection | None = None
+    verify: phases.Verification | None = None
+    digest: Annotated[phases.Digest, BeforeValidator(lambda memory: {"memory": memory})] | None = None
+    unusable: Annotated[phases.Unusable, BeforeValidator(lambda reason: {"reason": reason})] | None = None
     fault: Fault | None = None
 
     @model_validator(mode="after")
@@ -194,7 +184,7 @@ class ScriptedModel(_Strict):
                     await asyncio.sleep(rule.wait_s)
                 return self._answer(rule, question)
         if question.phase is Phase.COMPACT:  # optional in a script; without it all facts stay
-            return question.replied(Digest(memory=question.state.facts), _FREE, self.speaker)
+            return question.replied(phases.Digest(memory=question.state.facts), _FREE, self.speaker)
         message = f"{self.speaker} has no rule for {question.phase} after {len(question.state.completed)} steps"
         raise ModelError("fail", "script_ends", f"{message}: add one")
 

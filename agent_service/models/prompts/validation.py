@@ -12,20 +12,9 @@ from typing import Any
 
 from pydantic import JsonValue, ValidationError
 
+from agent_service.core import phases
 from agent_service.core.framing import framing_flaws
-from agent_service.core.phases import (
-    Action,
-    AskPerson,
-    Decision,
-    Digest,
-    Framing,
-    Next,
-    Phase,
-    Plan,
-    Unusable,
-    Verdict,
-    Wait,
-)
+from agent_service.core.phases import Phase, Verdict
 from agent_service.core.planning import plan_flaws, question_flaws, wait_flaws
 from agent_service.models.prompts.replies import ActionReply, PlanReply, reply_to
 from agent_service.run.model_calls import flaws_of_arguments
@@ -35,7 +24,7 @@ from schemas.bounded import clipped
 from schemas.fields import plain_rule
 from schemas.values import replace
 
-Read = tuple[Decision, Next | Unusable | None]
+Read = tuple[phases.Decision, phases.Next | phases.Unusable | None]
 
 MOST_RAW = 3900
 """Characters of an unusable reply, for the journal and for the repair."""
@@ -87,18 +76,18 @@ def _object(text: str) -> dict[str, JsonValue]:
     return found
 
 
-def read_cut(text: str, bound: str) -> Unusable:
+def read_cut(text: str, bound: str) -> phases.Unusable:
     """Reply that was cut at its `bound`: the token limit, or the window."""
     length = f"it breaks off after {len(text)} characters" if text else "nothing of it was written down yet"
     cut = f"the reply was cut at {bound}, thinking included: {length}. Think and write less"
     return unusable((cut,), text, cut=True)
 
 
-def unusable(flaws: Iterable[str], text: str, *, cut: bool = False) -> Unusable:
+def unusable(flaws: Iterable[str], text: str, *, cut: bool = False) -> phases.Unusable:
     told = tuple(_storable(flaw)[:LONGEST_FLAW] for flaw in flaws)
     more = (f"and {len(told) - MOST_FLAWS} more",) if len(told) > MOST_FLAWS else ()
     said = (*told[:MOST_FLAWS], *more)
-    return Unusable(reason="; ".join(said), raw=clipped(_storable(text), MOST_RAW), cut=cut, flaws=said)
+    return phases.Unusable(reason="; ".join(said), raw=clipped(_storable(text), MOST_RAW), cut=cut, flaws=said)
 
 
 def _storable(text: str) -> str:
@@ -148,7 +137,7 @@ class _Parts:
             case "plan":
                 decision: Any = self._plan(said)
             case "memory":
-                decision = Digest(memory=tuple(said))
+                decision = phases.Digest(memory=tuple(said))
             case _:
                 decision = said.decision()
         self.flaws += [f"{name}: {flaw}" for flaw in self._refused(decision)]
@@ -182,20 +171,20 @@ class _Parts:
             self.flaws += [f"{place}: {plain_rule(flaw['msg'])}" for place, flaw in zip(places, found, strict=True)]
             return None
 
-    def _refused(self, decision: Decision | None) -> Iterable[object]:
+    def _refused(self, decision: phases.Decision | None) -> Iterable[object]:
         """Flaws of the decision's content, for which the run would refuse it."""
         match decision:
-            case Framing():
+            case phases.Framing():
                 return framing_flaws(self._state, decision)
-            case Plan():
+            case phases.Plan():
                 return plan_flaws(self._state, decision)
-            case AskPerson():
+            case phases.AskPerson():
                 return question_flaws(self._state, decision)
-            case Wait():
+            case phases.Wait():
                 return wait_flaws(self._state, decision, self._question.now)
         return ()
 
-    def _plan(self, said: PlanReply) -> Plan | None:
+    def _plan(self, said: PlanReply) -> phases.Plan | None:
         if not said.actions:
             self.flaws.append("plan.actions: it holds no action; where none can help, `plan` is null")
             return None
@@ -204,7 +193,7 @@ class _Parts:
             tool, _, command = re.sub(r"[\s:/]+", ".", one.call.strip().lower().removesuffix("()")).partition(".")
             skill = self._state.brief.skill(tool)
             command = command or (skill.commands[0].name if skill and len(skill.commands) == 1 else "")
-            action = Action(tool=tool, command=command, arguments={})
+            action = phases.Action(tool=tool, command=command, arguments={})
             try:
                 action = replace(action, arguments=_arguments(one))
                 wrong = flaws_of_arguments(self._state.brief, action)

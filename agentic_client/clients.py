@@ -13,29 +13,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypedDict, TypeVar, Unpack, cast
 from uuid import uuid4
 
-from agentic_client.calls import (
-    FIRST_PAUSE_S,
-    ID_OF,
-    LONGEST_PAUSE_S,
-    Answer,
-    AnswerOptions,
-    Json,
-    ListOptions,
-    Notice,
-    Path,
-    Patience,
-    Query,
-    RulingOptions,
-    RunRef,
-    WakeOptions,
-    address_of,
-    as_json,
-    body_of,
-    filled,
-    filters_of,
-    path_of,
-    token_of,
-)
+from agentic_client import calls
+from agentic_client.calls import Json, Path, Query, RunRef, path_of
 from agentic_client.errors import AgenticError, Conflict, Invalid, StillRunning, Unreachable
 from agentic_client.over_http import HttpTransport, refuse_plain_http
 from agentic_client.views import FINAL, Accepted, Event, File, Run, RunPage, Status, Tool, read_as
@@ -58,7 +37,7 @@ class ClientOptions(TypedDict, total=False):
     tls: ssl.SSLContext | None
     allow_http_nonloopback: bool
     patience_s: float
-    notice: Notice
+    notice: calls.Notice
     display_name: str
     creds_file: str | None
     nkey_seed_file: str | None
@@ -71,7 +50,7 @@ class AsyncClient(AbstractAsyncContextManager["AsyncClient"]):
     is repeated under the same ids for `patience_s` seconds: nothing is done twice. Errors are AgenticErrors."""
 
     def __init__(self, url: str | None = None, **options: Unpack[ClientOptions]) -> None:
-        address, token, tls = address_of(url), token_of(options.get("token")), options.get("tls")
+        address, token, tls = calls.address_of(url), calls.token_of(options.get("token")), options.get("tls")
         self.patience_s = options.get("patience_s", PATIENCE_S)
         self._notice = options.get("notice", lambda _: None)
         self._closed = False
@@ -103,10 +82,10 @@ class AsyncClient(AbstractAsyncContextManager["AsyncClient"]):
             raise Invalid(f"there is no operation {operation!r}: the agent's OpenAPI document lists them")
         if not one.endpoint:
             self._require_http(one.name)
-        if name := ID_OF.get(one.name):
+        if name := calls.ID_OF.get(one.name):
             body = {name: f"client-{uuid4()}", **(body or {})}
-        asked = one, as_json(dict(where)), as_json(body) if body else body, as_json(dict(query or {}))
-        return Answer(await self._retrying(lambda: self._transport.ask(*asked), where.get("run_id")))
+        asked = one, calls.as_json(dict(where)), calls.as_json(body) if body else body, calls.as_json(dict(query or {}))
+        return calls.Answer(await self._retrying(lambda: self._transport.ask(*asked), where.get("run_id")))
 
     def _require_http(self, operation: str) -> HttpTransport:
         if self._http is None:
@@ -114,18 +93,18 @@ class AsyncClient(AbstractAsyncContextManager["AsyncClient"]):
             raise Invalid(text, code="only_over_http")
         return self._http
 
-    async def run(self, goal: str, *, timeout_s: float | None = None, **order: Unpack[WakeOptions]) -> Run:
+    async def run(self, goal: str, *, timeout_s: float | None = None, **order: Unpack[calls.WakeOptions]) -> Run:
         """Starts a run and waits until it rests: see `wake` and `wait`."""
         return await self.wait(await self.wake(goal, **order), timeout_s=timeout_s)
 
-    async def wake(self, goal: str, **order: Unpack[WakeOptions]) -> Accepted:
+    async def wake(self, goal: str, **order: Unpack[calls.WakeOptions]) -> Accepted:
         """Starts a run, which is durable when this returns. The same `wake_id` returns the same run again."""
-        return read_as(Accepted, await self.ask("wake", body=body_of(goal, order)))
+        return read_as(Accepted, await self.ask("wake", body=calls.body_of(goal, order)))
 
     async def wait(self, run: RunRef, *, timeout_s: float | None = None, through_pauses: bool = False) -> Run:
         """Waits until the run has ended or (unless `through_pauses`) waits for a person. Raises StillRunning after
         `timeout_s` seconds; without it, waits without end."""
-        until, pause = math.inf if timeout_s is None else time.monotonic() + timeout_s, FIRST_PAUSE_S
+        until, pause = math.inf if timeout_s is None else time.monotonic() + timeout_s, calls.FIRST_PAUSE_S
         while True:
             view = await self.show(run, wait_s=max(0.0, min(until - time.monotonic(), LONGEST_WAIT_S)))
             if view.ended or (view.rests and not through_pauses):
@@ -134,16 +113,16 @@ class AsyncClient(AbstractAsyncContextManager["AsyncClient"]):
                 text = f"{view.run_id} is {view.status} after {timeout_s:g} s: it goes on, wait for it again"
                 raise StillRunning(text, run_id=view.run_id)
             await asyncio.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE_S)
+            pause = min(2 * pause, calls.LONGEST_PAUSE_S)
 
     async def show(self, run: RunRef, *, wait_s: float = 0.0) -> Run:
         """Returns the run now or, with `wait_s`, once it rests, at the latest after `wait_s` seconds. The bus answers
         at once."""
         return read_as(Run, await self.ask("show_run", path_of(run), query={"wait": wait_s} if wait_s else {}))
 
-    async def runs(self, **filters: Unpack[ListOptions]) -> RunPage:
+    async def runs(self, **filters: Unpack[calls.ListOptions]) -> RunPage:
         """Returns a page of runs that match all filters, newest first. `cursor`: `next_cursor` of the page before."""
-        return read_as(RunPage, await self.ask("list_runs", query=filters_of(filters)))
+        return read_as(RunPage, await self.ask("list_runs", query=calls.filters_of(filters)))
 
     async def events(self, run: RunRef, *, after: int = 0) -> AsyncGenerator[Event, None]:
         """Yields the journal entries of the run after entry `after`, each once, as they come, until the run ends.
@@ -153,20 +132,20 @@ class AsyncClient(AbstractAsyncContextManager["AsyncClient"]):
 
     async def follow(self, operation: str, path: Path, after: int = 0) -> AsyncGenerator[Json, None]:
         """Yields entries as JSON; `follow_all` yields those of all runs, without end."""
-        patience, stream = Patience(self.patience_s, self._notice), self._require_http(operation).events
+        patience, stream = calls.Patience(self.patience_s, self._notice), self._require_http(operation).events
         status, number = "", "seq" if path else "position"
         while True:
             self._check_open()
-            async with patience, aclosing(stream(filled(BY_NAME[operation], path), after)) as events:
+            async with patience, aclosing(stream(calls.filled(BY_NAME[operation], path), after)) as events:
                 async for event in events:
-                    after, status = Answer(event)[number], event.get("status", "")
+                    after, status = calls.Answer(event)[number], event.get("status", "")
                     patience.over()
                     yield event
                 if path and (status in FINAL or (await self.ask("show_run", path))["status"] in FINAL):
                     return
                 raise Unreachable("the agent ended the stream")
 
-    async def approve(self, run: RunRef, **ruling: Unpack[RulingOptions]) -> Status:
+    async def approve(self, run: RunRef, **ruling: Unpack[calls.RulingOptions]) -> Status:
         """Approves the pending request and returns the run's status. If a person decides, pass the `arguments_hash` of
         the Asks that they read: the agent refuses any other (Conflict)."""
         if "arguments_hash" not in ruling and (asks := (await self.show(run)).asks):
@@ -175,14 +154,14 @@ class AsyncClient(AbstractAsyncContextManager["AsyncClient"]):
             raise Conflict("it asks for no approval: see its `asks`", code="not_heard", run_id=path_of(run)["run_id"])
         return await self._send(run, "rule_on_run", {"decision": "approve", **ruling})
 
-    async def reject(self, run: RunRef, **ruling: Unpack[RulingOptions]) -> Status:
+    async def reject(self, run: RunRef, **ruling: Unpack[calls.RulingOptions]) -> Status:
         """Rejects the pending request for a `reason` that the run reads. Returns its status."""
         return await self._send(run, "rule_on_run", {"decision": "reject", **ruling})
 
-    async def answer(self, run: RunRef, answer: str | None = None, **more: Unpack[AnswerOptions]) -> Status:
+    async def answer(self, run: RunRef, answer: str | None = None, **more: Unpack[calls.AnswerOptions]) -> Status:
         """Answers a question, or an escalation, which resumes the run; limits raise its budget. `outcome`: a write in
         doubt `ran`, `did_not_run`, or the run may `look`. Returns its status."""
-        return await self._send(run, "answer_run", body_of(None, more) | {"answer": answer})
+        return await self._send(run, "answer_run", calls.body_of(None, more) | {"answer": answer})
 
     async def say(self, run: RunRef, message: str, *, signal_id: str | None = None, by: str | None = None) -> Status:
         """Sends the run an unasked message, which its next decision considers. Returns its status."""
@@ -209,7 +188,7 @@ class AsyncClient(AbstractAsyncContextManager["AsyncClient"]):
     async def read(self, run: RunRef, path: str) -> bytes:
         """Returns the content of a file, by a path of `files` or `Run.artifacts`."""
         content, where = self._require_http("download_file").content, path_of(run, path=path)
-        return await self._retrying(lambda: content(filled(BY_NAME["download_file"], where)), where["run_id"])
+        return await self._retrying(lambda: content(calls.filled(BY_NAME["download_file"], where)), where["run_id"])
 
     async def _send(self, run: RunRef, operation: str, body: Json) -> Status:
         given = {name: value for name, value in body.items() if value is not None}
@@ -221,7 +200,7 @@ class AsyncClient(AbstractAsyncContextManager["AsyncClient"]):
             raise AgenticError("this client is closed: make another one, or call it before its `with` ends")
 
     async def _retrying(self, ask: Callable[[], Awaitable[T]], run_id: str | None = None) -> T:
-        patience = Patience(self.patience_s, self._notice)
+        patience = calls.Patience(self.patience_s, self._notice)
         while True:
             self._check_open()
             async with patience:

@@ -166,19 +166,6 @@ def worked_example(*, model: str = MODEL, run_id: str = RUN_ID) -> Script:
     )
 
 
-def one_step(run_id: str = RUN_ID) -> Script:
-    """A finished run without artifacts."""
-    met = tuple(ItemClaim(item=f"d{number}", evidence="step:1") for number in (1, 2, 3))
-    return second_by_second(
-        asked_for(GOAL, run_id=run_id),
-        started((FETCH, REPORT)),
-        thinks(FRAMING),
-        thinks(FETCHING),
-        returns(output={"summary": "page 1"}),
-        thinks(Reflection(verdict=Verdict.DONE, summary="all is written", met=met)),
-    )
-
-
 MADE = Provenance(prompt_hash="aaaa", schema_hash="bbbb", reply_id="msg_1", stop_reason="end_turn")
 CACHED = ModelUsage(input_tokens=5000, output_tokens=120, cost_usd=0.01, cache_read_tokens=4200, cache_write_tokens=300)
 

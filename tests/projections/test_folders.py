@@ -21,6 +21,7 @@ from agent_service.views.workspace.rendering import ArtifactChanged, Folders
 from groundwork.service.errors import TryAgain
 from tests.core.cues import RUN_ID
 from tests.core.script import Script, commits_of
+from tests.core.words import run_at
 from tests.kit.memory_log import Member, MemoryLog, joined
 from tests.kit.runs import run_id
 from tests.kit.waiting import until
@@ -32,7 +33,6 @@ from tests.projections.journals import (
     asked_for,
     committed,
     entries_of,
-    one_step,
     worked_example,
 )
 
@@ -48,6 +48,11 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def keeping_in(workspace: Workspace, journals: Journals, shelf: Shelf | None = None, *, keep: int = 25) -> Folders:
     return Folders(journals, workspace, shelf or Shelf(), keep=keep)
+
+
+def one_step(run_id: str = RUN_ID) -> Script:
+    """A finished run without artifacts."""
+    return run_at(f"run reflecting run_id={run_id} ; done", pace=1)
 
 
 def last(script: Script) -> Commit:

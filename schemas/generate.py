@@ -59,28 +59,17 @@ def main(argv: Sequence[str] | None = None, folder: Path = GENERATED) -> None:
     """Raises SystemExit: 1 if `--check` finds a difference, 2 for unknown arguments."""
     parser = argparse.ArgumentParser(prog="python -m schemas.generate", description="Write schemas/generated/.")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when the folder is not fresh")
-    if not parser.parse_args(argv).check:
-        write(folder)
-    elif found := differences(folder):
-        listed = "\n".join(f"  {line}" for line in found)
-        raise SystemExit(f"{folder} is not fresh:\n{listed}\nRun `python -m schemas.generate` and commit it.")
-
-
-def write(folder: Path) -> None:
-    wanted = documents()
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in folder.iterdir():
-        path.unlink()
-    for name, content in wanted.items():
-        (folder / name).write_bytes(content)
-
-
-def differences(folder: Path) -> list[str]:
-    wanted, found = documents(), {path.name: path.read_bytes() for path in folder.glob("*")}
-    differ = (name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
-    return sorted(
-        f"{'missing' if name not in found else 'differs' if name in wanted else 'extra'}: {name}" for name in differ
-    )
+    checks, wanted = parser.parse_args(argv).check, documents()
+    found = {path.name: path.read_bytes() for path in folder.glob("*")}
+    stale = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
+    if checks and stale:
+        why = f"{folder} is not fresh: {', '.join(stale)}"
+        raise SystemExit(f"{why}. Run `python -m schemas.generate` and commit it.")
+    for name in stale:
+        if name in wanted:
+            (folder / name).write_bytes(wanted[name])
+        else:
+            (folder / name).unlink()
 
 
 def documents() -> dict[str, bytes]:

@@ -120,15 +120,14 @@ _TEXTS = {
     "remade": "remade {0.what}: made anew, with its consumers ({0.expected}): what lay there is said again",
     "would remake": "would remake {0.what}: what lies there is said again",
     "would change": "would change {0.what}: {0.field} is {1}, expected {0.expected}",
-    "would leave": "would leave {0.what}: {0.field} is {1}, expected {0.expected}; --change changes it",
     "differs": "differs {0.what}: {0.field} is {1}, expected {0.expected}. Left as it is: --change changes it",
 }
 
 
 def _line(one: Deviation, *, change: bool, dry_run: bool) -> str:
     kind = str(one.kind)
-    if kind == "differs" and dry_run:
-        kind = "would leave" if not change else "would remake" if one.field == MODE else "would change"
+    if kind == "differs" and dry_run and change:
+        kind = "would remake" if one.field == MODE else "would change"
     return _TEXTS[kind].format(one, one.actual or "not set")
 
 

@@ -24,7 +24,8 @@ from ductile_gateway.calls.results import (
     output_of,
     reads_form,
 )
-from ductile_gateway.webhooks.settings import FIELDS, EventMapping, EventType
+from ductile_gateway.ductile.settings import EventType
+from ductile_gateway.webhooks.settings import FIELDS, EventMapping
 from schemas import keys, subjects
 from schemas.catalog import ToolOffer
 from schemas.events import RESERVED_KEYS, ToolOutput, ToolResult, envelope_of

@@ -6,13 +6,7 @@ from typing import Annotated, Literal, Self, get_args
 
 from pydantic import AfterValidator, Field, SecretStr, StringConstraints, model_validator
 
-from ductile_gateway.ductile.settings import (
-    EVENT_TYPE,
-    EVENT_TYPE_FORM,
-    DuctileName,
-    IngressPeerName,
-    RelayPeerSettings,
-)
+from ductile_gateway.ductile.settings import DuctileName, EventType, IngressPeerName, RelayPeerSettings
 from ductile_gateway.webhooks.signatures import standard_key
 from groundwork.service.config_file import Port, Section, ServerSettings, written
 from groundwork.service.secret import Secret, SigningSecret, is_address, unfit
@@ -21,7 +15,6 @@ from schemas.fields import Instant, ToolName
 from schemas.signing import PublicKey
 
 WebhookName = Annotated[str, StringConstraints(max_length=48), written(subjects.NAME.pattern, subjects.NAME_FORM)]
-EventType = Annotated[str, StringConstraints(max_length=128), written(EVENT_TYPE.pattern, EVENT_TYPE_FORM)]
 UNMAPPED = frozenset({subjects.START, subjects.TOOL_RESULT})
 """Types of relayed events that are read without a mapping."""
 Pointer = Annotated[str, written(r"(/([^/~]|~[01])*)*", "a JSON pointer, such as /issue/title")]

@@ -244,9 +244,12 @@ async def test_a_pipeline_whose_steps_cannot_be_read_is_not_judged_by_its_first_
     assert told in str(found.reason if isinstance(found, Unknown) else outcome(found).message)
 
 
-async def test_a_call_that_the_token_does_not_open_says_where_to_look(fake: FakeDuctile, tmp_path: Path) -> None:
+async def test_a_call_that_the_token_does_not_open_says_where_to_look_and_without_events_jobs_are_polled(
+    fake: FakeDuctile, tmp_path: Path
+) -> None:
     async with gateway(fake, tmp_path, token=fake.tokens["reader"]) as runner:
         refused = outcome(await runner.run(a_call()))
+        assert outcome(await runner.run(a_call("look"))).status == "ok"
     told = "Ductile answered 403: insufficient scope. `agentic doctor` says what gateway.ductile.token lacks"
     assert (refused.error_class, refused.message) == ("configuration", told)
 
@@ -290,11 +293,6 @@ async def test_an_event_ends_the_wait_for_a_job(fake: FakeDuctile, tmp_path: Pat
         release.set()
         async with asyncio.timeout(5):
             assert [outcome(verdict).status for verdict in await running] == ["ok"]
-
-
-async def test_a_token_that_may_not_hear_events_is_no_hindrance(fake: FakeDuctile, tmp_path: Path) -> None:
-    async with gateway(fake, tmp_path, token=fake.tokens["reader"]) as runner:
-        assert outcome(await runner.run(a_call("look"))).status == "ok"
 
 
 async def test_events_are_followed_again_once_they_are_no_longer_refused(

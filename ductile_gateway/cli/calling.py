@@ -73,7 +73,7 @@ def _admit(tools: FoundTools, tool: str, command: str, arguments: Arguments) -> 
     if offer is None:
         names = ", ".join(one.name for one in tools.catalog.tools) or "none at all"
         why = f"there is no tool {tool}: there is {names}"
-        raise typer.BadParameter("; ".join((why, *dict.fromkeys((*tools.problems, *tools.lacking)))))
+        raise typer.BadParameter("; ".join((why, *tools.problems, *tools.lacking)))
     offered = offer.command(command)
     if offered is None:
         names = ", ".join(one.name for one in offer.commands)

@@ -74,7 +74,7 @@ def check(settings: GatewaySettings) -> Exit:
         commands = ", ".join(f"{command.name} ({_kind(command)})" for command in offer.commands)
         note = OUTPUT_NOTES.get(offer.output or "", "")
         say(f"tool {offer.name}: plugin {offer.route}, {commands}, {offer.timeout_s:g} s{note}")
-    for problem in dict.fromkeys((*tools.problems, *tools.lacking)):
+    for problem in (*tools.problems, *tools.lacking):
         say(f"problem: {problem}")
     roots = settings.plugins.folders if settings.runner == "plugins" else ()
     for hint in (*advice(tools.plugins, roots), *_may_ask(settings, tools)):
@@ -103,7 +103,7 @@ def _may_ask(settings: GatewaySettings, tools: FoundTools) -> Iterator[str]:
 
 def _left_out(settings: GatewaySettings, tools: FoundTools) -> bool:
     if settings.runner == "plugins" and settings.choices() is None:
-        return not set(tools.problems) <= set(tools.lacking)
+        return bool(tools.problems)
     offered = {offer.name: {command.name for command in offer.commands} for offer in tools.catalog.tools}
     chosen = [(name, choice) for name, choice in (settings.choices() or {}).items() if name not in tools.awaited]
     return any(name not in offered or set(choice.commands or ()) - offered[name] for name, choice in chosen)

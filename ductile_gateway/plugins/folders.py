@@ -12,7 +12,7 @@ import shlex
 import shutil
 import stat
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import Distribution
 from pathlib import Path
 
@@ -35,15 +35,11 @@ log = logging.getLogger(__name__)
 
 
 class PluginRefused(Exception):
-    """The message names the file and the reason."""
+    """The message names the file and the reason. `optional`: name of a plugin that only lacks an extra of ours."""
 
-
-class PluginLacks(PluginRefused):
-    """A Python package is missing. `plugin`: its name, if an extra of ours installs the package; else empty."""
-
-    def __init__(self, why: str, plugin: str) -> None:
+    def __init__(self, why: str, optional: str = "") -> None:
         super().__init__(why)
-        self.plugin = plugin
+        self.optional = optional
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +111,7 @@ def _installed(folder: Path, config_by_plugin: Mapping[str, Config], search: str
     if flaw := start_flaw(entrypoint, search):
         raise PluginRefused(f"{entrypoint}: {flaw}")
     _require_trust_in_all(folder)
-    if lack := missing_packages(entrypoint, manifest.python_packages, search):
-        is_optional = extras_with(manifest.python_packages)
-        raise PluginLacks(f"{entrypoint}: {lack}", manifest.name if is_optional else "")
+    _require_packages(manifest, entrypoint, search)
     try:
         config = {key: _placed(value) for key, value in config_by_plugin.get(manifest.name, {}).items()}
     except RuntimeError as error:  # the home of an unknown user
@@ -191,15 +185,15 @@ def start_flaw(entrypoint: Path, search: str | None = None) -> str | None:
     return None
 
 
-def missing_packages(entrypoint: Path, packages: Collection[str], search: str | None = None) -> str:
-    """Returns the packages (by pip's names) that our own Python lacks, with the remedy; empty if another Python runs
-    the entrypoint."""
-    names = " ".join(shlex.quote(name) for name in packages if not _is_here(name))
-    python = _python_of(entrypoint, search) if names else ""
-    extras = extras_with(packages)
-    ours, theirs = f"'{DISTRIBUTION}[{','.join(extras)}]'", f"{shlex.quote(python)} -m pip install {names}"
-    mend = f"pip install {ours}" if extras else theirs
-    return f"{python} does not have {names}: {mend}" if python else ""
+def _require_packages(manifest: PluginManifest, entrypoint: Path, search: str | None) -> None:
+    lacking = [name for name in manifest.python_packages if not _is_here(name)]
+    python = _python_of(entrypoint, search) if lacking else ""
+    if python:  # else another Python runs it
+        names, extras = " ".join(map(shlex.quote, lacking)), dict.fromkeys(map(extra_with, lacking))
+        ours = f"pip install '{DISTRIBUTION}[{','.join(extras)}]'" if all(extras) else ""
+        theirs = f"{shlex.quote(python)} -m pip install {names}"
+        why = f"{entrypoint}: {python} does not have {names}: {ours or theirs}"
+        raise PluginRefused(why, optional=manifest.name if ours else "")
 
 
 def runs_on_our_python(entrypoint: Path, search: str | None = None) -> bool:
@@ -214,12 +208,6 @@ def _python_of(entrypoint: Path, search: str | None) -> str:
     python = shutil.which(first.removeprefix("#!").split()[-1], path=search) if first.startswith("#!") else None
     is_python = python and PYTHON.fullmatch(Path(python).name) and Path(python).parent == Path(sys.executable).parent
     return python if python and is_python else ""
-
-
-def extras_with(packages: Collection[str]) -> tuple[str, ...]:
-    """Extras of ours that install all missing packages; empty if one of them is in no extra."""
-    extras = [extra_with(name) for name in packages if not _is_here(name)]
-    return tuple(dict.fromkeys(extras)) if all(extras) else ()
 
 
 def _line_1(entrypoint: Path) -> str:

@@ -15,7 +15,7 @@ from ductile_gateway.ductile.catalog import DuctileTools
 from ductile_gateway.ductile.jobs import DuctileHealth, OnStart
 from ductile_gateway.ductile.settings import DuctileSettings, full_name
 from ductile_gateway.plugins.boxes import box_of, plugin_environment
-from ductile_gateway.plugins.folders import InstalledPlugin, PluginLacks, discover_plugins
+from ductile_gateway.plugins.folders import InstalledPlugin, discover_plugins
 from ductile_gateway.plugins.runner import InProcessTools, LocalPlugins, in_process_manifests
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.tools.catalog import ToolChoice, difference, make_catalog
@@ -33,8 +33,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class FoundTools:
-    """`plugins`, `ductiles`: by name. `problems`: reasons why parts are left out. `lacking`: plugins that only need a
-    package. `unreachable`: errors of Ductiles that do not answer. `awaited`: their tools."""
+    """`plugins`, `ductiles`: by name. `problems`: reasons why parts are left out. `lacking`: the same of plugins that
+    nothing names and that only lack an extra. `unreachable`: errors of Ductiles that do not answer. `awaited`: their
+    tools."""
 
     catalog: Catalog
     problems: tuple[str, ...]
@@ -59,10 +60,10 @@ async def find_tools(settings: GatewaySettings, known: Mapping[str, DuctileTools
     here = discover_plugins(plugins.folders, plugins.config, search=search)
     manifests = {name: plugin.manifest for name, plugin in here.plugins.items()}
     named = {choice.plugin or tool for tool, choice in (choices or {}).items()} | {*plugins.config}
-    lacking = {why: refusal.plugin for why, refusal in here.left_out.items() if isinstance(refusal, PluginLacks)}
-    problems = (why for why in here.left_out if not lacking.get(why) or lacking[why] in named)
+    lacking = tuple(why for why, refusal in here.left_out.items() if refusal.optional not in ("", *named))
+    problems = (why for why in here.left_out if why not in lacking)
     catalog, flaws = make_catalog(manifests, choices, timeout_s=settings.timeout_s)
-    return FoundTools(catalog, (*problems, *flaws), lacking=tuple(lacking), plugins=here.plugins)
+    return FoundTools(catalog, (*problems, *flaws), lacking=lacking, plugins=here.plugins)
 
 
 async def _of_ductiles(settings: GatewaySettings, known: Mapping[str, DuctileTools]) -> FoundTools:

@@ -33,10 +33,6 @@ _PINNED = "SELECT subject, head, body FROM rows WHERE kind = 'pinned'"
 log = logging.getLogger(__name__)
 
 
-class NotFromAgent(GiveUp):
-    """The message is not signed by the agent; the text says why."""
-
-
 @dataclass(frozen=True, slots=True)
 class Pin:
     id: str
@@ -96,8 +92,7 @@ class Trust:
         self._trouble = ""
 
     async def check(self, subject: str, body: bytes, header: str | None, *, again: bool = False) -> None:
-        """Returns if the agent signed the message. `again`: the message was put off before. Raises NotFromAgent and
-        TryAgain."""
+        """Raises GiveUp unless the agent signed the message, and TryAgain. `again`: the message was put off before."""
         key_id, signature = signing.parse_header(header) or ("", "")
         trusted = self.given or await self._trusted(key_id, again=again)
         message = signing.signed_content(subject, body)
@@ -111,7 +106,7 @@ class Trust:
             why = f"key {key_id} is not trusted, and no key that is trusted endorses it"
         self._refused += 1
         self.refused()
-        raise NotFromAgent(f"not said by the agent: {why}. Nothing came of it; {_SHOWN}")
+        raise GiveUp(f"not said by the agent: {why}. Nothing came of it; {_SHOWN}")
 
     async def _trusted(self, key_id: str, *, again: bool) -> Sequence[str]:
         """The public key of this id, if it is trusted. Asks the agent for an unknown one."""

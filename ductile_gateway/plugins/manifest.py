@@ -64,7 +64,6 @@ class PluginCommand(_Section):
 
 class ConfigKeys(_Section):
     required: tuple[str, ...] = ()
-    optional: tuple[str, ...] = ()
 
 
 class PluginDescription(_Section):

@@ -9,11 +9,11 @@ import pytest
 from nats.aio.msg import Msg
 
 from agent_service.trust.proofs import Signing
-from ductile_gateway.trust import NotFromAgent, Pins, Trust
+from ductile_gateway.trust import Pins, Trust
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from groundwork.service import machine
-from groundwork.service.errors import TryAgain
+from groundwork.service.errors import GiveUp, TryAgain
 from groundwork.service.keys import Key, KeyRing, write
 from schemas import subjects
 from schemas.signing import AgentKey, AgentKeys
@@ -47,7 +47,7 @@ class Town:
         self.now += 1.0
         try:
             await self.trust.check(SUBJECT, BODY, signer.header(SUBJECT, BODY), again=again)
-        except NotFromAgent:
+        except GiveUp:
             return False
         return True
 
@@ -67,7 +67,7 @@ class Town:
 )
 async def test_what_the_agent_did_not_sign_is_not_believed_also_in_its_name(header: str | None) -> None:
     town = Town(AGENT.told())
-    with pytest.raises(NotFromAgent, match="not said by the agent"):
+    with pytest.raises(GiveUp, match="not said by the agent"):
         await town.trust.check(SUBJECT, BODY, header)
     assert "1 messages since the start were not the agent's word" in town.told()
 

@@ -34,11 +34,11 @@ async def at_work(
     async with another("ductile_gateway", config) as gateway, another("agent_service", config) as agent:
         await ready(gateway)
         async with httpx2.AsyncClient(base_url=await ready(agent), trust_env=False) as api:
-            await until(lambda: is_told(api, "/readyz", "", 200))
+            await until(lambda: answers_with(api, "/readyz", "", 200))
             yield api, agent
 
 
-async def is_told(api: httpx2.AsyncClient, page: str, said: str, status: int = 200) -> bool:
+async def answers_with(api: httpx2.AsyncClient, page: str, said: str, status: int = 200) -> bool:
     answer = await api.get(page)
     return answer.status_code == status and said in answer.text
 
@@ -77,10 +77,10 @@ async def test_a_run_is_done_by_all_roles_together_and_nothing_is_denied(tmp_pat
             await until(lambda: is_on_offer(bus))
             async with at_work(bus, tmp_path, ASKS_BOTH) as (api, _), bus.login("publisher") as publisher:
                 run_id = (await asked(publisher, "wake", goal="ask both", wake_id="w-1"))["run_id"]
-                await until(lambda: is_told(api, f"/v1/runs/{run_id}", '"state":"done"'), within_s=30)
+                await until(lambda: answers_with(api, f"/v1/runs/{run_id}", '"state":"done"'), within_s=30)
                 assert (await asked(publisher, "status", run_id=run_id))["state"] == "done"
                 for page in ("/metrics", "/v1/health", f"/v1/runs/{run_id}/why"):
-                    assert await is_told(api, page, ""), page
+                    assert await answers_with(api, page, ""), page
                 checked = await asyncio.to_thread(agentic, "doctor", "--config", tmp_path / "agentic.yaml", "--json")
                 assert [check for check in checked.document["checks"] if check["mark"] == "wrong"] == []
         assert bus.violations() == []
@@ -100,14 +100,14 @@ async def test_an_operator_publishes_cancels_and_looks(tmp_path: Path) -> None:
         assert (await asyncio.to_thread(bus.set_up)).code == 0
         async with at_work(bus, tmp_path, ASKS_BOTH) as (api, _), bus.login("operator") as operator:
             await operator.publish(subjects.START, b'{"goal": ""}', msg_id="bad", headers={})
-            await until(lambda: is_told(api, "/v1/dead-letters", "agentic.start"))
+            await until(lambda: answers_with(api, "/v1/dead-letters", "agentic.start"))
             body = json.dumps({"run_id": unknown}).encode()
             await operator.publish(subjects.CANCEL, body, msg_id="cancel", headers={})
             assert (await asked(operator, "status", run_id=unknown))["error"]["code"] == "unknown_run"
         assert bus.violations() == []
 
 
-async def test_what_an_agent_is_denied_that_it_needs_makes_it_not_ready_and_is_told(tmp_path: Path) -> None:
+async def test_what_an_agent_is_denied_that_it_needs_makes_it_not_ready_and_is_reported(tmp_path: Path) -> None:
     with served(tmp_path / "nats") as bus:
         await asyncio.to_thread(bus.set_up)
         accounts = bus.folder / "accounts.conf"
@@ -115,5 +115,5 @@ async def test_what_an_agent_is_denied_that_it_needs_makes_it_not_ready_and_is_t
         bus.reload()
         async with at_work(bus, tmp_path, ASKS_BOTH) as (api, agent):
             assert (await api.post("/v1/wake", json={"goal": "say"})).status_code == 202
-            await until(lambda: is_told(api, "/readyz", f'publish to \\"{subjects.WAKE_ACCEPTED}\\"', 503))
+            await until(lambda: answers_with(api, "/readyz", f'publish to \\"{subjects.WAKE_ACCEPTED}\\"', 503))
             assert subjects.WAKE_ACCEPTED in agent.log.read_text()

@@ -445,7 +445,7 @@ LONG: dict[str, Any] = {"max_steps": 12, "max_attempts_of_run": 40, "max_tokens"
 LENGTH = 50
 
 
-def told(number: int) -> Script:
+def story(number: int) -> Script:
     """Story `number`: always the same."""
     chance = Random(number)  # noqa: S311 - it makes stories, no secrets
     details = {name: chance.choice(choices) for name, choices in WAKES.items()}

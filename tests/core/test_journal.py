@@ -65,7 +65,7 @@ def test_a_flaw_of_a_chain_is_named_and_a_whole_chain_has_none() -> None:
     assert [flaw_in_chain(entries) for entries, _ in flaws] == [flaw for _, flaw in flaws]
 
 
-def test_a_hash_depends_on_the_instant_and_not_on_the_zone_it_is_told_in() -> None:
+def test_a_hash_depends_on_the_instant_and_not_on_the_zone_it_is_written_in() -> None:
     (entry,) = chain(queued())
     assert replace(entry, at=entry.at.astimezone()).recomputed_hash() == entry.hash
 

@@ -18,7 +18,7 @@ from agent_service.core.waiting import Acting, Ended, Pending, Thinking
 from tests.core.rules import Rule, deciding, order, spending, steps, tasks
 from tests.core.rules import notes as kept
 from tests.core.rules import people as of_people
-from tests.core.stories import told
+from tests.core.stories import story
 
 ENOUGH = 800
 """Stories within which a bug must be found."""
@@ -303,7 +303,7 @@ def test_a_rule_finds_a_core_that_breaks_it(rule: Rule, where: str, sow: Sow, mo
 
 
 def breaks(rule: Rule, number: int) -> bool:
-    script = told(number)
+    script = story(number)
     try:
         rule(script.story)
     except AssertionError:

@@ -5,23 +5,23 @@ import pytest
 from tests.core.rules import RULES, Rule
 from tests.core.rules.reading import after
 from tests.core.script import Script
-from tests.core.stories import told
+from tests.core.stories import story
 
-TOLD, OF_A_PUSH = 1000, 200
+STORIES, OF_A_PUSH = 1000, 200
 
 
 @pytest.fixture(scope="module")
 def stories(pytestconfig: pytest.Config) -> list[Script]:
-    return [told(number) for number in range(OF_A_PUSH if pytestconfig.getoption("--push") else TOLD)]
+    return [story(number) for number in range(OF_A_PUSH if pytestconfig.getoption("--push") else STORIES)]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
-def test_every_story_that_is_told_keeps(rule: Rule, stories: list[Script]) -> None:
+def test_every_story_keeps(rule: Rule, stories: list[Script]) -> None:
     for number, script in enumerate(stories):
         try:
             rule(script.story)
         except AssertionError as broken:
-            broken.add_note(f"in stories.told({number}), after event {first_broken(rule, script)}")
+            broken.add_note(f"in stories.story({number}), after event {first_broken(rule, script)}")
             raise
 
 

@@ -113,7 +113,7 @@ async def test_an_ending_that_somebody_said_before_without_a_signature_is_said_w
 
 
 @pytest.mark.parametrize(("discard", "most", "told"), [("new", 100, True), ("new", 200, False), ("old", 100, False)])
-def test_only_what_refuses_new_work_when_it_is_full_is_told(discard: str, most: int, told: bool) -> None:
+def test_only_what_refuses_new_work_when_it_is_full_is_reported(discard: str, most: int, told: bool) -> None:
     info = {"config": {"name": "AGENTIC", "discard": discard, "max_bytes": most}, "state": {"bytes": 90}}
     assert bool(list(stream_trouble(info))) == told
 

@@ -66,7 +66,7 @@ class Town:
     ],
 )
 async def test_what_the_agent_did_not_sign_is_not_believed_also_in_its_name(header: str | None) -> None:
-    town = Town(AGENT.told())
+    town = Town(AGENT.announced())
     with pytest.raises(GiveUp, match="not said by the agent"):
         await town.trust.check(SUBJECT, BODY, header)
     assert "1 messages since the start were not the agent's word" in town.told()
@@ -81,7 +81,7 @@ async def test_while_no_key_is_known_nothing_is_lost() -> None:
     assert town.told() == ""  # both may have just been started
     town.now += 11.0
     assert "no agent has told the keys that it signs with" in town.told()
-    town.agent_away, town.of_agent = False, (AGENT.told(),)
+    town.agent_away, town.of_agent = False, (AGENT.announced(),)
     assert await town.passes(AGENT, again=True)
     assert not await town.passes(STRANGER, again=True)
 
@@ -104,17 +104,17 @@ async def test_what_an_agent_tells_of_its_ring_is_followed_through_its_rotations
 @pytest.mark.parametrize(
     "forged",
     [
-        STRANGER.told(),
-        STRANGER.told(endorsed_by=STRANGER),
-        STRANGER.told(endorsed_by=SECOND),
-        STRANGER.told(endorsed_by=AGENT, public=SECOND.public),
-        STRANGER.told(endorsed_by=AGENT, id="another"),
-        STRANGER.told(id=AGENT.id),
+        STRANGER.announced(),
+        STRANGER.announced(endorsed_by=STRANGER),
+        STRANGER.announced(endorsed_by=SECOND),
+        STRANGER.announced(endorsed_by=AGENT, public=SECOND.public),
+        STRANGER.announced(endorsed_by=AGENT, id="another"),
+        STRANGER.announced(id=AGENT.id),
     ],
     ids=["alone", "by itself", "by an unknown one", "another key", "another name", "in the name of the known one"],
 )
 async def test_who_answers_in_the_agents_place_later_is_not_believed(forged: AgentKey) -> None:
-    town = Town(AGENT.told())
+    town = Town(AGENT.announced())
     assert await town.passes(AGENT)
     town.of_agent = (forged,)
     assert not await town.passes(STRANGER)
@@ -122,7 +122,7 @@ async def test_who_answers_in_the_agents_place_later_is_not_believed(forged: Age
     assert town.pins.all() == {AGENT.id: AGENT.public}
     assert "the agent tells a key that is not trusted here" in town.told()
     assert any("stop the gateway, then `ductile-gateway trust --again`" in one.remedy for one in town.trust.findings())
-    town.of_agent = (AGENT.told(),)
+    town.of_agent = (AGENT.announced(),)
     assert await town.passes(AGENT)
 
 
@@ -132,7 +132,7 @@ async def test_the_command_believes_an_agent_that_began_anew_only_when_it_is_tol
     agent = [AGENT]
 
     async def answer(question: Msg) -> None:
-        told = AgentKeys(keys=tuple(one.told() for one in agent))
+        told = AgentKeys(keys=tuple(one.announced() for one in agent))
         await question.respond(told.model_dump_json().encode())
 
     async def trust(*options: str) -> tuple[int, str]:

@@ -27,7 +27,7 @@ class Signer:
     def headers(self, subject: str, body: bytes) -> dict[str, str]:
         return {headers.SIGNATURE: self.header(subject, body)}
 
-    def told(self, *, endorsed_by: "Signer | None" = None, **changed: Any) -> AgentKey:
+    def announced(self, *, endorsed_by: "Signer | None" = None, **changed: Any) -> AgentKey:
         """Announces the public key, endorsed by an earlier one."""
         by = endorsed_by and {
             "id": endorsed_by.id,

@@ -17,7 +17,7 @@ from groundwork.telemetry.metrics import MOST_SERIES, Instruments
 from schemas import subjects
 from tests.core.cues import approves, cancel, due, rejects, signal
 from tests.core.script import Cue, Script
-from tests.core.stories import told
+from tests.core.stories import story as random_story
 from tests.metrics.readings import measured, readings
 from tests.projections.journals import entries_of, priced_example
 from tests.projections.people import a_run_that_asks, a_run_that_needs_approval, answers
@@ -48,7 +48,7 @@ def test_what_a_person_is_asked_waits_until_it_is_decided(
 
 
 def test_every_journal_is_measured_whole() -> None:
-    for story in map(told, range(40)):
+    for story in map(random_story, range(40)):
         seen = measured(story)
         counted = defaultdict[str, float](float)
         for series, value in seen.items():

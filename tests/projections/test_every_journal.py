@@ -16,7 +16,7 @@ from agent_service.views.run import run_view
 from agent_service.views.spans import spans_since_rest
 from groundwork.telemetry.span import Span
 from tests.core.script import commits_of
-from tests.core.stories import gathered, told
+from tests.core.stories import gathered, story
 from tests.projections.courses import PLAYED
 from tests.projections.fakes import EVER
 from tests.projections.journals import entries_of, pages_of
@@ -25,7 +25,7 @@ from tests.projections.tellings import step_of
 
 @pytest.mark.parametrize("number", range(30))
 def test_every_run_can_be_told_in_every_way_at_every_point(number: int) -> None:
-    commits = commits_of(told(number))
+    commits = commits_of(story(number))
     changes = list(replay(commit.entry for commit in commits))
     seen = 1 + number % len(changes)
     check_pages(changes, seen)

@@ -114,7 +114,13 @@ class Invariants:
     # in the end
 
     def at_the_end(self) -> None:
-        for check in (self._all_ended, self._all_answered, self._words_heard, self._writes_done, self._told):
+        for check in (
+            self._all_ended,
+            self._all_answered,
+            self._words_heard,
+            self._writes_done,
+            self._endings_received,
+        ):
             for flaw in check():
                 raise Violation(*flaw)
 
@@ -146,11 +152,11 @@ class Invariants:
             if text and not over and not any(text in prompt.user for prompt in self.record.paid):
                 yield "a person's word is never lost", f"{text!r} reached no model"
 
-    def _told(self) -> Iterator[tuple[str, str]]:
+    def _endings_received(self) -> Iterator[tuple[str, str]]:
         """Every receiver of an ending got it."""
-        told = {(event.get("type"), event.get("data", {}).get("run_id")) for event in self.record.told}
+        received = {(event.get("type"), event.get("data", {}).get("run_id")) for event in self.record.received}
         for message in self.record.endings:
-            if message.payload.get("has_callback") and (message.subject, message.run_id) not in told:
+            if message.payload.get("has_callback") and (message.subject, message.run_id) not in received:
                 yield "who asks to be told is", f"{message.id} reached no receiver"
 
     def _writes_done(self) -> Iterator[tuple[str, str]]:

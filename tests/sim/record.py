@@ -35,7 +35,7 @@ class Record:
     paid: list[Prompt] = field(default_factory=list)
     deaths: list[str] = field(default_factory=list)
     """Names of killed processes."""
-    told: list[Json] = field(default_factory=list)
+    received: list[Json] = field(default_factory=list)
     """Callbacks that receivers accepted."""
     interrupted: int = 0
     """Model calls whose reply a fault lost."""
@@ -44,16 +44,16 @@ class Record:
 
     def stored(self, kept: StoredMessage) -> Message | None:
         """Returns None for a lease or a repetition by others."""
-        told_as = headers_of(kept.head).get("Nats-Msg-Id", "")
-        if kept.subject.startswith("$") or told_as.startswith(AGAIN):
+        msg_id = headers_of(kept.head).get("Nats-Msg-Id", "")
+        if kept.subject.startswith("$") or msg_id.startswith(AGAIN):
             return None
         try:
             payload = json.loads(kept.body).get("payload", {})
         except (ValueError, AttributeError):
             return None
-        told = Message(kept.subject, payload, told_as, kept.at)
-        self.messages.append(told)
-        return told
+        message = Message(kept.subject, payload, msg_id, kept.at)
+        self.messages.append(message)
+        return message
 
     def of(self, subject: str) -> list[Message]:
         return [message for message in self.messages if message.subject == subject]

@@ -68,7 +68,7 @@ class World:
         self.callers = Callers(
             self.scheduler, self.network, self.services.at, on_sent=self._sent, on_answer=self._answered
         )
-        self.receiver = Receiver(on_told=self._told)
+        self.receiver = Receiver(on_received=self._received)
         self.network.serve(RECEIVER, self.receiver.server)
         self._kept: list[StoredMessage] = []
         self._deeds_left = 0
@@ -205,7 +205,7 @@ class World:
 
     def _watch(self) -> None:
         self.bus.jetstream.on_stored = self._stored
-        self.ductile.on_relayed = self._told
+        self.ductile.on_relayed = self._received
         self.ductile.jobs.on_run = self._judged(self.record.ran, self.invariants.ran)
         self.model.on_paid = self._judged(self.record.paid, self.invariants.paid)
         self.model.on_lost = self._reply_lost
@@ -248,9 +248,9 @@ class World:
         if post.path == STOP:
             self.invariants.halted_at = self.scheduler.now
 
-    def _told(self, event: Json) -> None:
+    def _received(self, event: Json) -> None:
         self._news = True
-        self.record.told.append(event)
+        self.record.received.append(event)
 
     def _reply_lost(self) -> None:
         self.record.interrupted += 1
@@ -267,8 +267,8 @@ class World:
         if not self._news:
             return False
         self._news = False
-        is_told = len(self.record.told) >= self.course.tells
-        return is_told and not (self.callers.waiting or self._deeds_left) and over()
+        all_received = len(self.record.received) >= self.course.tells
+        return all_received and not (self.callers.waiting or self._deeds_left) and over()
 
     def _do(self, deed: Callable[[Any], object]) -> None:
         self._news = True

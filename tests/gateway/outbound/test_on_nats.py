@@ -68,7 +68,7 @@ async def say(link: NatsLink, event: Any, by: Signer | None = AGENT) -> None:
 
 
 async def tell_keys(question: Msg) -> None:
-    await question.respond(AgentKeys(keys=(AGENT.told(),)).model_dump_json().encode())
+    await question.respond(AgentKeys(keys=(AGENT.announced(),)).model_dump_json().encode())
 
 
 async def dead_letters(link: NatsLink) -> dict[str, Mapping[str, str]]:

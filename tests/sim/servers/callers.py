@@ -134,8 +134,8 @@ class Callers:
 class Receiver:
     """Receiver of endings, which fails the first try and accepts only signed ones."""
 
-    def __init__(self, on_told: Callable[[Json], None]) -> None:
-        self._on_told = on_told
+    def __init__(self, on_received: Callable[[Json], None]) -> None:
+        self._on_received = on_received
         self.server = HttpServer(self._answer)
         self._tries = 0
 
@@ -147,5 +147,5 @@ class Receiver:
         mac = hmac.new(HOOK_KEY, f"{about[0]}.{about[1]}.".encode() + request.body, hashlib.sha256).digest()
         if f"v1,{base64.b64encode(mac).decode()}" not in about[2].split():
             return says(401, {"error": "not signed"})
-        self._on_told(request.json())
+        self._on_received(request.json())
         return says(200, {})

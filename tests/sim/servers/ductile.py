@@ -110,18 +110,18 @@ class Ductile:
             self._streams.append(exchange)
             return Response(200, b"", STREAM)
         if request.method != "POST" or not request.path.startswith("/plugin/"):
-            return self._told(request)
+            return self._answer_of_api(request)
         if chance("job not started"):
             exchange.connection.cut()
             return None
-        started = self._told(request)
+        started = self._answer_of_api(request)
         if chance("start unheard") or self.lose_next_answer:
             self.lose_next_answer = False
             exchange.connection.cut()
             return None
         return started
 
-    def _told(self, request: Request) -> Response:
+    def _answer_of_api(self, request: Request) -> Response:
         try:
             if not PATH.fullmatch(request.path):
                 return self._api.answer(request)

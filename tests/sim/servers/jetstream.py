@@ -28,7 +28,7 @@ Json = dict[str, Any]
 
 
 class HandOut(Protocol):
-    def __call__(self, to: str, body: bytes, reply: str = "", head: bytes = b"", *, told_as: str = "") -> bool: ...
+    def __call__(self, to: str, body: bytes, reply: str = "", head: bytes = b"", *, subject: str = "") -> bool: ...
 
 
 class Refusal(Exception):
@@ -187,7 +187,7 @@ class JetStream:
         at = int(kept.time.timestamp() * NS)
         where = f"{consumer.stream.name}.{consumer.name}.{times}.{seq}.{consumer.delivered}.{at}.0"
         body = b"" if consumer.config.get("headers_only") else kept.body
-        self._hand_out(to, body, f"$JS.ACK.{where}", kept.head, told_as=kept.subject)
+        self._hand_out(to, body, f"$JS.ACK.{where}", kept.head, subject=kept.subject)
 
     def _next_reply(self, consumer: Consumer) -> str:
         pull = consumer.pulls[0]

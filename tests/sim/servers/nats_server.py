@@ -65,7 +65,7 @@ class Session:
                     self.server.publish(each)
             else:
                 del self._buffer[: end + 2]
-                self._told(verb.upper(), rest.split(" "))
+                self._asked(verb.upper(), rest.split(" "))
 
     def closed(self) -> None:
         self.server.leave(self)
@@ -83,7 +83,7 @@ class Session:
             line = f"MSG {message.subject} {subscription.sid}{reply} {len(message.body)}\r\n"
         self.connection.send(line.encode() + message.head + message.body + CRLF)
 
-    def _told(self, verb: str, words: list[str]) -> None:
+    def _asked(self, verb: str, words: list[str]) -> None:
         if verb == "PING":
             self.connection.send(b"PONG\r\n")
         elif verb == "SUB":
@@ -133,12 +133,12 @@ class NatsServer:
         if reply and not heard:
             self.hand_out(reply, b"", "", NOBODY)
 
-    def hand_out(self, to: str, body: bytes, reply: str = "", head: bytes = b"", *, told_as: str = "") -> bool:
-        """Delivers to every subscriber and to one of each queue group; returns True if there was any. `told_as` is
-        the subject they see."""
+    def hand_out(self, to: str, body: bytes, reply: str = "", head: bytes = b"", *, subject: str = "") -> bool:
+        """Delivers to every subscriber and to one of each queue group; returns True if there was any. `subject` is
+        the one that they see."""
         found = list(self._chosen(to))
         for subscription in found:
-            subscription.session.deliver(subscription, Frame(told_as or to, body, reply, head))
+            subscription.session.deliver(subscription, Frame(subject or to, body, reply, head))
         return bool(found)
 
     def restart(self, *, away_s: float) -> None:

@@ -211,7 +211,7 @@ def test_a_model_call_of_a_run_that_any_agent_cancels_is_given_up_at_once(seed: 
         assert world.record.paid == []
 
 
-def retold(world: World) -> list[tuple[str, str]]:
+def rebuilt(world: World) -> list[tuple[str, str]]:
     """The two halves of each prompt, rebuilt from the journal."""
     changes = [*replay(asyncio.run(journal(world)))]
     made = takewhile(bool, (made_call(changes, number) for number in count(1)))
@@ -229,7 +229,7 @@ def test_what_calls_are_told_is_made_anew_from_the_journal_to_the_byte_and_begin
     for dies_at in (named[at + after][0] for at in asked for after in (0, 1)):
         with closing(World(course, dies_at=dies_at)) as world:
             world.play()
-            paid, calls = world.record.paid, retold(world)
+            paid, calls = world.record.paid, rebuilt(world)
             assert [prompt for prompt in paid if (prompt.system, prompt.user) not in calls] == []
             framed = [prompt for prompt in paid if prompt.shape == "decision" and "<framing>" in prompt.user]
             for before, now in pairwise(framed):
@@ -238,7 +238,7 @@ def test_what_calls_are_told_is_made_anew_from_the_journal_to_the_byte_and_begin
     assert len(asked) == 4
 
 
-def test_a_call_that_was_put_off_is_told_as_it_was_made_last() -> None:
+def test_a_call_that_was_put_off_is_rebuilt_as_it_was_made_last() -> None:
     with closing(World(PLAIN)) as world:
         world.scheduler.faults["model unavailable"] = 1.0
         world.start()
@@ -248,7 +248,7 @@ def test_a_call_that_was_put_off_is_told_as_it_was_made_last() -> None:
         world.until(lambda: world.record.of(subjects.COMPLETED))
         first, *_ = world.record.paid
         assert "be brief" in first.user
-        assert retold(world)[0] == (first.system, first.user)
+        assert rebuilt(world)[0] == (first.system, first.user)
 
 
 def test_a_request_that_the_bus_forgot_soon_after_an_agent_s_start_is_published_again() -> None:

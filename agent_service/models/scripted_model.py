@@ -234,9 +234,6 @@ def _adapter(kind: type) -> TypeAdapter[Any]:
 
 
 def _filled(answer: Any, names: dict[str, str]) -> Any:
-    kind: type = type(answer)
-    adapter = _adapter(kind)
-    if b"$" not in (text := adapter.dump_json(answer)):
-        return answer
+    adapter = _adapter(answer.__class__)
     quoted = {name: json.dumps(value)[1:-1] for name, value in names.items()}
-    return adapter.validate_json(Template(text.decode()).safe_substitute(quoted))
+    return adapter.validate_json(Template(adapter.dump_json(answer).decode()).safe_substitute(quoted))

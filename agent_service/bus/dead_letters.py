@@ -21,7 +21,6 @@ from groundwork.nats.shared_log import stored_by_now
 from groundwork.service.errors import GiveUp
 from schemas import subjects
 from schemas.envelope import RETRIED_BY, RUN_ID
-from schemas.fields import MAX_COUNT
 from schemas.values import replace
 
 RETRY_OF = "Agentic-Retry-Of"
@@ -47,9 +46,7 @@ class NatsDeadLetters:
         return fold([message async for message in reading])
 
     async def find(self, number: int) -> inbox.DeadLetter | None:
-        if number > MAX_COUNT:
-            return None
-        message = await self._link.stored(STREAM, number) if number else None
+        message = await self._link.stored(STREAM, number)
         record = await self._link.newest(STREAM, f"{subjects.SETTLED}.{number}")
         letters = fold(one for one in (message and letter_in(message) and message, record) if one)
         return letters[0] if letters else None

@@ -12,6 +12,7 @@ from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Failure, TryAgain
 from groundwork.service.machine import monotonic
 from schemas import subjects
+from schemas.bounded import json_object
 from schemas.status import Finding, GatewayPruned, GatewayPruneRequest, GatewayStatus
 
 FRESH_S, FINDINGS_FRESH_S = 10.0, 2.0
@@ -25,11 +26,10 @@ async def callback_flaw(link: NatsLink, url: str) -> str:
     """Reason why the gateway would not send there; empty if there is none, or no gateway answers."""
     question = json.dumps({"url": url}).encode()
     try:
-        answer = json.loads(await link.request(subjects.CALLBACK, question, timeouts_s=(FLAW_WITHIN_S,)))
-    except (Failure, ValueError):
+        answer = json_object(await link.request(subjects.CALLBACK, question, timeouts_s=(FLAW_WITHIN_S,))) or {}
+    except Failure:
         return ""
-    flaw = answer.get("flaw") if isinstance(answer, dict) else None
-    return flaw if isinstance(flaw, str) else ""
+    return str(answer.get("flaw") or "")
 
 
 async def prune_rows(link: NatsLink, *, dry_run: bool) -> GatewayPruned:

@@ -26,7 +26,7 @@ from agent_service.workbench.evaluation.expected import REQUESTS, PublishedMessa
 from agent_service.workbench.evaluation.scenario import Document, Plugin, Scenario, ToolAnswer
 from groundwork.service.process import ending_with_us
 from schemas import keys, subjects
-from schemas.bounded import clipped
+from schemas.bounded import clipped, json_object
 from schemas.catalog import UNNAMED, Catalog
 from schemas.events import Envelope, ToolError, ToolOutput, ToolRequest, ToolResult
 
@@ -145,12 +145,10 @@ def _written(plugin: Plugin, scratch: Path) -> str:
 
 
 def _reply_in(stdout: bytes) -> Reply:
-    try:
-        response: dict[str, JsonValue] = dict(json.loads(stdout))
-        status = response["status"]
-    except (ValueError, TypeError, KeyError):
+    response = json_object(stdout) or {}
+    if "status" not in response:
         return ToolError(error_class="bad_output", message="the plugin wrote no response in JSON")
-    if status == "error":
+    if response["status"] == "error":
         error_class, message = str(response.get("error_class") or "tool_error")[:64], str(response.get("error", ""))
         return ToolError(error_class=error_class, message=message, retryable=response.get("retry") is not False)
     output = {"summary": response.get("result")} | {name: response.get(name) for name in ("output", "continuation")}

@@ -19,7 +19,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as Connection
 
-from agent_service.admission.callers import LONGEST_TOKEN, ApiSettings, TokenSettings, token_caller
+from agent_service.admission.callers import ApiSettings, TokenSettings, token_caller
 from agent_service.api.errors import MEDIA_TYPE, ApiError, Code
 from agent_service.api.requests import EVERY_SCOPE, Caller, check_scopes
 from agent_service.trust import identity
@@ -146,8 +146,6 @@ class Access:
 
     def _known(self, sent: list[str]) -> TokenSettings | None:
         token = sent[0].removeprefix(SCHEME) if len(sent) == 1 and sent[0].startswith(SCHEME) else ""
-        if len(token) > LONGEST_TOKEN:
-            return None
         return self._bearers.get(hashlib.sha256(token.encode("latin-1")).hexdigest())
 
 

@@ -34,10 +34,8 @@ def example(
     made = into / name
     try:
         shutil.copytree(shipped("examples", name), made, ignore=shutil.ignore_patterns(*NOT_COPIED))
-    except FileExistsError:
-        raise Misconfigured(f"{made} is there already, and nothing was changed: copy it to another folder") from None
     except OSError as error:
-        raise Misconfigured(f"{made} cannot be written: {error}") from error
+        raise Misconfigured(f"{made} cannot be made ({error}): name another folder with --dir") from error
     begin = f"cd {shlex.quote(str(made))} && agentic dev"
     lines = f"{made} is made. Its page says what to do: {made / 'README.md'}\n\n  {begin}"
     return Output({"folder": str(made)}, lines)

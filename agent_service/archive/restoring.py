@@ -19,7 +19,7 @@ from agent_service import settings
 from agent_service.archive import access
 from agent_service.archive.access import ARTIFACTS, GATEWAY, OPEN, ArchivedRun, ArchivedRuns, Report
 from agent_service.bus.buckets import FOLDER, NatsArtifactStore, key_of
-from agent_service.bus.reading import SignedEnding, signed_endings
+from agent_service.bus.reading import signed_endings
 from agent_service.bus.topology import ROLE
 from agent_service.errors import NewerVersion
 from agent_service.history.results import kept_artifacts
@@ -199,8 +199,13 @@ async def _restore_runs(
             await RunStore(database).put(*records, after=None)
         store_folder.sync(loaded.store / FILE)
         restore_store(runs.archive, loaded.store, access.STORE_FILES)
+    versions = {run.run_id: run.version for run in runs.all}
     deleted = {record.run_id for record in records if isinstance(record, TombstoneRecord)}
-    since = _since({run.run_id: run.version for run in runs.all}, deleted, ends)
+    since: dict[str, dict[str, str]] = {"ended_since": {}, "begun_since": {}}
+    for end in ends:  # those on the bus that are later than the backup
+        if versions.get(end.run_id, 0) < end.seq and end.run_id not in deleted:
+            text = f"{end.subject} was told with entry {end.seq}"
+            since["ended_since" if end.run_id in versions else "begun_since"][end.run_id] = text
     number = len(runs.all) - len(flawed)
     return {"flawed": flawed, "runs": number, "under_way": under_way, "stopped": stopped, **since}
 
@@ -270,16 +275,6 @@ def _halt_after(records: Iterable[SideRecord], taken: datetime) -> list[SideReco
         return []
     number, reason = newest.number + 1 if newest else 1, f"restored from the backup of {taken:{MINUTE}}"
     return [HaltRecord(v=LEVEL, by="", halt=Halt(number=number, since=taken, by="agentic restore", reason=reason))]
-
-
-def _since(versions: Mapping[str, int], deleted: set[str], ends: Iterable[SignedEnding]) -> dict[str, dict[str, str]]:
-    """Endings on the bus that are later than the backup."""
-    later = [end for end in ends if versions.get(end.run_id, 0) < end.seq and end.run_id not in deleted]
-    told = {end.run_id: f"{end.subject} was told with entry {end.seq}" for end in later}
-    return {
-        "ended_since": {run_id: what for run_id, what in told.items() if run_id in versions},
-        "begun_since": {run_id: what for run_id, what in told.items() if run_id not in versions},
-    }
 
 
 async def restore_artifacts(config: Path | None) -> Report:

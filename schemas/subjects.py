@@ -54,7 +54,6 @@ STREAM_TURNS = "AGENTIC_TURNS"
 STORE = "agentic-store"
 LEDGER = "agentic-ledger"
 TURN = "agentic-turn"
-STORED_HALT = f"{STORE}.halt"
 STORED_RUNS = f"{STORE}.run.>"
 STORED_MOVED = f"{STORE}.moved"
 
@@ -160,17 +159,9 @@ def stored_under_any_wake(run_id: str) -> str:
     return f"{STORE}.run.*.{run_id}"
 
 
-def stored_seen(run_id: str) -> str:
-    return f"{STORE}.seen.{run_id}"
-
-
-def stored_gone(run_id: str) -> str:
-    return f"{STORE}.gone.{run_id}"
-
-
-def stored_bare(run_id: str) -> str:
-    """Subject of the mark that a run's artifacts are deleted."""
-    return f"{STORE}.bare.{run_id}"
+def stored_beside(kind: str, run_id: str) -> str:
+    """Subject of a record beside the journals: `halt`; `seen`, `gone` and `bare` (of artifacts) of a run."""
+    return f"{STORE}.{kind}.{run_id}" if run_id else f"{STORE}.{kind}"
 
 
 def lease_key(role: str, holder: str) -> str:

@@ -7,7 +7,7 @@ agents; otherwise raise VERSION, and older agents leave the run alone. Instants 
 
 from contextlib import suppress
 from functools import lru_cache
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -91,36 +91,41 @@ class StoredHeader(BaseModel):
 
 
 class SideRecord(StoredHeader):
-    """A fact beside the journals of runs."""
+    """A fact beside the journals, under a subject by its kind and the run that it is about, if it is about one."""
+
+    kind: ClassVar[str]
+
+    @property
+    def run_id(self) -> str:
+        return ""
 
     @property
     def subject(self) -> str:
-        raise NotImplementedError
+        return subjects.stored_beside(self.kind, self.run_id)
 
 
 Beside = TypeVar("Beside", bound=SideRecord)
 
 
 class HaltRecord(SideRecord):
+    kind = "halt"
     by: str
     halt: Halt
 
-    @property
-    def subject(self) -> str:
-        return subjects.STORED_HALT
-
 
 class DismissalRecord(SideRecord):
+    kind = "seen"
     dismissal: Dismissal
 
     @property
-    def subject(self) -> str:
-        return subjects.stored_seen(self.dismissal.run_id)
+    def run_id(self) -> str:
+        return self.dismissal.run_id
 
 
 class TombstoneRecord(SideRecord):
     """A run was deleted. `version`: its newest entry then; `artifacts`: paths whose contents are to be removed."""
 
+    kind = "gone"
     stone: Tombstone
     version: NonNegative
     artifacts: tuple[str, ...] = ()
@@ -129,24 +134,17 @@ class TombstoneRecord(SideRecord):
     def run_id(self) -> str:
         return self.stone.run_id
 
-    @property
-    def subject(self) -> str:
-        return subjects.stored_gone(self.run_id)
-
 
 class ArtifactTombstoneRecord(SideRecord):
     """The artifacts of a run were deleted, and the run stays."""
 
+    kind = "bare"
     gone: ArtifactTombstone
     artifacts: tuple[str, ...] = ()
 
     @property
     def run_id(self) -> str:
         return self.gone.run_id
-
-    @property
-    def subject(self) -> str:
-        return subjects.stored_bare(self.run_id)
 
 
 class Paid(BaseModel):
@@ -243,12 +241,7 @@ def spending_of(commit: Commit) -> tuple[str, str, float, int]:
     return f"{entry.at:%Y-%m-%d}", brief.caller, commit.paid_usd, size
 
 
-_SIDE_RECORDS: dict[str, type[SideRecord]] = {
-    "halt": HaltRecord,
-    "seen": DismissalRecord,
-    "gone": TombstoneRecord,
-    "bare": ArtifactTombstoneRecord,
-}
+_SIDE_RECORDS = {of.kind: of for of in (HaltRecord, DismissalRecord, TombstoneRecord, ArtifactTombstoneRecord)}
 
 
 def row_in(stored: StoredMessage) -> RunRow | None:

@@ -26,7 +26,6 @@ from agent_service.store.moving import require_runs_here
 from groundwork.service.errors import Failure, TryAgain
 from groundwork.sqlite.errors import Full
 from groundwork.sqlite.file import SqliteFile, microseconds
-from schemas import subjects
 from schemas.status import Halt
 
 LeaseCheck = Callable[[], Awaitable[None]]
@@ -203,8 +202,8 @@ class RunStore(RunIndex):
 
     async def keep_halt(self, halt: Halt) -> None:
         """Replaces the record of its number. Raises TryAgain, also for a halt that does not follow the newest one."""
-        position = await self.newest_position(subjects.STORED_HALT)
         record = HaltRecord(v=LEVEL, by=self.me, halt=halt)
+        position = await self.newest_position(record.subject)
         if not _follows(halt, await self.newest_halt()) or not await self.put(record, after=position):
             raise TryAgain("another agent has just stopped everything, or let it go on: look again")
 

@@ -23,7 +23,9 @@ from agent_service.store.journals import Journal, JournalCache
 from agent_service.store.messages import (
     ROW,
     SNAPSHOT_EVERY,
+    ArtifactTombstoneRecord,
     Beside,
+    DismissalRecord,
     HaltRecord,
     RemoteCommit,
     RunRow,
@@ -48,8 +50,6 @@ from schemas import subjects
 from schemas.status import Halt
 from schemas.values import replace
 
-TURN_EXPECTED_WITHIN_S = 5.0
-"""After it, the agent that stored an entry without a message may have died before it queued the turn."""
 RECENT_MESSAGES = 2000
 """Messages searched at most for recent model calls."""
 
@@ -61,10 +61,12 @@ class SharedStore(RunStore):
     processes.
     """
 
+    turn_expected_within_s = 5.0
+    """After it, the agent that stored an entry without a message may have died before it queued the turn."""
+
     def __init__(self, database: SqliteFile, log: SharedLog, index: Replica, *, held: LeaseCheck) -> None:
         super().__init__(database, held)
         self._log, self._index, self.me = log, index, token_hex(8)
-        self.turn_expected_within_s = TURN_EXPECTED_WITHIN_S
         self._expected: dict[str, tuple[float, str, int]] = {}
         """Deadline, run and entry of each turn that is not seen yet."""
         self._journals = JournalCache(database, log, self._quarantine, self.caught_up)
@@ -217,7 +219,8 @@ class SharedStore(RunStore):
         return ()
 
     async def purge(self, wake_id: str, run_id: str) -> None:
-        for subject in subjects.stored_run(wake_id, run_id), subjects.stored_seen(run_id), subjects.stored_bare(run_id):
+        beside = (subjects.stored_beside(of.kind, run_id) for of in (DismissalRecord, ArtifactTombstoneRecord))
+        for subject in (subjects.stored_run(wake_id, run_id), *beside):
             await self._log.purge(subject)
 
     async def total_bytes(self) -> int:

@@ -178,7 +178,7 @@ async def pruned(member: Member, rules: KeepRunsSettings) -> int:
 
 
 def about(log: MemoryLog) -> list[str]:
-    named = subjects.stored_run("wake-1", RUN), subjects.stored_seen(RUN)
+    named = subjects.stored_run("wake-1", RUN), subjects.stored_beside("seen", RUN)
     return [fact.subject for fact in log.facts if fact.subject in named]
 
 
@@ -236,7 +236,7 @@ async def test_a_copy_made_while_the_log_is_cleared_has_nothing_of_what_is_gone(
     await done(a.store, 1)
     before = list(log.facts)
     await pruned(a, A_DAY_EACH)
-    (said,) = (fact for fact in log.facts if fact.subject == subjects.stored_gone(RUN))
+    (said,) = (fact for fact in log.facts if fact.subject == subjects.stored_beside("gone", RUN))
     for left in (before[:1], before[:-2], before):
         log.facts = [*left, said]
         async with joined(log, tmp_path) as c:

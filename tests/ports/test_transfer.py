@@ -174,7 +174,7 @@ async def test_a_run_that_goes_on_while_a_log_is_backed_up_is_read_as_it_stood_a
         archived = ArchivedRuns(made)
         (stone,), (run,) = archived.side_records(), archived.all
         assert decided_again(run, archived.entries(run.run_id))[-1].state == begun[-1].state
-    assert stone.subject == subjects.stored_gone(deleted.run_id)
+    assert stone.subject == subjects.stored_beside("gone", deleted.run_id)
 
 
 async def test_a_run_that_goes_on_while_a_log_is_verified_has_no_flaw(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -257,7 +258,7 @@ async def test_the_newest_entry_is_in_its_run_where_it_is_asked_for_however_far_
     *begun, newest = whole_run(1)[:3]
     await stored(a.store, begun)
     await b.store.caught_up()
-    parts: Any = (b.store, None, None, None, [])
+    parts: Any = (b.store, Mock(), None, None, [])
     turns = Turns(*parts)
     assert await turns.state(RUN) == begun[-1].state
     b.wire.open.clear()
@@ -300,7 +301,7 @@ class OneReply:
 
 async def test_the_message_of_a_reply_that_was_stored_without_an_answer_comes_again(a: Member) -> None:
     begun, replied = await stored(a.store, whole_run(1)[:2]), whole_run(1)[2]
-    parts: Any = (a.store, None, OneReply(replied.event), None, [])
+    parts: Any = (a.store, Mock(), OneReply(replied.event), None, [])
     turns = Turns(*parts)
     turns.outbox = Redelivery(a.store.mark_dispatched)
     a.wire.next.append("lost")

@@ -1,7 +1,7 @@
 """Random stories of a run: the awaited events, mixed with everything else that may come.
 
 A move is a cue. `goes_on` brings the awaited event, and reserves money for a model that costs; ODD has the mishaps of a
-state, in the words of `words` and of MOVES_BY_WORD; the rest comes at any time. Endings are rare, so that many
+state, worded as in a transcript or as in MOVES_BY_WORD; the rest comes at any time. Endings are rare, so that many
 stories are long.
 """
 

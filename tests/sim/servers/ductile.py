@@ -97,10 +97,7 @@ class Ductile:
         self.server.up = False
         for exchange in list(self.server.open):
             exchange.connection.cut()
-        self._scheduler.after(seconds, self._comes_back)
-
-    def _comes_back(self) -> None:
-        self.server.up = True
+        self._scheduler.after(seconds, lambda: setattr(self.server, "up", True))
 
     def _answer(self, request: Request, exchange: Exchange) -> Response | None:
         chance = self._scheduler.chance

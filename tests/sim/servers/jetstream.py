@@ -5,7 +5,7 @@ Its faults (see `random_world.FAULTS`) are those of a real one. It uses the worl
 
 import base64
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from tests.sim.machines.time import Scheduler
@@ -97,12 +97,9 @@ class JetStream:
                 self._make_consumer({"stream_name": name, "config": each})
 
     def forget_pulls(self) -> None:
-        for consumer in self._consumers():
-            consumer.pulls.clear()
-
-    def _consumers(self) -> Iterator[Consumer]:
         for stream in self.streams.values():
-            yield from list(stream.consumers.values())
+            for consumer in stream.consumers.values():
+                consumer.pulls.clear()
 
     # storing
 

@@ -147,10 +147,7 @@ class NatsServer:
         for session in list(self._sessions):
             session.connection.cut()
         self.jetstream.forget_pulls()
-        self.scheduler.after(away_s, self._come_back)
-
-    def _come_back(self) -> None:
-        self.up = True
+        self.scheduler.after(away_s, lambda: setattr(self, "up", True))
 
     def _is_heard(self, subject: str) -> bool:
         return any(one.hears(subject) for one in self._subscriptions)

@@ -80,7 +80,6 @@ class IncomingMetrics(RepeatMetrics):
 
     @contextmanager
     def handling(self, subject: str) -> Iterator[None]:
-        """Counts a message from the bus."""
         began, error = time.perf_counter(), "internal"
         try:
             yield
@@ -147,8 +146,6 @@ _LATEST = {"gen_ai.client.operation.duration": "gen_ai.client.inference.duration
 
 
 class AgentMetrics:
-    """`provider`: name of the model's provider."""
-
     def __init__(self, provider: str) -> None:
         self.instruments = instruments = Instruments()
         self.store = StoreMetrics(instruments)

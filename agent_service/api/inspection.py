@@ -193,7 +193,6 @@ class WhyCalls:
     async def _locate_messages(
         self, run_id: str, pending: Pending | None, trouble: list[str]
     ) -> tuple[MessageLocation | None, MessageLocation | None]:
-        """The request and result of the attempt."""
         if pending is None:
             return None, None
         attempt, since = (run_id, pending.step, pending.attempt, pending.task, pending.round), pending.requested_at

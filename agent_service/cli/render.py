@@ -134,7 +134,6 @@ def call(view: Json) -> str:
 
 
 def details(view: Json) -> str:
-    """Renders every value beside or below its name."""
     return "\n".join(_values(view))
 
 
@@ -143,7 +142,6 @@ STRUCTURAL_FIELDS = frozenset({"id", "entry", "kind", "text", "step", "parent", 
 
 
 def step(detail: Json) -> str:
-    """Renders each part below its parent."""
     lines = [f"run_id: {detail['run_id']}", *_values({"executor": detail["executor"]})]
     for part in detail["parts"]:
         item = {name: value for name, value in part["item"].items() if name not in STRUCTURAL_FIELDS}

@@ -10,7 +10,7 @@ from agent_service.core import continuing, facts
 from agent_service.core.events import EventFacts, SignalReceived, StoodStill, WakeAccepted
 from agent_service.core.limits import budget_use
 from agent_service.core.state import RunState
-from agent_service.core.waiting import NeedsPerson, Pending, Status
+from agent_service.core.waiting import Ended, NeedsPerson, Pending, Status
 from agent_service.run.human_tasks import human_task, remedy
 from schemas import events as wire
 from schemas import keys, subjects
@@ -55,7 +55,7 @@ def of_entry(state: RunState, outcome: EventFacts, entry: int) -> list[OutgoingM
     are not `outstanding`, and no progress.
     """
     is_newest = entry == state.version
-    if is_newest and state.final and facts.RunEnded not in outcome.kinds:
+    if is_newest and isinstance(state.waiting, Ended) and facts.RunEnded not in outcome.kinds:
         return []
     event, owed = outcome.event, list[OutgoingMessage]()
     if isinstance(event, WakeAccepted):

@@ -59,7 +59,6 @@ class Turns:
     observers: list[Observer]
     """Called after every durable commit."""
     outbox: Outbox = field(init=False)
-    kill_switch: KillSwitch = field(init=False)
     again: Callable[[str], Awaitable[None]] = field(init=False, default=_nothing)
     """Performs the effects that earlier deliveries of the current message left."""
     settle_children: Callable[[RunState], Awaitable[None]] = field(init=False, default=_nothing)
@@ -70,7 +69,7 @@ class Turns:
     _locks: WeakValueDictionary[str, asyncio.Lock] = field(init=False, default_factory=WeakValueDictionary)
 
     def __post_init__(self) -> None:
-        self.outbox, self.kill_switch = Outbox(self.store.mark_dispatched), self.publisher.kill_switch
+        self.outbox = Outbox(self.store.mark_dispatched)
 
     async def accept(self, event: WakeAccepted, digest: str) -> tuple[str, Transition | None]:
         """Returns the id of a durable run and the transition to perform (None for a known wake). `digest`: of the
@@ -118,6 +117,10 @@ class Turns:
             if not ends:
                 raise
             return await self._end(run_id, error, f"an event of kind {type(event).__name__}")
+
+    @property
+    def kill_switch(self) -> KillSwitch:
+        return self.publisher.kill_switch
 
     @property
     def _is_queued(self) -> bool:

@@ -12,11 +12,13 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Literal
 
+from nats.js.api import PubAck
+
 from agent_service.history.text import instant, rfc3339
 from agent_service.views import inbox
 from groundwork.nats.dead_letters import copyable_headers
 from groundwork.nats.link import NatsLink
-from groundwork.nats.publishing import NoSuchItem, Published, StoredMessage
+from groundwork.nats.publishing import NoSuchItem, StoredMessage
 from groundwork.nats.shared_log import stored_by_now
 from groundwork.service.errors import GiveUp
 from schemas import subjects
@@ -61,7 +63,7 @@ class NatsDeadLetters:
         message = await self._link.stored(stream, sequence) if sequence and _STREAM.fullmatch(stream) else None
         return message if message and letter.is_about(message.subject, message.at) else None
 
-    async def retry(self, number: int, by: str) -> tuple[inbox.DeadLetter, Published]:
+    async def retry(self, number: int, by: str) -> tuple[inbox.DeadLetter, PubAck]:
         """Publishes the refused message once, under a new id. Raises NoSuchLetter and NotSentAgain."""
         letter = await self.held(number)
         refused = None if (why := inbox.obstacle(letter)) else await self.refused(letter)

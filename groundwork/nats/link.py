@@ -13,6 +13,7 @@ from typing import Any
 
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
+from nats.js.api import PubAck
 
 from groundwork.nats.client import HARMLESS_DENIAL, BusClient
 from groundwork.nats.publishing import (
@@ -20,7 +21,6 @@ from groundwork.nats.publishing import (
     MOST_IDS,
     BusRefused,
     NoSuchItem,
-    Published,
     StoredMessage,
     check_message,
     read_ack,
@@ -116,7 +116,7 @@ class NatsLink:
         headers: Mapping[str, str],
         within_s: float = BUDGET_SECONDS,
         is_same: Callable[[StoredMessage | None], bool] | None = None,
-    ) -> Published:
+    ) -> PubAck:
         """Stores one message, retrying under the same `msg_id` while that can help and `within_s` lasts; if another
         message has that id, under `msg_id#2` and so on. `is_same` compares a message of that id with this one (None: it
         is gone); without it, subject and body must be equal. Raises BusRefused (not stored, nor ever will be; with code
@@ -144,7 +144,7 @@ class NatsLink:
 
     async def store(
         self, subject: str, body: bytes, headers: Mapping[str, str], *, within_s: float = BUDGET_SECONDS
-    ) -> Published:
+    ) -> PubAck:
         """Stores one message exactly as given, retrying while that can help. Raises as `publish` does."""
         clock, pause = asyncio.get_running_loop().time, SHORTEST_PAUSE
         deadline = clock() + within_s
@@ -161,7 +161,7 @@ class NatsLink:
             await self.until_back(within_s=min(pause, deadline - clock()))
             pause = min(pause + SHORTEST_PAUSE, LONGEST_PAUSE)
 
-    async def store_once(self, subject: str, body: bytes, headers: Mapping[str, str], patience_s: float) -> Published:
+    async def store_once(self, subject: str, body: bytes, headers: Mapping[str, str], patience_s: float) -> PubAck:
         """One attempt to store a message, without the guard. Raises BusRefused, with code 10071 if another message than
         the expected one is the newest, Misconfigured, NoRoom, TryAgain, Unreachable."""
         check_message(subject, body, headers, limit=self.client.max_payload)

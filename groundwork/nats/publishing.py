@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from nats.aio.msg import Msg
+from nats.js.api import PubAck
 
 from groundwork.service.errors import Failure, GiveUp, Misconfigured, NoRoom, TryAgain
 
@@ -56,13 +57,6 @@ class BusRefused(GiveUp):
 
 class NoSuchItem(BusRefused):
     """There is no such consumer or message."""
-
-
-@dataclass(frozen=True, slots=True)
-class Published:
-    stream: str
-    seq: int
-    duplicate: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +118,7 @@ def check_message(subject: str, body: bytes, headers: Mapping[str, str], *, limi
         )
 
 
-def read_ack(answer: Msg, subject: str) -> Published:
+def read_ack(answer: Msg, subject: str) -> PubAck:
     """The stream's answer to a publish. Raises NoRoom, TryAgain or BusRefused."""
     if answer.headers and answer.headers.get("Status") == "503":
         raise TryAgain(f"no stream answered for {subject}: it is missing, or its leader is just being elected")
@@ -132,7 +126,7 @@ def read_ack(answer: Msg, subject: str) -> Published:
         fields = json.loads(answer.data)
         if "error" in fields:
             raise jetstream_failure(subject, fields["error"])
-        return Published(fields["stream"], fields["seq"], fields.get("duplicate", False))
+        return PubAck(fields["stream"], fields["seq"], duplicate=fields.get("duplicate", False))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BusRefused(f"the answer to a message on {subject} did not come from a stream") from error
 

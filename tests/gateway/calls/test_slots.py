@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from nats.js.api import PubAck
 
 from ductile_gateway.bus.ownership import ROLE, BusOwnership, has_left
 from ductile_gateway.bus.permits import open_permits
@@ -19,7 +20,6 @@ from ductile_gateway.calls.call import ToolCall
 from groundwork.nats.buckets import replace_value
 from groundwork.nats.lease import Lease, LeaseLost, Owner
 from groundwork.nats.link import NatsLink
-from groundwork.nats.publishing import Published
 from groundwork.nats.topology import key_value_bucket, set_up
 from groundwork.service.errors import TryAgain
 from schemas import subjects
@@ -216,7 +216,7 @@ async def test_a_permit_that_could_not_be_given_back_at_once_is_given_back_later
 ) -> None:
     failed, store_once = asyncio.Event(), link.store_once
 
-    async def cut_off_once(subject: str, body: bytes, *how: Any) -> Published:
+    async def cut_off_once(subject: str, body: bytes, *how: Any) -> PubAck:
         if b'"a"' not in body and not failed.is_set():
             failed.set()
             raise TryAgain("NATS does not answer", 0.05)

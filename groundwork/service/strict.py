@@ -29,7 +29,8 @@ def read(body: bytes, *, bare_breaks: bool = False) -> JsonValue:
     """`bare_breaks`: texts may hold line breaks and tabs as they are. Raises NotStrictJson."""
     try:
         value: JsonValue = (_LENIENT if bare_breaks else _READER).decode(body.decode())
-        _check_depth(value)
+        if body.count(b"{") + body.count(b"[") > DEEPEST:  # otherwise it cannot be deeper
+            _check_depth(value)
         if _SURROGATE.search(body):
             json.dumps(value, ensure_ascii=False).encode()
     except UnicodeDecodeError as error:

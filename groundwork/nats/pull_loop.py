@@ -32,7 +32,7 @@ from groundwork.nats.dead_letters import OURS, Notify, dead_letter_headers, one_
 from groundwork.nats.link import TRY_SECONDS, NatsLink
 from groundwork.nats.publishing import BusRefused, Delivery, is_delivery, read_delivery
 from groundwork.service.errors import Failure, Fatal, GiveUp, Misconfigured, TryAgain
-from groundwork.service.machine import this
+from groundwork.service.machine import set_within, this
 
 ACK, IN_PROGRESS, NAK = b"+ACK", b"+WPI", b"-NAK"
 EXPIRES_S, EXPIRES_ALONE_S, EXPIRES_AFTER_TROUBLE_S = 30.0, 5.0, 1.0
@@ -146,9 +146,7 @@ class PullLoop:
             expires_s = EXPIRES_AFTER_TROUBLE_S if self._trouble else usual_s
             request = json.dumps({"batch": self._to_come, "expires": int(expires_s * 1e9)}).encode()
             if await self._link.send(f"$JS.API.CONSUMER.MSG.NEXT.{self._consumer}", request, reply=self._pull):
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(expires_s + LATE_S):
-                        await self._over.wait()
+                await set_within(self._over, expires_s + LATE_S)
             if self._trouble or not self._over.is_set():
                 await self._link.until_back(within_s=PAUSE_S)
 

@@ -35,7 +35,7 @@ from groundwork.nats.publishing import (
     read_delivery,
     read_direct,
 )
-from groundwork.service.errors import Misconfigured, TryAgain, patiently
+from groundwork.service.errors import Misconfigured, TryAgain, in_time, patiently
 from groundwork.service.machine import token_hex
 
 HEARTBEAT_S = 4.0
@@ -169,10 +169,8 @@ async def stored_by_now(
     following = follow_stream(link, stream, after, subject=subject, headers_only=headers_only, start=start)
     async with contextlib.aclosing(following) as batches:
         while after < newest.seq:
-            try:
-                batch = await asyncio.wait_for(anext(batches), NEXT_WITHIN_S)
-            except TimeoutError as error:
-                raise TryAgain(f"stream {stream} stopped in the middle: ask again") from error
+            async with in_time(f"stream {stream}", NEXT_WITHIN_S):
+                batch = await anext(batches)
             after = batch.last_seq
             for one in batch.messages:
                 yield one

@@ -1,4 +1,5 @@
-"""The pull loop: gives the messages of one durable consumer to a handler, `slots` of them at once.
+"""The pull loop: gives the messages of one durable consumer to a handler, `slots` of them at once. nats-py's `fetch`
+gets nothing until its timeout once the server was restarted (2.16).
 
 One pull is out at a time, for all free slots. It is given up after a reconnect, when its end does not arrive, and when
 the consumer has a new leader, which does not know it: its messages are still taken, its end is not. The acknowledgement
@@ -230,14 +231,14 @@ class PullLoop:
             if not self._broken.done():
                 self._broken.set_exception(error)
         except Exception as error:  # noqa: BLE001 - an error of a handler must not end the loop
-            answer = await self._put_off(name, delivery, error)
+            answer = await self._put_off_or_bury(name, delivery, error)
         finally:
             if not answer.startswith(NAK):
                 self._errors.pop(name, None)
             self._room.set()
             await self._link.send(self._replies.pop(name), answer)
 
-    async def _put_off(self, name: tuple[int, datetime], delivery: Delivery, error: Exception) -> bytes:
+    async def _put_off_or_bury(self, name: tuple[int, datetime], delivery: Delivery, error: Exception) -> bytes:
         self._errors[name] += 1
         times, kind = self._errors[name], type(error).__name__
         reason, trace = f"{kind}: {one_line(error)}", error if times == MOST_TRIES else None

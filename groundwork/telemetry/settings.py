@@ -1,7 +1,8 @@
 """Settings section `telemetry:` of both services: receiver of traces, and sampling. The standard variables override it.
 
 The protocol is `http/protobuf` (https://opentelemetry.io/docs/specs/otel/protocol/exporter/). Sampling depends on the
-lower 64 bits of the trace id, as in the SDK, so that all services decide alike. Imports nothing of OpenTelemetry.
+lower 64 bits of the trace id, as in the SDK, so that all services decide alike. Imports nothing of OpenTelemetry, whose
+reader of headers logs a malformed one with its key.
 """
 
 import logging

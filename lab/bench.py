@@ -22,8 +22,8 @@ from agent_service.workbench.dev import POLL_S, Service, free_port
 from agent_service.workbench.dev_settings import DevOptions, names_a_model, write_settings
 from agent_service.workbench.evaluation.results import Result
 from agentic_client import AsyncClient, Run
-from groundwork.nats import link as nats_link
 from groundwork.nats.embedded import EmbeddedNats
+from groundwork.nats.link import connect
 from groundwork.nats.settings import NatsSettings
 from groundwork.nats.topology import set_up
 from schemas import subjects
@@ -227,9 +227,9 @@ async def _bench(
     port = free_port()
     options = DevOptions(folder=folder, file=config, agent={"limits": LIMITS}, script=script)
     async with EmbeddedNats(folder / "nats", sync_interval="1s") as nats_server:
-        link = await nats_link.connect(NatsSettings(urls=(nats_server.url,)))
         routes = ",".join(offer.route for offer in offers)
-        await set_up(link, topology(max_gib=1, executors=[Executor.read(f"{NAME}={routes}")]))
+        async with connect(NatsSettings(urls=(nats_server.url,))) as link:
+            await set_up(link, topology(max_gib=1, executors=[Executor.read(f"{NAME}={routes}")]))
         path = await write_settings(options, nats_server.url, port, free_port())
         (folder / "logs").mkdir()
         agent = Service("agent", "agent_service", folder, path)
@@ -244,4 +244,3 @@ async def _bench(
             for task in working:
                 task.cancel()
         await bus.close()
-        await link.close()

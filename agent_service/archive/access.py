@@ -36,7 +36,7 @@ from agent_service.views.pages import JOURNAL
 from agent_service.views.workspace.files import FileList, TooLarge, Unsafe, Workspace
 from groundwork.archive.format import Archive, Hash
 from groundwork.nats.buckets import ArtifactBucket
-from groundwork.nats.link import NatsLink
+from groundwork.nats.link import NatsLink, connect
 from groundwork.service import serving
 from groundwork.service.errors import Exit, Failure, Misconfigured, NotDone, TryAgain, Unreachable
 from groundwork.service.keys import KeyRing
@@ -59,7 +59,7 @@ NOWHERE = "neither the run's folder nor the bucket has it as its tool made it"
 
 
 def bus_at_hand(of: AgentSettings) -> AbstractAsyncContextManager[NatsLink]:
-    return serving.connected(of.nats, PROGRAM)
+    return connect(of.nats, PROGRAM)
 
 
 def exclusive_bus(loaded: AgentSettings) -> AbstractAsyncContextManager[NatsLink]:

@@ -22,13 +22,13 @@ from agent_service.bus.health import disk_trouble
 from agent_service.bus.topology import topology
 from agent_service.workbench.dev_settings import LOGIN_FILE, DevOptions, write_settings
 from groundwork.nats.embedded import EmbeddedNats
+from groundwork.nats.link import connect
 from groundwork.nats.settings import NatsSettings
 from groundwork.nats.topology import set_up
 from groundwork.service import store_folder
 from groundwork.service.errors import Exit, Misconfigured
 from groundwork.service.process import ending_with_us
 from groundwork.service.program import own_command
-from groundwork.service.serving import connected
 from schemas.values import dataclass, replace
 
 READY_WITHIN_S = 120.0
@@ -137,7 +137,7 @@ async def stack(options: DevOptions, on_wait: Callable[[str], object] = str) -> 
             options = opened.enter_context(_with_story(options))
         nats = EmbeddedNats(folder / "nats", port=options.nats_port, sync_interval=options.sync_interval)
         await opened.enter_async_context(nats)
-        async with connected(NatsSettings(urls=(nats.url,)), "agentic-setup") as link:
+        async with connect(NatsSettings(urls=(nats.url,)), "agentic-setup") as link:
             await set_up(link, topology(max_gib=1), changes=lambda _: True)
         config = await write_settings(options, nats.url, http_port, free_port())
         store_folder.write(folder / LOGIN_FILE, f"{nats.url}\n")

@@ -36,11 +36,11 @@ from ductile_gateway.store.rows import (
 from ductile_gateway.webhooks.notifications import WAITING, Notification
 from groundwork.archive.format import Archive, ArchiveWriter
 from groundwork.archive.series import Series, add_store, move_aside, restore_keys, restore_store
-from groundwork.nats.link import NatsLink
+from groundwork.nats.link import NatsLink, connect
 from groundwork.service.commands import argument, flag, option, say
 from groundwork.service.errors import Misconfigured
 from groundwork.service.keys import KeyRing
-from groundwork.service.serving import connected, refuse_running, stopped_service, stopped_store
+from groundwork.service.serving import refuse_running, stopped_service, stopped_store
 from groundwork.service.store_folder import ID_FILE, claim_folder
 from groundwork.sqlite.file import SqliteFile, open_file, open_for_reading
 from schemas import subjects
@@ -94,7 +94,7 @@ async def _ledger(settings: GatewaySettings, *, leave: bool) -> AsyncIterator[Sq
     async with AsyncExitStack() as held:
         if settings.shared:
             folder = held.enter_context(claim_folder(settings.cache / COPIES))
-            link = await held.enter_async_context(connected(settings.nats, COMMAND))
+            link = await held.enter_async_context(connect(settings.nats, COMMAND))
             log, file = opening.log_of_gateways(link), folder / opening.COPY
             if leave:
                 await held.enter_async_context(_left(Rows(StreamCarrier(log)), _place_of(settings)))

@@ -15,9 +15,10 @@ from ductile_gateway.store import FILE, MIGRATIONS
 from ductile_gateway.store.opening import log_of_gateways, open_alone
 from ductile_gateway.store.rows import FileCarrier, Rows, StreamCarrier
 from ductile_gateway.trust import Pin, Pins, contested_of
+from groundwork.nats.link import connect
 from groundwork.service.commands import flag, say
 from groundwork.service.errors import Exit, Failure, Misconfigured, TryAgain
-from groundwork.service.serving import connected, stopped_store
+from groundwork.service.serving import stopped_store
 from groundwork.sqlite.file import open_for_reading
 from schemas.signing import AgentKey
 
@@ -30,7 +31,7 @@ async def trust(settings: GatewaySettings, *, again: bool) -> bool:
     if again and given:
         raise Misconfigured("gateway.outbound.agent_keys names the keys that are trusted: change them there")
     try:
-        async with connected(settings.nats, COMMAND) as link:
+        async with connect(settings.nats, COMMAND) as link:
             keys += await agent_keys(link)
     except Failure as error:
         if again:
@@ -48,7 +49,7 @@ async def trust(settings: GatewaySettings, *, again: bool) -> bool:
 async def _pins(settings: GatewaySettings, *, writable: bool) -> AsyncIterator[Pins]:
     """Raises Misconfigured for a change beside a running gateway."""
     if settings.shared:
-        async with connected(settings.nats, COMMAND) as link:
+        async with connect(settings.nats, COMMAND) as link:
             yield Pins(Rows(StreamCarrier(log_of_gateways(link))))
     elif writable or not (settings.store / FILE).exists():
         with stopped_store(settings.store):

@@ -142,11 +142,8 @@ class EmbeddedNats:
                 raise self._failed(f"ended with code {code}")
             await asyncio.sleep(TICK_SECONDS)
         self._port = int(json.loads(ports.read_text())["nats"][0].rpartition(":")[2])
-        link = await connect(NatsSettings(urls=(self.url,)), name="embedded-nats", timeout_s=START_SECONDS)
-        try:
+        async with connect(NatsSettings(urls=(self.url,)), "embedded-nats", timeout_s=START_SECONDS) as link:
             await link.ask_jetstream("INFO")
-        finally:
-            await link.close()
 
     def _failed(self, what: str) -> Misconfigured:
         lines = self._log_file.read_text(errors="replace").splitlines()[-LOG_LINES:]

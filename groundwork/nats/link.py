@@ -8,7 +8,8 @@ good.
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 from nats.aio.msg import Msg
@@ -47,12 +48,19 @@ Guard = Callable[[], Awaitable[None]]
 log = logging.getLogger(__name__)
 
 
-async def connect(settings: NatsSettings, *, name: str = "agentic-loop", timeout_s: float = 10.0) -> "NatsLink":
-    """Connects to the first server that answers; reconnects forever. `name`: shown by the server. Raises Unreachable
-    when none answers in time, Misconfigured when the login is refused or a file cannot be used."""
+@asynccontextmanager
+async def connect(
+    settings: NatsSettings, name: str = "agentic-loop", *, timeout_s: float = 5.0
+) -> AsyncIterator["NatsLink"]:
+    """Connects to the first server that answers; reconnects until it is left. `name`: shown by the server. Raises
+    Unreachable when none answers in time, Misconfigured when the login is refused or a file cannot be used."""
     client = BusClient(settings)
     await client.open(name, within_s=timeout_s)
-    return NatsLink(client)
+    link = NatsLink(client)
+    try:
+        yield link
+    finally:
+        await link.close()
 
 
 class NatsLink:

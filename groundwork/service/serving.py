@@ -23,12 +23,12 @@ import uvloop
 
 from groundwork.nats.lease import Lease, LeaseLost, LeaseRecord, Owner, Role, read_lease, read_member_leases
 from groundwork.nats.link import NatsLink, connect
-from groundwork.nats.settings import NatsSettings, ServiceSettings
+from groundwork.nats.settings import ServiceSettings
 from groundwork.service import json_log, process, program, store_folder
 from groundwork.service.errors import Exit, Failure, Misconfigured, TryAgain, causes, complaint_of
 from groundwork.service.store_folder import HAND_OVER_S, AlreadyRunning, claim_folder, process_lock, retry_until_free
 
-CONNECT_WITHIN_S = 5.0
+CONNECT_WITHIN_S = 10.0
 LOOK_S = 0.2
 JOINS_AFTER_S = 0.5
 
@@ -170,8 +170,7 @@ async def service_context(
     shared, folder = settings.shared, settings.private_folder()
     usable = partial(_usable, f"{role.key}.store {folder} cannot be used", folder)
     async with AsyncExitStack() as stack:
-        link = await connect(settings.nats, name=name)
-        stack.push_async_callback(link.close)
+        link = await stack.enter_async_context(connect(settings.nats, name, timeout_s=CONNECT_WITHIN_S))
         await check(link)
         with usable():
             if shared:
@@ -243,23 +242,13 @@ def stopped_store(store: Path) -> Iterator[None]:
 
 
 @asynccontextmanager
-async def connected(nats: NatsSettings, name: str) -> AsyncIterator[NatsLink]:
-    """Connection of a command."""
-    link = await connect(nats, name=name, timeout_s=CONNECT_WITHIN_S)
-    try:
-        yield link
-    finally:
-        await link.close()
-
-
-@asynccontextmanager
 async def stopped_service(
     settings: ServiceSettings, role: Role, check: Callable[[NatsLink], Awaitable[None]], *, name: str, stop: str = ""
 ) -> AsyncIterator[NatsLink]:
     """Locks the store of a stopped service, and connects a command to its bus. Raises as `stopped_store` and
     `refuse_running` do, and as `check` for an unusable bus."""
     with stopped_store(settings.private_folder()):
-        async with connected(settings.nats, name) as link:
+        async with connect(settings.nats, name) as link:
             await check(link)
             await refuse_running(link, role, stop=stop)
             yield link

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from agent_service.workbench.dev import free_port
-from groundwork.nats.link import NatsLink
+from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings
-from groundwork.service.serving import connected
 from tests.cli.invoke import Called, agentic, clean
 from tests.kit.bus import start_process
 from tests.kit.waiting import wait_until
@@ -42,7 +41,7 @@ class House:
         return self.folder / "logins" / f"{login}.yaml"
 
     def login(self, name: str) -> AbstractAsyncContextManager[NatsLink]:
-        return connected(NatsSettings(**self.section(name)), name)
+        return connect(NatsSettings(**self.section(name)), name)
 
     def violations(self) -> list[str]:
         return [line for line in self.log.read_text().splitlines() if "Violation" in line]

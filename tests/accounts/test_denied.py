@@ -168,4 +168,4 @@ async def test_nobody_gets_in_without_a_key_or_with_one_of_his_own(bus: House, t
     seed.write_bytes(nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER))
     for key in (None, seed):
         with pytest.raises(Misconfigured, match="login is refused"):
-            await connect(NatsSettings(**(bus.section("observer") | {"nkey_seed_file": key})))
+            await connect(NatsSettings(**(bus.section("observer") | {"nkey_seed_file": key}))).__aenter__()

@@ -68,4 +68,4 @@ async def test_a_login_that_is_taken_away_is_out_at_once(tmp_path: Path) -> None
             await until(lambda: not observer.connected)
             assert publisher.connected
         with pytest.raises(Misconfigured, match="login is refused"):
-            await connect(NatsSettings(**bus.section("observer")))
+            await connect(NatsSettings(**bus.section("observer"))).__aenter__()

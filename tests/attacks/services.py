@@ -78,9 +78,8 @@ def running_services(folder: Path, **agent: Any) -> Iterator[Services]:
 @contextmanager
 def _bus(folder: Path) -> Iterator[str]:
     async def prepare() -> None:
-        link = await connect(NatsSettings(urls=(server.url,)))
-        await set_up(link, topology(max_gib=0.5))
-        await link.close()
+        async with connect(NatsSettings(urls=(server.url,))) as link:
+            await set_up(link, topology(max_gib=0.5))
 
     server = EmbeddedNats(folder / "nats", sync_interval="1s")
     with asyncio.Runner() as runner:

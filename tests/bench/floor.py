@@ -65,22 +65,21 @@ class Floor:
 @asynccontextmanager
 async def floor(*urls: str, replicas: int = 1) -> AsyncIterator[Floor]:
     """Driver and worker, on a server or on a cluster with that many replicas."""
-    link = await connect(NatsSettings(urls=urls), name="agentic-floor")
-    stream = Spec(STREAM, STORED | {"num_replicas": replicas})
-    await set_up(link, (stream, *CONSUMERS))
-    environ = os.environ | {ADDRESS: " ".join(urls)}  # not an argument, which everybody on this machine could read
-    worker = await asyncio.create_subprocess_exec(sys.executable, "-m", __name__, env=environ)
-    made = Floor(link)
-    loop = asyncio.create_task(_consume(link, "result", made.take))
-    try:
-        await made.steps(WARM_UP_STEPS, SLOTS)
-        yield made
-    finally:
-        worker.terminate()
-        loop.cancel()
-        await asyncio.gather(loop, return_exceptions=True)
-        await worker.wait()
-        await link.close()
+    async with connect(NatsSettings(urls=urls), "agentic-floor") as link:
+        stream = Spec(STREAM, STORED | {"num_replicas": replicas})
+        await set_up(link, (stream, *CONSUMERS))
+        environ = os.environ | {ADDRESS: " ".join(urls)}  # not an argument, which everybody on this machine could read
+        worker = await asyncio.create_subprocess_exec(sys.executable, "-m", __name__, env=environ)
+        made = Floor(link)
+        loop = asyncio.create_task(_consume(link, "result", made.take))
+        try:
+            await made.steps(WARM_UP_STEPS, SLOTS)
+            yield made
+        finally:
+            worker.terminate()
+            loop.cancel()
+            await asyncio.gather(loop, return_exceptions=True)
+            await worker.wait()
 
 
 async def _consume(link: NatsLink, durable: str, handler: Handler) -> None:
@@ -89,13 +88,13 @@ async def _consume(link: NatsLink, durable: str, handler: Handler) -> None:
 
 async def work(*urls: str) -> None:
     """Runs the worker until it is ended."""
-    link = await connect(NatsSettings(urls=urls), name="agentic-floor-worker")
+    async with connect(NatsSettings(urls=urls), "agentic-floor-worker") as link:
 
-    async def answer(delivery: Delivery) -> None:
-        key = delivery.body.decode().strip()
-        await link.publish(RESULT, key.encode().ljust(RESULT_BYTES), msg_id=f"result:{key}", headers={})
+        async def answer(delivery: Delivery) -> None:
+            key = delivery.body.decode().strip()
+            await link.publish(RESULT, key.encode().ljust(RESULT_BYTES), msg_id=f"result:{key}", headers={})
 
-    await _consume(link, "request", answer)
+        await _consume(link, "request", answer)
 
 
 if __name__ == "__main__":

@@ -34,8 +34,8 @@ async def up(address: str) -> None:
 
     async def lets_in() -> bool:
         with suppress(Failure):
-            await (await connect(settings, timeout_s=0.5)).close()
-            return True
+            async with connect(settings, timeout_s=0.5):
+                return True
         return False
 
     await until(lets_in)

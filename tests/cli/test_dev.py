@@ -38,10 +38,10 @@ def test_a_second_dev_on_the_same_port_says_so_at_once(dev: Dev, tmp_path: Path)
 
 async def test_nobody_is_let_in_to_its_bus_without_its_login(dev: Dev) -> None:
     address = str(dev.facts["nats"]).rpartition("@")[2]
-    await (await connect(NatsSettings(urls=(dev.facts["nats"],)))).close()
-    for stranger in (f"nats://{address}", f"nats://agentic:not-the-password@{address}"):
-        with pytest.raises(Misconfigured, match="login is refused"):
-            await connect(NatsSettings(urls=(stranger,)))
+    async with connect(NatsSettings(urls=(dev.facts["nats"],))):
+        for stranger in (f"nats://{address}", f"nats://agentic:not-the-password@{address}"):
+            with pytest.raises(Misconfigured, match="login is refused"):
+                await connect(NatsSettings(urls=(stranger,))).__aenter__()
 
 
 @pytest.mark.attack(60, 97)

@@ -19,9 +19,9 @@ import asyncio, json
 from groundwork.nats.link import connect
 from groundwork.nats.settings import NatsSettings
 async def main():
-    link = await connect(NatsSettings(**json.load(open("/etc/agentic-nats/logins/publisher.yaml"))["nats"]))
-    await link.publish("agentic.start", b"no JSON", msg_id="", headers={})
-    await link.close()
+    publisher = NatsSettings(**json.load(open("/etc/agentic-nats/logins/publisher.yaml"))["nats"])
+    async with connect(publisher) as link:
+        await link.publish("agentic.start", b"no JSON", msg_id="", headers={})
 asyncio.run(main())
 """
 

@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from groundwork.nats.buckets import ArtifactBucket, StoredArtifact
-from groundwork.nats.link import NatsLink
+from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.publishing import BusRefused
 from groundwork.nats.settings import NatsSettings
 from groundwork.nats.topology import object_bucket, set_up
 from groundwork.service.errors import NameTaken, NoRoom
-from groundwork.service.serving import connected
 from tests.kit.bus import server_with
 
 
@@ -78,7 +77,7 @@ async def test_the_list_is_in_order_and_without_what_was_removed_also_where_ackn
     config = {"jetstream": {"store_dir": str(tmp_path)}, "feature_flags": {"js_ack_fc_v2": True}}
     async with (
         server_with(tmp_path, unused_port, config) as address,
-        connected(NatsSettings(urls=(address,)), "files") as link,
+        connect(NatsSettings(urls=(address,)), "files") as link,
     ):
         await set_up(link, (object_bucket("files", {"max_bytes": 1 << 26}),))
         bucket = ArtifactBucket(link, "files")

@@ -60,10 +60,10 @@ async def test_a_server_without_tls_is_told_nothing(
     asking, twin = (NatsSettings(urls=(f"{how}://{place}",), **login) for how in (scheme, "nats"))
     async with server.at(unused_port):
         with pytest.raises(Misconfigured, match="TLS"):
-            await connect(asking.model_copy(update={"tls_ca": ca}))
+            await connect(asking.model_copy(update={"tls_ca": ca})).__aenter__()
         assert (server.connections, server.told) == (1, b"")
         with contextlib.suppress(Exception):  # who asks for no TLS
-            await connect(twin, timeout_s=0.5)
+            await connect(twin, timeout_s=0.5).__aenter__()
         assert PRIVATE.encode() in server.told
 
 
@@ -73,19 +73,20 @@ async def test_a_server_that_takes_the_place_of_one_with_tls_is_told_nothing(tmp
     tls = {"tls": {"cert_file": str(certificate), "key_file": str(key)}}
     users = {"authorization": {"users": [{"user": "agent", "password": PRIVATE}]}}
     urls = (f"tls://127.0.0.1:{unused_port}",)
-    async with server_with(tmp_path, unused_port, tls | users):
-        link = await connect(NatsSettings(urls=urls, user="agent", password=PRIVATE, tls_ca=certificate))
-        await heard(link, "orders")
-    accomplice = InTheClear()
-    async with accomplice.at(0) as port:
-        impostor = InTheClear(connect_urls=[f"localhost:{port}"])
-        async with impostor.at(unused_port):
-            await until(lambda: impostor.connections > 1)
-            assert not await link.send("orders", b"my secret order")
-    async with server_with(tmp_path, unused_port, tls | users):
-        await until(lambda: link.connected)
-    assert (impostor.told, accomplice.connections) == (b"", 0)
-    await link.close()
+    settings = NatsSettings(urls=urls, user="agent", password=PRIVATE, tls_ca=certificate)
+    async with contextlib.AsyncExitStack() as opened:
+        async with server_with(tmp_path, unused_port, tls | users):
+            link = await opened.enter_async_context(connect(settings))
+            await heard(link, "orders")
+        accomplice = InTheClear()
+        async with accomplice.at(0) as port:
+            impostor = InTheClear(connect_urls=[f"localhost:{port}"])
+            async with impostor.at(unused_port):
+                await until(lambda: impostor.connections > 1)
+                assert not await link.send("orders", b"my secret order")
+        async with server_with(tmp_path, unused_port, tls | users):
+            await until(lambda: link.connected)
+        assert (impostor.told, accomplice.connections) == (b"", 0)
 
 
 @pytest.mark.attack(97)
@@ -160,11 +161,11 @@ async def test_a_link_that_leaves_a_server_comes_to_another(tmp_path: Path) -> N
     (other := tmp_path / "other").mkdir()
     async with server_with(one, free_port(), {}) as first, server_with(other, free_port(), {}) as second:
         for address in (first, second):
-            await (await connect(NatsSettings(urls=(f"nats://{address}",)))).close()  # it is there
-        link = await connect(NatsSettings(urls=(f"nats://{first}", f"nats://{second}")))
-        for times in range(1, 6):
-            left = link.client.connected_url
-            await link.switch_server()
-            await until(lambda times=times: link.reconnects == times and link.connected)  # type: ignore[misc]  # bound
-            assert link.client.connected_url != left
-        await link.close()
+            async with connect(NatsSettings(urls=(f"nats://{address}",))):
+                pass  # it is there
+        async with connect(NatsSettings(urls=(f"nats://{first}", f"nats://{second}"))) as link:
+            for times in range(1, 6):
+                left = link.client.connected_url
+                await link.switch_server()
+                await until(lambda times=times: link.reconnects == times and link.connected)  # type: ignore[misc]  # bound
+                assert link.client.connected_url != left

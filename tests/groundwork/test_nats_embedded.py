@@ -49,8 +49,7 @@ def pid_of(folder: Path) -> int:
 async def test_it_answers_once_started_and_what_it_acknowledged_survives_a_kill_at_the_same_address(
     tmp_path: Path, folder: str
 ) -> None:
-    async with EmbeddedNats(tmp_path / folder) as server:
-        link = await connect(NatsSettings(urls=(url := server.url,)))
+    async with EmbeddedNats(tmp_path / folder) as server, connect(NatsSettings(urls=(url := server.url,))) as link:
         assert (link.server_version.startswith("2."), link.max_payload) == (True, 1024 * 1024)
         await a_stream(link)
         for number in range(20):
@@ -60,7 +59,6 @@ async def test_it_answers_once_started_and_what_it_acknowledged_survives_a_kill_
         assert server.url == url
         await until(lambda: link.connected)
         assert (await link.client.jetstream().stream_info("WORK")).state.messages == 20
-        await link.close()
 
 
 async def test_a_second_owner_of_the_folder_is_refused_and_the_first_not_disturbed(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ async def test_a_server_that_does_not_answer_is_told_at_once_and_how_to_start_on
 ) -> None:
     caplog.set_level("INFO")
     with pytest.raises(Unreachable, match="start one with `agentic dev`"):
-        await connect(NatsSettings(urls=(f"nats://127.0.0.1:{unused_port}",)), timeout_s=2.0)
+        await connect(NatsSettings(urls=(f"nats://127.0.0.1:{unused_port}",)), timeout_s=2.0).__aenter__()
     assert caplog.messages == ["NATS does not answer yet"]
 
 
@@ -160,17 +160,19 @@ def test_settings_that_cannot_be_used_are_refused_by_name_and_no_login_is_shown(
 
 async def test_a_wrong_password_is_told_at_once(tmp_path: Path, unused_port: int) -> None:
     users = {"users": [{"user": "agent", "password": RIGHT}]}
-    async with server_with(tmp_path, unused_port, {"authorization": users}) as address:
-        await (await connect(NatsSettings(urls=(address,), user="agent", password=RIGHT))).close()
-        async with asyncio.timeout(AT_ONCE_S):
-            with pytest.raises(Misconfigured, match="login"):
-                await connect(NatsSettings(urls=(address,), user="agent", password=WRONG))
+    async with (
+        server_with(tmp_path, unused_port, {"authorization": users}) as address,
+        connect(NatsSettings(urls=(address,), user="agent", password=RIGHT)),
+        asyncio.timeout(AT_ONCE_S),
+    ):
+        with pytest.raises(Misconfigured, match="login"):
+            await connect(NatsSettings(urls=(address,), user="agent", password=WRONG)).__aenter__()
 
 
 async def test_a_key_that_is_none_is_told_and_not_shown(tmp_path: Path) -> None:
     (tmp_path / "agent.nk").write_text(WRONG)
     with pytest.raises(Misconfigured, match=r"login .* cannot be used \(ErrInvalidSeed\)"):
-        await connect(NatsSettings(nkey_seed_file=tmp_path / "agent.nk"))
+        await connect(NatsSettings(nkey_seed_file=tmp_path / "agent.nk")).__aenter__()
 
 
 @needs_openssl
@@ -178,11 +180,10 @@ async def test_a_server_is_trusted_by_its_certificate_alone(tmp_path: Path, unus
     key, certificate = make_certificate(tmp_path)
     tls = {"cert_file": str(certificate), "key_file": str(key), "handshake_first": True}
     async with server_with(tmp_path, unused_port, {"tls": tls}) as address:
-        link = await connect(NatsSettings(urls=(address,), tls_ca=certificate, tls_first=True))
-        assert link.connected
-        await link.close()
+        async with connect(NatsSettings(urls=(address,), tls_ca=certificate, tls_first=True)) as link:
+            assert link.connected
         with pytest.raises(Unreachable, match="certificate verify failed"):
-            await connect(NatsSettings(urls=(address,), tls_first=True), timeout_s=1.0)
+            await connect(NatsSettings(urls=(address,), tls_first=True), timeout_s=1.0).__aenter__()
 
 
 async def test_a_denied_subject_is_told_at_once_and_harms_no_other(tmp_path: Path, unused_port: int) -> None:
@@ -190,8 +191,10 @@ async def test_a_denied_subject_is_told_at_once_and_harms_no_other(tmp_path: Pat
     allowed = {"publish": said, "subscribe": ["_INBOX.>"]}
     users = {"users": [{"user": "agent", "password": RIGHT, "permissions": allowed}]}
     config = {"authorization": users, "jetstream": {"store_dir": str(tmp_path / "store")}}
-    async with server_with(tmp_path, unused_port, config) as address:
-        link = await connect(NatsSettings(urls=(address,), user="agent", password=RIGHT))
+    async with (
+        server_with(tmp_path, unused_port, config) as address,
+        connect(NatsSettings(urls=(address,), user="agent", password=RIGHT)) as link,
+    ):
         await a_stream(link, subjects=["work.*", "Secret.>"])
         begin = time.monotonic()
         with pytest.raises(Misconfigured, match=r"secret\.plan"):
@@ -199,7 +202,6 @@ async def test_a_denied_subject_is_told_at_once_and_harms_no_other(tmp_path: Pat
         assert time.monotonic() - begin < AT_ONCE_S
         told = [await link.publish("work.a", b"", msg_id="two", headers={}) for _ in range(2)]
         assert [one.duplicate for one in told] == [False, True], "a login that may not read trusts the id"
-        await link.close()
 
 
 @pytest.mark.parametrize(

@@ -149,8 +149,10 @@ async def test_over_the_bus_it_is_whom_nats_names_and_no_header_of_the_callers(
         "BANK": {"users": [{"user": "ben", "password": SECRET}], "imports": [theirs]},
     }
     forged = {INFO: json.dumps({"acc": "ROOT", "user": "root"})}
-    async with server_with(tmp_path, unused_port, {"accounts": accounts}) as address:
-        link = await connect(NatsSettings(urls=(f"nats://agent:{SECRET}@{address}",)))
+    async with (
+        server_with(tmp_path, unused_port, {"accounts": accounts}) as address,
+        connect(NatsSettings(urls=(f"nats://agent:{SECRET}@{address}",))) as link,
+    ):
         await serve_on_bus(link, house.services)
         found = {}
         for user in ("ann", "ben", "agent"):
@@ -159,7 +161,6 @@ async def test_over_the_bus_it_is_whom_nats_names_and_no_header_of_the_callers(
             answer = json.loads((await caller.request(WAKE, body, headers=forged, timeout=5)).data)
             (found[user],) = await who(house, answer["run_id"])
             await caller.close()
-        await link.close()
     assert found == {
         "ann": 'bus user ann of SHOP, says "ann"',
         "ben": 'bus of BANK, says "ben"',

@@ -16,10 +16,9 @@ from nats.aio.msg import Msg
 from agent_service.bus.topology import topology
 from agent_service.workbench.dev import free_port
 from groundwork.nats.embedded import EmbeddedNats
-from groundwork.nats.link import NatsLink
+from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings
 from groundwork.nats.topology import Spec, set_up
-from groundwork.service.serving import connected
 
 DAY = 86400.0
 LARGE = 1 << 40
@@ -53,10 +52,10 @@ def some_server(request: pytest.FixtureRequest) -> EmbeddedNats:
 @pytest.fixture
 async def link(some_server: EmbeddedNats) -> AsyncIterator[NatsLink]:
     """A link to an empty server; streams that the test makes are deleted after it."""
-    async with connected(NatsSettings(urls=(some_server.url,)), "test") as link:
+    async with connect(NatsSettings(urls=(some_server.url,)), "test") as link:
         yield link
     if not some_server.died:
-        async with connected(NatsSettings(urls=(some_server.url,)), "test") as link:
+        async with connect(NatsSettings(urls=(some_server.url,)), "test") as link:
             for stream in await link.client.jetstream().streams_info():
                 await link.client.jetstream().delete_stream(stream.config.name or "")
 

@@ -15,7 +15,7 @@ import contextlib
 import json
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -160,13 +160,8 @@ class Cluster:
             if len(names.intersection(ends)) == 1:
                 way.cut()
 
-    @asynccontextmanager
-    async def linked(self) -> AsyncIterator[NatsLink]:
-        link = await connect(NatsSettings(urls=tuple(node.url for node in self.living)))
-        try:
-            yield link
-        finally:
-            await link.close()
+    def linked(self) -> AbstractAsyncContextManager[NatsLink]:
+        return connect(NatsSettings(urls=tuple(node.url for node in self.living)), timeout_s=10)
 
     async def empty(self) -> None:
         """Deletes all streams, buckets and consumers."""
@@ -249,6 +244,5 @@ async def cluster(shared_cluster: Cluster) -> AsyncIterator[Cluster]:
 
 @pytest.fixture
 async def cluster_link(cluster: Cluster) -> AsyncIterator[NatsLink]:
-    link = await connect(cluster.settings)
-    yield link
-    await link.close()
+    async with connect(cluster.settings, timeout_s=10) as link:
+        yield link

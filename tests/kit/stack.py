@@ -16,11 +16,10 @@ import yaml
 
 from agent_service.workbench.dev import DevStack, stack
 from agent_service.workbench.dev_settings import DevOptions
-from groundwork.nats.link import NatsLink
+from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.publishing import StoredMessage
 from groundwork.nats.settings import NatsSettings
 from groundwork.nats.shared_log import stored_by_now
-from groundwork.service.serving import connected
 from tests.kit import waiting
 from tests.kit.processes import Service
 
@@ -243,7 +242,7 @@ def lines(file: Path) -> int:
 
 
 def linked(url: str) -> AbstractAsyncContextManager[NatsLink]:
-    return connected(NatsSettings(urls=(url,)), "test")
+    return connect(NatsSettings(urls=(url,)), "test")
 
 
 async def messages(link: NatsLink, subject: str = ">", stream: str = "") -> AsyncIterator[StoredMessage]:

@@ -9,10 +9,9 @@ from agent_service.bus.topology import topology
 from agent_service.run.journal import Commit, Run
 from agent_service.store.runs import RunStore
 from agent_service.store.shared import log_of_runs, open_shared
-from groundwork.nats.link import NatsLink
+from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings
 from groundwork.nats.topology import set_up
-from groundwork.service.serving import connected
 from schemas import subjects
 from tests.kit.cluster import delete
 from tests.kit.runs import DIGEST
@@ -27,7 +26,7 @@ def on_jetstream(folder: Path, settings: NatsSettings, replicas: int) -> Opener:
 
     @contextlib.asynccontextmanager
     async def opened() -> AsyncIterator[RunStore]:
-        async with connected(settings, "test") as link:
+        async with connect(settings, "test") as link:
             if not made:
                 await anew(link, replicas)
                 made.append(subjects.STREAM_RUNS)

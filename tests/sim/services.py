@@ -43,9 +43,8 @@ def configurations(*, shared: bool) -> Mapping[str, tuple[Json, Mapping[str, Jso
     network.serve("bus", server)
 
     async def setting_up() -> None:
-        link = await connect(NATS, name="setup")
-        await set_up(link, topology(shared=shared))
-        await link.close()
+        async with connect(NATS, "setup") as link:
+            await set_up(link, topology(shared=shared))
 
     process = Process("setup", scheduler, network)
     process.begin(setting_up())

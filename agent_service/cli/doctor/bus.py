@@ -3,8 +3,9 @@ nothing."""
 
 import json
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,9 @@ from agent_service.bus.topology import CHANGE, OPERATORS_CHOICE, ROLE, expected,
 from agent_service.history.text import duration, ok, warning, wrong
 from agent_service.settings import AgentSettings
 from agent_service.trust.oversight import undeclared
-from groundwork.nats import link as nats_link
 from groundwork.nats.client import START_ONE
 from groundwork.nats.lease import LeaseRecord, Role, read_lease, read_member_leases
-from groundwork.nats.link import NatsLink
+from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.publishing import subject_matches
 from groundwork.nats.settings import NatsSettings
 from groundwork.nats.topology import Deviation, Topology, check_topology, info_of
@@ -62,16 +62,17 @@ NEEDED = (
 """One subject of each kind that the agent publishes to."""
 
 Json = dict[str, Any]
+_connected = partial(connect, name="agentic-doctor", timeout_s=CONNECT_TIMEOUT_S)
 
 
 async def bus(settings: AgentSettings) -> AsyncIterator[Finding]:
-    try:
-        link = await nats_link.connect(settings.nats, name="agentic-doctor", timeout_s=CONNECT_TIMEOUT_S)
-    except Failure as error:
-        remedy = START_ONE if isinstance(error, Unreachable) else "correct the section nats: of the configuration"
-        yield wrong("nats", str(error).removesuffix(f": {START_ONE}"), remedy=remedy)
-        return
-    try:
+    async with AsyncExitStack() as opened:
+        try:
+            link = await opened.enter_async_context(_connected(settings.nats))
+        except Failure as error:
+            remedy = START_ONE if isinstance(error, Unreachable) else "correct the section nats: of the configuration"
+            yield wrong("nats", str(error).removesuffix(f": {START_ONE}"), remedy=remedy)
+            return
         yield health.server(link)
         yield (jetstream := await health.jetstream(link))
         probes = {"streams": _streams(link, settings), "permissions": _permissions(link, settings.nats)}
@@ -83,8 +84,6 @@ async def bus(settings: AgentSettings) -> AsyncIterator[Finding]:
                     yield check
             except Failure as error:
                 yield wrong(name, str(error), remedy=PERMISSION)
-    finally:
-        await link.close()
 
 
 async def _streams(link: NatsLink, settings: AgentSettings) -> AsyncIterator[Finding]:
@@ -189,14 +188,10 @@ async def _permissions(link: NatsLink, settings: NatsSettings) -> AsyncIterator[
 
 async def login(bus: NatsSettings) -> Finding:
     remedy = "deploy/nats/prepare.py prepares a server with a key for each login, least permissions and TLS"
-    try:
-        stranger = await nats_link.connect(bus.without_login(), name="agentic-doctor", timeout_s=CONNECT_TIMEOUT_S)
-    except Misconfigured:
-        pass  # it is refused
-    else:
-        await stranger.close()
-        text = "the bus takes connections without a login: each may answer for tools, approve and cancel"
-        return warning("login", text, remedy=remedy)
+    with suppress(Misconfigured):  # it is refused
+        async with _connected(bus.without_login()):
+            text = "the bus takes connections without a login: each may answer for tools, approve and cancel"
+            return warning("login", text, remedy=remedy)
     if bus.plaintext_hosts:
         text = f"messages to {', '.join(bus.plaintext_hosts)} are not encrypted, nor are passwords"
         return warning("login", text, remedy="use tls:// in nats.urls, and nats.tls_ca")

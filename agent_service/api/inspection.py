@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from agent_service.api.errors import ApiError, Code, unfit
 from agent_service.api.people import Letters
 from agent_service.api.requests import Query
-from agent_service.api.runs import JournalReader, answering, gone, present
+from agent_service.api.runs import JournalReader, answering, present
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Pending
 from agent_service.history.results import is_artifact_path
@@ -115,8 +115,6 @@ class Inspection:
         """An artifact is available as soon as the journal names it, and is checked against the hash recorded there (409
         `artifact_changed`). Browsers download files and never show them as pages of this service.
         """
-        if tombstone := await self.store.tombstone(run_id):
-            raise gone(tombstone)
         if is_artifact_path(path) and (artifacts := await self.store.artifacts_gone(run_id)):  # a copy may still exist
             raise ApiError(Code.ARTIFACTS_GONE, str(artifacts), run_id=run_id)
         content, name = await self._read(run_id, self.folders.read(run_id, path)), PurePosixPath(path)

@@ -11,7 +11,6 @@ from pydantic import BaseModel, Field, ValidationInfo, field_validator
 from agent_service.api import requests
 from agent_service.api.errors import REFUSED, ApiError, Code, Gone, named_by
 from agent_service.api.requests import Caller, LongPoll, SignalAnswer
-from agent_service.archive.retention import Tombstone
 from agent_service.background import Background
 from agent_service.core.events import SignalReceived, Transition
 from agent_service.core.state import RunState
@@ -126,12 +125,10 @@ async def present(store: RunStore, run_id: str) -> Run:
 
 async def absent(store: RunStore, run_id: str) -> ApiError:
     tombstone = await store.tombstone(run_id)
-    return gone(tombstone) if tombstone else ApiError(Code.UNKNOWN_RUN, "there is no run of this id")
-
-
-def gone(tombstone: Tombstone) -> ApiError:
+    if tombstone is None:
+        return ApiError(Code.UNKNOWN_RUN, "there is no run of this id")
     about = Gone.model_validate(tombstone, from_attributes=True)
-    return ApiError(Code.GONE, str(tombstone), run_id=tombstone.run_id, gone=about)
+    return ApiError(Code.GONE, str(tombstone), run_id=run_id, gone=about)
 
 
 async def answering(skills: Skills) -> frozenset[str]:

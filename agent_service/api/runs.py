@@ -205,8 +205,8 @@ class RunCalls:
             told = await self._conflict(error, caller.payer) if isinstance(error, WakeConflict) else error
             raise named_by(key, told, made=made) from error
         answer = requests.WakeAnswer(run_id=run_id, wake_id=wake_id, status_url=f"/v1/runs/{run_id}")
-        with suppress(TryAgain):  # it is durable, so the caller must learn its name
-            if wait and not await self.store.tombstone(run_id):
+        with suppress(TryAgain, ApiError):  # it is durable, so the caller must learn its name, also of a deleted run
+            if wait:
                 return answer.model_copy(update={"run": await self.show_run(run_id, wait)})
         return answer
 

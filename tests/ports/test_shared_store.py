@@ -20,6 +20,8 @@ from agent_service.run.journal import Commit
 from agent_service.run.turn import Turns
 from agent_service.store import journals
 from agent_service.store.messages import ROW, SNAPSHOT_EVERY, RunRow, encoded, message_of
+from agent_service.store.runs import RunStore
+from agent_service.store.shared import SharedStore
 from groundwork.nats.publishing import StoredMessage
 from groundwork.nats.shared_log import ALL
 from groundwork.service.errors import NoRoom, TryAgain
@@ -53,6 +55,12 @@ def subject_of(commit: Commit) -> str:
 
 def row(commit: Commit) -> dict[str, str]:
     return RunRow.of(commit, None, by="a", digest="digest", whole_at=0, size=0, told=0).header
+
+
+def test_a_shared_store_has_its_own_of_all_that_one_agent_s_store_reads_from_rows_of_entries() -> None:
+    """It has no such rows: a method that it inherited would find no entry."""
+    public = {name for name, it in vars(RunStore).items() if callable(it) and not name.startswith("_")}
+    assert public - vars(SharedStore).keys() == {"quarantine", "keep_halt", "dismiss"}, "these call the others"
 
 
 async def test_nothing_is_stored_in_a_log_that_is_full_and_it_goes_on_once_there_is_room(a: Member) -> None:

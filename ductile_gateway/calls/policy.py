@@ -23,33 +23,25 @@ from schemas import subjects
 from schemas.argument_schemas import argument_flaws, validator_of
 from schemas.catalog import Catalog, ToolCommand, ToolOffer
 from schemas.events import GIVEN_KEYS, RESERVED_KEYS
-from schemas.values import dataclass, replace
+from schemas.values import replace
 
 UNKEPT = "bad_output"
 UNCERTAIN = frozenset({"timeout", UNKEPT})
 """Errors after which a write may have done its work."""
 MOST_FLAWS = 3
-
-
-@dataclass(frozen=True, slots=True)
-class AwaitedTool:
-    route: str
-    why: str
-
-
-NONE_AWAITED: Mapping[str, AwaitedTool] = {}
+NONE_AWAITED: Mapping[str, str] = {}
 
 
 class Offers:
-    """The replaceable catalog of `executor`. `problems`: reasons why tools are not on offer. `awaited`: tools of
-    Ductiles that have not answered yet."""
+    """The replaceable catalog of `executor`. `problems`: reasons why tools are not on offer. `awaited`: errors of
+    Ductiles that have not answered yet, by the routes of their tools."""
 
     def __init__(self, *, executor: str = subjects.SERVICE_GATEWAY) -> None:
         self._executor = executor
         self.replace(Catalog(revision="", tools=()))
 
     def replace(
-        self, catalog: Catalog, problems: tuple[str, ...] = (), *, awaited: Mapping[str, AwaitedTool] = NONE_AWAITED
+        self, catalog: Catalog, problems: tuple[str, ...] = (), *, awaited: Mapping[str, str] = NONE_AWAITED
     ) -> None:
         self._validators = {
             (offer.name, command.name): validator_of(command.input_schema)
@@ -60,7 +52,7 @@ class Offers:
         self._by_name = {offer.name: offer for offer in catalog.tools}
         self.awaited = awaited
         known = frozenset(offer.route for offer in catalog.tools)
-        self._routes = known | {one.route for one in awaited.values()}
+        self._routes = known | awaited.keys()
         self.catalog = catalog.model_copy(update={"executor": self._executor})
         self.problems = problems
 

@@ -124,8 +124,8 @@ class Relay:
         return True
 
     async def _answer(self, asked: CallRequest, check: Callable[[], Awaitable[None]] | None) -> Call:
-        if awaited := self.offers.awaited.get(asked.request.tool):
-            raise TryAgain(awaited.why)
+        if why := self.offers.awaited.get(asked.route):
+            raise TryAgain(why)
         if check:
             await check()
         if (known := await self.ledger.find(asked.key)) is None:

@@ -20,6 +20,7 @@ from ductile_gateway.calls.policy import Offers
 from ductile_gateway.calls.results import reads_form
 from ductile_gateway.cli.main import CONFIG_NEARBY, EXAMPLE, NAME, TOOLS_FOLDER, settings_for_tools, settings_of
 from ductile_gateway.ductile import discovery
+from ductile_gateway.ductile.settings import owner
 from ductile_gateway.plugins.boxes import box_of
 from ductile_gateway.plugins.folders import MANIFEST, InstalledPlugin
 from ductile_gateway.plugins.manifest import PluginCommand, PluginManifest
@@ -105,8 +106,11 @@ def _left_out(settings: GatewaySettings, tools: FoundTools) -> bool:
     if settings.runner == "plugins" and settings.choices() is None:
         return bool(tools.problems)
     offered = {offer.name: {command.name for command in offer.commands} for offer in tools.catalog.tools}
-    chosen = [(name, choice) for name, choice in (settings.choices() or {}).items() if name not in tools.awaited]
-    return any(name not in offered or set(choice.commands or ()) - offered[name] for name, choice in chosen)
+    return any(
+        name not in offered or set(choice.commands or ()) - offered[name]
+        for name, choice in (settings.choices() or {}).items()
+        if owner(name, settings.ductiles) not in tools.unreachable
+    )
 
 
 async def _runner_findings(settings: GatewaySettings, tools: FoundTools) -> Sequence[Finding]:

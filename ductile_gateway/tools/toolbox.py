@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ductile_gateway.calls.ledger import Ledger
-from ductile_gateway.calls.policy import AwaitedTool, Offers
+from ductile_gateway.calls.policy import Offers
 from ductile_gateway.ductile.catalog import DuctileTools
 from ductile_gateway.ductile.jobs import DuctileHealth, OnStart
 from ductile_gateway.ductile.settings import DuctileSettings, full_name
@@ -34,8 +34,8 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class FoundTools:
     """`plugins`, `ductiles`: by name. `problems`: reasons why parts are left out. `lacking`: the same of plugins that
-    nothing names and that only lack an extra. `unreachable`: errors of Ductiles that do not answer. `awaited`: their
-    tools."""
+    nothing names and that only lack an extra. `unreachable`: errors of Ductiles that do not answer. `awaited`: the
+    same by the routes of their tools."""
 
     catalog: Catalog
     problems: tuple[str, ...]
@@ -43,7 +43,7 @@ class FoundTools:
     plugins: Mapping[str, InstalledPlugin] = field(default_factory=dict)
     ductiles: Mapping[str, DuctileTools] = field(default_factory=dict)
     unreachable: Mapping[str, Failure] = field(default_factory=dict)
-    awaited: Mapping[str, AwaitedTool] = field(default_factory=dict)
+    awaited: Mapping[str, str] = field(default_factory=dict)
 
 
 async def find_tools(settings: GatewaySettings, known: Mapping[str, DuctileTools] = UNKNOWN) -> FoundTools:
@@ -81,12 +81,12 @@ async def _of_ductiles(settings: GatewaySettings, known: Mapping[str, DuctileToo
         raise next((why for why in errors.values() if isinstance(why, TryAgain)), next(iter(errors.values())))
     found |= {name: known[name] for name in errors.keys() & known.keys()}
     unreachable = {name: why for name, why in errors.items() if name not in found}
-    choices, awaited = dict[str, ToolChoice](), dict[str, AwaitedTool]()
+    choices, awaited = dict[str, ToolChoice](), dict[str, str]()
     for name in settings.every_ductile():
         for tool, choice in settings.choices_in(name).items():
             route = full_name(choice.plugin or tool, of=name)
             if name in unreachable:
-                awaited[tool] = AwaitedTool(route, str(unreachable[name]))
+                awaited[route] = str(unreachable[name])
             else:
                 choices[tool] = choice.model_copy(update={"plugin": route})
     manifests = {name: manifest for tools in found.values() for name, manifest in tools.manifests.items()}

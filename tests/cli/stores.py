@@ -27,6 +27,7 @@ async def recorded(folder: Path, story: Script, shelf: dict[str, bytes]) -> Path
     config = folder / "agentic.yaml"
     agent = {"store": str(folder / "agent"), "workspaces": str(folder / "workspaces")}
     config.write_text(json.dumps({"nats": {"urls": ["nats://127.0.0.1:1"]}, "agent": agent}))
+    set_section(config, "gateway", {"store": str(folder / "gateway")})
     return config
 
 

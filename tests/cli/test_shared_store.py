@@ -22,6 +22,7 @@ from groundwork.service.serving import ServiceContext, role_lease
 from schemas import subjects
 from tests.cli.doctor_findings import configured, found
 from tests.cli.invoke import Called, called
+from tests.cli.stores import set_section
 from tests.kit.runs import run_id
 from tests.ports.test_transfer import STATES, fill, rows
 
@@ -34,6 +35,7 @@ class Store:
     def __init__(self, folder: Path, url: str) -> None:
         self.archive = folder / "all.zip"
         self.one = configured(folder, url)
+        set_section(self.one, "gateway", {"store": str(folder / "gateway")})
         self.several, self.other = folder / "several.yaml", folder / "other.yaml"
         settings = json.loads(self.one.read_text())
         keys_file = {"keys_file": f"{settings['agent']['store']}.keys"}

@@ -80,7 +80,7 @@ def _decide(agent: AgentClient, decision: str, ruling: Json) -> Output:
         if not agent.as_json:
             output.draw(render.table(ask_lines(output.safe(asks))))
     reply = agent.call("rule_on_run", {**ruling, "decision": decision})
-    return _with_status(reply, f"is told: {decision.removesuffix('e')}ed")
+    return _with_status(reply, "has your approval" if decision == "approve" else "has your rejection")
 
 
 @run_command(
@@ -99,7 +99,7 @@ def signal(
     if (kind == "message" and not message) or (kind == "raise_budget" and not limits):
         raise typer.BadParameter("message needs a --message, and raise_budget a limit such as --max-steps 15")
     reply = agent.call("signal_run", not_none(kind=kind, message=message, constraints=limits or None))
-    return _with_status(reply, "has heard it")
+    return _with_status(reply, "has the signal")
 
 
 def _with_status(reply: Json, what: str) -> Output:

@@ -22,7 +22,7 @@ from ductile_gateway.calls.call import (
 from schemas import subjects
 from schemas.argument_schemas import argument_flaws, validator_of
 from schemas.catalog import Catalog, ToolCommand, ToolOffer
-from schemas.events import GIVEN_KEYS, RESERVED_KEYS
+from schemas.events import GIVEN_KEYS, RESERVED_KEYS, ToolRequest
 from schemas.values import replace
 
 UNKEPT = "bad_output"
@@ -70,18 +70,6 @@ class Offers:
         offer = self.find(name)
         return offer.command(command) if offer else None
 
-    def flaw(self, asked: CallRequest) -> str | None:
-        """The flaw in the arguments; None also if there is no schema to check against."""
-        request = asked.request
-        validator = self._validators.get((request.tool, request.tool_command))
-        if validator is None:
-            return None
-        command = self.command(request.tool, request.tool_command)
-        known = command.input_schema.get("properties") if command else None
-        added = GIVEN_KEYS.difference(known if isinstance(known, dict) else ()) if request.task else ()
-        payload = {name: value for name, value in request.tool_payload.items() if name not in added}
-        return None if validator.is_valid(payload) else "; ".join(argument_flaws(validator, payload, most=MOST_FLAWS))
-
     def admit(self, asked: CallRequest, *, now: datetime, again: bool = False) -> ToolCall | ToolOutcome:
         """The call of a request, or the refusal. `again`: it may have run before."""
         request, offer = asked.request, self.find(asked.request.tool)
@@ -89,7 +77,7 @@ class Offers:
         if offer is None or command is None or offer.route != asked.route:
             why = f"{request.tool} {request.tool_command} is not on offer on route {asked.route}"
             return failed("not_allowed", why, retryable=False)
-        if flaw := self.flaw(asked) or _flaw(asked, command):
+        if flaw := self._flaw(request, command):
             return failed("invalid_arguments", f"arguments of {offer.name} {command.name}: {flaw}", retryable=False)
         if (deadline := request.deadline_at) and now >= deadline:
             expired = f"its deadline {deadline:%Y-%m-%dT%H:%M:%SZ} had passed: it was not run{' again' * again}"
@@ -97,6 +85,23 @@ class Offers:
         ends_at = now + timedelta(seconds=offer.timeout_s)
         deadline_at, payload = min(ends_at, deadline or ends_at), request.tool_payload
         return ToolCall(asked=asked, deadline_at=deadline_at, payload=payload, may_repeat=may_repeat(command))
+
+    def _flaw(self, request: ToolRequest, command: ToolCommand) -> str | None:
+        """The flaw in the arguments, as far as the command has a schema to check them against."""
+        payload = request.tool_payload
+        if validator := self._validators.get((request.tool, command.name)):
+            known = command.input_schema.get("properties")
+            added = GIVEN_KEYS.difference(known if isinstance(known, dict) else ()) if request.task else ()
+            checked = {name: value for name, value in payload.items() if name not in added}
+            if not validator.is_valid(checked):
+                return "; ".join(argument_flaws(validator, checked, most=MOST_FLAWS))
+        for name in payload:
+            if unicodedata.normalize("NFKC", name).strip().casefold() in RESERVED_KEYS:
+                return f"{name[:64]!r} is a reserved name"
+        for name, path in artifact_arguments(command, payload).items():
+            if artifact_name(path) is None:
+                return f"{name} must name an artifact of this run, such as artifacts/fetch-01.html"
+        return None
 
 
 def may_repeat(command: ToolCommand) -> bool:
@@ -156,14 +161,3 @@ def _named(jobs: Sequence[str]) -> str:
         return ""
     which = f"It may be job {jobs[0]}" if len(jobs) == 1 else f"It may be one of the jobs {', '.join(jobs)}"
     return f"{which} of Ductile, which tells its outcome. "
-
-
-def _flaw(asked: CallRequest, command: ToolCommand) -> str | None:
-    payload = asked.request.tool_payload
-    for name in payload:
-        if unicodedata.normalize("NFKC", name).strip().casefold() in RESERVED_KEYS:
-            return f"{name[:64]!r} is a reserved name"
-    for name, path in artifact_arguments(command, payload).items():
-        if artifact_name(path) is None:
-            return f"{name} must name an artifact of this run, such as artifacts/fetch-01.html"
-    return None

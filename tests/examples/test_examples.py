@@ -94,4 +94,4 @@ def test_an_example_can_be_copied_once_and_is_as_it_comes_along(tmp_path: Path) 
         1,
     )
     again = agentic("example", "research-note", cwd=tmp_path)
-    assert (again.code, "File exists" in again.err) == (78, True)
+    assert (again.code, "name another folder with --dir" in again.err) == (78, True)

@@ -55,6 +55,8 @@ NO_GOOD_HTTP = {
     "bare line feeds": f"POST /v1/wake HTTP/1.1\nHost: 127.0.0.1\n\n{BODY}",
     "space before the colon": f"GET /v1/runs HTTP/1.1\r\n{HEAD}X : y\r\n\r\n",
     "NUL in a header": f"GET /v1/runs HTTP/1.1\r\n{HEAD}X: a\0b\r\n\r\n",
+    "a header behind the body": f"POST /v1/wake HTTP/1.1\r\n{HEAD}Transfer-Encoding: chunked\r\n\r\n"
+    f"{len(BODY):x}\r\n{BODY}\r\n0\r\nContent-Type: application/json\r\n\r\n",
     "unknown version": "GET /v1/runs HTTP/9.9\r\n\r\n",
     "TLS to a plain port": "\x16\x03\x01\x02\x00\x01",
     "another protocol": "SSH-2.0-OpenSSH_9.9\r\n",

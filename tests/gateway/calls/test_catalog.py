@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from ductile_gateway.calls.call import CALL_ID
+from ductile_gateway.calls.call import CALL_ID, ToolOutcome
 from ductile_gateway.ductile.catalog import DuctileTools, read_tools, wanted
 from ductile_gateway.ductile.runner import with_correlation
 from ductile_gateway.ductile.settings import DuctileSettings
@@ -14,7 +14,7 @@ from ductile_gateway.plugins.manifest import PluginManifest, read_manifest
 from ductile_gateway.tools.catalog import ToolChoice, make_catalog
 from schemas.catalog import Catalog, ToolCommand, ToolOffer
 from schemas.events import ToolRequest
-from tests.gateway.parts import CATALOG, a_request, asked_for, offering
+from tests.gateway.parts import CATALOG, NOON, a_request, asked_for, offering
 
 
 def a_manifest(name: str, *commands: dict[str, Any], **more: Any) -> PluginManifest:
@@ -136,7 +136,8 @@ READS_EVIDENCE = {"type": "object", "properties": {"evidence": {"type": "string"
 
 
 def of_evidence(schema: dict[str, Any], of: tuple[str, int] | None) -> tuple[ToolRequest, Catalog]:
-    offer = ToolOffer(name="t", route="t", commands=(ToolCommand(name="c", tier="read", input_schema=schema),))
+    commands = (ToolCommand(name="c", tier="read", input_schema=schema),)
+    offer = ToolOffer(name="t", route="jina-reader", commands=commands)
     payload = {"evidence": [{"result": {}}], "continuations": 1, "continuations_left": 2}
     task, number = of or (None, None)
     return a_request("c", payload, tool="t", task=task, round=number), Catalog(tools=(offer,))
@@ -161,10 +162,11 @@ def of_evidence(schema: dict[str, Any], of: tuple[str, int] | None) -> tuple[Too
 def test_a_flaw_of_arguments_says_shortly_where_it_is_and_without_a_schema_there_is_none(
     request_: ToolRequest, catalog: Catalog, flaw: str | None
 ) -> None:
-    found = offering(catalog).flaw(asked_for(request_, request_.tool))
-    assert (found is None) is (flaw is None)
-    assert (flaw or "") in (found or "")
-    assert len(found or "") < 1000
+    found = offering(catalog).admit(asked_for(request_), now=NOON)
+    told = found.message or "" if isinstance(found, ToolOutcome) else ""
+    assert told.startswith("arguments of") is (flaw is not None)
+    assert (flaw or "") in told
+    assert len(told) < 1000
 
 
 FETCH: dict[str, Any] = {

@@ -257,7 +257,7 @@ class Outbound:
             outage.over()
         if outcome == "unheard" and (tried.target, tried.type) not in self._unheard:
             self._unheard.add((tried.target, tried.type))
-            log.warning("nothing there listens to an event: add a pipeline `on:` it", extra=_facts(tried))
+            log.warning("nothing in Ductile listens to %s: add a pipeline `on:` it", tried.type, extra=_facts(tried))
 
 
 def _facts(notification: Notification) -> dict[str, object]:

@@ -28,6 +28,16 @@ async def test_ductile_the_callback_and_every_subscriber_are_told_once(tmp_path:
     assert {one.url for one in town.tries if one.target == "callback"} == {HOOK}
 
 
+async def test_what_nothing_in_ductile_listens_to_is_counted_and_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    town = Town(tmp_path, relayed=ENDINGS)
+    town.answers["relay"] = lambda _: Try("unheard")
+    await town.tells(an_event(), an_event(run_id="run_another"))
+    assert town.outcomes == {("relay", "unheard"): 2}
+    assert caplog.text.count("nothing in Ductile listens to agent.completed") == 1
+
+
 async def test_while_no_agent_says_where_a_callback_goes_the_others_are_told_and_it_is_asked_again(
     tmp_path: Path,
 ) -> None:

@@ -100,10 +100,10 @@ def observe_bus(instruments: Instruments, link: NatsLink, *, shared: bool = Fals
     consumers = [f"{one.stream}.{one.consumer}" for one in expected if one.consumer]
     _observe(instruments, link, "consumer", consumers, CONSUMERS)
 
-    async def open_or_changed() -> float:
+    async def unsettled() -> float:
         return sum(not letter.settled for letter in await letters.all())
 
-    instruments.levels(("agentic.dead_letters", "Unsettled dead letters", "{message}", open_or_changed))
+    instruments.levels(("agentic.dead_letters", "Unsettled dead letters", "{message}", unsettled))
 
 
 def _observe(instruments: Instruments, link: NatsLink, kind: str, names: Sequence[str], levels: Levels) -> None:

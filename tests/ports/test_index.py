@@ -91,3 +91,5 @@ async def test_runs_that_ended_are_unsettled_for_a_while_also_with_a_clock_set_b
     first = accepted(50)
     await stored(store, [first, after(first, CancelRequested(at=NOON - HOUR, reason="the clock was set back"))])
     assert run_id(50) in await store.changed_since(first.entry.at, or_open=True)
+    await stored(store, [accepted(60)])
+    assert [list(await store.changed_since(NOON + HOUR, or_open=wide)) for wide in (False, True)] == [[], [run_id(60)]]

@@ -39,8 +39,9 @@ class NatsArtifactStore:
             return await self._bucket.get(key_of(run_id, path)) if path.startswith(FOLDER) else None
 
     async def put(self, run_id: str, path: str, content: bytes) -> None:
+        content_type = mimetypes.guess_type(path)[0] or "application/octet-stream"
         with _retryable():
-            await self._bucket.put(key_of(run_id, path), content, content_type_of(path))
+            await self._bucket.put(key_of(run_id, path), content, content_type)
 
     async def remove(self, run_id: str, path: str) -> None:
         with _retryable():
@@ -83,10 +84,6 @@ def _retryable() -> Iterator[None]:
         yield
     except Failure as error:
         raise TryAgain(f"the bucket {subjects.ARTIFACT_BUCKET}: {error}") from error
-
-
-def content_type_of(path: str) -> str:
-    return mimetypes.guess_type(path)[0] or "application/octet-stream"
 
 
 SHOWN_WITHIN_S = 2.0

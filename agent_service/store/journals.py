@@ -5,7 +5,6 @@ import json
 from collections import OrderedDict, defaultdict
 from collections.abc import Awaitable, Callable
 from dataclasses import field
-from typing import NoReturn
 
 from agent_service.core.events import ModelReplied, ModelUnavailable
 from agent_service.errors import Damaged, NewerVersion, Tampered
@@ -118,7 +117,9 @@ class JournalCache:
         if newest is None:
             await self.caught_up()
             if self.database.look_up(load_queries()["indexed"], (journal.run_id,)):  # else it was deleted
-                self._set_aside(Tampered(journal.run_id, "the log of all runs has no entry of it any more"))
+                lost = Tampered(journal.run_id, "the log of all runs has no entry of it any more")
+                self.quarantine.add(lost)
+                raise lost
         elif newest.seq != journal.position:
             row = row_in(newest)
             seq = row.seq if row else entry_in(newest, journal.run_id).entry.seq
@@ -151,7 +152,8 @@ class JournalCache:
                     self.known.pop(journal.run_id, None)
                     raise
                 except Tampered as error:
-                    self._set_aside(error)
+                    self.quarantine.add(error)
+                    raise
                 if journal.version >= max(journal.expected, 1):
                     return
                 await asyncio.sleep(LOOK_AGAIN_S)
@@ -160,10 +162,6 @@ class JournalCache:
         if journal.expected == expected:  # else there is news
             journal.expected = newest
         raise TryAgain(f"run {journal.run_id}: no server has entry {expected}")
-
-    def _set_aside(self, error: Tampered) -> NoReturn:
-        self.quarantine.add(error)
-        raise error
 
     async def whole(self, run_id: str) -> Journal:
         """Read from the run's first entry on, not only from its newest snapshot."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from groundwork.nats.publishing import StoredMessage
 from groundwork.nats.shared_log import Batch, Extent, SharedLog
 from groundwork.service.errors import Misconfigured, TryAgain, causes, patiently
-from groundwork.service.machine import utc_now
+from groundwork.service.machine import set_within, utc_now
 from groundwork.sqlite.errors import is_damage
 from groundwork.sqlite.file import SqliteFile, open_file
 
@@ -91,12 +91,9 @@ class Replica:
     async def wait(self, seq: int) -> None:
         """Returns when the message at `seq` is here. Raises TryAgain when nothing has come for PATIENCE_S."""
         while self.reached < seq:
-            try:
-                async with asyncio.timeout(PATIENCE_S):
-                    await self._moved.wait()
-            except TimeoutError as error:
+            if not await set_within(self._moved, PATIENCE_S):
                 behind = f"this process has copied the facts up to {self.reached}, and not those up to {seq}"
-                raise TryAgain(f"{behind}: it is cut off from NATS, or out of room") from error
+                raise TryAgain(f"{behind}: it is cut off from NATS, or out of room")
 
     async def _open(self) -> None:
         known, extent = await self._file.read(_KNOWN), await patiently(self._log.extent)

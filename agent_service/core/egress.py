@@ -54,13 +54,14 @@ _DIGIT, _DATE = re.compile(r"\d"), re.compile(r"\d{4}-\d\d-\d\d")
 def read_reason(state: RunState, command: ToolCommand, action: Action) -> Text:
     if command.effect == "local":
         return ""
+    named = frozenset[str]()
     for address in addresses_in(action.arguments, command.input_schema):
         url = _LENIENT.sub("http://", address.translate(_DOTS))
         authority = _split(url)[0] if _URL.match(url) else ""
         hosts = _hosts_in(url) or frozenset(filter(None, (authority,)))
         if not hosts or _is_known(state, address):
             continue
-        named = _named_hosts(state)
+        named = named or _named_hosts(state)
         odd = _ODD.search(url) or "@" in _split(url)[0]
         if odd or not hosts <= named:
             return say("address_unnamed", hosts=", ".join(sorted(hosts - named) or sorted(hosts)))

@@ -1,9 +1,14 @@
 """Hosts, mail addresses and paths in texts, and evidence in its natural forms."""
 
+from unittest.mock import Mock, call
+
 import pytest
 
+from agent_service.core import egress
 from agent_service.core.egress import destinations_in, new_destinations
 from agent_service.core.framing import parse_places
+from agent_service.core.phases import Action
+from tests.core.words import run_at
 
 REPORT = "artifacts/report.md"
 
@@ -66,3 +71,15 @@ def test_new_is_what_nobody_named_and_what_lies_below_no_name() -> None:
 )
 def test_evidence_is_understood_in_its_natural_forms(evidence: str, places: tuple[str, ...]) -> None:
     assert parse_places(evidence, (REPORT,)) == places
+
+
+def test_the_request_is_searched_for_hosts_once_however_many_addresses_a_read_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    state, look = run_at('run waiting browse goal="read https://a.example" ; return').state, Mock(wraps=destinations_in)
+    monkeypatch.setattr(egress, "destinations_in", look)
+    read = Action(tool="fetch", command="handle", arguments={"urls": [f"https://a.example/{n}" for n in range(9)]})
+    command = state.brief.command(read)
+    assert command
+    assert not egress.read_reason(state, command, read)
+    assert look.mock_calls.count(call(state.brief.goal)) == 1

@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -13,14 +13,17 @@ from agent_service.core import limits
 from agent_service.core.brief import Grant
 from agent_service.errors import Damaged
 from agent_service.kill_switch import KillSwitch
+from agent_service.metrics import IncomingMetrics
 from agent_service.run.children import ChildRuns
-from agent_service.run.inbound import InboundMessage, InvalidMessage, UnknownRun, correlation_of
-from agent_service.run.intake import depth_of
+from agent_service.run.inbound import InboundMessage, InvalidMessage, UnknownRun
+from agent_service.run.intake import Intake, depth_of
 from agent_service.run.messages import OutgoingMessage
 from agent_service.run.turn import Turns
+from agent_service.settings import AgentSettings
 from agent_service.trust.proofs import Capabilities
 from ductile_gateway.calls.artifacts import digest_in_name
 from groundwork.service.keys import KeyRing
+from groundwork.telemetry.metrics import Instruments
 from schemas import keys, subjects
 from schemas.envelope import with_capability
 from schemas.events import AgenticStart, ToolResult
@@ -185,10 +188,14 @@ async def test_artifacts_of_a_child_are_its_parents_under_names_that_tell_their_
 
 
 @pytest.mark.parametrize("odd", [{"task": "A B", "round": "x"}, {"task": "a", "round": 0}, {"status": "so-so"}])
-def test_a_result_that_cannot_be_read_relates_to_the_task_that_its_key_names(odd: dict[str, Any]) -> None:
-    payload = {"run_id": "r", "step": 1, "tool": "look", "status": "ok", **odd}
-    body = {"type": subjects.TOOL_RESULT, "payload": payload, "dedupe_key": keys.result("r", 1, 1, "a", 2)}
-    found = correlation_of(InboundMessage(subject=subjects.TOOL_RESULT, body=json.dumps(body).encode(), place="7"))
-    assert found is not None
-    about, key = found
-    assert (about.task, keys.task_of_result(key, about.run_id, about.step)) == (None, ("a", 2))
+async def test_a_result_that_cannot_be_read_ends_the_wait_for_the_task_that_its_key_names(odd: dict[str, Any]) -> None:
+    payload = {"run_id": RUN_ID, "step": 1, "tool": "look", "attempt": 1, "status": "ok", **odd}
+    body = {"type": subjects.TOOL_RESULT, "payload": payload, "dedupe_key": keys.result(RUN_ID, 1, 1, "a", 1)}
+    arrival = InboundMessage(subject=subjects.TOOL_RESULT, body=json.dumps(body).encode(), place="7")
+    async with agent(run_at('run waiting ; continue ["a look", "b look"]')) as made:
+        intake = Intake(made.turns, cast("Any", None), AgentSettings(), IncomingMetrics(Instruments()))
+        with pytest.raises(InvalidMessage, match="not a valid agentic"):
+            await intake.receive(arrival)
+        state = await made.turns.state(RUN_ID)
+    assert state
+    assert [(one.task, one.retry_at is not None) for one in state.pendings] == [("a", True), ("b", False)]

@@ -39,6 +39,8 @@ class Quiet:
 class Thinks:
     """Makes no model call, or fails."""
 
+    limits: Any = SimpleNamespace(quotas=None)
+
     def __init__(self, breaks: bool) -> None:
         self.asked, self._breaks = 0, breaks
 

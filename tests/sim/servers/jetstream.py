@@ -250,6 +250,8 @@ class JetStream:
                 return self._make_consumer(asked)
             case ["INFO", stream, name]:
                 return self._consumer(stream, name).info()
+            case ["DELETE", stream, name]:
+                return {"success": bool(self._stream(stream).consumers.pop(name, None))}
             case ["MSG", "NEXT", stream, name]:
                 self._pull(self._consumer(stream, name), asked, reply)
                 return None

@@ -208,8 +208,8 @@ def _unmade(
 
 def _result(of: Parent, at: datetime, error: ToolError | None, **brought: Any) -> ToolResult:
     named = {"attempt": of.attempt, "task": of.task or None, "round": of.round or None}
-    status = {"status": "error" if error else "ok", "error": error, "completed_at": at}
-    return ToolResult(run_id=of.run_id, step=of.step, tool=catalog.NAME, **named, **status, **brought)
+    about = {"run_id": of.run_id, "step": of.step, "tool": catalog.NAME, "completed_at": at, **named}
+    return ToolResult(status="error" if error else "ok", error=error, **about, **brought)
 
 
 def _error(state: RunState, doubted: set[str]) -> ToolError:

@@ -57,7 +57,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """`nth` counts the runs of the same scenario with the same model. `settings`: but for what the scenario limits."""
+    """`nth` counts the runs of the same scenario with the same model. `settings`: the scenario's own replace some."""
 
     scenario: Scenario
     name: str
@@ -70,7 +70,7 @@ class Trial:
 def trials_of(
     scenarios: Sequence[Scenario], settings: AgentSettings, model: ModelProvider, repeat: int = 1
 ) -> list[Trial]:
-    """`model`: that of the settings; in place of a scripted one, a scenario's own scripts decide."""
+    """`model` belongs to the settings; the scripts of the scenarios replace a scripted one."""
     if settings.model.provider == "scripted":
         found = [trial for scenario in scenarios for trial in scripted(scenario)]
     else:

@@ -55,7 +55,7 @@ async def find_tools(settings: GatewaySettings, known: Mapping[str, DuctileTools
     if settings.runner == "in_process":
         return FoundTools(*make_catalog(in_process_manifests(), choices, timeout_s=settings.timeout_s))
     if not (plugins := settings.plugins).folders:
-        raise Misconfigured("gateway.plugins.folders names no folder: name one with plugins, or give --tools FOLDER")
+        raise Misconfigured("gateway.plugins.folders names no folder: name one (`check` and `call` also take --tools)")
     search = plugin_environment(plugins.environment)["PATH"]
     here = discover_plugins(plugins.folders, plugins.config, search=search)
     manifests = {name: plugin.manifest for name, plugin in here.plugins.items()}

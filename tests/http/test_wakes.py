@@ -5,13 +5,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import httpx2
 import pytest
 from pydantic import SecretStr
 
 from agent_service.admission.callers import QuotaSettings, TokenSettings
+from agent_service.api.errors import ApiError, Code
 from agent_service.core.events import SignalReceived
+from groundwork.service.errors import TryAgain
 from tests.http.house import House, known_token, open_house, secret, with_a_question
 from tests.kit.runs import whole_run
 
@@ -83,11 +86,11 @@ async def test_a_wake_whose_fate_is_unknown_is_named_so_that_asking_again_is_saf
     assert await house.how_many() == 1
 
 
-async def test_a_wake_is_told_its_run_though_the_run_cannot_be_shown(client: httpx2.AsyncClient, house: House) -> None:
-    async def accepted_then_away(*_: object) -> None:
-        house.archive.away = True
-
-    house.feed._rest = accepted_then_away  # type: ignore[assignment] # the store goes away while the caller waits
+@pytest.mark.parametrize("lost", [TryAgain("the store is away"), ApiError(Code.GONE, "it was deleted meanwhile")])
+async def test_a_wake_is_told_its_run_though_the_run_cannot_be_shown(
+    client: httpx2.AsyncClient, house: House, lost: Exception
+) -> None:
+    house.feed._rest = AsyncMock(side_effect=lost)  # type: ignore[method-assign] # while the caller waits
     answer = await client.post("/v1/wake", json=GOAL, params={"wait": 5})
     assert (answer.status_code, "run" in answer.json(), await house.how_many()) == (202, False, 1)
 

@@ -203,8 +203,8 @@ def _flaws_on_bus(named: Mapping[str, RecordedArtifact], stored: Mapping[str, st
 
 
 def verify_file(path: Path, key: str | None = None) -> Report:
-    """Checks the signature, else each file by the manifest, else each run. `key`: the public half of the key that must
-    have signed it. Raises Misconfigured for what cannot be read."""
+    """Checks signature, then files by the manifest, then runs, and stops after the first with flaws. `key`: public half
+    of the key that must have signed it. Raises Misconfigured for what cannot be read."""
     with Archive.open(path) as archive:
         by, manifest, runs = archive.signature, archive.manifest, list[ArchivedRun]()
         flaws = [*_signature_flaws(archive, key)] or [changed(name, text) for name, text in archive.flaws()]

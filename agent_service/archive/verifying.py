@@ -215,7 +215,10 @@ def verify_file(path: Path, key: str | None = None) -> Report:
             flaws = [
                 changed(access.RUNS, f"{it[:40]!r} is not an id of a run, or is there more than once") for it in wrong
             ]
-            runs = [] if flaws else [_checked_run(archived, run, known, flaws) for run in archived.all]
+            for run in () if flaws else archived.all:
+                checked, found = _checked_run(archived, run, known)
+                runs.append(checked)
+                flaws += found
     facts: dict[str, Any] = {"file": str(path), "at": f"{manifest.at:%Y-%m-%dT%H:%M:%SZ}", "program": manifest.program}
     facts |= {"key": by.key if by else "", "public": by.public if by else ""}
     facts["runs"] = [] if flaws else [run.model_dump(mode="json", exclude={"positions"}) for run in runs]
@@ -234,16 +237,17 @@ def _signature_flaws(archive: Archive, key: str | None) -> Iterator[Flaw]:
         yield changed(SIGNATURE, f"another key has signed it: {by.key}, public {by.public}")
 
 
-def _checked_run(archived: ArchivedRuns, run: ArchivedRun, known: Collection[str], flaws: list[Flaw]) -> ArchivedRun:
-    """Adds to `flaws`. A backup is whole without artifacts that the bucket had lost: the run says that they are left
+def _checked_run(
+    archived: ArchivedRuns, run: ArchivedRun, known: Collection[str]
+) -> tuple[ArchivedRun, Sequence[Flaw]]:
+    """A backup is whole without artifacts that the bucket had lost: the run that is returned says that they are left
     out."""
     manifest, found = archived.archive.manifest, list[Flaw]()
     is_backup, pages_differ = access.BESIDE in manifest.files, manifest.program != installed_version()
     try:
         commits = access.commits_of(run, archived.entries(run.run_id))
     except ValueError as error:
-        flaws.append(changed(f"{run.run_id}/{JOURNAL}", str(error)))
-        return run
+        return run, [changed(f"{run.run_id}/{JOURNAL}", str(error))]
     stay = manifest.moved or bool(run.artifacts_gone) or access.ARTIFACTS in manifest.left_out
     named = () if stay else kept_artifacts(commit.entry.record() for commit in commits)
     absent = [path for path in named if path not in run.left_out and f"{run.run_id}/{path}" not in manifest.files]
@@ -258,8 +262,7 @@ def _checked_run(archived: ArchivedRuns, run: ArchivedRun, known: Collection[str
     for one in flaws_of(commits, archived, run.run_id):
         if not ((pages_differ and one.place in FILES) or (one.kind != "changed" and is_artifact_path(one.place))):
             found.append(one)
-    flaws += [replace(flaw, place=f"{run.run_id}/{flaw.place}") for flaw in found]
-    return run
+    return run, [replace(flaw, place=f"{run.run_id}/{flaw.place}") for flaw in found]
 
 
 def _archive_lines(path: Path, archive: Archive, runs: Sequence[ArchivedRun], key: str | None) -> Iterator[str]:

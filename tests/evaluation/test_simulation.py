@@ -59,7 +59,7 @@ async def test_a_plugin_of_a_folder_takes_part_as_it_is_and_one_that_never_answe
         seen = await seen_of(small(plugins=[own], script={"rules": rules}), folder)
         assert seen.state is not None
         assert seen.state.completed[0].summary == told
-        program.write_text("#!/bin/sh\nexec sleep 600\n")
+        program.write_text("#!/bin/sh\nsleep 600\nexit 1\n")
         monkeypatch.setattr(simulated, "PLUGIN_LASTS_S", 0.2)
 
 

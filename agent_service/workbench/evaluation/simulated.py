@@ -8,9 +8,11 @@ import hashlib
 import heapq
 import json
 import os
+import signal
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -124,6 +126,7 @@ async def run_plugin(plugin: Plugin, request: ToolRequest, payload: dict[str, Js
         env={"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.defpath}", "HOME": written},
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
+        start_new_session=True,
     )
     try:
         async with asyncio.timeout(PLUGIN_LASTS_S):
@@ -132,7 +135,8 @@ async def run_plugin(plugin: Plugin, request: ToolRequest, payload: dict[str, Js
         return ToolError(error_class="timeout", message=f"the plugin gave no answer in {PLUGIN_LASTS_S:g} s")
     finally:
         if process.returncode is None:
-            process.kill()
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # its children, too: while one has its output, the wait goes on
             await process.wait()
     return _reply_in(stdout)
 

@@ -3,7 +3,7 @@
     run = Script() >> wake() >> started() >> frames()
     assert run.outcomes == ("ask plan",)
 
-The clock stands still unless it is moved. `cues` makes the events, `transcripts` reads them from text.
+The clock stands still unless it is moved. `cues` makes the events, `words` reads them from text.
 """
 
 import json

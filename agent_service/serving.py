@@ -3,7 +3,7 @@
 import asyncio
 import shutil
 import socket
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -11,7 +11,7 @@ from agent_service.admission.spending import SETTING, Spending
 from agent_service.api.feed import Feed
 from agent_service.api.http import create_app
 from agent_service.api.inspection import Inspection, WhyCalls
-from agent_service.api.micro import Fresh, serve_on_bus
+from agent_service.api.micro import serve_on_bus
 from agent_service.api.people import PeopleCalls
 from agent_service.api.runs import JournalReader, RunCalls
 from agent_service.api.service import OperatorCalls, Part, Probe, ServiceCalls
@@ -28,7 +28,7 @@ from agent_service.history.text import ok, warning
 from agent_service.settings import AgentSettings
 from agent_service.store.database import FILE
 from agent_service.store.runs import RunStore
-from groundwork.http import serve_http as serve
+from groundwork.http import serve_http
 from groundwork.nats.lease import read_member_leases
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import TryAgain, in_time
@@ -60,14 +60,8 @@ async def open_api(
     fresh = partial(_caught_up, store) if agent.settings.shared else None
     await serve_on_bus(link, services, fresh=fresh)
     if http:
-        group.create_task(_serve_http(agent, services, feed, fresh, listener))
-
-
-async def _serve_http(
-    agent: Agent, services: Iterable[object], feed: Feed, fresh: Fresh, listener: socket.socket
-) -> None:
-    app = create_app(services, agent.settings, agent.metrics.instruments, fresh=fresh)
-    await serve(app, listener, stopping=feed.end)
+        app = create_app(services, agent.settings, agent.metrics.instruments, fresh=fresh)
+        group.create_task(serve_http(app, listener, stopping=feed.end))
 
 
 def _services(agent: Agent, background: Background, feed: Feed) -> Iterator[object]:

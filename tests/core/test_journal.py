@@ -22,12 +22,8 @@ def chain(script: Script) -> list[Entry]:
 
 
 def test_the_brief_is_written_only_when_it_changed() -> None:
-    assert [commit.brief is not None for commit in commits_of(run_at("run waiting"))] == [
-        True,
-        True,
-        False,
-        False,
-    ]
+    briefs = [commit.brief for commit in commits_of(run_at("run waiting"))]
+    assert [brief is not None for brief in briefs] == [True, True, False, False]
 
 
 def test_there_is_nothing_to_commit_of_an_ignored_event() -> None:

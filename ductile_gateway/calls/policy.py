@@ -87,7 +87,6 @@ class Offers:
         return ToolCall(asked=asked, deadline_at=deadline_at, payload=payload, may_repeat=may_repeat(command))
 
     def _flaw(self, request: ToolRequest, command: ToolCommand) -> str | None:
-        """The flaw in the arguments, as far as the command has a schema to check them against."""
         payload = request.tool_payload
         if validator := self._validators.get((request.tool, command.name)):
             known = command.input_schema.get("properties")

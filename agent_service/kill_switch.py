@@ -50,8 +50,8 @@ class KillSwitch:
 
     def check(self) -> None:
         """Raises Stopped."""
-        if self.halt and not self.halt.over:
-            raise Stopped(self.stopped_by, LOOK_AGAIN_S)
+        if stopped_by := self.stopped_by:
+            raise Stopped(stopped_by, LOOK_AGAIN_S)
         if self.leaving:
             raise Leaving(self.leaving, ELSEWHERE_AFTER_S)
 

@@ -202,8 +202,8 @@ class RunCalls:
                         waking.duplicate = accepted is None
                         self._follow(accepted)
         except REFUSED as error:
-            told = await self._conflict(error, caller.payer) if isinstance(error, WakeConflict) else error
-            raise named_by(key, told, made=made) from error
+            refusal = await self._conflict(error, caller.payer) if isinstance(error, WakeConflict) else error
+            raise named_by(key, refusal, made=made) from error
         answer = requests.WakeAnswer(run_id=run_id, wake_id=wake_id, status_url=f"/v1/runs/{run_id}")
         with suppress(TryAgain, ApiError):  # it is durable, so the caller must learn its name, also of a deleted run
             if wait:

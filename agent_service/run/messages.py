@@ -155,7 +155,7 @@ def _phase(outcome: EventFacts) -> ProgressPhase | None:
 
 
 def request(state: RunState, pending: Pending) -> OutgoingMessage:
-    action = continuing.action_as_sent(state, pending) if pending.task else pending.action
+    action = continuing.action_as_sent(state, pending)
     task, asked_in = pending.task or None, pending.round or None
     command, skill = state.brief.command(action), state.brief.skill(action.tool)
     payload = {

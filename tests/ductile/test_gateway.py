@@ -92,7 +92,7 @@ class Served:
         found = await self.results()
         told = {keys.call(result.run_id, result.step, result.tool, result.attempt or 1): result for result in found}
         assert len(found) == len(told), "a call has two results"
-        assert told.keys() == self.asked.keys(), "a call has no result, or one has that nobody asked for"
+        assert told.keys() == self.asked.keys(), "a call has no result, or one that was not asked for"
         return told
 
     async def endings(self) -> dict[str, tuple[str, int]]:

@@ -180,7 +180,7 @@ async def test_a_message_is_buried_though_nobody_can_be_told(
     assert "could not be announced" in caplog.text
 
 
-async def test_a_notice_does_not_repeat_what_an_error_says_that_nobody_foresaw(
+async def test_a_notice_does_not_repeat_what_an_unforeseen_error_says(
     bus: NatsLink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pull_loop, "MOST_TRIES", 1)

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.attacks.http_caller import HttpCaller
-from tests.attacks.services import TOKENS, Services, running_services
+from tests.attacks.services import TOKENS, HttpCaller, Services, running_services
 from tests.attacks.twins import api
 
 

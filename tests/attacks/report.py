@@ -1,16 +1,38 @@
-"""Pytest plugin that prints the table of `make attack` (`-p tests.attacks.report`)."""
+"""Cases of docs/SECURITY.md with the tests that each names, and a pytest plugin that prints the table of `make attack`
+(`-p tests.attacks.report`)."""
 
+import re
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.attacks import cases
-
+PAGE = Path(__file__).parents[2] / "docs" / "SECURITY.md"
+ALL = 126
+"""Number of cases."""
+CASE = re.compile(r"^\| (\d+) \| [^|]+ \| [^|]+ \|([^|]*)\|$", re.MULTILINE)
 PROPERTY = "attack"
 HELD = {"passed": "held", "failed": "BROKEN", "skipped": "not tried"}
 CONTROL = {"passed": "falls", "failed": "WITHSTANDS", "skipped": "not tried"}
 WIDTH = 92
+
+
+def cases() -> list[tuple[int, list[str]]]:
+    """Returns number and tests of each case, in the order of the page. A test is named as
+    `attacks/test_api.py::test_…`."""
+    found = CASE.findall(PAGE.read_text(encoding="utf-8"))
+    return [(int(number), re.findall(r"`([^`]+)`", tests)) for number, tests in found]
+
+
+def cases_of_tests() -> Mapping[str, set[int]]:
+    found = defaultdict(set)
+    for number, tests in cases():
+        for test in tests:
+            found[test].add(number)
+    return found
 
 
 @dataclass(slots=True)
@@ -24,7 +46,7 @@ class Row:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks tests named by a case of docs/SECURITY.md as attacks, before `-m attack` selects."""
-    named = cases.by_test()
+    named = cases_of_tests()
     for item in items:
         numbers = named.get(item.nodeid.removeprefix("tests/").partition("[")[0], ())
         if numbers:
@@ -72,7 +94,7 @@ class Table:
         held, broken, untried = (ours.count(outcome) for outcome in HELD)
         told = f"{len(ours)} attacks: {held} held, {broken} broke through, {untried} not tried"
         fell = f"{twin.count('passed')} of {len(twin)} unprotected twins fell"
-        return f"{told}; {fell}; {len(tried)} of {cases.ALL} cases tried"
+        return f"{told}; {fell}; {len(tried)} of {ALL} cases tried"
 
 
 def pytest_configure(config: pytest.Config) -> None:

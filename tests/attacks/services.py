@@ -1,4 +1,4 @@
-"""Bus, agent and gateway under attack, as processes.
+"""Bus, agent and gateway under attack, as processes; and a client of the API, ours or an unprotected twin's.
 
 Every legitimate client has a name and a secret, which an attack uses only where it says so: `TOKENS` of the API,
 `KEYS` of senders of webhooks. Runs follow `script.yaml`; tools are the shipped plugins and those of `plugins/`.
@@ -6,13 +6,16 @@ Every legitimate client has a name and a secret, which an attack uses only where
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 from urllib.request import urlopen
+
+import httpx2
 
 from agent_service.bus.topology import topology
 from agent_service.workbench.dev import free_port
@@ -21,6 +24,7 @@ from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import connect
 from groundwork.nats.settings import NatsSettings
 from groundwork.nats.topology import set_up
+from tests.http.wire import send
 from tests.kit.processes import Service
 from tests.kit.waiting import wait_until
 
@@ -29,6 +33,8 @@ TOKENS = {name: f"the-token-of-the-{name}-of-these-services" for name in ("opera
 SCOPES = {"operator": ["wake", "read", "control", "operate"], "reader": ["read"], "waker": ["wake"]}
 KEYS = {name: f"the-key-of-{name}-at-these-services" for name in ("peer", "ductile", "github")}
 STANDARD_KEY = "whsec_dGhlIGtleSBvZiBzdGFuZGFyZCB3ZWJob29rcyBoZXJl"
+JSON = {"Content-Type": "application/json"}
+WITHIN_S = 10.0
 GOAL = {"to": "agentic.start", "goal": "echo {/what}"}
 
 
@@ -125,3 +131,43 @@ def _ready(url: str) -> bool:
     with suppress(OSError), urlopen(f"{url}/readyz", timeout=5) as answer:  # noqa: S310 - our own address
         return bool(answer.status == HTTPStatus.OK)
     return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpCaller:
+    """An address and the caller's token, if any."""
+
+    url: str
+    protected: bool
+    token: str | None = None
+
+    def as_(self, name: str | None) -> "HttpCaller":
+        """Returns a client with the token of that name, or with none."""
+        return HttpCaller(url=self.url, protected=self.protected, token=TOKENS[name] if name else None)
+
+    @property
+    def port(self) -> int:
+        return urlsplit(self.url).port or 0
+
+    async def ask(
+        self, method: str, path: str, *, headers: Mapping[str, str] | None = None, **more: Any
+    ) -> httpx2.Response:
+        """Sends one request. `headers` replace those of the client."""
+        bearer = {"Authorization": f"Bearer {self.token}"} if self.token is not None else {}
+        all_of_them = {**bearer, **(headers or {})}
+        raw = {name.encode(): value.encode("latin-1") for name, value in all_of_them.items()}
+        async with httpx2.AsyncClient(base_url=self.url, verify=False, trust_env=False, timeout=WITHIN_S) as client:
+            return await client.request(method, path, headers=raw, **more)
+
+    async def get(self, path: str, **more: Any) -> httpx2.Response:
+        return await self.ask("GET", path, **more)
+
+    async def begin(self, goal: str, **more: Any) -> str:
+        """Starts a run and returns its id."""
+        answer = await self.ask("POST", "/v1/wake", json={"goal": goal, **more})
+        assert answer.status_code == httpx2.codes.ACCEPTED, answer.text
+        return str(answer.json()["run_id"])
+
+    async def raw(self, request: str) -> str:
+        """Sends bytes and returns everything until the server closes the connection or falls silent."""
+        return (await send(self.port, request)).text

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from ductile_gateway.webhooks.signatures import standard_headers, standard_key
-from tests.attacks.http_caller import HttpCaller
-from tests.attacks.services import KEYS, STANDARD_KEY, TOKENS, Services
+from tests.attacks.services import KEYS, STANDARD_KEY, TOKENS, HttpCaller, Services
 
 SECRETS = (*TOKENS.values(), *KEYS.values(), STANDARD_KEY)
 GIVEN = {"agentic.yaml"}

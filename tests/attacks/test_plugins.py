@@ -2,31 +2,23 @@
 
 import asyncio
 import contextlib
-import json
 import os
-import shutil
 import signal
 import socket
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ductile_gateway.calls.call import ToolOutcome, Verdict
+from ductile_gateway.calls.call import ToolOutcome
 from ductile_gateway.plugins.box import boundaries
-from ductile_gateway.plugins.box.order import ProcessLimits
-from ductile_gateway.plugins.boxes import SIGNALS_SINCE, Boundary, box_of, choose_boundary
-from ductile_gateway.plugins.folders import discover_plugins
-from ductile_gateway.plugins.runner import LocalPlugins
-from ductile_gateway.settings import load
+from ductile_gateway.plugins.boxes import SIGNALS_SINCE, choose_boundary
 from groundwork.service.errors import Misconfigured
+from tests.attacks.host import FILES, REQUEST, SECRET, Host, host
 from tests.attacks.targets import SIDES, judge, rows
-from tests.attacks.twins import plugins as twin
-from tests.gateway.parts import a_tool_call
 
 pytestmark = pytest.mark.skipif(
     boundaries.landlock_abi() < SIGNALS_SINCE,
@@ -34,90 +26,14 @@ pytestmark = pytest.mark.skipif(
 )
 
 IS_ROOT = os.getuid() == 0
-PLUGINS = Path(__file__).parent / "plugins"
-SMALL = ProcessLimits(cpu_s=1, memory_mb=96, file_mb=4, processes=12, open_files=32, output_mb=1, grace_s=0.3)
-NAMED = ["gateway.nk", "tls/key.pem", "elsewhere/owner.token"]
-"""Files that the settings name."""
-FILES = [
-    *("gateway.keys", "agent/runs.db", "gateway/ledger.db", "agentic.yaml", "agent.keys", "home/.ssh/id_ed25519"),
-    *(*NAMED, "nats.conf", "jetstream/blocks"),
-]
-REQUEST = "gateway/calls/0/request"
-SECRET = "the-content-that-no-plugin-sees"  # noqa: S105 - no secret of anybody
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Service:
-    """A service with its files that runs a malicious plugin, in a box if `protected`."""
-
-    folder: Path
-    protected: bool
-    plugins: LocalPlugins
-
-    async def turned(self, code: str, *, seconds: float = 20, **given: Any) -> Any:
-        """Content of `loot` after the plugin's code ran; None if it failed."""
-        lines = [f"{name} = {value!r}" for name, value in given.items()]
-        told = await self.told("\n".join([*lines, code]), seconds=seconds)
-        return told.get("output", {}).get("loot")
-
-    async def told(self, code: str, *, seconds: float = 20) -> dict[str, Any]:
-        """The plugin's answer; empty without one."""
-        if not self.protected:
-            request = {"command": "strike", "payload": {"code": code}}
-            _, written = await asyncio.to_thread(twin.run, self.folder / "plugins" / "rogue", self.folder, request)
-            with contextlib.suppress(ValueError):
-                return dict(json.loads(written))
-            return {}
-        verdict = await self.run(code, seconds=seconds)
-        return {"output": verdict.output} if isinstance(verdict, ToolOutcome) else {}
-
-    async def run(self, code: str, *, seconds: float = 20) -> Verdict:
-        call = a_tool_call("rogue", "strike", {"code": code}, within_s=seconds)
-        try:
-            return await self.plugins.run(call)
-        finally:
-            await self.plugins.forget(call.key)
-
-
-@pytest.fixture
-def target(side: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
-    yield _service(tmp_path, monkeypatch, protected=side == "ours")
-    for name in ("agent/runs.db", "gateway/ledger.db", "agentic.yaml"):
-        if side == "ours":
-            assert (tmp_path / name).read_text().strip().endswith(SECRET), f"{name} is not what it was"
-
-
-def _service(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, *, protected: bool, view: bool = False, **more: Any
-) -> Service:
-    """`view` includes root, which is refused: root holds every user."""
-    shutil.copytree(PLUGINS, folder / "plugins")
-    innocent = shutil.copytree(PLUGINS / "rogue", folder / "plugins" / "innocent") / "manifest.yaml"
-    innocent.write_text(innocent.read_text().replace("name: rogue", "name: innocent"))
-    for name in (*FILES, REQUEST):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(SECRET)
-    config = folder / "agentic.yaml"
-    plugins: dict[str, Any] = {"folders": [str(folder / "plugins")]} | more
-    gateway: dict[str, Any] = {"store": str(folder / "gateway"), "plugins": plugins}
-    pem = str(folder / "tls" / "key.pem")
-    gateway["nats"] = {"nkey_seed_file": str(folder / "gateway.nk"), "tls_cert": pem, "tls_key": pem}
-    agent: dict[str, Any] = {"store": str(folder / "agent"), "keys_file": str(folder / "agent.keys")}
-    agent["http"] = {"tokens": [{"name": "owner", "token_file": str(folder / "elsewhere" / "owner.token")}]}
-    (folder / "nats.conf").write_text(f'password: {SECRET}\njetstream {{\n  store_dir: "{folder}/jetstream"\n}}\n')
-    config.write_text(json.dumps({"agent": agent, "gateway": gateway}) + f"\n# {SECRET}\n")
-    monkeypatch.setenv("HOME", str(folder / "home"))
-    monkeypatch.setenv("SERVICE_TOKEN", SECRET)
-    box = replace(box_of(load(config).plugins), limits=SMALL)
-    box = replace(box, boundary=Boundary("view", abi=boundaries.landlock_abi())) if view else box
-    known = discover_plugins([folder / "plugins"], {}).plugins
-    runner = LocalPlugins(known, state_dir=folder / "gateway", box=box)
-    return Service(folder=folder, protected=protected, plugins=runner)
-
-
+@pytest.mark.attack
 async def test_the_box_lets_a_plugin_do_its_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plugin holds no descriptor of the service."""
     code = """
-import subprocess, tempfile, hashlib, ssl, socket
+import os, subprocess, tempfile, hashlib, ssl, socket
+held = [number for number in os.listdir("/proc/self/fd") if int(number) > 3]
 from pathlib import Path
 Path("own").write_text("mine")
 with tempfile.NamedTemporaryFile() as file:
@@ -125,11 +41,11 @@ with tempfile.NamedTemporaryFile() as file:
 said = subprocess.run(["sh", "-c", "cat own; echo $((1 + 1)) >/dev/null"], capture_output=True, text=True).stdout
 ssl.create_default_context()
 socket.getaddrinfo("localhost", 80)
-loot = said
+loot = [said, held]
 """
-    told = await _service(tmp_path, monkeypatch, protected=True).run(code)
+    told = await host(tmp_path, monkeypatch, protected=True).run(code)
     assert isinstance(told, ToolOutcome)
-    assert (told.output.get("loot"), told.output.get("refused")) == ("mine", None), told
+    assert (told.output.get("loot"), told.output.get("refused")) == (["mine", []], None), told
 
 
 @pytest.mark.attack(92)
@@ -145,7 +61,7 @@ def test_each_boundary_keeps_a_plugin_from_what_belongs_to_the_services(
     elsewhere.write_text(SECRET)
     (tmp_path / "self").symlink_to(".")
     (tmp_path / "out").symlink_to(elsewhere)
-    service = _service(tmp_path, monkeypatch, protected=True, view=view, **whole)
+    service = host(tmp_path, monkeypatch, protected=True, view=view, **whole)
     kernel = ["/proc/sys/kernel/domainname", "/proc/sysrq-trigger", "/dev/kmsg", "/dev/mem"]
     paths = [*(str(tmp_path / name) for name in (*FILES, REQUEST)), *kernel]
     code = f"""
@@ -181,7 +97,7 @@ def _has_view() -> bool:
 def test_a_plugin_of_another_user_is_that_user_in_all(boundary: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with tempfile.TemporaryDirectory() as reachable:
         Path(reachable).chmod(0o755)
-        service = _service(Path(reachable), monkeypatch, protected=True, boundary=boundary, run_as="nobody")
+        service = host(Path(reachable), monkeypatch, protected=True, boundary=boundary, run_as="nobody")
         loot = "loot = [os.getuid(), os.getgid(), os.access('..', os.W_OK), os.getcwd(), os.environ['TMPDIR']]"
         code = f"import os; open('own', 'w').write('x'); {loot}"
         user, group, may_replace, work, tmp = asyncio.run(service.turned(code))
@@ -322,20 +238,20 @@ TURNED: dict[str, tuple[tuple[int, ...], tuple[str, str]]] = {
 """Name of the attempt, and the code that runs with `path`, which is below the service's folder or a system path."""
 
 
+@pytest.fixture
+def target(side: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
+    yield host(tmp_path, monkeypatch, protected=side == "ours")
+    for name in ("agent/runs.db", "gateway/ledger.db", "agentic.yaml"):
+        if side == "ours":
+            assert (tmp_path / name).read_text().strip().endswith(SECRET), f"{name} is not what it was"
+
+
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("how", rows(TURNED))
-async def test_strike(target: Service, how: tuple[str, str]) -> None:
+async def test_strike(target: Host, how: tuple[str, str]) -> None:
     code, path = how
     seconds = 0.5 if code == LATE else 20
     judge(target, {"loot": await target.turned(code, seconds=seconds, path=str(target.folder / path))})
-
-
-@pytest.mark.attack
-@pytest.mark.parametrize("side", SIDES)
-async def test_holding_a_descriptor_of_the_service(target: Service) -> None:
-    code = "import os; loot = [n for n in os.listdir('/proc/self/fd') if int(n) > 3]"
-    # Of a twin nothing has to be tried: a process that is started by fork alone is left these.
-    judge(target, {"loot": await target.turned(code) if target.protected else True})
 
 
 @contextlib.contextmanager
@@ -351,7 +267,7 @@ CONNECT = "import socket; socket.socket(socket.AF_UNIX).connect(path); loot = Tr
 
 @pytest.mark.attack
 @pytest.mark.parametrize("side", SIDES)
-async def test_reaching_a_socket_of_the_services_that_has_no_path(target: Service) -> None:
+async def test_reaching_a_socket_of_the_services_that_has_no_path(target: Host) -> None:
     name = f"\0agentic-{os.getpid()}-{time.monotonic_ns()}"
     with listening(name):
         judge(target, {"loot": await target.turned(CONNECT, path=name)})
@@ -360,7 +276,7 @@ async def test_reaching_a_socket_of_the_services_that_has_no_path(target: Servic
 @pytest.mark.attack
 @pytest.mark.skipif(not IS_ROOT, reason="only root is let in there")
 @pytest.mark.parametrize("side", SIDES)
-async def test_asking_who_runs_programs_for_root(target: Service) -> None:
+async def test_asking_who_runs_programs_for_root(target: Host) -> None:
     folder = Path("/run/podman")
     made = [] if folder.exists() else [folder]  # noqa: ASYNC240
     folder.mkdir(exist_ok=True)  # noqa: ASYNC240
@@ -376,7 +292,7 @@ async def test_asking_who_runs_programs_for_root(target: Service) -> None:
 
 @pytest.mark.attack
 @pytest.mark.parametrize("side", SIDES)
-async def test_leaving_much_in_a_folder_that_all_share(target: Service) -> None:
+async def test_leaving_much_in_a_folder_that_all_share(target: Host) -> None:
     name = f"left-by-a-call-{os.getpid()}-{time.monotonic_ns()}"
     code = "for number in range(3): open(f'{path}-{number}', 'wb').write(b'x' * 3 * 2**20)"
     got = {}
@@ -403,7 +319,7 @@ def test_in_a_view_temporary_folders_and_shared_memory_hold_what_a_call_may_and_
 ) -> None:
     if not _has_view():
         pytest.skip("mounts of their own are not allowed here")
-    service, name = _service(tmp_path, monkeypatch, protected=True, view=True), f"left-{tmp_path.name}-{os.getpid()}"
+    service, name = host(tmp_path, monkeypatch, protected=True, view=True), f"left-{tmp_path.name}-{os.getpid()}"
     code = """
 import os
 def fill(path):
@@ -429,7 +345,7 @@ loot = int(child.stdout.readline())
 
 @pytest.mark.attack
 @pytest.mark.parametrize("side", SIDES)
-async def test_leaving_a_daemon_behind(target: Service) -> None:
+async def test_leaving_a_daemon_behind(target: Host) -> None:
     daemon, alive = await target.turned(DAEMON), False
     with contextlib.suppress(ProcessLookupError):
         os.kill(daemon, signal.SIGKILL)

@@ -1,4 +1,5 @@
-"""Agent loop without protection: it asks the model, executes its calls, shows it the results, and repeats."""
+"""Agent loop without protection: it asks the model, executes its calls, shows it the results, and repeats.
+A plugin is a child process with everything that the service has."""
 
 import json
 import os
@@ -20,7 +21,8 @@ def run(goal: str, ask: Callable[[str], str], plugins: Path, files: Path, *, mos
         action = _action(ask(prompt + memory))
         if action is None:
             return {"state": "done", "steps": steps}
-        steps.append(action | {"result": _result(action, plugins)})
+        request = {"command": action["command"], "payload": action["arguments"]}
+        steps.append(action | {"result": json.loads(called(plugins / action["tool"], request) or b"null")})
         prompt += f"Result: {json.dumps(steps[-1]['result'])}\n"
     return {"state": "running", "steps": steps}
 
@@ -36,12 +38,15 @@ def _action(reply: str) -> dict[str, Any] | None:
     return {"tool": friendly, "command": command, "arguments": json.loads(first["arguments_json"])}
 
 
-def _result(action: dict[str, Any], plugins: Path) -> Any:
-    request = {"command": action["command"], "payload": action["arguments"]}
+def called(plugin: Path, request: dict[str, Any], folder: Path | None = None) -> bytes:
+    """Returns the output of a plugin that works in this folder, or where the loop does."""
     done = subprocess.run(
-        [sys.executable, str(plugins / action["tool"] / "run.py")],
+        [sys.executable, str(plugin / "run.py")],
+        cwd=folder,
         input=json.dumps(request).encode(),
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        timeout=30,
         check=False,
     )
-    return json.loads(done.stdout or b"null")
+    return done.stdout

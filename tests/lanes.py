@@ -28,7 +28,6 @@ REAL = (
     "ductile/test_gateway.py",
     "ductile/test_guide_commands.py",
     "ductile/test_parity.py",
-    "ductile/test_wake_agent.py",
     "e2e",
     "evaluation/test_eval_command.py",
     "examples",
@@ -103,7 +102,9 @@ CHOSEN = {
         "attacks/test_plugins.py::test_the_box_lets_a_plugin_do_its_work",
         "attacks/test_plugins.py::test_each_boundary_keeps_a_plugin_from_what_belongs_to_the_services",
     ],
-    "a Ductile wakes the agent": ["ductile/test_wake_agent.py"],
+    "a Ductile wakes the agent": [
+        "e2e/test_stack.py::test_a_ductile_whose_job_comes_again_wakes_the_agent_once",
+    ],
     "a Ductile that is away": [
         f"ductile/test_gateway.py::{AWAY}[fake]",
         "ductile/test_gateway.py::test_one_of_several_that_is_away_holds_up_no_call_of_the_others_and_its_own_wait_for_it[fake]",

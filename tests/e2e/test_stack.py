@@ -19,6 +19,7 @@ from agent_service.workbench.dev import DevStack
 from schemas import keys, subjects
 from tests.cli.invoke import agentic
 from tests.kit import stack
+from tests.plugins.asking import SHIPPED, a_request, run
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -63,6 +64,19 @@ async def test_a_hundred_wakes_of_one_name_are_one_run(made: DevStack, marks: Pa
     await stack.to_the_end(made, run_id)
     accepted = await stack.on_the_bus(made, subjects.WAKE_ACCEPTED)
     assert [run["run_id"] for run in accepted if run["wake_id"] == "the-same"] == [run_id]
+
+
+async def test_a_ductile_whose_job_comes_again_wakes_the_agent_once(made: DevStack, marks: Path) -> None:
+    for step in (1, 2):
+        stack.touch(marks / "woken.go", step)
+    asked = a_request({"goal": "woken"}, command="wake", config={"url": made.url})
+    responses = [await asyncio.to_thread(run, SHIPPED / "agentic-wake", asked) for _ in range(3)]
+    assert {response["status"] for response in responses} == {"ok"}
+    (run_id,) = {response["state_updates"]["last_run_id"] for response in responses}
+    assert responses[0]["output"]["status_url"] == f"{made.url}/v1/runs/{run_id}"
+    assert (await stack.to_the_end(made, run_id))["state"] == "done"
+    listed = (await stack.get(made, "/v1/runs", wake_id="ductile:job-1")).json()["runs"]
+    assert [one["run_id"] for one in listed] == [run_id]
 
 
 async def test_a_cancel_ends_a_run_within_two_seconds_while_a_tool_runs(made: DevStack, marks: Path) -> None:

@@ -18,7 +18,7 @@ REAL = (
     "accounts/test_roles.py",
     "attacks",
     "browser",
-    "cli/test_archives.py::test_a_killed_backup_costs_none_before_it_and_no_agent_begins_on_the_store_of_a_killed_restore",
+    "cli/test_backups.py::test_a_killed_backup_costs_none_before_it_and_no_agent_begins_on_the_store_of_a_killed_restore",
     "cli/test_live_runs.py",
     "cli/test_demo.py",
     "cli/test_dev.py",

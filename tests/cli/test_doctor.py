@@ -25,8 +25,8 @@ from groundwork.nats.topology import set_up
 from schemas import subjects
 from schemas.catalog import Catalog, ToolCommand, ToolOffer
 from schemas.status import Finding
-from tests.cli.doctor_findings import ITS_PASSWORD, NOWHERE, configured, found, up
 from tests.cli.invoke import agentic, agentic_here, called, interrupt, started
+from tests.cli.stores import ITS_PASSWORD, NOWHERE, configured, found, up
 from tests.kit.bus import server_with
 from tests.models.fake_anthropic import FakeAnthropic
 from tests.models.wire import KEY

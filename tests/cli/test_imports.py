@@ -1,4 +1,4 @@
-"""Imports: commands on runs load no service, and a service loads first what its runs need."""
+"""Imports: commands on runs load no service, and a service loads first what its runs and calls need."""
 
 import subprocess
 import sys
@@ -13,46 +13,6 @@ SERVERS = {
     *("fastapi", "uvicorn", "uvloop", "nats", "anthropic", "openai", "aiosqlite"),
     *("agent_service.app", "agent_service.settings", "agent_service.core.state"),
 }
-PROBE = """
-import sys
-from agent_service.cli.main import main
-try:
-    main(sys.argv[1:])
-except SystemExit:
-    pass
-print(*sys.modules, file=sys.stderr)
-"""
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [("--help",), ("run", "--watch", "x")],
-    ids=lambda arguments: arguments[0],
-)
-def test_a_client_loads_no_server(arguments: tuple[str, ...]) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", PROBE, *arguments],
-        env=clean({"AGENTIC_URL": "http://127.0.0.1:1"}),
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    loaded = set(done.stderr.splitlines()[-1].split())
-    assert "agent_service.cli.main" in loaded
-    assert loaded & SERVERS == set()
-    if len(arguments) == 1:
-        assert loaded & {at.module for at in Agentic.table.values()} == set()
-
-
-def test_each_command_that_is_listed_is_there_and_begins_its_own_help_as_it_is_listed() -> None:
-    group = typer.main.get_group(app)
-    context = typer.Context(group)
-    listed = {name: at.about for name, at in Agentic.table.items()}
-    there = {name: group.resolve_command(context, name.split()[-1:])[1] for name in listed}
-    assert {name: ((command and command.help) or "").split("\n\n")[0] for name, command in there.items()} == listed
-
-
 AFTER_THE_RUNS = {
     *("fastapi", "starlette", "uvicorn", "httpx2", "typer", "rich", "jinja2", "nats.micro", "anthropic", "openai"),
     *("prometheus_client", "agent_service.api", "agent_service.cluster", "agent_service.store.shared"),
@@ -65,16 +25,37 @@ AFTER_THE_RUNS = {
 }
 
 
-def test_an_agent_that_starts_has_not_loaded_what_its_runs_need_not_to_go_on() -> None:
-    probe = "import sys; from agent_service.__main__ import PROGRAM, program; "
-    probe += "program.command_of(*PROGRAM, sys.argv[1:]); print(*sys.modules)"
+AFTER_THE_CALLS = {"fastapi", "starlette", "uvicorn", "jinja2", "typer", "rich", "ductile_gateway.webhooks.inbound"}
+COMMAND = "import sys; from agent_service.cli.main import main; main(sys.argv[1:])"
+SERVE = "import sys; from agent_service.__main__ import PROGRAM, program; program.command_of(*PROGRAM, sys.argv[1:])"
+LOADED: dict[str, tuple[str, str, set[str]]] = {
+    "--help": (COMMAND, "agent_service.cli.main", SERVERS | {at.module for at in Agentic.table.values()}),
+    "run --watch x": (COMMAND, "agent_service.cli.main", SERVERS),
+    "serve --config agentic.yaml": (SERVE, "agent_service.app", AFTER_THE_RUNS),
+    "": ("import ductile_gateway.app", "ductile_gateway.calls.relay", AFTER_THE_CALLS),
+}
+"""By the arguments of a program: its code, a module that it loads, and those that it has not loaded at its end."""
+
+
+@pytest.mark.parametrize("arguments", LOADED)
+def test_a_client_loads_no_server_and_a_service_not_yet_what_goes_on_without_it(arguments: str) -> None:
+    code, needed, unneeded = LOADED[arguments]
+    probe = f"import atexit, sys; atexit.register(lambda: print(*sys.modules, file=sys.stderr)); {code}"
     done = subprocess.run(
-        [sys.executable, "-c", probe, "serve", "--config", "agentic.yaml"],
+        [sys.executable, "-c", probe, *arguments.split()],
+        env=clean({"AGENTIC_URL": "http://127.0.0.1:1"}),
         cwd=ROOT,
         capture_output=True,
         text=True,
-        check=True,
+        check=False,
     )
-    loaded = set(done.stdout.split())
-    assert "agent_service.app" in loaded
-    assert loaded & AFTER_THE_RUNS == set()
+    loaded = set(done.stderr.splitlines()[-1].split())
+    assert (needed in loaded, loaded & unneeded) == (True, set()), done.stderr
+
+
+def test_each_command_that_is_listed_is_there_and_begins_its_own_help_as_it_is_listed() -> None:
+    group = typer.main.get_group(app)
+    context = typer.Context(group)
+    listed = {name: at.about for name, at in Agentic.table.items()}
+    there = {name: group.resolve_command(context, name.split()[-1:])[1] for name in listed}
+    assert {name: ((command and command.help) or "").split("\n\n")[0] for name, command in there.items()} == listed

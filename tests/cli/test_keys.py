@@ -17,36 +17,26 @@ def config(tmp_path: Path) -> Path:
     return file
 
 
-@pytest.fixture
-def ring(tmp_path: Path) -> KeyRing:
-    return KeyRing.open(tmp_path / "store.keys")
-
-
 def called(config: Path, *arguments: str) -> Called:
     return agentic_here("keys", *arguments, "--config", config, COLUMNS="200")
 
 
-def test_they_are_listed_without_secrets_followed_by_newer_ones_and_given_up(
-    config: Path, ring: KeyRing, tmp_path: Path
+def test_they_are_listed_without_secrets_followed_by_newer_ones_and_given_up_and_a_dry_run_changes_none(
+    config: Path, tmp_path: Path
 ) -> None:
-    (before,) = ring.keys
+    file = tmp_path / "store.keys"
+    (before,) = KeyRing.open(file).keys
     shown = called(config, "list").out
     assert (before.id in shown, before.secret.hex() in shown) == (True, False)
     refused = called(config, "retire", before.id)
     assert (refused.code, "agentic keys rotate" in refused.err) == (Exit.MISCONFIGURED, True)
     told = called(config, "rotate", "--json").document
     assert (told["keys"][1]["id"], told["keys"][0]["endorsed_by"]["id"]) == (before.id, before.id)
+    kept = read(file)
+    for dry in (("rotate",), ("retire", before.id)):
+        assert (called(config, *dry, "--dry-run").code, read(file)) == (Exit.OK, kept)
     assert called(config, "retire", before.id).code == Exit.OK
-    assert before.id not in [key.id for key in read(tmp_path / "store.keys")]
-
-
-@pytest.mark.usefixtures("ring")
-def test_a_dry_run_changes_no_key(config: Path, tmp_path: Path) -> None:
-    called(config, "rotate")
-    kept = read(tmp_path / "store.keys")
-    for dry in (("rotate",), ("retire", kept[1].id)):
-        assert called(config, *dry, "--dry-run").code == Exit.OK
-    assert read(tmp_path / "store.keys") == kept
+    assert before.id not in [key.id for key in read(file)]
 
 
 def test_before_the_first_start_there_are_none_and_none_are_made(config: Path, tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from agent_service.bus.topology import GIB
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from schemas import subjects
-from tests.cli.doctor_findings import configured, up
 from tests.cli.invoke import called
+from tests.cli.stores import configured, up
 from tests.kit.bus import server_with
 
 CONTROL = "consumer control of stream AGENTIC: max_ack_pending is 64, expected 512"

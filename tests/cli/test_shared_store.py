@@ -20,9 +20,8 @@ from groundwork.service.errors import Misconfigured
 from groundwork.service.keys import KeyRing
 from groundwork.service.serving import ServiceContext, role_lease
 from schemas import subjects
-from tests.cli.doctor_findings import configured, found
 from tests.cli.invoke import Called, called
-from tests.cli.stores import set_section
+from tests.cli.stores import configured, found, set_section
 from tests.kit.runs import run_id
 from tests.ports.test_transfer import STATES, fill, rows
 

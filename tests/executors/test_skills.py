@@ -14,7 +14,7 @@ from groundwork.service.errors import Misconfigured
 from schemas import subjects
 from schemas.catalog import Catalog
 from schemas.status import GatewayStatus
-from tests.cli.doctor_findings import configured
+from tests.cli.stores import configured
 from tests.kit.waiting import until
 
 

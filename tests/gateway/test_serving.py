@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import subprocess
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -17,7 +15,7 @@ from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import set_up
 from schemas import subjects
 from tests.gateway.parts import RUN, a_request
-from tests.gateway.served import ROOT, Gateway, a_bus, all_acknowledged, ending, record, results, send
+from tests.gateway.served import Gateway, a_bus, all_acknowledged, ending, record, results, send
 from tests.kit.stack import lines
 from tests.kit.waiting import until
 
@@ -145,12 +143,3 @@ async def test_all_take_their_part_each_call_is_run_once_and_those_of_a_machine_
     assert (all(parts), sum(parts), len(set(ran())), len(ran())) == (True, CALLS, CALLS, CALLS)
     assert (told.count("in_doubt"), told.count("ok"), len(told)) == (parts[0], CALLS - parts[0], CALLS)
     assert (len({status.gateway for status in said}), {status.gateways for status in said}) == (3, {3})
-
-
-LATER = {"fastapi", "starlette", "uvicorn", "jinja2", "typer", "rich", "ductile_gateway.webhooks.inbound"}
-
-
-def test_a_gateway_has_not_loaded_what_takes_events_from_outside_before_its_calls_go_on() -> None:
-    probe = "import sys; import ductile_gateway.app; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", probe], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert ("ductile_gateway.calls.relay" in done.stdout, set(done.stdout.split()) & LATER) == (True, set())

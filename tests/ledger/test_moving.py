@@ -21,7 +21,7 @@ from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Misconfigured
 from schemas import subjects
-from tests.cli.test_archives import changed
+from tests.cli.stores import changed
 from tests.gateway.parts import NOON, RUN
 from tests.ledger import kit
 

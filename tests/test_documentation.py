@@ -1,4 +1,4 @@
-"""The documentation of settings and commands matches the program."""
+"""The documentation matches the program, and the tests that it names exist."""
 
 import ast
 import re
@@ -20,6 +20,8 @@ from agent_service.cli.main import Agentic
 from agent_service.settings import AgentSettings
 from ductile_gateway.settings import GatewaySettings
 from groundwork.service.errors import Exit
+from tests.attacks.report import CASES, cases, cases_of_tests
+from tests.lanes import ROOM, TESTS, names_of
 
 ROOT = Path(__file__).parent.parent
 CONFIGURATION = (ROOT / "docs" / "CONFIGURATION.md").read_text(encoding="utf-8")
@@ -204,3 +206,21 @@ def test_every_file_that_a_page_names_is_there() -> None:
         )
     }
     assert sorted(f"{page.name}: {path}" for page, path in named if not (ROOT / path).exists()) == []
+
+
+def test_every_case_stands_there_once_in_order_and_names_a_test() -> None:
+    assert [number for number, _ in cases()] == list(range(1, CASES + 1))
+    assert [number for number, tests in cases() if not tests] == []
+
+
+def test_every_test_that_a_case_or_a_push_names_is_one_that_pytest_collects() -> None:
+    assert [test for test in sorted(cases_of_tests()) if not _is_there(test, whole=True)] == []
+    assert [test for test in TESTS if "::" in test and not _is_there(test)] == []
+
+
+def _is_there(test: str, *, whole: bool = False) -> bool:
+    """`whole`: with the row of its table."""
+    file, _, name = test.partition("::")
+    function, _, row = name.rstrip("]").partition("[")
+    there = Path(file).name.startswith("test_") and function in names_of(ROOM / file)
+    return there and f'"{row}' in (ROOM / file).read_text(encoding="utf-8") if row and whole else there

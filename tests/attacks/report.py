@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 PAGE = Path(__file__).parents[2] / "docs" / "SECURITY.md"
-ALL = 126
-"""Number of cases."""
+CASES = 126
 CASE = re.compile(r"^\| (\d+) \| [^|]+ \| [^|]+ \|([^|]*)\|$", re.MULTILINE)
 PROPERTY = "attack"
 HELD = {"passed": "held", "failed": "BROKEN", "skipped": "not tried"}
@@ -94,7 +93,7 @@ class Table:
         held, broken, untried = (ours.count(outcome) for outcome in HELD)
         told = f"{len(ours)} attacks: {held} held, {broken} broke through, {untried} not tried"
         fell = f"{twin.count('passed')} of {len(twin)} unprotected twins fell"
-        return f"{told}; {fell}; {len(tried)} of {ALL} cases tried"
+        return f"{told}; {fell}; {len(tried)} of {CASES} cases tried"
 
 
 def pytest_configure(config: pytest.Config) -> None:

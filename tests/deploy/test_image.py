@@ -1,4 +1,5 @@
-"""The image's recipe copies existing files and installs the tested versions."""
+"""The image's recipe copies existing files and installs the tested versions, and GitHub runs the actions that were
+reviewed."""
 
 import os
 import re
@@ -6,6 +7,8 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from tests.kit.http_server import WireServer
 
@@ -45,3 +48,15 @@ def test_it_says_by_itself_whether_its_service_lives() -> None:
         proxied = os.environ | {"http_proxy": "http://127.0.0.1:1"}
         assert subprocess.run(lives, env=proxied, capture_output=True, check=False).returncode == 0
     assert subprocess.run(lives, capture_output=True, check=False).returncode == 1
+
+
+WORKFLOWS = Path(__file__).parents[2] / ".github" / "workflows"
+USES = re.compile(r"^\s*(?:- )?uses:\s*(.*)$", re.MULTILINE)
+PINNED = re.compile(r"[\w.-]+/[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+")
+
+
+@pytest.mark.parametrize("workflow", sorted(WORKFLOWS.glob("*.y*ml")), ids=lambda path: path.name)
+def test_each_action_is_named_by_its_commit_with_its_version_behind(workflow: Path) -> None:
+    used = USES.findall(workflow.read_text(encoding="utf-8"))
+    assert used
+    assert [one for one in used if not PINNED.fullmatch(one)] == []

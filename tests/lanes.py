@@ -21,7 +21,6 @@ REAL = (
     "cli/test_backups.py::test_a_killed_backup_costs_none_before_it_and_no_agent_begins_on_the_store_of_a_killed_restore",
     "cli/test_live_runs.py",
     "cli/test_demo.py",
-    "cli/test_dev.py",
     "core/test_mutants.py",
     "deploy/test_machine.py",
     "deploy/test_operators_story.py",
@@ -72,7 +71,7 @@ CHOSEN = {
         "e2e/test_disks.py::test_what_the_bus_forgot_is_said_again_and_every_run_completes[everything loses power]"
     ],
     "backup and restore": [
-        "e2e/test_backup_and_restore.py::" + RESTORED,
+        "e2e/test_disks.py::" + RESTORED,
     ],
     "several agents on a cluster": [
         "e2e/test_cluster.py::test_a_run_whose_agent_is_killed_while_the_model_thinks_goes_on_elsewhere",

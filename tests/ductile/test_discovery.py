@@ -1,7 +1,9 @@
-"""Discovery of a Ductile, its tools and the scopes of the token."""
+"""The HTTP client of a Ductile, and the discovery of its tools and of the scopes of the token."""
 
 import asyncio
 import logging
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,17 @@ import httpx2
 import pytest
 
 from ductile_gateway.calls.policy import Offers
-from ductile_gateway.ductile.api import open_api
+from ductile_gateway.ductile.api import (
+    MOST_BYTES,
+    AnswerLost,
+    DuctileApi,
+    DuctileRefused,
+    Endpoint,
+    NotSent,
+    Unavailable,
+    UnreadableAnswer,
+    open_api,
+)
 from ductile_gateway.ductile.discovery import check_with, discover_tools
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.tools.catalog import ToolChoice
@@ -17,8 +29,9 @@ from ductile_gateway.tools.toolbox import await_tools, keep_fresh
 from groundwork.service.errors import Misconfigured
 from schemas.status import Finding
 from tests.ductile.fake import FakeDuctile
-from tests.ductile.running import PIPELINE, settings_for
+from tests.ductile.running import NOWHERE, PIPELINE, settings_for
 from tests.ductile.under_test import DuctileUnderTest
+from tests.gateway.parts import ILLEGAL_NAMES
 from tests.gateway.served import Gateway
 from tests.kit.http_server import Response
 from tests.kit.waiting import beside, until
@@ -192,3 +205,97 @@ def test_a_tool_of_no_ductile_is_refused(tools: dict[str, object], said: str) ->
     way = {"url": "http://127.0.0.1:1", "token": "a-token-of-home"}
     with pytest.raises(ValueError, match=said):
         GatewaySettings.model_validate({"runner": "ductile", "ductiles": {"home": way}, "tools": tools})
+
+
+JOB, LOOK = {"job_id": "j-1"}, Endpoint.CALL.path_of("probe", "look")
+TOKEN = NOWHERE.token.get_secret_value()
+STARTS: list[tuple[httpx2.Response | Exception, type[Exception]]] = [
+    *((error("x"), NotSent) for error in (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)),
+    *(
+        (error("x"), AnswerLost)
+        for error in (httpx2.ReadError, httpx2.ReadTimeout, httpx2.WriteError, httpx2.WriteTimeout)
+    ),
+    (httpx2.RemoteProtocolError("x"), AnswerLost),
+    (httpx2.Response(500, json={"error": "failed to enqueue job"}), AnswerLost),
+    (httpx2.Response(503), AnswerLost),
+    (httpx2.Response(200, json=JOB), AnswerLost),
+    (httpx2.Response(202), AnswerLost),
+    (httpx2.Response(202, text="[" * 100_000), AnswerLost),
+    *((httpx2.Response(202, json=odd), AnswerLost) for odd in ({"job_id": 7}, {"job_id": "../x"}, ["j-1"])),
+    (httpx2.Response(307, headers={"location": "http://elsewhere/"}), AnswerLost),
+    (httpx2.Response(202, content=b"x" * (MOST_BYTES + 1)), AnswerLost),
+    (
+        httpx2.Response(400, json={"error": "root baggage claims failed: \n\x1b[31m" + TOKEN + "x" * 5000}),
+        DuctileRefused,
+    ),
+]
+
+
+def api_that(answers: httpx2.Response | Exception) -> AbstractAsyncContextManager[DuctileApi]:
+
+    def told(_: httpx2.Request) -> httpx2.Response:
+        if isinstance(answers, Exception):
+            raise answers
+        return answers
+
+    return open_api(NOWHERE, httpx2.MockTransport(told))
+
+
+async def test_a_start_was_not_sent_or_refused_or_is_lost_unless_the_answer_has_the_id_of_a_job() -> None:
+    for answer, error in STARTS:
+        async with api_that(answer) as api:
+            with pytest.raises(error) as caught:
+                await api.start(LOOK, {})
+        assert caught.type is error, answer
+    assert str(caught.value).startswith("Ductile answered 400")
+    assert (str(caught.value).isprintable(), TOKEN in str(caught.value)) == (True, False), "a line could be forged"
+    assert len(str(caught.value)) < 400
+
+
+async def test_a_connection_that_fails_says_why() -> None:
+    async with api_that(httpx2.ConnectError("certificate verify failed: self-signed certificate")) as api:
+        for ask in (api.start(LOOK, {}), api.skills()):
+            with pytest.raises((NotSent, Unavailable), match="self-signed certificate"):
+                await ask
+
+
+@pytest.mark.attack(64)
+async def test_what_a_proxy_repeats_of_a_request_is_told_without_the_token() -> None:
+    for status in (403, 502):
+        async with api_that(httpx2.Response(status, text="x" * 290 + "Authorization: Bearer token-of-mine")) as api:
+            with pytest.raises(AnswerLost) as caught:
+                await api.start(LOOK, {})
+            assert "token" not in str(caught.value)
+            with pytest.raises(Unavailable) as refused:
+                await api.jobs(plugin="probe", command="look", most=1)
+            assert "token" not in str(refused.value)
+
+
+@pytest.mark.parametrize("body", [b"", b"x" * (MOST_BYTES + 1)])
+async def test_a_job_that_cannot_be_told_is_unreadable(body: bytes) -> None:
+    async with api_that(httpx2.Response(200, content=body)) as api:
+        with pytest.raises(UnreadableAnswer):
+            await api.job("j-1")
+
+
+@pytest.mark.parametrize("ask", [lambda api: api.job("j-1"), lambda api: api.plugin("probe")], ids=["job", "plugin"])
+async def test_only_ductile_itself_says_that_it_knows_no_such_thing(ask: Callable[[DuctileApi], Any]) -> None:
+    for words in ("job not found", "plugin not found"):
+        async with api_that(httpx2.Response(404, json={"error": words})) as api:
+            assert await ask(api) is None
+    async with api_that(httpx2.Response(404, text="not here")) as api:
+        with pytest.raises(Unavailable) as caught:
+            await ask(api)
+        assert caught.type is Unavailable, "it would be refused for good"
+
+
+async def test_what_is_no_id_and_no_name_never_reaches_a_url() -> None:
+    async with api_that(AssertionError("it was asked")) as api:
+        for job_id in ("", "../x", "a/b", "a?b", "a" * 65, "j\n"):
+            for ask in (api.job(job_id), api.tree(job_id)):
+                with pytest.raises(Unavailable):
+                    await ask
+        for name in ILLEGAL_NAMES:
+            for endpoint, names in ((Endpoint.PLUGIN, [name]), (Endpoint.CALL, ["probe", name])):
+                with pytest.raises(DuctileRefused, match="not a legal name"):
+                    endpoint.path_of(*names)

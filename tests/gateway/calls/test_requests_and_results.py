@@ -1,17 +1,55 @@
-"""Reading tool requests, naming artifacts, and making results for the bus."""
+"""Reading tool requests, admitting them, naming artifacts, making results for the bus, and what is told of calls."""
 
+import asyncio
 import hashlib
 import json
+import logging
+from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from pydantic import JsonValue
 
+from ductile_gateway.calls.admission import PauseGate
 from ductile_gateway.calls.artifacts import artifact_text, name_candidates
-from ductile_gateway.calls.call import Call, ProducedArtifact, ToolOutcome, Unacceptable, read_again, read_request
+from ductile_gateway.calls.call import (
+    Call,
+    JobFacts,
+    NeverStarted,
+    ProducedArtifact,
+    ToolCall,
+    ToolOutcome,
+    Unacceptable,
+    Unknown,
+    Verdict,
+    failed,
+    read_again,
+    read_request,
+)
+from ductile_gateway.calls.policy import after_run
 from ductile_gateway.calls.results import MAX_ARTIFACTS, MAX_RESULT_BYTES, answer_to, fit_for_event
-from tests.gateway.parts import ILLEGAL_NAMES, NOON, RUN, TRACE, a_request, asked_for, message_of, result_in
+from ductile_gateway.plugins.response import CallRemains, judge
+from ductile_gateway.status import findings_of
+from ductile_gateway.telemetry import CallTelemetry, GatewayMetrics, Spans
+from groundwork.telemetry.span import Span
+from schemas.events import RESERVED_KEYS
+from schemas.status import Finding, Halt
+from tests.gateway.parts import (
+    CATALOG,
+    ILLEGAL_NAMES,
+    NOON,
+    RUN,
+    TRACE,
+    FakeRunner,
+    World,
+    a_request,
+    asked_for,
+    message_of,
+    offering,
+    result_in,
+)
 
 SUBJECT, BODY, HEADERS = message_of(a_request())
 
@@ -183,3 +221,96 @@ def test_a_result_with_much_to_tell_stays_short_and_the_largest_fits_into_a_mess
 def test_a_tool_that_floods_the_run_with_artifacts_has_failed() -> None:
     small = fit_for_event(ToolOutcome("ok", artifacts=(PAGE,) * (MAX_ARTIFACTS + 1)))
     assert (small.status, small.error_class, small.retryable) == ("error", "bad_output", False)
+
+
+DONE = ToolOutcome("ok", text="done")
+
+
+def admitted(request: Any) -> Any:
+    return offering(CATALOG).admit(asked_for(request), now=NOON)
+
+
+UNKNOWN = Unknown("it was started, and nobody saw its end")
+LATE = failed("timeout", "it did not answer in time", retryable=True)
+GARBLED = failed("bad_output", "it wrote no response", retryable=True)
+STOPPED = judge(CallRemains(found={"began": b"7 1.5", "stopped": b"memory_mb", "exit": b"137 2.5"}))
+TOLD = failed("tool_error", "no such page", retryable=False)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "of_a_read", "of_a_write"),
+    [
+        (TOLD, ("tool_error", False), ("tool_error", False)),
+        (LATE, ("timeout", True), ("in_doubt", False)),
+        (GARBLED, ("bad_output", True), ("in_doubt", False)),
+        (STOPPED, ("bad_output", False), ("in_doubt", False)),
+        (UNKNOWN, ("transient", True), ("in_doubt", False)),
+        (NeverStarted(), ("transient", True), ("transient", True)),
+    ],
+)
+def test_a_write_whose_outcome_nobody_knows_is_in_doubt(verdict: Verdict, of_a_read: Any, of_a_write: Any) -> None:
+    for command, expected in (("handle", of_a_read), ("tag", of_a_read), ("save", of_a_write)):
+        outcome = after_run(verdict, admitted(a_request(command)))
+        assert (outcome.error_class, outcome.retryable) == expected
+
+
+@pytest.mark.parametrize("made", [DONE, failed("tool_error", "no", retryable=True)])
+def test_a_write_that_was_run_more_than_once_says_so_or_is_in_doubt_where_that_escalates(made: ToolOutcome) -> None:
+    rerun, save = replace(made, job=JobFacts("job-7", attempts=2)), admitted(a_request("save"))
+    told = after_run(rerun, save, escalates=False)
+    assert (told.status, told.error_class) == (made.status, made.error_class)
+    assert "Ductile ran it 2 times" in (told.message or told.text)
+    doubt = after_run(rerun, save, escalates=True)
+    assert (doubt.error_class, doubt.retryable, doubt.job.job_id) == ("in_doubt", False, "job-7")
+    assert "job job-7 of Ductile" in str(doubt.message)
+    assert after_run(rerun, admitted(a_request("tag")), escalates=True) == rerun
+
+
+@pytest.mark.parametrize("name", [*sorted(RESERVED_KEYS), "Run_ID", "TOOL", " step", "attempt ", "\uff52un_id"])
+def test_no_argument_may_have_a_reserved_name_or_look_like_one(name: str) -> None:
+    assert admitted(a_request(payload={"url": "x", name: "other"})).error_class == "invalid_arguments"
+    assert isinstance(admitted(a_request(payload={"url": "x", "deeper": {name: "is harmless"}})), ToolCall)
+
+
+def test_a_deadline_is_later_by_all_stops_that_the_call_waited_through() -> None:
+    gate, asked = PauseGate(), asked_for(a_request(deadline_at=NOON + timedelta(seconds=60)))
+    for number in (1, 2):
+        since = NOON + timedelta(seconds=30 * number)
+        gate.update(Halt(number=number, since=since, until=since + timedelta(seconds=10), over=True))
+    assert gate.with_time_stopped(asked).request.deadline_at == NOON + timedelta(seconds=80)
+
+
+async def test_each_committed_step_of_a_call_is_one_line_with_its_trace_and_its_job_a_span_of_its_own_times(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    spans: list[Span] = []
+
+    class Taken(Spans):
+        def take(self, span: Span) -> None:
+            spans.append(span)
+
+    ran = JobFacts(exit_code=1, began_at=NOON + timedelta(seconds=1), ended_at=NOON + timedelta(seconds=3))
+    world = World(runner=FakeRunner(replace(failed("not_found", "no such page", retryable=False), job=ran)))
+    world.observer = CallTelemetry(GatewayMetrics(), Taken(None), urls={"": ""})
+    world.clock.advance(0.25)
+    await world.relay().take(asked_for())
+    begun, answered = (vars(record) for record in caplog.records if getattr(record, "state_transition", None))
+    assert [line["state_transition"] for line in (begun, answered)] == ["asked->begun", "begun->answered"]
+    for line in (begun, answered):
+        assert (line["run_id"], line["step"], line["tool"], line["attempt"]) == (RUN, 1, "fetch", 1)
+        assert (line["trace_id"], line["latency_ms"], line["levelname"]) == (TRACE, 250, "INFO")
+    assert (answered["status"], answered["error_class"]) == ("error", "not_found")
+    assert (spans[0].started_at, spans[0].ended_at) == (ran.began_at, ran.ended_at)
+
+
+async def test_a_part_that_does_not_answer_is_a_finding_and_holds_up_none_of_the_others() -> None:
+    async def never() -> Sequence[Finding]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def fine() -> Sequence[Finding]:
+        return [Finding(name="one", mark="ok", text="as it should be")]
+
+    told = await findings_of({"slow": never, "one": fine}, within_s=0.05)
+    assert [(finding.name, finding.mark) for finding in told] == [("slow", "warning"), ("one", "ok")]

@@ -4,79 +4,39 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any, get_args
 
-from agent_service.core.brief import Continuations
 from agent_service.core.decide import TABLE
 from agent_service.core.events import Event
 from agent_service.core.waiting import Deciding, Planned, Waiting
-from tests.core.cues import DEADLINE, FETCH, TOOLS, queued, started, too_early
+from tests.core.cues import DEADLINE, too_early
 from tests.core.script import Script
-from tests.core.stories import words
+from tests.core.stories import story, words
+from tests.core.words import run_at
 
 STATES = tuple(kind for kind in get_args(get_args(Waiting)[0]) if kind not in (Deciding, Planned))
 EVENTS: tuple[type[Event], ...] = get_args(Event)
 
-PAUSE = {"on_budget": "pause"}
-LIMITS: tuple[dict[str, Any], ...] = (
-    {},
-    PAUSE,
-    {"max_steps": 1},
-    {"max_steps": 1, **PAUSE},
-    {"max_tokens": 300, **PAUSE},
-    {"max_attempts": 1, "continuations": Continuations(max_plugin_total_time_ms=10**8)},
-    {"deadline_named": True},
-    {"deadline_named": True, **PAUSE},
-    {"parallel_reads": 2},
-    {"parallel_reads": 2, "max_attempts": 1, "max_tokens": 300, **PAUSE},
-)
 LATE = 3600.0
 MORE = f"max_steps=9 max_tokens=9000 deadline_at={DEADLINE.replace(hour=23).isoformat()}"
-_ALWAYS = FETCH.commands[0].model_copy(update={"approve": "always"})
-PAGE = FETCH.model_copy(update={"name": "page", "commands": (_ALWAYS,)})
-"""A read that a person has to allow each time."""
-BEGINS = started((*TOOLS, PAGE))
-TWO = "frame ; many fetch fetch"
-READ = "frame ; plan fetch ; return"
-STRANGE = "frame ; plan browse ; return"
 TO_WRITE = 'want ["p post", "l ledger"]'
 MORE_READS = 'want ["f fetch"]'
-STORIES = (
-    "",
-    "unavailable try_again",
-    "unavailable hold",
-    "frame",
-    "frame ; unavailable try_again",
-    "frame ; unavailable pause",
-    "frame ; plan fetch",
-    "frame ; plan fetch ; error upstream retry",
-    TWO,
-    f"{TWO} ; return step=2",
-    f"{TWO} ; return step=2 ; error upstream retry",
-    READ,
-    f"{READ} ; unavailable try_again",
-    f"{READ} ; go ; return",
-    f"{READ} ; go ; return ; unavailable try_again",
-    f"{READ} ; reflect done d1=step:1 d2=step:1 d3=step:1",
-    "ask",
-    "frame ; plan ledger ; error in_doubt",
-    "frame ; plan ledger ; error configuration ; answer ; rest 600",
-    STRANGE,
-    f"{STRANGE} ; unavailable try_again",
-    f"{STRANGE} ; go post",
-    "frame ; plan page ; approve ; return ; go page",
-    f"frame ; plan fetch ; {MORE_READS}",
-    f"frame ; plan fetch ; {MORE_READS} ; error upstream retry",
-    f"frame ; plan fetch ; {MORE_READS} ; return",
-    f"{STRANGE} ; go ; {TO_WRITE}",
-    f"{STRANGE} ; go ; {TO_WRITE} ; approve",
-    f"{STRANGE} ; go post ; {MORE_READS} ; approve",
-    'frame ; plan post ; want ["b browse"]',
-    f"{TWO} ; {MORE_READS}",
-    f"{TWO} ; {MORE_READS} ; return step=2 ; return",
-    f"{TWO} ; {MORE_READS} ; return",
-    "frame ; many fetch browse ; return step=2",
-    f'{STRANGE} ; go ; want ["p post", "f fetch"]',
+ASKED_BY_A_STRANGER = f"waiting browse ; return ; go ; {TO_WRITE}"
+RUNS = (
+    "queued",
+    "queued on_budget=pause",
+    "framing",
+    "framing deadline_named=true ; ask",
+    "planning on_budget=pause ; unavailable try_again",
+    "planning parallel_reads=2 ; many fetch browse ; return step=2",
+    "waiting ledger ; error configuration ; answer ; rest 600",
+    "waiting ledger on_budget=pause ; error configuration ; answer ; rest 600",
+    f"waiting on_budget=pause ; {MORE_READS}",
+    "waiting browse ; return ; go post",
+    ASKED_BY_A_STRANGER,
+    ASKED_BY_A_STRANGER.replace("browse", "browse deadline_named=true"),
+    "waiting page max_steps=1 ; approve ; return ; go page",
 )
-"""After the run has begun; before it has, every happening is tried too."""
+"""With HAPPENINGS they reach all that the table has. A person has to allow each read of a `page`."""
+STORIES = 200
 HAPPENINGS = words(
     "wake ; start ; reserve 10 0.001 ; reserve 9000 90.0 ; frame ; garble ; garble call=99 ; plan fetch ;"
     "many fetch fetch ; go ; reflect done d1=step:1 d2=step:1 d3=step:1 ; reflect escalate ; unavailable try_again ;"
@@ -87,26 +47,24 @@ HAPPENINGS = words(
 )
 
 
-def told(limits: dict[str, Any], story: str | None, *, late: bool) -> Script:
-    """A run after `story`; `late`: its deadline has passed, and it has noticed if it could."""
-    script = queued(**limits)
-    for cue in () if story is None else (BEGINS, *words(story)):
-        script = script >> cue
-    return script.wait(seconds=LATE) >> too_early if late else script
+def runs() -> Iterator[Script]:
+    """Runs in every state, also after their deadline, and each of some random stories up to one of its moments."""
+    for line in RUNS:
+        run = run_at(f"offer page approve=always ; run {line}")
+        yield from (run, run.branch().wait(seconds=LATE) >> too_early)
+    for number, run in ((number, story(number)) for number in range(STORIES)):
+        del run.story[number % len(run.story) + 1 :]
+        run.now = run.story[-1].event.at
+        yield run
 
 
-def moves() -> Iterator[tuple[type[Waiting] | None, type[Event], type[Waiting] | None]]:
+def moves() -> Iterator[tuple[type[Waiting], type[Event], type[Waiting] | None]]:
     """Every state with every event, in many ways, and the next state, or None if ignored."""
-    for limits, story, late in product(LIMITS, (None, *STORIES), (False, True)):
-        run = told(limits, story, late=late)
-        for happening in HAPPENINGS:
-            for wait_s in (0.0, LATE):
-                script = run.branch().wait(seconds=wait_s)
-                before = script.state.waiting
-                event = happening(script)
-                script = script >> event
-                ignored = script.story[-1].transition.ignored
-                yield type(before), type(event), None if ignored else type(script.state.waiting)
+    for run, happening, wait_s in product(runs(), HAPPENINGS, (0.0, LATE)):
+        script = run.branch().wait(seconds=wait_s)
+        before = script.state.waiting
+        change = (script >> happening(script)).story[-1]
+        yield type(before), type(change.event), None if change.transition.ignored else type(script.state.waiting)
 
 
 def test_the_table_has_every_event_and_every_state() -> None:

@@ -2,6 +2,8 @@
 
 import json
 from collections import Counter
+from collections.abc import Callable
+from itertools import product
 
 import pytest
 
@@ -15,7 +17,7 @@ from agent_service.views.journal import entry_view, timeline_view
 from agent_service.views.run import run_view
 from agent_service.views.spans import spans_since_rest
 from groundwork.telemetry.span import Span
-from tests.core.script import commits_of
+from tests.core.script import Script, commits_of
 from tests.core.stories import gathered, story
 from tests.projections.courses import PLAYED
 from tests.projections.fakes import EVER
@@ -30,7 +32,6 @@ def test_every_run_can_be_told_in_every_way_at_every_point(number: int) -> None:
     seen = 1 + number % len(changes)
     check_pages(changes, seen)
     check_views(commits)
-    check_timeline(changes)
     check_spans(commits, changes, seen)
 
 
@@ -61,27 +62,37 @@ def check_views(commits: list[Commit]) -> None:
         json.dumps(fields, allow_nan=False)
 
 
-def check_timeline(changes: list[Commit]) -> None:
-    """The timeline only grows, and only current items are open."""
+@pytest.mark.parametrize(("play", "number"), [*product([story], range(30)), *product([gathered], range(20))])
+def test_what_is_open_in_a_timeline_is_what_the_run_waits_for_and_each_request_is_in_it(
+    play: Callable[[int], Script], number: int
+) -> None:
+    """It only grows, and an entry that is told again changes nothing."""
     history, known = History(), dict[str, int]()
+    changes = list(replay(entries_of(play(number))))
     for change in changes:
         history.extend([change, change])
-        view = timeline_view(change.entry.run_id, history)
+        view, state = timeline_view(change.entry.run_id, history), change.state
         items = {item.id: item.entry for item in view.items}
         assert len(items) == len(view.items)
         assert known.items() <= items.items()
         known = items
         still = {item.kind for item in view.items if item.ended_at is None}
-        assert view.status == change.state.status
-        assert bool(still) is not change.state.final
-        sent = [pending.step for pending in change.state.sent]
-        open_attempts = [item.step or 0 for item in view.items if item.kind == "attempt" and item.ended_at is None]
-        # Told in the order in which they were sent, held in the order of their steps.
-        assert sorted(open_attempts) == sent
+        assert view.status == state.status
+        assert bool(still) is not state.final
+        assert ("phase" in still) is (state.active_call is not None)
         assert [item.id for item in view.items if not item.depth] == [
             item.id for item in history.by_id.values() if not item.depth
         ]
-        assert ("phase" in still) is (change.state.active_call is not None)
+        sent = {id_of(one.name) + f":attempt:{one.attempt}" for one in state.sent}
+        assert {item.id for item in history.by_id.values() if item.ended_at is None and ":attempt:" in item.id} == sent
+        waiting = {one.name for one in state.pendings if one.task}
+        waiting |= {(one.step, one.id, one.place[0]) for one in state.acting.requests if one.id}
+        tasks = {task.name for task in history.of_kind("task") if task.status in ("waiting", "open")}
+        assert tasks == waiting or any(graph.stopped for graph in state.acting.graphs)
+    requests = {(sent.pending.name, sent.pending.attempt) for change in changes for sent in change.all(RequestSent)}
+    details = [step_of(changes, step) for step in range(1, changes[-1].state.step + 1)]
+    parts = [part.item for detail in details for part in detail.parts if part.item.kind in ("attempt", "wait")]
+    assert {(item.name, item.attempt) for item in parts} >= requests, "one that waits to be tried again is told too"
 
 
 def check_spans(commits: list[Commit], changes: list[Commit], seen: int) -> None:
@@ -124,26 +135,3 @@ def test_the_lines_add_up_to_what_the_run_spent(course: str) -> None:
     assert counted["input_tokens"] + counted["output_tokens"] == spent.tokens
     assert counted["cache_read_tokens"] == spent.cache_read_tokens
     assert counted["cost"] == pytest.approx(spent.cost_usd)
-
-
-@pytest.mark.parametrize("number", range(20))
-def test_what_is_open_of_a_gathering_is_what_the_run_waits_for_and_each_request_is_in_every_telling(
-    number: int,
-) -> None:
-    changes, history = list(replay(entries_of(gathered(number)))), History()
-    for change in changes:
-        history.extend([change])
-        under_way, asked = change.state.pendings, change.state.acting.graphs
-        sent = {id_of(one.name) + f":attempt:{one.attempt}" for one in change.state.sent}
-        assert {item.id for item in history.by_id.values() if item.ended_at is None and ":attempt:" in item.id} == sent
-        still = {one.name[1:] for one in under_way if one.task}
-        still |= {(one.id, one.place[0]) for one in change.state.acting.requests if one.id}
-        tasks = history.of_kind("task")
-        going_on = {(task.task, task.round) for task in tasks if task.status in ("waiting", "open")}
-        assert going_on == still or any(one.stopped for one in asked)
-    requests = {(sent.pending.name, sent.pending.attempt) for change in changes for sent in change.all(RequestSent)}
-    detail = step_of(changes, 1)
-    shown = {(part.item.name, part.item.attempt) for part in detail.parts if part.item.kind in ("attempt", "wait")}
-    assert shown >= requests, "one that waits to be tried again is told too"
-    names = {f"{id_of(name)}:attempt:{number}" for name, number in requests}
-    assert {item.id for item in history.by_id.values() if item.kind == "attempt" and ":attempt:" in item.id} == names

@@ -140,7 +140,6 @@ def _pids(made: DevStack) -> dict[str, int]:
 
 
 def _cpu(made: DevStack) -> dict[str, float]:
-    """CPU seconds so far, user and system, of each process."""
     used = {name: cpu_s(pid) for name, pid in _pids(made).items()}
     own = resource.getrusage(resource.RUSAGE_SELF)
     return used | {"load": own.ru_utime + own.ru_stime}

@@ -60,7 +60,6 @@ RUN_ID = "run_01JD7Z0000000000000000000A"
 
 
 def tool(name: str, *, route: str, tier: Literal["read", "write"] = "read", idempotent: bool = False) -> ToolOffer:
-    """An idempotent tool has a local effect, too."""
     command = ToolCommand(name="handle", tier=tier, idempotent=idempotent, effect="local" if idempotent else None)
     return ToolOffer(name=name, route=route, commands=(command,), timeout_s=60.0, output="trusted")
 
@@ -69,7 +68,6 @@ FETCH = tool("fetch", route="jina-reader")
 POST = tool("post", route="mailer", tier="write")
 SAVE = tool("save", route="notebook", tier="write", idempotent=True)
 BROWSE = FETCH.model_copy(update={"name": "browse", "output": "untrusted"})
-"""Brings untrusted content."""
 LEDGER = ToolOffer(
     name="ledger",
     route="ledger",
@@ -89,7 +87,6 @@ def made(cue: Cue, script: Script) -> Event:
 
 
 def limits(**numbers: Any) -> Limits:
-    """Generous limits, except for `numbers`."""
     return replace(Limits(deadline_at=DEADLINE), **numbers)
 
 
@@ -152,7 +149,6 @@ def replies(
 
 
 def _reply_in(more: dict[str, Any]) -> dict[str, Any]:
-    """Takes what is about the reply and not about its decision."""
     return {name: more.pop(name) for name in ("tokens", "cost", "call", "words") if name in more}
 
 
@@ -167,7 +163,6 @@ def plan(name: str = "fetch", command: str = "handle", **arguments: Any) -> Plan
 
 
 def several(*tools: str, **arguments: Any) -> Plan:
-    """A plan of one action for each of `tools`, all different."""
     numbered = enumerate(tools, start=1)
     actions = [Action(tool=tool, command="handle", arguments={"page": n} | arguments) for n, tool in numbered]
     return Plan(action=actions[0], also=tuple(actions[1:]), rationale="the halves are independent")
@@ -222,7 +217,6 @@ def reflects(
 
 
 def done(**more: Any) -> Cue:
-    """Every item of `framing()` is proved by the first step."""
     return reflects("done", d1="step:1", d2="step:1", d3="step:1", **more)
 
 
@@ -274,7 +268,6 @@ def _comes_next(script: Script, chosen: AskPerson | Wait) -> Event:
 
 
 def asks_agents(*goals: str, **arguments: Any) -> Cue:
-    """A plan of one agent for each of `goals`."""
     actions = [Action(tool="agent", command="run", arguments={"goal": goal} | arguments) for goal in goals]
     return replies(Plan(action=actions[0], also=tuple(actions[1:])))
 
@@ -348,7 +341,6 @@ def errs(error_class: str = "tool_error", *flags: str, **correlation: Any) -> Cu
 
 
 def garbled(**correlation: Any) -> Cue:
-    """A result with nothing readable but its correlation."""
     error = ToolError(error_class="invalid_result", message="status: Field required", retryable=True)
     return returns("error", output={}, error=error, malformed=True, **correlation)
 
@@ -394,8 +386,6 @@ def takes(brought: ToolResult) -> Callable[[Script], Event]:
 
 
 def nameless(place: str = "", **payload: Any) -> Cue:
-    """A result with only these fields."""
-
     def cue(script: Script) -> Event:
         known = {"run_id": RUN_ID, "step": 1, "attempt": 1, "status": "ok", "completed_at": script.now}
         return ToolReturned(at=script.now, result=ToolResult.model_validate(known | payload), place=str(place))
@@ -484,12 +474,10 @@ def extend_deadline(seconds: float = 600.0, *, ago: float = 0.0) -> Cue:
 
 
 def due(script: Script) -> Event:
-    """The run's timer, at its due instant."""
     assert script.state.due_at is not None, "the run waits for no instant"
     script.now = max(script.now, script.state.due_at)
     return TimerFired(at=script.now)
 
 
 def too_early(script: Script) -> Event:
-    """A timer before anything is due."""
     return TimerFired(at=script.now)

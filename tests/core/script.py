@@ -76,7 +76,6 @@ class Script:
         return iter(self.story)
 
     def __repr__(self) -> str:
-        """The story in lines, for failures."""
         lines = (
             f"  {number} {change.event}\n     {'; '.join(led_to(change))}" for number, change in enumerate(self.story)
         )
@@ -104,7 +103,6 @@ class Script:
         return [f"{p['phase']}: {p['summary']}" for p in self.story[-1].published(subjects.PROGRESS)]
 
     def sent(self, subject: str) -> dict[str, Any]:
-        """The only payload of the last event on `subject`."""
         (payload,) = self.story[-1].published(subject)
         return payload
 
@@ -117,14 +115,12 @@ class Script:
         return self
 
     def branch(self) -> "Script":
-        """Another run with the same story so far."""
         other = Script()
         other.story, other.now, other.reserve = list(self.story), self.now, self.reserve
         return other
 
 
 def commits_of(story: Iterable[ChangeRecord]) -> list[Commit]:
-    """One commit per event that changed the run."""
     commits: list[Commit] = []
     run: Run | None = None
     for change in story:
@@ -182,7 +178,6 @@ def asked_for(change: ChangeRecord) -> Iterator[str]:
 
 
 def asked_for_anew(change: ChangeRecord) -> list[Pending]:
-    """Child requests of this moment."""
     known = awaited_children(change.before) if change.before else ()
     return (
         [pending for pending in awaited_children(change.transition.state) if pending not in known]

@@ -37,7 +37,6 @@ def goes_on(script: Script) -> Event:
 
 
 def sets_aside(script: Script, *, by: int = 0) -> Event:
-    """A reserve for the open call, or for another one."""
     reserve = script.reserve or CallReserve(tokens=50, cost_usd=0.005)
     return made(cues.reserves(reserve.tokens, reserve.cost_usd, call=max(1, script.state.calls + by)), script)
 
@@ -70,7 +69,6 @@ def _acting(acting: Acting, reads: int) -> str:
 
 
 def answers(script: Script, **reply: Any) -> Event:
-    """A good answer to the open call."""
     asking, fused = script.state.open_call, script.state.brief.fused
     planned = SAME if is_stubborn(script) else a_good_plan(script)
     match asking.phase if asking else None:
@@ -162,14 +160,12 @@ def later(cue: Move, **duration: float) -> Move:
 
 
 def done(script: Script) -> Event:
-    """A claim that the newest good step proves everything."""
     good = [record.step for record in script.state.completed if record.status == "ok"]
     proof = {item.id: f"step:{good[-1]}" for item in script.state.done_items} if good else {}
     return made(replies(reflection("done", proof)), script)
 
 
 def again(script: Script) -> Event:
-    """The newest result again."""
     results = [change.event for change in script.story if isinstance(change.event, ToolReturned)]
     return results[-1] if results else made(returns(), script)
 
@@ -184,12 +180,10 @@ def future_step(script: Script) -> Event:
 
 
 def last_fails(script: Script) -> Event:
-    """The last of several reads fails."""
     return made(cues.errs("upstream", "retry", step=script.state.step), script)
 
 
 def of_newest(script: Script, *, cue: Move) -> Event:
-    """A result of the newest request that is out."""
     event = cue(script)
     pending = script.state.pendings[-1] if script.state.pendings else None
     if pending is None or not isinstance(event, ToolReturned):
@@ -200,7 +194,6 @@ def of_newest(script: Script, *, cue: Move) -> Event:
 
 
 def nameless(script: Script) -> Event:
-    """A result that names only its step and tool."""
     return made(returns(task=None, round=None, attempt=None, place=f"message {len(script.story)}"), script)
 
 
@@ -209,7 +202,6 @@ def other_call(script: Script, *, by: int) -> Event:
 
 
 def insists(script: Script) -> Event:
-    """The last plan again, whatever people ruled."""
     asking, planned = script.state.open_call, script.state.plan or plan("post")
     reflecting = asking is not None and asking.phase == "reflect"
     return made(replies(reflection("continue"), plan=planned) if reflecting else replies(planned), script)
@@ -277,7 +269,6 @@ WISHES = words(
     'want more ; want ["a", "b browse", "w post a", "s save b", "z - w"] ; want ["w post", "b browse"] ;'
     'want ["l ledger"]'
 )
-"""Tasks that a tool may ask for: reads, writes and untrusted content."""
 
 
 def a_wish(chance: Random) -> Move:
@@ -392,11 +383,9 @@ ODD: dict[str, list[Move]] = {
         f'answer "it ran" outcome=ran ; answer no outcome=did_not_run ; {HELLO}'
     ),
 }
-"""Mishaps by the state of the run."""
 
 
 def odd(script: Script, *, number: int) -> Event:
-    """A mishap that fits the state of the run."""
     moves = ODD[situation(script)]
     return moves[number % len(moves)](script)
 
@@ -477,6 +466,5 @@ OF_A_GATHERING: list[Move] = [*[some_request] * 8, *words("again ; error not_fou
 
 
 def gathered(number: int) -> Script:
-    """Story `number` of one step with sub-requests."""
     chance = Random(number)  # noqa: S311 - it makes stories, no secrets
     return a_gathering([chance.choice([*GRAPHS, *WISHES]), *chance.choices(OF_A_GATHERING, k=LENGTH)])

@@ -129,7 +129,6 @@ def this_call(state: RunState, event: Any) -> tuple[RunState, Any]:
 
 
 def rewritten(state: RunState) -> RunState:
-    """Changes notes that exist already."""
     told = tuple(replace(note, size=0) if isinstance(note, StepNote) else note for note in state.notes[:-1])
     return replace(state, notes=(*told, *state.notes[-1:]))
 
@@ -165,7 +164,6 @@ def refused_as_unusable(state: RunState, reply: Any) -> tuple[Any, ...]:
 
 
 def claim_left(right: Any) -> Any:
-    """The claim survives a message."""
     return lambda state, event: replace(right(state, event), claim=state.claim, proposed=state.proposed)
 
 

@@ -26,7 +26,6 @@ def test_every_story_keeps(rule: Rule, stories: list[Script]) -> None:
 
 
 def first_broken(rule: Rule, script: Script) -> int:
-    """Number of the event after which a story breaks a rule."""
     for number in range(1, len(script.story)):
         try:
             rule(script.story[:number])

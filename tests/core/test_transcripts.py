@@ -156,7 +156,6 @@ class Reader:
 
 
 def _shown(events: str, effects: list[str]) -> Iterator[str]:
-    """Events and outcomes, on one line if short."""
     line = f">> {events} << {'; '.join(effects)}"
     if len(line) <= WIDTH:
         yield line
@@ -166,7 +165,6 @@ def _shown(events: str, effects: list[str]) -> Iterator[str]:
 
 
 def rendered(text: str) -> str:
-    """The transcript with renewed outcomes behind `<<` and `==`."""
     reader = Reader()
     lines: list[str] = []
     for number, line in enumerate(text.splitlines(), start=1):

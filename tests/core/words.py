@@ -146,7 +146,6 @@ def _born(play: Play, name: str, number: int = 0, *, bare: bool = False) -> None
 
 
 def _home(play: Play, name: str) -> None:
-    """The end of run `name` reaches its parent."""
     play.runs[play.last] = play.run.wait(seconds=play.pace) >> cues.comes_home(play.runs[name])
 
 
@@ -155,7 +154,6 @@ def _wait(play: Play, span: str) -> None:
 
 
 def _again(play: Play) -> None:
-    """The newest event again."""
     play.runs[play.last] = play.run >> play.run.story[-1].event
 
 
@@ -232,5 +230,4 @@ def a_compacting_run(**details: Any) -> Script:
 
 
 def page(number: int, length: int = 500) -> dict[str, Any]:
-    """A result of about `length` characters."""
     return {"summary": f"page {number}: {'x' * length}"}

@@ -67,7 +67,6 @@ def _watch(seen: Seen, url: str) -> None:
 
 
 async def serious_flaws(page: Any) -> list[str]:
-    """Serious and critical accessibility findings of axe."""
     from axe_playwright_python.async_playwright import Axe
 
     found = (await Axe().run(page)).response["violations"]

@@ -97,7 +97,6 @@ needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="need
 
 
 def make_certificate(folder: Path) -> tuple[Path, Path]:
-    """Makes a key and a certificate for this machine."""
     key, certificate = folder / "key.pem", folder / "certificate.pem"
     request = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost"
     names = ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]

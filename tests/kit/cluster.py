@@ -133,7 +133,6 @@ class Cluster:
         await until(self._takes_a_stream, within_s=READY_WITHIN_S, otherwise=self._logs)
 
     async def heal(self) -> None:
-        """Restores all nodes and wires."""
         for way in self.ways.values():
             way.mend()
         for node in self.nodes:
@@ -143,8 +142,6 @@ class Cluster:
         await self.ready()
 
     async def leader(self, stream: str) -> Node:
-        """Waits for a live leader of the stream."""
-
         async def elected() -> Node | None:
             name = (await self._info(stream)).get("cluster", {}).get("leader")
             return next((node for node in self.living if node.name == name), None)
@@ -164,7 +161,6 @@ class Cluster:
         return connect(NatsSettings(urls=tuple(node.url for node in self.living)), timeout_s=10)
 
     async def empty(self) -> None:
-        """Deletes all streams, buckets and consumers."""
         async with self.linked() as link:
             for stream in await link.client.jetstream().streams_info():
                 await delete(link, stream.config.name or "")

@@ -68,7 +68,6 @@ class Seen:
 
 
 async def publish(link: NatsLink, *bodies: str) -> None:
-    """Publishes each body under its own id."""
     await asyncio.gather(
         *(link.publish(f"work.{body}", body.encode(), msg_id=body, headers={"Name": body}) for body in bodies)
     )

@@ -82,7 +82,6 @@ class MemoryLetters:
         self.away: Exception | None = None
 
     def put(self, body: bytes, *, subject: str = subjects.START, run_id: str = "", **said: str) -> int:
-        """Adds a letter for a message and returns its number."""
         number = len(self.letters) + 1
         headers = {"Dead-Letter-Subject": subject} | {f"Dead-Letter-{name}": text for name, text in said.items()}
         headers |= {RUN_ID: run_id} if run_id else {}

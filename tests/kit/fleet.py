@@ -40,12 +40,10 @@ class FleetOptions:
     store: Literal["jetstream", "sqlite"] = "sqlite"
     replicas: int = 3
     script: Mapping[str, Any] | None = None
-    """Script of the scripted model; None for the default."""
     plugins: tuple[Path, ...] = (PLUGINS,)
     written: tuple[Path, ...] = ()
     """Paths that plugins may write besides those of the script."""
     agent: Mapping[str, Any] = field(default_factory=dict)
-    """Further settings of the section `agent:` of every agent."""
     gateway: Mapping[str, Any] = field(default_factory=dict)
     begun: bool = True
     """False leaves starting the processes to the test."""

@@ -110,8 +110,6 @@ class _Listener(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """One connection with one or more calls."""
-
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
 

@@ -108,8 +108,6 @@ class Wire(MemoryLog):
 
 @dataclass(frozen=True, kw_only=True)
 class Member:
-    """One process that shares the store."""
-
     store: SharedStore
     wire: Wire
     halts: list[Halt]

@@ -37,8 +37,6 @@ said() { for _ in $(seq 600); do if grep -q -- "$1" "$2"; then return; fi; sleep
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A fenced block with its place, heading and text."""
-
     page: Path
     line: int
     heading: str
@@ -113,7 +111,6 @@ def _played(block: Block, number: int, instead: dict[str, str]) -> str:
 
 
 def as_table(operations: Iterable[Operation] = OPERATIONS) -> str:
-    """Renders the table of operations of docs/API.md."""
     rows = (
         f"| `{one.method} {one.path}` | {f'`{one.scope}`' if one.scope else ''} | {one.does} |".replace("|  |", "| |")
         for one in operations

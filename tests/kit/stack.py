@@ -60,7 +60,6 @@ def script(*rules: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def one_step(tool: str) -> dict[str, Any]:
-    """A script that calls `tool` once and is done."""
     return script(planning(tool), DONE)
 
 
@@ -73,7 +72,6 @@ def one_after_another(first: dict[str, Any], *others: dict[str, Any]) -> dict[st
 
 
 def slowed(rules: dict[str, Any], wait_s: float) -> dict[str, Any]:
-    """The same script, whose every decision takes `wait_s`."""
     return rules | {"rules": [rule | {"wait_s": wait_s} for rule in rules["rules"]]}
 
 
@@ -220,7 +218,6 @@ async def shown(
 
 
 async def to_the_end(made: Answering, run_id: str) -> dict[str, Any]:
-    """Waits for the run's end and returns its view."""
     return await shown(made, run_id, lambda found: found["state"] in ENDED, wait=WAITS_S)
 
 
@@ -233,7 +230,6 @@ async def is_ready(made: Answering) -> bool:
 
 
 def touch(go: Path, step: int) -> None:
-    """Lets the tool of a step answer."""
     Path(f"{go}{step}").touch()
 
 
@@ -257,6 +253,5 @@ async def payloads(link: NatsLink, subject: str) -> list[dict[str, Any]]:
 
 
 async def on_the_bus(made: DevStack, subject: str) -> list[dict[str, Any]]:
-    """The payloads of all messages of `subject` on the bus."""
     async with linked(made.nats.url) as link:
         return await payloads(link, subject)

@@ -51,8 +51,6 @@ class InProcessAgent:
 
 @dataclass(slots=True)
 class Bench:
-    """The agent, its bus, and the tool requests that it sent."""
-
     folder: Path
     here: InProcessAgent
     url: str
@@ -100,7 +98,6 @@ class Bench:
         return await post(self, "/v1/wake", **{"goal": "record", "wake_id": wake_id, **more})
 
     async def begun(self, wake_id: str, **more: Any) -> tuple[str, dict[str, Any]]:
-        """Starts a run and returns its id and its first request."""
         run_id = (await self.wake(wake_id, **more)).json()["run_id"]
         return run_id, await self.request(1, run_id)
 

@@ -17,7 +17,6 @@ pytestmark = pytest.mark.timeout(WITHIN_S)
 
 
 def played(*arguments: str) -> dict[str, Any]:
-    """Pass rates by measure, and the failed runs by name."""
     command = (sys.executable, "-W", "ignore", "-m", "lab", *arguments, "--json")
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=WITHIN_S, check=False)
     assert done.returncode in (0, 1), done.stderr[-3000:]

@@ -28,8 +28,6 @@ FIRST = AgentKey(id="k1", public="A" * 43)
 
 
 class Stores:
-    """All that a gateway keeps in its rows."""
-
     def __init__(self, rows: Rows, *, run_bytes: int = 1 << 30) -> None:
         self.rows = rows
         self.ledger, self.outbox, self.pins = Ledger(rows, run_bytes=run_bytes), NotificationOutbox(rows), Pins(rows)

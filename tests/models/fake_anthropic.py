@@ -29,7 +29,6 @@ def _texts(body: Body) -> Iterator[Body]:
 
 
 def _lives(body: Body) -> list[str]:
-    """Time to live of each breakpoint, in order."""
     return [control.get("ttl", "5m") for block in _texts(body) if (control := block.get("cache_control"))]
 
 

@@ -73,9 +73,7 @@ def strict_flaws(schema: Any) -> Iterator[str]:
 
 
 THOUGHT = 64
-"""Tokens that a reasoning model thinks before each reply."""
 PULLED = "qwen3:8b"
-"""The only model of the fake Ollama."""
 
 
 class FakeOpenAI(Fake):

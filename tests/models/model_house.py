@@ -51,12 +51,10 @@ PARTS = ("framing", "reflection", "plan", "ask", "wait", "memory")
 
 
 def reply(**given: Any) -> dict[str, Any]:
-    """A complete reply with these parts; the others are null."""
     return {**dict.fromkeys(PARTS), **given}
 
 
 def without_nothing(reply: dict[str, Any]) -> dict[str, Any]:
-    """The reply of a model that omits null and empty fields."""
     told: dict[str, Any] = json.loads(json.dumps(reply), object_hook=_filled)
     return told
 
@@ -83,7 +81,6 @@ DIGEST = reply(memory=["The answer is 42 (step:1)"])
 
 
 def asked(commit: Commit, *, now: datetime = NOON) -> ModelQuestion:
-    """The open question after `commit`."""
     assert commit.state.open_call is not None, "the run asks nothing"
     return question(commit.state, commit.state.open_call.phase, now=now)
 
@@ -96,7 +93,6 @@ def question(state: RunState, phase: Phase, *, now: datetime = NOON) -> ModelQue
 
 
 def framing(number: int = 1) -> ModelQuestion:
-    """First question of a new run."""
     return asked(runs.started(_roomy(runs.accepted(number))))
 
 

@@ -32,8 +32,6 @@ def request_tokens(body: Body) -> int:
 
 
 class PromptCache:
-    """Cache of one organisation."""
-
     def __init__(self) -> None:
         self._known: set[str] = set()
 

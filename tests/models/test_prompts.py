@@ -103,7 +103,6 @@ def after_two_steps(text: str) -> RunState:
 
 
 ASKED = (Phase.FRAME, Phase.PLAN, Phase.REFLECT, Phase.COMPACT, Phase.VERIFY)
-"""Phases of model calls."""
 
 
 def prompt_of(state: RunState, phase: Phase = Phase.REFLECT, minutes: int = 0) -> Prompt:

@@ -16,7 +16,6 @@ from agent_service.run.ports import ModelProvider
 from tests.kit.http_server import Call, Response, WireServer
 
 KEY = "sk-test-0123456789-secret"
-"""The key that every fake wants to see."""
 
 Body = dict[str, Any]
 Reply = dict[str, Any] | str | Callable[[dict[str, Any]], Any]
@@ -42,7 +41,6 @@ class Fake(ABC):
     """A provider's server, which listens until `close`. For one client only, because it has one script."""
 
     path = ""
-    """Path of model calls."""
     request_id = ""
     """Header that identifies an answer."""
     kinds: ClassVar[Mapping[int, str]] = {}

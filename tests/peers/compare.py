@@ -83,8 +83,6 @@ ALL = (
 
 
 class Running:
-    """A runtime started in a folder."""
-
     def __init__(self, peer: Peer, folder: Path, *, before: Sequence[str] = ()) -> None:
         command = [*before, str(peer.python), "-m", f"tests.peers.{peer.module}", str(folder), *peer.arguments]
         with (folder / "stderr.log").open("ab") as log:

@@ -34,7 +34,6 @@ async def store(opener: Opener) -> AsyncIterator[RunStore]:
 
 @pytest.fixture
 def log() -> MemoryLog:
-    """The log that members of a store share, in memory."""
     return MemoryLog()
 
 

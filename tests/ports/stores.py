@@ -37,14 +37,12 @@ def on_jetstream(folder: Path, settings: NatsSettings, replicas: int) -> Opener:
 
 
 async def anew(link: NatsLink, replicas: int) -> None:
-    """The stream of runs, empty."""
     await delete(link, subjects.STREAM_RUNS)
     wanted = topology(replicas=replicas, max_gib=1.0, shared=True)
     await set_up(link, tuple(one for one in wanted if one.stream == subjects.STREAM_RUNS))
 
 
 async def stored(store: RunStore, commits: Sequence[Commit]) -> Commit:
-    """Store the commits of one run, from its acceptance on; the last one is returned."""
     await store.accept(commits[0], DIGEST)
     for commit in commits[1:]:
         await store.commit(commit)

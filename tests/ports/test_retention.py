@@ -74,7 +74,6 @@ async def may_go(store: Store, **over: Any) -> list[str]:
 
 
 async def forget(store: Store) -> list[str]:
-    """All that may go."""
     return await deleted(store, artifacts_only=False)
 
 

@@ -49,7 +49,6 @@ def noted(commit: Commit, by: str) -> Commit:
 
 
 def subject_of(commit: Commit) -> str:
-    """The subject of the entries of its run."""
     return subjects.stored_run(commit.state.wake_id, commit.state.run_id)
 
 
@@ -293,8 +292,6 @@ async def test_a_turn_that_was_queued_for_an_entry_that_the_log_has_lost_does_no
 
 
 class OneReply:
-    """A model caller with this reply."""
-
     def __init__(self, reply: Event) -> None:
         self._reply = reply
 

@@ -95,7 +95,6 @@ PLAYED: dict[str, Course] = {
         "refuse cyber no"
     ),
 }
-"""Courses with a golden history."""
 AFTER = dict.fromkeys(PLAYED, 3) | {"priced": 0, "retries": 0, "proof": 0, "compaction": 19}
 """Entries after which golden histories begin: until then most courses are alike."""
 STANDING: dict[str, Course] = {
@@ -115,4 +114,3 @@ STANDING: dict[str, Course] = {
     "no model": course("wake ; start fetch post save ; frame plan=fetch ; return ; unavailable pause"),
     "proof": proof,
 }
-"""Courses with a golden standing."""

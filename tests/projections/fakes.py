@@ -19,8 +19,6 @@ def names(path: Path) -> list[str]:
 
 
 class Journals(RunStore):
-    """Journals without a database."""
-
     def __init__(self, *journals: Sequence[Entry]) -> None:
         self.journals = {journal[0].run_id: list(journal) for journal in journals}
         self.reads: list[str] = []

@@ -61,7 +61,6 @@ REPORT = ToolOffer(
 
 
 async def committed(store: SharedStore, commit: Commit) -> None:
-    """Commits as the deciding agent does."""
     if commit.entry.seq == 1:
         await store.accept(commit, DIGEST)
     else:

@@ -28,7 +28,6 @@ LETTER = DeadLetter(
 
 
 def answers(message: str | None = None, outcome: Outcome | None = None) -> Cue:
-    """A person answers a question, or an escalation."""
     return signal("answer", message=message, outcome=outcome, by="token ops")
 
 

@@ -30,7 +30,6 @@ COMMITS = followed(ENTRIES, RUN_ID)
 
 @pytest.fixture
 def folder(root: Path, workspace: Workspace) -> Path:
-    """The whole folder of the worked example."""
     workspace.write(RUN_ID, files_of(ENTRIES) | ARTIFACTS)
     return root / RUN_ID
 
@@ -148,7 +147,6 @@ def test_each_line_of_a_trace_is_chained_to_the_one_before() -> None:
 
 
 def rechained(entries: Sequence[Entry]) -> list[Entry]:
-    """The entries with hashes computed again."""
     previous, fitting = GENESIS, []
     for entry in entries:
         moved = replace(entry, previous=previous)

@@ -44,7 +44,6 @@ def changed(event: str, **payload: Any) -> str:
 
 
 def refs(node: Any) -> Iterator[str]:
-    """All local references of a document."""
     if isinstance(node, dict) and isinstance(node.get("$ref"), str):
         yield node["$ref"]
     for part in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():

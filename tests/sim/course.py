@@ -27,13 +27,10 @@ def line(job: Job) -> Json:
 
 
 def fails_at_first(job: Job) -> Json:
-    """The first attempt fails and may be retried."""
     return {"status": "error", "error": "not now", "retry": True} if job.call.endswith(":1") else line(job)
 
 
 def asks_for(*tasks: Json) -> Callable[[Job], Json]:
-    """Requests these tasks before it answers."""
-
     def plays(job: Job) -> Json:
         if job.payload.get("evidence") is not None:
             return line(job)
@@ -53,7 +50,6 @@ class Course:
     chooses: Chooses
     plugins: Mapping[str, Plugin] = field(default_factory=WRITER.copy)
     forbidden: frozenset[str] = frozenset()
-    """Plugins that must not run."""
     approved: frozenset[str] = frozenset()
     """Plugins that run only after a person approved their arguments."""
     runs: int = 1
@@ -75,7 +71,6 @@ class Course:
     gateway: Json = field(default_factory=dict)
     """Settings beyond those of the world."""
     posts: tuple[Post, ...] = ()
-    """HTTP requests of callers."""
     tells: int = 0
     """Number of endings that receivers must get."""
     meanwhile: tuple[tuple[float, Callable[[Any], object]], ...] = ()
@@ -93,7 +88,6 @@ class Course:
 
     @property
     def starts(self) -> list[Json]:
-        """Payloads of `agentic.start`, one per run."""
         more: Json = {"constraints": self.constraints} if self.constraints else {}
         more |= {"callback": self.callback} if self.callback else {}
         ours = [{"goal": goal, **more} for goal in self.goals] if not self.beside else []
@@ -145,7 +139,6 @@ def delegates(view: View) -> Json:
 
 
 def reframes_once(view: View) -> Json:
-    """Reframes after the first step."""
     if not view.good or len(view.good) == 2:
         return DONE if view.good else act("append.handle", n=1)
     return act("append.handle", n=2) if view.frames or "d4" in view.items else REFRAME
@@ -182,6 +175,5 @@ def settles(told: Message) -> Json | None:
 
 
 def raises(told: Message) -> Json | None:
-    """Raises the budget of a paused run."""
     is_spent = told.payload.get("kind") == "budget"
     return {"signal_id": "more", "kind": "raise_budget", "constraints": {"max_steps": 6}} if is_spent else None

@@ -153,14 +153,12 @@ class Invariants:
                 yield "a person's word is never lost", f"{text!r} reached no model"
 
     def _endings_received(self) -> Iterator[tuple[str, str]]:
-        """Every receiver of an ending got it."""
         received = {(event.get("type"), event.get("data", {}).get("run_id")) for event in self.record.received}
         for message in self.record.endings:
             if message.payload.get("has_callback") and (message.subject, message.run_id) not in received:
                 yield "who asks to be told is", f"{message.id} reached no receiver"
 
     def _writes_done(self) -> Iterator[tuple[str, str]]:
-        """Every write with a result was executed."""
         ran = {job.call for job in self.record.ran}
         asked = {_answers(message): _call(message) for message in self.record.requests}
         for message in self.record.of(subjects.TOOL_RESULT):
@@ -182,7 +180,6 @@ class Invariants:
             raise Violation("budgets are never passed", f"{spent} tokens of {most}")
 
     def _named(self, message: Message, *what: object) -> None:
-        """A repeated message has the same id."""
         known = self._ids.setdefault(f"{message.subject} {what}", message.id)
         if known != message.id:
             raise Violation("what is said again keeps its id", f"{message.subject} {what}: {known}, {message.id}")
@@ -250,7 +247,6 @@ class Invariants:
             raise Violation("a run is told in one way", f"{message.id} is told in two")
 
     def _same_id(self, message: Message) -> None:
-        """A repeated message has the same id and the same text."""
         known = self._ids.setdefault(message.id, _words(message))
         if known != _words(message):
             raise Violation("an id names one message", f"{message.id} names two")
@@ -277,5 +273,4 @@ def _call(message: Message) -> str:
 
 
 def _step(job: Job) -> str:
-    """Call of the job without its attempt."""
     return job.call.rpartition(":")[0]

@@ -25,8 +25,6 @@ class Step:
 
 @dataclass(frozen=True)
 class View:
-    """Parsed prompt."""
-
     prompt: Prompt
 
     @cached_property
@@ -44,12 +42,10 @@ class View:
 
     @cached_property
     def said(self) -> list[str]:
-        """Messages of people."""
         return [text.strip() for text in _MESSAGE.findall(self.text)]
 
     @cached_property
     def items(self) -> list[str]:
-        """Ids of the items to prove."""
         return _ITEM.findall(self.text)
 
     @property
@@ -79,7 +75,6 @@ def act(call: str, **arguments: Any) -> Json:
 
 
 def together(*acts: Json) -> Json:
-    """Combines several actions in one plan."""
     actions = [action for one in acts for action in one["plan"]["actions"]]
     return {"plan": {"rationale": "they do not need each other", "actions": actions}}
 

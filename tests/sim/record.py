@@ -16,8 +16,6 @@ AGAIN = "again "
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message that a stream has stored."""
-
     subject: str
     payload: Json
     id: str
@@ -34,7 +32,6 @@ class Record:
     ran: list[Job] = field(default_factory=list)
     paid: list[Prompt] = field(default_factory=list)
     deaths: list[str] = field(default_factory=list)
-    """Names of killed processes."""
     received: list[Json] = field(default_factory=list)
     """Callbacks that receivers accepted."""
     interrupted: int = 0

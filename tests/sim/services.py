@@ -37,7 +37,6 @@ NATS = NatsSettings(urls=("nats://bus:4222",))
 
 @cache
 def configurations(*, shared: bool) -> Mapping[str, tuple[Json, Mapping[str, Json]]]:
-    """Configurations of streams, and of their consumers by name."""
     boundary = Boundary(scheduler := Scheduler(1))
     network, server = Network(boundary), NatsServer(boundary)
     network.serve("bus", server)
@@ -54,8 +53,6 @@ def configurations(*, shared: bool) -> Mapping[str, tuple[Json, Mapping[str, Jso
 
 
 class NoFolders(Folders):
-    """Skips the rendering of runs' files."""
-
     def committed(self, change: Commit) -> None: ...
 
     async def run(self) -> None: ...
@@ -116,7 +113,6 @@ class Services:
             self.start_later(process)
 
     def at(self, door: str) -> Process | None:
-        """Finds the process that listens at an address."""
         return next((one for one in self.processes.values() if one.alive and door in one.doors), None)
 
     def close(self) -> list[Process]:

@@ -102,7 +102,6 @@ def payload(**fields: Any) -> Change:
 
 
 def other_id() -> Change:
-    """Gives every repetition another id."""
     numbers = count()
 
     def change(_: World, message: Frame) -> list[Frame]:
@@ -142,7 +141,6 @@ def and_once_more(then: Change) -> Change:
 
 
 def settled(world: World, message: Frame) -> list[Frame]:
-    """Acknowledges a message on arrival, before it is handled."""
     world.bus.publish(Frame(message.reply, b"+ACK"))
     return [message]
 
@@ -163,8 +161,6 @@ def after_commits(statement: str, *, by: str) -> Sow:
 
 
 def commits_lost(which: int) -> Sow:
-    """Acknowledges one commit of the agent without storing it."""
-
     def sow(world: World) -> None:
         done = Counter[str]()
 
@@ -191,7 +187,6 @@ def with_other_words(before: bytes, after: bytes) -> Callable[[bytes], list[byte
 
 
 def replies_thrown_away(world: World) -> None:
-    """Drops a paid reply of the model and asks again."""
     replies = count()
 
     def receives(process: str, data: bytes) -> bytes | None:
@@ -208,7 +203,6 @@ def answers_unsaid(world: World, message: Frame) -> list[Frame]:
 
 
 def made_up_results(world: World, message: Frame) -> list[Frame]:
-    """Answers a request without executing it."""
     asked = json.loads(message.body)
     told = {name: asked["payload"][name] for name in ("run_id", "step", "tool", "attempt")}
     told |= {"status": "ok", "result": {"summary": "line 1"}, "completed_at": "2026-06-01T12:00:01Z"}
@@ -239,7 +233,6 @@ def one_more_step(told: Json) -> int:
 
 
 def on(subject: str, **fields: Any) -> Change:
-    """Publishes it elsewhere."""
     return lambda world, message: [replace(one, subject=subject) for one in payload(**fields)(world, message)]
 
 

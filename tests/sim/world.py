@@ -85,7 +85,6 @@ class World:
         self._play(self._all_have_ended)
 
     def start(self) -> None:
-        """Starts the runs and schedules the other events."""
         for number, payload in enumerate(self.course.starts, start=1):
             self.say(subjects.START, payload, keys.start(str(number)))
         for post in self.course.posts:
@@ -141,7 +140,6 @@ class World:
         raise Stuck(f"no agent answers {what}")
 
     def status(self) -> Json:
-        """Status of the first run, as its API would return it."""
         return self.asks("status", run_id=self.first)
 
     @property
@@ -162,7 +160,6 @@ class World:
         self.scheduler.skew += 5 * 86400
 
     def damage(self, which: int) -> None:
-        """Damages the row of a run on the disk and restarts the agent."""
         run_id = self.record.of(subjects.WAKE_ACCEPTED)[which].run_id
         runs = self.services.disks["agent"].databases["runs.db"]
         runs.execute("UPDATE runs SET state = '{' WHERE run_id = ?", (run_id,))
@@ -232,7 +229,6 @@ class World:
             self.violation = self.violation or violation
 
     def _hears(self, told: Message) -> None:
-        """A person reads it and may answer a little later."""
         if said := self.course.reacts(told):
             key = keys.dedupe_key(subjects.SIGNAL, told.run_id, signal_id=said["signal_id"])
             payload = {"run_id": told.run_id, **said}

@@ -9,7 +9,6 @@ from tests.core.script import ChangeRecord
 
 
 def asked_for(change: ChangeRecord) -> Phase | None:
-    """The phase that the reply of a moment answers."""
     asking = change.before.open_call if change.before else None
     return asking.phase if asking and isinstance(change.event, ModelReplied) else None
 
@@ -28,12 +27,10 @@ def only_a_plan_that_goes_with_a_good_decision_is_carried_out(story: Story) -> N
 
 
 def _agrees(change: ChangeRecord) -> bool:
-    """True if the verifier accepts the proposed framing."""
     return asked_for(change) is Phase.VERIFY and _agreed_to(change) is not None
 
 
 def _plan_of(change: ChangeRecord, reply: ModelReplied) -> Plan | None:
-    """The plan that a reply may carry out, by what was asked."""
     along = reply.plan if isinstance(reply.plan, Plan) else None
     match asked_for(change), reply.decision:
         case Phase.PLAN, Plan() as planned:

@@ -21,7 +21,6 @@ UNTOUCHED = ("done_items", "framing", "plan", "outline", "messages", "completed"
 
 
 def is_compaction(change: ChangeRecord) -> bool:
-    """True if the moment wrote a memory."""
     memories = [
         [note for note in notes if note.kind == "memory"] for notes in (notes_before(change), after(change).notes)
     ]
@@ -29,7 +28,6 @@ def is_compaction(change: ChangeRecord) -> bool:
 
 
 def finished_by(change: ChangeRecord) -> int:
-    """Number of steps that finish with the moment."""
     return len(after(change).completed) - len(change.before.completed) if change.before else 0
 
 

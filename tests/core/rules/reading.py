@@ -44,7 +44,6 @@ class Sent:
 
 
 def after(change: ChangeRecord) -> RunState:
-    """State after the moment."""
     assert change.transition.state is not None
     return change.transition.state
 
@@ -81,19 +80,16 @@ def _sent(change: ChangeRecord, place: int, subject: str, payload: dict[str, Any
 
 
 def finals(change: ChangeRecord) -> list[str]:
-    """The final events that a moment published."""
     ended = [name for name in ("agent.completed", "agent.failed", "agent.cancelled") for _ in change.published(name)]
     return ended + ["agent.escalated" for payload in change.published("agent.escalated") if not payload["resumable"]]
 
 
 def offered(story: Story) -> dict[str, ToolOffer]:
-    """The tools that the run was started with."""
     started = [change.event for change in entries(story) if isinstance(change.event, RunStarted)]
     return {tool.name: tool for tool in started[0].skills} if started else {}
 
 
 def paid_by(change: ChangeRecord) -> list[ModelUsage]:
-    """Cost of the accepted reply."""
     return [change.event.usage] if is_entry(change) and isinstance(change.event, ModelReplied) else []
 
 
@@ -114,5 +110,4 @@ def granted(story: Story) -> Iterator[tuple[ChangeRecord, Limits]]:
 
 
 def reopened(change: ChangeRecord) -> bool:
-    """True if an answer reopened an escalated run."""
     return bool(change.published("agent.reopened"))

@@ -73,7 +73,6 @@ def what_is_sent_is_pending_in_the_same_entry(story: Story) -> None:
 
 
 def out(run: RunState) -> tuple[Pending, ...]:
-    """Attempts that are sent and not answered."""
     if not isinstance(run.waiting, Acting):
         return ()
     return run.sent

@@ -28,7 +28,6 @@ FASTEST, SLOWEST = 0.0005, 0.004
 
 @cache
 def _empty(migrations: str) -> bytes:
-    """Bytes of an empty database with this schema."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "empty.db")
         migrate(path, Path(migrations))
@@ -56,7 +55,6 @@ class Disk:
         return {name: connection.serialize() for name, connection in self.databases.items()}
 
     def replaced(self, databases: Mapping[str, bytes]) -> None:
-        """Restores copied databases."""
         self.databases = {name: _opened(content) for name, content in databases.items()}
 
     def opener(self, process: Process) -> Callable[..., Any]:
@@ -82,8 +80,6 @@ class Disk:
 
 
 class SimFile(SqliteFile):
-    """Connection of one life of a process to a database."""
-
     def __init__(self, path: Path, disk: Disk, process: Process, connection: sqlite3.Connection) -> None:
         self.path = path
         self.trouble = ""

@@ -19,8 +19,6 @@ FAST, SLOW = 0.0002, 0.003
 
 
 class Peer(Protocol):
-    """Server's end of a connection."""
-
     def received(self, data: bytes) -> None: ...
 
     def closed(self) -> None: ...
@@ -36,8 +34,6 @@ SILENT, _ = os.pipe()
 
 
 class NoSocket:
-    """A socket without options and addresses."""
-
     family = socket.AF_INET
 
     def setsockopt(self, *_: object) -> None: ...
@@ -166,7 +162,6 @@ class Network:
         return connection
 
     def call(self, process: Process, door: str, peer: Peer) -> Connection:
-        """Connects from outside to a listening address of the process."""
         connection = self._between(process, process.opened(door), CALLER)
         connection.peer = peer
         return connection

@@ -98,7 +98,6 @@ class Scheduler:
         return fault in self.faults and self.random.random() < self.faults[fault]
 
     def run_until(self, over: Callable[[], bool], *, within_s: float) -> bool:
-        """Returns True if `over` became true within so many virtual seconds."""
         until = self.now + within_s
         while not over():
             if not self._step(until):
@@ -163,11 +162,9 @@ class Process(asyncio.BaseEventLoop):
             self._scheduler.processes.remove(self)
 
     def happens(self, what: Callable[..., object], *args: Any) -> None:
-        """Runs an event from outside, such as arriving bytes."""
         self.call_soon(what, *args, context=self._context)
 
     def opened(self, door: str) -> asyncio.Protocol:
-        """Opens a connection from outside and returns the process's end."""
         events._set_running_loop(self)
         try:
             return self.doors[door]()

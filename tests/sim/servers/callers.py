@@ -59,8 +59,6 @@ def by_ductile(body: bytes, now: int) -> Mapping[str, str]:
 
 @dataclass(eq=False)
 class Attempt:
-    """One connection of a caller, with one request."""
-
     answered: Callable[[int, Any], None]
     broken: Callable[[], None]
     _buffer: bytearray = field(default_factory=bytearray)

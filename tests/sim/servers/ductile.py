@@ -44,7 +44,6 @@ class Jobs(Queue):
     def __init__(self, scheduler: Scheduler, plugins: Mapping[str, Plugin]) -> None:
         super().__init__()
         self.on_run: Callable[[Job], None] = lambda _: None
-        """Gets every run of a plugin."""
         self.on_end: Callable[[Job], None] = lambda _: None
         self._scheduler = scheduler
         self._plugins = plugins
@@ -83,7 +82,6 @@ class Ductile:
         self.jobs = Jobs(scheduler, plugins)
         self.jobs.on_end = self._tell_end
         self.on_relayed: Callable[[Json], None] = lambda _: None
-        """Gets every relayed event."""
         self.lose_next_answer = False
         self.server = HttpServer(self._answer)
         manifests = {name: _manifest(name, plugin) for name, plugin in plugins.items()}

@@ -34,8 +34,6 @@ def taken(buffer: bytearray) -> tuple[str, Mapping[str, str], bytes] | None:
 
 @dataclass(eq=False)
 class Exchange:
-    """Connection of a client."""
-
     connection: Connection
     handle: Handler
     left: Callable[["Exchange"], None]

@@ -313,7 +313,6 @@ class JetStream:
         return {"message": {**told, "time": kept.time.isoformat().replace("+00:00", "Z")}}
 
     def _direct(self, stream: Stream, asked: Json, reply: str) -> None:
-        """Hands out a batch of the messages of a subject."""
         later = [one for seq, one in sorted(stream.kept.items()) if seq >= asked["seq"]]
         found = [one for one in later if matches(asked["next_by_subj"], one.subject)]
         for one in found[: asked["batch"]]:

@@ -29,7 +29,6 @@ class Subscription:
     pattern: str
     group: str
     begins: str = ""
-    """Common prefix of its subjects."""
 
     def __post_init__(self) -> None:
         self.begins = self.pattern.split("*")[0].rstrip(">")
@@ -40,8 +39,6 @@ class Subscription:
 
 @dataclass(eq=False)
 class Session:
-    """Connection of a client."""
-
     server: "NatsServer"
     connection: Connection
     _buffer: bytearray = field(default_factory=bytearray)

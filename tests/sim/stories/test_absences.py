@@ -28,7 +28,6 @@ QUESTION = replace(COURSES["question"], reacts=no_reaction, endings=2)
 
 
 def begun(course: Course) -> World:
-    """Waits until its run is accepted."""
     world = World(course)
     world.start()
     world.until(lambda: world.record.of(subjects.WAKE_ACCEPTED))

@@ -132,7 +132,6 @@ def test_a_child_whose_row_is_damaged_is_lost_to_its_parent_which_asks_for_anoth
 
 
 def asks_thrice(job: Job) -> dict[str, Any]:
-    """A tool that requests a page three times before it answers."""
     over = len(job.payload.get("evidence") or ())
     more = {"action": "retrieve", "query": f"page {over}"}
     return {"status": "ok", "result": "more", "continuation": more} if over < 3 else line(job)

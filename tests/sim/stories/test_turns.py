@@ -32,7 +32,6 @@ PLAIN = COURSES["plain run"]
 
 
 def begun(course: Course = PLAIN) -> World:
-    """Waits until its runs are accepted."""
     world = World(course)
     world.start()
     world.until(lambda: len(world.record.of(subjects.WAKE_ACCEPTED)) == len(course.starts))
@@ -120,8 +119,6 @@ def test_a_start_waits_for_want_of_tools_and_begins_once_there_are() -> None:
 
 
 def breaks_over(world: World, kind: str) -> None:
-    """Makes the agent fail whenever it stores an event of this kind."""
-
     def breaks(process: str, connection: sqlite3.Connection) -> None:
         newest = "SELECT kind FROM journal ORDER BY seq DESC LIMIT 2"  # a reserve may be stored with it
         if process == "agent" and (kind,) in connection.execute(newest).fetchall():
